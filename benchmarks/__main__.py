@@ -8,7 +8,17 @@ from pathlib import Path
 
 from tests.support.parity import comparison
 
-from benchmarks.live import dashboard, heterogeneous, large, listing, plugin, rate, reality, unschedulable
+from benchmarks.live import (
+    dashboard,
+    frozen_leader,
+    heterogeneous,
+    large,
+    listing,
+    plugin,
+    rate,
+    reality,
+    unschedulable,
+)
 from benchmarks.service import hostile, load
 from benchmarks.simulation import environments, learning, simulator
 
@@ -28,6 +38,7 @@ BENCHMARKS = {
     "dashboard-live": dashboard.dashboard_live,
     "dashboard-frames": dashboard.dashboard_frames,
     "unschedulable": unschedulable.unschedulable,
+    "frozen-leader": frozen_leader.frozen_leader,
     "parity": comparison.benchmark,
     "plugin-native": plugin.plugin_native,
     "plugin-service": plugin.plugin_service,

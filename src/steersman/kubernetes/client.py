@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 
 import aiohttp
 import msgspec
+from aiohttp.abc import AbstractStreamWriter
 
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.config import KubeConfig
@@ -56,6 +57,26 @@ class ApiError(SteersmanError):
 
 class UnreachableError(SteersmanError):
     """The server could not be reached, or did not answer in time."""
+
+
+class GuardedBody(aiohttp.BytesPayload):
+    """Body of a request that is checked right before it is written, when the connection is there.
+
+    Without its body the server does nothing about a request.
+
+    Args:
+        body: content.
+        guard: called then; what it raises ends the request, which raises UnreachableError.
+    """
+
+    def __init__(self, body: bytes, guard: Callable[[], None]) -> None:
+        super().__init__(body)
+        self._guard = guard
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """See `aiohttp.payload.Payload`."""
+        self._guard()
+        await super().write_with_length(writer, content_length)
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -130,7 +151,7 @@ class Client:
         path: str,
         *,
         query: Query | None = None,
-        body: bytes | None = None,
+        body: bytes | GuardedBody | None = None,
         content_type: str = JSON,
         timeout: aiohttp.ClientTimeout | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -168,7 +189,7 @@ class Client:
         path: str,
         *,
         query: Query | None = None,
-        body: bytes | None = None,
+        body: bytes | GuardedBody | None = None,
         content_type: str = JSON,
         timeout: aiohttp.ClientTimeout | None = None,
     ) -> bytes:
@@ -183,6 +204,10 @@ class Client:
             method, path, query=query, body=body, content_type=content_type, timeout=timeout
         ) as response:
             return await response.read()
+
+    async def open_connections(self, count: int) -> None:
+        """Open so many connections, so that the next requests need not wait for them. Failures are left to these."""
+        await asyncio.gather(*(self.request("GET", "/version") for _ in range(count)), return_exceptions=True)
 
     async def get(self, path: str, query: Query | None = None) -> Any:
         """Return the object at `path`. Raises as `request` does; retries while the server is too busy."""

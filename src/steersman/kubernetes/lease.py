@@ -1,7 +1,8 @@
 """Leader election by a Lease: one of several schedulers decides, the others wait.
 
 As in client-go's `leaderelection`: a lease is expired when its record has not changed for its duration by *our* clock,
-whatever times it contains, and every change is refused if another client changed it first.
+whatever times it contains, and every change is refused if another client changed it first. As in kube-scheduler, who
+loses the lease ends, so that nothing of what it began goes on.
 """
 
 from __future__ import annotations
@@ -60,6 +61,15 @@ class LeaseTimes:
             )
 
 
+class LeaseLostError(SteersmanError):
+    """The lease could not be renewed in time, or another process took it."""
+
+
+def boot_clock() -> float:
+    """Return the seconds since the machine was started, with those in which it was suspended where the system says."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
 def own_identity() -> str:
     """Return a name that no other process has: `hostname_uuid`."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"
@@ -78,10 +88,14 @@ class LeaderElection:
         times: times of the lease.
         labels, annotations: put on the Lease by its holder, such as the policy in use.
         on_change: called with True when this starts to lead, with False when it stops.
-        clock: monotonic clock, seconds; not the event loop's, which may stand still while a callback runs.
+        may_release: returns, when `lead()` has ended, whether nothing of what it began goes on. If it is false the
+            lease is not released, so that the next leader knows (`succeeds`).
+        clock: monotonic clock, seconds, that counts the time in which the machine is suspended; not the event loop's,
+            which may stand still while a callback runs.
 
     Attributes:
         holder: last known holder, "" for none.
+        succeeds: whether the lease was taken from a holder that had not released it, and may not know that it lost it.
     """
 
     def __init__(
@@ -95,13 +109,14 @@ class LeaderElection:
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
         on_change: Callable[[bool], None] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        may_release: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = boot_clock,
     ) -> None:
         self.client, self.namespace, self.name = client, namespace, name
         self.identity, self.times = identity or own_identity(), times or LeaseTimes()
         self.labels, self.annotations = dict(labels or {}), dict(annotations or {})
-        self.holder = ""
-        self._on_change, self._clock = on_change, clock
+        self.holder, self.succeeds = "", False
+        self._on_change, self._may_release, self._clock = on_change, may_release, clock
         self._collection = LEASES.format(namespace)
         self._until = -1.0
         self._spec: Spec = {}
@@ -114,7 +129,7 @@ class LeaderElection:
         return self._clock() < self._until
 
     async def run(self, lead: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Acquire the lease, run `lead()` while it is ours, and start again when it is lost, until `lead()` ends.
+        """Acquire the lease, and run `lead()` while it is ours.
 
         Args:
             lead: runs as a task, which is cancelled at once when the lease is lost or could not be renewed in time, and
@@ -122,16 +137,11 @@ class LeaderElection:
 
         Raises:
             ApiError: leases are forbidden there, or the namespace does not exist.
+            LeaseLostError: the lease was lost; `lead()` has ended.
             Exception: what `lead()` raises.
         """
-        while True:
-            while not await self._try_acquire_or_renew():
-                await asyncio.sleep(self.times.retry * (1 + random.random() * self.times.jitter))
-            if await self._run_while_leading(lead):
-                return
-
-    async def _run_while_leading(self, lead: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """Run `lead()` while the lease is ours, and return whether it ended by itself; it has ended in any case."""
+        while not await self._try_acquire_or_renew():
+            await asyncio.sleep(self.times.retry * (1 + random.random() * self.times.jitter))
         self._report_leader(True)
         task = asyncio.create_task(lead())
         lost = False
@@ -144,14 +154,17 @@ class LeaderElection:
         finally:
             task.cancel()
             await asyncio.wait({task})
-            if self.is_leader:
+            if self.is_leader and self._may_release():
                 await self._release()
             self._until = -1.0
             self._report_leader(False)
             failure = None if task.cancelled() else task.exception()
         if failure is not None:
             raise failure
-        return not lost
+        if lost:
+            is_taken = self.holder not in ("", self.identity)
+            why = f"{self.holder} holds it now" if is_taken else f"not renewed for {self.times.renew_deadline:g} s"
+            raise LeaseLostError(f"lease {self.namespace}/{self.name} was lost: {why}")
 
     async def _renew(self, task: asyncio.Task[None]) -> None:
         """Renew until the task has ended or the lease is lost."""
@@ -183,6 +196,8 @@ class LeaderElection:
         """Create or replace the lease unless another process holds it, and return whether it is ours."""
         lease = await self._read()
         started = self._clock()
+        if self.holder != self.identity:
+            self.succeeds = self.holder != ""
         if lease is None:
             metadata = {"name": self.name, "namespace": self.namespace}
             fresh = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}

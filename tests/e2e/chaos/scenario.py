@@ -226,6 +226,10 @@ class Replica:
         pairs = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
         return {name.removeprefix("steersman_"): float(value) for name, value in pairs}
 
+    def written(self) -> str:
+        """Everything that it wrote."""
+        return self._log.read_text()
+
     def complaint(self) -> str:
         """What it should never say, and its last words."""
         text = self._log.read_text()

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.chaos.faults import BINDING, EVERYTHING, WATCH, Fault
-from tests.e2e.chaos.oracle import GPU, PODS, Verdict, judge
+from tests.e2e.chaos.oracle import PODS, Verdict, judge
 from tests.e2e.chaos.scenario import ALL, CPU_NODES, SCALE, ChaosCluster, Scenario, node, pod, scenario
+from tests.support.frozen_leader import ROOM, FrozenLeaderResult, FrozenLeaderTrial, Kind, as_json
+
+from steersman.kubernetes.client import Client
 
 pytestmark = pytest.mark.e2e
 
@@ -106,7 +109,8 @@ def test_a_leader_that_stood_still_for_longer_than_its_lease_binds_nothing_more(
             asked = len(its_way.binds)
             its_way.faults = []
             leader.signal(signal.SIGCONT)
-            await scenario.until(lambda: leader.said("leadership lost") > 0, "noticed")
+            assert leader.process.wait(20) == 1
+            assert leader.said("leadership lost") == 1
             verdict = await scenario.settle()
             await asyncio.sleep(6)  # longer than bindings under way are waited for
             late = its_way.binds[asked:]
@@ -119,52 +123,46 @@ def test_a_leader_that_stood_still_for_longer_than_its_lease_binds_nothing_more(
     play(story)
 
 
-def test_a_leader_that_comes_back_goes_by_the_devices_that_another_chose(play: Callable[[Story], None]) -> None:
-    """What it assumed, and asked for too late, is not what it counts."""
+@pytest.mark.parametrize("kind", ["shares", "cpu"])
+def test_a_leader_that_was_frozen_while_it_bound_exceeds_no_capacity(
+    chaos: ChaosCluster, tmp_path: Path, kind: Kind, tell: Tell
+) -> None:
+    async def main() -> FrozenLeaderResult:
+        async with Client(chaos.config) as client:
+            return await FrozenLeaderTrial(client, chaos.local.kubeconfig, tmp_path, f"frozen-{kind}", kind).run()
 
-    async def create(scenario: Scenario, name: str, milli: int, index: str = "") -> None:
-        made = pod("share", 0)
-        made["metadata"]["name"] = name
-        made["metadata"]["annotations"][f"{GPU}milli"] = str(milli)
-        made["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "gpu-000"}
-        if index:
-            made["metadata"]["annotations"][f"{GPU}index"] = index
-            made["spec"]["nodeName"] = "gpu-000"
-        scenario.made.append((await scenario.api.ask("POST", PODS, made))["metadata"]["uid"])
+    result = asyncio.run(main())
+    tell(f"frozen while it bound: {as_json(result)}")
+    assert (result.bound, result.over) == (ROOM, 0)
+    assert result.ended
 
-    async def device(scenario: Scenario, name: str) -> str:
-        index: str = (await scenario.api.ask("GET", f"{PODS}/{name}"))["metadata"]["annotations"].get(f"{GPU}index", "")
-        return index
+
+def test_a_late_binding_of_the_last_leader_is_refused(play: Callable[[Story], None]) -> None:
+    """It was sent while it led, and comes when another leads, which has not bound the pod."""
 
     async def story(scenario: Scenario) -> tuple[Verdict, str]:
         async with scenario.proxy() as its_way:
-            its_way.faults = [Fault("delay", BINDING, seconds=40.0)]  # it comes when the pod has been bound by another
+            its_way.faults = [Fault("delay", BINDING, seconds=40.0)]
             first = await scenario.scheduler(*LEADING, through=its_way)
-            await create(scenario, "moved", 400)
+            await create(scenario, "late")
             await scenario.until(lambda: len(its_way.binds) == 1, "asked for")
             first.signal(signal.SIGSTOP)
-            assumed = its_way.binds[0].devices
-            await create(scenario, "taken", 800, index=assumed)
-            other = await scenario.scheduler(*LEADING)
-            await scenario.bound(2)
-            free = "1" if assumed == "0" else "0"
-            assert await device(scenario, "moved") == free
-            first.signal(signal.SIGCONT)
-            await scenario.until(lambda: first.said("leadership lost") > 0, "noticed")
+            other = await scenario.scheduler(*LEADING, begins="leader changed")
+            await scenario.until(lambda: other.said("late bindings of the last leader are invalid") > 0, "fenced")
+            await scenario.bound(1)
+            name, node = "late", (await scenario.api.ask("GET", f"{PODS}/late"))["spec"]["nodeName"]
             await scenario.until(lambda: its_way.binds[0].status == 409, "refused")
-            its_way.faults = []
-            other.signal(signal.SIGTERM)
-            await scenario.until(lambda: first.said("scheduling") > 1, "leading again")
-            await create(scenario, "whole", 1000)  # fits only if the first pod is still where it was assumed
-            await create(scenario, "rest", 600)
-            await scenario.bound(3)
-            await asyncio.sleep(1)
-            assert await device(scenario, "rest") == free
-            assert await device(scenario, "whole") == ""
-            await scenario.api.ask("DELETE", f"{PODS}/whole", gracePeriodSeconds="0")
-            verdict = await judge(scenario.api, scenario.watch, scenario.made[:2] + scenario.made[3:])
+            first.signal(signal.SIGCONT)
+            assert first.process.wait(20) == 1
+            assert "was lost" in first.written()
+            verdict = await judge(scenario.api, scenario.watch, scenario.made)
             assert not verdict.faults, verdict.faults
-            return verdict, f"assumed on device {assumed}, bound to device {free}"
+            return verdict, f"{name} is on {node}, and its late binding was refused"
+
+    async def create(scenario: Scenario, name: str) -> None:
+        made = pod("plain", 0)
+        made["metadata"]["name"] = name
+        scenario.made.append((await scenario.api.ask("POST", PODS, made))["metadata"]["uid"])
 
     play(story)
 

@@ -134,7 +134,7 @@ class KubeDouble:
             return answer
         if request.path == "/version":
             return web.json_response({"gitVersion": "v1.36.3"})
-        collection, _, name = request.path.rpartition("/")
+        collection, _, name = request.path.removesuffix("/status").rpartition("/")
         if request.method == "POST":
             obj = await request.json()
             if (request.path, obj["metadata"]["name"]) in self.objects:

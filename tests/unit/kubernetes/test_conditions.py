@@ -13,15 +13,14 @@ from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.kubernetes.cache.cluster_cache import CachedPod
 from steersman.kubernetes.client import Client
 
-COLLECTION = "/api/v1/namespaces/default/pods/web"
-"""Of the double, for which a status is an object in a collection of its pod."""
+COLLECTION = "/api/v1/namespaces/default/pods"
 
 
 async def written(answer: Callable[[CachedPod], web.Response | None], seen: str = "") -> tuple[list[str], int]:
     """The conditions of a pod after one was to be written, and how often that was tried."""
     async with KubeDouble() as double, Client(double.config()) as client:
-        status = {"metadata": {"name": "status", "uid": "1"}, "status": {}}
-        version = double.put(COLLECTION, status)["metadata"]["resourceVersion"]
+        waiting = {"metadata": {"name": "web", "uid": "1"}, "status": {}}
+        version = double.put(COLLECTION, waiting)["metadata"]["resourceVersion"]
         pod = CachedPod("default/web", "1", Pod("web", PodClass(Requests(cpu_milli=1000))), 1, version=seen or version)
         tries = 0
 
@@ -37,7 +36,7 @@ async def written(answer: Callable[[CachedPod], web.Response | None], seen: str 
         await asyncio.sleep(60.0)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        found = double.objects[COLLECTION, "status"]["status"].get("conditions", [])
+        found = double.objects[COLLECTION, "web"]["status"].get("conditions", [])
         return [condition["message"] for condition in found], tries
 
 

@@ -1,4 +1,8 @@
-"""Bind pods through the API, and look up bindings whose answer was lost."""
+"""Bind pods through the API, and look up bindings whose answer was lost.
+
+A binding carries the version of the pod that it was decided for. So the server refuses it once the pod was changed,
+which is how a new leader makes sure that no late binding of the last one succeeds (`apps.scheduler.takeover`).
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,8 @@ from steersman.cluster.gpu_resources import PLUGIN_GPUS
 from steersman.cluster.objects.decoding import GPU_INDEX_KEY
 from steersman.cluster.state import device_indices
 from steersman.core.errors import SteersmanError
-from steersman.kubernetes.cache.cluster_cache import CachedPod
-from steersman.kubernetes.client import ApiError, Client, UnreachableError
+from steersman.kubernetes.cache.cluster_cache import CachedPod, has_changed
+from steersman.kubernetes.client import ApiError, Client, GuardedBody, UnreachableError
 from steersman.kubernetes.objects import PodHead, pod_head
 
 TOO_MANY, CONFLICT, MISSING = 429, 409, 404
@@ -42,13 +46,14 @@ class BindOutcome(Enum):
     """The server refuses to bind the pod to this node, or was busy or silent in all attempts; decide anew."""
 
 
-class BindingMeta(msgspec.Struct, frozen=True, omit_defaults=True):
+class BindingMeta(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """`metadata` of a Binding."""
 
     name: str
     namespace: str
     uid: str
     annotations: dict[str, str] | None = None
+    resource_version: str = ""
 
 
 class BindingTarget(msgspec.Struct, frozen=True, rename="camel"):
@@ -68,15 +73,15 @@ class Binding(msgspec.Struct, frozen=True, rename="camel"):
     api_version: str = "v1"
 
 
-def binding(pod: CachedPod, node: str, devices: int) -> Binding:
-    """Return the Binding of a pod. It has the pod's uid, so that a new pod of the same name is not bound.
+def binding(pod: CachedPod, node: str, devices: int, version: str = "") -> Binding:
+    """Return the Binding of a pod. It has the pod's uid and version, so that no other form of it is bound.
 
     Devices are named for pods that request GPUs by annotations; those of a device plugin are chosen by the kubelet.
     """
     model = pod.pod
     is_ours = devices and model.requests.gpu_resource not in PLUGIN_GPUS
     notes = {GPU_INDEX_KEY: "-".join(map(str, device_indices(devices)))} if is_ours else None
-    return Binding(BindingMeta(model.name, model.namespace, pod.uid, notes), BindingTarget(node))
+    return Binding(BindingMeta(model.name, model.namespace, pod.uid, notes, version), BindingTarget(node))
 
 
 def is_bound_so(pod: PodHead, binding: Binding) -> bool:
@@ -90,7 +95,8 @@ class Binder:
 
     Args:
         client: connection to the API server.
-        objection: returns, right before each attempt, why a pod must not be bound to this node now; "" for nothing.
+        objection: returns why a pod must not be bound to this node now, "" for nothing. It is asked before each
+            attempt, and again when the connection is there, right before the binding is sent.
 
     Attributes:
         errors: number of answers to bindings by HTTP status (0: no answer).
@@ -105,14 +111,14 @@ class Binder:
     async def bind(self, pod: CachedPod, node: str, devices: int) -> tuple[BindOutcome, str]:
         """Bind a pod, and return the outcome with the server's message if it was not bound."""
         path = f"/api/v1/namespaces/{pod.pod.namespace}/pods/{pod.pod.name}"
-        requested = binding(pod, node, devices)
-        body, wait = msgspec.json.encode(requested), RETRY_SECONDS[0]
+        version, wait = pod.version, RETRY_SECONDS[0]
         for _ in range(TRIES):
+            requested = binding(pod, node, devices, version)
             if objection := self.objection(node):
                 return BindOutcome.LOST, objection
             retry_after, status = 0.0, 0
             try:
-                await self.client.request("POST", f"{path}/binding", body=body)
+                await self._send(f"{path}/binding", requested)
                 return BindOutcome.BOUND, ""
             except ApiError as error:
                 message, status, retry_after = str(error), error.status, error.retry_after
@@ -133,11 +139,23 @@ class Binder:
                 if pod_now.spec.node_name:
                     self.taken += 1
                     return BindOutcome.TAKEN, f"another scheduler has bound it to {pod_now.spec.node_name}"
-            if status == CONFLICT:
-                return BindOutcome.LOST, message
+                version = pod_now.metadata.resource_version
+                if status == CONFLICT:
+                    if has_changed(pod, pod_now) or version == requested.metadata.resource_version:
+                        return BindOutcome.LOST, message
+                    continue  # only its status changed, such as by our own condition
             await asyncio.sleep(max(retry_after, wait) * random.uniform(1.0, 1.5))
             wait = min(2 * wait, RETRY_SECONDS[1])
         return BindOutcome.REFUSED, message
+
+    async def _send(self, path: str, requested: Binding) -> None:
+        """Send a binding unless there is an objection by the time that the connection is there."""
+
+        def check() -> None:
+            if objection := self.objection(requested.target.name):
+                raise RuntimeError(objection)
+
+        await self.client.request("POST", path, body=GuardedBody(msgspec.json.encode(requested), check))
 
     async def _get_pod(self, path: str, uid: str) -> PodHead | None:
         """Return a pod, repeating the request until there is an answer; None: there is no such pod."""

@@ -152,7 +152,15 @@ class LiveScheduler(Scheduler):
         self.binding_check = BindingCheck(lambda: self.binder.errors)
         teller = CheckedStatusReporter(self.metrics, self.events, self.conditions, self.binding_check)
         selectors = self.policy_manager.selectors(client)
-        super().__init__(client, self.policy_manager.decider, teller, settings.options, self._may_decide, selectors)
+        super().__init__(
+            client,
+            self.policy_manager.decider,
+            teller,
+            settings.options,
+            self._may_decide,
+            lambda: self.election.identity if self.election is not None and self.election.succeeds else "",
+            selectors,
+        )
         reflectors |= {reflector.resource: reflector for reflector in self.cache.reflectors}
         self._alive_at = time.monotonic()
 
@@ -179,6 +187,7 @@ class LiveScheduler(Scheduler):
 
         Raises:
             ApiError: the API server forbids something that is needed.
+            LeaseLostError: another scheduler may lead.
             SteersmanError: the endpoints' port is taken.
         """
         checks = {"loop": self._stuck}
@@ -219,6 +228,7 @@ class LiveScheduler(Scheduler):
             settings.lease_name,
             labels=dict([APP_LABEL]),
             annotations={POLICY_KEY: self.policy_manager.policy.name, "steersman.dev/scheduler": settings.options.name},
+            may_release=lambda: self.all_bindings_ended,
         )
 
     def _nodes(self) -> Addresses:

@@ -16,6 +16,7 @@ from steersman.apps.scheduler.binder import Binder, BindOutcome
 from steersman.apps.scheduler.hints import Hints
 from steersman.apps.scheduler.queue import QueuedPod, SchedulingQueue
 from steersman.apps.scheduler.reporting import StatusReporter
+from steersman.apps.scheduler.takeover import fence
 from steersman.apps.scheduler.volume_binder import VolumeBinder
 from steersman.cluster.arrays import room_for
 from steersman.cluster.constraints.node import Mask
@@ -66,8 +67,13 @@ class Scheduler(Listener):
         options: pods of this scheduler.
         may_decide: returns, before each decision and binding, whether we still hold the lease. If it is false when
             `watch` starts, another scheduler leads, and all is listed again before leading.
+        succeeds: returns, when `schedule` starts, our identity if the last leader has not released the lease, else "".
+            Its bindings are invalidated then.
         selectors: what selects pods for default spreading, for policies that use it.
         clock: monotonic clock, seconds.
+
+    Attributes:
+        all_bindings_ended: whether none had to be cancelled when `schedule` ended.
     """
 
     def __init__(
@@ -77,10 +83,12 @@ class Scheduler(Listener):
         reporter: StatusReporter,
         options: SchedulerOptions,
         may_decide: Callable[[], bool] = lambda: True,
+        succeeds: Callable[[], str] = lambda: "",
         selectors: Selectors | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.options, self.reporter, self.may_decide = options, reporter, may_decide
+        self.options, self.reporter, self.may_decide, self.succeeds = options, reporter, may_decide, succeeds
+        self.client = client
         self.queue = SchedulingQueue(clock)
         self.binder = Binder(client, self._pre_bind_check)
         self.cache = ClusterCache(client, self, selectors)
@@ -98,6 +106,7 @@ class Scheduler(Listener):
         self._binding: set[asyncio.Task[None]] = set()
         self._binding_volumes: set[asyncio.Task[None]] = set()
         self._free = asyncio.Event()
+        self.all_bindings_ended = True
 
     # Callbacks of the cache -------------------------------------------------------------------------------------------
 
@@ -169,6 +178,9 @@ class Scheduler(Listener):
         if self._relist_before_leading:
             # A watch may lag behind bindings of the last leader, or of our own whose answer was lost.
             await asyncio.gather(*(reflector.relist() for reflector in self.cache.reflectors))
+        await self.client.open_connections(self.options.in_flight)
+        if leader := self.succeeds():
+            await fence(self.client, self.cache, self.options.name, leader, self.options.in_flight)
         self.decider = self._make_decider(self.cache)
         self._hints.warm(self.cache.state)
         log.info("scheduling", name=self.options.name, policy=self.decider.name, nodes=len(self.cache.state.slots))
@@ -179,11 +191,12 @@ class Scheduler(Listener):
             await self._finish()
 
     async def _finish(self) -> None:
-        """Give bindings in flight some time, then cancel them; the watch will report what became of them."""
+        """Cancel bindings in flight, after some time if we still lead; the watch will report what became of them."""
         for task in self._binding_volumes:  # these may take minutes
             task.cancel()
-        if self._binding:
+        if self._binding and self.may_decide():
             await asyncio.wait(self._binding, timeout=FINISH_SECONDS)
+        self.all_bindings_ended = not self._binding
         for task in self._binding:
             task.cancel()
         await asyncio.gather(*self._binding, *self._binding_volumes, return_exceptions=True)

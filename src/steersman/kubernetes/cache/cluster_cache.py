@@ -48,6 +48,17 @@ CLASSES_KEPT = 2_000
 log = structlog.get_logger("cache")
 
 
+def has_changed(pod: CachedPod, head: PodHead) -> bool:
+    """Return whether a pending pod differs from what its model was decoded from, or is being deleted."""
+    meta = head.metadata
+    return (
+        meta.deletion_timestamp is not None
+        or meta.generation != pod.generation
+        or (meta.labels or {}) != pod.pod.labels
+        or meta.annotations != pod.notes
+    )
+
+
 @dataclass(slots=True, eq=False)
 class CachedPod:
     """A pod of the cluster.
@@ -63,7 +74,7 @@ class CachedPod:
         assumed: whether it is there by our decision, which the watch has not confirmed yet.
         unmodelled: features it uses that affect its placement and that the model lacks.
         class_id, labels_id: numbers in the state.
-        notes: its annotations while it is pending, since they hold requests and may change.
+        notes: its annotations until it is bound, since they hold requests and may change.
         gated: whether it has scheduling gates.
         resizing: whether its resources may change without its spec.
         nominated: node that another scheduler nominated for it while it is pending, where it counts; "" if none.
@@ -543,7 +554,7 @@ class ClusterCache:
         """Handle a pod that the API reports on a node: confirm our assumption, correct it, or count a new pod."""
         if pod.node == node:
             if pod.assumed:
-                pod.assumed = False
+                pod.assumed, pod.notes = False, None
                 self._correct_devices(pod, head)
                 self.listener.on_pod_bound(pod)
             return
@@ -611,7 +622,9 @@ class ClusterCache:
             self.listener.on_node_changed(slot, may_have_grown=may_have_grown)
 
     def _put(self, pod: CachedPod, node: str, devices: int | None) -> None:
-        pod.node, pod.devices, pod.notes = node, devices, None
+        pod.node, pod.devices = node, devices
+        if not pod.assumed:
+            pod.notes = None
         self._on_node[node].add(pod.key)
         self.gpu_pods.add(node, pod.pod.requests)
         if pod.claims:
