@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,8 @@ import msgspec
 
 from steersman.apps.runtime.tasks import run_concurrently
 from steersman.kubernetes.client import ApiError, Client
-from steersman.kubernetes.objects import whole
+from steersman.kubernetes.objects import pod_head, whole
+from steersman.kubernetes.watch import EventType, Reflector
 
 Kind = Literal["shares", "cpu"]
 Object = dict[str, Any]
@@ -60,6 +61,22 @@ class FrozenLeaderResult:
     ended: bool
 
 
+class BoundPods:
+    """Names of the pods that a watch reports bound."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def keep(self, keys: Set[str]) -> None:
+        """See `watch.Handler`."""
+
+    def change(self, kind: EventType, obj: msgspec.Raw) -> None:
+        """See `watch.Handler`."""
+        head = pod_head(obj)
+        if kind != "DELETED" and head.spec.node_name:
+            self.names.add(head.metadata.name)
+
+
 class FrozenLeaderTrial:
     """One trial, on nodes of its own.
 
@@ -78,13 +95,17 @@ class FrozenLeaderTrial:
         self.client, self.kubeconfig, self.folder = client, kubeconfig, folder
         self.lane, self.kind, self.kube_scheduler = lane, kind, kube_scheduler
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._selector = {"labelSelector": f"{LANE}={lane}"}
+        self._seen = BoundPods()
 
     async def run(self) -> FrozenLeaderResult:
         """Play it, and leave nothing behind."""
+        watching = asyncio.create_task(Reflector(self.client, PODS, self._seen, self._selector).run())
         try:
             await run_concurrently(partial(self.client.create, NODES, self._node(i)) for i in range(NODE_COUNT))
             return await self._play()
         finally:
+            watching.cancel()
             for process in self._processes:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
@@ -100,10 +121,11 @@ class FrozenLeaderTrial:
         creating = asyncio.create_task(
             run_concurrently((partial(self.client.create, PODS, self._pod(i)) for i in range(POD_COUNT)), 32)
         )
-        await self._until(lambda: self._has_bound(BEGUN), "the first pods are bound")
-        await asyncio.sleep(0.2 * random.random())
+        while len(self._seen.names) < BEGUN + 20 * random.random():
+            assert first.poll() is None, f"{self.lane}: see {self.folder}"
+            await asyncio.sleep(0.001)
         first.send_signal(signal.SIGSTOP)
-        before = len(await self._bound())
+        before = len(self._seen.names)
         await creating
         await self._until(lambda: self._has_another(leader), "another leads")
         full = await self._settled()
@@ -149,11 +171,8 @@ class FrozenLeaderTrial:
         }
 
     async def _bound(self) -> list[Object]:
-        pods = [whole(raw) for raw in (await self.client.list(PODS, {"labelSelector": f"{LANE}={self.lane}"})).items]
+        pods = [whole(raw) for raw in (await self.client.list(PODS, self._selector)).items]
         return [pod for pod in pods if pod["spec"].get("nodeName")]
-
-    async def _has_bound(self, count: int) -> bool:
-        return len(await self._bound()) >= count
 
     async def _holder(self) -> str:
         try:
@@ -169,7 +188,8 @@ class FrozenLeaderTrial:
         """Wait until no further pods are bound; return how many are."""
         count, since = -1, time.monotonic()
         while time.monotonic() - since < SETTLED_SECONDS or count < ROOM:
-            if (now := len(await self._bound())) != count:
+            assert self._processes[1].poll() is None, f"{self.lane}: the second scheduler has ended, see {self.folder}"
+            if (now := len(self._seen.names)) != count:
                 count, since = now, time.monotonic()
             elif time.monotonic() - since > WAIT_SECONDS:
                 raise AssertionError(f"{self.lane}: {count} of {ROOM} pods are bound")
@@ -195,9 +215,8 @@ class FrozenLeaderTrial:
         return FrozenLeaderResult(len(bound), before, len(over), max(uses.values()), len(bound) - full, ended)
 
     async def _clean(self) -> None:
-        selector = {"labelSelector": f"{LANE}={self.lane}"}
-        await self.client.delete(PODS, selector | {"gracePeriodSeconds": "0"})
-        await self.client.delete(NODES, selector)
+        await self.client.delete(PODS, self._selector | {"gracePeriodSeconds": "0"})
+        await self.client.delete(NODES, self._selector)
         try:
             await self.client.delete(f"{LEASES}/{self.lane}")
         except ApiError:
