@@ -96,7 +96,7 @@ func (v *clusterView) encodeGPUs(node *Node, before float64, pod *Pod, fit bool,
 		out[18] = single(1 / (1 + math.Exp(-(before-after)/Whole)))
 	}
 	for d, left := range node.GPUFree {
-		idle += left
+		idle += max(left, 0)
 		if left == Whole {
 			wholeBefore++
 		}
@@ -212,8 +212,10 @@ func (s *summary) add(node *Node, fragmented float64) {
 	s.cpuTaken, s.cpu = s.cpuTaken+taken, s.cpu+node.CPU.Allocatable
 	s.memoryTaken += node.Memory.Allocatable - node.Memory.Free
 	s.memory += node.Memory.Allocatable
-	all := int64(len(node.GPUFree)) * Whole
-	s.gpuTaken, s.gpu = s.gpuTaken+all-node.idle(), s.gpu+all
+	for _, left := range node.GPUFree {
+		s.gpuTaken += Whole - left
+	}
+	s.gpu += int64(len(node.GPUFree)) * Whole
 	s.fragmented += fragmented
 }
 

@@ -39,7 +39,7 @@ func countUsableDevices(profile *Profile, free []int64, devices uint64, less int
 			if left >= milli {
 				result.enough++
 			} else {
-				result.few += left
+				result.few += max(left, 0)
 			}
 		}
 		out[v] = result

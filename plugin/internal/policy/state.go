@@ -109,11 +109,11 @@ func (n *Node) check() error {
 	return nil
 }
 
-// idle returns the GPU milli left on all devices.
+// idle returns the GPU milli left on all devices; a device of which too much is in use has none.
 func (n *Node) idle() int64 {
 	var idle int64
 	for _, left := range n.GPUFree {
-		idle += left
+		idle += max(left, 0)
 	}
 	return idle
 }

@@ -28,7 +28,7 @@ class NodeArrays(NamedTuple):
             shrank or a pod was placed by force.
         nonzero: [N, 2] int64, CPU and memory taken in kube-scheduler's scoring view (defaults for missing requests).
         gpu_count: [N] int64 devices.
-        gpu_free: [N, G] int64 milli left of each device; 0 beyond `gpu_count`.
+        gpu_free: [N, G] int64 milli left of each device, below zero like `free`; 0 beyond `gpu_count`.
         gpu_model: [N] int64 index of the devices' type (model and names), M where they have neither.
         gpu_kinds: [N, G + 1] int64 pods with devices on the node: column 0 counts shares, column k pods with k whole
             ones (or more, the last column).
@@ -107,11 +107,20 @@ def fits(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> bool:
 
 @inlined_kernel
 def idle_gpu(nodes: NodeArrays, n: int) -> int:
-    """Return the GPU milli left on node `n`, over all its devices."""
+    """Return the GPU milli left on node `n`, over all its devices; a device of which too much is in use has none."""
     idle = 0
     for d in range(nodes.gpu_count[n]):
-        idle += nodes.gpu_free[n, d]
+        idle += max(nodes.gpu_free[n, d], 0)
     return idle
+
+
+@inlined_kernel
+def signed_gpu(nodes: NodeArrays, n: int) -> int:
+    """Return the GPU milli of node `n` minus those that pods hold, over all its devices."""
+    left = 0
+    for d in range(nodes.gpu_count[n]):
+        left += nodes.gpu_free[n, d]
+    return left
 
 
 @inlined_kernel

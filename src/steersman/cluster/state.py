@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,16 @@ class Placement:
     class_id: int
     slot: int
     devices: int
+    labels_id: int = 0
+
+
+class RunningPod(NamedTuple):
+    """A pod that runs on a node: name, class, node slot, bit mask of the devices it is known to hold, and labels."""
+
+    name: str
+    class_id: int
+    slot: int
+    devices: int = 0
     labels_id: int = 0
 
 
@@ -78,6 +89,7 @@ class ClusterState:
         self._free_slots: list[int] = []
         self._pods: dict[int, dict[str, Placement]] = {}
         self._gpu_weights: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None
+        self._without_devices: dict[str, Placement] = {}
         self.arrays = self._node_arrays(nodes)
 
     # Nodes -----------------------------------------------------------------------------------------------------------
@@ -289,7 +301,7 @@ class ClusterState:
         if self._class_arrays is not None:
             chosen._class_arrays = self._class_arrays._replace(allowed=self._class_arrays.allowed.take(order, axis=1))
         chosen._free_slots = sorted(int(place[slot]) for slot in self._free_slots)
-        chosen.placements, chosen._pods = {}, {}
+        chosen.placements, chosen._pods, chosen._without_devices = {}, {}, {}
         for pod, old in self.placements.items():
             chosen._note(pod, Placement(old.class_id, int(place[old.slot]), old.devices, old.labels_id))
         return chosen
@@ -366,15 +378,20 @@ class ClusterState:
     # Decisions -------------------------------------------------------------------------------------------------------
 
     def gpu_use_by_node(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the GPU milli that pods hold on each node, [N], and all there are, [N].
+        """Return the GPU milli that pods request on each node, [N], and all there are, [N].
 
-        Counted GPUs are included; a slice or a replica is as much of a GPU as it is, see `gpu_units`.
+        More may be requested than there are, since pods that run count whatever is left of their node. Counted GPUs are
+        included; a slice or a replica is as much of a GPU as it is, see `gpu_units`.
         """
         arrays = self.arrays
         device, counted = self.gpu_weights()
         total = arrays.gpu_count * device + (arrays.allocatable * counted).sum(axis=1)
         left = arrays.gpu_free.sum(axis=1) * device / GPU_MILLI + (arrays.free * counted).sum(axis=1)
-        return np.rint(total - left).astype(np.int64), np.rint(total).astype(np.int64)
+        used = total - left
+        for placed in self._without_devices.values():
+            milli = self.milli_without_device(placed.class_id, placed.slot, placed.devices)
+            used[placed.slot] += milli * device[placed.slot] / GPU_MILLI
+        return np.rint(used).astype(np.int64), np.rint(total).astype(np.int64)
 
     def gpu_weights(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Return the milli of a GPU of each device of the nodes, [N], and of a unit of each resource, [N, R]."""
@@ -392,6 +409,13 @@ class ClusterState:
                 for name, milli in counted_milli(node).items():
                     counted[slot, columns[name]] = milli
         return device, counted
+
+    def milli_without_device(self, class_id: int, slot: int, devices: int) -> int:
+        """Return the GPU milli that a running pod requests beyond the devices that its node could give it."""
+        requests = self.classes[class_id].requests
+        if self._counts_gpus(class_id, slot):
+            return 0
+        return (requests.gpu_count - devices.bit_count()) * requests.gpu_milli
 
     def mask(self, class_id: int, labels_id: int = 0) -> npt.NDArray[np.bool_]:
         """Return where a pod of the class with these labels may run now, [N]: constraints, resources and devices."""
@@ -418,7 +442,8 @@ class ClusterState:
         """Place a pod on a node; `devices` None takes the default ones.
 
         `force` is for pods that run there already, whatever the constraints say: nothing is checked, and what is free
-        may fall below zero. A pod that requests more devices than are free, or than exist, takes those there are.
+        may fall below zero. A pod that requests more devices than are free, or than exist, takes those there are, and
+        devices that the node does not have are as unknown.
 
         Raises:
             SteersmanError: the pod is placed already, may not run there, or cannot have these devices.
@@ -430,6 +455,8 @@ class ClusterState:
         fits = bool(kernel.fits(self.arrays, self.class_arrays, class_id, slot))
         if not force:
             self._check(pod, class_id, slot, devices, labels_id, fits)
+        elif devices is not None and devices >> int(self.arrays.gpu_count[slot]):
+            devices = None
         if self._counts_gpus(class_id, slot):
             devices = 0
         elif devices is None and not fits:
@@ -440,6 +467,16 @@ class ClusterState:
         if not self.terms.idle:
             inter_pod.terms_place(self.term_arrays, class_id, labels_id, slot)
         return self._note(pod, Placement(class_id, slot, devices, labels_id))
+
+    def place_running(self, pods: Iterable[RunningPod]) -> dict[str, Placement]:
+        """Place pods where they run, see `place`, those with known devices first, and return their placements by name.
+
+        This is the account of a cluster, whether a watch, a file or a request says what runs: the order is part of it.
+        """
+        return {
+            pod.name: self.place(pod.name, pod.class_id, pod.slot, pod.devices or None, pod.labels_id, force=True)
+            for pod in sorted(pods, key=lambda pod: (not pod.devices, pod.name))
+        }
 
     def _devices_for(self, class_id: int, slot: int, held: int = 0) -> int:
         """Return a running pod's devices: first those it holds, then the best fitting, then those with most left."""
@@ -473,6 +510,10 @@ class ClusterState:
 
     def _note(self, pod: str, placement: Placement) -> Placement:
         self.placements[pod] = self._pods.setdefault(placement.slot, {})[pod] = placement
+        if self.milli_without_device(placement.class_id, placement.slot, placement.devices):
+            self._without_devices[pod] = placement
+        else:
+            self._without_devices.pop(pod, None)
         return placement
 
     def remove(self, pod: str) -> Placement:
@@ -485,6 +526,7 @@ class ClusterState:
         if not self.terms.idle:
             inter_pod.terms_remove(self.term_arrays, c, placement.labels_id, slot)
         del self.placements[pod], self._pods[slot][pod]
+        self._without_devices.pop(pod, None)
         return placement
 
 

@@ -17,6 +17,9 @@ INT64_MAX = (1 << 63) - 1
 # for every format.
 MAX_CPU_MILLI = 10_000_000
 MAX_MEMORY_BYTES = 1 << 48
+MAX_NODE_CPU_MILLI = 10_000_000_000
+MAX_NODE_MEMORY_BYTES = 1 << 53
+"""Virtual nodes stand for whole data centers; sums over a thousand of them fit 64 bits."""
 MAX_AMOUNT = 1 << 53
 """Limit of any other resource, in its own unit: bytes of storage, devices."""
 MAX_NODE_GPUS = 62

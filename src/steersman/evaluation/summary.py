@@ -109,7 +109,9 @@ def summarise(runs: Sequence[RunResult], baseline: str) -> list[SummaryRow]:
 def clip_interval(interval: Interval, unit: str) -> Interval:
     """Return the part of a mean's interval that the mean can be in: what has a unit is never below 0, nor above 100 %.
 
-    Rewards have no unit, and no limits. NaN stays NaN.
+    The mean itself is above 100 % where pods run on nodes that offer less by now. Rewards have no unit, and no limits.
+    NaN stays NaN.
     """
-    least, most = 0.0 if unit else -math.inf, 100.0 if unit == "percent" else math.inf
+    center = (interval.low + interval.high) / 2
+    least, most = 0.0 if unit else -math.inf, 100.0 if unit == "percent" and not center > 100.0 else math.inf
     return Interval(max(interval.low, least), min(interval.high, most))

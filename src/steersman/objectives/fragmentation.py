@@ -69,7 +69,7 @@ def refresh(profile: ProfileArrays, nodes: NodeArrays, fragments: FragmentArrays
             if left >= profile.milli[v]:
                 usable += 1
             else:
-                wasted += left
+                wasted += max(left, 0)
         fragments.usable[n, v] = usable
         fragments.wasted[n, v] = wasted
     by_cause = causes(

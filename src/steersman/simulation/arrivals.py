@@ -88,8 +88,8 @@ def schedule(
             raise UsageError(f"mean duration {mean_duration:g} must be above 0 seconds")
         if workload.from_now:
             raise UsageError(
-                f"{workload.name}: --from-now belongs to --protocol inflation and arrivals, not to timed: the "
-                f"remaining time of running pods is unknown"
+                f"{workload.name}: --from-now and --pinned belong to --protocol inflation and arrivals, not to timed: "
+                f"the remaining time of running pods is unknown"
             )
         warm = 0
         if load is None:

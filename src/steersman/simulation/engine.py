@@ -7,7 +7,18 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import CPU, MEMORY, PODS, ClassArrays, NodeArrays, fits, idle_gpu, place, remove
+from steersman.cluster.arrays import (
+    CPU,
+    MEMORY,
+    PODS,
+    ClassArrays,
+    NodeArrays,
+    fits,
+    gpu_left,
+    place,
+    remove,
+    signed_gpu,
+)
 from steersman.cluster.constraints.inter_pod import has_inter_pod_rules, terms_place, terms_remove
 from steersman.cluster.model import GPU_MILLI
 from steersman.core.compiled import inlined_kernel, ir_inlined, kernel
@@ -25,8 +36,9 @@ from steersman.policies.decision.kernels import (
 BOUND, FAILED, WAITING, FINISHED = range(4)
 """Outcomes of an event."""
 
-DONE, PAUSED, NEEDS_ACTION = range(3)
-"""What `advance` returns: no event is left, `until` is reached, or a decision is needed (`Run.question`)."""
+DONE, PAUSED, NEEDS_ACTION, NEEDS_REASON = range(4)
+"""What `advance` returns: no event is left, `until` is reached, a decision is needed (`Run.question`), or the reason of
+the last event, a pod that was not bound, while the cluster is as it was then (`EventRecord.reasons`)."""
 
 UNDECIDED = -2
 """Value of a decision that has not been made yet."""
@@ -34,16 +46,15 @@ UNDECIDED = -2
 # Columns of `Run.cursor`: arrivals handled, events recorded, pods that will leave, pods in the queue; of a retry of the
 # queue: the place to go on, its number (above 0 while it is under way), pods kept so far. The totals come last.
 ARRIVED, EVENTS, RUNNING, QUEUED, RETRY, RETRIED, KEPT, TOTALS = range(8)
-WAITING_NOW, NODES_USED, GPU_USED, CPU_USED, MEMORY_USED = range(TOTALS, TOTALS + 5)
-CURSORS = TOTALS + 5
+WAITING_NOW, NODES_USED, GPU_USED, CPU_USED, MEMORY_USED, GPU_EXCESS = range(TOTALS, TOTALS + 6)
+CURSORS = TOTALS + 6
 # Columns of `EventRecord.numbers`: the event, then a copy of the totals.
-ARRIVAL, OUTCOME, SLOT, DEVICES, NOW_WAITING, NODES_IN_USE, GPU_TAKEN, CPU_TAKEN, MEMORY_TAKEN = range(9)
+ARRIVAL, OUTCOME, SLOT, DEVICES = range(4)
+NOW_WAITING, NODES_IN_USE, GPU_TAKEN, CPU_TAKEN, MEMORY_TAKEN, GPU_EXCEEDING = range(4, 10)
 # Columns of `Run.question`.
 QUESTION, ANSWER = range(2)
 # Columns of `Run.sums`: shares of GPU and CPU used, summed over nodes, and their squares; then causes of fragmentation.
 GPU_SHARE, GPU_SQUARE, CPU_SHARE, CPU_SQUARE, CAUSE = range(5)
-# Columns of `EventRecord.reasons`: nodes that a pod did not fit on, by what was missing.
-NOT_ALLOWED, OTHER_PODS, FEW_GPUS, FEW_RESOURCES = range(4)
 
 
 class Arrivals(NamedTuple):
@@ -69,31 +80,25 @@ class EventRecord(NamedTuple):
 
     Attributes:
         time: [E] seconds.
-        numbers: [E, 9] int64, columns ARRIVAL, OUTCOME (BOUND, FAILED, WAITING or FINISHED), SLOT (NONE if not bound),
+        numbers: [E, 10] int64, columns ARRIVAL, OUTCOME (BOUND, FAILED, WAITING or FINISHED), SLOT (NONE if not bound),
             DEVICES (bit mask); then the totals of the cluster: NOW_WAITING (failed so far where nothing waits),
-            NODES_IN_USE, GPU_TAKEN (milli), CPU_TAKEN (milli), MEMORY_TAKEN (bytes).
+            NODES_IN_USE, GPU_TAKEN (milli), CPU_TAKEN (milli), MEMORY_TAKEN (bytes), GPU_EXCEEDING (milli of
+            GPU_TAKEN beyond what the nodes of the pods have, so that the idle milli are capacity - taken + exceeding).
         sums: [E, 10] columns GPU_SHARE.. and CAUSE...
-        reasons: [E, 3 + R] or [0, 3 + R]: for a pod that was not bound, the number of nodes that did not allow it, were
-            rejected because of other pods, had too little GPU, and too little of each resource.
-        codes: [C, N] or [0, N], the same for a class and a node, one bit each.
-        counts: [C, 3 + R] or [0, 3 + R], nodes with each bit in the row of `codes`.
-        counted: [C] or [0], position in the table's log up to which `codes` and `counts` are current, -1: none.
+        reasons: [E] numbers that the caller gives to reasons, or [0] if none are asked for.
     """
 
     time: npt.NDArray[np.float64]
     numbers: npt.NDArray[np.int64]
     sums: npt.NDArray[np.float64]
     reasons: npt.NDArray[np.int64]
-    codes: npt.NDArray[np.int64]
-    counts: npt.NDArray[np.int64]
-    counted: npt.NDArray[np.int64]
 
 
 class Run(NamedTuple):
     """The state of a run, so that it can stop and resume between events.
 
     Attributes:
-        cursor: [12] counters and totals, see ARRIVED...
+        cursor: [13] counters and totals, see ARRIVED...
         question: [2] the arrival that needs a decision, and the answer (UNDECIDED: none yet).
         sums: [10] see GPU_SHARE...
         slot: [A] node of each arrival, -1 while it has none.
@@ -123,17 +128,13 @@ class Run(NamedTuple):
     rng: npt.NDArray[np.uint64]
 
 
-def new_record(cluster: DecisionState, events: int, *, reasons: bool) -> EventRecord:
+def new_record(events: int, *, reasons: bool) -> EventRecord:
     """Return an empty record of `events` events, with the reasons of failures if requested."""
-    classes, resources = cluster.classes.request.shape
     return EventRecord(
         time=np.zeros(events),
-        numbers=np.zeros((events, MEMORY_TAKEN + 1), dtype=np.int64),
+        numbers=np.zeros((events, GPU_EXCEEDING + 1), dtype=np.int64),
         sums=np.zeros((events, CAUSE + len(CAUSES))),
-        reasons=np.zeros((events if reasons else 0, FEW_RESOURCES + resources), dtype=np.int64),
-        codes=np.zeros((classes if reasons else 0, len(cluster.nodes.gpu_count)), dtype=np.int64),
-        counts=np.zeros((classes if reasons else 0, FEW_RESOURCES + resources), dtype=np.int64),
-        counted=np.full(classes if reasons else 0, -1, dtype=np.int64),
+        reasons=np.zeros(events if reasons else 0, dtype=np.int64),
     )
 
 
@@ -218,7 +219,7 @@ def _count_node(cluster: DecisionState, run: Run, n: int, sign: float) -> None:
     sums = run.sums
     gpu = GPU_MILLI * nodes.gpu_count[n]
     if gpu > 0:
-        share = (gpu - idle_gpu(nodes, n)) / gpu
+        share = (gpu - signed_gpu(nodes, n)) / gpu
         sums[GPU_SHARE] += sign * share
         sums[GPU_SQUARE] += sign * share * share
     cpu = nodes.allocatable[n, CPU]
@@ -271,51 +272,6 @@ def _note(run: Run, record: EventRecord, time: float, arrival: int, outcome: int
         record.numbers[e, NOW_WAITING + i - TOTALS] = run.cursor[i]
     for i in range(run.sums.shape[0]):
         record.sums[e, i] = run.sums[i]
-
-
-@inlined_kernel
-def _reason_code(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
-    """Return why class `c` cannot run on node `n`, one bit each; if it fits, other pods are the reason."""
-    if not classes.allowed[classes.constraint[c], n]:
-        return 1 << NOT_ALLOWED
-    code = 0
-    for r in range(classes.request.shape[1]):
-        if classes.request[c, r] > 0 and classes.request[c, r] > nodes.free[n, r]:
-            code |= 1 << (FEW_RESOURCES + r)
-    if code == 0:
-        code = 1 << (OTHER_PODS if fits(nodes, classes, c, n) else FEW_GPUS)
-    return code
-
-
-@inlined_kernel
-def _recode(nodes: NodeArrays, classes: ClassArrays, record: EventRecord, c: int, n: int) -> None:
-    old, new = record.codes[c, n], _reason_code(nodes, classes, c, n)
-    if old != new:
-        record.codes[c, n] = new
-        for i in range(record.counts.shape[1]):
-            record.counts[c, i] += ((new >> i) & 1) - ((old >> i) & 1)
-
-
-@inlined_kernel
-def _count_reasons(
-    nodes: NodeArrays,
-    classes: ClassArrays,
-    log: npt.NDArray[np.int64],
-    logged: int,
-    record: EventRecord,
-    c: int,
-    e: int,
-) -> None:
-    """Record why class `c` fits nowhere, evaluating again only nodes that changed since the last time."""
-    if record.counted[c] < 0:
-        for n in range(nodes.gpu_count.shape[0]):
-            _recode(nodes, classes, record, c, n)
-    else:
-        for k in range(record.counted[c], logged):
-            _recode(nodes, classes, record, c, log[k])
-    record.counted[c] = logged
-    for i in range(record.counts.shape[1]):
-        record.reasons[e, i] = record.counts[c, i]
 
 
 @inlined_kernel
@@ -430,11 +386,19 @@ def stand(
     slots: npt.NDArray[np.int64],
     devices: npt.NDArray[np.int64],
 ) -> None:
-    """Bind the first arrivals to the nodes `slots`, [S], and these devices (bit masks) for the whole run."""
+    """Bind the first arrivals to the nodes `slots`, [S], and these devices (bit masks) for the whole run.
+
+    They run there, so that they may take more than there is, which no later arrival can.
+    """
+    nodes, classes = cluster.nodes, cluster.classes
     for arrival in range(slots.shape[0]):
-        run.slot[arrival] = slots[arrival]
-        run.devices[arrival] = devices[arrival]
+        c, n = arrivals.class_id[arrival], slots[arrival]
+        run.slot[arrival], run.devices[arrival] = n, devices[arrival]
+        idle = max(gpu_left(nodes, classes, c, n), 0)
         _change(cluster, arrivals, run, arrival, 1)
+        if run.eligible[n]:
+            taken = idle - max(gpu_left(nodes, classes, c, n), 0)
+            run.cursor[GPU_EXCESS] += classes.gpu_count[c] * classes.gpu_milli[c] - taken
         run.cursor[ARRIVED] += 1
         _note(run, record, arrivals.time[arrival], arrival, BOUND)
 
@@ -450,7 +414,7 @@ def advance(
     waits: bool,
     until: int,
 ) -> int:
-    """Handle events until `until` are recorded; return DONE, PAUSED or NEEDS_ACTION (then answer in `run.question`).
+    """Handle events until `until` are recorded; return DONE, PAUSED, NEEDS_ACTION or NEEDS_REASON.
 
     At equal times pods leave before others arrive, and waiting pods are tried, by priority, then age, before both. A
     pod that fits nowhere waits, or has failed if `waits` is False or if it would not fit on the empty cluster.
@@ -480,8 +444,7 @@ def advance(
         else:
             outcome = _finish_arrival(arrivals, run, arrival, n != NONE, waits)
         if outcome != NONE:
-            if n == NONE and record.reasons.shape[0] > 0:
-                log, logged = cluster.table.log, cluster.table.logged[0]
-                _count_reasons(cluster.nodes, cluster.classes, log, logged, record, c, cursor[EVENTS])
             _note(run, record, time, arrival, outcome)
+            if n == NONE and record.reasons.shape[0] > 0:
+                return NEEDS_REASON
     return PAUSED

@@ -37,7 +37,7 @@ def recount(
         weight: [N] GPUs that each device of a node is; 0 for nodes that do not count, see
             `cluster.constraints.node.eligible_nodes`.
         class_id: [A] classes of the arrivals.
-        numbers: [E, 9] of the record.
+        numbers: [E, 10] of the record.
         sums: [E, 10] of the record.
     """
     causes = fragments.causes.shape[1]

@@ -19,6 +19,7 @@ from steersman.simulation.engine import (
     CPU_TAKEN,
     FAILED,
     FINISHED,
+    GPU_EXCEEDING,
     GPU_SHARE,
     GPU_SQUARE,
     GPU_TAKEN,
@@ -66,7 +67,8 @@ def _deviation(total: Floats, squares: Floats, count: int) -> Floats:
 
 def events_of(record: EventRecord, arrived_gpu: npt.NDArray[np.int64], capacity: Capacity) -> Timeline:
     """Return the record as shares; `arrived_gpu` [E] is the GPU milli that has arrived by each event."""
-    idle = (capacity.gpu - record.numbers[:, GPU_TAKEN]).astype(np.float64)
+    taken = record.numbers[:, GPU_TAKEN]
+    idle = (capacity.gpu - taken + record.numbers[:, GPU_EXCEEDING]).astype(np.float64)
     fragmented = record.sums[:, CAUSE:].sum(axis=1)
     ratio = np.full(len(idle), np.nan)
     np.divide(100.0 * fragmented, idle, out=ratio, where=idle > 0)
@@ -74,7 +76,7 @@ def events_of(record: EventRecord, arrived_gpu: npt.NDArray[np.int64], capacity:
     return Timeline(
         time=record.time,
         arrived_percent=(100.0 * arrived_gpu / gpu).astype(np.float64),
-        gpu=_percent(record.numbers[:, GPU_TAKEN], capacity.gpu),
+        gpu=_percent(taken, capacity.gpu),
         cpu=_percent(record.numbers[:, CPU_TAKEN], capacity.cpu),
         memory=_percent(record.numbers[:, MEMORY_TAKEN], capacity.memory),
         fragmentation=np.round(ratio, 2),

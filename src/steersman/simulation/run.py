@@ -260,7 +260,9 @@ class Execution:
         )
         self.eligible = simulator.workload.eligible[plan.nodes]
         self.run = engine.new_run(self.cluster, self.arrivals, simulator._fits_nowhere, self.eligible, seed)
-        self.record = engine.new_record(self.cluster, events, reasons=record)
+        self.record = engine.new_record(events, reasons=record)
+        self.reasons = Reasons(self.state)
+        self._without_devices = np.zeros(len(self.state.nodes), dtype=np.int64)
         if plan.standing:
             self._stand()
         self.node_rule, self.device_rule = self.policy.node_rule, self.policy.device_rule
@@ -272,6 +274,8 @@ class Execution:
         where = [recorded for i in first if (recorded := workload.recorded[i]) is not None]
         slots = np.array([self.state.slots[each.node] for each in where], dtype=np.int64)
         devices = np.array([each.devices for each in where], dtype=np.int64)
+        for c, slot, held in zip(self.arrivals.class_id.tolist(), slots.tolist(), devices.tolist(), strict=False):
+            self._without_devices[slot] += self.state.milli_without_device(c, slot, held)
         engine.stand(self.cluster, self.arrivals, self.run, self.record, slots, devices)
 
     def _scorer(self, seed: int) -> Scorer:
@@ -303,6 +307,8 @@ class Execution:
                 until, began = until + events, time.perf_counter()
                 if progress is not None:
                     progress(int(self.run.cursor[engine.ARRIVED]), len(self.plan.pods))
+            elif status == engine.NEEDS_REASON:
+                self._explain()
             else:
                 self._answer()
             status = self.advance(until)
@@ -323,6 +329,13 @@ class Execution:
         pod = self.simulator.workload.pods[self.plan.pods[arrival]]
         query = ScoreQuery(c, self.state.mask(c, labels), self.eligible, labels, owner=owner, pod=pod)
         self.run.question[engine.ANSWER] = self.scorer.choose(query)
+
+    def _explain(self) -> None:
+        """Note the reason why the pod of the last event was not bound."""
+        e = int(self.run.cursor[engine.EVENTS]) - 1
+        arrival = int(self.record.numbers[e, engine.ARRIVAL])
+        c, labels = int(self.arrivals.class_id[arrival]), int(self.arrivals.labels_id[arrival])
+        self.record.reasons[e] = self.reasons.number(c, labels, int(self.cluster.table.logged[0]))
 
     def cost(self, protocol: Protocol) -> float:
         """Return the cost that a good policy minimises: percent of unallocated GPUs at the end, or the mean wait in s.
@@ -441,6 +454,7 @@ class Execution:
         place = np.argsort(self.plan.nodes)[self.simulator.workload.eligible]
         nodes = self.state.arrays
         gpu_used, gpu = self.state.gpu_use_by_node()
+        gpu_used = gpu_used + self._without_devices
 
         def share(used: npt.NDArray[np.int64], of: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
             out = np.full(len(of), np.nan)
@@ -464,19 +478,14 @@ class Execution:
         nodes = [self.simulator.workload.nodes[i] for i in self.plan.nodes]
         arrivals, outcomes, slots, devices = record.numbers[:, : engine.DEVICES + 1].T.tolist()
         arrived = [pods[i] for i in self.plan.pods.tolist()]
-        why = Reasons(self.state)
+        texts = self.reasons.texts()
         return Placements(
             time=record.time,
             pod=[f"{arrived[a].namespace}/{arrived[a].name}" if spaced else arrived[a].name for a in arrivals],
             node=["" if slot < 0 else nodes[slot].name for slot in slots],
             devices=["-".join(map(str, device_indices(mask))) for mask in devices],
             outcome=[words[outcome] for outcome in outcomes],
-            reason=[
-                why.text(int(self.arrivals.class_id[a]), record.reasons[e])
-                if outcome in (engine.FAILED, engine.WAITING)
-                else ""
-                for e, (a, outcome) in enumerate(zip(arrivals, outcomes, strict=True))
-            ],
+            reason=[texts[number] for number in record.reasons.tolist()],
         )
 
 

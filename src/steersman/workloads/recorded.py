@@ -7,21 +7,25 @@ recorded node is kept beside the pod. Pods that belong to their node stay there.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from steersman.cluster.constraints.node import NodeTable, allowed_nodes
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Toleration
-from steersman.cluster.state import ClusterState
+from steersman.cluster.state import ClusterState, RunningPod
 from steersman.core.errors import SteersmanError
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.workload import Recorded, RunningPods, Workload
 
 NODE_OWNERS = {"DaemonSet": "DaemonSets", "Node": "static"}
 """Kinds of owners whose pods belong to their node, and their names in messages."""
-TIED, TERMINATING = "no other node allows them", "being deleted"
+TIED = "no other node allows them"
+LEAVING = "being deleted"
+EXCEEDING = "their node offers less than runs there"
+REASONS = (*NODE_OWNERS.values(), TIED, LEAVING, EXCEEDING)
+"""Why running pods stay, in messages."""
 
 
 def belongs_to_node(pod: Pod) -> bool:
@@ -34,111 +38,141 @@ class _Counts:
     """Counts of pods that neither simply run nor wait."""
 
     deleted: int = 0
+    gated: int = 0
     lost: int = 0
     elsewhere: int = 0
-    misfits: int = 0
 
 
 def with_running(workload: Workload, expanded: Expanded, running: RunningPods) -> Workload:
     """Return the workload with its running pods as requested, where they ran, and a sentence about all pods.
 
-    Pods that are being deleted stay where they run, and are left out where all pods are placed anew, as are those that
-    belong to a missing node. Other pods of such a node, and pods whose requests exceed what is left where they run,
-    count as waiting.
+    A pod that runs counts where it runs, whatever its node offers by now. Pods that are being deleted and have no node
+    are left out, as are those that belong to a missing node, and gated ones, which no scheduler looks at. Other pods of
+    a missing node count as waiting. Where the running pods stay, the waiting ones come by priority, then age.
 
     Args:
         workload: nodes and pods, the latter perhaps more than those of `expanded` (of CSV files, which never run).
         expanded: the pods that come from Kubernetes objects.
         running: what to do with running pods.
+
+    Raises:
+        SteersmanError: no pod is left.
     """
     counts = _Counts()
     if running is RunningPods.AS_WRITTEN:
         bound = sum(1 for pod in expanded.pods if pod.constraints.node_name)
-        return replace(workload, understood=_sentence(expanded, expanded.pods, bound, Counter(), counts))
-    slots = {node.name for node in workload.nodes}
-    there = []
-    for pod in workload.pods:
-        node = pod.constraints.node_name
-        if pod.terminating and (running is RunningPods.FREE or node not in slots):
-            counts.deleted += 1
-        elif node and node not in slots and belongs_to_node(pod):
-            counts.lost += 1
-        else:
-            there.append(pod)
-            counts.elsewhere += bool(node) and node not in slots
-    devices = _devices(workload.nodes, there)
-    counts.misfits = sum(1 for i, p in enumerate(there) if p.constraints.node_name in slots and i not in devices)
-    why = _staying(workload.nodes, there, devices)
+        sentence = _sentence(workload.nodes, expanded, expanded.pods, bound, Counter(), counts)
+        return replace(workload, understood=sentence)
+    there = list(_present(workload, expanded, counts))
+    from_now = running in (RunningPods.FROM_NOW, RunningPods.PINNED)
+    if from_now:
+        names = {node.name for node in workload.nodes}
+        there.sort(key=lambda pod: (0, 0) if pod.constraints.node_name in names else (1, -pod.priority))
+    account = _Account(workload.nodes, there)
+    why = _staying(workload.nodes, there, account)
     recorded = tuple(
-        Recorded(
-            pod.constraints.node_name,
-            devices[i],
-            i in why and (pod.terminating or running is not RunningPods.PINNED),
-        )
-        if i in devices
+        Recorded(pod.constraints.node_name, account.devices[i], why.get(i, EXCEEDING) != EXCEEDING, account.exceeds(i))
+        if i in account.devices
         else None
         for i, pod in enumerate(there)
     )
-    pods = there if running is RunningPods.PINNED else [_freed(pod, i in why) for i, pod in enumerate(there)]
-    others = len(workload.pods) - len(expanded.pods)  # pods of CSV files, which come first
+    pinned = running is RunningPods.PINNED
+    pods = there if pinned else [_freed(pod, why.get(i, EXCEEDING) != EXCEEDING) for i, pod in enumerate(there)]
+    known = {(pod.namespace, pod.name) for pod in expanded.pods}
+    of_objects = [pod for pod in there if (pod.namespace, pod.name) in known]  # without those of CSV files
+    sentence = _sentence(workload.nodes, expanded, of_objects, len(account.devices), Counter(why.values()), counts)
+    if not pods:
+        raise SteersmanError(f"{workload.name}: no pod runs or may be placed: {sentence}")
     return replace(
         workload,
         pods=tuple(pods),
-        recorded=recorded if devices else (),
-        from_now=running is RunningPods.FROM_NOW,
-        understood=_sentence(expanded, there[others:], len(devices), Counter(why.values()), counts),
+        recorded=recorded if account.devices else (),
+        from_now=from_now,
+        understood=sentence,
     )
 
 
-def _devices(nodes: Sequence[Node], pods: Sequence[Pod]) -> dict[int, int]:
-    """Return the bit mask of GPU devices by index of the running pods; those that do not fit are left out.
+def _present(workload: Workload, expanded: Expanded, counts: _Counts) -> Iterator[Pod]:
+    """Yield the pods without those that are gone, and count them."""
+    names = {node.name for node in workload.nodes}
+    for pod in workload.pods:
+        node = pod.constraints.node_name
+        if pod.terminating and node not in names:
+            counts.deleted += 1
+        elif (pod.namespace, pod.name) in expanded.gated:
+            counts.gated += 1
+        elif node and node not in names and belongs_to_node(pod):
+            counts.lost += 1
+        else:
+            counts.elsewhere += bool(node) and node not in names
+            yield pod
 
-    Whether a pod is allowed on its node is not checked: it runs. Devices that a pod names are taken first, then the
-    best ones for the others.
+
+class _Account:
+    """The account of the running pods, as a live cluster keeps it.
+
+    Attributes:
+        devices: bit mask of GPU devices by index of a running pod.
     """
-    state = ClusterState(nodes)
-    bound = [i for i, pod in enumerate(pods) if pod.constraints.node_name in state.slots]
-    result: dict[int, int] = {}
-    classes = {i: state.class_id(PodClass(pods[i].requests, Constraints())) for i in bound}
-    # Without constraints a cordoned or tainted node would still refuse it, so only the amounts are compared.
-    state.class_arrays.allowed[:] = True
-    for named in (True, False):
-        for i in bound:
-            pod = pods[i]
-            mask = sum(1 << device for device in pod.gpu_devices) if named else None
-            if i in result or (named and not mask):
-                continue
-            try:
-                placed = state.place(str(i), classes[i], state.slots[pod.constraints.node_name], mask)
-            except SteersmanError:
-                continue
-            result[i] = placed.devices
-    return result
+
+    def __init__(self, nodes: Sequence[Node], pods: Sequence[Pod]) -> None:
+        self._state = state = ClusterState(nodes)
+        there = {_key(pod): i for i, pod in enumerate(pods) if pod.constraints.node_name in state.slots}
+        placed = state.place_running(_running_pod(state, pods[i]) for i in there.values())
+        self.devices = {i: placed[key].devices for key, i in there.items()}
+        self._placed = {i: placed[key] for key, i in there.items()}
+        used, total = state.gpu_use_by_node()
+        gpus_exceeded = (used > total) | (state.arrays.gpu_free < 0).any(axis=1)
+        self._exceeded = np.column_stack([state.arrays.free < 0, gpus_exceeded])
+
+    def exceeds(self, i: int) -> bool:
+        """Return whether more of something that a running pod requests is in use on its node than there is."""
+        state, placed = self._state, self._placed[i]
+        c, slot = placed.class_id, placed.slot
+        if state.milli_without_device(c, slot, placed.devices):
+            return True
+        requested = np.append(state.class_arrays.request[c] > 0, state.classes[c].requests.gpu_count > 0)
+        return bool((self._exceeded[slot] & requested).any())
 
 
-def _staying(nodes: Sequence[Node], pods: Sequence[Pod], devices: dict[int, int]) -> dict[int, str]:
+def _key(pod: Pod) -> str:
+    return f"{pod.namespace}/{pod.name}"
+
+
+def _running_pod(state: ClusterState, pod: Pod) -> RunningPod:
+    """Return a pod on its node without its constraints: it runs, whatever they say."""
+    slot, devices = state.slots[pod.constraints.node_name], sum(1 << device for device in pod.gpu_devices)
+    return RunningPod(_key(pod), state.class_id(PodClass(pod.requests)), slot, devices)
+
+
+def _staying(nodes: Sequence[Node], pods: Sequence[Pod], account: _Account) -> dict[int, str]:
     """Return by index why a running pod stays; those that may go elsewhere are left out."""
     table, names = NodeTable(nodes), [node.name for node in nodes]
     only: dict[Constraints, frozenset[str]] = {}
     why = {}
-    for i in devices:
+    for i in account.devices:
         pod = pods[i]
         if belongs_to_node(pod):
             why[i] = NODE_OWNERS[pod.owner.partition("/")[0]]
-            continue
-        if pod.terminating:
-            why[i] = TERMINATING
-            continue
-        c = pod.constraints
-        static = Constraints(
-            c.gpu_models, "", c.tolerations, c.node_selector, c.node_affinity, node_features=c.node_features
-        )
-        if static not in only:
-            allowed = np.flatnonzero(allowed_nodes(table, static))[:2]
-            only[static] = frozenset(names[slot] for slot in allowed.tolist())
-        if only[static] <= {c.node_name}:
+        elif pod.terminating:
+            why[i] = LEAVING
+        elif _only_node(table, names, pod.constraints, only) <= {pod.constraints.node_name}:
             why[i] = TIED
+        elif account.exceeds(i):
+            why[i] = EXCEEDING
     return why
+
+
+def _only_node(
+    table: NodeTable, names: Sequence[str], c: Constraints, known: dict[Constraints, frozenset[str]]
+) -> frozenset[str]:
+    """Return the nodes that a pod's constraints allow, at most two of them."""
+    static = Constraints(
+        c.gpu_models, "", c.tolerations, c.node_selector, c.node_affinity, node_features=c.node_features
+    )
+    if static not in known:
+        known[static] = frozenset(names[slot] for slot in np.flatnonzero(allowed_nodes(table, static))[:2].tolist())
+    return known[static]
 
 
 def _freed(pod: Pod, stays: bool) -> Pod:
@@ -163,7 +197,14 @@ def _freed(pod: Pod, stays: bool) -> Pod:
     return replace(pod, pod_class=replace(pod.pod_class, constraints=anywhere))
 
 
-def _sentence(expanded: Expanded, pods: Sequence[Pod], running: int, staying: Counter[str], counts: _Counts) -> str:
+def _sentence(
+    nodes: Sequence[Node],
+    expanded: Expanded,
+    pods: Sequence[Pod],
+    running: int,
+    staying: Counter[str],
+    counts: _Counts,
+) -> str:
     """Return a sentence about what the source was taken to hold."""
     above = [expanded.owners.get((pod.namespace, pod.name)) for pod in pods]
     owners = f"{len(pods)} pods of {len({*above} - {None})} owners"
@@ -175,17 +216,17 @@ def _sentence(expanded: Expanded, pods: Sequence[Pod], running: int, staying: Co
         kinds = ", ".join(f"{kind} {count}" for kind, count in expanded.templates)
         parts.append(f"{sum(count for _, count in expanded.templates)} from templates in custom resources ({kinds})")
     if staying:
-        names = (*NODE_OWNERS.values(), TERMINATING, TIED)
-        kinds = ", ".join(f"{kind} {staying[kind]}" for kind in names if staying[kind])
+        kinds = ", ".join(f"{kind} {staying[kind]}" for kind in REASONS if staying[kind])
         parts.append(f"{sum(staying.values())} pinned ({kinds})")
     parts += [
         f"{number} {what}"
         for number, what in (
             (expanded.finished, "finished left out"),
             (counts.deleted, "being deleted left out"),
+            (counts.gated, "gated left out"),
+            (expanded.suspended, "suspended left out"),
             (counts.lost, "of nodes that are not there left out"),
             (counts.elsewhere, "on nodes that are not there count as waiting"),
-            (counts.misfits, "that ask for more than their node has count as waiting"),
             *(
                 (number, f"in phase {phase} counted as running if they have a node")
                 for phase, number in expanded.odd_phases
@@ -193,4 +234,26 @@ def _sentence(expanded: Expanded, pods: Sequence[Pod], running: int, staying: Co
         )
         if number
     ]
-    return ", ".join(parts)
+    return ", ".join([*parts, *_offering_nothing(nodes, pods)])
+
+
+def _offering_nothing(nodes: Sequence[Node], pods: Sequence[Pod]) -> Iterator[str]:
+    """Yield which nodes offer nothing of resources that every node of a cluster has."""
+    disk = any(pod.requests.ephemeral_bytes for pod in pods)
+    missing = Counter(
+        tuple(
+            name
+            for name, amount in (
+                ("cpu", node.cpu_milli),
+                ("memory", node.memory_bytes),
+                ("pods", node.pods),
+                ("ephemeral-storage", node.ephemeral_bytes or not disk),
+            )
+            if not amount
+        )
+        for node in nodes
+    )
+    for names, count in sorted(missing.items()):
+        if names:
+            offer = "node offers" if count == 1 else "nodes offer"
+            yield f"{count} {offer} no {' and no '.join(names)} (status.allocatable)"

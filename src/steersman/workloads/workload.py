@@ -57,8 +57,8 @@ class RunningPods(enum.StrEnum):
 
     AS_WRITTEN: nothing is interpreted; `spec.nodeName` is a constraint, pods that are being deleted are included.
     FREE: they are placed anew with all others.
-    PINNED: `spec.nodeName` is a constraint; they arrive in order and may go to that node alone.
-    FROM_NOW: they run where they are before others arrive.
+    PINNED: they run where they are before others arrive, and pods drawn after them may go to that node alone.
+    FROM_NOW: they run where they are before others arrive, and pods drawn after them go anywhere.
     """
 
     AS_WRITTEN = "as-written"
@@ -75,12 +75,15 @@ class Recorded:
         node: name of the node.
         devices: bit mask of the GPU devices that it held there.
         stays: whether it is part of its node rather than of the demand: it runs there before anything arrives and is
-            never drawn (pods of DaemonSets, static pods, pods that no other node allows).
+            never drawn (pods of DaemonSets, static pods, pods that no other node allows or that are being deleted).
+        exceeds: whether its node offers less than runs there: it runs there before anything arrives, whatever becomes
+            of other pods, since no scheduler would bind it there.
     """
 
     node: str
     devices: int = 0
     stays: bool = False
+    exceeds: bool = False
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,7 +119,11 @@ class Workload:
 
     def standing(self) -> tuple[int, ...]:
         """Return the indices of the pods that run from the start, before anything arrives."""
-        return tuple(i for i, where in enumerate(self.recorded) if where is not None and (self.from_now or where.stays))
+        return tuple(
+            i
+            for i, where in enumerate(self.recorded)
+            if where is not None and (self.from_now or where.stays or where.exceeds)
+        )
 
     def demand(self) -> tuple[int, ...]:
         """Return the indices of the pods that are the demand: they define the profile and may be drawn again."""
@@ -126,11 +133,16 @@ class Workload:
 
     @cached_property
     def eligible(self) -> npt.NDArray[np.bool_]:
-        """Return which nodes are eligible, [N]: some pod of the demand may enter them, see `eligible_nodes`."""
+        """Return which nodes are eligible, [N]: some pod of the demand may enter them, see `eligible_nodes`.
+
+        The node that a pod runs on says nothing about where it may: pinned pods leave the cluster as large as it is.
+        """
         # The command line imports this module at its start, and must not wait for NumPy.
         from steersman.cluster.constraints.node import eligible_nodes
 
-        return eligible_nodes(self.nodes, (self.pods[i].constraints for i in self.demand()))
+        runs = [where is not None for where in self.recorded] or [False] * len(self.pods)
+        pods = ((self.pods[i].unbound() if runs[i] else self.pods[i]) for i in self.demand())
+        return eligible_nodes(self.nodes, (pod.constraints for pod in pods))
 
     @cached_property
     def eligible_nodes(self) -> tuple[Node, ...]:

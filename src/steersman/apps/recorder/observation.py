@@ -141,11 +141,8 @@ class ObservationBuilder:
 
     def _place(self, key: str, placed: PlacedPod) -> int:
         state, slot = self.state, self.state.slots[placed.node]
-        devices = placed.devices
-        if devices is not None and devices >> int(state.arrays.gpu_count[slot]):
-            devices = None  # the node lacks these devices
         c = self._classes[placed.pod.pod_class]
-        state.place(key, c, slot, devices, state.labels_id(placed.pod), force=True)
+        state.place(key, c, slot, placed.devices, state.labels_id(placed.pod), force=True)
         count_owner(self.owners, self.known.owner(placed.pod), slot, 1)
         return slot
 

@@ -20,7 +20,7 @@ from steersman.apps.scheduler.takeover import fence
 from steersman.apps.scheduler.volume_binder import VolumeBinder
 from steersman.cluster.arrays import room_for
 from steersman.cluster.constraints.node import Mask
-from steersman.cluster.constraints.reasons import FurtherRefusals, unschedulable_message
+from steersman.cluster.constraints.reasons import FurtherRefusals, other_gpus, unschedulable_message
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache, Listener
 from steersman.kubernetes.client import Client
@@ -369,7 +369,8 @@ class Scheduler(Listener):
         key = pod.class_id, pod.labels_id
         stamp, why = self._unschedulable_cache.get(key, (None, ""))
         if refusals or stamp != self._stamp(pod) or not why:
-            why = unschedulable_message(self.cache.state, *key, refusals)
+            parts = unschedulable_message(self.cache.state, *key, refusals), other_gpus(self.cache.state, key[0])
+            why = " ".join(filter(None, parts))
             if self.cache.node_problems:
                 why += " " + node_problems_sentence(self.cache.node_problems)
             if not refusals:  # else the reason is that of this pod alone

@@ -22,6 +22,7 @@ class ViewedMeta(TypedDict, total=False):
 class Container(TypedDict, total=False):
     """Requests of a container."""
 
+    name: str
     resources: dict[str, Any]
     restartPolicy: str
 
@@ -37,10 +38,31 @@ class PodSpec(TypedDict, total=False):
     resources: dict[str, Any]
 
 
+class Condition(TypedDict, total=False):
+    """Condition of a node or pod."""
+
+    type: str
+    status: str
+    reason: str
+
+
+class ContainerStatus(TypedDict, total=False):
+    """What the kubelet has granted to a container."""
+
+    name: str
+    resources: dict[str, Any] | None
+    allocatedResources: dict[str, Any]
+
+
 class PodStatus(TypedDict, total=False):
-    """Phase of a pod."""
+    """Phase of a pod, and what the kubelet has granted to it."""
 
     phase: str
+    conditions: list[Condition] | None
+    containerStatuses: list[ContainerStatus] | None
+    initContainerStatuses: list[ContainerStatus] | None
+    resources: dict[str, Any] | None
+    allocatedResources: dict[str, Any]
 
 
 class PodObject(TypedDict, total=False):
@@ -49,13 +71,6 @@ class PodObject(TypedDict, total=False):
     metadata: ViewedMeta
     spec: PodSpec
     status: PodStatus
-
-
-class Condition(TypedDict, total=False):
-    """Condition of a node."""
-
-    type: str
-    status: str
 
 
 class NodeSpec(TypedDict, total=False):
@@ -91,7 +106,12 @@ def requests_key(obj: PodObject) -> bytes:
     spec, notes = obj.get("spec", {}), obj["metadata"].get("annotations") or {}
     trimmed = {name: part for name, part in spec.items() if name not in ("nodeName", "schedulerName")}
     annotations = {name: notes[name] for name in (GPU_COUNT_KEY, GPU_MILLI_KEY) if name in notes}
-    return msgspec.json.encode({"metadata": {"name": "pod", "annotations": annotations}, "spec": trimmed})
+    status = {name: part for name, part in obj.get("status", {}).items() if name not in ("phase", "conditions")}
+    status["conditions"] = [
+        each for each in obj.get("status", {}).get("conditions") or () if each.get("type") == "PodResizePending"
+    ]
+    metadata = {"name": "pod", "annotations": annotations}
+    return msgspec.json.encode({"metadata": metadata, "spec": trimmed, "status": status})
 
 
 decode_node = msgspec.json.Decoder(NodeObject).decode

@@ -206,8 +206,9 @@ def evaluate(
     check_mean_duration(mean_duration, protocol)
     if bound and protocol == AnyProtocol.TIMED:
         raise UsageError("--bound belongs to --protocol inflation and arrivals, not to timed")
-    if bound and from_now:
-        raise UsageError("--bound does not support pods that stay on their nodes; leave out --from-now or --bound")
+    if bound and (pinned or from_now):
+        option = "--pinned" if pinned else "--from-now"
+        raise UsageError(f"--bound does not support pods that stay on their nodes; leave out {option} or --bound")
     if fit_seconds is not None and not fit:
         raise UsageError("--fit-seconds belongs to --fit; give that too, or leave it out")
     if fit and inputs.count > 1:

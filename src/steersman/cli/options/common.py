@@ -200,9 +200,10 @@ def running_of(pinned: bool, from_now: bool, protocol: str | None) -> RunningPod
         UsageError: both are given, or the protocol does not allow one.
     """
     if pinned and from_now:
-        raise UsageError("--pinned and --from-now exclude each other: pods that stand go nowhere; leave out one")
-    if from_now and protocol not in (None, Protocol.INFLATION, Protocol.ARRIVALS):
-        raise UsageError(f"--from-now belongs to --protocol inflation and arrivals, not to {protocol}")
+        raise UsageError("--pinned and --from-now exclude each other: with both, running pods stay; leave out one")
+    if (pinned or from_now) and protocol not in (None, Protocol.INFLATION, Protocol.ARRIVALS):
+        option = "--pinned" if pinned else "--from-now"
+        raise UsageError(f"{option} belongs to --protocol inflation and arrivals, not to {protocol}")
     return RunningPods.PINNED if pinned else RunningPods.FROM_NOW if from_now else RunningPods.FREE
 
 
@@ -284,8 +285,9 @@ Pinned = Annotated[
     bool,
     typer.Option(
         "--pinned",
-        help="Kubernetes objects: running pods may only go to their node. [default: they are placed anew, except "
-        "those of DaemonSets, static ones and those that no other node allows]",
+        help="Kubernetes objects: running pods stay where they are, and pods drawn from them in inflation may only go "
+        "to the same node. [default: they are placed again, except those of DaemonSets, static ones, and those that "
+        "no other node allows, that are being deleted or whose node offers less than runs there]",
     ),
 ]
 FromNow = Annotated[

@@ -7,7 +7,7 @@ over all nodes. The rules are kube-scheduler 1.36's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -203,28 +203,26 @@ def declaring_nodes(table: NodeTable, features: Sequence[str]) -> Mask:
     return table.features.where(set(features).issubset)  # type: ignore[arg-type]
 
 
-def constraint_reasons(
+def constraint_refusals(
     nodes: NodeTable | Sequence[Node | None], constraints: Constraints, gpu_resource: str = ""
-) -> list[str]:
-    """Return why each slot's node does not satisfy the constraints, in kube-scheduler's words, [N].
+) -> Iterator[tuple[str, Mask]]:
+    """Yield why nodes do not satisfy the constraints, in kube-scheduler's words and order, and those nodes, [N].
 
-    "" where it does, and in a free slot. Names of GPUs are not checked: they are a matter of resources. Nor are
+    A node has the first reason that applies. Names of GPUs are not checked: they are a matter of resources. Nor are
     features, by which kube-scheduler filters last (`declaring_nodes`).
     """
     table = nodes if isinstance(nodes, NodeTable) else NodeTable(nodes)
     names = restricted_names(constraints)
+    left = table.occupied
     if names is not None and not names:
-        return [AFFINITY_CONFLICT if here else "" for here in table.occupied]
-    result = [""] * len(table)
-    undecided = table.occupied
+        yield AFFINITY_CONFLICT, left
+        return
     filters = _filters(table, constraints, gpu_resource)
     if names is not None:
         filters.insert(0, (AFFINITY_NAMES, table.names.any_of(sorted(names))))
     for reason, passes in filters:
-        for slot in np.flatnonzero(undecided & ~passes):
-            result[slot] = reason
-        undecided &= passes
-    return result
+        yield reason, left & ~passes
+        left &= passes
 
 
 def restricted_names(constraints: Constraints) -> frozenset[str] | None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from steersman.cluster.arrays import EXTENDED, PODS
 from steersman.cluster.constraints import inter_pod, node
 from steersman.cluster.gpu_resources import shown_name
-from steersman.cluster.model import GPU_MILLI
+from steersman.cluster.model import GPU_MILLI, Node
 from steersman.cluster.state import ClusterState
 
 NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
@@ -88,8 +88,25 @@ def counted(state: ClusterState, class_id: int, labels_id: int = 0, further: Fur
 
 def format_unschedulable(nodes: int, counts: Mapping[str, int]) -> str:
     """Return the sentence that none of so many nodes is available, with the number of nodes by reason."""
+    if node.AFFINITY_CONFLICT in counts:  # found before any node is looked at
+        return f"0/{nodes} nodes are available: {node.AFFINITY_CONFLICT}."
     parts = sorted(f"{count} {why}" for why, count in counts.items() if count)
     return f"0/{nodes} nodes are available: {', '.join(parts)}."
+
+
+def other_gpus(state: ClusterState, class_id: int) -> str:
+    """Return a sentence about nodes that offer GPUs under other names than a class requests; "" if there are none."""
+    wanted = state.classes[class_id].requests.gpu_resource
+    foreign = np.flatnonzero(state.table.occupied & ~node.offering_nodes(state.table, wanted))
+    names = {name for slot in foreign.tolist() for name in _offered_gpus(state.nodes[slot])}
+    if not names:
+        return ""
+    verb = "node offers" if len(foreign) == 1 else "nodes offer"
+    return f"{len(foreign)} {verb} {' and '.join(sorted(names))}, not {wanted}."
+
+
+def _offered_gpus(offering: Node | None) -> tuple[str, ...]:
+    return () if offering is None else (*offering.gpu_resources, *offering.counted_gpus)
 
 
 def insufficient_gpu(resource: str) -> str:
@@ -107,11 +124,10 @@ def _rules(state: ClusterState, class_id: int) -> dict[int, list[int]]:
 
 def _by_constraints(state: ClusterState, class_id: int, left: Mask) -> Refusing:
     pod_class = state.classes[class_id]
-    why = node.constraint_reasons(state.table, pod_class.constraints, pod_class.requests.gpu_resource)
-    refused = np.array([bool(each) for each in why], dtype=np.bool_)
-    for each in dict.fromkeys(filter(None, why)):
-        yield each, left & np.array([one == each for one in why], dtype=np.bool_)
-    return left & ~refused
+    for why, refused in node.constraint_refusals(state.table, pod_class.constraints, pod_class.requests.gpu_resource):
+        yield why, left & refused
+        left = left & ~refused
+    return left
 
 
 def _by_resources(state: ClusterState, class_id: int, left: Mask) -> Refusing:

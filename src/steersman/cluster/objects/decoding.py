@@ -65,9 +65,9 @@ from steersman.cluster.objects.requests import CPU, EPHEMERAL, MEMORY, pod_limit
 from steersman.core.errors import InputError
 from steersman.core.quantities import (
     MAX_AMOUNT,
-    MAX_CPU_MILLI,
-    MAX_MEMORY_BYTES,
+    MAX_NODE_CPU_MILLI,
     MAX_NODE_GPUS,
+    MAX_NODE_MEMORY_BYTES,
     MAX_POD_GPUS,
     NANO,
     bytes_,
@@ -97,7 +97,9 @@ _INT32 = (1 << 31) - 1
 
 
 def node_from_object(obj: Object, *, file: str = "", where: str = "") -> Node:
-    """Return a v1 Node. Allocatable is rounded down; where it is missing, capacity counts.
+    """Return a v1 Node. Allocatable is rounded down; where it is missing altogether, capacity counts.
+
+    What it does not name the node does not offer, be it CPU, memory, storage or pods, as in kube-scheduler.
 
     Raises:
         InputError: with `file`, `where` and the path of the wrong field.
@@ -155,19 +157,14 @@ def _node(obj: Object) -> Node:
     capacity = mapping(status, "capacity", "status")
     if not allocatable:
         allocatable, where = capacity, "status.capacity"
-    if not allocatable:
-        raise FieldError("status.allocatable", "is missing; a node needs cpu and memory there")
-    for key in (CPU, MEMORY):
-        if allocatable.get(key) is None:
-            raise FieldError(join(where, key), "is missing")
     gpus = node_gpus(allocatable, capacity, labels, where)
     physical, memory_mib = hami_register(mapping(metadata, "annotations", "metadata"))
     return Node(
         name=name(metadata, "name", "metadata"),
-        cpu_milli=_allocatable(cpu_milli, allocatable, CPU, where, MAX_CPU_MILLI),
-        memory_bytes=_allocatable(bytes_, allocatable, MEMORY, where, MAX_MEMORY_BYTES),
-        pods=_allocatable(whole, allocatable, "pods", where),
-        ephemeral_bytes=_allocatable(bytes_, allocatable, EPHEMERAL, where, MAX_AMOUNT),
+        cpu_milli=_allocatable(cpu_milli, allocatable, CPU, where, MAX_NODE_CPU_MILLI),
+        memory_bytes=_allocatable(bytes_, allocatable, MEMORY, where, MAX_NODE_MEMORY_BYTES),
+        pods=_allocatable(whole, allocatable, "pods", where, UNLIMITED),
+        ephemeral_bytes=_allocatable(bytes_, allocatable, EPHEMERAL, where, UNLIMITED),
         gpu_count=gpus.count,
         gpu_model=gpus.model,
         gpu_resources=gpus.resources,
@@ -183,14 +180,13 @@ def _node(obj: Object) -> Node:
     )
 
 
-def _allocatable(parse: Any, quantities: Object, key: str, path: str, most: int | None = None) -> int:
-    """Return a quantity rounded down and limited to UNLIMITED, the default. Above `most` it is an error."""
+def _allocatable(parse: Any, quantities: Object, key: str, path: str, most: int) -> int:
+    """Return a quantity rounded down, 0 if it is missing. Above `most` it is an error."""
     quantity = quantities.get(key)
     if quantity is None:
-        return UNLIMITED
+        return 0
     try:
-        amount = int(parse(quantity, round_up=False))
-        return min(amount, UNLIMITED) if most is None else plausible(amount, most, quantity)
+        return plausible(int(parse(quantity, round_up=False)), most, quantity)
     except ValueError as error:
         raise FieldError(join(path, key), str(error)) from None
 

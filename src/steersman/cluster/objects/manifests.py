@@ -55,7 +55,7 @@ DELETED_AT = "1970-01-01T00:00:00Z"
 
 
 def node_to_object(node: Node) -> Manifest:
-    """Return a v1 Node. Unlimited resources are left out; GPUs without a name are written as shared ones."""
+    """Return a v1 Node. GPUs without a name are written as shared ones, what is unlimited as 1Ei."""
     labels = dict(node.labels)
     offered = node.gpu_resources or (SHARED_GPUS,)
     if node.gpu_model and gpu_model(labels, offered) != node.gpu_model:
@@ -67,10 +67,8 @@ def node_to_object(node: Node) -> Manifest:
             allocatable[GPU_MILLI_KEY] = format_whole(node.gpu_count * 1000)
     allocatable[CPU] = format_cpu(node.cpu_milli)
     allocatable[MEMORY] = format_bytes(node.memory_bytes)
-    if node.pods < UNLIMITED:
-        allocatable["pods"] = format_whole(node.pods)
-    if node.ephemeral_bytes < UNLIMITED:
-        allocatable[EPHEMERAL] = format_bytes(node.ephemeral_bytes)
+    allocatable["pods"] = "1Ei" if node.pods >= UNLIMITED else format_whole(node.pods)
+    allocatable[EPHEMERAL] = "1Ei" if node.ephemeral_bytes >= UNLIMITED else format_bytes(node.ephemeral_bytes)
     allocatable.update((name, format_whole(amount)) for name, amount in node.extended)
     spec = _present(
         taints=[{"key": t.key, **_present(value=t.value), "effect": t.effect} for t in node.taints],

@@ -278,7 +278,7 @@ def run_of(b: Run, e: int) -> Run:
 @inlined_kernel
 def record_of(b: EventRecord, e: int) -> EventRecord:
     """Return the events of run `e`."""
-    return EventRecord(b.time[e], b.numbers[e], b.sums[e], b.reasons[e], b.codes[e], b.counts[e], b.counted[e])
+    return EventRecord(b.time[e], b.numbers[e], b.sums[e], b.reasons[e])
 
 
 @inlined_kernel

@@ -158,7 +158,8 @@ class GpuBound:
         check_bound(workload, "inflation")
         self.workload = workload
         self.kinds = kinds = find_kinds(workload)
-        self.capacity = int(kinds.devices.sum()) * GPU_MILLI
+        self._names = {node.name for node in workload.eligible_nodes}
+        self.capacity = sum(node.gpu_count for node in workload.eligible_nodes) * GPU_MILLI
         self._kind, self._type = np.nonzero(kinds.fits)
         self._gpu_types = np.flatnonzero(kinds.devices)
         demand_by_kind = np.bincount(kinds.of_pod, minlength=len(kinds.demand)) * kinds.demand
@@ -206,7 +207,9 @@ class GpuBound:
             SteersmanError: HiGHS found no solution, or there are no arrivals.
         """
         check_bound(self.workload, protocol)
-        arriving = self.kinds.of_pod[schedule(self.workload, protocol, seed=seed, ratio=ratio, load=None).pods]
+        plan = schedule(self.workload, protocol, seed=seed, ratio=ratio, load=None)
+        arriving = self.kinds.of_pod[[i for i in plan.pods[: plan.standing].tolist() if self._counts(i)]]
+        arriving = np.append(arriving, self.kinds.of_pod[plan.pods[plan.standing :]])
         count = np.bincount(arriving, minlength=len(self.kinds.demand))
         arrived = 100.0 * np.cumsum(self.kinds.demand[arriving]) / self.capacity
         must = np.bincount(arriving[arrived <= placed_percent] if placed_percent > 0 else [], minlength=len(count))
@@ -221,8 +224,14 @@ class GpuBound:
             return math.nan
         # Allocations are integers of milli, so that nothing is lost by rounding the optimum down to one; to
         # two decimals it is rounded up: a bound is never below what it bounds.
-        milli = min(math.floor(most + ROUNDING * self.capacity), int(self.kinds.demand[arriving].sum()), self.capacity)
+        room = int(self.kinds.devices.sum()) * GPU_MILLI
+        milli = min(math.floor(most + ROUNDING * self.capacity), int(self.kinds.demand[arriving].sum()), room)
         return ceil_div(10_000 * milli, self.capacity) / 100
+
+    def _counts(self, pod: int) -> bool:
+        """Return whether a pod that stays is on an eligible node."""
+        where = self.workload.recorded[pod]
+        return where is not None and where.node in self._names
 
     def _pooled_rows(self, rows: _Rows, t: int) -> None:
         kinds = self.kinds

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import NodeArrays, fit_mask
-from steersman.cluster.model import Constraints
-from steersman.cluster.state import ClusterState
+from steersman.cluster.arrays import CPU, EPHEMERAL, EXTENDED, MEMORY, PODS, NodeArrays, fit_mask
+from steersman.cluster.model import Constraints, Node, PodClass
+from steersman.cluster.state import ClusterState, device_indices
 from steersman.workloads.workload import Workload
 
 Ints = npt.NDArray[np.int64]
@@ -59,6 +60,50 @@ class Kinds:
     largest_devices: Ints
 
 
+def nodes_with_room(workload: Workload) -> tuple[Node, ...]:
+    """Return the eligible nodes, enlarged where pods that stay take more than there is.
+
+    On the enlarged nodes these pods fit, and of what they exceed nothing is left, as on the nodes that there are. Each
+    pod on a device of which too much is in use gets devices of its own, which can only make more pods fit.
+    """
+    state = ClusterState(workload.eligible_nodes)
+    holders: Counter[tuple[int, int]] = Counter()
+    further: Counter[int] = Counter()
+    for i in workload.standing():
+        where, requests = workload.recorded[i], workload.pods[i].requests
+        if where is None or where.node not in state.slots:
+            continue
+        slot, c = state.slots[where.node], state.class_id(PodClass(requests))
+        placed = state.place(str(i), c, slot, where.devices or None, force=True)
+        holders.update((slot, device) for device in device_indices(placed.devices))
+        if state.milli_without_device(c, slot, placed.devices):
+            further[slot] += requests.gpu_count - placed.devices.bit_count()
+    for (slot, device), pods in holders.items():
+        further[slot] += pods - 1 if state.arrays.gpu_free[slot, device] < 0 else 0
+    return tuple(
+        _enlarged(node, state, slot, further[slot]) for slot, node in enumerate(state.nodes) if node is not None
+    )
+
+
+def _enlarged(node: Node, state: ClusterState, slot: int, devices: int) -> Node:
+    missing = np.maximum(-state.arrays.free[slot], 0)
+    if not devices and not missing.any():
+        return node
+    extended = dict(node.extended)
+    for column, name in enumerate(state.resources, EXTENDED):
+        if missing[column]:
+            extended[name] = extended.get(name, 0) + int(missing[column])
+    return replace(
+        node,
+        cpu_milli=node.cpu_milli + int(missing[CPU]),
+        memory_bytes=node.memory_bytes + int(missing[MEMORY]),
+        pods=node.pods + int(missing[PODS]),
+        ephemeral_bytes=node.ephemeral_bytes + int(missing[EPHEMERAL]),
+        gpu_count=node.gpu_count + devices,
+        extended=tuple(sorted(extended.items())),
+    )
+
+
 def find_kinds(workload: Workload, max_kinds: int = MAX_KINDS, max_pairs: int = MAX_PAIRS) -> Kinds:
     """Return the kinds and types of a workload.
 
@@ -67,7 +112,7 @@ def find_kinds(workload: Workload, max_kinds: int = MAX_KINDS, max_pairs: int = 
     others of the same GPU request: a pooled kind requests the least of them, fits where any of them does, and is not
     ordered. Beyond `max_pairs` node types are pooled likewise. Both can only make more pods fit.
     """
-    state = ClusterState(workload.eligible_nodes)
+    state = ClusterState(nodes_with_room(workload))
     class_of = state.class_ids(workload.pods)
     nodes, classes = state.arrays, state.class_arrays
     told_apart = (nodes.allocatable, nodes.gpu_count, nodes.gpu_model, np.packbits(classes.allowed, axis=0).T)

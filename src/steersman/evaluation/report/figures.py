@@ -332,7 +332,7 @@ def heat_map(nodes: FinalNodes, *, names: bool, gpu: bool = True) -> HeatMap:
         gpu: False shades every node by its CPU.
     """
     has_gpu = nodes.gpu_count > 0
-    share = np.where(has_gpu & gpu, nodes.gpu_used_share, nodes.cpu_used_share)
+    share = np.nan_to_num(np.where(has_gpu & gpu, nodes.gpu_used_share, nodes.cpu_used_share))  # NaN: it has neither
     group = np.array([model if gpu else "no GPU" for model, gpu in zip(nodes.gpu_model, has_gpu, strict=True)])
     group[(group == "") & has_gpu] = "GPU"
     merged = math.ceil(len(share) / CELLS)

@@ -28,7 +28,7 @@ from steersman.cluster.objects.requests import is_resizing
 from steersman.cluster.objects.selectors import selects_namespaces
 from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
 from steersman.cluster.provisional import pod_selectors, selector_keys
-from steersman.cluster.state import ClusterState
+from steersman.cluster.state import ClusterState, RunningPod
 from steersman.core.errors import InputError
 from steersman.kubernetes.cache.device_claims import DeviceClaims
 from steersman.kubernetes.cache.gpu_mixing import GpuPods
@@ -654,18 +654,16 @@ class ClusterCache:
                 del self._owners[owner]
 
     def _place_all(self, state: ClusterState, name: str, slot: int) -> None:
-        """Place all pods of a node, those with known devices first."""
+        """Place all pods of a node."""
         here = [self.pods[key] for key in (*self._on_node.get(name, ()), *self._nominated.get(name, ()))]
-        for pod in sorted(here, key=lambda pod: (not pod.devices, pod.key)):
-            self._place(pod, slot, state)
+        running = (RunningPod(pod.key, pod.class_id, slot, pod.devices or 0, pod.labels_id) for pod in here)
+        for key, placed in state.place_running(running).items():
+            self.pods[key].devices = placed.devices
 
-    def _place(self, pod: CachedPod, slot: int, state: ClusterState | None = None) -> None:
+    def _place(self, pod: CachedPod, slot: int) -> None:
         """Place a pod on its node whatever the constraints say, since it is there."""
-        state = self.state if state is None else state
-        devices = pod.devices or None
-        if devices is not None and devices >> int(state.arrays.gpu_count[slot]):
-            devices = None  # the node does not have these devices
-        pod.devices = state.place(pod.key, pod.class_id, slot, devices, pod.labels_id, force=True).devices
+        running = RunningPod(pod.key, pod.class_id, slot, pod.devices or 0, pod.labels_id)
+        pod.devices = self.state.place_running([running])[pod.key].devices
 
     def _take(self, pod: CachedPod, *, keep_node: bool = False) -> None:
         node = pod.node

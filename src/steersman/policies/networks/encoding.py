@@ -241,7 +241,7 @@ def _cluster_gpus(context: EncodingContext, c: int, n: int, fit: bool, out: Row)
     idle, old, whole_before, whole, partial, largest, key = 0, GPU_MILLI, 0, 0, 0, 0, np.uint64(0)
     for d in range(count):
         left = nodes.gpu_free[n, d]
-        idle += left
+        idle += max(left, 0)
         if left == GPU_MILLI:
             whole_before += 1
         if (devices >> d) & 1:

@@ -48,7 +48,7 @@ def odd_pod(name: str, on: str = "", milli: str = "1001") -> dict[str, dict[str,
 
 
 def odd_node(name: str) -> dict[str, dict[str, object]]:
-    return {"metadata": {"name": name, "labels": {}}, "spec": {}, "status": {}}
+    return {"metadata": {"name": name, "labels": {}}, "spec": {}, "status": {"allocatable": {"cpu": "many"}}}
 
 
 def put_odd_and_even(double: LiveDouble) -> None:

@@ -127,6 +127,17 @@ def test_shared_gpus_count_in_parts_and_what_is_not_understood_is_said() -> None
     assert view.unreadable.keys() == {"default/b"}
 
 
+def test_a_pod_that_is_resized_counts_with_what_it_still_holds() -> None:
+    shrinking, refused = pod("a", "n1", cpu="2"), pod("b", "n1", cpu="90")
+    held = {"name": "c", "allocatedResources": {"cpu": "2"}, "resources": {"requests": {"cpu": "4"}}}
+    shrinking["status"]["containerStatuses"] = [held]
+    small = {"name": "c", "allocatedResources": {"cpu": "1"}, "resources": {"requests": {"cpu": "1"}}}
+    refused["status"]["containerStatuses"] = [small]
+    refused["status"]["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
+    (row,) = view_of([node("n1")], [shrinking, refused]).rows()
+    assert row.amounts("cpu") == (5.0, 8.0)
+
+
 def test_nodes_that_are_not_understood_are_named_with_why() -> None:
     view = view_of([node("fine"), *(node(f"odd-{i}", cpu="lots") for i in range(5))], [])
     lines = heading(view, "here", None, (), 6)

@@ -5,7 +5,7 @@ import pytest
 from steersman.cluster.constraints.node import (
     NodeTable,
     allowed_nodes,
-    constraint_reasons,
+    constraint_refusals,
     eligible_nodes,
     restricted_names,
     term_nodes,
@@ -21,6 +21,15 @@ def node(name="n", labels=None, taints=(), **more):
 
 def allows(constraints, *nodes):
     return allowed_nodes(nodes, constraints).tolist()
+
+
+def constraint_reasons(nodes, constraints):
+    reasons = [""] * len(nodes)
+    for why, refused in constraint_refusals(nodes, constraints):
+        for slot in refused.nonzero()[0]:
+            assert not reasons[slot]
+            reasons[slot] = why
+    return reasons
 
 
 def term(*expressions, fields=()):

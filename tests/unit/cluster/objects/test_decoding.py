@@ -487,10 +487,32 @@ def test_every_field_of_a_node() -> None:
     assert node_from_object(node_to_object(node)) == node
 
 
-def test_capacity_stands_for_missing_allocatable_and_missing_limits_are_unlimited() -> None:
-    obj = {"kind": "Node", "metadata": {"name": "n"}, "status": {"capacity": {"cpu": 4, "memory": "1Gi"}}}
-    node = node_from_object(obj)
-    assert (node.cpu_milli, node.pods, node.ephemeral_bytes) == (4000, UNLIMITED, UNLIMITED)
+@pytest.mark.parametrize(
+    ("status", "offered"),
+    [
+        ({"capacity": {"cpu": 4, "memory": "1Gi"}}, (4000, 1 << 30, 0, 0)),
+        ({"allocatable": {"cpu": 4, "pods": 9}, "capacity": {"cpu": 8, "memory": "1Gi"}}, (4000, 0, 9, 0)),
+        ({"allocatable": {"memory": "1Gi", "ephemeral-storage": "1Mi"}}, (0, 1 << 30, 0, 1 << 20)),
+        ({"allocatable": {"pods": None, "example.com/x": None}}, (0, 0, 0, 0)),
+        ({}, (0, 0, 0, 0)),
+        (None, (0, 0, 0, 0)),
+    ],
+)
+def test_a_node_offers_nothing_of_what_its_allocatable_lacks(status: Any, offered: tuple[int, ...]) -> None:
+    node = node_from_object({"kind": "Node", "metadata": {"name": "n"}, "status": status})
+    assert (node.cpu_milli, node.memory_bytes, node.pods, node.ephemeral_bytes) == offered
+    assert node.extended == ()
+
+
+def test_what_is_unlimited_is_written_and_read_as_unlimited() -> None:
+    node = Node("n", 1000, 1 << 30, UNLIMITED, UNLIMITED)
+    assert node_from_object(node_to_object(node)) == node
+
+
+def test_a_virtual_node_may_stand_for_a_data_center() -> None:
+    stated = {"cpu": "1M", "memory": "1Pi", "pods": "1M", "ephemeral-storage": "400Ti"}
+    node = node_from_object(node_object(allocatable=stated))
+    assert (node.cpu_milli, node.memory_bytes, node.pods) == (1_000_000_000, 1 << 50, 1_000_000)
 
 
 @pytest.mark.parametrize(
@@ -498,8 +520,7 @@ def test_capacity_stands_for_missing_allocatable_and_missing_limits_are_unlimite
     [
         ({"metadata": {}}, "metadata.name"),
         ({"metadata": {"name": 5}}, "metadata.name"),
-        ({"status": {}}, "status.allocatable"),
-        ({"status": {"allocatable": {"cpu": "1"}}}, "status.allocatable.memory"),
+        ({"status": {"allocatable": {"cpu": "1", "memory": "x"}}}, "status.allocatable.memory"),
         ({"status": {"allocatable": {"cpu": "x", "memory": "1"}}}, "status.allocatable.cpu"),
         (
             {"status": {"allocatable": {"cpu": "1", "memory": "1", "nvidia.com/gpu": "1E"}}},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -304,14 +305,16 @@ def test_written_files_are_in_reference_conventions(tmp_path: Path) -> None:
     assert (again.nodes, again.pods) == (workload.nodes, workload.pods)
 
 
-def test_resources_without_a_limit_are_not_written(tmp_path: Path) -> None:
-    workload = load_workload(write(tmp_path / "w.yaml", (NODE % ("n", "x")).replace(", pods: 110", ""), pod("p")), None)
-    assert workload.nodes[0].pods == UNLIMITED
+def test_what_no_node_offers_is_said_and_what_has_no_limit_is_kept(tmp_path: Path) -> None:
+    file = write(tmp_path / "w.yaml", (NODE % ("n", "x")).replace(", pods: 110", ""), NODE % ("m", "x"), pod("p"))
+    workload = load_workload(file, None)
+    assert [node.pods for node in workload.nodes] == [0, 110]
+    assert workload.understood.endswith(", 1 node offers no pods (status.allocatable)")
+    unlimited = replace(workload, nodes=tuple(replace(node, pods=UNLIMITED) for node in workload.nodes))
     folder = tmp_path / "out"
     folder.mkdir()
-    write_workload(workload, folder)
-    assert "pods" not in (folder / "nodes.yaml").read_text()
-    assert load_workload(folder, None).nodes == workload.nodes
+    write_workload(unlimited, folder)
+    assert load_workload(folder, None).nodes == unlimited.nodes
 
 
 def test_a_thousand_pods_are_read_as_they_were_written(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from steersman.apps.service.messages.types import Explanation, FeatureContribution, RunnerUp, ScoreInputs
-from steersman.apps.service.scoring.node_scorer import InvalidRequestError, NodeScorer, Pods, cluster_of, place
+from steersman.apps.service.scoring.node_scorer import InvalidRequestError, NodeScorer, Pods, cluster_of, running_pod
 from steersman.apps.service.scoring.time_budget import TimeBudget
 from steersman.apps.service.scoring.unknown_pods import UnusualPodError
 from steersman.cluster.constraints.reasons import counted
@@ -132,14 +132,11 @@ def explain_placed(
         chosen = choose_member(policy, workload)
         member, policy = chosen.name, chosen.renamed(policy.name)
     state = ClusterState(workload.nodes)
-    running, waiting = Counter[int](), 1
-    for each in others:
-        is_sibling = bool(each.owner) and (each.namespace, each.owner) == (pod.namespace, pod.owner)
-        if each.constraints.node_name in state.slots:
-            running[place(state, each)] += is_sibling
-        else:
-            waiting += is_sibling
-    siblings = OwnerPods({slot: count for slot, count in running.items() if count}, waiting)
+    running = [each for each in others if each.constraints.node_name in state.slots]
+    state.place_running([running_pod(state, each) for each in running])
+    names = [each.constraints.node_name for each in others if _is_sibling(each, pod)]
+    on_nodes = Counter(state.slots[name] for name in names if name in state.slots)
+    siblings = OwnerPods(on_nodes, 1 + len(names) - on_nodes.total())
     profile = typical_pods([workload.pods[i] for i in workload.demand()] if typical is None else typical)
     node_scorer = NodeScorer(
         Decider(state, policy, profile=profile, services=lambda: workload.services, telemetry=telemetry)
@@ -147,6 +144,10 @@ def explain_placed(
     result = explanation(policy.name, node_scorer, node_scorer.number(pod.unbound()), siblings, pod.latency)
     result.member = member
     return result
+
+
+def _is_sibling(other: Pod, pod: Pod) -> bool:
+    return bool(pod.owner) and (other.namespace, other.owner) == (pod.namespace, pod.owner)
 
 
 def explanation(

@@ -24,7 +24,7 @@ from steersman.cluster.objects.fields import FieldError
 from steersman.cluster.objects.free_resources import FREE_KEY, free_of, set_free
 from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
 from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
-from steersman.cluster.state import ClusterState
+from steersman.cluster.state import ClusterState, RunningPod
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.objects import whole
 from steersman.policies.decision.decider import Decider
@@ -241,32 +241,34 @@ def cluster_of(nodes: Sequence[msgspec.Raw], pods: Sequence[msgspec.Raw]) -> Clu
                 set_free(state, slot, left)
             except FieldError as error:
                 raise InvalidRequestError(f"nodes[{slot}]: {error}") from None
+    running: dict[str, RunningPod] = {}
     for i, raw in enumerate(pods):
         try:
-            _place(state, pod_from_object(_object(raw, f"pods[{i}]")))
+            pod = pod_from_object(_object(raw, f"pods[{i}]"))
+            _check_running(state, pod)
+            there = running_pod(state, pod)
+            if there.name in running:
+                raise InvalidRequestError(f"is there twice ({there.name})")
+            running[there.name] = there
         except SteersmanError as error:
             raise InvalidRequestError(f"pods[{i}]: {error}") from None
+    state.place_running(running.values())
     return state
 
 
-def _place(state: ClusterState, pod: Pod) -> None:
-    name, key = pod.constraints.node_name, f"{pod.namespace}/{pod.name}"
+def _check_running(state: ClusterState, pod: Pod) -> None:
+    name = pod.constraints.node_name
     if not name:
         raise InvalidRequestError("has no spec.nodeName; only pods that run are right")
     if name not in state.slots:
         raise InvalidRequestError(f"runs on {name!r}, which is none of the nodes")
-    if key in state.placements:
-        raise InvalidRequestError(f"is there twice ({key})")
-    place(state, pod)
 
 
-def place(state: ClusterState, pod: Pod) -> int:
-    """Place a pod on the node that it names, and return that node's slot."""
-    slot = state.slots[pod.constraints.node_name]
-    devices = sum(1 << device for device in pod.gpu_devices) or None
-    c = state.class_id(pod.unbound().pod_class)  # one class, wherever such pods run
-    state.place(f"{pod.namespace}/{pod.name}", c, slot, devices, state.labels_id(pod), force=True)
-    return slot
+def running_pod(state: ClusterState, pod: Pod) -> RunningPod:
+    """Return a pod, of one class wherever such pods run, on the node that it names."""
+    slot, devices = state.slots[pod.constraints.node_name], sum(1 << device for device in pod.gpu_devices)
+    c = state.class_id(pod.unbound().pod_class)
+    return RunningPod(f"{pod.namespace}/{pod.name}", c, slot, devices, state.labels_id(pod))
 
 
 def _object(raw: msgspec.Raw, what: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ kinds add to their pods is not known.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from steersman.cluster.objects.fields import Object
@@ -45,12 +45,14 @@ class FoundTemplate:
         path: where it is.
         role: part of the object that its pods are, such as `worker`; empty if there is one template.
         count: number of pods.
+        is_suspended: whether they are not created yet, since the object, or a part of it, is suspended.
     """
 
     content: Object
     path: str
     role: str
     count: int
+    is_suspended: bool = False
 
 
 def templates_of(obj: KubernetesObject) -> list[FoundTemplate]:
@@ -66,9 +68,9 @@ def templates_of(obj: KubernetesObject) -> list[FoundTemplate]:
     if is_workflow(spec):
         suspended = _is_suspended(spec)
         every = workflow_pods(spec)
-        return [FoundTemplate(pod, path, name, 0 if suspended else count) for pod, path, name, count in every]
+        return [FoundTemplate(pod, path, name, count, suspended) for pod, path, name, count in every]
     found = list(_below(spec, "spec", "", 1))
-    return [FoundTemplate(each.content, each.path, "", each.count) for each in found] if len(found) == 1 else found
+    return [replace(each, role="") for each in found] if len(found) == 1 else found
 
 
 def _is_over(obj: KubernetesObject) -> bool:
@@ -87,11 +89,11 @@ def _is_over(obj: KubernetesObject) -> bool:
     )
 
 
-def _below(value: Object, path: str, role: str, count: int) -> Iterator[FoundTemplate]:
+def _below(value: Object, path: str, role: str, count: int, is_suspended: bool = False) -> Iterator[FoundTemplate]:
     """Yield the templates below a mapping, of which there are `count`."""
     if path.count(".") > MAX_DEPTH:  # an alias can make a mapping contain itself
         return
-    count *= _count(value, path)
+    count, is_suspended = count * _count(value, path), is_suspended or _is_suspended(value)
     for key, child in value.items():
         if not isinstance(key, str) or key == "jobTemplate":
             continue
@@ -102,9 +104,9 @@ def _below(value: Object, path: str, role: str, count: int) -> Iterator[FoundTem
             where = f"{path}.{key}" if i < 0 else f"{path}.{key}[{i}]"
             named = _role(part, key, role)
             if _is_template(part):
-                yield FoundTemplate(part, where, named, count - _leaders(value, key, count))
+                yield FoundTemplate(part, where, named, count - _leaders(value, key, count), is_suspended)
             else:
-                yield from _below(part, where, named, count)
+                yield from _below(part, where, named, count, is_suspended)
 
 
 def _is_template(value: Object) -> bool:
@@ -115,8 +117,6 @@ def _is_template(value: Object) -> bool:
 
 def _count(value: Object, path: str) -> int:
     """Return how many pods the templates directly or further below a mapping stand for, by the fields beside them."""
-    if _is_suspended(value):
-        return 0
     completions, parallelism = _number(value.get("completions")), _number(value.get("parallelism"))
     if completions is not None or parallelism is not None:
         count = completions if completions is not None else parallelism or 0

@@ -54,6 +54,8 @@ class Expanded:
             controller are not in it.
         absent: number of pods that their controller has yet to create.
         finished: number of Pods of the input that are left out because they have finished.
+        gated: (namespace, name) of pods without a node that have scheduling gates.
+        suspended: number of pods that suspended Jobs and the like would create.
         odd_phases: phases other than Pending and Running, and the number of pods in each.
         templates: kinds that are not read otherwise, and the number of pods of templates found in each.
         problems: errors of Pods and controllers that are left out because they are invalid.
@@ -65,6 +67,8 @@ class Expanded:
     absent: int
     finished: int
     odd_phases: tuple[tuple[str, int], ...]
+    gated: frozenset[tuple[str, str]] = frozenset()
+    suspended: int = 0
     templates: tuple[tuple[str, int], ...] = ()
     problems: tuple[InputError, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -95,6 +99,8 @@ class Expansion:
     _pods: dict[int, Pod] = field(default_factory=dict)
     _members: dict[Key, Members] = field(default_factory=dict)
     _owners: dict[tuple[str, str], Key] = field(default_factory=dict)
+    _gated: set[tuple[str, str]] = field(default_factory=set)
+    _suspended: int = 0
     _odd_phases: Counter[str] = field(default_factory=Counter)
     _templates: Counter[str] = field(default_factory=Counter)
     _problems: list[InputError] = field(default_factory=list)
@@ -128,9 +134,11 @@ class Expansion:
         return Expanded(
             pods=tuple(pod for _, pod in entries),
             owners=self._owners,
-            absent=len(entries) - len(self._pods),
+            absent=sum((pod.namespace, pod.name) not in self._gated for made in missing.values() for pod in made),
             finished=sum(1 for each in self.objects if each.kind == "Pod" and is_finished(each.content)),
             odd_phases=tuple(sorted(self._odd_phases.items())),
+            gated=frozenset(self._gated),
+            suspended=self._suspended,
             templates=tuple(sorted(self._templates.items())),
             problems=tuple(self._problems),
             warnings=(*self.admission.warnings(), *sharing_warnings(self.objects, self._sharing)),
@@ -161,6 +169,8 @@ class Expansion:
             self._owners.update(((pod.namespace, pod.name), key) for key in above[-1:] if key[0] != "Node")
             if not pod.terminating:
                 has.pods.append(pod)
+            if not pod.constraints.node_name and _is_gated(obj.content):
+                self._gated.add((pod.namespace, pod.name))
             self._odd_phases.update(_odd_phase(obj.content))
 
     def _makes_pods(self, obj: KubernetesObject) -> bool:
@@ -199,11 +209,20 @@ class Expansion:
         def decode(template: Object, admitted: bool) -> Pod:
             return self._decode(obj, template, "spec.template", admitted=admitted)
 
+        def missing(controller: KubernetesObject) -> Iterator[Pod]:
+            pods = Maker(controller, has, self.nodes, self._there, decode, replicas).missing()
+            return self._noted(pods, mapping(controller.content, "spec", "").get("template"))
+
         try:
-            if obj.kind in CONTROLLERS:
-                yield from Maker(obj, has, self.nodes, self._there, decode, replicas).missing()
-            elif not is_terminating(obj.content):
-                yield from self._pods_of_templates(obj, replicas)
+            if obj.kind not in CONTROLLERS:
+                if not is_terminating(obj.content):
+                    yield from self._pods_of_templates(obj, replicas)
+                return
+            spec = mapping(obj.content, "spec", "")
+            if obj.kind == "Job" and spec.get("suspend") is True:
+                resumed = {**obj.content, "spec": {**spec, "suspend": False}}
+                self._suspended += sum(1 for _ in missing(replace(obj, content=resumed)))
+            yield from missing(obj)
         except FieldError as error:
             raise obj.error(error.field, error.problem) from None
 
@@ -214,11 +233,22 @@ class Expansion:
             metadata = mapping(template.content, "metadata", template.path)
             named = {**metadata, "name": prefix, "namespace": obj.namespace}
             count = within(template.count, None if template.role else replicas)
-            if count:
+            if template.is_suspended:
+                self._suspended += count
+            elif count:
                 pod = self._decode(obj, {**template.content, "metadata": named}, template.path)
                 pod = replace(pod, owner=f"{obj.kind.partition('.')[0]}/{obj.name}")
-                yield from (replace(pod, name=self._free_name(obj.namespace, prefix)) for _ in range(count))
+                pods = (replace(pod, name=self._free_name(obj.namespace, prefix)) for _ in range(count))
+                yield from self._noted(pods, template.content)
                 self._templates[obj.kind] += count
+
+    def _noted(self, pods: Iterator[Pod], template: object) -> Iterator[Pod]:
+        """Yield the pods of a template, and note them if it has scheduling gates."""
+        is_gated = _is_gated(template)
+        for pod in pods:
+            if is_gated:
+                self._gated.add((pod.namespace, pod.name))
+            yield pod
 
     def _free_name(self, namespace: str, prefix: str) -> str:
         """Return the next name of an object's pods that no Pod of the input has."""
@@ -243,6 +273,12 @@ class Expansion:
             namespaces=self.namespaces,
             sharing=self._sharing,
         )
+
+
+def _is_gated(content: object) -> bool:
+    """Return whether a pod, or a pod of a template, has scheduling gates."""
+    spec = content.get("spec") if isinstance(content, dict) else None
+    return isinstance(spec, dict) and bool(spec.get("schedulingGates"))
 
 
 def _revision(replica_set: KubernetesObject) -> int:

@@ -13,7 +13,7 @@ import { GPU_MILLI } from "./heatmap.js";
 export function fragmented(state, profile, n, device) {
   const { nodes, first, gpu } = state;
   const idle = GPU_MILLI - gpu[first[n] + device];
-  if (idle === 0) return 0;
+  if (idle <= 0) return 0; // below zero: the node offers less than runs there
   const cpu = nodes.cpu[n] - state.cpu[n];
   let lost = 0;
   for (const kind of profile) {

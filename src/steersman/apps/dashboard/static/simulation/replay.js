@@ -88,7 +88,9 @@ export class ClusterState {
     this.cpu[n] += sign * pods.cpu[pod];
     this.memory[n] += sign * pods.memory[pod];
     const devices = devicesOf(this.run, e);
+    // A running pod may have fewer devices than it requests, and counts beyond them where its node offers less by now.
     if (devices.length === 0) this.counted[n] += sign * pods.counted[pod];
+    else this.counted[n] += sign * (pods.gpus[pod] - devices.length);
     for (const device of devices) {
       this.gpu[this.first[n] + device] += sign * pods.milli[pod];
       this.sharing[this.first[n] + device] += sign;
