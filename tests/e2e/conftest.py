@@ -33,6 +33,7 @@ COLLECTIONS = {
     "persistentvolumeclaims": "/api/v1/namespaces/default/persistentvolumeclaims",
     "persistentvolumes": "/api/v1/persistentvolumes",
     "pods": "/api/v1/namespaces/default/pods",
+    "resourceclaims": "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims",
     "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
 }
 """What tests look at again and again, by kubectl's name, and its path."""

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 LOOK = ("list", "watch")
 RIGHTS = {
     *(("", kind, LOOK) for kind in ("nodes", "pods", "namespaces", "services", "replicationcontrollers")),
-    *(("resource.k8s.io", kind, LOOK) for kind in ("resourceclaims", "deviceclasses")),
+    *(("resource.k8s.io", kind, LOOK) for kind in ("resourceclaims", "resourceslices", "deviceclasses")),
     *(("apps", kind, LOOK) for kind in ("replicasets", "statefulsets")),
 }
 

@@ -22,7 +22,7 @@ KINDS = {"namespaces", "nodes", "pods", "deployments", "replicasets", "configmap
 KINDS |= {"replicationcontrollers", "statefulsets", "daemonsets", "jobs", "cronjobs"}
 KINDS |= {"persistentvolumeclaims", "persistentvolumes", "poddisruptionbudgets"}
 KINDS |= {"limitranges", "runtimeclasses"}
-KINDS |= {"resourceclaims", "deviceclasses"}
+KINDS |= {"resourceclaims", "deviceclasses", "resourceslices"}
 KINDS |= {"storageclasses", "csinodes", "csidrivers", "csistoragecapacities"}
 
 

@@ -153,6 +153,6 @@ def test_the_scheduler_may_look_at_all_that_it_watches() -> None:
     assert watched == allowed
     few = LiveScheduler(client, SchedulerSettings(policy="fgd")).cache.reflectors
     volumes = {"persistentvolumeclaims", "persistentvolumes", "storageclasses"}
-    claims = {"resourceclaims", "deviceclasses"}
+    claims = {"resourceclaims", "deviceclasses", "resourceslices"}
     volumes |= {"csinodes", "csidrivers", "csistoragecapacities"}
     assert {reflector.resource for reflector in few} == {"nodes", "pods", "namespaces"} | volumes | claims

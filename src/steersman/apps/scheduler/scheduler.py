@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Generator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import structlog
 
 from steersman.apps.scheduler.binder import Binder, BindOutcome
+from steersman.apps.scheduler.device_binder import DeviceBinder
 from steersman.apps.scheduler.hints import Hints
 from steersman.apps.scheduler.queue import QueuedPod, SchedulingQueue
 from steersman.apps.scheduler.reporting import StatusReporter
@@ -95,6 +97,7 @@ class Scheduler(Listener):
         self.volumes = Volumes(client, self._volumes_changed)
         self.cache.reflectors += self.volumes.reflectors
         self.volume_binder = VolumeBinder(client, self.volumes.objects)
+        self.device_binder = DeviceBinder(client, self.cache.device_claims)
         self._make_decider = make_decider
         self.decider: Decider | None = None
         self._relist_before_leading = False
@@ -103,8 +106,8 @@ class Scheduler(Listener):
         self._is_displacing = False  # changes of nodes will be undone
         # Why pods of a class and labels fit nowhere ("" until it is computed), and the stamp at which that was found.
         self._unschedulable_cache: dict[tuple[int, int], tuple[tuple[bool, int], str]] = {}
-        self._binding: set[asyncio.Task[None]] = set()
-        self._binding_volumes: set[asyncio.Task[None]] = set()
+        self._binding: set[asyncio.Task[Any]] = set()
+        self._binding_volumes: set[asyncio.Task[Any]] = set()
         self._free = asyncio.Event()
         self.all_bindings_ended = True
 
@@ -336,11 +339,15 @@ class Scheduler(Listener):
             waits = asyncio.create_task(self._bind_volumes(queued, plan, node.name, choice.devices, began))
             self._binding_volumes.add(waits)
             waits.add_done_callback(self._done)
+        elif resources := cache.offered_devices(pod.pod, node.name):
+            claims = asyncio.create_task(self._bind_devices(queued, resources, node.name, choice.devices, began))
+            self._binding.add(claims)
+            claims.add_done_callback(self._done)
         else:
             self._begin_binding(queued, node.name, choice.devices, began)
 
     def _begin_binding(self, queued: QueuedPod, node: str, devices: int, began: float) -> None:
-        task = asyncio.create_task(self._bind(queued, node, devices, began))
+        task: asyncio.Task[Any] = asyncio.create_task(self._bind(queued, node, devices, began))
         self._binding.add(task)
         task.add_done_callback(self._done)
 
@@ -396,7 +403,7 @@ class Scheduler(Listener):
         self.reporter.unschedulable(queued, message, self._clock() - began)
         queued.message = message
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _done(self, task: asyncio.Task[Any]) -> None:
         self._binding.discard(task)
         self._binding_volumes.discard(task)
         self._free.set()
@@ -419,7 +426,24 @@ class Scheduler(Listener):
         if self.cache.pods.get(queued.pod.key) is queued.pod:
             self._begin_binding(queued, node, devices, began)
 
-    async def _bind(self, queued: QueuedPod, node: str, devices: int, began: float) -> None:
+    async def _bind_devices(
+        self, queued: QueuedPod, resources: list[str], node: str, devices: int, began: float
+    ) -> None:
+        """Claim the devices of an assumed pod, then bind the pod."""
+        try:
+            claim = await self.device_binder.bind(queued.pod, node, resources)
+        except SteersmanError as error:
+            self._requeue(queued)
+            self.reporter.failed(queued, node, str(error), self._clock() - began)
+            return
+        except BaseException:
+            self._requeue(queued)
+            raise
+        if not await self._bind(queued, node, devices, began):
+            await self.device_binder.release(queued.pod, claim)
+
+    async def _bind(self, queued: QueuedPod, node: str, devices: int, began: float) -> bool:
+        """Bind an assumed pod, and return whether it is bound."""
         pod = queued.pod
         try:
             outcome, message = await self.binder.bind(pod, node, devices)
@@ -431,7 +455,7 @@ class Scheduler(Listener):
             if self.cache.pods.get(pod.key) is pod:  # else the name belongs to a new pod
                 self.queue.remove(pod.key)
             self.reporter.scheduled(queued, node, seconds)
-            return
+            return True
         self._requeue(queued)
         if outcome is BindOutcome.TAKEN:
             self.reporter.taken(queued, node, message)
@@ -439,6 +463,7 @@ class Scheduler(Listener):
             self.reporter.failed(queued, node, message, seconds)
         else:
             log.info("not bound", pod=pod.key, node=node, why=message)
+        return False
 
     def _requeue(self, queued: QueuedPod) -> None:
         """Forget where a pod was assumed, and retry it after a backoff, unless it is bound or deleted meanwhile."""

@@ -127,7 +127,8 @@ def device_offers(
     classes: Iterable[DeviceClass],
     slices: Iterable[ResourceSlice],
     claims: Iterable[ResourceClaim],
-    nodes: Collection[str],
+    nodes: Collection[str] | None = None,
+    counted: Collection[str] = (),
 ) -> DeviceOffers:
     """Return what nodes offer by DRA.
 
@@ -135,7 +136,8 @@ def device_offers(
         classes: DeviceClasses.
         slices: ResourceSlices.
         claims: claims whose devices are allocated; those for requests do not count, since their pods' requests do.
-        nodes: names of the nodes.
+        nodes: names of the nodes; None: any.
+        counted: resources whose allocated devices are offered nevertheless, since they count as those of pods.
     """
     offers = DeviceOffers()
     # Of several classes with one resource name the newest counts, then the first by name.
@@ -156,7 +158,7 @@ def device_offers(
         try:
             for node, device in _devices(each, pools, nodes):
                 offered = offers.devices.setdefault(node, {}).setdefault(resource, [])
-                if device not in allocated:
+                if device not in allocated or resource in counted:
                     offered.append(device)
         except (DeviceClassError, SelectorError, EvaluationError) as error:
             offers.problems[resource] = str(error)
@@ -166,7 +168,7 @@ def device_offers(
 
 
 def _devices(
-    device_class: DeviceClass, pools: Mapping[tuple[str, str], list[SliceSpec]], nodes: Collection[str]
+    device_class: DeviceClass, pools: Mapping[tuple[str, str], list[SliceSpec]], nodes: Collection[str] | None
 ) -> Iterator[tuple[str, DeviceId]]:
     """Yield the devices of a class with their nodes. Raises DeviceClassError, SelectorError or EvaluationError."""
     selectors = _selectors(device_class)
@@ -177,7 +179,7 @@ def _devices(
                 if _is_tainted(device) or not all(evaluate(variables) is True for evaluate in selectors):
                     continue
                 node = _node_of(spec, device)
-                if node in nodes:
+                if nodes is None or node in nodes:
                     yield node, DeviceId(driver, pool, device.name)
 
 

@@ -19,9 +19,11 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import structlog
 
+from steersman.cluster.gpu_resources import PLUGIN_GPUS
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod
 from steersman.cluster.objects.api_fields import field_use, kubernetes_table
 from steersman.cluster.objects.decoding import GPU_INDEX_KEY, device_numbers, node_from_object, pod_from_object
+from steersman.cluster.objects.device_offers import DeviceOffers
 from steersman.cluster.objects.fields import FieldError, Object
 from steersman.cluster.objects.partial import partial_pod
 from steersman.cluster.objects.requests import is_resizing
@@ -167,7 +169,7 @@ class ClusterCache:
             Reflector(client, PODS_PATH, PodFeed(self), {"fieldSelector": UNFINISHED}),
             self.namespaces,
         )
-        self.device_claims = DeviceClaims(client, self._device_claims_changed)
+        self.device_claims = DeviceClaims(client, self._device_claims_changed, self._offers_changed)
         self.reflectors += self.device_claims.reflectors
         if selectors is not None:
             self.reflectors += selectors.reflectors
@@ -182,6 +184,7 @@ class ClusterCache:
         self._owners: dict[str, Counter[str]] = defaultdict(Counter)
         self._owned = Counter[str]()  # all pods of an owner
         self._unknown: set[tuple[str, str]] = set()
+        self._nodes: dict[str, Node] = {}  # as written, without what they offer by DRA
         self._selected: set[str] = set()
         self._followed: set[str] = set()
         # Pods by label keys that nobody selects by yet.
@@ -322,9 +325,10 @@ class ClusterCache:
             self._close(named_head(raw).metadata.name, str(error))
             return
         self._unmodelled(obj, "Node")
+        self._nodes[node.name] = node
         if self.node_problems.pop(node.name, None) is not None:
             self.listener.on_node_problem(node.name, "")
-        self._upsert_node(node)
+        self._upsert_node(self.device_claims.offers.node(node))
 
     def _upsert_node(self, node: Node) -> None:
         slot = self.state.slots.get(node.name)
@@ -352,6 +356,7 @@ class ClusterCache:
     def delete_node(self, name: str) -> None:
         """Remove a node; its pods stay known."""
         self.node_problems.pop(name, None)
+        self._nodes.pop(name, None)
         slot = self.state.slots.get(name)
         if slot is not None:
             self.state.remove_node(name)
@@ -447,12 +452,15 @@ class ClusterCache:
         if spec.get("resourceClaims"):
             self.device_claims.need()
         try:
-            pod = pod_from_object(obj, namespaces=self.namespaces.labels)
+            pod = self.device_claims.offers.pod(pod_from_object(obj, namespaces=self.namespaces.labels))
+            uses += self.device_claims.offers.unmodelled(pod)
             resizing = bool(head.spec.node_name) and is_resizing(spec, obj.get("status") or {})
         except (InputError, FieldError) as error:
             # Its requests count where it runs, whatever else it says; while it is pending the problem is reported.
             problem = str(error)
             uses, pod = (*uses, f"what it does not understand ({problem})"), partial_pod(obj)
+        if pod.requests.gpu_resource in PLUGIN_GPUS or any("/" in name for name, _ in pod.requests.extended):
+            self.device_claims.need_classes()
         meta = head.metadata
         cached = CachedPod(
             head.key,
@@ -575,6 +583,40 @@ class ClusterCache:
             pod.devices = held
             self._place(pod, slot)
             self.listener.on_node_changed(slot, may_have_grown=True)
+
+    def offered_devices(self, pod: Pod, node: str) -> list[str]:
+        """Return the resources of a pod that a node offers by DRA alone."""
+        written, offered = self._nodes.get(node), self.device_claims.offers.devices.get(node, {})
+        if written is None or not offered:
+            return []
+        names = (pod.requests.gpu_resource, *dict(pod.requests.extended))
+        return [name for name in names if name in offered and name not in _offered(written)]
+
+    def _offers_changed(self, last: DeviceOffers) -> None:
+        """Follow what nodes offer by DRA, and names of resources."""
+        offers = self.device_claims.offers
+        for name in last.devices.keys() | offers.devices.keys():
+            written = self._nodes.get(name)
+            if written is not None and name not in self.node_problems:
+                self._upsert_node(offers.node(written))
+        if (last.names, last.problems) == (offers.names, offers.problems):
+            return
+        for pod in list(self.pods.values()):
+            renamed, before = offers.pod(pod.pod), last.unmodelled(pod.pod)
+            uses = (*(use for use in pod.unmodelled if use not in before), *offers.unmodelled(renamed))
+            if (renamed, uses) != (pod.pod, pod.unmodelled):
+                self._replace_model(pod, renamed, uses)
+                if not pod.node and not pod.gated and not pod.deleting:
+                    self.listener.on_pod_pending(pod)
+
+    def _replace_model(self, pod: CachedPod, model: Pod, uses: tuple[str, ...]) -> None:
+        node = pod.node
+        if node:
+            self._take(pod)
+        pod.pod, pod.unmodelled = model, uses
+        pod.class_id, pod.labels_id = self._number(model)
+        if node:
+            self._put(pod, node, None)
 
     def _device_claims_changed(self, key: str) -> None:
         """Count a bound pod's GPUs again; a pending pod holds none."""
@@ -762,6 +804,10 @@ def _with_gpus_of(known: Pod, fresh: Pod) -> Pod:
 
 def _owner(pod: Pod) -> str:
     return f"{pod.namespace}/{pod.owner}"
+
+
+def _offered(node: Node) -> set[str]:
+    return {*node.gpu_resources, *dict(node.extended)}
 
 
 def _selected_keys(constraints: Constraints) -> set[str]:

@@ -1,4 +1,4 @@
-"""GPUs that ResourceClaims hold, watched from when a pod first has such a claim.
+"""GPUs that ResourceClaims hold, and devices that nodes offer, watched from when a pod first may need them.
 
 A device that a driver of Dynamic Resource Allocation allocated may be one that a node offers by other means, too. So a
 bound pod holds, beside its requests, the GPUs of its claims. Which devices are GPUs follows from their DeviceClass
@@ -16,12 +16,14 @@ from typing import NamedTuple
 import structlog
 
 from steersman.cluster.gpu_resources import PLUGIN_GPUS
-from steersman.cluster.objects.device_objects import Device, DeviceClass, ResourceClaim
+from steersman.cluster.objects.device_objects import Device, DeviceClass, ResourceClaim, ResourceSlice
+from steersman.cluster.objects.device_offers import DeviceId, DeviceOffers, device_offers
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.optional_watch import NeededReflector
 
 CLAIMS_PATH = "/apis/resource.k8s.io/v1/resourceclaims"
 CLASSES_PATH = "/apis/resource.k8s.io/v1/deviceclasses"
+SLICES_PATH = "/apis/resource.k8s.io/v1/resourceslices"
 DRIVERS: Mapping[str, str] = {
     "gpu.nvidia.com": "nvidia.com/gpu",
     "gpu.amd.com": "amd.com/gpu",
@@ -42,31 +44,58 @@ class HeldDevices(NamedTuple):
 
 
 class DeviceClaims:
-    """GPUs of ResourceClaims, kept by watches once they are needed.
+    """GPUs of ResourceClaims, and devices that nodes offer by ResourceSlices, kept by watches once they are needed.
 
     Args:
         client: connection to the API server.
         changed: called with the key of a pod whose GPUs may have changed.
+        offers_changed: called with the last offers after `offers` changed.
 
     Attributes:
+        offers: extended resources that nodes offer by DRA.
         reflectors: one per collection.
     """
 
-    def __init__(self, client: Client, changed: Callable[[str], None]) -> None:
-        self._tell = changed
+    def __init__(
+        self, client: Client, changed: Callable[[str], None], offers_changed: Callable[[DeviceOffers], None]
+    ) -> None:
+        self._tell, self._tell_offers = changed, offers_changed
+        self.offers = DeviceOffers()
+        self._slices: dict[str, ResourceSlice] = {}
         self._claims: dict[str, ResourceClaim] = {}
         self._classes: dict[str, DeviceClass] = {}
         self._held: dict[str, HeldDevices] = {}
         self._of_pod: dict[str, set[str]] = {}
         self.reflectors = (
-            NeededReflector(client, CLASSES_PATH, DeviceClass, self._classes, self._class_changed, _say_refused),
-            NeededReflector(client, CLAIMS_PATH, ResourceClaim, self._claims, self._claim_changed, _say_refused),
+            NeededReflector(client, CLASSES_PATH, DeviceClass, self._classes, self._class_changed, self._say_refused),
+            NeededReflector(client, SLICES_PATH, ResourceSlice, self._slices, self._slice_changed, self._say_refused),
+            NeededReflector(client, CLAIMS_PATH, ResourceClaim, self._claims, self._claim_changed, self._say_refused),
         )
+        self._are_claims_needed = False
 
     def need(self) -> None:
-        """Start the watches."""
+        """Start the watches, since a pod has a claim."""
+        self._are_claims_needed = True
         for reflector in self.reflectors:
             reflector.need()
+
+    def need_classes(self) -> None:
+        """Watch which resources nodes may offer by DRA, since a pod requests one."""
+        self.reflectors[0].need()
+
+    def for_requests_of(self, uid: str) -> list[str]:
+        """Return the names of allocated claims for requests of the pod with this uid."""
+        return [
+            claim.metadata.name
+            for claim in self._claims.values()
+            if claim.is_for_requests and any(each.uid == uid for each in claim.status.reserved_for or ())
+        ]
+
+    @property
+    def allocated(self) -> frozenset[DeviceId]:
+        """Devices of all claims."""
+        devices = (device for claim in self._claims.values() for device in claim.devices)
+        return frozenset(DeviceId(each.driver, each.pool, each.device) for each in devices)
 
     def gpus(self, pod: str, uid: str) -> tuple[str, int]:
         """Return the resource name and number of the GPUs that a pod's claims hold; ("", 0) if none.
@@ -80,8 +109,27 @@ class DeviceClaims:
                 total += held.gpus
         return max(total.items(), key=lambda item: (item[1], item[0]), default=("", 0))
 
-    def _class_changed(self, _: str) -> None:
+    def _class_changed(self, key: str) -> None:
+        if self._classes:
+            for reflector in self.reflectors:
+                reflector.need()
         self._claim_changed("")
+        self._slice_changed(key)
+
+    def _slice_changed(self, key: str) -> None:
+        """Compute the offers again, but not for each object of a list."""
+        if key and not all(reflector.synced.is_set() for reflector in self.reflectors):
+            return
+        last = self.offers
+        self.offers = device_offers(
+            self._classes.values(), self._slices.values(), self._claims.values(), counted=PLUGIN_GPUS
+        )
+        if self.offers != last:
+            self._tell_offers(last)
+
+    def _say_refused(self, resource: str) -> None:
+        if self._are_claims_needed or self._classes:
+            log.warning("devices of DRA are not counted: they cannot be listed", resource=resource)
 
     def _claim_changed(self, key: str) -> None:
         pods = set[str]()
@@ -89,6 +137,8 @@ class DeviceClaims:
             pods |= self._follow(each)
         for pod in sorted(pods):
             self._tell(pod)
+        if any(name not in PLUGIN_GPUS for name in self.offers.names.values()):
+            self._slice_changed(key)
 
     def _follow(self, key: str) -> set[str]:
         """Record the devices of a claim, and return the pods whose devices changed."""
@@ -134,7 +184,3 @@ def _class_name(claim: ResourceClaim, request: str) -> str:
             return each.exactly.device_class_name
         return next((one.device_class_name for one in each.first_available or () if one.name == sub), "")
     return ""
-
-
-def _say_refused(resource: str) -> None:
-    log.warning("GPUs that ResourceClaims hold are not counted: they cannot be listed", resource=resource)

@@ -369,3 +369,62 @@ def test_a_node_that_changes_keeps_its_pods_and_its_slot() -> None:
     assert len(tested.listener.told) == before  # a heartbeat is no news
     tested.upsert_node(raw(node("n", cpu=16)))
     assert np.array_equal(tested.state.arrays.free[0, :1], [13000])
+
+
+def devices(tested: ClusterCache, node_name: str, count: int, expression: str = "device.driver == 'd'") -> None:
+    """Have a class of devices and a node's slice of them seen."""
+    spec = {"selectors": [{"cel": {"expression": expression}}], "extendedResourceName": "nvidia.com/gpu"}
+    pool = {"name": node_name, "generation": 1, "resourceSliceCount": 1}
+    slice_spec = {
+        "driver": "d",
+        "nodeName": node_name,
+        "pool": pool,
+        "devices": [{"name": f"d{i}"} for i in range(count)],
+    }
+    classes, slices, _ = tested.device_claims.reflectors
+    for reflector, name, body in ((classes, "gpu", spec), (slices, "slice", slice_spec)):
+        reflector.change("ADDED", raw({"metadata": {"name": name}, "spec": body}))
+        reflector.keep({name})
+
+
+def requesting(name: str, resource: str = "nvidia.com/gpu") -> dict[str, object]:
+    wanted = {"name": "c", "image": "i", "resources": {"limits": {resource: "1"}}}
+    return pod(name, containers=[wanted])
+
+
+@pytest.mark.parametrize("first", ["devices", "pods"])
+def test_devices_of_slices_are_extended_resources_of_their_node(first: str) -> None:
+    tested = cache()
+    implicit = "deviceclass.resource.kubernetes.io/gpu"
+    if first == "devices":
+        devices(tested, "m", 1)
+    for name in ("m", "n"):
+        tested.upsert_node(raw(node(name)))
+    for each in (requesting("a0"), requesting("b0", implicit)):
+        tested.upsert_pod(raw(each))
+    if first == "pods":
+        tested.listener.told.clear()
+        devices(tested, "m", 1)
+        assert ("node", True) in tested.listener.told
+        assert ("waits", "default/b0") in tested.listener.told
+    for name in ("a0", "b0"):
+        waits = tested.pods[f"default/{name}"]
+        assert tested.state.mask(waits.class_id, waits.labels_id).tolist() == [True, False]
+        assert tested.offered_devices(waits.pod, "m") == ["nvidia.com/gpu"]
+        assert tested.offered_devices(waits.pod, "n") == []
+    tested.upsert_pod(raw({**requesting("a0"), "spec": {**requesting("a0")["spec"], "nodeName": "m"}}))
+    waits = tested.pods["default/b0"]
+    assert not tested.state.mask(waits.class_id, waits.labels_id).any()
+    devices(tested, "m", 2)
+    assert tested.state.mask(waits.class_id, waits.labels_id).any()
+
+
+def test_pods_of_devices_that_are_not_modelled_are_left_to_kube_scheduler() -> None:
+    tested = cache()
+    tested.upsert_node(raw(node("m")))
+    tested.upsert_pod(raw(requesting("a0")))
+    devices(tested, "m", 1, "device.driver.matches('d')")
+    (use,) = tested.pods["default/a0"].unmodelled
+    assert use.startswith("nvidia.com/gpu of DeviceClass gpu, since ")
+    devices(tested, "m", 1)
+    assert tested.pods["default/a0"].unmodelled == ()
