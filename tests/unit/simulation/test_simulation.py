@@ -390,7 +390,7 @@ def test_reasons_stay_right_as_the_cluster_fills():
         "",
         "0/1 nodes are available: 1 Insufficient GPU.",
         "",
-        "0/1 nodes are available: 1 Insufficient cpu.",
+        "0/1 nodes are available: 1 Insufficient GPU, 1 Insufficient cpu.",
     ]
 
 

@@ -292,7 +292,7 @@ def test_the_command_line_shows_the_cluster_as_it_is(tmp_path: Path) -> None:
         assert main([*command, *options]) == 0
         text = (tmp_path / "out" / "metrics.csv").read_text()
         assert "cluster,as it is,,arrivals,gpu_allocation_percent,percent,53.33\n" in text
-        assert "cluster,fgd,1,arrivals,gpu_allocation_percent,percent,60\n" in text
+        assert "cluster,fgd,42,arrivals,gpu_allocation_percent,percent,60\n" in text
 
 
 # What nodes do not offer -----------------------------------------------------------------------------------------
