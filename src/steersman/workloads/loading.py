@@ -16,7 +16,7 @@ from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.workloads.files import HIERARCHY_SUFFIX, folder_files, stem
 from steersman.workloads.formats.base import FormatContent
 from steersman.workloads.formats.kubernetes.devices import offer_warnings, offers_of
-from steersman.workloads.formats.kubernetes.expansion import Expanded
+from steersman.workloads.formats.kubernetes.expansion import Expanded, PartlyReadError
 from steersman.workloads.formats.kubernetes.format import KubernetesContent
 from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.registry import format_of, formats
@@ -247,10 +247,13 @@ def open_source(path: str | Path) -> Source:
 
 
 def _left_out(problems: Sequence[InputError]) -> list[str]:
-    """Return a warning for each object that is left out; beyond `MAX_NAMED` their number is said."""
-    lines = [f"left out: {problem}" for problem in problems[:MAX_NAMED]]
+    """Return a warning for each invalid object; beyond `MAX_NAMED` their number is said."""
+    lines = [
+        f"{'counts in part' if isinstance(problem, PartlyReadError) else 'left out'}: {problem}"
+        for problem in problems[:MAX_NAMED]
+    ]
     more = len(problems) - len(lines)
-    return [*lines, f"{more} more invalid objects are left out"] if more else lines
+    return [*lines, f"{more} more objects are invalid"] if more else lines
 
 
 def _unused(nodes: Source, pods: Source) -> list[str]:

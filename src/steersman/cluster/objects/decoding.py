@@ -116,7 +116,6 @@ def pod_from_object(
     file: str = "",
     where: str = "",
     path: str = "",
-    priority_classes: Mapping[str, int] = PRIORITY_CLASSES,
     namespaces: selectors.Namespaces | None = None,
     sharing: GpuSharing | None = None,
 ) -> Pod:
@@ -127,7 +126,6 @@ def pod_from_object(
         file: its file, for errors.
         where: its place there, for errors.
         path: path of `obj` in the file's object, for errors ("spec.template").
-        priority_classes: priorities by PriorityClass name, for a pod that names one without stating its priority.
         namespaces: labels of all namespaces, for selectors of pods in other namespaces; None: unknown.
         sharing: of GPUs by other schedulers than kube-scheduler; None: their shares are not read.
 
@@ -135,7 +133,7 @@ def pod_from_object(
         InputError: with `file`, `where` and the path of the wrong field.
     """
     try:
-        return _pod(obj, path, priority_classes, namespaces, sharing)
+        return _pod(obj, path, namespaces, sharing)
     except FieldError as error:
         raise InputError(file, where, error.field, error.problem) from None
 
@@ -223,7 +221,6 @@ def _node_images(status: Object) -> dict[str, int]:
 def _pod(
     obj: Object,
     path: str,
-    priority_classes: Mapping[str, int],
     namespaces: selectors.Namespaces | None,
     sharing: GpuSharing | None,
 ) -> Pod:
@@ -244,7 +241,7 @@ def _pod(
         pod_class=PodClass(requests, _constraints(spec, spec_path, namespace, labels, models, namespaces)),
         namespace=namespace,
         labels=labels,
-        priority=_priority(spec, spec_path, priority_classes),
+        priority=_priority(spec, spec_path),
         scheduler_name=text(spec, "schedulerName", spec_path) or DEFAULT_SCHEDULER,
         owner=_owner(metadata, meta_path, annotations, notes),
         creation_time=created,
@@ -408,8 +405,9 @@ def _number(value: object) -> float:
         return math.nan
 
 
-def _priority(spec: Object, path: str, classes: Mapping[str, int]) -> int:
-    default = classes.get(text(spec, "priorityClassName", path), 0)
+def _priority(spec: Object, path: str) -> int:
+    """Return the priority that admission gave a pod; before it, that of a class which every cluster has."""
+    default = PRIORITY_CLASSES.get(text(spec, "priorityClassName", path), 0)
     return integer(spec, "priority", path, -_INT32 - 1, _INT32, default)
 
 

@@ -384,8 +384,8 @@ def test_images_are_compared_with_their_tag(image: str, name: str) -> None:
 
 
 def test_priority_classes_and_owner() -> None:
-    obj = pod_object(priorityClassName="high")
-    assert pod_from_object(obj, priority_classes={"high": 7}).priority == 7
+    obj = pod_object(priorityClassName="high", priority=7)
+    assert pod_from_object(obj).priority == 7
     assert pod_from_object(pod_object(priorityClassName="system-node-critical")).priority == 2000001000
     references = [{"kind": "Node", "name": "n"}, {"kind": "ReplicaSet", "name": "web-1", "controller": True}]
     obj["metadata"]["ownerReferences"] = references

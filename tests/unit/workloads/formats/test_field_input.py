@@ -12,7 +12,7 @@ from tests.support.cluster_dump import Object, controller, item, listed, node, p
 
 from steersman.core.errors import InputError, UsageError
 from steersman.workloads.loading import load_nodes, load_pods, load_workload
-from steersman.workloads.workload import Workload
+from steersman.workloads.workload import RunningPods, Workload
 
 
 def load(path: Path, *, strict: bool = False) -> Workload:
@@ -172,12 +172,26 @@ def test_one_bad_object_is_named_and_left_out(tmp_path: Path, message: str) -> N
     assert "\n" not in str(refused.value)
 
 
+def test_an_invalid_pod_that_runs_counts_where_it_runs(tmp_path: Path) -> None:
+    bad = pod("bad", on="n", gpus=2, metadata={"annotations": {"alibabacloud.com/gpu-index": "none"}})
+    (tmp_path / "w.json").write_text(json.dumps(listed(node("n"), pod("a"), bad)))
+    workload = load_workload(tmp_path / "w.json", None, running=RunningPods.AS_WRITTEN)
+    assert [(each.name, each.requests.gpu_count, each.constraints.node_name) for each in workload.pods] == [
+        ("a", 0, ""),
+        ("bad", 2, "n"),
+    ]
+    (warning,) = workload.warnings
+    assert warning.startswith(f"counts in part: {tmp_path}/w.json, items[2], Pod default/bad, metadata.annotations")
+    with pytest.raises(UsageError):
+        load(tmp_path / "w.json", strict=True)
+
+
 def test_many_bad_objects_are_counted(tmp_path: Path) -> None:
     bad = [pod(f"bad-{i}") | {"spec": {"containers": []}} for i in range(30)]
     (tmp_path / "w.json").write_text(json.dumps(listed(node("n"), pod("a"), *bad)))
     warnings = load(tmp_path / "w.json").warnings
     assert len(warnings) == 21
-    assert warnings[-1] == "10 more invalid objects are left out"
+    assert warnings[-1] == "10 more objects are invalid"
 
 
 def test_where_nothing_else_is_there_a_bad_object_is_an_error(tmp_path: Path) -> None:

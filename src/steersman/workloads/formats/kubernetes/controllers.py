@@ -92,6 +92,7 @@ class Controllers:
             if obj.kind == "Deployment":
                 self._deployments.setdefault(obj.namespace, {})[obj.name] = _selector(obj)
         self._makers: dict[Key, Key | None] = {}
+        self._above = {key: controller_of(obj) for key, obj in self._there.items()}
 
     def owners(self, obj: KubernetesObject) -> list[Key]:
         """Return the controllers above an object, nearest first, including those that the input does not hold."""
@@ -100,9 +101,8 @@ class Controllers:
         labels = obj.metadata.get("labels")
         while key is not None and key not in above:
             above.append(key)
-            there = self._there.get(key)
-            if there is not None:
-                key = controller_of(there)
+            if key in self._there:
+                key = self._above[key]
             elif key[0] == "ReplicaSet":
                 key = self._deployment_of(key, labels if isinstance(labels, dict) else {})
             else:

@@ -11,6 +11,7 @@ from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.decoding import is_finished, pod_from_object
 from steersman.cluster.objects.fields import FieldError, Object, mapping
 from steersman.cluster.objects.gpu_shares import GpuSharing, is_reservation, sharing_of
+from steersman.cluster.objects.partial import partial_pod
 from steersman.cluster.objects.selectors import Namespaces
 from steersman.core.errors import InputError
 from steersman.workloads.formats.kubernetes.admission import Admission
@@ -44,6 +45,10 @@ MADE = (*CONTROLLERS, "Pod", "CronJob")
 REVISION = "deployment.kubernetes.io/revision"
 
 
+class PartlyReadError(InputError):
+    """An invalid pod whose valid parts count: it runs, whichever scheduler bound it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Expanded:
     """The pods of an input, each once.
@@ -58,7 +63,7 @@ class Expanded:
         suspended: number of pods that suspended Jobs and the like would create.
         odd_phases: phases other than Pending and Running, and the number of pods in each.
         templates: kinds that are not read otherwise, and the number of pods of templates found in each.
-        problems: errors of Pods and controllers that are left out because they are invalid.
+        problems: errors of Pods and controllers that are left out, or read in part, because they are invalid.
         warnings: about classes that pods name and the input does not hold.
     """
 
@@ -110,7 +115,8 @@ class Expansion:
         """Index the objects."""
         self._controllers = Controllers(self.objects)
         self._there = {key_of(obj): obj for obj in self.objects}
-        made = [obj for obj in self.objects if obj.kind in MADE or obj.kind not in GROUPS]
+        has_custom = any(obj.kind not in GROUPS for obj in self.objects)
+        made = [obj for obj in self.objects if has_custom and (obj.kind in MADE or obj.kind not in GROUPS)]
         self._owning = {controller_of(obj) for obj in made} - {None}
         self._stored = {obj.namespace for obj in self.objects if obj.kind == "Pod" and is_created(obj)}
         self._sharing = sharing_of(self.nodes)
@@ -159,10 +165,8 @@ class Expansion:
                 has.indices.add(index)
             if finished:
                 continue
-            try:
-                pod = _mirrored(obj, self._decode(obj, obj.content, ""))
-            except InputError as problem:
-                self._problems.append(problem)
+            pod = self._pod(obj)
+            if pod is None:
                 continue
             self._pods[i] = pod
             # A static pod is created by its node alone.
@@ -172,6 +176,16 @@ class Expansion:
             if not pod.constraints.node_name and _is_gated(obj.content):
                 self._gated.add((pod.namespace, pod.name))
             self._odd_phases.update(_odd_phase(obj.content))
+
+    def _pod(self, obj: KubernetesObject) -> Pod | None:
+        """Return a Pod; of an invalid one that runs what it takes from its node; None: it is left out."""
+        try:
+            return _mirrored(obj, self._decode(obj, obj.content, ""))
+        except InputError as problem:
+            part = _running_part(obj)
+            kind = InputError if part is None else PartlyReadError
+            self._problems.append(kind(problem.file, problem.where, problem.field, problem.problem))
+            return part
 
     def _makes_pods(self, obj: KubernetesObject) -> bool:
         """Return whether a custom resource has yet to make its pods; else those in the input count themselves."""
@@ -279,6 +293,19 @@ def _is_gated(content: object) -> bool:
     """Return whether a pod, or a pod of a template, has scheduling gates."""
     spec = content.get("spec") if isinstance(content, dict) else None
     return isinstance(spec, dict) and bool(spec.get("schedulingGates"))
+
+
+def _running_part(obj: KubernetesObject) -> Pod | None:
+    """Return what an invalid pod takes from the node where it runs; None: it does not run."""
+    spec = obj.content.get("spec")
+    node = spec.get("nodeName") if isinstance(spec, dict) else None
+    if not isinstance(node, str) or not node:
+        return None
+    try:
+        pod = partial_pod({**obj.content, "metadata": {**obj.metadata, "name": obj.name, "namespace": obj.namespace}})
+    except InputError:  # its name
+        return None
+    return replace(pod, pod_class=replace(pod.pod_class, constraints=replace(pod.constraints, node_name=node)))
 
 
 def _revision(replica_set: KubernetesObject) -> int:
