@@ -191,6 +191,12 @@ def test_a_rollout_is_counted_by_its_replica_sets(objects: list[Object], old: in
     assert set(result.owners.values()) == {("Deployment", "default", "web")}
 
 
+def test_names_of_pods_that_are_made_are_unique() -> None:
+    web, _, new = rollout(0, 1, 3)
+    made = pods(web, new, controller("ReplicaSet", "other"), controller("ReplicationController", "web-new"))
+    assert len({each.name for each in made}) == len(made) == 5
+
+
 def test_without_replica_sets_pods_that_are_there_say_which_hash_the_others_get() -> None:
     web, replica_set, _, *there = rollout(2, 0, 3, ("old", 2))
     assert [each.labels[HASH] for each in pods(web, *there)] == ["old"] * 3

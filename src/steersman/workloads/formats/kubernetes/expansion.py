@@ -207,6 +207,8 @@ class Expansion:
                 self._problems.append(problem)
                 continue
             self._owners.update(((pod.namespace, pod.name), [key_of(obj), *above][-1]) for pod in made[i])
+            # No other controller takes the names.
+            self._there.update((("Pod", pod.namespace, pod.name), obj) for pod in made[i])
             if obj.kind == "ReplicaSet" and above and above[0] in self._there:
                 deployment = self._members.setdefault(above[0], Members())
                 deployment.elsewhere += len(has.pods) + len(made[i])
