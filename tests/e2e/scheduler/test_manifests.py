@@ -57,9 +57,11 @@ def deployed(control_plane: LocalCluster) -> Iterator[LocalCluster]:
     objects = [obj for obj in rendered(control_plane, "base") if obj["kind"] != "Deployment"]
     text = yaml.safe_dump_all(objects)
     control_plane.must("cluster", "clean", "--name", control_plane.name)
+    control_plane.kubectl("apply", "-k", str(DEPLOY / "namespace"))
     control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=text)
     yield control_plane
     control_plane.kubectl("delete", "-f", "-", stdin=text)
+    control_plane.kubectl("delete", "-k", str(DEPLOY / "namespace"))
 
 
 def rendered(cluster: LocalCluster, folder: str) -> list[dict[str, Any]]:
@@ -83,7 +85,7 @@ def with_token(cluster: LocalCluster) -> KubeConfig:
     return replace(admin(cluster), user=KubeUser(token=asyncio.run(ask())), namespace=NAMESPACE)
 
 
-@pytest.mark.parametrize("folder", ["base", "overlays/example"])
+@pytest.mark.parametrize("folder", ["base", "overlays/example", "overlays/scheduler-name"])
 def test_the_server_takes_the_manifests(deployed: LocalCluster, folder: str) -> None:
     objects = rendered(deployed, folder)
     assert {"Deployment", "ServiceAccount", "ClusterRole", "Role"} <= {obj["kind"] for obj in objects}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.e2e.conftest import LocalCluster
-from tests.e2e.scheduler.test_manifests import NAMESPACE, admin, rendered, write_kubeconfig
+from tests.e2e.scheduler.test_manifests import DEPLOY, NAMESPACE, admin, rendered, write_kubeconfig
 from tests.e2e.scheduler.test_schedule import pod
 from tests.e2e.service.test_service import PATIENT, ask, started
 
@@ -33,9 +33,11 @@ def deployed(control_plane: LocalCluster) -> Iterator[LocalCluster]:
     objects = [obj for obj in rendered(control_plane, "service") if obj["kind"] != "Deployment"]
     text = yaml.safe_dump_all(objects)
     control_plane.must("cluster", "clean", "--name", control_plane.name)
+    control_plane.kubectl("apply", "-k", str(DEPLOY / "namespace"))
     control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=text)
     yield control_plane
     control_plane.kubectl("delete", "-f", "-", stdin=text)
+    control_plane.kubectl("delete", "-k", str(DEPLOY / "namespace"))
 
 
 @pytest.mark.parametrize("folder", ["service", "service-tls"])
@@ -97,13 +99,14 @@ def test_it_answers_as_that_service_account_with_the_configuration_of_the_deploy
     write_kubeconfig(kubeconfig, as_service(deployed))
     objects = rendered(deployed, "service")
     (data,) = (obj["data"] for obj in objects if obj["kind"] == "ConfigMap")
-    config.write_text(data["service.yaml"])
+    (tmp_path / "token").write_text("abc\n")
+    config.write_text(data["service.yaml"].replace("/etc/steersman-secret", str(tmp_path)))
     (deployment,) = (obj for obj in objects if obj["kind"] == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     probe = container["readinessProbe"]["httpGet"]["path"]
     options = (*PATIENT, "--kubeconfig", kubeconfig, "--config", config, "--address", "127.0.0.1")
     with started(deployed, tmp_path, *options) as running:
-        found = ask(running, "/v1/suggestions", {"pod": pod("wanted", "1")})
+        found = ask(running, "/v1/suggestions", {"pod": pod("wanted", "1")}, token="abc")
         assert found["node"] in json.dumps(deployed.kubectl("get", "nodes", "-o", "name"))
         port = next(line["port"] for line in running.log() if line["event"] == "listening")
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{probe}", timeout=10) as answer:

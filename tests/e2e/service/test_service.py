@@ -26,9 +26,11 @@ from tests.e2e.scheduler.test_schedule import Running, create, pod
 pytestmark = pytest.mark.e2e
 
 
-def ask(running: Running, path: str, question: Any) -> Any:
+def ask(running: Running, path: str, question: Any, token: str = "") -> Any:
     port = next(line["port"] for line in running.log() if line["event"] == "listening")
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", json.dumps(question).encode())
+    if token:
+        request.add_header("Authorization", f"Bearer {token}")
     with urllib.request.urlopen(request, timeout=20) as answer:
         return json.loads(answer.read())
 

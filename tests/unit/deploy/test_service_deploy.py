@@ -58,8 +58,12 @@ def test_configurations_are_read_and_say_where_the_others_look() -> None:
     (container,) = pod()["containers"]
     assert container["ports"] == [{"name": "http", "containerPort": plain.port}]
     assert one("Service")["spec"]["ports"][0]["port"] == plain.port == secured.port == beside.port
-    (policy,) = one("NetworkPolicy")["spec"]["ingress"]
-    assert policy == {"ports": [{"port": "http"}]}
+    (rule,) = one("NetworkPolicy")["spec"]["ingress"]
+    assert rule["ports"] == [{"port": "http"}]
+    assert {"cidr": "0.0.0.0/0"} not in [each.get("ipBlock") for each in rule["from"]]
+    assert plain.token_file == secured.token_file
+    (mount,) = (each for each in pod()["containers"][0]["volumeMounts"] if each["name"] == "secret")
+    assert plain.token_file.startswith(mount["mountPath"])
     (extender,) = yaml.safe_load((EXTENDER / "kube-scheduler.yaml").read_text())["extenders"]
     assert extender["urlPrefix"] == f"http://127.0.0.1:{beside.port}"
     assert secured.tls == Tls(certificate="/etc/steersman-secret/tls.crt", key="/etc/steersman-secret/tls.key")
