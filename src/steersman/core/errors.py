@@ -8,11 +8,17 @@ from difflib import get_close_matches
 from importlib import metadata
 from pathlib import Path
 
+from steersman.core.redaction import redact
+
 
 class SteersmanError(Exception):
     """An error that a user reads as one line. `exit_status` is the exit status of the command."""
 
     exit_status = 1
+
+    def __str__(self) -> str:
+        """Return the line without secrets, since errors get into logs, events and pages of others."""
+        return redact(super().__str__())
 
 
 class UsageError(SteersmanError):

@@ -15,6 +15,7 @@ import numpy as np
 
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.processes import Workers
+from steersman.core.redaction import redact_url
 from steersman.core.signals import defer_signals
 from steersman.evaluation.generated import GeneratedOptions, run_generated
 from steersman.evaluation.summary import ALL
@@ -62,7 +63,7 @@ class Experiment:
     def __post_init__(self) -> None:
         """Check the values."""
         _check_unique("workload", [workload.name for workload in self.workloads])
-        _check_unique("policy", [each if isinstance(each, str) else each.name for each in self.policies])
+        _check_unique("policy", [redact_url(each) if isinstance(each, str) else each.name for each in self.policies])
         _check_unique("seed", [str(seed) for seed in self.seeds])
         if len(self.workloads) > 1 and ALL in [workload.name for workload in self.workloads]:
             raise UsageError(f"a workload is called {ALL}, as the mean over all workloads is; rename its file")
@@ -189,7 +190,7 @@ def _name_run_in_errors(task: _Task) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        name = task.policy if isinstance(task.policy, str) else task.policy.name
+        name = redact_url(task.policy) if isinstance(task.policy, str) else task.policy.name
         error.add_note(f"policy {name!r}, seed {task.seed}")
         raise
 

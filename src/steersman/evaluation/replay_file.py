@@ -16,6 +16,7 @@ import msgspec
 from steersman.cluster.model import Node, Pod, PodClass
 from steersman.cluster.objects.latency_limits import LatencyLimits
 from steersman.core.errors import InputError
+from steersman.core.redaction import redact_url
 from steersman.policies.files.policy_file import SUFFIX
 from steersman.policies.registry import PACKAGED_POLICY, policy_path
 from steersman.simulation.result import Protocol
@@ -127,7 +128,7 @@ def replay_file(workload: Workload, options: RunOptions, policy: str, protocol: 
     classes = {each: i for i, each in enumerate(dict.fromkeys(pod.pod_class for pod in workload.pods))}
     return ReplayFile(
         policy=policy,
-        policy_option=options.policy_option,
+        policy_option=redact_url(options.policy_option),
         policy_fingerprint=policy_fingerprint(options.policy_option),
         protocol=protocol,
         seed=seed,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hmac
 import secrets
+import time
+from collections.abc import Callable
 from urllib.parse import SplitResult, quote, urlsplit
 
 from aiohttp import web
@@ -14,7 +16,9 @@ from steersman.apps.runtime.http_server import OPEN
 
 COOKIE = "steersman-dashboard-{}"
 """Name of the cookie by the server's port, since browsers send a cookie to all ports of a host."""
-TOKEN = "token"
+TOKEN, CODE = "token", "code"
+CODE_SECONDS = 300.0
+"""Time in which a browser must have used its code."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -33,7 +37,28 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
-def guard(token: str, address: str) -> Middleware:
+class OneTimeCode:
+    """A code that a browser exchanges for the token, once.
+
+    The address that a browser is started with is in the list of processes, where others on this machine read it.
+
+    Attributes:
+        text: the code.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.text, self._clock = new_token(), clock
+        self._ends_at, self._is_used = clock() + CODE_SECONDS, False
+
+    def take(self, given: str) -> bool:
+        """Return whether `given` is the code and was never taken before."""
+        if self._is_used or self._clock() > self._ends_at or not _equal(given, self.text):
+            return False
+        self._is_used = True
+        return True
+
+
+def guard(token: str, address: str, code: OneTimeCode | None = None) -> Middleware:
     """Return the middleware that lets requests with the token pass.
 
     A page that names the server by a domain of its own (DNS rebinding) has another Host, and a page of another site
@@ -43,19 +68,22 @@ def guard(token: str, address: str) -> Middleware:
     Args:
         token: the token.
         address: address that the server listens on; it may be named as Host.
+        code: code that is exchanged for the token once; None: there is none.
     """
     hosts = {*LOCAL_HOSTS, address}
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        response = await _checked(request, handler, token, hosts)
+        response = await _checked(request, handler, token, hosts, code)
         response.headers.update(HEADERS)
         return response
 
     return check
 
 
-async def _checked(request: web.Request, handler: Handler, token: str, hosts: set[str]) -> web.StreamResponse:
+async def _checked(
+    request: web.Request, handler: Handler, token: str, hosts: set[str], code: OneTimeCode | None
+) -> web.StreamResponse:
     if request.path in OPEN:
         return await handler(request)
     if _split(f"//{request.host}").hostname not in {host.strip("[]") for host in hosts}:
@@ -66,9 +94,11 @@ async def _checked(request: web.Request, handler: Handler, token: str, hosts: se
     if TOKEN in request.query:
         if not _equal(request.query[TOKEN], token):
             return refused(401, "token is wrong: open the address that the command printed")
-        response = web.Response(status=303, headers={"Location": _own_path(request)})
-        response.set_cookie(_cookie_name(request), token, httponly=True, samesite="Strict", path="/")
-        return response
+        return _with_cookie(request, token)
+    if code is not None and CODE in request.query:
+        if not code.take(request.query[CODE]):
+            return refused(401, "code is wrong or was used already: open the address that the command printed")
+        return _with_cookie(request, token)
     kind, _, bearer = request.headers.get("Authorization", "").partition(" ")
     given = bearer.strip() if kind.lower() == "bearer" else request.cookies.get(_cookie_name(request), "")
     if not _equal(given, token):
@@ -79,6 +109,13 @@ async def _checked(request: web.Request, handler: Handler, token: str, hosts: se
         return refused(error.status, error.reason)
     except (web.RequestPayloadError, HttpProcessingError) as error:
         return refused(400, " ".join(f"body: {error}".split()))
+
+
+def _with_cookie(request: web.Request, token: str) -> web.Response:
+    """Return the answer that stores the token as a cookie and leads to the path without it."""
+    response = web.Response(status=303, headers={"Location": _own_path(request)})
+    response.set_cookie(_cookie_name(request), token, httponly=True, samesite="Strict", path="/")
+    return response
 
 
 def refused(status: int, problem: str) -> web.Response:

@@ -9,21 +9,24 @@ from importlib import resources
 
 from aiohttp import web
 
-from steersman.apps.dashboard.access import guard, refused
+from steersman.apps.dashboard.access import OneTimeCode, guard, refused
 from steersman.apps.dashboard.screens import Screen, json_response
 
 PAGE = "index.html"
 
 
-def application(screens: Sequence[Screen], token: str, address: str) -> web.Application:
+def application(
+    screens: Sequence[Screen], token: str, address: str, code: OneTimeCode | None = None
+) -> web.Application:
     """Return the application; requests need the token.
 
     Args:
         screens: at least one; `/` leads to the first.
         token: the token.
         address: address that the server listens on.
+        code: see `access.guard`.
     """
-    app = web.Application(middlewares=[guard(token, address)])
+    app = web.Application(middlewares=[guard(token, address, code)])
     titles = [{"name": screen.name, "title": screen.title} for screen in screens]
     names = {screen.name for screen in screens}
 

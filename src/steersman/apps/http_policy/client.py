@@ -15,7 +15,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from steersman.core.errors import SteersmanError
+from steersman.apps.http_policy.access import ServerAccess
+from steersman.core.errors import InputError, SteersmanError
 from steersman.version import __version__
 
 SIMULATION_SECONDS = 10.0
@@ -66,10 +67,13 @@ class ScoreClient:
     Args:
         url: where requests are posted to.
         seconds: time limit of a request, with its retries.
+
+    Raises:
+        InputError: a file of `access.ServerAccess` cannot be used.
     """
 
     def __init__(self, url: str, seconds: float) -> None:
-        self.url, self.seconds = url, seconds
+        self.url, self.seconds, self._access = url, seconds, ServerAccess()
         self._session: aiohttp.ClientSession | None = None
 
     async def scores(self, body: bytes, names: Sequence[str]) -> npt.NDArray[np.float64]:
@@ -103,8 +107,13 @@ class ScoreClient:
                 headers={"User-Agent": f"steersman/{__version__}", "Content-Type": "application/json"},
                 timeout=aiohttp.ClientTimeout(),  # the time limit is that of `scores`
                 middlewares=(_retry,),
+                connector=aiohttp.TCPConnector(ssl=self._access.tls),
             )
-        async with self._session.post(self.url, data=body, allow_redirects=False) as response:
+        try:
+            headers = self._access.headers()
+        except InputError as error:
+            raise ScoreServerError(f"{self.url}: {error}") from None
+        async with self._session.post(self.url, data=body, headers=headers, allow_redirects=False) as response:
             answer = bytearray()
             async for chunk in response.content.iter_chunked(_CHUNK):
                 answer += chunk
@@ -162,7 +171,7 @@ class BlockingScoreClient:
     def __init__(self, url: str, seconds: float) -> None:
         self._loop = asyncio.new_event_loop()
         self._client = ScoreClient(url, seconds)
-        thread = threading.Thread(target=self._loop.run_forever, daemon=True, name=f"scores of {url}")
+        thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="score client")
         thread.start()
         self.close = weakref.finalize(self, _end, self._loop, self._client, thread)
 

@@ -22,6 +22,7 @@ from steersman.cluster.model import Pod
 from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
 from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
 from steersman.cluster.state import ClusterState
+from steersman.core.redaction import redact_url
 from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
 from steersman.policies.decision.decider import Decider, NodeChoice
 
@@ -85,7 +86,7 @@ class LiveScoreClient:
             self.seconds.observe(self._clock() - began)
         self.decisions["scored"] += 1
         if self.problem:
-            log.info("the policy's server answers again", server=self.url)
+            log.info("the policy's server answers again", server=redact_url(self.url))
             self.problem = ""
         self.answer.scores = dict(zip(names, scores.tolist(), strict=True))
 
@@ -137,7 +138,7 @@ class LastAnswerPolicy(Policy):
     """Policy whose scores are those of the server's last answer.
 
     Attributes:
-        name: URL of the server.
+        name: URL of the server, without secrets.
         answer: the last answer.
     """
 
@@ -182,7 +183,7 @@ class HttpDecider(Decider):
     def __init__(self, state: ClusterState, client: LiveScoreClient, rule: Policy, **options: Any) -> None:
         self._client, self._rule = client, Decider(state, rule, **options)
         self._encoder = RequestEncoder(state)
-        super().__init__(state, LastAnswerPolicy(client.url, client.answer), **options)
+        super().__init__(state, LastAnswerPolicy(redact_url(client.url), client.answer), **options)
 
     @property
     def asks_first(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ from steersman.apps.http_policy.client import BlockingScoreClient, blocking_clie
 from steersman.apps.http_policy.request_encoder import RequestEncoder
 from steersman.cluster.model import Pod
 from steersman.cluster.state import ClusterState
+from steersman.core.redaction import redact_url
 from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
 
 
@@ -19,10 +20,15 @@ class HttpPolicy(Policy):
     """Policy whose scores an HTTP server computes.
 
     Attributes:
-        name: the server's URL, also the name in results.
+        url: the server's URL, which may have a secret in its query.
     """
 
-    name: str
+    url: str = field(repr=False)
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The URL without secrets, which is the name in results, logs, metrics and leases."""
+        return redact_url(self.url)
 
     @property
     def is_bound_to_classes(self) -> bool:
@@ -32,11 +38,11 @@ class HttpPolicy(Policy):
     @property
     def server_url(self) -> str:
         """See `Policy`."""
-        return self.name
+        return self.url
 
     def scorer(self, context: ScoringContext) -> Scorer:
         """Return a scorer that waits for the server, see `Policy`; a live scheduler has `live.HttpDecider`."""
-        return HttpScorer(blocking_client(self.name), context.state)
+        return HttpScorer(blocking_client(self.url), context.state)
 
 
 class HttpScorer(Scorer):

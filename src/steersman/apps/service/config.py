@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from pathlib import Path
 
@@ -94,6 +95,25 @@ def check(config: ServiceConfig, source: Path | str) -> None:
         ("staleSeconds", config.stale_seconds, 0.1, 86_400),
     )
     check_ranges(ranges, source)
+
+
+def exposure(config: ServiceConfig) -> str:
+    """Return what others on the network can do that a user may not want; "" on a loopback address."""
+    if _is_loopback(config.address):
+        return ""
+    if not config.token_file and not (config.tls and config.tls.client_ca):
+        return (
+            "whoever reaches this address can ask for scores and learn of nodes and pods; give tokenFile or "
+            "tls.clientCa in --config, or --address 127.0.0.1"
+        )
+    return "" if config.tls else "the token is sent unencrypted; give tls in --config"
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 def read_token(path: str) -> bytes:

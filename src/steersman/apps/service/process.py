@@ -15,7 +15,7 @@ from steersman.apps.runtime.policy_metrics import PolicyMetrics
 from steersman.apps.runtime.policy_reloader import PolicyReloader
 from steersman.apps.runtime.tasks import BackgroundTasks
 from steersman.apps.service.api import Api
-from steersman.apps.service.config import ServiceConfig
+from steersman.apps.service.config import ServiceConfig, exposure
 from steersman.apps.service.metrics import ServiceMetrics
 from steersman.apps.service.scoring.explanation import Explainer, explanation
 from steersman.apps.service.scoring.node_scorer import NodeScorer, Numbers, RefusedRequestError
@@ -178,6 +178,8 @@ class Service:
         notes = {"policy": lambda: self.policy_manager.file.problem}
         async with HttpServer(self.config, api, explainer, self.metrics, {}, ready, notes) as server:
             log.info("listening", address=self.config.address, port=server.port, policy=self._name())
+            if problem := exposure(self.config):
+                log.warning(problem, address=self.config.address)
             listening(server.port)
             nothing = ClusterState(())
             if self.watched is not None:

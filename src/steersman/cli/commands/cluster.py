@@ -14,6 +14,7 @@ from steersman.cli.completing import contexts
 from steersman.cli.options.common import Format, FormatOption, TableOrJson, TableOrJsonOption, need_subcommand, path
 from steersman.cli.output.display import Progress, print_json, print_table, say, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.redaction import redact_url
 
 if TYPE_CHECKING:
     from steersman.apps.local_cluster.record import ClusterRecord
@@ -453,7 +454,7 @@ async def _status(client: Any) -> dict[str, Any]:
     phases = await pods_by_phase(client)
     return {
         "kubernetes": version["gitVersion"],
-        "server": client.config.cluster.server,
+        "server": redact_url(client.config.cluster.server),
         "nodes": total,
         "nodes_ready": ready,
         "pods_by_phase": dict(sorted(phases.items())),

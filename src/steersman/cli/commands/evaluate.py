@@ -60,6 +60,7 @@ from steersman.cli.options.inputs import (
     WorkloadNames,
 )
 from steersman.cli.options.policies import check_policies
+from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import Warnings, say
 from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages
 from steersman.core.config.fields import flag
@@ -67,6 +68,7 @@ from steersman.core.errors import UsageError
 from steersman.core.processes import (
     default_jobs,
 )
+from steersman.core.redaction import redact_url
 
 if TYPE_CHECKING:
     from steersman.evaluation.experiment import Experiment
@@ -80,6 +82,7 @@ DEFAULT_OUTPUT = Path("comparison")
 @with_options
 def evaluate(
     generated: GeneratedCluster,
+    server: PolicyServer,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -159,6 +162,7 @@ def evaluate(
 
     steersman evaluate --protocol deployments --policy kube-default most-even run/policy.safetensors --output even
     """
+    server.use()
     chosen = tuple(policy) if policy else GENERATED_POLICIES.get(protocol or "", DEFAULT_POLICIES)
     if protocol in GENERATED:
         given = {
@@ -261,8 +265,8 @@ def evaluate(
         for source in workloads:
             check_bound(source, next((name for name in protocols if name != "timed"), "inflation"))
     options = inputs.to_arguments()
-    options += [part for each in chosen for part in ("--policy", each)]
-    options += ["--seeds", seeds, "--baseline", baseline]
+    options += [part for each in chosen for part in ("--policy", redact_url(each))]
+    options += ["--seeds", seeds, "--baseline", redact_url(baseline)]
     options += [part for each in objectives for part in ("--objective", each.name)]
     options += ["--protocol", protocol.value] if protocol is not None else []
     options += ["--ratio", f"{share:g}"] if "inflation" in protocols else []

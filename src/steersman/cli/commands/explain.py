@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steersman.cli.completing import policies
+from steersman.cli.options.algorithms import with_options
 from steersman.cli.options.cluster import (
     ClusterName,
     Context,
@@ -27,6 +28,7 @@ from steersman.cli.options.common import (
     path,
 )
 from steersman.cli.options.inputs import Inputs, WorkloadName
+from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import Warnings, print_json, print_table, print_text, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.workloads.garbage_collection import no_collection
@@ -42,7 +44,9 @@ SHOWN_FEATURES = 10
 """Features in the table; --format json has all."""
 
 
+@with_options
 def explain(
+    server: PolicyServer,
     pod: Annotated[str, typer.Option(metavar="NAME", help="Pod to place, as NAME or NAMESPACE/NAME.")],
     policy: Annotated[
         str, typer.Option(metavar="POLICY", autocompletion=policies, help=f"Policy to explain: {POLICIES_HELP}")
@@ -71,6 +75,7 @@ def explain(
 
     **By measured metrics**: steersman explain --policy p0 --telemetry telemetry.yaml --pod web/nginx-0
     """
+    server.use()
     is_recorded = nodes is not None or pods is not None or workload is not None
     if is_recorded and (kubeconfig or context or name):
         raise UsageError(

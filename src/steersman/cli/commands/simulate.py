@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steersman.cli.completing import policies
+from steersman.cli.options.algorithms import with_options
 from steersman.cli.options.common import (
     MAX_RATIO,
     POLICIES_HELP,
@@ -40,6 +41,7 @@ from steersman.cli.options.inputs import (
     LiveSource,
     WorkloadName,
 )
+from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
 from steersman.core.errors import InputError, UsageError
 from steersman.workloads.workload import FIRST_SEED
@@ -50,7 +52,9 @@ if TYPE_CHECKING:
     from steersman.workloads.workload import Workload
 
 
+@with_options
 def simulate(
+    server: PolicyServer,
     output: Output,
     nodes: Nodes = None,
     pods: Annotated[
@@ -112,6 +116,7 @@ def simulate(
 
     **Example**: steersman simulate --nodes nodes.csv --pods monday.csv --policy fgd --output run
     """
+    server.use()
     configs = _pair(cluster_config, scheduler_config, policy)
     arrival_options = {"protocol": protocol, "ratio": ratio, "load": load, "mean-duration": mean_duration}
     for option, value in arrival_options.items():

@@ -13,6 +13,7 @@ from steersman.cli.options.cluster import ClusterName, Context, Kubeconfig, find
 from steersman.cli.options.common import TableOrJson
 from steersman.cli.output.display import print_json, print_table, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.redaction import redact_url
 
 if TYPE_CHECKING:
     from steersman.apps.load.target import ClusterTarget
@@ -107,7 +108,7 @@ def _watch(target: ClusterTarget, options: ViewOptions) -> None:
 
 
 def _title(target: ClusterTarget) -> str:
-    return target.config.context or target.config.cluster.server
+    return target.config.context or redact_url(target.config.cluster.server)
 
 
 def _blocks() -> str:

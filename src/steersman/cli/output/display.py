@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from steersman.core.redaction import redact
+
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.table import Table
@@ -43,7 +45,8 @@ def mirror_lines(write: Callable[[str], None] | None) -> None:
 
 
 def say(message: str) -> None:
-    """Print a line on standard error. A closed terminal is no error."""
+    """Print a line on standard error, without secrets. A closed terminal is no error."""
+    message = redact(message)
     with suppress(OSError):
         print(message, file=sys.stderr, flush=True)
     _mirror(message)

@@ -18,6 +18,7 @@ import typer
 from steersman.cli.options.common import path
 from steersman.cli.output.display import mirror_lines, one_line, say
 from steersman.core.errors import UsageError
+from steersman.core.redaction import redact
 from steersman.workloads.files import check_writable
 
 if TYPE_CHECKING:
@@ -190,6 +191,7 @@ def configure_logs(log_format: LogFormat, level: LogLevel, file: Path | None = N
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            _redacted,
             *copies,
             renderer,
         ],
@@ -197,6 +199,11 @@ def configure_logs(log_format: LogFormat, level: LogLevel, file: Path | None = N
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
+
+
+def _redacted(_: object, __: str, event: EventDict) -> EventDict:
+    """Take secrets out of the texts of an event, for structlog."""
+    return {name: redact(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 def say_warnings() -> None:

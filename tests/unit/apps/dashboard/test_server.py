@@ -11,9 +11,10 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 from tests.support.dashboard import TOKEN
 
-from steersman.apps.dashboard.access import HEADERS
+from steersman.apps.dashboard.access import CODE_SECONDS, HEADERS, OneTimeCode
 from steersman.apps.dashboard.server import application
 from steersman.apps.runtime.http_server import ADDRESS, WebServer
+from steersman.cli.commands.browser import dashboard
 
 LOGIN = f"Authorization: Bearer {TOKEN}\r\n"
 SEND = Callable[[bytes], Awaitable["Response"]]
@@ -56,11 +57,11 @@ class StreamScreen:
         return web.Response(body=await request.read())
 
 
-def tell(story: Callable[[SEND, int], Awaitable[None]]) -> None:
+def tell(story: Callable[[SEND, int], Awaitable[None]], code: OneTimeCode | None = None) -> None:
     """Run a story with a function that sends bytes on a new connection, and the server's port; nothing is logged."""
 
     async def run() -> None:
-        app = application([StreamScreen()], TOKEN, ADDRESS)
+        app = application([StreamScreen()], TOKEN, ADDRESS, code)
         async with WebServer(CollectorRegistry(), {}, {}, ADDRESS, 0, app, headers=HEADERS) as server:
 
             async def send(request: bytes) -> Response:
@@ -147,3 +148,45 @@ def test_a_stream_is_not_followed_for_its_headers() -> None:
         assert (await send(get("/api/stream/events", "HEAD"))).status == 405
 
     tell(story)
+
+
+def test_code_of_the_browser_is_exchanged_for_the_cookie_once() -> None:
+    code = OneTimeCode()
+
+    async def story(send: SEND, _: int) -> None:
+        assert (await send(get("/?code=wrong", headers=""))).is_line(401)
+        response = await send(get(f"/stream/?code={code.text}", headers=""))
+        assert (response.status, response.headers["Location"]) == (303, "/stream/")
+        cookie = response.headers["Set-Cookie"].partition(";")[0]
+        assert code.text not in cookie
+        assert (await send(get("/api/screens", headers=f"Cookie: {cookie}\r\n"))).status == 200
+        assert (await send(get(f"/?code={code.text}", headers=""))).is_line(401)
+        assert (await send(get("/api/screens", headers=f"Authorization: Bearer {code.text}\r\n"))).is_line(401)
+
+    tell(story, code)
+
+
+def test_code_ends_with_its_time() -> None:
+    now = 0.0
+    code = OneTimeCode(lambda: now)
+    now = CODE_SECONDS + 1
+    assert not code.take(code.text)
+
+
+def test_browser_is_started_without_the_token(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[str] = []
+
+    def start(address: str) -> None:
+        opened.append(address)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dashboard.webbrowser, "open", start)
+    monkeypatch.setattr(dashboard.asyncio, "Event", lambda: None)
+    with pytest.raises((KeyboardInterrupt, BaseExceptionGroup)):
+        asyncio.run(dashboard._serve([StreamScreen()], 0, browser=True))
+    printed = capsys.readouterr().out
+    token = printed.partition("token=")[2].split()[0]
+    assert "code=" in opened[0]
+    assert token not in opened[0]

@@ -9,12 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
+from urllib.parse import urlsplit
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from steersman.apps.dashboard.live.documents import MetricRow, Metrics, SourceStatus
 from steersman.core.errors import UsageError
+from steersman.core.redaction import redact, redact_url
 
 SECONDS = 5.0
 TIMEOUT_SECONDS = 4.0
@@ -201,7 +203,9 @@ def metrics_url(flag: str, url: str) -> str:
     """Return the address of a server's metrics. Raises UsageError: that is no address."""
     if not url.startswith(("http://", "https://")) or not url.partition("://")[2].strip("/"):
         raise UsageError(f"{flag} {url}: is no address; http://127.0.0.1:10251 is right")
-    return url if url.rstrip("/").endswith("/metrics") else f"{url.rstrip('/')}/metrics"
+    parts = urlsplit(url)
+    path = parts.path.rstrip("/")
+    return parts._replace(path=path if path.endswith("/metrics") else f"{path}/metrics").geturl()
 
 
 class MetricsSource:
@@ -217,7 +221,8 @@ class MetricsSource:
     """
 
     def __init__(self, name: str, url: str) -> None:
-        self.status = SourceStatus(source=name, url=url, problem="has not been asked yet")
+        self._url = url
+        self.status = SourceStatus(source=name, url=redact_url(url), problem="has not been asked yet")
         self.rows: list[MetricRow] = []
         self._samples: Samples = {}
         self._asked = 0.0
@@ -234,7 +239,7 @@ class MetricsSource:
         """Ask once."""
         problem = ""
         try:
-            async with session.get(self.status.url, allow_redirects=False) as answer:
+            async with session.get(self._url, allow_redirects=False) as answer:
                 body = bytearray()
                 async for chunk in answer.content.iter_chunked(1 << 16):
                     body += chunk
@@ -250,7 +255,7 @@ class MetricsSource:
         except TimeoutError:
             problem = "does not answer in time"
         except (aiohttp.ClientError, OSError) as error:
-            problem = f"does not answer: {getattr(error, 'strerror', None) or error}"
+            problem = redact(f"does not answer: {getattr(error, 'strerror', None) or error}")
         if problem:
             self.rows, self._samples = [], {}
         self.status = SourceStatus(source=self.status.source, url=self.status.url, problem=problem)

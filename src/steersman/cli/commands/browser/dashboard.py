@@ -11,6 +11,7 @@ import typer
 
 from steersman.cli.commands.browser.sources import RunArrivals, live_screen, screens_of, simulated_runs
 from steersman.cli.completing import contexts, policies
+from steersman.cli.options.algorithms import with_options
 from steersman.cli.options.cluster import DEFAULT_CLUSTER
 from steersman.cli.options.common import (
     POLICIES_HELP,
@@ -34,6 +35,7 @@ from steersman.cli.options.inputs import (
     LiveSource,
     WorkloadName,
 )
+from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import print_text
 from steersman.core.errors import UsageError
 from steersman.workloads.workload import FIRST_SEED
@@ -81,7 +83,9 @@ PORT = 8050
 MOST_POLICIES = 2
 
 
+@with_options
 def dashboard(
+    server: PolicyServer,
     folders: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -150,6 +154,7 @@ def dashboard(
 
     steersman dashboard --live --scheduler http://127.0.0.1:10251
     """
+    server.use()
     screens: list[Screen] = []
     if live:
         screens.append(live_screen(kubeconfig, context, {"scheduler": scheduler, "service": service}, telemetry))
@@ -178,18 +183,18 @@ async def _serve(screens: Sequence[Screen], port: int, browser: bool) -> None:
     """Serve the pages of screens until cancelled, and print the address."""
     from prometheus_client import CollectorRegistry
 
-    from steersman.apps.dashboard.access import HEADERS, new_token
+    from steersman.apps.dashboard.access import HEADERS, OneTimeCode, new_token
     from steersman.apps.dashboard.server import application
     from steersman.apps.runtime.http_server import ADDRESS, WebServer
 
-    token = new_token()
-    app = application(screens, token, ADDRESS)
+    token, code = new_token(), OneTimeCode()
+    app = application(screens, token, ADDRESS, code)
     server = WebServer(CollectorRegistry(), {}, {}, ADDRESS, port, app, headers=HEADERS)
     async with server, asyncio.TaskGroup() as group:
-        address = f"http://{ADDRESS}:{server.port}/?token={token}"
-        print_text(f"The dashboard is at {address}\nCtrl-C ends it.")
+        address = f"http://{ADDRESS}:{server.port}/"
+        print_text(f"The dashboard is at {address}?token={token}\nCtrl-C ends it.")
         if browser:
-            webbrowser.open(address)
+            webbrowser.open(f"{address}?code={code.text}")
         for screen in screens:
             group.create_task(screen.run())
         await asyncio.Event().wait()

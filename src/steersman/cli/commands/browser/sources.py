@@ -11,6 +11,7 @@ from steersman.cli.options.cluster import find_cluster
 from steersman.cli.options.common import Protocol
 from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Progress, Warnings
+from steersman.core.redaction import redact_url
 
 if TYPE_CHECKING:
     from steersman.apps.dashboard.screens import Screen
@@ -34,7 +35,7 @@ def live_screen(
     sources = [MetricsSource(name, metrics_url(f"--{name}", url)) for name, url in urls.items() if url is not None]
     queries = None if telemetry is None else read_configuration(telemetry)
     config = find_cluster(kubeconfig, context, None).config
-    return LiveScreen(config, config.context or config.cluster.server, sources, queries)
+    return LiveScreen(config, config.context or redact_url(config.cluster.server), sources, queries)
 
 
 @dataclass(frozen=True, slots=True)

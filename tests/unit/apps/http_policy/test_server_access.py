@@ -1,0 +1,140 @@
+"""How score servers are asked: headers and an authority from files; no secret gets into names, logs or results."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from tests.support.errors import raises
+from tests.support.servers.score_servers import answering, names_of
+
+from steersman.apps.http_policy import client
+from steersman.apps.http_policy.access import CA_FILE, HEADER_FILE, ServerAccess, read_authority, read_headers
+from steersman.apps.http_policy.client import blocking_client
+from steersman.apps.http_policy.scheme import register_http_policies
+from steersman.cli.main import main
+from steersman.core.errors import InputError, UsageError
+from steersman.evaluation.experiment import Experiment
+from steersman.policies.registry import resolve
+from steersman.workloads.formats.openb.traces import embedded
+
+register_http_policies()
+
+SECRET = "s3cr3t-of-tests"
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(client, "SIMULATION_SECONDS", 2.0)
+    for name in (HEADER_FILE, CA_FILE):
+        monkeypatch.setenv(name, "")
+    yield
+    blocking_client.cache_clear()
+
+
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    nodes, pods = tmp_path / "nodes.csv", tmp_path / "pods.csv"
+    nodes.write_text("sn,cpu_milli,memory_mib,gpu,model\na,8000,8192,2,T4\nb,8000,8192,2,T4\n")
+    pods.write_text(
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
+        + "".join(f"p{i},1000,1024,1,500,,LS,Running,{i},,{i}\n" for i in range(3))
+    )
+    return nodes, pods
+
+
+def test_headers_come_from_a_file_and_secrets_of_the_url_stay_out_of_results(tmp_path: Path, capsys: Any) -> None:
+    asked: list[tuple[str, str]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append((request.headers.get("Authorization", ""), request.query.get("token", "")))
+        return web.json_response({"scores": dict.fromkeys(await names_of(request), 1)})
+
+    nodes, pods = files(tmp_path)
+    header = tmp_path / "header"
+    header.write_text(f"# of the score server\nAuthorization: Bearer {SECRET}\n\n")
+    with answering(answer) as url:
+        given = ["--nodes", str(nodes), "--pods", str(pods), "--protocol", "arrivals"]
+        given += ["--policy", f"{url}?token={SECRET}", "--policy-header-file", str(header)]
+        assert main(["simulate", *given, "--output", str(tmp_path / "run")]) == 0
+        assert main(["evaluate", *given, "--output", str(tmp_path / "evaluation"), "--jobs", "2"]) == 0
+    assert set(asked) == {(f"Bearer {SECRET}", SECRET)}
+    printed = capsys.readouterr()
+    assert SECRET not in printed.out + printed.err
+    written = [path for folder in ("run", "evaluation") for path in (tmp_path / folder).rglob("*")]
+    assert "replay.json.gz" in {path.name for path in written}
+    for path in written:
+        content = path.read_bytes()
+        content = gzip.decompress(content) if path.suffix == ".gz" else content
+        assert SECRET.encode() not in content, path
+    assert f"{url}?token=***" in (tmp_path / "evaluation" / "summary.csv").read_text()
+
+
+def test_errors_of_a_server_do_not_show_the_secret(tmp_path: Path, capsys: Any) -> None:
+    nodes, pods = files(tmp_path)
+    given = ["--nodes", str(nodes), "--pods", str(pods), "--protocol", "arrivals", "--output", str(tmp_path / "run")]
+    for url in (f"http://127.0.0.1:1/score?k={SECRET}", f"http://u:{SECRET}@h/score", f"ftp://h/{'?'}token={SECRET}"):
+        assert main(["simulate", *given, "--policy", url]) in (1, 2)
+        printed = capsys.readouterr()
+        assert SECRET not in printed.out + printed.err
+        assert printed.err.count("\n") == 1
+
+
+def test_policy_is_named_without_its_secret() -> None:
+    policy = resolve(f"http://h/score?token={SECRET}&model=a")
+    assert policy.name == "http://h/score?token=***&model=a"
+    assert SECRET not in repr(policy)
+    assert policy.server_url.endswith(f"?token={SECRET}&model=a")
+
+
+def test_policies_that_results_could_not_tell_apart_are_refused() -> None:
+    with raises(UsageError, "http://h/score?token=***"):
+        Experiment((embedded("default-small"),), ("http://h/score?token=a", "http://h/score?token=b"), (1,))
+
+
+def test_file_of_headers_is_read_again_when_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = tmp_path / "header"
+    header.write_text("X-Token: one\n")
+    monkeypatch.setenv(HEADER_FILE, str(header))
+    access = ServerAccess()
+    assert access.headers() == {"X-Token": "one"}
+    (tmp_path / "new").write_text("X-Token: two\n")
+    os.replace(tmp_path / "new", header)
+    assert access.headers() == {"X-Token": "two"}
+    header.unlink()
+    with raises(InputError, header, "cannot be read"):
+        access.headers()
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        (f"{SECRET}\n", "line 1"),
+        (f"X-Token: a\nBearer {SECRET}\n", "line 2"),
+        ("X-Token:\n", "line 1"),
+        ("X Token: a\n", "line 1"),
+        ("Host: elsewhere\n", "Host"),
+        ("# nothing\n", "has no header"),
+        ("X-Token: a\x7fb\n", "line 1"),
+    ],
+)
+def test_line_that_is_not_a_header_is_named_and_not_shown(tmp_path: Path, text: str, where: str) -> None:
+    file = tmp_path / "header"
+    file.write_text(text)
+    with raises(InputError, file, where) as caught:
+        read_headers(file)
+    assert SECRET not in str(caught.value)
+
+
+def test_authority_is_read_before_anything_runs(tmp_path: Path, capsys: Any) -> None:
+    file = tmp_path / "ca.pem"
+    for problem in ("cannot be read", "has no certificate"):
+        with raises(InputError, file, problem):
+            read_authority(file)
+        assert main(["simulate", "--policy-ca", str(file), "--policy", "fgd", "--output", str(tmp_path / "o")]) == 1
+        assert str(file) in capsys.readouterr().err
+        file.write_text("nothing\n")
+    assert isinstance(ServerAccess().tls, bool)
