@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from steersman.apps.learner.follower import follow
-from steersman.apps.learner.plan import LivePlan, init_run, live_plan
+from steersman.apps.learner.plan import LivePlan, LiveRun, init_run, live_plan
 from steersman.apps.load.target import ClusterTarget
 from steersman.apps.runtime.decoding import (
     read_nodes,
@@ -25,8 +25,10 @@ from steersman.workloads.files import check_writable
 log = structlog.get_logger("learning")
 
 
-def prepare_to_follow(target: ClusterTarget, policy: Path, folder: Path, scheduler_name: str) -> tuple[LivePlan, int]:
-    """Prepare the folder of the training; return its plan, and the capacity of its observation in nodes.
+def prepare_to_follow(
+    target: ClusterTarget, policy: Path, folder: Path, scheduler_name: str
+) -> tuple[LivePlan, LiveRun]:
+    """Prepare the folder of the training; return its plan and the run.
 
     Raises:
         UsageError: the policy is no policy file, or the folder is not writable.
@@ -42,32 +44,30 @@ def prepare_to_follow(target: ClusterTarget, policy: Path, folder: Path, schedul
 @contextmanager
 def following(
     plan: LivePlan,
-    folder: Path,
-    capacity: int,
+    live_run: LiveRun,
     kubeconfig: KubeConfig,
     telemetry: str,
     logs: LogOptions,
 ) -> Iterator[None]:
-    """Learn in a background process, in a folder from `prepare_to_follow`, until the block ends."""
+    """Learn in a background process until the block ends; plan and run are those of `prepare_to_follow`."""
 
     def on_exit(_: int) -> None:
-        log.error("the learning process has ended; the policy in use stays", folder=str(folder))
+        log.error("the learning process has ended; the policy in use stays", folder=str(live_run.folder))
 
     measured = read_configuration(Path(telemetry)) if telemetry else None
-    with background_process(on_exit, _follow, plan, folder, capacity, kubeconfig, measured, logs):
+    with background_process(on_exit, _follow, plan, live_run, kubeconfig, measured, logs):
         yield
 
 
 def _follow(
     plan: LivePlan,
-    folder: Path,
-    capacity: int,
+    live_run: LiveRun,
     kubeconfig: KubeConfig,
     telemetry_config: Configuration | None,
     logs: LogOptions,
 ) -> None:
     logs.of_process("learn").configure()
     try:
-        follow(plan, folder, capacity, kubeconfig, telemetry_config)
+        follow(plan, live_run, kubeconfig, telemetry_config)
     except SteersmanError as error:
         log.error("learning ended", error=str(error))

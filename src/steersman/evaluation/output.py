@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import gzip
 import os
-import shutil
-import tempfile
 import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from steersman.core.atomic_files import filling, naming_in_errors
 from steersman.core.errors import InputError, UsageError
 from steersman.evaluation.replay_file import REPLAY, REPLAY_START
 from steersman.evaluation.results import COMMANDS, REPORT, REPORT_MARK, first_lines
 from steersman.policies.files.policy_file import SUFFIX, read_policy
-from steersman.workloads.files import STAGE, check_writable
+from steersman.workloads.files import check_writable
 
 MARK_WITHIN_BYTES = 1024
 FORMATS = ("table", "json", "csv", "yaml")
@@ -76,44 +75,10 @@ def staged(folder: Path, replaced: Collection[str] = ()) -> Iterator[Path]:
     Raises:
         InputError: a file cannot be written, as on a full disk.
     """
-    folder = Path(os.path.realpath(folder))
-    created = _first_missing(folder)
-    stage = Path(tempfile.mkdtemp(prefix=STAGE, dir=folder if created is None else created.parent))
-    try:
+    with filling(folder) as stage:
         yield stage
-        names = sorted(entry.name for entry in stage.iterdir())
-        if created is not None:
-            stage.chmod(0o777 & ~_umask())
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            stage.rename(folder)
-            return
-        for name in names:
-            (stage / name).replace(folder / name)
-        for name in replaced:
-            if name not in names and is_result(folder / name):
+        written = {entry.name for entry in stage.iterdir()}
+    for name in replaced:
+        if name not in written and is_result(folder / name):
+            with naming_in_errors(folder / name):
                 (folder / name).unlink()
-    except OSError as error:
-        name = Path(error.filename).name if isinstance(error.filename, str) else _latest(stage)
-        raise InputError(folder / name, "", "", f"cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
-
-
-def _latest(stage: Path) -> str:
-    """Return the name of the last file that was written: the system does not say which write failed."""
-    return max(stage.iterdir(), key=lambda path: path.stat().st_mtime_ns, default=Path()).name
-
-
-def _first_missing(folder: Path) -> Path | None:
-    """Return the topmost folder that has to be created for `folder` to exist; None if it exists."""
-    missing = None
-    while not folder.exists():
-        missing, folder = folder, folder.parent
-    return missing
-
-
-def _umask() -> int:
-    """Return the process's umask (which can only be read by setting it)."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from steersman.core.atomic_files import naming_in_errors, write_atomically
+from steersman.core.atomic_files import write_atomically
 from steersman.core.errors import InputError
 
 STATE, IDENTITY = "state", "identity"
@@ -31,8 +31,7 @@ def write_checkpoint(path: Path, state: Any, identity: dict[str, Any]) -> None:
     arrays: dict[str, npt.NDArray[Any]] = {}
     shape = _take_apart(state, arrays)
     content = save(arrays, metadata={STATE: json.dumps(shape), IDENTITY: json.dumps(identity, sort_keys=True)})
-    with naming_in_errors(path):
-        write_atomically(path, content, sync=True)
+    write_atomically(path, content, sync=True)
 
 
 def read_checkpoint(path: Path, identity: dict[str, Any]) -> Any:
@@ -41,6 +40,25 @@ def read_checkpoint(path: Path, identity: dict[str, Any]) -> Any:
     Raises:
         InputError: the file is missing, truncated, or of another run; it names the option that differs.
     """
+    metadata, arrays = _read(path)
+    was = json.loads(metadata[IDENTITY])
+    now = json.loads(json.dumps(identity))
+    for name in sorted(set(was) | set(now)):
+        if was.get(name) != now.get(name):
+            raise InputError(
+                str(path), "run", name, f"was {was.get(name)!r}, now {now.get(name)!r}: a checkpoint of another run"
+            )
+    return _put_together(json.loads(metadata[STATE]), arrays)
+
+
+def read_identity(path: Path) -> dict[str, Any]:
+    """Return what identifies the run of a checkpoint. Raises InputError: the file is missing or truncated."""
+    identity: dict[str, Any] = json.loads(_read(path)[0][IDENTITY])
+    return identity
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, npt.NDArray[Any]]]:
+    """Return a checkpoint's metadata and arrays."""
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
@@ -51,14 +69,7 @@ def read_checkpoint(path: Path, identity: dict[str, Any]) -> Any:
         raise InputError(str(path), "file", "checkpoint", f"is truncated or no checkpoint ({error})") from None
     if STATE not in metadata or IDENTITY not in metadata:
         raise InputError(str(path), "metadata", STATE, "is missing: this is no checkpoint of a training run")
-    was = json.loads(metadata[IDENTITY])
-    now = json.loads(json.dumps(identity))
-    for name in sorted(set(was) | set(now)):
-        if was.get(name) != now.get(name):
-            raise InputError(
-                str(path), "run", name, f"was {was.get(name)!r}, now {now.get(name)!r}: a checkpoint of another run"
-            )
-    return _put_together(json.loads(metadata[STATE]), arrays)
+    return metadata, arrays
 
 
 def _take_apart(value: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:

@@ -11,7 +11,10 @@
     request.txt             what the run is asked to do, between two iterations (`control.requests`)
     events.out.tfevents.*   the same for TensorBoard, if it is installed and no other tracker is chosen
 
-A run that is killed resumes from its checkpoint to the same policy: what was written after it is cut off again.
+    run.lock                locked by the process that trains there; says which one that is
+
+A run that is killed resumes from its checkpoint to the same policy. What it wrote after the checkpoint stays in
+`metrics.csv.1` and so on, as does what a run left that ended before its first checkpoint: nothing is deleted.
 """
 
 from __future__ import annotations
@@ -32,9 +35,10 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from steersman.core.atomic_files import PART, naming_in_errors, write_atomically
+from steersman.core.atomic_files import keep_copy, naming_in_errors, replacing, set_aside, write_atomically
 from steersman.core.config.fields import flag
-from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.errors import InputError, SteersmanError, UsageError
+from steersman.core.folder_lock import FolderLock, lock_folder
 from steersman.policies.files.policy_file import read_policy, write_policy
 from steersman.training import trackers
 from steersman.training.checkpoint import read_checkpoint, write_checkpoint
@@ -138,10 +142,10 @@ class TrainingRun:
         limits: when it ends, which a later session may change.
         resume: resume from the existing checkpoint, instead of refusing to overwrite a run.
         obeyed: which of `requests.REQUESTS` it obeys.
+        lock: lock on the folder; None: `train` takes it.
 
     Raises:
-        SteersmanError: there is a run already and `resume` is False, or none and it is True; or the checkpoint is of
-            other options.
+        SteersmanError: there is a run already and `resume` is False, or no checkpoint and it is True.
     """
 
     def __init__(
@@ -152,17 +156,15 @@ class TrainingRun:
         *,
         resume: bool = False,
         obeyed: tuple[str, ...] = requests.REQUESTS,
+        lock: FolderLock | None = None,
     ) -> None:
         self.folder, self.options, self.limits, self.obeyed = folder, options, limits, obeyed
         self.standing = TrainingProgress()
         self._stopped, self._validated = False, 0
         self._progress = ProgressFile(folder)
         self._newest: dict[str, Any] = {}
-        self.resumed = resume
-        if resume and not (folder / CHECKPOINT).exists():
-            raise SteersmanError(f"{folder}: there is no {CHECKPOINT} to resume from; leave out --resume to start")
-        if not resume and (folder / METRICS).exists():
-            raise SteersmanError(f"{folder}: a run exists already; resume it, or name another folder")
+        self.resumed, self._lock = resume, lock
+        self._check()
 
     def train(
         self,
@@ -182,9 +184,21 @@ class TrainingRun:
             tracker: one of `trackers.TRACKERS`, which must be installed.
 
         Raises:
-            SteersmanError: the run diverged, a file cannot be written, or the tracker failed; the last checkpoint and
-                the best policy are kept.
+            SteersmanError: another process trains in the folder, the run diverged, a file cannot be written, the
+                checkpoint is of other options, or the tracker failed; the last checkpoint and the best policy are kept.
         """
+        with self._lock or lock_folder(self.folder):
+            return self._train(learner, validate, save, on_iteration, tracker)
+
+    def _train(
+        self,
+        learner: Learner,
+        validate: Callable[[], float] | None,
+        save: Save,
+        on_iteration: OnIteration | None,
+        tracker: str,
+    ) -> TrainingProgress:
+        self._check()  # again: another process may have trained here until we got the lock
         self._open()
         if self.resumed:
             state = read_checkpoint(self.folder / CHECKPOINT, self.options)
@@ -235,14 +249,13 @@ class TrainingRun:
         requests.remove_request(self.folder)
         end: State = "stopped"
         try:
-            with requests.training_in(self.folder):
-                self._show("learning")
-                try:
-                    yield
-                    end = "done"
-                finally:
-                    self.standing.paused = False
-                    self._show(end)
+            self._show("learning")
+            try:
+                yield
+                end = "done"
+            finally:
+                self.standing.paused = False
+                self._show(end)
         finally:
             requests.remove_request(self.folder)  # one that came after the last iteration
 
@@ -262,7 +275,7 @@ class TrainingRun:
             requests=self.obeyed,
             histograms=histograms_of(self._newest),
         )
-        with suppress(OSError):  # a full disk ends a run by what it must write, not by what it shows
+        with suppress(InputError):  # a full disk ends a run by what it must write, not by what it shows
             self._progress.write(progress, is_last=state in ("done", "stopped"))
 
     def _obey(self, learner: Learner, save: Save, report: Callable[[], None]) -> float:
@@ -299,22 +312,29 @@ class TrainingRun:
     def _take(self, save: Save) -> str:
         """Write the current policy to a file of its own; its card has no scores of an earlier iteration's policy."""
         file = self.folder / TAKEN_POLICY.format(self.standing.iteration)
-        part = file.with_suffix(PART)
-        try:
+        set_aside(file)  # of a session that was killed after its last checkpoint
+        with replacing(file) as part:
             save(part)
             if self._validated != self.standing.iteration:
                 card, weights = read_policy(part)
                 write_policy(part, msgspec.structs.replace(card, scores=()), weights)
-            part.replace(file)
-        finally:
-            part.unlink(missing_ok=True)
         return file.name
 
+    def _check(self) -> None:
+        folder, has_checkpoint = self.folder, (self.folder / CHECKPOINT).exists()
+        if self.resumed and not has_checkpoint:
+            raise SteersmanError(f"{folder}: there is no {CHECKPOINT} to resume from; leave out --resume to start")
+        if not self.resumed and has_checkpoint:
+            raise SteersmanError(f"{folder}: a run exists already; resume it, or name another folder")
+        if not self.resumed and self._lock is None and (folder / POLICY).exists():
+            raise SteersmanError(f"{folder}: holds {POLICY} of an ended run; name another folder")
+
     def _open(self) -> None:
-        with naming_in_errors(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if not self.resumed:
-                (self.folder / OPTIONS).write_text(json.dumps(self.options, indent=2, sort_keys=True) + "\n")
+        if not self.resumed and self._lock is None:
+            for name in (OPTIONS, METRICS, VALIDATION):  # of a run that ended before its first checkpoint
+                set_aside(self.folder / name)
+        if not (self.folder / OPTIONS).exists():
+            write_options(self.folder, self.options)
 
     def _kept(self) -> str:
         """Return what is left of a run that cannot continue, for a message."""
@@ -375,19 +395,25 @@ class TrainingRun:
                 csv.DictWriter(file, header, restval="", lineterminator="\n").writerow(row)
 
     def _truncate_logs(self) -> None:
-        """Drop what was written after the checkpoint."""
+        """Take what was written after the checkpoint out of the tables, and keep it in copies of them."""
         for name in (METRICS, VALIDATION):
             path = self.folder / name
             if path.exists():
                 header, *rows = path.read_text().splitlines()
                 kept = [row for row in rows if _is_whole(row) and int(row.split(",")[0]) <= self.standing.iteration]
-                with naming_in_errors(path):
+                if len(kept) < len(rows):
+                    keep_copy(path)
                     write_atomically(path, ("\n".join([header, *kept]) + "\n").encode())
 
     def _log(self, line: str) -> None:
         stamp = time.strftime("%Y-%m-%d %H:%M:%S")
         with naming_in_errors(self.folder / LOG), open(self.folder / LOG, "a") as file:
             file.write(f"{stamp} {line}\n")
+
+
+def write_options(folder: Path, options: dict[str, Any]) -> None:
+    """Write the options of a run. Raises InputError: the file cannot be written."""
+    write_atomically(folder / OPTIONS, (json.dumps(options, indent=2, sort_keys=True) + "\n").encode(), sync=True)
 
 
 def _header(path: Path) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from steersman.core.atomic_files import write_atomically
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.extensions import attribute_errors
 from steersman.training.tensorboard import Board
@@ -33,7 +34,7 @@ class MlflowTracker:
         if not {"MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"} & os.environ.keys():
             _call("mlflow", "set_experiment", PROJECT)
         run = _call("mlflow", "start_run", run_id=known, run_name=None if known else folder.name)
-        file.write_text(f"{run.info.run_id}\n")
+        write_atomically(file, f"{run.info.run_id}\n".encode())
         if known is None:
             _call("mlflow", "log_params", dict(_flat(options)))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from steersman.workloads.files import new_folder
+from steersman.core.atomic_files import new_folder
 from steersman.workloads.formats.base import Losses
 from steersman.workloads.formats.registry import find_format
 from steersman.workloads.workload import Workload

@@ -1,20 +1,17 @@
-"""Workload files on disk: which ones a folder holds, what their names mean, and atomic writes."""
+"""Workload files on disk: which ones a folder holds, what their names mean, and whether one can be written."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from steersman.core.atomic_files import STAGE
 from steersman.core.errors import InputError, UsageError
 
 YAML_SUFFIXES = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
 CSV_SUFFIXES = (".csv", ".csv.gz")
-STAGE = ".steersman-"
-"""Prefix of folders that exist only while something is written."""
 HIERARCHY_SUFFIX = "-hier"
 """Suffix of the stem of a file that `workload topology` wrote beside its original, and which replaces it."""
 
@@ -87,52 +84,3 @@ def check_writable(option: str, path: Path, name: str = "") -> None:
 
 def _unreadable(error: OSError) -> None:
     raise InputError(str(error.filename), "", "", f"cannot be read: {error.strerror}")
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path` that replaces `path` if the block succeeds and is removed if it fails.
-
-    Raises:
-        InputError: the folder of `path` is missing or cannot be written, or `path` is a folder.
-    """
-    if path.is_dir():
-        raise InputError(path, "", "", "is a folder; a file is to be written there")
-    with _temporary(path) as folder:
-        part = folder / path.name
-        yield part
-        part.replace(path)
-
-
-@contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path` that becomes `path` if the block succeeds and is removed if it fails.
-
-    Raises:
-        InputError: `path` exists (an empty folder is fine), or its parent folder cannot be written.
-    """
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InputError(path, "", "", "exists already and is not an empty folder; name a new one")
-    with _temporary(path) as folder:
-        part = folder / path.name
-        part.mkdir()
-        yield part
-        if path.exists():
-            path.rmdir()
-        part.replace(path)
-
-
-@contextmanager
-def _temporary(path: Path) -> Iterator[Path]:
-    """Yield a private folder on the file system of `path`; remove it afterwards."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    except OSError as error:
-        raise InputError(path, "", "", f"cannot be written: {error.strerror}") from None
-    try:
-        yield folder
-    except OSError as error:
-        raise InputError(path, "", "", f"cannot be written: {error.strerror}") from None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

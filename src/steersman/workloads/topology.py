@@ -15,8 +15,9 @@ from typing import Any
 from steersman.cluster.model import Node
 from steersman.cluster.objects.decoding import DEFAULT_SCHEDULER
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
+from steersman.core.atomic_files import replacing
 from steersman.core.errors import InputError, UsageError
-from steersman.workloads.files import CSV_SUFFIXES, HIERARCHY_SUFFIX, YAML_SUFFIXES, replacing, stem, visible_files
+from steersman.workloads.files import CSV_SUFFIXES, HIERARCHY_SUFFIX, YAML_SUFFIXES, stem, visible_files
 from steersman.workloads.formats.kubernetes.controllers import CONTROLLERS
 from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.openb import traces

@@ -19,18 +19,16 @@ import pytest
 from tests.support.errors import raises
 
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.folder_lock import LOCK, is_locked, lock_folder
 from steersman.policies.features import view
 from steersman.policies.files.policy_file import Card, WorkloadResult, read_policy, write_policy
 from steersman.training.control.progress import PROGRESS, RunProgress, decode_progress, histogram
 from steersman.training.control.requests import (
     LIVE_REQUESTS,
-    LOG,
     REQUEST,
     REQUESTS,
-    is_training,
     pending_request,
     post_request,
-    training_in,
 )
 from steersman.training.run import TrainingLimits, TrainingProgress, TrainingRun
 
@@ -125,7 +123,7 @@ def test_a_run_that_was_paused_ends_as_one_that_never_was(tmp_path: Path) -> Non
     for iteration in (4, 9):
         until(lambda: (folder / PROGRESS).exists() and progress(folder).state == "paused")
         assert (progress(folder).iteration, learner.done) == (iteration, iteration)
-        assert is_training(folder)
+        assert is_locked(folder)
         assert (folder / "checkpoint.safetensors").exists(), "a paused run that is killed loses nothing"
         until(lambda: not pending_request(folder))
         post_request(folder, "continue")
@@ -135,7 +133,7 @@ def test_a_run_that_was_paused_ends_as_one_that_never_was(tmp_path: Path) -> Non
     assert curves(folder) == curves(tmp_path / "whole")
     for name in ("policy.safetensors",):
         assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    assert (progress(folder).state, is_training(folder)) == ("done", False)
+    assert (progress(folder).state, is_locked(folder)) == ("done", False)
     assert log(folder)[1:3] == ["by request: pause after iteration 4", "by request: continue after iteration 4"]
 
 
@@ -169,7 +167,7 @@ def test_the_current_policy_is_a_file_of_its_own_without_scores_of_another(tmp_p
     card, arrays = read_policy(tmp_path / "policy-000003.safetensors")
     assert arrays["w"].tolist() == [weights[2]]
     assert card.scores == ()
-    assert not list(tmp_path.glob("*.part"))
+    assert not list(tmp_path.glob(".*"))
     assert "by request: the current policy is in policy-000003.safetensors" in log(tmp_path)
     train(tmp_path / "whole", Walk())
     assert curves(tmp_path) == curves(tmp_path / "whole")
@@ -238,34 +236,34 @@ def test_an_error_and_a_kill_are_seen(tmp_path: Path) -> None:
     code = f"""
 import time
 from pathlib import Path
-from steersman.training.control.requests import training_in
-with training_in(Path({str(tmp_path)!r})):
+from steersman.core.folder_lock import lock_folder
+with lock_folder(Path({str(tmp_path)!r})):
     print("here", flush=True)
     time.sleep(600)
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "here\n"
-        assert is_training(tmp_path)
+        assert is_locked(tmp_path)
         process.kill()
         process.wait(60)
-    assert not is_training(tmp_path)
+    assert not is_locked(tmp_path)
 
 
-def test_a_log_that_is_a_pipe_or_a_link_shows_no_training(tmp_path: Path) -> None:
+def test_a_lock_that_is_a_pipe_or_a_link_shows_no_training(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    (tmp_path / LOG).symlink_to(tmp_path / "other" / LOG)
-    with training_in(tmp_path / "other"):
-        assert is_training(tmp_path / "other")
-        assert not is_training(tmp_path)
-    (tmp_path / LOG).unlink()
-    os.mkfifo(tmp_path / LOG)
+    (tmp_path / LOCK).symlink_to(tmp_path / "other" / LOCK)
+    with lock_folder(tmp_path / "other"):
+        assert is_locked(tmp_path / "other")
+        assert not is_locked(tmp_path)
+    (tmp_path / LOCK).unlink()
+    os.mkfifo(tmp_path / LOCK)
     answers = list[bool]()
-    asker = threading.Thread(target=lambda: answers.append(is_training(tmp_path)), daemon=True)
+    asker = threading.Thread(target=lambda: answers.append(is_locked(tmp_path)), daemon=True)
     asker.start()
     asker.join(20)
     waits = asker.is_alive()
-    with open(tmp_path / LOG, "r+b", buffering=0):  # a writer, for which it may wait
+    with open(tmp_path / LOCK, "r+b", buffering=0):  # a writer, for which it may wait
         asker.join(20)
     assert (waits, answers) == (False, [False])
 
@@ -286,3 +284,62 @@ def test_histograms() -> None:
     assert sum(histogram(np.array([0.1, np.nan, 0.3, np.inf])).counts) == 2
     assert histogram(np.array([np.nan])).counts == [0]
     assert sum(histogram(np.full(5, 7.0)).counts) == 5
+
+
+def rows_of(file: Path) -> list[str]:
+    return [line.split(",")[0] for line in file.read_text().splitlines()]
+
+
+def test_second_process_does_not_touch_the_folder_of_a_run(tmp_path: Path) -> None:
+    def start_another(iteration: int) -> None:
+        if iteration in (2, 7):  # before and after the first checkpoint
+            before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+            with raises(SteersmanError, tmp_path, "in use by process", str(os.getpid())):
+                other = TrainingRun(tmp_path, {"algorithm": "walk"}, TrainingLimits(12), resume=iteration == 7)
+                other.train(Walk(), None, Walk().save)
+            assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+    assert train(tmp_path, Walk(start_another)).iteration == 12
+
+
+def killed(folder: Path, iteration: int) -> None:
+    """Train until an iteration in which the process is killed, as far as its files show."""
+
+    def fail(done: int) -> None:
+        if done == iteration:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(folder, Walk(fail))
+
+
+def test_run_that_ended_before_its_first_checkpoint_starts_again_and_keeps_its_files(tmp_path: Path) -> None:
+    killed(tmp_path, 4)
+    with raises(SteersmanError, tmp_path, "--resume"):
+        TrainingRun(tmp_path, {}, TrainingLimits(), resume=True)
+    assert train(tmp_path, Walk()).iteration == 12
+    assert rows_of(tmp_path / "metrics.csv.1") == ["iteration", "1", "2", "3"]
+    assert json.loads((tmp_path / "run.json.1").read_text()) == {"algorithm": "walk"}
+    assert len(rows_of(tmp_path / "metrics.csv")) == 13
+
+
+def test_rows_after_the_checkpoint_stay_in_a_copy(tmp_path: Path) -> None:
+    killed(tmp_path, 9)
+    for name in ("run.json", "policy.safetensors"):
+        (tmp_path / name).unlink()  # the checkpoint alone is enough
+    learner = Walk()
+    run = TrainingRun(tmp_path, {"algorithm": "walk"}, TrainingLimits(12, validate_every=5), resume=True)
+    assert run.train(learner, lambda: learner.weight, learner.save).iteration == 12
+    assert rows_of(tmp_path / "metrics.csv.1") == ["iteration", *map(str, range(1, 9))]
+    train(tmp_path / "whole", Walk())
+    assert curves(tmp_path) == curves(tmp_path / "whole")
+    assert json.loads((tmp_path / "run.json").read_text()) == {"algorithm": "walk"}
+
+
+@pytest.mark.parametrize("name", ["checkpoint.safetensors", "policy.safetensors"])
+def test_new_run_does_not_replace_another(tmp_path: Path, name: str) -> None:
+    train(tmp_path, Walk())
+    for other in {"checkpoint.safetensors", "policy.safetensors", "metrics.csv"} - {name}:
+        (tmp_path / other).unlink()
+    with raises(SteersmanError, tmp_path, "name another folder"):
+        TrainingRun(tmp_path, {"algorithm": "walk"}, TrainingLimits())

@@ -207,6 +207,6 @@ def test_a_full_disk_is_one_line_and_no_run_seems_to_learn(
         if type(thread).__module__.startswith("tensorboard."):
             thread.join(60)
     assert capfd.readouterr().err == ""
-    assert not list(folder.glob("*.part"))
+    assert not list(folder.glob(".*"))
     progress = folder / PROGRESS
     assert not progress.exists() or decode_progress(progress, progress.read_bytes()).state == "stopped"

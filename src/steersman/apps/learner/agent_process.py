@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
@@ -13,11 +12,11 @@ import numpy as np
 import structlog
 
 from steersman.apps.learner.others import OtherSchedulers, Transition
-from steersman.apps.learner.plan import MAX_NODES, LivePlan, build_agent, card_of_run, has_checkpoint
+from steersman.apps.learner.plan import LivePlan, LiveRun, build_agent, card_of_run
 from steersman.objectives import registry as objectives
 from steersman.policies.files.policy_file import write_policy
 from steersman.training.control.requests import LIVE_REQUESTS
-from steersman.training.run import TrainingLimits, TrainingProgress, TrainingRun
+from steersman.training.run import TrainingProgress
 from steersman.training.tensorboard import summary_writer
 
 if TYPE_CHECKING:
@@ -113,15 +112,12 @@ def _recording_of(transitions: list[Transition]) -> Recording:
     )
 
 
-def run_agent(
-    plan: LivePlan, folder: Path, capacity: int, connection: Connection, others: OtherSchedulers | None = None
-) -> None:
+def run_agent(plan: LivePlan, live_run: LiveRun, connection: Connection, others: OtherSchedulers | None = None) -> None:
     """Decide and learn until the scheduler ends.
 
     Args:
         plan: the plan.
-        folder: of the run, prepared by `init_run`.
-        capacity: of the observation in nodes, from `init_run`.
+        live_run: the run, from `init_run`.
         connection: to the scheduler.
         others: other schedulers that an off-policy agent learns from, too; None: none.
 
@@ -136,10 +132,8 @@ def run_agent(
     torch.set_num_threads(1)
     summary_writer()  # before the agent says that it is ready: the first question has two seconds, too
     save_every = max(1, SAVE_DECISIONS // plan.decisions)
-    limits = TrainingLimits(sys.maxsize, validate_every=save_every)
-    options = plan.options() | {MAX_NODES: capacity}
-    run = TrainingRun(folder, options, limits, resume=has_checkpoint(folder), obeyed=LIVE_REQUESTS)
-    env = LiveEnv(connection, plan.find_view(), capacity, objectives.resolve(plan.objective))
+    run = live_run.start(plan, save_every, LIVE_REQUESTS)
+    env = LiveEnv(connection, plan.find_view(), live_run.capacity, objectives.resolve(plan.objective))
     log.info("learning", algorithm=plan.algorithm, network=plan.network.name, objective=plan.objective)
     agent = build_agent(plan, env, env.fallback_action)
 

@@ -21,6 +21,7 @@ import numpy as np
 import structlog
 
 from steersman.apps.learner.bindings import TEST_BLOCK, ObservedBinding
+from steersman.core.atomic_files import keep_copy, replacing
 from steersman.core.errors import SteersmanError
 from steersman.core.statistics import mean_interval
 from steersman.policies.files.policy_file import open_policy, read_policy
@@ -115,6 +116,7 @@ def undo(folder: Path) -> str:
     last = replaced[-1]
     read_policy(last)
     try:
+        keep_copy(folder / POLICY)
         os.replace(last, folder / POLICY)
     except OSError as error:
         raise SteersmanError(f"{folder}: cannot be written: {error.strerror}") from None
@@ -138,7 +140,8 @@ def _replace(folder: Path, candidate: Path) -> None:
     number = max((int(file.stem) for file in _replaced(folder) if file.stem.isdigit()), default=0) + 1
     try:
         (folder / PREVIOUS).mkdir(exist_ok=True)
-        shutil.copy2(active, folder / PREVIOUS / f"{number:04}.safetensors")
+        with replacing(folder / PREVIOUS / f"{number:04}.safetensors") as part:
+            shutil.copy2(active, part)
         os.replace(candidate, active)
     except OSError as error:
         raise SteersmanError(f"{folder}: cannot be written: {error.strerror}; the policy in use stays") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -12,7 +11,7 @@ import structlog
 
 from steersman.apps.learner.bindings import BindingThread, ObservedBinding
 from steersman.apps.learner.exchange import CANDIDATE, PolicyExchange
-from steersman.apps.learner.plan import MAX_NODES, LivePlan, card_of_run, has_checkpoint
+from steersman.apps.learner.plan import LivePlan, LiveRun, card_of_run
 from steersman.apps.scheduler.agent_policy import AgentSettings
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.config import KubeConfig
@@ -20,7 +19,7 @@ from steersman.objectives import registry as objectives
 from steersman.policies.files.policy_file import read_policy, write_policy
 from steersman.prometheus.configuration import Configuration
 from steersman.training.control.requests import STOP
-from steersman.training.run import POLICY, Learner, TrainingLimits, TrainingRun
+from steersman.training.run import POLICY, Learner
 
 if TYPE_CHECKING:
     from steersman.apps.learner.passive_dqn import PassiveDQN
@@ -32,15 +31,12 @@ CHECKPOINT_EVERY = 20
 log = structlog.get_logger("learning")
 
 
-def follow(
-    plan: LivePlan, folder: Path, capacity: int, kubeconfig: KubeConfig, telemetry_config: Configuration | None
-) -> None:
+def follow(plan: LivePlan, live_run: LiveRun, kubeconfig: KubeConfig, telemetry_config: Configuration | None) -> None:
     """Watch a scheduler, learn from its bindings, and replace the policy in use when a better one was learned.
 
     Args:
         plan: the plan; it starts from the policy file in the folder.
-        folder: of the run, prepared by `init_run`.
-        capacity: of the observation in nodes, from `init_run`.
+        live_run: the run, from `init_run`.
         kubeconfig: configuration of the cluster.
         telemetry_config: Prometheus queries; None: no telemetry.
 
@@ -57,14 +53,12 @@ def follow(
     os.nice(NICENESS)
     torch.set_num_threads(1)
     view, objective = plan.find_view(), objectives.resolve(plan.objective)
-    limits = TrainingLimits(sys.maxsize, validate_every=CHECKPOINT_EVERY)
-    options = plan.options() | {MAX_NODES: capacity}
-    run = TrainingRun(folder, options, limits, resume=has_checkpoint(folder), obeyed=(STOP,))
+    run, folder = live_run.start(plan, CHECKPOINT_EVERY, (STOP,)), live_run.folder
     exchange = PolicyExchange(folder)
     thread = BindingThread(
         kubeconfig, plan.scheduler_name, AgentSettings(plan.algorithm, view, objective, None), telemetry_config
     )
-    env = PassiveLiveEnv(_train_bindings(thread, exchange), view, capacity, objective)
+    env = PassiveLiveEnv(_train_bindings(thread, exchange), view, live_run.capacity, objective)
     log.info("learning", scheduler=plan.scheduler_name, network=plan.network.name, objective=plan.objective)
     spec = plan.network.spec(sizes_of(env.single_observation_space))
     network = build(spec.name, spec.sizes, spec.hidden, spec.dropout, spec.normalisation, plan.seed)

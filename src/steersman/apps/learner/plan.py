@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -12,14 +13,26 @@ from typing import TYPE_CHECKING, Any
 from steersman.agents.networks.spec import FeatureCounts, sizes_of
 from steersman.agents.registry import AlgorithmSpec, find_algorithm
 from steersman.cluster.model import Node
+from steersman.core.atomic_files import naming_in_errors, set_aside
 from steersman.core.errors import InputError, MissingExtraError, SteersmanError, UsageError
+from steersman.core.folder_lock import LOCK, FolderLock, lock_folder
 from steersman.objectives import registry as objectives
 from steersman.objectives import telemetry
 from steersman.policies.features import CLUSTER, GPU, TELEMETRY, View
 from steersman.policies.features import view as find_view
 from steersman.policies.files.policy_file import Card, open_policy, read_policy, write_policy
+from steersman.training.checkpoint import read_identity
 from steersman.training.network import NetworkPlan
-from steersman.training.run import CHECKPOINT, METRICS, OPTIONS, POLICY
+from steersman.training.run import (
+    CHECKPOINT,
+    METRICS,
+    OPTIONS,
+    POLICY,
+    VALIDATION,
+    TrainingLimits,
+    TrainingRun,
+    write_options,
+)
 from steersman.version import __version__
 
 if TYPE_CHECKING:
@@ -234,8 +247,24 @@ def _settings(spec: AlgorithmSpec, card: Card | None, objective: objectives.Weig
     return inherited | DEFAULTS_FINE_TUNING.get(spec.name, {})
 
 
-def init_run(plan: LivePlan, folder: Path, nodes: tuple[Node, ...]) -> int:
-    """Prepare the folder of a new or resumed run, and return the capacity of its observation in nodes.
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """The folder of a run, locked, and the capacity of the run's observation in nodes."""
+
+    folder: Path
+    capacity: int
+    lock: FolderLock
+
+    def start(self, plan: LivePlan, save_every: int, obeyed: tuple[str, ...]) -> TrainingRun:
+        """Return the run, resumed if it has a checkpoint, that saves every so many iterations."""
+        options = plan.options() | {MAX_NODES: self.capacity}
+        limits = TrainingLimits(sys.maxsize, validate_every=save_every)
+        resume = (self.folder / CHECKPOINT).exists()
+        return TrainingRun(self.folder, options, limits, resume=resume, obeyed=obeyed, lock=self.lock)
+
+
+def init_run(plan: LivePlan, folder: Path, nodes: tuple[Node, ...]) -> LiveRun:
+    """Lock and prepare the folder of a new or resumed run. A checkpoint alone resumes it.
 
     Args:
         plan: the run.
@@ -245,58 +274,72 @@ def init_run(plan: LivePlan, folder: Path, nodes: tuple[Node, ...]) -> int:
     Raises:
         MissingExtraError: torch is not installed.
         UsageError: the policy's objective is undefined on these nodes.
-        SteersmanError: the folder belongs to another run, or cannot be written.
+        SteersmanError: another process uses the folder, it belongs to another run, or cannot be written.
     """
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("learning on a live cluster", "train")
     if plan.find_view() is not TELEMETRY:
         objectives.check(objectives.resolve(plan.objective), "the cluster", nodes, None)
-    policy, options = folder / POLICY, folder / OPTIONS
-    capacity = max(MIN_NODES, NODE_HEADROOM * len(nodes))
+    with naming_in_errors(folder):
+        is_other = folder.exists() and any(entry.name != LOCK for entry in folder.iterdir())
+    if is_other and not (folder / CHECKPOINT).exists() and not _has_live_options(folder):
+        raise SteersmanError(f"{folder}: holds files that are not of a run on a live cluster; name a new folder")
+    lock = lock_folder(folder)
     try:
-        if has_checkpoint(folder):
-            return _resumed_capacity(plan, options, len(nodes))
-        if folder.exists() and any(folder.iterdir()) and not options.exists():
-            raise SteersmanError(f"{folder}: holds files that are not of a run; name a new folder")
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / METRICS).unlink(missing_ok=True)  # of a run that ended before its first checkpoint
-        if plan.network.start is not None:
-            write_policy(policy, *read_policy(plan.network.start))
-        options.write_text(json.dumps(plan.options() | {MAX_NODES: capacity}, indent=2, sort_keys=True) + "\n")
-    except OSError as error:
-        raise SteersmanError(f"{folder}: cannot be used for learning: {error.strerror or error}") from None
+        return LiveRun(folder, _prepare(plan, folder, len(nodes)), lock)
+    except BaseException:
+        lock.close()
+        raise
+
+
+def _prepare(plan: LivePlan, folder: Path, nodes: int) -> int:
+    """Write what a run begins with unless it is there, and return the capacity of its observation in nodes."""
+    start = None if plan.network.start is None else read_policy(plan.network.start)
+    if (folder / CHECKPOINT).exists():
+        capacity = _resumed_capacity(plan, folder / CHECKPOINT, nodes)
+    else:
+        capacity = max(MIN_NODES, NODE_HEADROOM * nodes)
+        for name in (OPTIONS, METRICS, VALIDATION, POLICY):  # of a run that ended before its first checkpoint
+            set_aside(folder / name)
+    if not (folder / OPTIONS).exists():
+        write_options(folder, plan.options() | {MAX_NODES: capacity})
+    if start is not None and not (folder / POLICY).exists():
+        write_policy(folder / POLICY, *start)
     return capacity
 
 
-def _resumed_capacity(plan: LivePlan, options: Path, nodes: int) -> int:
-    """Return the capacity of the run that is resumed. Raises SteersmanError: it is another run."""
+def _has_live_options(folder: Path) -> bool:
+    """Return whether a run on a live cluster began in a folder."""
     try:
-        saved = json.loads(options.read_text())
+        return bool(json.loads((folder / OPTIONS).read_text())["protocol"] == PROTOCOL)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _resumed_capacity(plan: LivePlan, checkpoint: Path, nodes: int) -> int:
+    """Return the capacity of the run that is resumed. Raises SteersmanError: it is another run."""
+    saved = read_identity(checkpoint)
+    try:
         capacity = int(saved.pop(MAX_NODES))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise SteersmanError(f"{options}: is not that of a run on a live cluster; name a new folder") from None
+    except (ValueError, KeyError, TypeError):
+        raise SteersmanError(f"{checkpoint}: is not that of a run on a live cluster; name a new folder") from None
     now = json.loads(json.dumps(plan.options()))
     for name in now:
         if saved.get(name) != now[name]:
             raise SteersmanError(
-                f"{options}: the run has {name} {_short(saved.get(name))}, now it is {_short(now[name])}; name a new "
-                f"folder, or give the same options"
+                f"{checkpoint}: the run has {name} {_short(saved.get(name))}, now it is {_short(now[name])}; name a "
+                f"new folder, or give the same options"
             )
     if nodes > capacity:
         raise SteersmanError(
-            f"{options}: the run observes up to {capacity} nodes, and the cluster has {nodes}; name a new folder and "
-            f"start from --policy {options.with_name(POLICY)}"
+            f"{checkpoint}: the run observes up to {capacity} nodes, and the cluster has {nodes}; name a new folder "
+            f"and start from --policy {checkpoint.with_name(POLICY)}"
         )
     return capacity
 
 
 def _short(value: Any) -> str:
     return json.dumps(value) if not isinstance(value, dict) else json.dumps(value, sort_keys=True)
-
-
-def has_checkpoint(folder: Path) -> bool:
-    """Return whether a run can be resumed in a folder."""
-    return all((folder / name).exists() for name in (CHECKPOINT, OPTIONS, POLICY))
 
 
 def build_agent(plan: LivePlan, env: VectorEnv[Any, Any, Any], teacher: Teacher | None) -> Agent:

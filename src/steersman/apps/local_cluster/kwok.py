@@ -21,10 +21,10 @@ from steersman.apps.local_cluster.folders import state_root
 from steersman.apps.local_cluster.nodes import KWOK_KEY
 from steersman.apps.local_cluster.stages import stages
 from steersman.cluster.objects.manifests import Manifest
+from steersman.core.atomic_files import replacing
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import ApiError, Client
 from steersman.kubernetes.config import KubeConfig
-from steersman.workloads.files import replacing
 
 NAME, NAMESPACE = "kwok-controller", "kube-system"
 MANAGED_BY = {"app.kubernetes.io/managed-by": "steersman"}

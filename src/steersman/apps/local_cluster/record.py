@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from steersman.apps.local_cluster.folders import clusters_root, locked
+from steersman.core.atomic_files import replacing
 from steersman.core.errors import InputError, SteersmanError, UsageError
-from steersman.workloads.files import replacing
 
 DEFAULT_NAME = "steersman"
 RECORD = "cluster.json"

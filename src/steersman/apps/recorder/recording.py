@@ -12,12 +12,12 @@ from steersman.apps.recorder.event_log import EventLog, LoggedEvent, PodEvent
 from steersman.apps.recorder.transitions import save, transitions
 from steersman.apps.runtime.tasks import BackgroundTasks
 from steersman.cluster.model import Pod
+from steersman.core.atomic_files import new_folder
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.features import View
-from steersman.workloads.files import new_folder
 from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
 
 TRANSITIONS, NODES, PODS = "transitions.npz", "nodes.yaml", "pods.yaml"

@@ -18,12 +18,13 @@ from steersman.apps.runtime.decoding import (
 from steersman.cluster.constraints.node import holds
 from steersman.cluster.model import Pod
 from steersman.cluster.objects.manifests import Manifest, node_to_object, pod_to_object
+from steersman.core.atomic_files import new_folder, replacing
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.client import ApiError, Client, Listed
 from steersman.kubernetes.objects import whole
 from steersman.kubernetes.optional_watch import REFUSALS
 from steersman.kubernetes.selectors import SELECTING
-from steersman.workloads.files import YAML_SUFFIXES, new_folder, replacing
+from steersman.workloads.files import YAML_SUFFIXES
 from steersman.workloads.formats.kubernetes.objects import Objects, write_workload
 from steersman.workloads.formats.kubernetes.spread_selectors import services_to_objects
 from steersman.workloads.formats.yaml_documents import write_documents

@@ -160,8 +160,8 @@ def serve(
 
         logs = LogOptions(log_format, log_level, log_file)
         source = learn_from or "default-scheduler"
-        plan, capacity = prepare_to_follow(target, Path(settings.policy), learn, source)
-        follower = following(plan, learn, capacity, target.config, settings.telemetry, logs)
+        plan, live_run = prepare_to_follow(target, Path(settings.policy), learn, source)
+        follower = following(plan, live_run, target.config, settings.telemetry, logs)
         settings = msgspec.structs.replace(settings, policy=str(learn / POLICY))
     decides = resolve(settings.policy)
     if decides.server_url:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from steersman.core.atomic_files import naming_in_errors, write_atomically
+from steersman.core.atomic_files import replacing
 from steersman.core.errors import InputError, SteersmanError
 from steersman.policies.base import RULE, Policy
 from steersman.policies.features import VIEWS, View
@@ -137,9 +137,8 @@ def write_policy(path: str | Path, card: Card, arrays: Arrays) -> None:
             raise SteersmanError(f"{path}: not written, for {name} holds a weight that is not a finite number")
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     content = save(whole, metadata={CARD: msgspec.json.encode(card, order="deterministic").decode()})
-    with naming_in_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, content)
+    with replacing(path, sync=True) as part:
+        part.write_bytes(content)
 
 
 def read_policy(path: str | Path) -> tuple[Card, Arrays]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -21,7 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import GPU_MILLI
+from steersman.core.atomic_files import write_atomically
 from steersman.core.compiled import cache_root, delete_least_recently_used
+from steersman.core.errors import InputError
 
 FOLDER = "planned"
 SUFFIX = ".table"
@@ -76,14 +77,7 @@ def _read(file: Path) -> Array | None:
 def _write(file: Path, table: Array) -> None:
     """Write a table to a file; do nothing if the folder is not writable."""
     body = table.astype("<f8").tobytes()
-    with suppress(OSError):
+    with suppress(OSError, InputError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
-        try:
-            with open(handle, "wb") as opened:
-                opened.write(hashlib.sha256(body).digest() + body)
-            os.replace(name, file)
-        except OSError:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_atomically(file, hashlib.sha256(body).digest() + body)
         delete_least_recently_used(file.parent, MOST_FILES)

@@ -83,12 +83,12 @@ class ProgressFile:
                 is removed if there is no space for both.
 
         Raises:
-            OSError: it cannot be written.
+            InputError: it cannot be written.
         """
         content = msgspec.json.encode(progress) + b"\n"
         try:
             write_atomically(self._path, content)
-        except OSError:
+        except InputError:
             if not is_last:
                 raise
             self._path.unlink(missing_ok=True)

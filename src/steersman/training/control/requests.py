@@ -6,18 +6,16 @@ removes the file. In a shell: `echo pause > FOLDER/request.txt`.
 
 from __future__ import annotations
 
-import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.folder_lock import is_locked
 from steersman.core.regular_files import open_regular_file
 
 REQUEST = "request.txt"
 LOG = "log.txt"
-"""The run's log, which a process locks as long as it trains there."""
 PAUSE, CONTINUE, STOP, CHECKPOINT = "pause", "continue", "stop", "checkpoint"
 REQUESTS = (PAUSE, CONTINUE, STOP, CHECKPOINT)
 """`pause` until `continue`; `stop` ends the run as its limits would; `checkpoint` writes the current policy."""
@@ -35,7 +33,7 @@ def post_request(folder: Path, request: str) -> None:
     """
     if request not in REQUESTS:
         raise UsageError(f"request {request[:40]!r}: one of {', '.join(REQUESTS)} is right")
-    if not is_training(folder):
+    if not is_locked(folder):
         raise SteersmanError(f"{folder}: no process trains there now, so nobody would answer")
     try:
         descriptor = os.open(folder / REQUEST, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
@@ -63,24 +61,3 @@ def remove_request(folder: Path) -> None:
     """Remove a request that was obeyed, or that an ended run has left."""
     with suppress(FileNotFoundError):
         (folder / REQUEST).unlink()
-
-
-@contextmanager
-def training_in(folder: Path) -> Iterator[None]:
-    """Show to `is_training` that this process trains in the folder; nothing is shown where files cannot be locked."""
-    with open(folder / LOG, "a") as file:
-        with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_SH)
-        yield
-
-
-def is_training(folder: Path) -> bool:
-    """Return whether a process trains in the folder now; not by a log that is a link or no regular file."""
-    try:
-        with open_regular_file(folder / LOG) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False

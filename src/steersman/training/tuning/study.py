@@ -268,10 +268,8 @@ def _conclude(folder: Path, plan: AnyPlan, fixed: Collection[str]) -> TuneOutcom
         raise SteersmanError(f"{folder}: no trial came to an end; the last one's log.txt says why")
     # A trial that is given the best values suggests those.
     options = to_options(apply_trial(cast("optuna.Trial", optuna.trial.FixedTrial(study.best_params)), plan, fixed))
-    with naming_in_errors(folder / BEST):
-        write_atomically(folder / BEST, (json.dumps(options, indent=2, sort_keys=True) + "\n").encode())
-    with naming_in_errors(folder / PLOTS):
-        _plot(study, folder / PLOTS)
+    write_atomically(folder / BEST, (json.dumps(options, indent=2, sort_keys=True) + "\n").encode())
+    _plot(study, folder / PLOTS)
     pruned = states.count(optuna.trial.TrialState.PRUNED)
     return TuneOutcome(finished, pruned, study.best_trial.number, study.best_value, study.best_params)
 

@@ -20,7 +20,8 @@ from tests.unit.training.test_control import Walk, log, progress, train, until
 from steersman.apps.dashboard.runs.folders import find_runs
 from steersman.apps.dashboard.training.runs import seconds_left
 from steersman.apps.dashboard.training.screen import TrainingScreen
-from steersman.training.control.requests import LIVE_REQUESTS, REQUEST, is_training
+from steersman.core.folder_lock import is_locked
+from steersman.training.control.requests import LIVE_REQUESTS, REQUEST
 
 
 @pytest.fixture(autouse=True)
@@ -211,7 +212,7 @@ def test_a_run_obeys_the_page(learning: Path) -> None:
         (taken,) = learning.glob("policy-*.safetensors")
         assert taken.stem == f"policy-{progress(learning).iteration:06d}" or taken.exists()
         await request("stop")
-        until(lambda: not is_training(learning))
+        until(lambda: not is_locked(learning))
         assert progress(learning).state == "done"
         refused = await ask("/api/training/request", {"run": head["id"], "request": "pause"})
         assert refused.is_line(409, "no process trains")

@@ -116,12 +116,12 @@ def agent(
     plan: LivePlan, folder: Path, seconds: float = 20.0, others: OtherSchedulers | None = None
 ) -> Iterator[AgentLink]:
     """An agent in a thread; a process would import torch once more."""
-    capacity = init_run(plan, folder, NODES)
+    live_run = init_run(plan, folder, NODES)
     here, there = multiprocessing.Pipe()
 
     def work() -> None:
         try:
-            run_agent(plan, folder, capacity, there, others)
+            run_agent(plan, live_run, there, others)
         finally:
             there.close()
 
@@ -205,7 +205,7 @@ def test_the_agent_says_that_it_is_ready_when_slow_imports_are_over(tmp_path, mo
     plan = plan_of()
     here.send(None)  # no question comes
     with pytest.raises(RunEndedError):
-        run_agent(plan, tmp_path / "run", init_run(plan, tmp_path / "run", NODES), there)
+        run_agent(plan, init_run(plan, tmp_path / "run", NODES), there)
     assert (was_ready, here.poll()) == ([False], True)
 
 
@@ -407,14 +407,58 @@ def test_a_run_goes_on_where_it_ended(tmp_path):
         steps = read_policy(folder / "policy.safetensors")[0].steps
         assert 95 * session <= steps <= 101 * session + 1
     assert "continuing at iteration" in (folder / "log.txt").read_text()
-    with raises(SteersmanError, str(folder / "run.json"), "seed", "2", "1"):
+    with raises(SteersmanError, str(folder / "checkpoint.safetensors"), "seed", "2", "1"):
         init_run(replace(plan, seed=2), folder, NODES)
     many = tuple(replace(NODES[0], name=f"n{i}") for i in range(100))
-    with raises(SteersmanError, str(folder / "run.json"), "64", "100"):
+    with raises(SteersmanError, str(folder / "checkpoint.safetensors"), "64", "100"):
         init_run(plan, folder, many)
-    (folder / "run.json").write_text("{}")
-    with raises(SteersmanError, str(folder / "run.json")):
-        init_run(plan, folder, NODES)
+
+
+def test_checkpoint_alone_resumes_a_run(tmp_path):
+    plan, folder = plan_of(), tmp_path / "run"
+    with agent(plan, folder) as link:
+        scheduler = Scheduler(plan, link)
+        answered(scheduler, link)
+        scheduler.place(100)
+    for name in ("policy.safetensors", "run.json"):
+        (folder / name).unlink()
+    rows = len(metrics_of(folder))
+    with agent(plan, folder) as link:
+        scheduler = Scheduler(plan, link)
+        answered(scheduler, link)
+        scheduler.place(100)
+    assert "continuing at iteration" in (folder / "log.txt").read_text()
+    assert len(metrics_of(folder)) > rows
+    assert json.loads((folder / "run.json").read_text())["max_nodes"] == 64
+    assert read_policy(folder / "policy.safetensors")[0].steps >= 190
+
+
+def test_what_a_run_left_before_its_first_checkpoint_is_kept(tmp_path):
+    plan, folder = plan_of(), tmp_path / "run"
+    init_run(plan, folder, NODES).lock.close()
+    for name in ("metrics.csv", "policy.safetensors"):
+        (folder / name).write_text("of before")
+    init_run(replace(plan, seed=2), folder, NODES).lock.close()
+    assert (folder / "metrics.csv.1").read_text() == (folder / "policy.safetensors.1").read_text() == "of before"
+    assert json.loads((folder / "run.json.1").read_text())["seed"] == 1
+    assert json.loads((folder / "run.json").read_text())["seed"] == 2
+
+
+def test_folder_that_a_run_uses_is_not_touched(tmp_path):
+    plan, folder = plan_of(), tmp_path / "run"
+    with init_run(plan, folder, NODES).lock:
+        (folder / "metrics.csv").write_text("of the first")
+        with raises(SteersmanError, str(folder), "in use by process"):
+            init_run(plan, folder, NODES)
+        assert sorted(path.name for path in folder.iterdir()) == ["metrics.csv", "run.json", "run.lock"]
+
+
+def test_folder_of_another_training_is_refused(tmp_path):
+    (tmp_path / "run.json").write_text('{"algorithm": "dqn"}')
+    (tmp_path / "policy.safetensors").write_text("of steersman train")
+    with raises(SteersmanError, str(tmp_path), "name a new folder"):
+        init_run(plan_of(), tmp_path, NODES)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy.safetensors", "run.json"]
 
 
 def test_the_teacher_is_the_rule(tmp_path):
@@ -606,6 +650,6 @@ def test_an_option_of_the_file_may_have_no_effect_by_the_command_line(tmp_path):
 
 def test_a_run_says_what_it_is(tmp_path):
     plan = plan_of("ppo", "deepsets")
-    capacity = init_run(plan, tmp_path / "run", NODES)
+    capacity = init_run(plan, tmp_path / "run", NODES).capacity
     said = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (capacity, said["max_nodes"], said["algorithm"], said["network"]["name"]) == (64, 64, "ppo", "deepsets")

@@ -12,8 +12,9 @@ import msgspec
 from steersman.apps.dashboard.runs.folders import OPTIONS, FoundRun
 from steersman.apps.dashboard.runs.tables import GrowingTable
 from steersman.core.errors import InputError, SteersmanError
+from steersman.core.folder_lock import is_locked
 from steersman.training.control.progress import PROGRESS, RunProgress, decode_progress
-from steersman.training.control.requests import LOG, is_training, pending_request, post_request
+from steersman.training.control.requests import LOG, pending_request, post_request
 
 METRICS, VALIDATION = "metrics.csv", "validation.csv"
 TABLES = (METRICS, VALIDATION)
@@ -105,7 +106,7 @@ class TrainingFolder:
         options = _options(self.run)
         head.algorithm, head.reference = options["algorithm"], options["reference"]
         head.progress = _progress(self.run)
-        runs = is_training(self.run.folder)
+        runs = is_locked(self.run.folder)
         head.state = _state(head.progress, runs)
         if runs:
             head.pending = pending_request(self.run.folder)

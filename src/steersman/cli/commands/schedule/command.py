@@ -25,6 +25,7 @@ from steersman.cli.options.cluster import (
 )
 from steersman.cli.options.common import POLICIES_HELP, TableOrJson, TelemetryOption, UncheckedOption, path
 from steersman.cli.options.live_learning import LiveLearning, check_unused, exploration_parameters, live_plan_of
+from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import status_if_slow
 from steersman.cli.output.logs import (
     LogFileOption,
@@ -88,6 +89,7 @@ def check_fit(file: Path, other: str) -> None:
 
 @partial(with_options, declared=exploration_parameters)
 def schedule(
+    server: PolicyServer,
     learning: LiveLearning,
     policy: Annotated[
         str | None,
@@ -189,6 +191,7 @@ def schedule(
 
     **Try it on a real cluster without binding**: steersman schedule --policy steersman --shadow
     """
+    server.use()
     if output is not None and not shadow:
         raise UsageError("--output belongs to --shadow; give that too, or leave it out")
     if output_format is TableOrJson.JSON and not shadow:
@@ -249,7 +252,7 @@ def schedule(
         from steersman.training.run import POLICY
 
         resolved = agent_policy(agent_settings(plan), resolved, None)
-        capacity = prepare(target, plan, learning.learn, may_explore=learning.explore_anyway)
+        live_run = prepare(target, plan, learning.learn, may_explore=learning.explore_anyway)
         if plan.network.start is not None:
             policy = str(learning.learn / POLICY)  # with what an earlier session learned
     with status_if_slow("compiling for this machine (once, about half a minute)"):
@@ -263,9 +266,7 @@ def schedule(
     with ExitStack() as stack:
         agent = None
         if plan is not None and learning.learn is not None:
-            agent = stack.enter_context(
-                agent_process(plan, learning.learn, capacity, target.config, telemetry_config, logs)
-            )
+            agent = stack.enter_context(agent_process(plan, live_run, target.config, telemetry_config, logs))
         if fit is not None:
             stack.enter_context(fitting(fit, fit_seconds or FIT_SECONDS, target.config, logs))
         settings = SchedulerSettings(

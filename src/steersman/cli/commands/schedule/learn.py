@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from steersman.apps.learner.plan import LivePlan, init_run
+from steersman.apps.learner.plan import LivePlan, LiveRun, init_run
 from steersman.apps.load.target import ClusterTarget
 from steersman.apps.runtime.decoding import (
     read_nodes,
@@ -38,8 +38,8 @@ OBSERVER_NICENESS = 10
 log = structlog.get_logger("learning")
 
 
-def prepare(target: ClusterTarget, plan: LivePlan, folder: Path, *, may_explore: bool) -> int:
-    """Prepare the folder of the training, and return the capacity of its observation in nodes.
+def prepare(target: ClusterTarget, plan: LivePlan, folder: Path, *, may_explore: bool) -> LiveRun:
+    """Prepare the folder of the training, and return the run.
 
     Raises:
         UsageError: the agent would explore on a cluster that steersman did not start.
@@ -64,18 +64,16 @@ def agent_settings(plan: LivePlan, link: AgentLink | None = None) -> AgentSettin
 @contextmanager
 def agent_process(
     plan: LivePlan,
-    folder: Path,
-    capacity: int,
+    live_run: LiveRun,
     kubeconfig: KubeConfig,
     telemetry_config: Configuration | None,
     logs: LogOptions,
 ) -> Iterator[AgentSettings]:
-    """Run the agent in a background process, in a folder from `prepare`, until the block ends.
+    """Run the agent in a background process until the block ends.
 
     Args:
         plan: the plan.
-        folder: of the run.
-        capacity: of the observation in nodes.
+        live_run: the run, from `prepare`.
         kubeconfig: configuration of the cluster, on which other schedulers are observed.
         telemetry_config: Prometheus queries; None: no telemetry.
         logs: options of the log.
@@ -84,10 +82,10 @@ def agent_process(
 
     def on_exit(_: int) -> None:
         if not is_closing:
-            log.error("the agent's process has ended; the fallback decides", folder=str(folder))
+            log.error("the agent's process has ended; the fallback decides", folder=str(live_run.folder))
 
     here, there = multiprocessing.Pipe()
-    with background_process(on_exit, _learn, plan, folder, capacity, there, kubeconfig, telemetry_config, logs):
+    with background_process(on_exit, _learn, plan, live_run, there, kubeconfig, telemetry_config, logs):
         there.close()
         link = AgentLink(here, asks_fallback=plan.asks_fallback)
         try:
@@ -99,8 +97,7 @@ def agent_process(
 
 def _learn(
     plan: LivePlan,
-    folder: Path,
-    capacity: int,
+    live_run: LiveRun,
     connection: Connection,
     kubeconfig: KubeConfig,
     telemetry_config: Configuration | None,
@@ -110,8 +107,8 @@ def _learn(
 
     logs.of_process("learn").configure()
     try:
-        with _observing(plan, capacity, kubeconfig, telemetry_config, logs) as others:
-            run_agent(plan, folder, capacity, connection, others)
+        with _observing(plan, live_run.capacity, kubeconfig, telemetry_config, logs) as others:
+            run_agent(plan, live_run, connection, others)
     except SteersmanError as error:
         log.error("learning ended", error=str(error))
 

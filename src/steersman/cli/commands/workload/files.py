@@ -28,8 +28,9 @@ from steersman.cli.options.deployments import (
 )
 from steersman.cli.options.inputs import Inputs, WorkloadName
 from steersman.cli.output.display import Warnings, say, status_if_slow
+from steersman.core.atomic_files import replacing
 from steersman.core.errors import UsageError
-from steersman.workloads.files import check_writable, replacing
+from steersman.workloads.files import check_writable
 from steersman.workloads.formats.registry import BUILT_IN
 
 if TYPE_CHECKING:

@@ -1,0 +1,121 @@
+"""Exclusive use of a folder by one command: a locked file in it, whose content says who holds it.
+
+The lock (`flock`) belongs to the open file, so the system releases it when the last process that has it ends, however
+it ends. The file stays, since whoever removed it could remove the lock of another process.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import time
+from multiprocessing import reduction
+from pathlib import Path
+from typing import Any
+
+from steersman.core.atomic_files import naming_in_errors
+from steersman.core.errors import SteersmanError
+from steersman.core.regular_files import open_regular_file
+
+LOCK = "run.lock"
+TRIES, PAUSE_SECONDS = 20, 0.05
+"""Attempts to lock a folder: `is_locked` of another process holds the lock for a moment, too."""
+UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+LONGEST = 300
+
+
+class FolderLock:
+    """Lock on a folder, until it is closed or the process ends.
+
+    A worker process that gets it as an argument holds it, too, and so even if its parent is killed.
+
+    Args:
+        descriptor: of the locked file.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def close(self) -> None:
+        """Release the lock in this process."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> FolderLock:
+        """Return the lock."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Release the lock."""
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Hand the open file over to a process that is being started."""
+        assert self._descriptor is not None
+        return _inherited, (reduction.DupFd(self._descriptor),)
+
+
+def lock_folder(folder: Path) -> FolderLock:
+    """Lock a folder, which is created if it does not exist. Where files cannot be locked nothing is.
+
+    Raises:
+        SteersmanError: another process holds the lock; it is named.
+        InputError: the folder cannot be written.
+    """
+    path = folder / LOCK
+    with naming_in_errors(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    lock = FolderLock(descriptor)
+    try:
+        with naming_in_errors(path):
+            if not _try_lock(descriptor):
+                raise SteersmanError(
+                    f"{folder}: is in use by {_holder(descriptor)}; wait for it, or name another folder"
+                )
+            os.ftruncate(descriptor, 0)
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()} since {stamp}\n".encode(), 0)
+    except BaseException:
+        lock.close()
+        raise
+    return lock
+
+
+def is_locked(folder: Path) -> bool:
+    """Return whether a process holds the lock of a folder; not by a file that is a link or not regular."""
+    try:
+        with open_regular_file(folder / LOCK) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _try_lock(descriptor: int) -> bool:
+    for attempt in range(TRIES):
+        if attempt:
+            time.sleep(PAUSE_SECONDS)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
+        return True
+    return False
+
+
+def _holder(descriptor: int) -> str:
+    text = os.pread(descriptor, LONGEST, 0).decode(errors="replace").strip()
+    return text if text.isprintable() and text else "another process"
+
+
+def _inherited(duplicate: Any) -> FolderLock:
+    return FolderLock(duplicate.detach())

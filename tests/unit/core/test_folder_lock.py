@@ -1,0 +1,86 @@
+"""The lock on a folder: who holds it is named, workers hold it, too, and it ends with the last of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.errors import raises
+
+from steersman.core.errors import InputError, SteersmanError
+from steersman.core.folder_lock import LOCK, is_locked, lock_folder
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from steersman.core.folder_lock import lock_folder
+from steersman.core.processes import start_worker
+from tests.unit.core.test_folder_lock import hold
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    process = start_worker(hold, lock_folder(folder), folder)
+    process.join()
+"""
+
+
+def hold(_: object, folder: Path) -> None:
+    """Hold a lock that came from the parent until a file tells to end, also when the parent is gone."""
+    import time
+
+    (folder / "pid").write_text(str(os.getpid()))
+    (folder / "ready").touch()
+    while not (folder / "end").exists():
+        time.sleep(0.02)
+
+
+def test_second_process_is_refused_and_names_the_holder(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with lock_folder(folder):
+        assert is_locked(folder)
+        with raises(SteersmanError, folder, str(os.getpid())):
+            lock_folder(folder)
+    assert not is_locked(folder)
+    with lock_folder(folder):
+        pass
+    assert (folder / LOCK).exists(), "whoever removed it could remove the lock of another"
+
+
+def test_worker_holds_the_lock_until_it_ends(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stdin=subprocess.DEVNULL) as parent:
+        try:
+            while not (tmp_path / "ready").exists():
+                assert parent.poll() is None
+            os.kill(int((tmp_path / "pid").read_text()), signal.SIGSTOP)  # it cannot end with its parent meanwhile
+            parent.kill()
+            parent.wait(30)
+            with raises(SteersmanError, tmp_path, str(parent.pid)):
+                lock_folder(tmp_path)
+        finally:
+            os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+            parent.kill()
+    with lock_folder(tmp_path):
+        pass
+
+
+def test_holder_that_is_not_text_is_not_printed(tmp_path: Path) -> None:
+    with lock_folder(tmp_path):
+        (tmp_path / LOCK).write_bytes(b"\x1b[2J\xff")
+        with raises(SteersmanError, "another process"):
+            lock_folder(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_folder_that_cannot_be_locked_is_named(tmp_path: Path, kind: str) -> None:
+    if kind == "link":
+        (tmp_path / LOCK).symlink_to(tmp_path / "elsewhere")
+        with raises(InputError, tmp_path / LOCK, "cannot be written"):
+            lock_folder(tmp_path)
+        assert not (tmp_path / "elsewhere").exists()
+    else:
+        (tmp_path / "run").touch()
+        with raises(InputError, tmp_path / "run" / LOCK, "cannot be written"):
+            lock_folder(tmp_path / "run")
