@@ -48,6 +48,8 @@ INTRODUCTION = """# Results
 Written by `make study` from `studies/results`, which hold every single value. Claims are paired by seed;
 intervals are those of means, 95 % (Student's t); no seed of an evaluation was used in training or validation.
 """
+STALE = "Measured with an earlier policy file or other options; with the present ones: "
+"""Note below a result that was not made from the present options; a result may have a more exact one (`note`)."""
 QUICK_WARNING = "\n**A quick run that shows that the studies work: its numbers mean nothing.**\n"
 
 
@@ -97,6 +99,11 @@ class Study:
         result = json.loads(path.read_text())
         return result if result["options"] == self.options(quick) and result["quick"] == quick else None
 
+    def shown(self, quick: bool) -> dict[str, Any] | None:
+        """Return the file of its result, even from other options; None if there is none."""
+        path = self.result_file(quick)
+        return json.loads(path.read_text()) if path.exists() else None
+
     def run(self, quick: bool) -> None:
         """Run it and keep the result."""
         began = time.monotonic()
@@ -141,13 +148,15 @@ def write_report(every: dict[str, Study], quick: bool) -> Path:
     """Write the sections of all results that there are."""
     parts, missing = [INTRODUCTION + (QUICK_WARNING if quick else "")], []
     for study in every.values():
-        kept = study.kept(quick)
-        if kept is None:
+        result = study.shown(quick)
+        if result is None:
             missing.append(study.name)
         else:
-            parts.append(f"{study.module.section(kept['result']).strip()}\n\n`python -m studies {study.name}`\n")
+            note = "" if study.kept(quick) is not None else result["result"].get("note", STALE)
+            section = study.module.section(result["result"]).strip()
+            parts.append(f"{section}\n\n{note}`python -m studies {study.name}`\n")
     if missing:
-        parts.append(f"Not run yet, or not with the present options: {', '.join(missing)}.\n")
+        parts.append(f"Not run yet: {', '.join(missing)}.\n")
     if not quick:
         parts.append(NOTES.read_text())
     report = QUICK_REPORT if quick else REPORT

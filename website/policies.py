@@ -10,11 +10,10 @@ from steersman.policies import registry
 from steersman.policies.base import Policy
 from steersman.policies.files.policy_file import Card, read_policy
 from steersman.policies.heuristics.policy import HEURISTIC_IDS
-from steersman.policies.linear import forecast
 from website.pages import POLICIES, for_site
 from website.results import Measured, measured
 
-CARDS = (registry.PACKAGED_POLICY, forecast.NAME)
+CARDS = registry.FILE_NAMES
 """Policies with a model card."""
 
 

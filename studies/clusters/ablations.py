@@ -11,7 +11,7 @@ import numpy.typing as npt
 from steersman.policies.heuristics.policy import heuristic
 from steersman.policies.linear.policy import LinearPolicy
 from steersman.policies.registry import resolve
-from steersman.training.search.portfolio import CHOOSABLE_RULES
+from steersman.policies.rule_choice import CHOOSABLE_RULES
 from studies import tables
 from studies.clusters import generated
 from studies.clusters.generated import BEST_OF, Evaluation

@@ -6,6 +6,7 @@ import numpy as np
 
 from steersman.evaluation.bound.experiment_bounds import find_bounds
 from steersman.evaluation.experiment import Experiment
+from steersman.policies import rule_choice
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio
 from steersman.workloads.formats.openb.traces import embedded_names
 from studies import tables
@@ -14,7 +15,7 @@ from studies.common import SEEDS, Json, Progress, Say, desk, evaluate, shipped_s
 NAME = "limits"
 MINUTES = 15
 BASELINE, DEFAULT = "fgd", "kube-default"
-POLICIES = (BASELINE, DEFAULT, PACKAGED_POLICY)
+POLICIES = (BASELINE, DEFAULT, rule_choice.NAME, PACKAGED_POLICY)
 METRIC = "gpu_allocation_percent"
 
 
@@ -62,13 +63,14 @@ def _compare(by: dict[str, list[float]]) -> Json:
 
 def section(result: Json) -> str:
     """Return the section of docs/results.md."""
+    shown = [name for name in (DEFAULT, BASELINE, rule_choice.NAME, PACKAGED_POLICY) if name in result["policies"]]
     rows = []
     for workload, each in result["comparison"].items():
         name = workload if workload in (*result["trained_on"], tables.ALL) else f"{workload} *"
         rows.append(
             [
                 f"**{name}**" if workload == tables.ALL else name,
-                *(tables.number(each["mean"][policy]) for policy in (DEFAULT, BASELINE, PACKAGED_POLICY, "bound")),
+                *(tables.number(each["mean"][policy]) for policy in (*shown, "bound")),
                 tables.interval(each["difference"]),
                 tables.interval(each["saved"], 1, sign=False),
                 tables.interval(each["closed"], 0, sign=False),
@@ -76,9 +78,7 @@ def section(result: Json) -> str:
         )
     header = [
         "workload",
-        "`kube-default`",
-        "`fgd`",
-        "`steersman`",
+        *(f"`{name}`" for name in shown),
         "at most",
         "`steersman` - `fgd`",
         "fewer unallocated GPUs, %",

@@ -16,7 +16,7 @@ from steersman.simulation.run import Simulator
 from steersman.training.search.fit import FITTED, FitOptions, fit
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from studies import tables
-from studies.clusters.any_cluster import clusters
+from studies.clusters.any_cluster import NOT_LEARNED, clusters
 from studies.common import Json, Progress, Say, desk
 
 NAME = "steady_state"
@@ -61,7 +61,8 @@ def _cluster(asked: Json) -> Json:
         result = fit(workload, policy, FitOptions(seconds=asked["fit_seconds"], protocol="timed", load=load))
         kept[str(load)] = result.chosen
         policies: dict[str, Policy] = {name: resolve(name) for name in asked["rules"]}
-        policies[PACKAGED_POLICY] = policy.members[simulator.select(policy.members, protocol="timed", load=load).best]
+        for each in (policy, resolve(NOT_LEARNED)):
+            policies[each.name] = simulator.member(each, protocol="timed", load=load).policy
         policies[FITTED] = next(each.policy for each in result.compared if each.name == result.chosen)
         waits[str(load)] = {name: _waits(simulator, each, load, asked["seeds"]) for name, each in policies.items()}
     return {
@@ -86,7 +87,8 @@ def section(result: Json) -> str:
     for load in map(str, result["loads"]):
         waits = {
             name: np.array([np.mean(each["waits"][load][name]) for each in result["values"]])
-            for name in (*result["rules"], PACKAGED_POLICY, FITTED)
+            for name in (*result["rules"], NOT_LEARNED, PACKAGED_POLICY, FITTED)
+            if name in result["values"][0]["waits"][load]
         }
         best = np.min([waits[name] for name in result["rules"]], axis=0)
         for name, value in waits.items():
@@ -114,8 +116,9 @@ def section(result: Json) -> str:
             "",
             f"{len(sizes)} generated clusters of {min(sizes)} to {max(sizes)} nodes, {len(result['seeds'])} seeds, "
             "protocol `timed` (Poisson arrivals at a load, pods that fit nowhere wait; those that run when a run "
-            "begins do not count). `steersman`: the shipped policy, of which a short simulation of the same load "
-            f"takes a member. `fitted`: `policy fit` for the load, {result['fit_seconds']:g} s on one core; what it "
+            "begins do not count). `steersman`: the shipped policy, of which short simulations of the same load "
+            "choose a member; `rules`: the same choice among rules. "
+            f"`fitted`: `policy fit` for the load, {result['fit_seconds']:g} s on one core; what it "
             f"found was kept {kept} times, else a member or a rule. Times the wait of `fgd`: the geometric mean over "
             "clusters, a minute added to both waits, with 95 % intervals. Worse: more than 5 % above the best of "
             f"{', '.join(f'`{name}`' for name in result['rules'])} on the very same arrivals.",

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from steersman.evaluation.experiment import Experiment
+from steersman.policies import rule_choice
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio
 from steersman.simulation.result import RunResult
 from steersman.simulation.run import Simulator
@@ -16,7 +17,7 @@ from studies.common import SEEDS, Desk, Json, Say, desk, evaluate, workloads
 
 NAME = "timed"
 MINUTES = 5
-POLICIES = ("kube-default", "best-fit", "fgd", PACKAGED_POLICY)
+POLICIES = ("kube-default", "best-fit", "fgd", rule_choice.NAME, PACKAGED_POLICY)
 BASELINES = ("kube-default", "fgd")
 WORKLOADS = ("default", "gpushare40", "gpuspec25", "multigpu40")
 LOADS = (0.9, 1.0, 1.1)

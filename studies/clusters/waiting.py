@@ -14,6 +14,7 @@ from steersman.agents.evolution.simulations import SimulationTask
 from steersman.cluster.arrays import pod_kind
 from steersman.cluster.model import GPU_MILLI, Pod
 from steersman.cluster.state import ClusterState
+from steersman.policies import rule_choice
 from steersman.policies.base import Policy
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.simulation import engine
@@ -30,7 +31,7 @@ MINUTES = 15
 WORKLOAD = "default"
 LOADS = (0.9, 1.0, 1.1)
 BASELINES = ("kube-default", "fgd")
-POLICIES = (*BASELINES, "best-fit", "gpu-packing", PACKAGED_POLICY)
+POLICIES = (*BASELINES, "best-fit", "gpu-packing", rule_choice.NAME, PACKAGED_POLICY)
 LEARNED = "learned"
 BOUND = "bound"
 EVERY = "mean with the warm start"
@@ -131,7 +132,7 @@ def _play(at: Desk, simulator: Simulator, policies: dict[str, Policy], load: flo
     pods = simulator.workload.pods
     demand = np.array([pod.requests.gpu_total_milli for pod in pods], dtype=np.int64)
     kind = _kinds(simulator.workload)
-    members = {name: simulator.member(policy, protocol="timed", load=load) for name, policy in policies.items()}
+    members = {name: simulator.member(policy, protocol="timed", load=load).policy for name, policy in policies.items()}
     for seed in seeds:
         plan = schedule(simulator.workload, "timed", seed=seed, ratio=1.0, load=load)
         for name, policy in members.items():

@@ -26,6 +26,7 @@ POLICY_NAMES = (
     "greedy-forecast",
     "most-even",
     "kube-default",
+    "rules",
     "steersman",
 )
 """The built-in policies of `policies.registry`, which imports numba."""
@@ -58,7 +59,7 @@ def policies(incomplete: str) -> list[str]:
 
 def packaged_policies(incomplete: str) -> list[str]:
     """Return policy files, and the names of those that are included."""
-    return ["steersman", "greedy-forecast", *policy_files(incomplete)]
+    return ["steersman", "rules", "greedy-forecast", *policy_files(incomplete)]
 
 
 def policy_files(incomplete: str) -> list[str]:

@@ -115,7 +115,7 @@ def _final_state_criteria() -> dict[str, Criterion]:
         ),
         "fragmentation": Criterion(
             "gpu_fragmented_percent",
-            "GPU fragmented at the end, % of all",
+            "GPU fragmented at the end, % of all GPUs",
             "Fragmented %",
             "share of fragmented GPU",
             " %",

@@ -98,6 +98,7 @@ class Evaluation:
                 "difference": [row.difference for row in rows],
                 "difference_ci_low": [row.difference_interval.low for row in rows],
                 "difference_ci_high": [row.difference_interval.high for row in rows],
+                "interval_over": [row.interval_over for row in rows],
             }
         )
 

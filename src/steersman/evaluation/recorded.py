@@ -53,6 +53,7 @@ def recorded_summary(recordings: Recordings, workloads: Sequence[str], protocol:
             baseline="",
             difference=float("nan"),
             difference_interval=NO_INTERVAL,
+            interval_over="",
         )
         for workload, metrics in result.items()
         for metric in metrics

@@ -58,6 +58,7 @@ SUMMARY_COLUMNS = (
     "difference",
     "difference_ci_low",
     "difference_ci_high",
+    "interval_over",
 )
 PLACEMENTS_COLUMNS = ("event", "time", "pod", "node", "devices", "outcome", "reason")
 
@@ -138,6 +139,7 @@ def summary_rows(rows: Iterable[SummaryRow]) -> Iterator[list[str]]:
             number(row.difference),
             number(row.difference_interval.low),
             number(row.difference_interval.high),
+            row.interval_over,
         ]
 
 
@@ -163,8 +165,8 @@ def timeline_columns(protocol: Protocol) -> list[str]:
         "gpu_allocation_percent",
         "cpu_allocation_percent",
         "memory_allocation_percent",
-        "gpu_fragmentation_percent",
-        *(f"gpu_fragmentation_{cause}_percent" for cause in CAUSES),
+        "gpu_fragmented_percent",
+        *(f"gpu_fragmented_{cause}_percent" for cause in CAUSES),
         "gpu_balance_percent",
         "cpu_balance_percent",
         "nodes_used",
@@ -193,7 +195,7 @@ def timeline_rows(timeline: Timeline) -> Iterator[list[str]]:
         timeline.gpu,
         timeline.cpu,
         timeline.memory,
-        timeline.fragmentation,
+        timeline.causes.sum(axis=1),
         *timeline.causes.T,
         timeline.gpu_balance,
         timeline.cpu_balance,

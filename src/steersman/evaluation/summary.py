@@ -9,11 +9,21 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from steersman.core.statistics import NO_INTERVAL, Interval, interquartile_mean, mean, mean_interval
+from steersman.core.statistics import (
+    NO_INTERVAL,
+    Interval,
+    deviations,
+    interquartile_mean,
+    mean,
+    mean_interval,
+    moving_block_interval,
+)
 from steersman.simulation.result import Protocol, RunResult
 
 ALL = "all"
 """Name of the mean over several workloads."""
+SEEDS, TRACE_BLOCKS = "seeds", "blocks"
+"""What intervals are over: seeds that draw arrivals, or blocks of a given trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +34,13 @@ class SummaryRow:
         workload: its name, or `all`: each seed's value is the mean over the workloads, NaN if one of them has none.
         protocol: of the runs.
         runs: number of runs in it.
-        mean, interval: over seeds.
+        mean: over seeds.
+        interval: of the mean, over what `interval_over` says.
         interquartile_mean: over seeds.
         baseline: the policy that `difference` refers to.
         difference, difference_interval: mean of (policy - baseline) over the seeds that both have.
+        interval_over: `SEEDS`, `TRACE_BLOCKS`, or "" where no interval is known, as arrivals are given once and for
+            all.
     """
 
     workload: str
@@ -42,10 +55,15 @@ class SummaryRow:
     baseline: str
     difference: float
     difference_interval: Interval
+    interval_over: str = SEEDS
 
 
 class SummaryTable:
-    """Metrics of runs as one array, [workload, policy, metric, seed]; NaN where a run or a metric is missing."""
+    """Metrics of runs as one array, [workload, policy, metric, seed]; NaN where a run or a metric is missing.
+
+    Where the workload gives the arrivals (`is_given`), seeds only rank equal nodes, so intervals are over blocks of the
+    trace, paired by arrival or moment, and there are none of metrics that are not means over a trace.
+    """
 
     def __init__(self, runs: Sequence[RunResult]) -> None:
         self.workloads = list(dict.fromkeys(run.workload for run in runs))
@@ -61,6 +79,11 @@ class SummaryTable:
             seed = self.seeds.index(run.seed)
             for metric in run.metrics:
                 self.values[(*place, index[metric.name], seed)] = metric.value
+        self.is_given = all(run.is_given for run in runs)
+        self._parts: dict[tuple[str, str, str], list[npt.NDArray[np.float64]]] = {}
+        for run in runs:
+            for name, parts in run.parts.items():
+                self._parts.setdefault((run.workload, run.policy, name), []).append(parts)
 
     def get(self, workload: str, policy: str, metric: str) -> npt.NDArray[np.float64]:
         """Return [seed] values; all NaN if the runs have no such metric. `all` is the mean over workloads."""
@@ -69,6 +92,34 @@ class SummaryTable:
         values = self.values[:, self.policies.index(policy), self.metrics.index(metric)]
         chosen = values.mean(axis=0) if workload == ALL else values[self.workloads.index(workload)]
         return np.asarray(chosen, dtype=np.float64)
+
+    def interval(self, workload: str, policy: str, metric: str) -> Interval:
+        """Return the 95 % interval of a metric's mean."""
+        values = self.get(workload, policy, metric)
+        if not self.is_given:
+            return mean_interval(values)
+        return moving_block_interval(mean(values), self._deviations(workload, policy, metric))
+
+    def difference_interval(self, workload: str, policy: str, other: str, metric: str) -> Interval:
+        """Return the 95 % interval of the mean difference of two policies."""
+        differences = self.get(workload, policy, metric) - self.get(workload, other, metric)
+        if not self.is_given:
+            return mean_interval(differences)
+        series = self._deviations(workload, policy, metric) - self._deviations(workload, other, metric)
+        return moving_block_interval(mean(differences), series)
+
+    def interval_over(self, workload: str, policy: str, metric: str) -> str:
+        """Return what an interval is over, see `SummaryRow`."""
+        if not self.is_given:
+            return SEEDS
+        return TRACE_BLOCKS if np.isfinite(self._deviations(workload, policy, metric)).all() else ""
+
+    def _deviations(self, workload: str, policy: str, metric: str) -> npt.NDArray[np.float64]:
+        """Return [K] deviations of the parts of a trace, means over seeds, of `all` over workloads; NaN: unknown."""
+        workloads = self.workloads if workload == ALL else [workload]
+        parts = [self._parts.get((each, policy, metric)) for each in workloads]
+        series = [deviations(np.mean(of_seeds, axis=0)) for of_seeds in parts if of_seeds]
+        return np.mean(series, axis=0) if len(series) == len(workloads) else np.full(1, np.nan)
 
 
 def summarise(runs: Sequence[RunResult], baseline: str) -> list[SummaryRow]:
@@ -96,11 +147,14 @@ def summarise(runs: Sequence[RunResult], baseline: str) -> list[SummaryRow]:
                 unit=table.units[metric],
                 runs=int(np.isfinite(values[i]).sum()) * per_seed,
                 mean=mean(values[i]),
-                interval=clip_interval(mean_interval(values[i]), table.units[metric]),
+                interval=clip_interval(table.interval(workload, policy, metric), table.units[metric]),
                 interquartile_mean=interquartile_mean(values[i]),
                 baseline=baseline if other else "",
                 difference=mean(differences[i]) if other else float("nan"),
-                difference_interval=mean_interval(differences[i]) if other else NO_INTERVAL,
+                difference_interval=table.difference_interval(workload, policy, baseline, metric)
+                if other
+                else NO_INTERVAL,
+                interval_over=table.interval_over(workload, policy, metric),
             )
         )
     return rows

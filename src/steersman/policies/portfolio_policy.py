@@ -10,7 +10,10 @@ from steersman.policies.heuristics.policy import HeuristicPolicy
 from steersman.policies.linear.policy import LinearPolicy
 
 PORTFOLIO = "portfolio"
-"""`saved_as` of a portfolio: weights of the learned members, [members, 4, W], and the rules among the members."""
+"""`saved_as` of a portfolio: weights of the linear members, [members, 4, W], and the rules among the members."""
+
+DEFAULT_RULE = "fgd"
+"""The best published rule: it decides until a portfolio's member is clearly better."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

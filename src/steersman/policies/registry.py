@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 
 from steersman.core.errors import UsageError, unknown_name
 from steersman.core.extensions import attribute_errors, import_object
-from steersman.policies import most_even
+from steersman.policies import most_even, rule_choice
 from steersman.policies.base import Policy
-from steersman.policies.files.policy_file import SUFFIX, open_policy, write_policy
+from steersman.policies.files.policy_file import SUFFIX, open_policy, open_portfolio, write_policy
 from steersman.policies.heuristics.policy import HEURISTIC_IDS, heuristic, weighted_sum
 from steersman.policies.kube_default.policy import KubeDefaultPolicy
 from steersman.policies.linear import forecast
@@ -27,11 +27,19 @@ ENTRY_POINTS = "steersman.policies"
 
 PACKAGED_POLICY = "steersman"
 """Name of the policy file in the package."""
+PORTFOLIO_NAMES = (PACKAGED_POLICY, rule_choice.NAME)
+"""Built-in policies of which short simulations choose a member."""
+FILE_NAMES = (*PORTFOLIO_NAMES, forecast.NAME)
+"""Built-in policies that can be prepared as a policy file."""
 
 
 def _open_file(spec: str) -> Policy:
     with policy_path(spec) as file:
         return open_policy(file, policy_label(spec))
+
+
+def _rules() -> Policy:
+    return open_portfolio(rule_choice.NAME, rule_choice.NAME, rule_choice.rules_card(), rule_choice.rules_tensors())
 
 
 BUILT_IN: dict[str, Callable[[], Policy]] = {
@@ -40,6 +48,7 @@ BUILT_IN: dict[str, Callable[[], Policy]] = {
     forecast.NAME: forecast.forecast_policy,
     most_even.NAME: most_even.MostEvenPolicy,
     "kube-default": KubeDefaultPolicy,
+    rule_choice.NAME: _rules,
     PACKAGED_POLICY: partial(_open_file, PACKAGED_POLICY),
 }
 """Factories of the built-in policies by name."""
@@ -148,7 +157,7 @@ def policy_label(spec: str) -> str:
 
 @contextmanager
 def policy_path(spec: str) -> Iterator[Path]:
-    """Provide the file of a policy: a path, the packaged file, or a temporary file of `greedy-forecast`.
+    """Provide the file of a policy: a path, the packaged file, or a temporary file of another of `FILE_NAMES`.
 
     Raises:
         UsageError: it is a name or a weighted sum, and so has no file.
@@ -156,15 +165,18 @@ def policy_path(spec: str) -> Iterator[Path]:
     if spec == PACKAGED_POLICY:
         with resources.as_file(resources.files("steersman.data") / f"{PACKAGED_POLICY}{SUFFIX}") as file:
             yield file
-    elif spec == forecast.NAME:
+    elif spec in FILE_NAMES:
         with TemporaryDirectory(prefix="steersman-") as folder:
             file = Path(folder) / f"{spec}{SUFFIX}"
-            write_policy(file, forecast.forecast_card(), forecast.forecast_policy().tensors())
+            if spec == rule_choice.NAME:
+                write_policy(file, rule_choice.rules_card(), rule_choice.rules_tensors())
+            else:
+                write_policy(file, forecast.forecast_card(), forecast.forecast_policy().tensors())
             yield file
     elif not Path(spec).exists() and ("=" in spec or spec in names()):
         raise UsageError(
-            f"policy {spec} is a rule and has no file; a policy file (run/policy{SUFFIX}), {PACKAGED_POLICY} or "
-            f"{forecast.NAME} is right"
+            f"policy {spec} has no file; expected a policy file (run/policy{SUFFIX}), {', '.join(FILE_NAMES[:-1])} or "
+            f"{FILE_NAMES[-1]}"
         )
     else:
         yield Path(spec)

@@ -33,6 +33,7 @@ class Schedule:
         waits: whether a pod that fits nowhere waits for departures instead of being dropped.
         standing: number of first arrivals that stay where the workload recorded them; no policy decides about them.
         warm: number of arrivals after those that are the pods running when generated arrivals begin.
+        is_given: whether the workload gives order and times of the arrivals; else the seed draws them.
     """
 
     pods: npt.NDArray[np.int64]
@@ -42,6 +43,7 @@ class Schedule:
     waits: bool
     standing: int = 0
     warm: int = 0
+    is_given: bool = False
 
 
 def schedule(
@@ -82,7 +84,8 @@ def schedule(
     if protocol == "arrivals":
         count = len(workload.pods)
         order = np.concatenate([first, np.setdiff1d(np.arange(count), first)])
-        return Schedule(order, np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, False, len(first))
+        times, stays = np.arange(count, dtype=np.float64), np.full(count, np.inf)
+        return Schedule(order, times, stays, nodes, False, len(first), is_given=True)
     if protocol == "timed":
         if mean_duration is not None and not (math.isfinite(mean_duration) and mean_duration > 0):
             raise UsageError(f"mean duration {mean_duration:g} must be above 0 seconds")
@@ -98,7 +101,8 @@ def schedule(
             pods, time, duration, warm = _poisson(workload, load, mean_duration or DEFAULT_DURATION, random)
         pods, stays = np.concatenate([first, pods]), np.full(len(first), np.inf)
         time = np.concatenate([np.full(len(first), time[0] if len(time) else 0.0), time])
-        return Schedule(pods, time, np.concatenate([stays, duration]), nodes, True, len(first), warm)
+        duration = np.concatenate([stays, duration])
+        return Schedule(pods, time, duration, nodes, True, len(first), warm, is_given=load is None)
     raise UsageError(f"unknown protocol {protocol!r}; known are inflation, timed, arrivals")
 
 

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from steersman.objectives.fragmentation import CAUSES
 from steersman.objectives.registry import WeightedObjectives
 from steersman.simulation.engine import (
-    ARRIVAL,
     BOUND,
     CAUSE,
     CPU_SHARE,
@@ -27,11 +26,18 @@ from steersman.simulation.engine import (
     NODES_IN_USE,
     NOW_WAITING,
     OUTCOME,
-    WAITING,
     EventRecord,
 )
 from steersman.simulation.result import Curve, Metric, Timeline
 from steersman.simulation.rewards import DecisionStates
+from steersman.simulation.waiting import (
+    LEAST_ARRIVALS,
+    Waits,
+    parts_of_arrivals,
+    parts_of_time,
+    percentile,
+    waiting_metrics,
+)
 
 Floats = npt.NDArray[np.float64]
 
@@ -159,7 +165,6 @@ def final_metrics(record: EventRecord, events: Timeline, curve: Curve | None, un
         Metric("gpu_allocation_percent", "percent", end(events.gpu, "gpu_allocation_percent")),
         Metric("cpu_allocation_percent", "percent", end(events.cpu, "cpu_allocation_percent")),
         Metric("memory_allocation_percent", "percent", end(events.memory, "memory_allocation_percent")),
-        Metric("gpu_fragmentation_percent", "percent", end(events.fragmentation, "gpu_fragmentation_percent")),
         Metric("gpu_fragmented_percent", "percent", float(events.causes[at].sum())),
         *(
             Metric(f"gpu_fragmented_{cause}_percent", "percent", float(value))
@@ -189,55 +194,64 @@ def reward_metrics(
     return means, {name: states.over_events(of) for name, of in values.items()}
 
 
-def waiting_metrics(
-    record: EventRecord, events: Timeline, arrivals: int, standing: int, warm: int, until: float
+def timed_metrics(
+    record: EventRecord, events: Timeline, waits: Waits, standing: int, warm: int, until: float
 ) -> list[Metric]:
-    """Return waiting times (`timed`) over the pods that were bound; a pod bound at once waited 0 seconds.
+    """Return the metrics of `timed`: waiting times over the pods that were bound, and means over time.
 
     The first `standing` arrivals stay where the workload recorded them and never wait. The next `warm` are the pods
     that run when generated arrivals begin: all come at once, before what a user would call an arrival, so waiting times
-    are those of the pods after them; with these they have other names.
-    Allocation is averaged over time from the first event to `until`.
+    are those of the pods after them; with these they have other names. Means over time end at `until`.
     """
-    arrived = np.full(arrivals, np.nan)
-    bound = np.full(arrivals, np.nan)
-    arrival, outcome = record.numbers[:, ARRIVAL], record.numbers[:, OUTCOME]
-    came = (outcome == WAITING) | (outcome == FAILED)
-    arrived[arrival[came]] = record.time[came]
-    started = outcome == BOUND
-    bound[arrival[started]] = record.time[started]
-    waits = np.where(np.isnan(arrived) & ~np.isnan(bound), 0.0, bound - arrived)  # NaN: never bound
-    waits = waits[standing:]
-    wait = waits[warm:][~np.isnan(waits[warm:])]
-    length = np.diff(np.minimum(events.time, until))
-
-    def over_time(values: Floats) -> float:
-        whole = float(length.sum())
-        return float((values[:-1] * length).sum() / whole) if whole > 0 else float("nan")
-
-    def statistic(of: Floats, summary: Callable[[Floats], float]) -> float:
-        return float(summary(of)) if len(of) else float("nan")
-
-    def p95(of: Floats) -> float:
-        return float(np.percentile(of, 95))
-
-    every = waits[~np.isnan(waits)]
+    outcome = record.numbers[:, OUTCOME]
+    coming, every = waits.after(standing + warm), waits.after(standing).bound
     with_warm_start = [
-        Metric("waiting_time_mean_with_warm_start_seconds", "seconds", statistic(every, np.mean)),
-        Metric("waiting_time_p95_with_warm_start_seconds", "seconds", statistic(every, p95)),
+        Metric(
+            "waiting_time_mean_with_warm_start_seconds",
+            "seconds",
+            float(every.mean()) if len(every) else float("nan"),
+        ),
+        Metric("waiting_time_p95_with_warm_start_seconds", "seconds", percentile(every, 95)),
     ]
     return [
-        Metric("waiting_time_mean_seconds", "seconds", statistic(wait, np.mean)),
-        Metric("waiting_time_p95_seconds", "seconds", statistic(wait, p95)),
-        Metric("waiting_time_max_seconds", "seconds", statistic(wait, np.max)),
+        *waiting_metrics(coming),
         *(with_warm_start if warm else []),
         Metric("pods_delayed", "pods", float((every > 0).sum())),
         Metric("pods_finished", "pods", float((outcome == FINISHED).sum())),
         Metric("pods_waiting", "pods", float(events.waiting[-1])),
-        Metric("gpu_allocation_over_time_percent", "percent", over_time(events.gpu)),
-        Metric("cpu_allocation_over_time_percent", "percent", over_time(events.cpu)),
-        Metric("gpu_fragmented_over_time_percent", "percent", over_time(events.causes.sum(axis=1))),
-        Metric("cpu_balance_over_time_percent", "percent", over_time(events.cpu_balance)),
-        Metric("nodes_used_over_time", "nodes", over_time(events.nodes_used)),
+        *(Metric(name, unit, _over_time(events, values, until)) for name, unit, values in _courses(events)),
         Metric("makespan_seconds", "seconds", float(events.time[-1] - events.time[0])),
     ]
+
+
+def parts_of_trace(events: Timeline, waits: Waits, until: float) -> dict[str, Floats]:
+    """Return what each part of a trace contributes to the metrics of `timed` that are means, see `RunResult.parts`.
+
+    Empty for a trace with too few arrivals to be divided.
+    """
+    if len(waits.seconds) < LEAST_ARRIVALS or not until > events.time[0]:
+        return {}
+    over_time = {
+        name: parts_of_time(events.time, until, values)
+        for name, _, values in _courses(events)
+        if not np.isnan(values).any()
+    }
+    return parts_of_arrivals(waits) | over_time
+
+
+def _courses(events: Timeline) -> list[tuple[str, str, Floats]]:
+    """Return the metrics that are means over time: name, unit and the value after each event."""
+    return [
+        ("gpu_allocation_over_time_percent", "percent", events.gpu),
+        ("cpu_allocation_over_time_percent", "percent", events.cpu),
+        ("gpu_fragmented_over_time_percent", "percent", events.causes.sum(axis=1)),
+        ("cpu_balance_over_time_percent", "percent", events.cpu_balance),
+        ("nodes_used_over_time", "nodes", events.nodes_used),
+    ]
+
+
+def _over_time(events: Timeline, values: Floats, until: float) -> float:
+    """Return the mean over time of a value after each event, from the first event to `until`."""
+    length = np.diff(np.minimum(events.time, until))
+    whole = float(length.sum())
+    return float((values[:-1] * length).sum() / whole) if whole > 0 else float("nan")

@@ -163,7 +163,18 @@ class Placements:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunResult:
-    """The result of one run; `timeline` and `placements` only if requested, `latency` of protocol `latency` alone."""
+    """The result of one run.
+
+    Attributes:
+        curve, metrics, final_nodes: what was measured.
+        timeline, placements: only if requested.
+        latency: of protocol `latency` alone.
+        choice: of a portfolio the member that decided and why, in a sentence; else "".
+        is_given: whether the arrivals are given by the workload. The seed then only ranks equal nodes, so seeds say
+            nothing about other days.
+        parts: by metric, [K, 2] for K consecutive parts of a given trace: its contribution to the sum and to the weight
+            of the mean that the metric is. Empty where a metric is not a mean over a trace.
+    """
 
     workload: str
     policy: str
@@ -176,6 +187,9 @@ class RunResult:
     timeline: Timeline | None = None
     placements: Placements | None = None
     latency: LatencyEpisode | None = None
+    choice: str = ""
+    is_given: bool = False
+    parts: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict)
 
     def to_frame(self) -> Any:
         """Return a data frame of the metrics: name, unit, value."""

@@ -36,7 +36,16 @@ from steersman.simulation.observations import RunObservations
 from steersman.simulation.reasons import Reasons
 from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, Protocol, RunResult, Timeline
 from steersman.simulation.rewards import DecisionStates, decision_states
-from steersman.simulation.selection.halving import ARRIVALS, Selection, select, unallocated_percent
+from steersman.simulation.selection.choice import MemberChoice, choice_of
+from steersman.simulation.selection.halving import (
+    ARRIVALS,
+    TIMED_ARRIVALS,
+    Selection,
+    default_of,
+    select,
+    unallocated_percent,
+)
+from steersman.simulation.waiting import Waits, compared_waits, waits_of
 from steersman.workloads.coarse import coarse
 from steersman.workloads.places import Places, places
 from steersman.workloads.profile import ProfileArrays, TypicalPod, profile_arrays, typical_pods
@@ -68,11 +77,12 @@ class Simulator:
         self._class_of = self._state.class_ids(workload.pods)
         self._labels_of = self._state.labels_ids(workload.pods)
         self._demand = np.array(workload.gpu_demand, dtype=np.int64)
+        self._devices = np.array([pod.requests.gpu_count for pod in workload.pods], dtype=np.int64)
         self._priority = np.array([pod.priority for pod in workload.pods], dtype=np.int64)
         self._fits_nowhere = np.zeros(len(self._state.classes), dtype=np.bool_)
         engine.find_infeasible_classes(self._state.arrays, self._state.class_arrays, self._fits_nowhere)
         self._learned: tuple[str, LearnedArrays] | None = None
-        self._members: dict[tuple[str, Protocol, float, float | None, float | None], Policy] = {}
+        self._members: dict[tuple[str, Protocol, float, float | None, float | None], MemberChoice] = {}
         self.warnings = workload.warnings + self._unknown_models() + self._infeasible_warnings()
 
     @property
@@ -132,20 +142,20 @@ class Simulator:
         ratio: float = 1.3,
         load: float | None = None,
         mean_duration: float | None = None,
-    ) -> Policy:
-        """Return the member of a portfolio that does best here in short simulations, under the portfolio's name.
+    ) -> MemberChoice:
+        """Return the member of a portfolio that short simulations choose here.
 
         Any other policy is its own only member.
         """
         if not policy.members:
-            return policy
+            return MemberChoice(policy, "")
         key = policy.digest, protocol, ratio, load, mean_duration
         if key not in self._members:
             selection = self.select(
                 policy.members, protocol=protocol, ratio=ratio, load=load, mean_duration=mean_duration
             )
-            self._members[key] = policy.members[selection.best]
-        return self._members[key].renamed(policy.name)
+            self._members[key] = choice_of(policy.members, selection, protocol)
+        return self._members[key]
 
     def select(
         self,
@@ -156,24 +166,24 @@ class Simulator:
         load: float | None = None,
         mean_duration: float | None = None,
         bursts: bool = False,
-        arrivals: int = ARRIVALS,
-        kept: int | None = None,
+        default: int | None = None,
     ) -> Selection:
         """Compare policies on draws like the protocol's runs, see `arrivals.draw` and `selection.halving.select`.
 
-        The cost is the unallocated share at the end in percent, and in `timed` the mean wait in seconds. After
-        `arrivals` simulated arrivals no further draw begins.
+        The cost is `Execution.compared_cost`. `default` is the policy that stays unless another is clearly better;
+        None: `fgd`, or the first policy where `fgd` is not among them.
         """
         workload = coarse(self.workload)
         simulator = self if workload is self.workload else Simulator(workload)
 
         def play(i: int, plan: Schedule, seed: int) -> float:
-            return simulator.play(policies[i], plan, seed).cost(protocol)
+            return simulator.play(policies[i], plan, seed).compared_cost(protocol)
 
         def drawn(seed: int) -> Schedule:
             return draw(workload, protocol, seed, ratio, load, mean_duration, bursts)
 
-        return select(len(policies), drawn, play, arrivals, kept)
+        budget = TIMED_ARRIVALS if protocol == "timed" else ARRIVALS
+        return select(len(policies), drawn, play, budget, default_of(policies) if default is None else default)
 
     def play(self, policy: Policy, plan: Schedule, seed: int) -> Execution:
         """Run a policy on given arrivals to the end."""
@@ -200,7 +210,8 @@ class Simulator:
         `record` keeps every placement with its reason. `shuffle` False: `inflation` keeps the order of the pods.
         `objectives` are measured: the mean of their reward over the decisions is a metric, its course in the curve.
         """
-        member = self.member(as_policy(policy), protocol=protocol, ratio=ratio, load=load, mean_duration=mean_duration)
+        asked = as_policy(policy)
+        chosen = self.member(asked, protocol=protocol, ratio=ratio, load=load, mean_duration=mean_duration)
         plan = schedule(
             self.workload,
             protocol,
@@ -210,9 +221,10 @@ class Simulator:
             mean_duration=mean_duration,
             shuffle=shuffle,
         )
-        execution = Execution(self, plan, member, seed, record)
+        decides = chosen.policy.renamed(asked.name) if asked.members else asked
+        execution = Execution(self, plan, decides, seed, record)
         execution.finish(progress)
-        return execution.result(protocol, seed, ratio, objectives)
+        return replace(execution.result(protocol, seed, ratio, objectives), choice=chosen.evidence)
 
     def as_it_is(self) -> RunResult | None:
         """Return the metrics of the recorded placement as a run without a policy; None if the workload has none.
@@ -344,17 +356,33 @@ class Execution:
         """
         if protocol != "timed":
             return unallocated_percent(self.state, self.eligible, gpus=bool(self.simulator._demand.any()))
-        metrics = self.result(protocol, 0, 1.0).metrics
-        waits = [metric.value for metric in metrics if metric.name == "waiting_time_mean_seconds"]
-        return waits[0] if waits and math.isfinite(waits[0]) else math.inf
+        waits = self._coming_waits.bound
+        return float(waits.mean()) if len(waits) else math.inf
+
+    def compared_cost(self, protocol: Protocol) -> float:
+        """Return the cost by which policies are compared in a few draws: `cost`, but of waits `compared_waits`."""
+        return compared_waits(self._coming_waits) if protocol == "timed" else self.cost(protocol)
+
+    @property
+    def _coming_waits(self) -> Waits:
+        return self._waits(self._record()).after(self.plan.standing + self.plan.warm)
+
+    def _record(self) -> engine.EventRecord:
+        """Return the record without room for further events."""
+        count = int(self.run.cursor[engine.EVENTS])
+        columns = ("time", "numbers", "sums", "reasons")
+        return self.record._replace(**{name: getattr(self.record, name)[:count] for name in columns})
+
+    def _waits(self, record: engine.EventRecord) -> Waits:
+        pods, simulator = self.plan.pods, self.simulator
+        return waits_of(record, self.plan.duration, simulator._demand[pods], simulator._devices[pods])
 
     def result(
         self, protocol: Protocol, seed: int, ratio: float, objectives: Sequence[WeightedObjectives] = ()
     ) -> RunResult:
         """Return the result of the run, with the rewards of objectives."""
-        count = int(self.run.cursor[engine.EVENTS])
-        columns = ("time", "numbers", "sums", "reasons")
-        record = self.record._replace(**{name: getattr(self.record, name)[:count] for name in columns})
+        record = self._record()
+        count = len(record.time)
         self._count_gpus(record)
         demand = self.simulator._demand[self.plan.pods]
         # An arrival counts when it arrives, not again when it is bound after waiting or leaves.
@@ -370,9 +398,12 @@ class Execution:
         until = float(self.plan.time[-1] if self.plan.time[-1] > events.time[0] else events.time[-1])
         curve = _curve(protocol, events, ratio, until)
         values = metrics.final_metrics(record, events, curve if protocol == "inflation" else None, until)
+        parts: dict[str, npt.NDArray[np.float64]] = {}
         if protocol == "timed":
-            begins = self.plan.standing, self.plan.warm
-            values += metrics.waiting_metrics(record, events, len(self.plan.pods), *begins, until)
+            waits, begins = self._waits(record), (self.plan.standing, self.plan.warm)
+            values += metrics.timed_metrics(record, events, waits, *begins, until)
+            if self.plan.is_given:
+                parts = metrics.parts_of_trace(events, waits.after(self.plan.standing), until)
         return RunResult(
             workload=self.simulator.workload.name,
             policy=self.policy.name,
@@ -384,6 +415,8 @@ class Execution:
             warnings=self._warnings(),
             timeline=events if self.recorded else None,
             placements=self._placements(record) if self.recorded else None,
+            is_given=self.plan.is_given,
+            parts=parts,
         )
 
     def _warnings(self) -> tuple[str, ...]:

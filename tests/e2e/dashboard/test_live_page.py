@@ -72,9 +72,9 @@ def test_the_page_follows_the_cluster(cluster: LocalCluster, address: str, brows
         page.keyboard.press("ArrowLeft" if chosen == f"node-{NODES - 1:04}" else "ArrowRight")  # the last has none
         expect(page.locator("#details h2")).not_to_have_text(chosen)
 
-        expect(page.locator("#success")).to_contain_text("decisions")
+        expect(page.locator("#agreement")).to_contain_text("decisions")
         page.select_option("#rule", "most-even")
-        expect(page.locator("#chart-success [role=img]")).to_have_attribute(
+        expect(page.locator("#chart-agreement [role=img]")).to_have_attribute(
             "aria-label", re.compile("most-even [0-9.]+ %"), timeout=SLOW
         )
         expect(page.locator("#latency tbody tr").first).to_be_visible(timeout=SLOW)

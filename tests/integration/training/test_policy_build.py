@@ -13,9 +13,9 @@ from steersman.policies.heuristics.policy import heuristic
 from steersman.policies.linear.policy import LinearPolicy
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.registry import resolve
+from steersman.policies.rule_choice import CHOOSABLE_RULES
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
-from steersman.training.search.portfolio import CHOOSABLE_RULES
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 
 LEARNED = ["general", "general-2", "waiting"]

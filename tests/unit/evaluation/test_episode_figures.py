@@ -35,16 +35,19 @@ def episode(nodes: int, decisions: int, *, limited: bool = True) -> LatencyEpiso
 
 
 def test_openb_workloads_are_grouped_by_family_and_others_are_not() -> None:
-    both = {"fgd": (95.0, 94.0, 96.0), "random": (90.0, 89.5, 90.5)}
+    both = {"fgd": (5.0, 4.0, 6.0), "random": (-3.0, -3.5, -2.5)}
     plot = workload_bars({"gpushare40": both, "default": both, "cpu050": both}, STYLE, "GPU, %", 2)
     assert plot is not None
     assert plot["data"][0]["x"] == [["default", "cpu", "gpushare"], ["default", "cpu050", "gpushare40"]]
     assert [trace["meta"] for trace in plot["data"]] == [0, 1]
-    assert "cut below" in plot["layout"]["yaxis"]["title"]["text"]
+    assert plot["layout"]["yaxis"]["rangemode"] == "tozero"  # differences have a zero that means something
+    alone = workload_bars({"default": {"fgd": both["fgd"]}, "cpu050": {"fgd": both["fgd"]}}, STYLE, "GPU, %", 2)
+    assert alone is not None
+    assert [trace["name"] for trace in alone["data"]] == ["fgd"]  # the baseline has no difference
     plain = workload_bars({"monday": both, "tuesday": {**both, "random": NONE}}, STYLE, "GPU, %", 2)
     assert plain is not None
     assert plain["data"][0]["x"] == ["monday", "tuesday"]
-    assert plain["data"][1]["y"] == [90.0, None]
+    assert plain["data"][1]["y"] == [-3.0, None]
     json.dumps(plain, allow_nan=False)
     assert workload_bars({"monday": {"fgd": NONE, "random": NONE}}, STYLE, "GPU, %", 2) is None
 

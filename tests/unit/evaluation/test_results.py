@@ -149,7 +149,7 @@ def test_a_run_leaves_its_placements_and_its_course(tmp_path: Path) -> None:
     timeline = rows_of(tmp_path / "run" / "timeline.csv")
     assert [row["event"] for row in timeline] == ["0", "1"]
     assert (timeline[1]["arrived_percent"], timeline[1]["gpu_allocation_percent"]) == ("2.5", "2.5")
-    assert timeline[1]["gpu_fragmentation_no_access_percent"] == timeline[1]["pods_failed"] == "2.5"
+    assert timeline[1]["gpu_fragmented_no_access_percent"] == timeline[1]["pods_failed"] == "2.5"
 
 
 def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:

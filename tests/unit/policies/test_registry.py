@@ -102,5 +102,5 @@ def test_a_rule_has_no_file_to_show_or_prepare(
     assert main(["policy", *(prepare if command == "prepare" else ("show", name))]) == 2
     said = capsys.readouterr().err
     check_text(said.rstrip("\n"))
-    assert f"policy {name} is a rule and has no file" in said
+    assert f"policy {name} has no file" in said
     assert not output.exists()

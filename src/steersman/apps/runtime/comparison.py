@@ -26,13 +26,13 @@ from steersman.core.errors import SteersmanError
 from steersman.core.processes import ask_process
 from steersman.policies.base import Policy
 from steersman.policies.heuristics.policy import heuristic
+from steersman.policies.portfolio_policy import DEFAULT_RULE
 from steersman.simulation.selection.comparison import RuleComparison, compare, members_of
 from steersman.workloads.shapes import GpuRequest, Shape, node_shapes, profile_distance, shapes_digest
 from steersman.workloads.workload import Workload
 
-FALLBACK_RULE = "fgd"
-"""Rule that decides until the first comparison has ended, and where a policy behind HTTP does not answer: the best
-published one."""
+FALLBACK_RULE = DEFAULT_RULE
+"""Rule that decides until the first comparison has ended, and where a policy behind HTTP does not answer."""
 LEAST_PODS = 20
 """Pods that must have arrived before a comparison."""
 MAX_SAMPLED_PODS = 2000
@@ -125,11 +125,13 @@ class PolicyChoice:
         policy: the policy; a portfolio's member carries the portfolio's name.
         member: name of the portfolio's member; "" if the policy is no portfolio.
         version: digest of the policy file; "" for a rule that replaces the policy.
+        evidence: the comparison that chose it, in a sentence; "" without one.
     """
 
     policy: Policy
     member: str = ""
     version: str = ""
+    evidence: str = ""
 
     def is_same(self, other: PolicyChoice) -> bool:
         """Return True if both choices select the same policy, member and file version."""
@@ -260,16 +262,24 @@ class PolicyComparison:
                 **figures,
             )
             return self.choice
-        active = result.names.index(self._active_candidate) if self._active_candidate in result.names else None
-        if policy.members and active is not None and active != best and not result.is_clearly_better(best, active):
-            log.info("no candidate is clearly better than the active one", decides=result.names[active], **figures)
-            return self._choice(policy, result, active)
+        names = result.names
+        active = names.index(self._active_candidate if self._active_candidate in names else FALLBACK_RULE)
+        if policy.members and active != best and not result.is_clearly_better(best, active):
+            evidence = f"no candidate is clearly better: {result.evidence(best, active)}"
+            log.info(
+                "no candidate is clearly better than the active one",
+                decides=result.names[active],
+                evidence=evidence,
+                **figures,
+            )
+            return self._choice(policy, result, active, evidence)
+        evidence = result.evidence(own, rule)
         if not result.is_good:
             name = result.names[rule]
             log.warning("the policy is worse than a rule on this cluster; the rule decides", rule=name, **figures)
-            return self._choice(policy, result, rule)
-        choice = self._choice(policy, result, own)
-        log.info("the policy was compared", member=choice.member, **figures)
+            return self._choice(policy, result, rule, evidence)
+        choice = self._choice(policy, result, own, evidence)
+        log.info("the policy was compared", member=choice.member, evidence=evidence, **figures)
         return choice
 
     @property
@@ -277,13 +287,13 @@ class PolicyComparison:
         """Name of the active policy among a comparison's candidates."""
         return self.choice.member or self.choice.policy.name
 
-    def _choice(self, policy: Policy, result: RuleComparison, candidate: int) -> PolicyChoice:
+    def _choice(self, policy: Policy, result: RuleComparison, candidate: int, evidence: str) -> PolicyChoice:
         name = result.names[candidate]
         if not result.own[candidate]:
-            return PolicyChoice(heuristic(name))
+            return PolicyChoice(heuristic(name), evidence=evidence)
         member = name if policy.members else ""
         chosen = members_of(policy)[name].renamed(policy.name) if policy.members else policy
-        return PolicyChoice(chosen, member, self.file.version)
+        return PolicyChoice(chosen, member, self.file.version, evidence)
 
     def _activate(self, choice: PolicyChoice) -> bool:
         """Make a choice the active one; return True if it differs from the previous one."""

@@ -63,3 +63,9 @@ class PolicyMetrics(Collector):
         )
         difference.add_metric((), comparison.result.difference)
         yield difference
+        draws = GaugeMetricFamily(
+            "steersman_policy_comparison_draws",
+            "Draws of arrivals on which the last comparison simulated the policy and the best rule.",
+        )
+        draws.add_metric((), comparison.result.draws)
+        yield draws

@@ -173,7 +173,7 @@ class Service:
             InputError: a file of the configuration cannot be used.
         """
         api = Api(self.config, self._name, self.watched, self._scorer_for, self.metrics)
-        explainer = Explainer(self._name, self._member, self.watched, self._scorer_for, api.check_sent)
+        explainer = Explainer(self._name, self._choice, self.watched, self._scorer_for, api.check_sent)
         ready = {} if self.watched is None else {"watches": self._unsynced}
         notes = {"policy": lambda: self.policy_manager.file.problem}
         async with HttpServer(self.config, api, explainer, self.metrics, {}, ready, notes) as server:
@@ -190,8 +190,9 @@ class Service:
     def _name(self) -> str:
         return self.policy_manager.deciding.name
 
-    def _member(self) -> str:
-        return self.policy_manager.comparison.choice.member
+    def _choice(self) -> tuple[str, str]:
+        choice = self.policy_manager.comparison.choice
+        return choice.member, choice.evidence
 
     def _scorer_for(self, state: ClusterState, pod: Pod) -> NodeScorer:
         """Return a scorer for a request's own cluster, whose profile is its pods and the one in question.

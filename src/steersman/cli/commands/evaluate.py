@@ -299,6 +299,8 @@ def evaluate(
         show(outcomes, output_format)
     finally:  # also if standard output was closed (`| head`)
         names = ["report.html", "results.csv", "metrics.csv", *([FITTED] if fit else []), "summary.csv"]
+        for choice in [choice for each in outcomes for choice in each.choices]:
+            say(choice)
         say(f"wrote {', '.join(names[:-1])} and {names[-1]} to {output}")
 
 

@@ -167,6 +167,8 @@ def _print_tables(explanation: Explanation, pod: str) -> None:
     policy = explanation.policy
     if explanation.member:
         policy = f"{explanation.policy} (its member {explanation.member})"
+    if explanation.choice:
+        print_text(f"short simulations with these nodes and pods: {explanation.choice}")
     if not explanation.node:
         print_text(f"{policy} finds no node for {pod}: it fits on none of {explanation.nodes}")
     else:

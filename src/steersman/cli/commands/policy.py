@@ -71,7 +71,7 @@ def show(
         typer.Argument(
             metavar="POLICY",
             autocompletion=packaged_policies,
-            help="A policy file (run/policy.safetensors), or steersman or greedy-forecast, which are included.",
+            help="A policy file (run/policy.safetensors), or steersman, rules or greedy-forecast, which are included.",
         ),
     ],
     output_format: FormatOption = Format.TABLE,
@@ -100,7 +100,7 @@ def prepare(
         typer.Option(
             metavar="POLICY",
             autocompletion=packaged_policies,
-            help="A policy file (run/policy.safetensors), or steersman or greedy-forecast, which are included.",
+            help="A policy file (run/policy.safetensors), or steersman, rules or greedy-forecast, which are included.",
         ),
     ],
     output: Annotated[
@@ -127,7 +127,7 @@ def prepare(
 
     A policy uses the profile of typical pods to plan for pods to come. By default it derives the profile from the
     workload that it runs on; a prepared policy file always uses the embedded one, as the plugin for kube-scheduler
-    requires. Of a portfolio such as steersman, the member that is best on these nodes and pods in short simulations is
+    requires. Of a portfolio (steersman, rules) short simulations with these nodes and pods choose the member that is
     prepared.
 
     **Example**: steersman policy prepare --policy run/policy.safetensors --nodes nodes.csv --pods monday.csv
@@ -139,19 +139,21 @@ def prepare(
     _check_output(output)
 
     # The imports below load numba, which is slow, so the options are checked first.
-    from steersman.policies.files.policy_file import prepare_policy, read_policy, write_policy
+    from steersman.policies.files.policy_file import read_policy, write_policy
     from steersman.policies.registry import policy_path
-    from steersman.simulation.selection.comparison import choose_member
+    from steersman.simulation.selection.comparison import prepare_chosen
 
     with policy_path(policy) as policy_file:
         read_policy(policy_file)  # an invalid file is reported before the workload is read
         (source,) = inputs.read(Warnings())
         with status_if_slow("computing the workload profile"):
-            card, arrays = prepare_policy(policy_file, source, choose_member)
+            card, arrays, evidence = prepare_chosen(policy_file, source)
     write_policy(output, card, arrays)
     chosen = f", its member {member}" if (member := "".join(card.members)) else ""
     count = card.profile.typical_pods if card.profile else 0
     say(f"{output}: {card.name}{chosen} with {count} typical pods of {source.name}")
+    if evidence:
+        say(evidence)
 
 
 @app.command()

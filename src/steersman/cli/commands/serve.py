@@ -23,7 +23,7 @@ from steersman.cli.options.cluster import (
 )
 from steersman.cli.options.common import NODES_HELP, POLICIES_HELP, TelemetryOption, UncheckedOption, path
 from steersman.cli.options.inputs import Inputs
-from steersman.cli.output.display import Warnings, status_if_slow
+from steersman.cli.output.display import Warnings, say, status_if_slow
 from steersman.cli.output.logs import (
     LogFileOption,
     LogFormat,
@@ -192,13 +192,16 @@ def serve(
 @contextmanager
 def _prepared(policy: str, inputs: Inputs) -> Iterator[Path]:
     """Yield a temporary file of a policy that is prepared for a workload. Raises SteersmanError: it cannot be."""
-    from steersman.policies.files.policy_file import prepare_policy, write_policy
+    from steersman.policies.files.policy_file import write_policy
     from steersman.policies.registry import policy_path
-    from steersman.simulation.selection.comparison import choose_member
+    from steersman.simulation.selection.comparison import prepare_chosen
 
     (workload,) = inputs.read(Warnings())
     with TemporaryDirectory(prefix="steersman-") as folder, policy_path(policy) as source:
         file = Path(folder, source.name)
         with status_if_slow("preparing the policy for these nodes and pods"):
-            write_policy(file, *prepare_policy(source, workload, choose_member))
+            card, arrays, evidence = prepare_chosen(source, workload)
+        write_policy(file, card, arrays)
+        if evidence:
+            say(evidence)
         yield file

@@ -275,6 +275,8 @@ def run_and_write(plan: SimulationPlan, output: Path, output_format: Format, war
     try:
         show(run, output_format)
     finally:  # also if standard output was closed (`| head`)
+        if run.choice:
+            say(f"{run.policy}: {run.choice}")
         say(f"wrote placements.csv, timeline.csv, metrics.csv and replay.json.gz to {output}")
 
 

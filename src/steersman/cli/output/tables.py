@@ -65,7 +65,8 @@ def comparison_table(headline: Headline, width: int) -> Table:
     names = _Column("Policy", [title + (" *" if title == headline.baseline else "") for title in titles])
     kept, widths = _fitting(names, columns, width)
     table = _table(f"{headline.workload}: {headline.protocol}, {count(len(headline.seeds), 'seed')}")
-    table.caption = f"* baseline: differences are to {headline.baseline}, seed by seed"
+    paired = "by arrival or moment" if headline.is_given else "seed by seed"
+    table.caption = f"* baseline: differences are to {headline.baseline}, {paired}"
     if len(kept) < len(columns):
         missing = ", ".join(column.title for column in columns if column not in kept)
         table.caption += f"\nNo room here for {missing}."

@@ -37,10 +37,10 @@ def workload_bars(
     y_title: str,
     digits: int,
 ) -> Figure | None:
-    """Return grouped bars: a group per workload, a bar per policy, with intervals; openb workloads by family.
+    """Return grouped bars of differences from 0: a group per workload, a bar per policy; openb workloads by family.
 
     Args:
-        values: workload -> policy -> mean, low, high; NaN for none.
+        values: workload -> policy -> difference, low, high; NaN for none.
         style: by policy.
         y_title: title of the y axis.
         digits: decimals.
@@ -54,6 +54,8 @@ def workload_bars(
         x = [[families[name] or "other" for name in order], [name.removeprefix(_PREFIX) for name in order]]
     data = []
     for policy, look in style.items():
+        if not any(policy in of for of in values.values()):
+            continue  # the baseline
         mean, lower, upper = (np.array([values[name][policy][i] for name in order]) for i in range(3))
         below, above = np.nan_to_num(mean - lower), np.nan_to_num(upper - mean)
         data.append(
@@ -73,16 +75,10 @@ def workload_bars(
                     "thickness": 1,
                     "width": 2,
                 },
-                "hovertemplate": f"{policy}: %{{y:.{digits}f}}<extra>%{{x}}</extra>",
+                "hovertemplate": f"{policy}: %{{y:+.{digits}f}}<extra>%{{x}}</extra>",
             }
         )
-    shown = np.array([mean for of in values.values() for mean, _, _ in of.values() if math.isfinite(mean)])
-    low, high = float(shown.min()), float(shown.max())
-    margin = 0.15 * (high - low or 1.0)
-    # Bars from zero would all look alike where policies differ by a few points; the title says that they begin higher.
-    cut = low > 0 and (high - low) < 0.5 * high
-    axis: Figure = {"title": {"text": y_title + (" (cut below)" if cut else "")}}
-    axis |= {"range": [max(0.0, low - margin), high + margin]} if cut else {"rangemode": "tozero"}
+    axis: Figure = {"title": {"text": y_title}, "rangemode": "tozero"}
     plot = layout({"showgrid": False}, axis, barmode="group", bargap=0.25)
     return {"data": data, "layout": plot}
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from steersman.core.statistics import Interval, mean, mean_interval
+from steersman.core.statistics import BLOCKS, NO_INTERVAL, Interval, mean
 from steersman.evaluation.bound.experiment_bounds import BOUND, ExperimentBounds
 from steersman.evaluation.criteria import FINAL_STATE_CRITERIA, TIMED_CRITERIA, WAITING_TIME, Criterion
-from steersman.evaluation.summary import ALL, SummaryRow, SummaryTable
+from steersman.evaluation.summary import ALL, TRACE_BLOCKS, SummaryRow, SummaryTable
 from steersman.simulation.result import RunResult
 from steersman.simulation.run import AS_IT_IS
 
@@ -30,12 +30,12 @@ NAMED = 3
 BOUND_LABEL = "bound (LP)"
 """Displayed name of the policy `bound` of the result files."""
 FAILED, STILL_WAITING = "pods_failed", "pods_waiting"
-FRAGMENTED = "gpu_fragmentation_percent"
+FRAGMENTED = "gpu_fragmented_percent"
 GPU_METRICS = (FRAGMENTED, "gpu_allocation_over_time_percent")
 INTERVAL = "95 % interval"
 
 OTHER_COLUMNS = (
-    ("Idle GPU that a pod drawn from the workload cannot use, % of all idle GPU", "Frag. %", FRAGMENTED, 1),
+    ("GPU fragmented at the end, % of all GPUs", "Fragmented %", FRAGMENTED, 2),
     ("Longest wait of 95 % of pods, s", "95 % wait s", "waiting_time_p95_seconds", 0),
     ("GPU allocated over time, %", "GPU %", "gpu_allocation_over_time_percent", 2),
     ("CPU allocated over time, %", "CPU %", "cpu_allocation_over_time_percent", 2),
@@ -70,7 +70,10 @@ class TableColumn:
 
 
 class Difference(NamedTuple):
-    """The difference of two policies' metrics, its 95 % interval, and the number of paired seeds."""
+    """The difference of two policies' metrics, its 95 % interval, and the number of paired seeds.
+
+    The interval is over seeds, or over blocks of a given trace.
+    """
 
     mean: float
     interval: Interval
@@ -78,7 +81,7 @@ class Difference(NamedTuple):
 
     @property
     def is_significant(self) -> bool:
-        """Return whether the 95 % interval excludes zero; False for one seed, which has no interval."""
+        """Return whether the 95 % interval excludes zero; False without an interval."""
         return self.interval.low > 0 or self.interval.high < 0
 
 
@@ -98,6 +101,7 @@ class Headline:
         computed_bounds: upper bounds on GPU allocation, if requested.
         criteria: what the comparison is by, the first of which decides; empty: the default.
         criterion: the one that decides.
+        is_given: whether the workload gives the arrivals, so that seeds only rank equal nodes.
         recorded: the workloads with a recorded placement, which is a row of the table beside the policies.
     """
 
@@ -116,6 +120,7 @@ class Headline:
         self.policies = self._table.policies
         self.workloads = self._table.workloads
         self.seeds = self._table.seeds
+        self.is_given = self._table.is_given
         self.workload = self.workloads[0] if len(self.workloads) == 1 else ALL
         self.gpus = {
             run.workload: round(float(run.final_nodes.gpu_count.sum())) for run in runs if run.final_nodes.names
@@ -169,6 +174,14 @@ class Headline:
         return [self.with_criterion(each).sentence() for each in self.criteria or (self.criterion,)]
 
     @property
+    def has_intervals(self) -> bool:
+        """Return whether what decides has intervals: over seeds, or over blocks of a given trace."""
+        if not self.is_given:
+            return len(self.seeds) > 1
+        rows = [self.row(self.workload, policy, self.primary) for policy in self.policies]
+        return any(row is not None and row.interval_over == TRACE_BLOCKS for row in rows)
+
+    @property
     def resource(self) -> str:
         """Return the compared quantity as a word in a sentence."""
         return "GPU" if self.on_gpu else "CPU"
@@ -192,6 +205,14 @@ class Headline:
         means = self.means(workload)
         sign = -1 if self.criterion.larger_is_better else 1
         return sorted(self.policies, key=lambda p: sign * means[p] if math.isfinite(means[p]) else math.inf)
+
+    def differences(self, workload: str, metric: str) -> dict[str, tuple[float, float, float]]:
+        """Return the difference of each other policy from the baseline and its interval, NaN for none, by policy."""
+        rows = {policy: self.row(workload, policy, metric) for policy in self.policies if policy != self.baseline}
+        return {
+            policy: (math.nan, math.nan, math.nan) if row is None else (row.difference, *row.difference_interval)
+            for policy, row in rows.items()
+        }
 
     def lost(self, workload: str, policy: str) -> npt.NDArray[np.float64]:
         """Return [seed] the quantity that a good scheduler minimises: percent unallocated, or the mean wait.
@@ -225,7 +246,18 @@ class Headline:
     def difference(self, workload: str, metric: str, policy: str, other: str) -> Difference:
         """Return the difference of a policy's metric from another's, paired by seed."""
         values = self._table.get(workload, policy, metric) - self._table.get(workload, other, metric)
-        return Difference(mean(values), mean_interval(values), int(np.isfinite(values).sum()))
+        interval = self._table.difference_interval(workload, policy, other, metric)
+        if self.is_given and not math.isfinite(interval.low):
+            interval = self._known_interval(workload, metric, policy, other)
+        return Difference(mean(values), interval, int(np.isfinite(values).sum()))
+
+    def _known_interval(self, workload: str, metric: str, policy: str, other: str) -> Interval:
+        """Return the interval that the summary has of a difference from the baseline, for runs read from files."""
+        row = self.row(workload, other if policy == self.baseline else policy, metric)
+        if row is None or self.baseline not in (policy, other):
+            return NO_INTERVAL
+        low, high = row.difference_interval
+        return Interval(-high, -low) if policy == self.baseline else Interval(low, high)
 
     def is_better(self, workload: str, policy: str, other: str) -> bool:
         """Return whether a policy is better than another in the primary metric beyond chance."""
@@ -320,12 +352,13 @@ class Headline:
             return self._alone()
         best = known[0]
         rivals = [policy for policy in known[1:] if not self.is_better(workload, best, policy)]
-        if len(self.seeds) == 1:
-            other = self._reference(known)
-            text = f"{self._where()}, {best} {self._amount(best)}, {self._more(other)}"
-            return f"One seed cannot show a difference: {text}."
         reference = self._reference(known)
-        small = seeds_text(self.difference(self.workload, self.primary, best, reference).pairs, "paired seed")
+        if not self.has_intervals:
+            text = f"{self._where()}, {best} {self._amount(best)}, {self._more(reference)}"
+            reason = "Arrivals given once have no interval" if self.is_given else "One seed cannot show a difference"
+            return f"{reason}: {text}."
+        pairs = self.difference(self.workload, self.primary, best, reference).pairs
+        small = f"intervals over {BLOCKS} blocks of the trace" if self.is_given else seeds_text(pairs, "paired seed")
         if rivals:
             return f"{self._undecided(best, rivals)}; {small}."
         pods, is_traded = self._pods(best, known)
@@ -446,7 +479,7 @@ class Headline:
     def _alone(self) -> str:
         policy = self.order(self.workload)[0]
         row = self.row(self.workload, policy, self.primary)
-        seeds = seeds_text(len(self.seeds), "seed")
+        seeds = "arrivals given" if self.is_given else seeds_text(len(self.seeds), "seed")
         if row is None or not math.isfinite(row.mean):
             if self._has_own_words:
                 return f"Nothing is known of the {self.criterion.phrase} {self._where()}, {seeds}."

@@ -12,6 +12,7 @@ from html import escape, unescape
 from importlib import resources
 from pathlib import Path
 
+from steersman.core.statistics import BLOCKS
 from steersman.evaluation.experiment import Experiment
 from steersman.evaluation.generated import repr_without_defaults
 from steersman.evaluation.report import markup
@@ -135,6 +136,14 @@ class Comparison:
     headline: Headline
     experiment: Experiment
 
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Return which members of portfolios decided, and why, a sentence each."""
+        runs = [run for run in self.runs if run.choice]
+        return tuple(
+            dict.fromkeys(f"{each.policy} on {each.workload} ({each.protocol}): {each.choice}" for each in runs)
+        )
+
 
 def write_report(
     path: Path,
@@ -203,16 +212,13 @@ def _top(headline: Headline, level: str) -> str:
         f"{headline.protocol} protocol",
         count(len(headline.seeds), "seed"),
     ]
-    small = "Small print is the 95 % interval" if len(headline.seeds) > 1 else "One seed has no interval"
-    if 1 < len(headline.seeds) < FEW_SEEDS:
-        small += f", wide because of only {len(headline.seeds)} seeds"
     parts = [
         f'<{level} class="claim">{escape(headline.sentence())}</{level}>',
         *(f"<p>{escape(sentence)}</p>" for sentence in headline.sentences()[1:]),
         markup.soft(" · ".join(facts)),
         f"<p>{escape(bound)}</p>" if (bound := headline.bound_sentence()) else "",
         markup.policy_table(headline, headline.workload),
-        markup.soft(f"{small}; differences are taken seed by seed."),
+        markup.soft(_small_print(headline)),
         _matrix(headline) if several else "",
     ]
     return "\n".join(filter(None, parts))
@@ -232,6 +238,18 @@ def report_warnings(page: str) -> tuple[str, ...]:
     return tuple(unescape(item.removesuffix("</li>")) for item in items.split("<li>")[1:])
 
 
+def _small_print(headline: Headline) -> str:
+    """Return what the small print of the table is."""
+    if headline.is_given and headline.has_intervals:
+        return f"Small print is the 95 % interval over {BLOCKS} moving blocks of the trace; differences are paired."
+    if headline.is_given:
+        return "There is no interval: the arrivals are given once, and seeds only rank equal nodes."
+    if len(headline.seeds) == 1:
+        return "One seed has no interval."
+    few = f", wide because of only {len(headline.seeds)} seeds" if len(headline.seeds) < FEW_SEEDS else ""
+    return f"Small print is the 95 % interval{few}; differences are taken seed by seed."
+
+
 def _matrix(headline: Headline) -> str:
     """Return the primary metric on every workload by policy, the best in bold."""
     rows = []
@@ -249,26 +267,40 @@ def _matrix(headline: Headline) -> str:
 
 
 def _bars(headline: Headline, number: int, plots: dict[str, Figure]) -> str:
-    """Return what decides as grouped bars, a group per workload; empty for a single workload."""
+    """Return differences from the baseline as grouped bars, a group per workload; empty for a single workload."""
     if len(headline.workloads) < 2:
         return ""
     style = styles(headline.policies, headline.baseline)
-    values: dict[str, dict[str, tuple[float, float, float]]] = {}
-    for workload in headline.workloads:
-        rows = {policy: headline.row(workload, policy, headline.primary) for policy in headline.policies}
-        values[workload] = {
-            policy: (math.nan, math.nan, math.nan) if row is None else (row.mean, *row.interval)
-            for policy, row in rows.items()
-        }
-    plot = workload_bars(values, style, headline.primary_title, headline.criterion.digits)
+    values = {workload: headline.differences(workload, headline.primary) for workload in headline.workloads}
+    title = f"{headline.primary_title}, difference from {headline.baseline}"
+    plot = workload_bars(values, style, title, headline.criterion.digits)
     if plot is None:
         return ""
     plots[identity := f"workloads-{number}"] = plot
     families = ", openb workloads by family" if any(map(family_of, headline.workloads)) else ""
-    title, name = f"{headline.primary_title}, by workload", f"Mean and 95 % interval of each policy{families}."
+    name = f"Mean difference of each policy from {headline.baseline}, with its 95 % interval{families}."
     shown = markup.figure(markup.plot(identity, plot, title), name)
-    legend = markup.key({policy: look.colour for policy, look in style.items()})
-    return f"<h2>{escape(title)} ({headline.protocol})</h2>\n{legend}{shown}"
+    legend = markup.key({policy: look.colour for policy, look in style.items() if policy != headline.baseline})
+    return f"<h2>{escape(title)}, by workload ({headline.protocol})</h2>\n{legend}{shown}"
+
+
+def _intervals_text(headline: Headline) -> str:
+    """Return what intervals of a comparison are over."""
+    if not headline.is_given:
+        return (
+            "95 % of the mean over seeds (Student's t), differences paired by seed. They say how much depends on the "
+            "seed, not how another workload would do."
+        )
+    if headline.timed:
+        return (
+            f"In {headline.protocol} the trace gives the arrivals, and seeds only rank equal nodes. Intervals are 95 % "
+            f"over moving blocks, each a {BLOCKS}th of the trace (Künsch 1989), differences paired by arrival or "
+            "moment. They say how other weeks like these would do. What is no mean over the trace has none."
+        )
+    return (
+        f"In {headline.protocol} the order of arrivals is given once, and seeds only rank equal nodes, so there is no "
+        "interval."
+    )
 
 
 def _choice(headlines: Sequence[Headline]) -> str:
@@ -306,6 +338,7 @@ def _method(
         else f"{repr_without_defaults(first.environment)}; the rest as this version has it.",
         "Seeds": f"{', '.join(_ranges(headline.seeds))}; with the same seed every policy meets the same pods.",
         "Policies": ", ".join(headline.policies) + ". A policy ranks nodes; it never refuses a pod that fits.",
+        "Members": "; ".join(choice for each in comparisons for choice in each.choices),
         "Fitted": FITTED.format(fitted) if fitted else "",
         "Objectives": "; ".join(f"{part.name}: {part.formula}" for part in parts) + "." if parts else "",
         "Best": f"{_best(comparisons)} by a difference to every other policy whose interval "
@@ -314,12 +347,12 @@ def _method(
         "Waits": "" if timed is None else WAITS,
         "As it is": RECORDED if any(each.headline.recorded for each in comparisons) else "",
         "Bound": BOUND_TEXT if any(each.headline.bounds is not None for each in comparisons) else "",
-        "Fragmentation": "Idle GPU that a pod drawn at random from the typical pods of the workload could not use "
+        "Fragmented": "Idle GPU that a pod drawn at random from the typical pods of the workload could not use, in "
+        "percent of all GPUs "
         "(Weng et al., “Beware of Fragmentation”, USENIX ATC 2023)."
         if any(each.headline.on_gpu for each in comparisons)
         else "",
-        "Intervals": "95 % of the mean over seeds (Student's t), differences paired by seed. They say how much depends "
-        "on the seed, not how another workload would do.",
+        "Intervals": " ".join(dict.fromkeys(_intervals_text(each.headline) for each in comparisons)),
         "Version": f"steersman {__version__}",
     }
     items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items() if text)

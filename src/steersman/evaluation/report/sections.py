@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 
+from steersman.evaluation.criteria import TIMED_CRITERIA, WAITING_TIME, Criterion
 from steersman.evaluation.report import figures, markup
 from steersman.evaluation.report.episode_figures import latency_by_node, pods_over_time, success_lines
 from steersman.evaluation.report.figures import Figure
-from steersman.evaluation.report.headline import MEAN_WAIT, Headline
+from steersman.evaluation.report.headline import DASH, MEAN_WAIT, Cell, Headline, fixed
 from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.result import RunResult
 
@@ -31,6 +32,19 @@ BOUND_TEXT = " Red: the bound, which no scheduler exceeds that places every pod 
 SUCCESS = "Share of the last 30 placed pods with limits that were within their soft limit right after."
 PODS_PER_NODE = "Pods on every node over the first seed's episode, a row per node."
 
+WAIT_COLUMNS = (
+    ("waiting_time_p50_seconds", "Median wait, s", 0),
+    ("waiting_time_p95_seconds", "95 % of pods wait at most, s", 0),
+    ("waiting_time_p99_seconds", "99 % wait at most, s", 0),
+    ("waiting_time_max_seconds", "Longest wait, s", 0),
+    ("waiting_time_mean_by_gpus_seconds", "Mean wait, each pod by its GPUs, s", 1),
+    ("waiting_time_mean_cpu_only_seconds", "Mean wait without GPU, s", 1),
+    ("waiting_time_mean_gpu_share_seconds", "of a share of a GPU, s", 1),
+    ("waiting_time_mean_one_gpu_seconds", "of one GPU, s", 1),
+    ("waiting_time_mean_several_gpus_seconds", "of several GPUs, s", 1),
+    ("bounded_slowdown_mean", "Mean bounded slowdown (10 s)", 2),
+)
+"""Metric, title and digits of what the table of waits shows."""
 TIME_UNITS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
@@ -124,18 +138,24 @@ class Section:
         for number, each in enumerate(self.headline.criteria):
             if each.metric in (self.quantity, MEAN_WAIT):
                 continue  # below
-            rows = {policy: self.headline.row(self.workload, policy, each.metric) for policy in self.runs}
-            values = {policy: (row.mean, *row.interval) for policy, row in rows.items() if row is not None}
             over_run = self._lines(each.curve, each.short, digits=each.digits) if each.curve else None
             better = "Higher is better." if each.larger_is_better else "Lower is better."
-            caption = f"{each.title}: mean and 95 % interval. {better}"
             places += [
                 self._place(
                     f"objective-{number}", over_run, f"{each.phrase[0].upper()}{each.phrase[1:]} over the run. {better}"
                 ),
-                self._place(f"compared-{number}", figures.bars(values, self.style, each.short, each.digits), caption),
+                self._differences(f"compared-{number}", each, better),
             ]
         return markup.block("Objectives", "What the policies are compared by.", "two", filter(None, places))
+
+    def _differences(self, identity: str, criterion: Criterion, better: str) -> str:
+        """Return the differences from the baseline with their intervals; bars from 0 of values would look alike."""
+        baseline = self.headline.baseline
+        values = self.headline.differences(self.workload, criterion.metric)
+        title = f"difference from {baseline}{', ' * bool(criterion.unit)}{criterion.unit}"
+        plot = figures.bars(values, self.style, title, criterion.digits)
+        caption = f"{criterion.title}: difference from {baseline}, with its 95 % interval where there is one. {better}"
+        return self._place(identity, plot, caption)
 
     def _rewards(self) -> str:
         """Return reward and variance over a filling, as AAML's scheduler plots them."""
@@ -174,6 +194,8 @@ class Section:
         whole = self._lines(self.quantity, self.allocated, diagonal=diagonal, bound=bound)
         caption = "The whole run." + (DIAGONAL if diagonal else "") + (BOUND_TEXT if math.isfinite(bound) else "")
         places = [self._place("whole", whole, caption)]
+        if self.quantity == self.headline.primary:
+            places.append(self._differences("difference", self.headline.criterion, "Higher is better."))
         if not self.by_time:
             x = figures.grid([run.curve for runs in self.runs.values() for run in runs])
             start = 100.0 if x[-1] > 100 else float(x[0] + 0.8 * (x[-1] - x[0]))
@@ -187,23 +209,33 @@ class Section:
     def _waiting(self) -> str:
         if not self.headline.timed:
             return ""
-        rows = {policy: self.headline.row(self.workload, policy, self.headline.primary) for policy in self.runs}
-        waits = {policy: (row.mean, *row.interval) for policy, row in rows.items() if row is not None}
-        bars = figures.bars(waits, self.style, "mean wait, s")
         places = [
             self._place("waiting", self._lines("pods_waiting", "pods waiting"), "Pods that wait for room."),
-            self._place("waits", bars, "Mean wait of a pod, with its 95 % interval."),
+            self._differences("waits", TIMED_CRITERIA[WAITING_TIME], "Lower is better."),
         ]
-        return markup.block("Waiting", "How long pods wait before they run.", "two", places)
+        block = markup.block("Waiting", "How long pods wait before they run.", "two", places)
+        return f"{block}\n{self._waits()}"
+
+    def _waits(self) -> str:
+        """Return the table of percentiles of waits, of waits by kind of pod, and of slowdowns."""
+        rows = []
+        for policy in self.headline.order(self.workload):
+            cells = [Cell(policy)]
+            for metric, _, digits in WAIT_COLUMNS:
+                row = self.headline.row(self.workload, policy, metric)
+                cells.append(Cell(DASH) if row is None else Cell(fixed(row.mean, digits)))
+            rows.append(markup.row(cells))
+        titles = [title for _, title, _ in WAIT_COLUMNS]
+        return markup.page_table(["Policy", *titles], rows)
 
     def _causes(self) -> str:
         if not self.headline.on_gpu:
             return ""
-        share = self._lines("gpu_fragmentation_percent", "fragmented, % of idle GPU")
+        share = self._lines("gpu_fragmented_percent", "GPU fragmented, % of all GPUs")
         when = "Mean over the run." if self.headline.timed else "At the end of the run."
         places = [
             self._place("causes", figures.causes_in_short(self.runs, at_end=not self.headline.timed), when),
-            self._place("fragmentation", share, "Fragmented share of the idle GPU over the run."),
+            self._place("fragmentation", share, "GPU fragmented over the run, % of all GPUs."),
         ]
         over_run = figures.causes_over_run(self.runs, self.x_title if self.headline.timed else "arrived, %")
         small = "".join(self._small("causes", policy, plot) for policy, plot in over_run.items())

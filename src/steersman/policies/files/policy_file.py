@@ -189,7 +189,7 @@ def open_policy(path: Path, name: str) -> Policy:
         if np.abs(array.astype(np.float64)).max(initial=0.0) > MAX_WEIGHT:
             raise InputError(str(path), "tensor", tensor, f"holds a weight beyond {MAX_WEIGHT:g}, which is of no use")
     if card.network == PORTFOLIO:
-        return _open_portfolio(str(path), name, card, arrays)
+        return open_portfolio(str(path), name, card, arrays)
     policy = _open(str(path), name, card, weights)
     return policy.with_profile(open_prepared(str(path), card.profile, VIEWS[card.view], profile_tensors))
 
@@ -213,8 +213,8 @@ def _open(file: str, name: str, card: Card, weights: Arrays) -> Policy:
     return NetworkPolicy(name, view, open_network(file, card.network, view, card.hidden, card.normalisation, weights))
 
 
-def _open_portfolio(file: str, name: str, card: Card, arrays: Arrays) -> PortfolioPolicy:
-    """Open a file with several sets of weights; their members' names come first in the card, then those of rules.
+def open_portfolio(file: str, name: str, card: Card, arrays: Arrays) -> PortfolioPolicy:
+    """Return the portfolio of a card and several sets of weights, whose names precede those of rules in the card.
 
     Raises:
         InputError: the names and the tensor do not match, or a rule is unknown.

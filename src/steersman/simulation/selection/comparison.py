@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from steersman.policies.base import Policy
+from steersman.policies.files.policy_file import Arrays, Card, prepare_policy
 from steersman.policies.heuristics.policy import HEURISTIC_IDS, heuristic
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
-from steersman.simulation.selection.halving import ARRIVALS
+from steersman.simulation.selection.choice import MemberChoice, choice_of, gain_text
+from steersman.simulation.selection.halving import default_of, is_clear
 from steersman.workloads.workload import Workload
 
 MARGIN = 1e-9
 """Percentage points by which a policy may cost more than the best rule and count as at least as good: rounding."""
 CLEAR_POINTS = 0.25
-"""Percentage points by which a candidate must beat the active one of a portfolio to replace it.
+"""Percentage points by which a candidate must beat the active one of a portfolio to replace it, by a clear paired test.
 
 On 32 simulated clusters this halved how often the choice did worse than the active candidate, at no cost on average."""
 
@@ -75,8 +78,13 @@ class RuleComparison:
         return self.difference <= MARGIN
 
     def is_clearly_better(self, one: int, other: int) -> bool:
-        """Return whether a candidate costs less than another by `CLEAR_POINTS` in the draws of both."""
-        return float(np.nanmean(self.costs[other] - self.costs[one])) > CLEAR_POINTS
+        """Return whether a candidate costs less than another by `CLEAR_POINTS`, clearly, in the draws of both."""
+        savings = self.costs[other] - self.costs[one]
+        return float(np.nanmean(savings)) > CLEAR_POINTS and is_clear(savings)
+
+    def evidence(self, one: int, other: int) -> str:
+        """Return how a candidate did against another, in a sentence."""
+        return gain_text(self.names[one], self.names[other], self.costs[other] - self.costs[one], "inflation")
 
     def mean(self, candidate: int) -> float:
         """Return the mean cost of a candidate over its draws."""
@@ -94,7 +102,7 @@ def compare(workload: Workload, policy: Policy, deciding: str = "") -> RuleCompa
     Args:
         workload: the nodes, and pods like the expected ones, which may run already.
         policy: learned.
-        deciding: the active candidate, if there is one: it takes part in every draw.
+        deciding: the active candidate, if there is one, else `fgd`: it takes part in every draw.
 
     Raises:
         SteersmanError: no pod requests GPUs, no node has any, or the policy failed.
@@ -104,8 +112,8 @@ def compare(workload: Workload, policy: Policy, deciding: str = "") -> RuleCompa
     own = list(members_of(policy).values())
     candidates = [*own, *(rule for rule in rules if rule not in own)]
     names = tuple(each.name for each in candidates)
-    kept = names.index(deciding) if deciding in names else None
-    selection = Simulator(workload.unbound()).select(candidates, protocol="inflation", bursts=True, kept=kept)
+    default = names.index(deciding) if deciding in names else default_of(candidates)
+    selection = Simulator(workload.unbound()).select(candidates, protocol="inflation", bursts=True, default=default)
     return RuleComparison(
         names=names,
         rules=tuple(each in rules for each in candidates),
@@ -116,11 +124,34 @@ def compare(workload: Workload, policy: Policy, deciding: str = "") -> RuleCompa
 
 
 def choose_member(portfolio: Policy, workload: Workload) -> Policy:
-    """Return the member of a portfolio that does best on a workload, under its own name.
+    """Return the member of a portfolio that short simulations choose for a workload, under its own name."""
+    return member_choice(portfolio, workload).policy
+
+
+def prepare_chosen(path: Path, workload: Workload) -> tuple[Card, Arrays, str]:
+    """Return `prepare_policy` with the chosen member of a portfolio, and the evidence for it, "" of another policy.
+
+    Raises:
+        InputError: see `prepare_policy`.
+    """
+    evidence = ""
+
+    def choose(portfolio: Policy, of: Workload) -> Policy:
+        nonlocal evidence
+        choice = member_choice(portfolio, of)
+        evidence = choice.evidence
+        return choice.policy
+
+    card, arrays = prepare_policy(path, workload, choose)
+    return card, arrays, evidence
+
+
+def member_choice(portfolio: Policy, workload: Workload) -> MemberChoice:
+    """Return the member of a portfolio that short simulations choose for a workload, and why.
 
     Where no pod requests GPUs, or no node has any, they are compared on the workload's pods in random order, once each.
     """
     workload = workload.unbound()
     protocol: Protocol = "inflation" if workload.gpu_capacity and any(workload.gpu_demand) else "arrivals"
-    selection = Simulator(workload).select(portfolio.members, protocol=protocol, bursts=True, arrivals=ARRIVALS)
-    return portfolio.members[selection.best]
+    selection = Simulator(workload).select(portfolio.members, protocol=protocol, bursts=True)
+    return choice_of(portfolio.members, selection, protocol)

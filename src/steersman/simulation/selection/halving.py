@@ -1,16 +1,19 @@
-"""Choose the best of several policies for a cluster and its pods, by short simulations.
+"""Choose one of several policies for a cluster and its pods, by short simulations.
 
-Every candidate runs on the same draws: the workload's own pods in random order, drawn again until the demand is reached
-(`inflation`), in random order once (`arrivals`), or as Poisson arrivals (`timed`). No draw is a seed of an evaluation,
-so a candidate is chosen by the cluster and the profile, not by the arrivals that it will meet.
+Every candidate runs on the same draws (common random numbers): the workload's own pods in random order, drawn again
+until the demand is reached (`inflation`), in random order once (`arrivals`), or as Poisson arrivals (`timed`). No draw
+is a seed of an evaluation, so a candidate is chosen by the cluster and the profile, not by the arrivals that it will
+meet.
 
-After each round the worse half of the candidates is eliminated, and rounds double (successive halving: Karnin, Koren
-and Somekh, "Almost Optimal Exploration in Multi-Armed Bandits", ICML 2013).
+After each round the worse half of the candidates is eliminated, and rounds double while the budget lasts (successive
+halving: Karnin, Koren and Somekh, "Almost Optimal Exploration in Multi-Armed Bandits", ICML 2013). The default plays
+every draw and stays chosen unless a paired t test shows that the last candidate costs less. On real arrivals, whose
+waits are heavy-tailed, the least mean of a few draws is often another candidate in other draws.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,15 +21,22 @@ import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU
 from steersman.cluster.state import ClusterState
+from steersman.core.statistics import mean_interval
+from steersman.policies.base import Policy
+from steersman.policies.portfolio_policy import DEFAULT_RULE
 from steersman.simulation.arrivals import Schedule
 
 FIRST_SEED = 2_000_000_000
 """First seed of draws, below 2^31 - 1, since `workloads.generators.go_random` takes seeds modulo that."""
 
-FIRST_ROUND = 4
-MOST_DRAWS = 32
+ROUND_DRAWS = (4, 4, 8, 16)
+"""Draws of each round, as far as the budget allows; at least one."""
+MOST_DRAWS = sum(ROUND_DRAWS)
 ARRIVALS = 400_000
-"""After so many simulated arrivals (about 4 s) no further draw begins."""
+"""Budget of simulated arrivals (about 4 s). It is shared among the rounds, so that the last candidates of a large
+workload, too, have several draws."""
+TIMED_ARRIVALS = 1_000_000
+"""The same for waits, which differ more between draws."""
 
 Play = Callable[[int, Schedule, int], float]
 """Return the cost of candidate I on a schedule, with the seed of the run."""
@@ -34,15 +44,41 @@ Play = Callable[[int, Schedule, int], float]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The chosen candidate and the costs.
+    """The costs of candidates and what follows from them.
 
     Attributes:
-        best: index of the chosen candidate.
+        leader: index of the candidate with the least mean cost of those that played every draw.
+        default: index of the candidate that stays unless the leader is clearly better.
         costs: [candidates, draws] cost of each candidate in each draw, NaN if it was eliminated.
     """
 
-    best: int
+    leader: int
+    default: int
     costs: npt.NDArray[np.float64]
+
+    @property
+    def savings(self) -> npt.NDArray[np.float64]:
+        """Return [draws] by how much the leader costs less than the default."""
+        return np.asarray(self.costs[self.default] - self.costs[self.leader])
+
+    @property
+    def best(self) -> int:
+        """Return the chosen candidate: the leader if it is clearly better than the default, else the default."""
+        return self.leader if is_clear(self.savings) else self.default
+
+
+def is_clear(savings: npt.NDArray[np.float64]) -> bool:
+    """Return whether the mean of paired savings is above 0: its 95 % interval (Student's t) excludes 0.
+
+    Two draws or more are needed.
+    """
+    return mean_interval(savings).low > 0
+
+
+def default_of(candidates: Sequence[Policy]) -> int:
+    """Return the index of the candidate that stays unless another is clearly better: `fgd`, without it the first."""
+    names = [each.name for each in candidates]
+    return names.index(DEFAULT_RULE) if DEFAULT_RULE in names else 0
 
 
 def select(
@@ -50,39 +86,42 @@ def select(
     draw: Callable[[int], Schedule],
     play: Play,
     most_arrivals: int = ARRIVALS,
-    kept: int | None = None,
+    default: int = 0,
 ) -> Selection:
-    """Find the candidate of `count` with the least mean cost; of equal ones the first.
+    """Compare `count` candidates and return their costs; of equal means the default leads, then the first.
 
     Args:
         count: number of candidates.
         draw: returns the arrivals of a draw by its seed.
         play: returns a candidate's cost on them.
-        most_arrivals: simulated arrivals after which no further draw begins.
-        kept: a candidate that takes part in every draw, however bad it is.
+        most_arrivals: simulated arrivals to spend on all rounds; every round has one draw at least.
+        default: the candidate that takes part in every draw and stays unless another is clearly better.
     """
     alive = list(range(count))
     costs = np.full((count, MOST_DRAWS), np.nan)
-    arrivals = played = 0
-    draws = FIRST_ROUND
-    while len(alive) > 1 and played < draws and arrivals < most_arrivals:
-        for k in range(played, draws):
-            plan = draw(FIRST_SEED + k)
-            for i in alive if kept is None or kept in alive else [*alive, kept]:
-                costs[i, k] = play(i, plan, FIRST_SEED + k)
-            arrivals += len(plan.pods) * len(alive)
-            played = k + 1
-            if arrivals >= most_arrivals:
+    spent = played = 0
+    for number, planned in enumerate(ROUND_DRAWS):
+        if len(alive) < 2:
+            break
+        playing = alive if default in alive else [*alive, default]
+        of_round = (most_arrivals - spent) // (len(ROUND_DRAWS) - number)
+        before = spent
+        for k in range(planned):
+            plan = draw(FIRST_SEED + played)
+            cost = len(plan.pods) * len(playing)
+            if k and spent - before + cost > of_round:
                 break
-        alive = _better_half(costs[:, :played], alive)
-        draws = min(MOST_DRAWS, 2 * played)
-    return Selection(alive[0], costs[:, :played])
+            for i in playing:
+                costs[i, played] = play(i, plan, FIRST_SEED + played)
+            spent, played = spent + cost, played + 1
+        alive = _better_half(costs[:, :played], alive, default)
+    return Selection(alive[0], default, costs[:, :played])
 
 
-def _better_half(costs: npt.NDArray[np.float64], alive: list[int]) -> list[int]:
+def _better_half(costs: npt.NDArray[np.float64], alive: list[int], default: int) -> list[int]:
     """Return the better half of the candidates, best first, without those that did exactly as the best did."""
     means = costs.mean(axis=1)
-    best, *others = sorted(alive, key=lambda i: (float(means[i]), i))
+    best, *others = sorted(alive, key=lambda i: (float(means[i]), i != default, i))
     different = [i for i in others if not np.array_equal(costs[i], costs[best])]
     return [best, *different[: max(1, (len(alive) - 1) // 2)]]
 

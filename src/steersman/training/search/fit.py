@@ -158,7 +158,7 @@ def fit(
         load=options.load,
         mean_duration=options.mean_duration,
     )
-    best = candidates[selection.best]
+    best = candidates[selection.leader]
     first = best.as_linear()
     assert first is not None
     result, generations = _search(workload, first, options, jobs, on_generation)

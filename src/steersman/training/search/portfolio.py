@@ -6,6 +6,7 @@
    round, so that members come to suit different clusters (alternating assignment and improvement, as in k-means).
 3. *openb*: a search on the openb training traces alone.
 4. *Waiting*: a search for short waits, on random clusters whose pods leave again.
+5. *Without a search*: `greedy-forecast`, whose weights are fixed, and rules, so that learning has to beat them.
 
 Where the portfolio is used, short simulations of the cluster choose its best member
 (`simulation.selection.halving`), rules included.
@@ -28,9 +29,11 @@ from steersman.core.processes import Workers
 from steersman.policies.features import view
 from steersman.policies.files.policy_file import Card, write_policy
 from steersman.policies.heuristics.policy import heuristic
+from steersman.policies.linear import forecast
 from steersman.policies.linear.arrays import GPU_VIEW, KINDS, RULES
 from steersman.policies.linear.policy import LinearPolicy
 from steersman.policies.portfolio_policy import PORTFOLIO
+from steersman.policies.rule_choice import CHOOSABLE_RULES
 from steersman.simulation.arrivals import resample
 from steersman.version import __version__
 from steersman.workloads.generators.clusters import random_cluster
@@ -39,16 +42,6 @@ from steersman.workloads.workload import Workload
 GENERAL, OPENB, WAITING = "general", "openb", "waiting"
 STARTS = ("fgd", "best-fit", "gpu-packing", "balanced-allocation", "most-allocated")
 """Rules that a member's search starts from."""
-CHOOSABLE_RULES = (
-    "fgd",
-    "best-fit",
-    "gpu-packing",
-    "dot-product",
-    "most-allocated",
-    "least-allocated",
-    "balanced-allocation",
-)
-"""Rules that the portfolio may choose as they are."""
 NODES = 5, 160
 MOST_PODS = 2_500
 """A random cluster with more pods would take too much of the search."""
@@ -116,6 +109,7 @@ def train_portfolio(plan: PortfolioPlan, output: Path, say: Say) -> None:
     with Workers(min(plan.jobs, len(searches)), partial(_searcher, plan, say)) as workers:
         result = dict(workers.answers(searches))
     members = {name: policy for i in range(len(searches)) for name, policy in result[i][0].items()}
+    members[forecast.NAME] = forecast.forecast_policy()
     steps = sum(episodes for _, episodes in result.values())
     write_policy(output, _card(plan, members, steps), _arrays(list(members.values())))
 

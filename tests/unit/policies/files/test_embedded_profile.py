@@ -90,7 +90,7 @@ def test_elsewhere_it_decides_by_its_own_mix_and_is_measured_by_the_workloads(fi
     assert wanted.keys() == metrics.keys()
     fragmented = {key for key in wanted if "fragment" in key}
     assert all(metrics[key] == wanted[key] for key in wanted.keys() - fragmented)
-    assert metrics["gpu_fragmentation_percent"] != wanted["gpu_fragmentation_percent"]
+    assert metrics["gpu_fragmented_percent"] != wanted["gpu_fragmented_percent"]
 
 
 def test_fragmentation_is_recounted_as_it_is_counted(files, monkeypatch):

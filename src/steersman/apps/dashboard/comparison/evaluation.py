@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import get_args
 
@@ -32,7 +32,7 @@ from steersman.evaluation.results import (
     SUMMARY,
     SUMMARY_COLUMNS,
 )
-from steersman.evaluation.summary import SummaryRow, summarise
+from steersman.evaluation.summary import SEEDS, SummaryRow, summarise
 from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.result import Curve, FinalNodes, Metric, Protocol, RunResult
 from steersman.simulation.run import AS_IT_IS
@@ -112,7 +112,8 @@ class EvaluationFolder:
             InputError: a file is damaged, or the files were written anew since the summary was read.
         """
         with self.run.wrapped_read_errors():
-            runs = _runs(self.run)
+            given = {row.protocol for row in self.summary if row.policy not in BESIDE and row.interval_over != SEEDS}
+            runs = [replace(run, is_given=run.protocol in given) for run in _runs(self.run)]
         if version_of(self.run) != self.version:
             raise InputError(self.run.folder, "", "", "is written anew just now")
         return runs
@@ -140,7 +141,7 @@ class EvaluationFolder:
         if not runs:
             return ""
         used = baseline if baseline in {run.policy for run in runs} else runs[0].policy
-        headline = Headline(runs, summarise(runs, used), used)
+        headline = Headline(runs, self.summary if used == self.baseline else summarise(runs, used), used)
         criterion = headline.criterion if headline.primary == metric else CRITERIA.get(metric)
         return headline.with_criterion(criterion).sentence() if criterion is not None else ""
 
@@ -180,6 +181,7 @@ def _summary(run: FoundRun) -> list[SummaryRow]:
                 baseline=given["baseline"],
                 difference=number("difference"),
                 difference_interval=Interval(number("difference_ci_low"), number("difference_ci_high")),
+                interval_over=given["interval_over"],
             )
         )
     if not rows:
@@ -233,15 +235,14 @@ def _curves(run: FoundRun) -> dict[tuple[str, str, int], Curve]:
 def _end(metrics: Sequence[Metric]) -> Curve:
     """Return a curve of one point, from the metrics at the end of a run."""
     values = {metric.name: metric.value for metric in metrics}
-    names = ("gpu_allocation_percent", "gpu_fragmentation_percent")
-    allocated, fragmented = (np.array([values.get(name, math.nan)]) for name in names)
-    return _curve(np.zeros(1), allocated, fragmented)
+    return _curve(np.zeros(1), np.array([values.get("gpu_allocation_percent", math.nan)]), np.full(1, np.nan))
 
 
 def _curve(
-    x: npt.NDArray[np.float64], allocated: npt.NDArray[np.float64], fragmented: npt.NDArray[np.float64]
+    x: npt.NDArray[np.float64], allocated: npt.NDArray[np.float64], fragmented_of_idle: npt.NDArray[np.float64]
 ) -> Curve:
-    """Return a curve whose other quantities are unknown."""
+    """Return a curve whose other quantities are unknown; all fragmented GPU is ascribed to the first cause."""
     unknown = np.full(len(x), np.nan)
-    causes = np.full((len(x), len(CAUSES)), np.nan)
-    return Curve(x, allocated, unknown, unknown, fragmented, causes, unknown, unknown, unknown, unknown)
+    causes = np.zeros((len(x), len(CAUSES)))
+    causes[:, 0] = fragmented_of_idle * (100.0 - allocated) / 100.0
+    return Curve(x, allocated, unknown, unknown, fragmented_of_idle, causes, unknown, unknown, unknown, unknown)

@@ -21,7 +21,7 @@ from steersman.evaluation.report.figures import curve_stats, grid
 from steersman.evaluation.summary import SummaryRow
 from steersman.simulation.result import Curve
 
-CURVES = {"gpu_allocation_percent": "GPU allocated, %", "gpu_fragmentation_percent": "GPU fragmented, % of idle GPU"}
+CURVES = {"gpu_allocation_percent": "GPU allocated, %", "gpu_fragmented_percent": "GPU fragmented, % of all GPUs"}
 """Quantities over arrivals that `results.csv` has."""
 KEPT_FOLDERS = 8
 """Folders whose files are kept in memory."""
@@ -58,7 +58,7 @@ class MetricTitle(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class PolicyRow(msgspec.Struct, kw_only=True, rename="camel"):
-    """A policy's metric in a folder; intervals are of 95 %, None where there is none."""
+    """A policy's metric in a folder; intervals are of 95 %, None where there is none, see `SummaryRow`."""
 
     folder: str
     policy: str
@@ -70,6 +70,7 @@ class PolicyRow(msgspec.Struct, kw_only=True, rename="camel"):
     difference: float | None
     difference_low: float | None
     difference_high: float | None
+    interval_over: str
 
 
 class PolicyCurve(msgspec.Struct, kw_only=True):
@@ -242,6 +243,7 @@ def _policy_row(found: EvaluationFolder, row: SummaryRow) -> PolicyRow:
         difference=_known(row.difference),
         difference_low=_known(row.difference_interval.low),
         difference_high=_known(row.difference_interval.high),
+        interval_over=row.interval_over,
     )
 
 

@@ -23,7 +23,7 @@ from steersman.workloads.profile import TypicalPod
 RULES = ("kube-default", "fgd", "best-fit", "most-even")
 """Rules that bindings are compared with."""
 DECISIONS = 30
-"""Decisions of which the success rate is."""
+"""Decisions over which agreement is measured."""
 SHARE, SAVED_SECONDS = 0.02, 0.5
 """Share of the event loop's time for comparisons; seconds saved up at most."""
 

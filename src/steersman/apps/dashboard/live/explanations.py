@@ -15,7 +15,7 @@ from steersman.core.errors import UsageError
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.policies.base import Policy
 from steersman.policies.registry import PACKAGED_POLICY, resolve
-from steersman.simulation.selection.comparison import choose_member
+from steersman.simulation.selection.comparison import member_choice
 from steersman.workloads.workload import Workload
 
 EXPLAINED = (*RULES, PACKAGED_POLICY)
@@ -35,7 +35,7 @@ class LiveExplainer:
     def __init__(self, cache: ClusterCache) -> None:
         self._cache = cache
         self._lock = asyncio.Lock()  # each scores all nodes several times
-        self._policies: dict[str, tuple[Policy, str]] = {}
+        self._policies: dict[str, tuple[Policy, str, str]] = {}
 
     async def explain(self, key: str, policy: str) -> Explanation:
         """Return where a policy would place a pod if it still waited, and why.
@@ -64,21 +64,21 @@ class LiveExplainer:
             def explain() -> Explanation:
                 placed = [_placed(*each) for each in others]
                 workload = Workload("the cluster", nodes, (pod, *placed), services)
-                chosen, member = self._resolved(policy, workload)
+                chosen, member, choice = self._resolved(policy, workload)
                 result = explain_placed(chosen, workload, pod, placed, workload.pods)
-                result.member = member
+                result.member, result.choice = member, choice
                 return result
 
             return await asyncio.to_thread(explain)
 
-    def _resolved(self, name: str, workload: Workload) -> tuple[Policy, str]:
-        """Return the policy, and of a portfolio the member that does best on this cluster, chosen once."""
+    def _resolved(self, name: str, workload: Workload) -> tuple[Policy, str, str]:
+        """Return the policy, and of a portfolio the member chosen for this cluster, once, and the evidence for it."""
         if name not in self._policies:
-            policy, member = resolve(name), ""
+            policy, member, choice = resolve(name), "", ""
             if policy.members:
-                chosen = choose_member(policy, workload)
-                policy, member = chosen.renamed(name), chosen.name
-            self._policies[name] = policy, member
+                chosen = member_choice(policy, workload)
+                policy, member, choice = chosen.policy.renamed(name), chosen.policy.name, chosen.evidence
+            self._policies[name] = policy, member, choice
         return self._policies[name]
 
 

@@ -10,7 +10,7 @@ from steersman.apps.service.scoring.explanation import explain_placed
 from steersman.cluster.model import Pod
 from steersman.core.errors import UsageError
 from steersman.policies.base import Policy
-from steersman.simulation.selection.comparison import choose_member
+from steersman.simulation.selection.comparison import member_choice
 from steersman.workloads.workload import Workload
 
 BOUND, FINISHED = OUTCOMES.index("bound"), OUTCOMES.index("finished")
@@ -59,7 +59,7 @@ class RunExplainer:
 
     def __init__(self, policy: Policy, workload: Workload, columns: RunColumns) -> None:
         self._policy, self._workload, self._columns = policy, workload, columns
-        self._member = ""
+        self._member = self._choice = ""
 
     def explain(self, event: int) -> Explanation:
         """Return why the policy takes the node that it takes for the pod of an event, and why not others.
@@ -72,10 +72,11 @@ class RunExplainer:
         if columns.outcome[event] == FINISHED:
             raise UsageError(f"event {event} is the end of a pod, and no decision")
         if self._policy.members:
-            chosen = choose_member(self._policy, self._workload)
-            self._member, self._policy = chosen.name, chosen.renamed(self._policy.name)
+            chosen = member_choice(self._policy, self._workload)
+            self._member, self._choice = chosen.policy.name, chosen.evidence
+            self._policy = chosen.policy.renamed(self._policy.name)
         pod = self._workload.pods[columns.pod[event]]
         others = pods_before(self._workload, columns, event)
         result = explain_placed(self._policy, self._workload, pod, others)
-        result.member = self._member
+        result.member, result.choice = self._member, self._choice
         return result

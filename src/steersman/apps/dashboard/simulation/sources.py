@@ -211,7 +211,7 @@ def _timeline(run: FoundRun, timed: bool) -> Timeline:
         for line, row in rows_of(run, TIMELINE, columns)
     ]
     table = np.array(values, dtype=np.float64).reshape(-1, len(columns)).T
-    _, time, arrived, gpu, cpu, memory, fragmentation, *rest = table
+    _, time, arrived, gpu, cpu, memory, _, *rest = table
     causes, (gpu_balance, cpu_balance, nodes_used, waiting) = rest[: len(CAUSES)], rest[len(CAUSES) :]
     return Timeline(
         time,
@@ -219,7 +219,7 @@ def _timeline(run: FoundRun, timed: bool) -> Timeline:
         gpu,
         cpu,
         memory,
-        fragmentation,
+        np.full(len(time), np.nan),
         np.stack(causes, axis=1),
         gpu_balance,
         cpu_balance,

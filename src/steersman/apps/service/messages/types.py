@@ -138,6 +138,7 @@ class Explanation(Struct, kw_only=True, rename="camel"):
     Attributes:
         policy: name of the policy.
         member: the deciding member of a portfolio; else "".
+        choice: the comparison that chose the member, and on how many draws; else "".
         node: chosen node, "" if the pod fits nowhere.
         score: its score in the policy's own units.
         points: the same in points.
@@ -159,6 +160,7 @@ class Explanation(Struct, kw_only=True, rename="camel"):
     refused: dict[str, int]
     nodes: int
     member: str = ""
+    choice: str = ""
     points: float = 0.0
     spread: float = 0.0
     equal: int = 0

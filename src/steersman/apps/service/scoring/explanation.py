@@ -21,7 +21,7 @@ from steersman.policies.base import Policy
 from steersman.policies.decision.contributions import Contribution
 from steersman.policies.decision.decider import Decider
 from steersman.policies.telemetry.node_metrics import Telemetry
-from steersman.simulation.selection.comparison import choose_member
+from steersman.simulation.selection.comparison import member_choice
 from steersman.workloads.profile import typical_pods
 from steersman.workloads.workload import Workload
 
@@ -38,7 +38,7 @@ class Explainer:
 
     Args:
         policy: returns the name of the policy in use.
-        member: returns the deciding member of a portfolio; else "".
+        choice: returns the deciding member of a portfolio, else "", and the comparison that chose it, if any.
         watched: the watched cluster; None: every request brings one.
         scorer_for: returns the policy's scorer for another cluster and a pod.
         check_sent: raises RefusedRequestError where requests may not bring a cluster.
@@ -47,12 +47,12 @@ class Explainer:
     def __init__(
         self,
         policy: Callable[[], str],
-        member: Callable[[], str],
+        choice: Callable[[], tuple[str, str]],
         watched: WatchedState | None,
         scorer_for: MakeNodeScorer,
         check_sent: Callable[[], None],
     ) -> None:
-        self.policy, self.member, self.watched = policy, member, watched
+        self.policy, self.choice, self.watched = policy, choice, watched
         self.scorer_for, self.check_sent = scorer_for, check_sent
         self._time = TimeBudget(EXPLAIN_SHARE, EXPLAIN_SAVED_SECONDS)
 
@@ -85,7 +85,7 @@ class Explainer:
                 result = explanation(self.policy(), node_scorer, numbers, owner_pods, pod.latency)
         else:
             raise InvalidRequestError("no cluster is watched here; send one as cluster")
-        result.member = self.member()
+        result.member, result.choice = self.choice()
         return result
 
 
@@ -127,10 +127,10 @@ def explain_placed(
     Raises:
         SteersmanError: the policy failed.
     """
-    member = ""
+    member = choice = ""
     if policy.members:
-        chosen = choose_member(policy, workload)
-        member, policy = chosen.name, chosen.renamed(policy.name)
+        chosen = member_choice(policy, workload)
+        member, choice, policy = chosen.policy.name, chosen.evidence, chosen.policy.renamed(policy.name)
     state = ClusterState(workload.nodes)
     running = [each for each in others if each.constraints.node_name in state.slots]
     state.place_running([running_pod(state, each) for each in running])
@@ -142,7 +142,7 @@ def explain_placed(
         Decider(state, policy, profile=profile, services=lambda: workload.services, telemetry=telemetry)
     )
     result = explanation(policy.name, node_scorer, node_scorer.number(pod.unbound()), siblings, pod.latency)
-    result.member = member
+    result.member, result.choice = member, choice
     return result
 
 

@@ -11,7 +11,7 @@ import { drawBar } from "./bars.js";
  * @typedef {{id: string, name: string, version: string, subjects: Subject[], policies: string[], metrics: Record<string, string[]>,
  *   baseline: string, problem: string}} Folder
  * @typedef {{folder: string, policy: string, runs: number, mean: number | null, low: number | null, high: number | null,
- *   baseline: string, difference: number | null, differenceLow: number | null, differenceHigh: number | null}} Row
+ *   baseline: string, difference: number | null, differenceLow: number | null, differenceHigh: number | null, intervalOver: string}} Row
  * @typedef {{folder: string, policy: string, mean: (number | null)[]}} Curve
  * @typedef {{versions: Record<string, string>, problems: string[], metric: {title: string, largerIsBetter: boolean | null},
  *   workloads: Record<string, Row[]>, sentences: {folder: string, sentence: string}[],
@@ -24,6 +24,13 @@ const CHOICES = ["workload", "metric", "baseline"];
 const DECIDES = { timed: ["waiting_time_mean_seconds"], latency: ["soft_limits_kept_percent"] };
 const ALLOCATION = ["gpu_allocation_percent", "cpu_allocation_percent"];
 const ALL = "all";
+
+/** What intervals are over, see `interval_over` in summary.csv. @type {Record<string, string>} */
+const INTERVALS = {
+  seeds: "Intervals are over seeds.",
+  blocks: "Intervals are over blocks of the trace.",
+  "": "The arrivals are given once, so there is no interval.",
+};
 
 class Page {
   /** @param {Folder[]} folders */
@@ -166,13 +173,14 @@ class Page {
     this.bars.push(...(others.length > 1 ? others.map(([name, of]) => ({ name, rows: of })) : []));
     this.drawBars();
     byId("workloads").parentElement?.toggleAttribute("hidden", others.length < 2);
+    const over = INTERVALS[rows.find((row) => row.difference !== null)?.intervalOver ?? "seeds"] ?? "";
     const titles = ["policy", ...(several ? ["from"] : []), "seeds", "mean", "95 % interval", "against", "difference", "95 % interval"];
     const first = several ? 2 : 1;
     byId("table").replaceChildren(table(titles, rows.map((row) => [
       row.policy, ...(several ? [row.folder] : []), String(row.runs), number(row.mean), interval(row.low, row.high), row.baseline,
       number(row.difference, true), interval(row.differenceLow, row.differenceHigh, true),
     ]), [0, 1, 2, 4, 5].map((i) => i + first)));
-    byId("table").append(element("p", { class: "keys" }, `Differences are paired by seed; one is shown where zero is outside of its interval.${better}`));
+    byId("table").append(element("p", { class: "keys" }, `Differences are paired; a difference is significant if its interval excludes 0. ${over}${better}`));
     this.showCharts(found);
   }
 
@@ -204,15 +212,20 @@ class Page {
 
 /** @param {Row[]} rows @param {boolean} several @returns {{place: HTMLElement, draw: () => void}} */
 function barsOf(rows, several) {
-  const ends = rows.flatMap((row) => [row.mean, row.low, row.high]).filter((each) => each !== null);
+  // Bars of values from 0 would look alike where policies differ by a point, so differences are drawn where there are any.
+  const compared = rows.filter((row) => row.difference !== null);
+  const shown = compared.length
+    ? compared.map((row) => ({ ...row, mean: row.difference, low: row.differenceLow, high: row.differenceHigh })) : rows;
+  const ends = shown.flatMap((row) => [row.mean, row.low, row.high]).filter((each) => each !== null);
   const range = { low: Math.min(0, ...ends), high: Math.max(...ends, 1e-12) };
   /** @type {(() => void)[]} */
   const draws = [];
   const place = element("div", { class: "bars" });
-  rows.forEach((row, i) => {
-    const name = several ? `${row.policy} (${row.folder})` : row.policy;
-    const canvas = /** @type {HTMLCanvasElement} */ (element("canvas", { role: "img", "aria-label": `${name}: ${number(row.mean)}, ${interval(row.low, row.high) || "no interval"}` }));
-    place.append(element("span", { class: "name" }, name), canvas, element("span", { class: "value" }, number(row.mean)));
+  shown.forEach((row, i) => {
+    const policy = several ? `${row.policy} (${row.folder})` : row.policy;
+    const name = compared.length ? `${policy} − ${row.baseline}` : policy;
+    const canvas = /** @type {HTMLCanvasElement} */ (element("canvas", { role: "img", "aria-label": `${name}: ${number(row.mean, compared.length > 0)}, ${interval(row.low, row.high, compared.length > 0) || "no interval"}` }));
+    place.append(element("span", { class: "name" }, name), canvas, element("span", { class: "value" }, number(row.mean, compared.length > 0)));
     draws.push(() => drawBar(canvas, row, range, kind(i)));
   });
   return { place, draw: () => draws.forEach((each) => each()) };

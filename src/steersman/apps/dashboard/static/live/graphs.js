@@ -29,7 +29,7 @@ export class Graphs {
     const made = (/** @type {string} */ id, /** @type {string} */ title, /** @type {Partial<import("../shared/chart.js").ChartOptions>} */ more) =>
       new Chart(byId(id), { title, lines: [{ label: title }], group: "live", onZoom: (from, to) => this.zoom(from, to), ...more });
     this.pods = made("chart-pods", "Pods per node", {});
-    this.success = made("chart-success", "Success in the last 30 decisions", { unit: "%", most: 100 });
+    this.agreement = made("chart-agreement", "Agreement in the last 30 decisions", { unit: "%", most: 100 });
     this.rate = made("chart-rate", "Bindings per second", { lines: [{ label: "bindings", }], unit: "/s" });
     this.waiting = made("chart-waiting", "Waiting pods by reason", { lines: [{ label: "all" }] });
     this.requested = made("chart-requested", "Requested", { lines: [{ label: "GPU" }, { label: "CPU" }], unit: "%", most: 100 });
@@ -67,12 +67,12 @@ export class Graphs {
     const { time, series } = history;
     const until = Date.now() / 1000 - this.ago;
     const nothing = time.map(() => null);
-    const charts = [this.pods, this.success, this.rate, this.waiting, this.requested, this.shown];
+    const charts = [this.pods, this.agreement, this.rate, this.waiting, this.requested, this.shown];
     this.pods.setLines(history.pods.map(({ label }) => ({ label })));
     this.pods.show([time, ...history.pods.map(({ values }) => values)]);
     const rule = byId("rule").value;
-    this.success.setLines([{ label: rule || "no rule" }]);
-    this.success.show([time, series[`rule ${rule}`] ?? nothing]);
+    this.agreement.setLines([{ label: rule || "no rule" }]);
+    this.agreement.show([time, series[`rule ${rule}`] ?? nothing]);
     this.rate.show([time, series["bindings per second"] ?? nothing]);
     this.waiting.setLines([{ label: "all" }, ...history.waiting.map(({ label }) => ({ label }))]);
     this.waiting.show([time, series["pods waiting"] ?? nothing, ...history.waiting.map(({ values }) => values)]);
@@ -90,10 +90,10 @@ export class Graphs {
   }
 
   /** @param {{rules: {rule: string, agreed: number, of: number}[], skipped: number}} now */
-  showSuccess(now) {
+  showAgreement(now) {
     const chosen = now.rules.find(({ rule }) => rule === byId("rule").value);
     const skipped = now.skipped ? `; ${now.skipped} bindings were not compared` : "";
-    byId("success").textContent = chosen === undefined || chosen.of === 0 ? `No binding has been compared yet${skipped}.`
+    byId("agreement").textContent = chosen === undefined || chosen.of === 0 ? `No binding has been compared yet${skipped}.`
       : `${chosen.rule} would have taken the same node, or one of equal score, in ${chosen.agreed} of the last ${chosen.of} decisions${skipped}.`;
   }
 

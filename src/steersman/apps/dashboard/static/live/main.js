@@ -107,7 +107,7 @@ class LivePage {
     if (rules.options.length !== now.rules.length) {
       rules.replaceChildren(...now.rules.map(({ rule }) => element("option", { value: rule }, rule)));
     }
-    this.graphs.showSuccess(now);
+    this.graphs.showAgreement(now);
     const rows = now.groups.map(({ scheduler, reason, pods, since, pod }) => [pods.toString(), scheduler, element("span", { class: "reason" }, reason || "not tried yet"),
       lasts(Date.now() / 1000 - since), link(pod, () => this.showPod(pod))]);
     byId("waiting").replaceChildren(rows.length ? table(["pods", "scheduler", "reason", "longest", "that is"], rows, [0, 3]) : element("p", {}, "No pod waits."));

@@ -3,7 +3,7 @@
 import { element, table } from "./elements.js";
 
 /**
- * @typedef {{policy: string, member: string, node: string, score: number, points: number | null, spread: number, equal: number,
+ * @typedef {{policy: string, member: string, choice: string, node: string, score: number, points: number | null, spread: number, equal: number,
  *   decidedBy: string, comparedWith: string, nodes: number, runnersUp: {node: string, points: number | null}[],
  *   features: {name: string, value: number | null, other: number | null, points: number | null}[], refused: Record<string, number>}} Explanation
  */
@@ -18,6 +18,7 @@ export function explanationParts(explained) {
     const equal = explained.equal ? ` ${explained.equal} other nodes have the same score.` : "";
     parts.push(element("p", {}, `${explained.member ? `The portfolio's member ${explained.member}` : "The policy"} prefers `
       + `${explained.node} (${points(explained.points)} points, by ${explained.decidedBy}).${equal}`));
+    if (explained.choice) parts.push(element("p", {}, `How the member was chosen: ${explained.choice}.`));
     if (explained.runnersUp.length) {
       parts.push(element("h3", {}, "Then come"),
         table(["node", "points"], explained.runnersUp.map((each) => [each.node, points(each.points)]), [1]));

@@ -176,8 +176,10 @@ class Page {
     };
     for (const { title, names } of GROUPS) {
       const first = names.find((name) => shown.some((run) => run.has("metrics.csv", name)));
+      if (first === undefined) continue;
+      // Losses and measures of exploration have scales of their own, so each has a chart.
       const several = title === "Loss" || title === "Exploration";
-      if (first !== undefined) draw(title, "metrics.csv", several ? names : [first]);
+      for (const name of several ? names : [first]) draw(several ? `${title}: ${name}` : title, "metrics.csv", [name]);
     }
     const against = reference ? `, % better than ${reference}` : "";
     draw(`Validation${against}`, "validation.csv", ["value"], true);

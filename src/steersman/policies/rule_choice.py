@@ -1,0 +1,40 @@
+"""Policy `rules`: published rules and `greedy-forecast`, of which short simulations choose one; nothing is learned.
+
+It is chosen as a member of `steersman` is, so the difference between the two is what learning is worth.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from steersman.policies.files.policy_file import Card
+from steersman.policies.linear import forecast
+from steersman.policies.linear.arrays import KINDS, RULES
+from steersman.policies.portfolio_policy import DEFAULT_RULE, PORTFOLIO
+
+NAME = "rules"
+CHOOSABLE_RULES = (
+    DEFAULT_RULE,
+    "best-fit",
+    "gpu-packing",
+    "dot-product",
+    "most-allocated",
+    "least-allocated",
+    "balanced-allocation",
+)
+"""Rules that a portfolio may choose as they are."""
+
+
+def rules_card() -> Card:
+    """Return the model card of the policy's file."""
+    members = forecast.NAME, *CHOOSABLE_RULES
+    return msgspec.structs.replace(
+        forecast.forecast_card(NAME), network=PORTFOLIO, members=members, objective="allocation"
+    )
+
+
+def rules_tensors() -> dict[str, npt.NDArray[np.float64]]:
+    """Return the tensors of the policy's file: the fixed weights of `greedy-forecast`, the only member with any."""
+    return {"weights": forecast.forecast_policy().weights[None], "rules": np.zeros((1, KINDS, RULES))}

@@ -1,0 +1,188 @@
+"""Waiting times of the pods of a run (`timed`), and what each part of the trace contributes to means over it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.model import GPU_MILLI
+from steersman.simulation.engine import ARRIVAL, BOUND, FAILED, OUTCOME, WAITING, EventRecord
+from steersman.simulation.result import Metric
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+KINDS = ("cpu_only", "gpu_share", "one_gpu", "several_gpus")
+"""Kinds of pods whose waits are told apart."""
+SLOWDOWN_SECONDS = 10.0
+"""Threshold of the bounded slowdown: a shorter run counts as this long."""
+PERCENTILES = (50, 95, 99)
+PARTS = 200
+"""Parts of a trace whose contributions are kept."""
+LEAST_ARRIVALS = 100
+"""With fewer arrivals a trace is not divided into parts."""
+WINSORIZED = 99.0
+"""Percentile of a kind's waits beyond which `winsorized` counts a wait as that percentile."""
+MINUTE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Waiting times by arrival, in the order of arrival, [A].
+
+    Attributes:
+        seconds: from arrival to binding, 0 for a pod bound at once, NaN for one that was never bound.
+        duration: seconds that the pod runs once it is bound, inf: to the end.
+        demand: GPU milli of the pod.
+        devices: number of GPUs that it asks for, or asks for a share of.
+    """
+
+    seconds: Floats
+    duration: Floats
+    demand: Ints
+    devices: Ints
+
+    def after(self, first: int) -> Waits:
+        """Return the waits without the first arrivals."""
+        return Waits(self.seconds[first:], self.duration[first:], self.demand[first:], self.devices[first:])
+
+    @property
+    def bound(self) -> Floats:
+        """Return the waits of the pods that were bound."""
+        return self.seconds[~np.isnan(self.seconds)]
+
+    @property
+    def kind(self) -> Ints:
+        """Return [A] the index in `KINDS`."""
+        one = np.where(self.demand < GPU_MILLI, 1, 2)
+        several = (self.devices > 1) | (self.demand > GPU_MILLI)  # GPUs that are only counted are no devices
+        return np.where(self.demand == 0, 0, np.where(several, 3, one)).astype(np.int64)
+
+    @property
+    def bounded_slowdown(self) -> Floats:
+        """Return [A] how many times its duration a pod took from arrival to end, at least 1.
+
+        `max(1, (wait + duration) / max(duration, SLOWDOWN_SECONDS))`, from Feitelson and Rudolph, "Metrics and
+        Benchmarking for Parallel Job Scheduling" (JSSPP 1998). It is 1 for a pod that runs to the end.
+        """
+        lasting = np.isinf(self.duration)
+        run = np.where(lasting, 1.0, self.duration)
+        slowdown = np.maximum(1.0, (self.seconds + run) / np.maximum(run, SLOWDOWN_SECONDS))
+        return np.where(lasting & ~np.isnan(self.seconds), 1.0, slowdown)
+
+    def weighted_means(self) -> dict[str, tuple[Floats, Floats]]:
+        """Return the values and weights, [A] each, of every metric that is a mean over pods."""
+        every = np.ones(len(self.seconds))
+        means = {
+            "waiting_time_mean_seconds": (self.seconds, every),
+            "waiting_time_mean_by_gpus_seconds": (self.seconds, self.demand.astype(np.float64)),
+        }
+        for number, kind in enumerate(KINDS):
+            means[f"waiting_time_mean_{kind}_seconds"] = self.seconds, (self.kind == number).astype(np.float64)
+        return means | {"bounded_slowdown_mean": (self.bounded_slowdown, every)}
+
+
+def waits_of(record: EventRecord, duration: Floats, demand: Ints, devices: Ints) -> Waits:
+    """Return the waits of all arrivals of a record.
+
+    Args:
+        record: the events.
+        duration: [A] see `Waits`.
+        demand: [A] see `Waits`.
+        devices: [A] see `Waits`.
+    """
+    arrived, bound = np.full(len(duration), np.nan), np.full(len(duration), np.nan)
+    arrival, outcome = record.numbers[:, ARRIVAL], record.numbers[:, OUTCOME]
+    came = (outcome == WAITING) | (outcome == FAILED)
+    arrived[arrival[came]] = record.time[came]
+    started = outcome == BOUND
+    bound[arrival[started]] = record.time[started]
+    seconds = np.where(np.isnan(arrived) & ~np.isnan(bound), 0.0, bound - arrived)
+    return Waits(seconds, duration, demand, devices)
+
+
+def waiting_metrics(waits: Waits) -> list[Metric]:
+    """Return the metrics of waits, over the pods that were bound; NaN where no such pod was."""
+    bound, means = waits.bound, waits.weighted_means()
+    units = {"bounded_slowdown_mean": "ratio"}
+    mean, *others = [
+        Metric(name, units.get(name, "seconds"), _mean(values, weights)) for name, (values, weights) in means.items()
+    ]
+    return [
+        mean,
+        *(Metric(f"waiting_time_p{each}_seconds", "seconds", percentile(bound, each)) for each in PERCENTILES),
+        Metric("waiting_time_max_seconds", "seconds", percentile(bound, 100)),
+        *others,
+    ]
+
+
+def winsorized(waits: Waits) -> Waits:
+    """Return waits of which the longest 1 % of each kind of pod count as the kind's 99th percentile.
+
+    Policies are compared in a few draws, and the mean of heavy-tailed waits is mostly decided by a few pods, which
+    differ from draw to draw. Kinds are told apart because a policy can let 1 % of all pods, those of several GPUs, do
+    all of the waiting. Source: Tukey and McLaughlin, "Less Vulnerable Confidence and Significance Procedures for
+    Location", Sankhya A 25 (1963).
+    """
+    known, kind, seconds = ~np.isnan(waits.seconds), waits.kind, waits.seconds.copy()
+    for number in range(len(KINDS)):
+        of_kind = known & (kind == number)
+        if of_kind.any():
+            limit = np.percentile(seconds[of_kind], WINSORIZED, method="lower")
+            seconds[of_kind] = np.minimum(seconds[of_kind], limit)
+    return replace(waits, seconds=seconds)
+
+
+def compared_waits(waits: Waits) -> float:
+    """Return the cost of waits when policies are compared in a few draws, on a logarithmic scale; inf without waits.
+
+    It is the mean of two logarithms, of the mean wait and a minute, in seconds, and of the mean bounded slowdown, both
+    of `winsorized` waits. Differences are then logarithms of ratios, in which draws with long waits weigh no more than
+    others. The mean wait is mostly that of pods that run for long, and the slowdown that of pods that run shortly.
+    """
+    typical = winsorized(waits)
+    known = ~np.isnan(typical.seconds)
+    if not known.any():
+        return math.inf
+    wait, slowdown = float(typical.seconds[known].mean()), float(typical.bounded_slowdown[known].mean())
+    return 0.5 * (math.log(wait + MINUTE) + math.log(slowdown))
+
+
+def percentile(values: Floats, percent: float) -> float:
+    """Return a percentile; NaN without values."""
+    return float(np.percentile(values, percent)) if len(values) else float("nan")
+
+
+def parts_of_arrivals(waits: Waits) -> dict[str, Floats]:
+    """Return [PARTS, 2] by metric: sums of weighted values and of weights over equally many consecutive arrivals."""
+    part = np.arange(len(waits.seconds)) * PARTS // max(1, len(waits.seconds))
+    parts = {}
+    for name, (values, weights) in waits.weighted_means().items():
+        known = ~np.isnan(values)
+        sums = [
+            np.bincount(part[known], of_pods[known], minlength=PARTS)
+            for of_pods in (np.nan_to_num(values) * weights, weights)
+        ]
+        parts[name] = np.stack(sums, axis=1).astype(np.float64)
+    return parts
+
+
+def parts_of_time(time: Floats, until: float, value: Floats) -> Floats:
+    """Return [PARTS, 2]: integrals over equally long parts of the time up to `until` of a value, and their lengths.
+
+    `value` [E] holds from each event at `time` [E] to the next.
+    """
+    edges = np.linspace(time[0], until, PARTS + 1)
+    integral = np.concatenate([[0.0], np.cumsum(np.nan_to_num(value[:-1]) * np.diff(time))])
+    at = np.searchsorted(time, edges, side="right") - 1
+    area = integral[at] + np.nan_to_num(value[at]) * (edges - time[at])
+    return np.stack([np.diff(area), np.diff(edges)], axis=1)
+
+
+def _mean(values: Floats, weights: Floats) -> float:
+    known = ~np.isnan(values)
+    weight = float(weights[known].sum())
+    return float((values[known] * weights[known]).sum() / weight) if weight > 0 else float("nan")
