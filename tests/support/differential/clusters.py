@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import strategies as st
 from tests.support.differential.draws import Draws
 from tests.support.differential.nodes import Object, node
-from tests.support.differential.pods import pod
+from tests.support.differential.pods import pod, resized
 from tests.support.differential.selectors import LABELS, NAMESPACES
 from tests.support.differential.volumes import storage, use_claims
 
@@ -52,8 +52,12 @@ def clusters(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Cluster:
             objects += use_claims(draws, running, claims)
         running["spec"]["nodeName"] = draws.choice(names)
         running["status"] = {"phase": "Running"}
+        if draws.chance(8):
+            running["status"] |= resized(draws, running)
         if draws.chance(12):
             running["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        if draws.chance(6):
+            _nominate(running)
         objects.append(running)
     pods = []
     for i in range(draws.choice(PENDING)):
@@ -64,6 +68,12 @@ def clusters(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Cluster:
             new["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
         pods.append(new)
     return Cluster(objects, pods)
+
+
+def _nominate(pod: Object) -> None:
+    """Make of a running pod one for which another one is being evicted from its node."""
+    pod["status"] = {"phase": "Pending", "nominatedNodeName": pod["spec"].pop("nodeName")}
+    pod["metadata"].pop("deletionTimestamp", None)
 
 
 def _namespaces(draws: Draws) -> list[Object]:

@@ -106,6 +106,23 @@ def _init(draws: Draws, name: str) -> Object:
     return {**container, "restartPolicy": "Always"} if draws.chance(50) else container
 
 
+def resized(draws: Draws, pod: Object) -> Object:
+    """Return the status of a running pod whose resources are not, or not yet, those of its spec."""
+    statuses = []
+    for container in pod["spec"]["containers"]:
+        requests = {"cpu": draws.choice(CPU), "memory": draws.choice(MEMORY)}
+        status: Object = {"name": container["name"], "image": "", "imageID": "", "ready": True, "restartCount": 0}
+        status["resources"] = {"requests": requests}
+        if draws.chance(60):
+            status["allocatedResources"] = {**requests, "cpu": draws.choice(CPU)}
+        statuses.append(status)
+    found: Object = {"containerStatuses": statuses}
+    if draws.chance(50):
+        why = draws.choice(("Deferred", "Infeasible"))
+        found["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": why}]
+    return found
+
+
 def _pod_level(spec: Object) -> Object:
     """Return resources of all containers together, at least as much as these request."""
     del spec["containers"][1:]

@@ -109,7 +109,11 @@ class LiveCluster:
                 return Decided(reasons=nodes, message=message)
             further, allowed = volumes.refusals, volumes.allowed(state.table)
         services = LiveSpreadSelectors(self.selectors)()
-        return decided(state, pod.class_id, pod.labels_id, services, further, allowed)
+        displaced = self.cache.without_nominated(pod)
+        try:
+            return decided(state, pod.class_id, pod.labels_id, services, further, allowed)
+        finally:
+            self.cache.nominate_again(displaced)
 
 
 _KINDS = {
