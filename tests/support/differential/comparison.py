@@ -120,7 +120,9 @@ def _said(decision: Decision) -> str:
 
 
 def _compare_reasons(decision: Decision, decided: Decided, nodes: list[str]) -> list[str]:
-    found = []
+    found: list[str] = []
+    if decided.reasons is None:
+        return found
     for name in nodes:
         verdict = decision.everywhere or decision.refused.get(name)
         theirs = sorted(verdict.reasons) if verdict is not None else []

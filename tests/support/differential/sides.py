@@ -38,7 +38,7 @@ class Decided:
         unmodelled: what it says that it does not model; nothing else is known then.
         gated: whether it does not try the pod.
         feasible: names of the nodes that the pod may go to.
-        reasons: for each other node why.
+        reasons: for each other node why; None: not told.
         message: why it fits nowhere, "" if it does somewhere.
         scores: of `kube-default` by plugin and node.
         total: their sum.
@@ -48,7 +48,7 @@ class Decided:
     unmodelled: tuple[str, ...] = ()
     gated: bool = False
     feasible: set[str] = field(default_factory=set)
-    reasons: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    reasons: dict[str, tuple[str, ...]] | None = field(default_factory=dict)
     message: str = ""
     scores: dict[str, dict[str, int]] = field(default_factory=dict)
     total: dict[str, int] = field(default_factory=dict)
@@ -109,11 +109,13 @@ class LiveCluster:
                 return Decided(reasons=nodes, message=message)
             further, allowed = volumes.refusals, volumes.allowed(state.table)
         services = LiveSpreadSelectors(self.selectors)()
-        displaced = self.cache.without_nominated(pod)
-        try:
-            return decided(state, pod.class_id, pod.labels_id, services, further, allowed)
-        finally:
-            self.cache.nominate_again(displaced)
+        with self.cache.without_nominated(pod) as beside:
+            if beside is not None:
+                allowed = beside if allowed is None else allowed & beside
+            found = decided(state, pod.class_id, pod.labels_id, services, further, allowed)
+        if beside is not None:
+            found.reasons, found.message = None, ""  # which filter refuses because of nominated pods is not told
+        return found
 
 
 _KINDS = {
@@ -182,10 +184,11 @@ def decided(
     mask = state.mask(class_id, labels_id)
     if allowed is not None:
         mask &= allowed
-    found = Decided(feasible=set(_names(state, mask)))
+    reasons = dict[str, tuple[str, ...]]()
     for why, where in refusals(state, class_id, labels_id, further):
         for name in _names(state, where):
-            found.reasons[name] = (*found.reasons.get(name, ()), why)
+            reasons[name] = (*reasons.get(name, ()), why)
+    found = Decided(feasible=set(_names(state, mask)), reasons=reasons)
     if not found.feasible:
         found.message = unschedulable_message(state, class_id, labels_id, further)
         return found

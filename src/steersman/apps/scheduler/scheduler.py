@@ -240,10 +240,13 @@ class Scheduler(Listener):
         rules one for each node is tried; when it is placed, that change is looked at in turn.
         """
         state = self.cache.state
-        with self._nominated_displaced(pod):
+        with self._nominated_displaced(pod) as allowed:
             if pod.claims or state.has_inter_pod_constraints(pod.class_id, pod.labels_id):
-                return int(np.count_nonzero(self._feasible(pod)))
+                feasible = self._feasible(pod)
+                return int(np.count_nonzero(feasible if allowed is None else feasible & allowed))
             slots = np.array(sorted(slot for slot in freed if slot < len(state.nodes)), dtype=np.int64)
+            if allowed is not None:
+                slots = slots[allowed[slots]]
             if mixing := self.cache.gpu_pods.refusal(state, pod.pod.requests):
                 slots = slots[~mixing[1][slots]]
             return int(room_for(state.arrays, state.class_arrays, pod.class_id, slots))
@@ -259,14 +262,13 @@ class Scheduler(Listener):
         return feasible
 
     @contextmanager
-    def _nominated_displaced(self, pod: CachedPod) -> Generator[bool]:
-        """Take pods of lower priority, and this one itself, off their nominated nodes; yield whether there are any."""
+    def _nominated_displaced(self, pod: CachedPod) -> Generator[Mask | None]:
+        """Take all pods off their nominated nodes, see `ClusterCache.without_nominated`."""
         self._is_displacing = True
-        displaced = self.cache.without_nominated(pod)
         try:
-            yield bool(displaced)
+            with self.cache.without_nominated(pod) as allowed:
+                yield allowed
         finally:
-            self.cache.nominate_again(displaced)
             self._is_displacing = False
 
     async def _ask(self, queued: QueuedPod) -> bool:
@@ -301,10 +303,10 @@ class Scheduler(Listener):
             why = f"0/{len(cache.state.slots)} nodes are available: {volumes.problem}."
             self._mark_unschedulable(queued, lambda: why, began)
             return
-        with self._nominated_displaced(pod) as is_displaced:
-            if not is_displaced and volumes is None and self._is_known_unschedulable(pod):
-                self._mark_unschedulable(queued, lambda: self._why(pod), began)
-                return
+        if volumes is None and not cache.displaces(pod) and self._is_known_unschedulable(pod):
+            self._mark_unschedulable(queued, lambda: self._why(pod), began)
+            return
+        with self._nominated_displaced(pod) as allowed:
             mixing = cache.gpu_pods.refusal(cache.state, pod.pod.requests)
             if pod.pod.latency.ignored and not queued.attempts:
                 self.reporter.ignored(queued, "; ".join(pod.pod.latency.ignored))
@@ -312,7 +314,9 @@ class Scheduler(Listener):
             self.decider.waiting = self.queue.unschedulable
             cpu = time.thread_time()
             try:
-                allowed = None if volumes is None else volumes.allowed(cache.state.table)
+                if volumes is not None:
+                    fitting = volumes.allowed(cache.state.table)
+                    allowed = fitting if allowed is None else allowed & fitting
                 if mixing is not None:
                     allowed = ~mixing[1] if allowed is None else allowed & ~mixing[1]
                 owner_pods = cache.owner_pods(pod.pod)
@@ -376,8 +380,13 @@ class Scheduler(Listener):
         key = pod.class_id, pod.labels_id
         stamp, why = self._unschedulable_cache.get(key, (None, ""))
         if refusals or stamp != self._stamp(pod) or not why:
-            parts = unschedulable_message(self.cache.state, *key, refusals), other_gpus(self.cache.state, key[0])
-            why = " ".join(filter(None, parts))
+            state = self.cache.state
+            if not refusals and state.mask(*key).any():  # beside nominated pods alone, which may not come
+                with self._nominated_displaced(pod):
+                    message = unschedulable_message(state, *key)
+            else:
+                message = unschedulable_message(state, *key, refusals)
+            why = " ".join(filter(None, (message, other_gpus(state, key[0]))))
             if self.cache.node_problems:
                 why += " " + node_problems_sentence(self.cache.node_problems)
             if not refusals:  # else the reason is that of this pod alone

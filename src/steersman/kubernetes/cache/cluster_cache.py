@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Generator, Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import msgspec
 import structlog
 
+from steersman.cluster.constraints.node import Mask
 from steersman.cluster.gpu_resources import PLUGIN_GPUS
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod
 from steersman.cluster.objects.api_fields import field_use, kubernetes_table
@@ -258,27 +259,36 @@ class ClusterCache:
             self._take(pod)
             pod.devices = None
 
-    def without_nominated(self, pod: CachedPod) -> list[CachedPod]:
-        """Remove pods of lower priority, and this one itself, from their nominated nodes.
+    def displaces(self, pod: CachedPod) -> bool:
+        """Return whether a pod of lower priority, or the pod itself, has a nominated node."""
+        return any(_yields(each, pod) for each in self._nominated_pods())
 
-        Returns:
-            These pods, for `nominate_again` after the decision.
+    @contextmanager
+    def without_nominated(self, pod: CachedPod) -> Generator[Mask | None]:
+        """Take all pods off their nominated nodes inside the block; yield where a pod fits beside them, [N].
+
+        kube-scheduler lets a pod onto a node where it fits both beside the nominated pods of at least its priority and
+        without them, and scores nodes without them. None: there are no such pods.
         """
-        if not self._nominated:
-            return []
-        keys = {key for keys in self._nominated.values() for key in keys}
-        result = [self.pods[key] for key in keys if key in self.state.placements]
-        result = [each for each in result if each is pod or each.pod.priority < pod.pod.priority]
-        for each in result:
+        nominated = self._nominated_pods()
+        for each in nominated:
+            if _yields(each, pod):
+                self._displace(each)
+        beside = [each for each in nominated if not _yields(each, pod)]
+        allowed = self.state.mask(pod.class_id, pod.labels_id) if beside else None
+        for each in beside:
             self._displace(each)
-        return result
+        try:
+            yield allowed
+        finally:
+            for each in nominated:
+                if each.nominated in self.state.slots:
+                    self._place(each, self.state.slots[each.nominated])
+                    self.listener.on_node_changed(self.state.slots[each.nominated], may_have_grown=False)
 
-    def nominate_again(self, pods: list[CachedPod]) -> None:
-        """Undo `without_nominated`, except for a pod that was assumed meanwhile."""
-        for pod in pods:
-            if pod.nominated and pod.nominated in self.state.slots:
-                self._place(pod, self.state.slots[pod.nominated])
-                self.listener.on_node_changed(self.state.slots[pod.nominated], may_have_grown=False)
+    def _nominated_pods(self) -> list[CachedPod]:
+        """Return the pods that count on nominated nodes."""
+        return [self.pods[key] for keys in self._nominated.values() for key in keys if key in self.state.placements]
 
     # Changes of the API ----------------------------------------------------------------------------------------------
 
@@ -800,6 +810,10 @@ def _with_gpus_of(known: Pod, fresh: Pod) -> Pod:
         return fresh
     requests = replace(now, gpu_count=was.gpu_count, gpu_milli=was.gpu_milli, gpu_resource=was.gpu_resource)
     return replace(fresh, pod_class=replace(fresh.pod_class, requests=requests))
+
+
+def _yields(nominated: CachedPod, pod: CachedPod) -> bool:
+    return nominated is pod or nominated.pod.priority < pod.pod.priority
 
 
 def _owner(pod: Pod) -> str:

@@ -199,10 +199,10 @@ def test_room_is_kept_for_a_pod_with_a_nominated_node() -> None:
     waits, urgent, itself = (tested.pods[f"default/{name}"] for name in ("b0", "c0", "a0"))
 
     def fits(who: Any) -> bool:
-        others = tested.without_nominated(who)
-        found = bool(tested.state.mask(who.class_id, who.labels_id).any())
-        tested.nominate_again(others)
-        return found
+        with tested.without_nominated(who) as beside:
+            assert free_cpu(tested, "n") == 8000, "nodes are scored without nominated pods"
+            found = tested.state.mask(who.class_id, who.labels_id)
+        return bool(found.any() if beside is None else (found & beside).any())
 
     assert [fits(each) for each in (waits, urgent, itself)] == [False, True, True]
     assert free_cpu(tested, "n") == 2000
@@ -213,6 +213,21 @@ def test_room_is_kept_for_a_pod_with_a_nominated_node() -> None:
     tested.delete_pod("default/a0")
     assert free_cpu(tested, "n") == 8000
     assert fits(waits)
+
+
+def test_a_pod_needs_others_than_nominated_ones() -> None:
+    tested = cache()
+    tested.upsert_node(raw(node("n", cpu=8, labels={"kubernetes.io/hostname": "n"})))
+    tested.upsert_pod(raw(nominated(pod("a0"), "n", priority=5)))
+    near = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
+    tested.upsert_pod(raw(pod("b0", affinity=affinity)))
+    waits = tested.pods["default/b0"]
+    assert not tested.displaces(waits)
+    with tested.without_nominated(waits) as beside:
+        assert beside is not None
+        assert beside.any(), "beside it the pod has what it wants to be near"
+        assert not tested.state.mask(waits.class_id, waits.labels_id).any(), "which may never come"
 
 
 def test_room_is_free_again_when_the_nomination_goes() -> None:
