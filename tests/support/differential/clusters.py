@@ -56,7 +56,7 @@ def clusters(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Cluster:
             running["status"] |= resized(draws, running)
         if draws.chance(12):
             running["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-        if draws.chance(6):
+        if draws.chance(2):
             _nominate(running)
         objects.append(running)
     pods = []

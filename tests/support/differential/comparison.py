@@ -62,10 +62,11 @@ def differences(explainer: Explainer, cluster: Cluster, findings: Findings) -> l
             found.append(f"live, {obj['metadata']['name']}: gates: ours {decided.gated}, kube-scheduler's {gated}")
         elif not decided.unmodelled and not decided.gated:
             found += _compare("live", obj, decision, decided, nodes)
-        if not files.complete:
-            findings.unmodelled["files: running pods that exceed"] += 1
-        elif missing := _missing_from_files(written, files):
+        if missing := _missing_from_files(written, cluster, files):
             findings.unmodelled[f"files: {missing}"] += 1
+        elif gated or files.is_gated(written):
+            if not (gated and files.is_gated(written)):
+                found.append(f"files, {obj['metadata']['name']}: gates: ours {not gated}, kube-scheduler's {gated}")
         else:
             found += _compare("files", obj, decision, files.decide(written), nodes)
     return found
@@ -88,8 +89,13 @@ def _stored(answer: Answer) -> Cluster:
     return Cluster(answer.objects, [each.pod for each in answer.pods if each.pod is not None])
 
 
-def _missing_from_files(pod: Object, files: FileCluster) -> str:
-    """Return the fields of a pod that a workload of files does not model, "" for none; it must say so."""
+def _missing_from_files(pod: Object, cluster: Cluster, files: FileCluster) -> str:
+    """Return the fields of a pod that a workload of files does not model, "" for none; it must say so.
+
+    Nominated nodes are those of a scheduler at work, which a simulation is not told of.
+    """
+    if any("nominatedNodeName" in each.get("status", {}) for each in cluster.of_kind("Pod")):
+        return "status.nominatedNodeName of others"
     use = field_use(pod, "Pod")
     paths = (*use.unmodelled, *use.watched)
     for path in paths:

@@ -83,6 +83,9 @@ def _allocatable(draws: Draws) -> dict[str, str]:
         "pods": draws.choice(("110", "110", "110", "110", "110", "110", "110", "110", "4", "0")),
         "ephemeral-storage": draws.choice(("50Gi", "50Gi", "50Gi", "50Gi", "50Gi", "20Gi", "0")),
     }
+    for name in ("pods", "ephemeral-storage"):
+        if draws.chance(4):
+            del amounts[name]  # which is 0
     for name, values in (
         (GPU, ("1", "2", "4", "8", "0")),
         (FPGA, ("1", "3", "0")),

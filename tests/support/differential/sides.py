@@ -147,8 +147,11 @@ class FileCluster:
         self.workload = workload_of_objects("cluster", documents, running=RunningPods.FROM_NOW)
         self.warnings = self.workload.warnings
         self.state = _state(self.workload)
-        self.complete = len(self.workload.standing()) == len(cluster.of_kind("Pod"))
         self._pods = {(pod.namespace, pod.name): pod for pod in self.workload.pods}
+
+    def is_gated(self, obj: Object) -> bool:
+        """Return whether a pod does not arrive."""
+        return (obj["metadata"]["namespace"], obj["metadata"]["name"]) not in self._pods
 
     def decide(self, obj: Object) -> Decided:
         """Decide about one of the pods."""
