@@ -36,7 +36,12 @@ def node(name: str, cpu: str = "4", **labels: str) -> Object:
 
 def pod(name: str, cpu: str = "1", **spec: object) -> Object:
     containers = [{"name": "c", "image": "web", "resources": {"requests": {"cpu": cpu}}}]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers, **spec}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"containers": containers, **spec},
+    }
 
 
 def test_decisions_are_those_of_kube_scheduler(scheduler: Explainer) -> None:
