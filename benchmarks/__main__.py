@@ -18,6 +18,7 @@ from benchmarks.live import (
     rate,
     reality,
     unschedulable,
+    waking,
 )
 from benchmarks.service import hostile, load
 from benchmarks.simulation import environments, learning, simulator
@@ -46,6 +47,7 @@ BENCHMARKS = {
     "extender-rate": load.extender_rate,
     "service-latency": load.latency,
     "service-hostile": hostile.hostile,
+    "waking": waking.waking,
     "heterogeneous": heterogeneous.heterogeneous,
     "reality": reality.simulation_equals_reality,
 }

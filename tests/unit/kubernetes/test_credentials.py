@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import ssl
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +23,8 @@ from steersman.kubernetes.client import Client, UnreachableError
 from steersman.kubernetes.config import ExecConfig, KubeCluster, KubeConfig, KubeUser
 from steersman.kubernetes.credentials import Credentials
 
-SLOW = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); "
-SLOW += "open(sys.argv[1], 'w').write(str(__import__('os').getpid())); time.sleep(60)"
+SLOW = 'echo $$ > "$0"; sleep 600 & sleep 600'
+"""A script that starts at once on a busy machine, too."""
 
 
 def config(server: str, user: KubeUser | None = None, authority: str = "") -> KubeConfig:
@@ -39,7 +38,7 @@ def test_a_plugin_that_does_not_answer_is_killed_with_what_it_started(
 ) -> None:
     monkeypatch.setattr(credentials, "EXEC_SECONDS", 3.0, raising=False)
     noted = tmp_path / "pid"
-    plugin = ExecConfig(sys.executable, args=["-c", SLOW, str(noted)], install_hint="install it anew")
+    plugin = ExecConfig("/bin/sh", args=["-c", SLOW, str(noted)], install_hint="install it anew")
 
     async def main() -> None:
         found = Credentials(config("https://127.0.0.1:1", KubeUser(exec=plugin)))
@@ -58,7 +57,7 @@ def test_a_plugin_that_does_not_answer_is_killed_with_what_it_started(
 
 def test_a_plugin_that_is_not_waited_for_any_more_is_killed(tmp_path: Path) -> None:
     noted = tmp_path / "pid"
-    plugin = ExecConfig(sys.executable, args=["-c", SLOW, str(noted)])
+    plugin = ExecConfig("/bin/sh", args=["-c", SLOW, str(noted)])
 
     async def main() -> None:
         found = Credentials(config("https://127.0.0.1:1", KubeUser(exec=plugin)))

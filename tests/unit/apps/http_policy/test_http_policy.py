@@ -290,7 +290,7 @@ def test_a_failure_is_one_line_in_time(failure):
         began = time.monotonic()
         with raises(ScoreServerError, url, named):
             simulate(url)
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 60
 
 
 def test_a_refused_connection_is_one_line():

@@ -277,7 +277,7 @@ def test_a_policy_with_another_aim_is_not_compared_by_gpus(tmp_path: Path) -> No
 )
 def test_a_comparison_that_goes_wrong_changes_nothing(work: Any, said: str) -> None:
     clock = Clock()
-    made = comparison(work=work, limit=0.5 if work is sleeping else 60.0, clock=clock)
+    made = comparison(work=work, limit=0.5 if work is sleeping else 600.0, clock=clock)
     with capture_logs() as log:
         assert not look(made)
     (error,) = [each for each in log if each["log_level"] == "error"]
@@ -287,25 +287,22 @@ def test_a_comparison_that_goes_wrong_changes_nothing(work: Any, said: str) -> N
     assert not look(made), "it is not tried again at once"
     assert made.failures == 1
     clock.now += RETRY_SECONDS
-    made._work, made._limit = second_member, 60.0
+    made._work, made._limit = second_member, 600.0
     assert look(made)
 
 
 def test_nothing_waits_for_the_process_and_it_ends_with_who_asked() -> None:
-    async def story() -> int:
-        turns = 0
-        asked = asyncio.create_task(ask_process(_sleep_and_tell, 600.0, seconds=60.0))
-        end = time.monotonic() + 1.0
-        while time.monotonic() < end:
+    async def story() -> None:
+        asked = asyncio.create_task(ask_process(_sleep_and_tell, 600.0, seconds=600.0))
+        for _ in range(20):
             await asyncio.sleep(0.01)
-            turns += 1
+        assert not asked.done()
         asked.cancel()
         await asyncio.gather(asked, return_exceptions=True)
-        return turns
 
     began = time.monotonic()
-    assert asyncio.run(story()) > 20
-    assert time.monotonic() - began < 20, "the loop's end did not wait for the process"
+    asyncio.run(story())
+    assert time.monotonic() - began < 300, "the loop's end did not wait for the process"
 
 
 def _sleep_and_tell(seconds: float) -> float:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.support.servers.fake_api_server import failure
+from tests.support.servers.fake_api_server import clock, failure
 from tests.support.servers.live_cluster import PODS, LiveDouble, node, on_double, pod
 from tests.unit.apps.scheduler.test_binding import Bindings, Notes, bind, nodes_of
 
@@ -75,14 +74,16 @@ def played(
         for zone in zones:
             double.put("/api/v1/nodes", node(f"node-{zone}", **{ZONE: zone}))
         begin(double)
-        scheduler = Scheduler(client, lambda cache: Decider(cache.state, resolve("best-fit")), told, SchedulerOptions())
+        scheduler = Scheduler(
+            client, lambda cache: Decider(cache.state, resolve("best-fit")), told, SchedulerOptions(), clock=clock
+        )
         scheduler.volume_binder.timeout = timeout
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(scheduler.watch()), group.create_task(scheduler.schedule())]
             for holds, act in steps:
-                end = time.monotonic() + 8
+                end = clock() + 60
                 while not holds(double, told):
-                    assert time.monotonic() < end, (nodes_of(double), told.waiting, told.failures)
+                    assert clock() < end, (nodes_of(double), told.waiting, told.failures)
                     await asyncio.sleep(0.02)
                 act(double)
             for task in tasks:
