@@ -35,7 +35,7 @@ def frozen_leader() -> dict[str, Any]:
 
 
 async def _all_series(trials: int, folder: Path, kubeconfig: Path, kube_scheduler: Path) -> dict[str, Any]:
-    rows: dict[str, Any] = {"trials": trials, "pods_that_fit": ROOM}
+    rows: dict[str, Any] = {"pods_that_fit": ROOM}
     async with Client(load(kubeconfig)) as client:
         for name, (kind, is_stock) in SERIES.items():
             results: list[FrozenLeaderResult] = []
@@ -47,6 +47,7 @@ async def _all_series(trials: int, folder: Path, kubeconfig: Path, kube_schedule
                 for lane, result in zip(lanes, results[first:], strict=True):
                     print(f"  {lane}: {as_json(result)}", flush=True)
             rows[name] = {
+                "trials": trials,
                 "trials_over_capacity": sum(result.over > 0 for result in results),
                 "over_capacity": sum(result.over for result in results),
                 "pods_beyond_the_room": sum(max(0, result.bound - ROOM) for result in results),

@@ -293,7 +293,8 @@ def test_who_leads_after_another_lists_anew_before_it_decides() -> None:
             scheduling = group.create_task(scheduler.schedule())
             await asyncio.sleep(1)
             assert scheduler.cache.pods["default/web"].node == "node-1"
-            assert [reflector.lists for reflector in scheduler.cache.reflectors] == [2, 2, *[0] * 9]
+            lists = [reflector.lists for reflector in scheduler.cache.reflectors]
+            assert (lists[:2], sum(lists[2:])) == ([2, 2], 0)
             assert not bindings.came
             for task in (watching, scheduling):
                 task.cancel()
