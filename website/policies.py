@@ -26,12 +26,15 @@ def pages() -> dict[str, str]:
     table = "\n".join(("| policy | what it does |", "| --- | --- |", *rows))
     result = {"policies/index.md": for_site(f"{introduction.rstrip()}\n\n{table}", POLICIES, "policies/index.md")}
     for name, text in texts.items():
-        parts = [f"# {name}", text.strip(), "## Properties", _properties(registry.resolve(name))]
-        if mine := [each for each in results if each.policy == name]:
-            parts += ["## Results", _results(mine)]
+        card = None
         if name in CARDS:
             with registry.policy_path(name) as file:
-                parts += ["## Model card", _card(read_policy(file)[0])]
+                card = read_policy(file)[0]
+        parts = [f"# {name}", text.strip(), "## Properties", _properties(registry.resolve(name), card)]
+        if mine := [each for each in results if each.policy == name]:
+            parts += ["## Results", _results(mine)]
+        if card is not None:
+            parts += ["## Model card", _card(card)]
         place = f"policies/{name}.md"
         result[place] = for_site("\n\n".join(parts), POLICIES, place)
     return result
@@ -42,10 +45,11 @@ def _first_sentence(text: str) -> str:
     return re.split(r"[.:;] ", " ".join(text.strip().split("\n\n")[0].split()))[0].rstrip(".")
 
 
-def _properties(policy: Policy) -> str:
-    """Return the table of what the code says of a policy."""
+def _properties(policy: Policy, card: Card | None) -> str:
+    """Return the table of what the code says of a policy; a card says whether weights were learned or are fixed."""
+    learned = policy.is_learned if card is None else card.algorithm != "none"
     rows = {
-        "learned": "yes" if policy.is_learned else "no",
+        "learned": "yes" if learned else "no",
         "decides by": "nodes' metrics from Prometheus"
         if policy.needs_telemetry
         else "what pods request and nodes have",
