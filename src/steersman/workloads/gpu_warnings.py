@@ -31,7 +31,9 @@ def _uncounted(nodes: Iterable[Node], pods: Iterable[Pod]) -> Iterator[str]:
         requested.update(name for name, _ in pod.requests.extended if is_accelerator(name))
     names = sorted((offered.keys() | requested.keys()) - counted)
     if names:
-        each = [f"{name} ({offered[name]:,} on nodes, requested by {requested[name]:,} pods)" for name in names]
+        each = [
+            f"{name} ({offered[name]:,} on nodes, requested by {_number(requested[name], 'pod')})" for name in names
+        ]
         yield f"placed by their number and not counted in GPUs: {', '.join(each)}"
 
 
@@ -39,23 +41,25 @@ def _unclear(nodes: Iterable[Node]) -> Iterator[str]:
     names = [node.name for node in nodes if is_unclear(node)]
     if names:
         yield (
-            f"{len(names)} nodes share or slice their GPUs, and no label says in how many parts: each part counts as a "
-            f"whole GPU ({_listed(names)}); nvidia.com/gpu.replicas says it"
+            f"GPUs of {_number(len(names), 'node')} are shared or sliced, and no label says in how many parts: each "
+            f"part counts as a whole GPU ({_listed(names)}); nvidia.com/gpu.replicas says it"
         )
 
 
-def _missing_resources(nodes: Iterable[Node], pods: Iterable[Pod]) -> Iterator[str]:
+def _missing_resources(nodes: Sequence[Node], pods: Iterable[Pod]) -> Iterator[str]:
     """Name resources of GPUs that pods request and no node offers, beside those that nodes offer."""
+    serves_any = any(node.gpu_count and not node.gpu_resources for node in nodes)
     offered = {name for node in nodes for name in offered_units(node) if name in GPU_RESOURCES or is_accelerator(name)}
     wanted = Counter[str]()
     for pod in pods:
         requests = pod.requests
-        if requests.gpu_count and not is_offered(requests.gpu_resource, tuple(offered)):
+        named = bool(requests.gpu_resource) and not serves_any
+        if requests.gpu_count and named and not (offered and is_offered(requests.gpu_resource, tuple(offered))):
             wanted[requests.gpu_resource] += 1
         wanted.update(name for name, _ in requests.extended if _is_of_gpus(name) and name not in offered)
     for name, count in sorted(wanted.items()):
         there = f"nodes offer {_listed(sorted(offered))}" if offered else "nodes offer no GPU"
-        yield f"{count} pods request {name}, which no node offers; {there}"
+        yield f"{_number(count, 'pod')} request{'s' * (count == 1)} {name}, which no node offers; {there}"
 
 
 def _missing_models(nodes: Iterable[Node], pods: Iterable[Pod]) -> Iterator[str]:
@@ -68,7 +72,11 @@ def _missing_models(nodes: Iterable[Node], pods: Iterable[Pod]) -> Iterator[str]
         )
     for (key, value), count in sorted(wanted.items()):
         there = f"nodes have {_listed(sorted(models[key]))}" if models[key] else "no node has this label"
-        yield f"{count} pods select {key}={value}, which no node has; {there}"
+        yield f"{_number(count, 'pod')} select{'s' * (count == 1)} {key}={value}, which no node has; {there}"
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _is_of_gpus(resource: str) -> bool:

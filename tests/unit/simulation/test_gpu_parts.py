@@ -94,9 +94,9 @@ def test_accelerators_that_are_not_counted_are_named(load):
         pod("b", **{"amd.com/gpu": 1}),
     )
     text = "\n".join(workload.warnings)
-    assert "huawei.com/Ascend910 (8 on nodes, requested by 1 pods)" in text
-    assert "1 nodes share or slice their GPUs" in text
-    assert "1 pods request amd.com/gpu, which no node offers; nodes offer huawei.com/Ascend910, nvidia.com/gpu" in text
+    assert "huawei.com/Ascend910 (8 on nodes, requested by 1 pod)" in text
+    assert "GPUs of 1 node are shared or sliced" in text
+    assert "1 pod requests amd.com/gpu, which no node offers; nodes offer huawei.com/Ascend910, nvidia.com/gpu" in text
 
 
 def test_a_selected_model_that_no_node_has_is_named_with_those_that_nodes_have(load):
@@ -116,3 +116,8 @@ def test_what_is_not_counted_is_on_every_page(load, tmp_path):
     assert EvaluationFolder(found).warnings == (warning,)
     result, _ = run(workload)
     assert replay_of(workload, [result]).warnings == [warning.removeprefix("case: ")]
+
+
+def test_pods_with_gpus_and_nodes_without_any_are_named(load):
+    workload = load(node("n"), pod("a", **{GPU: 1}), pod("b", **{GPU: 1}))
+    assert any(f"2 pods request {GPU}, which no node offers; nodes offer no GPU" in line for line in workload.warnings)

@@ -152,7 +152,7 @@ def test_unclear_shares_are_named(load):
     assert [share(workload, i)[1] for i in (0, 1)] == [500, 500]
     assert any("GPUs have 16384 and 40960 MiB" in line for line in workload.warnings)
     warned = load(node(**{GPU: "1"}), pod("p", {}, {GPU: 1, f"{GPU}mem": 4000})).warnings
-    assert any(f"request {GPU}mem, which no node offers" in line for line in warned)
+    assert any(f"requests {GPU}mem, which no node offers" in line for line in warned)
 
 
 def test_reservations_of_kai_do_not_count_twice(load):
@@ -164,7 +164,7 @@ def test_reservations_of_kai_do_not_count_twice(load):
     workload = load(node(**{GPU: "1"}), *pods, holds)
     assert [each.name for each in workload.pods] == ["p0", "p1"]
     assert sum(workload.gpu_demand) == 1000
-    assert any("1 pods with which KAI reserves shared GPUs are left out" in line for line in workload.warnings)
+    assert any("pods with which KAI reserves shared GPUs are left out (1)" in line for line in workload.warnings)
 
 
 def test_annotations_of_a_controller_are_not_those_of_its_pods(load):

@@ -21,7 +21,7 @@ def sharing_warnings(objects: Sequence[KubernetesObject], sharing: GpuSharing) -
     reservations = sum(each.kind == "Pod" and is_reservation(each.metadata) for each in objects)
     if reservations:
         yield (
-            f"{reservations} pods with which KAI reserves shared GPUs are left out: the pods that share these GPUs "
+            f"pods with which KAI reserves shared GPUs are left out ({reservations}): the pods that share these GPUs "
             "count"
         )
     controllers = [each for each in objects if each.kind in CONTROLLERS]
