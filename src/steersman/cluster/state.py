@@ -297,7 +297,9 @@ class ClusterState:
         chosen.arrays = NodeArrays(*(a.take(order, axis=0) for a in self.arrays))
         chosen.table = self.table.permuted(order)
         chosen.terms = self.terms.permuted(chosen.table, order)
-        chosen._class_arrays, chosen._gpu_weights = self._class_arrays, None
+        chosen._class_arrays = self._class_arrays
+        weights = self._gpu_weights
+        chosen._gpu_weights = None if weights is None else (weights[0].take(order), weights[1].take(order, axis=0))
         if self._class_arrays is not None:
             chosen._class_arrays = self._class_arrays._replace(allowed=self._class_arrays.allowed.take(order, axis=1))
         chosen._free_slots = sorted(int(place[slot]) for slot in self._free_slots)

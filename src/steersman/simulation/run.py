@@ -81,6 +81,7 @@ class Simulator:
         self._priority = np.array([pod.priority for pod in workload.pods], dtype=np.int64)
         self._fits_nowhere = np.zeros(len(self._state.classes), dtype=np.bool_)
         engine.find_infeasible_classes(self._state.arrays, self._state.class_arrays, self._fits_nowhere)
+        self._whole_gpus = are_whole(self._state, *self._state.gpu_weights())
         self._learned: tuple[str, LearnedArrays] | None = None
         self._members: dict[tuple[str, Protocol, float, float | None, float | None], MemberChoice] = {}
         self.warnings = workload.warnings + self._unknown_models() + self._infeasible_warnings()
@@ -439,16 +440,18 @@ class Execution:
 
         Fragmentation is measured by the workload's profile, as for every policy, if the policy has its own.
         """
+        whole = self.simulator._whole_gpus
+        if whole and self.prepared is None:
+            return
+        profile = self.simulator.profile_arrays(None)
+        if whole and _same(profile, self.cluster.profile):
+            return
         state = self.simulator._state.permuted(self.plan.nodes)
         device, counted = state.gpu_weights()
-        whole = are_whole(state, device, counted)
         if not whole:
             record.numbers[:, engine.GPU_TAKEN] = gpus_taken(
                 record.numbers, state, self.arrivals.class_id, self.eligible, device, counted
             )
-        profile = self.simulator.profile_arrays(None)
-        if whole and (self.prepared is None or _same(profile, self.cluster.profile)):
-            return
         fragments = fragment_arrays(profile, state.arrays)
         recount(
             state.arrays,
