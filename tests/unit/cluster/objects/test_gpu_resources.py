@@ -44,7 +44,9 @@ POLICIES = ("fgd", "steersman", "gpu-clustering", "gpu-packing", "dot-product", 
 def node_object(labels: dict[str, str] | None = None, name: str = "n", **amounts: int) -> dict[str, Any]:
     """A v1 Node; `amounts` are GPUs by `nvidia`, `amd`, `intel`, `count` and `milli`."""
     keys = {"nvidia": NVIDIA, "amd": AMD, "intel": INTEL, "count": SHARED_GPUS, "milli": "alibabacloud.com/gpu-milli"}
-    stated = {"cpu": "64", "memory": "256Gi"} | {keys[key]: str(amount) for key, amount in amounts.items()}
+    stated = {"cpu": "64", "memory": "256Gi", "pods": "110"} | {
+        keys[key]: str(amount) for key, amount in amounts.items()
+    }
     return {
         "apiVersion": "v1",
         "kind": "Node",
