@@ -259,8 +259,9 @@ def test_a_run_gives_the_same_reasons():
     run = Simulator(Workload("w", nodes, pods)).run("best-fit", protocol="arrivals", record=True)
     assert run.placements is not None
     assert dict(zip(run.placements.pod, run.placements.reason, strict=True)) == {
-        "big": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
-        "share": "0/3 nodes are available: 3 Insufficient GPU.",
+        "big": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. 1 node offers amd.com/gpu, not nvidia.com/gpu.",
+        "share": "0/3 nodes are available: 3 Insufficient GPU. 3 nodes offer amd.com/gpu and nvidia.com/gpu, "
+        "not alibabacloud.com/gpu-count.",
     }
 
 
