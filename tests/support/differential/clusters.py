@@ -64,7 +64,7 @@ def clusters(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Cluster:
         new = _owned(draws, pod(draws, f"p{i}", names, rich=draws.choice((5, 25, 50))), selecting)
         if claims:
             objects += use_claims(draws, new, claims)
-        if draws.chance(3):
+        if i and draws.chance(3):  # a workload needs one that arrives
             new["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
         pods.append(new)
     return Cluster(objects, pods)
