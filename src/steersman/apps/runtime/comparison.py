@@ -209,7 +209,8 @@ class PolicyComparison:
         if self._basis is not None and not is_new and self._basis.holds_for(now):
             return False
         if now.skip_reason:
-            self._log_skip(now.skip_reason)
+            if nodes:  # else they are not listed yet
+                self._log_skip(now.skip_reason)
             return False
         if self._clock() < self._retry_at and not is_new:
             return False

@@ -224,7 +224,7 @@ def test_another_comparison_with_the_same_outcome_changes_nothing() -> None:
     assert not made.choice.is_same(former)
 
 
-@pytest.mark.parametrize(("nodes", "pods"), [(6, 19), (6, 0), (0, 30), (6, -1), (-1, 30)])
+@pytest.mark.parametrize(("nodes", "pods"), [(6, 19), (6, 0), (6, -1), (-1, 30)])
 def test_with_nothing_to_compare_it_is_said_once(nodes: int, pods: int) -> None:
     made = comparison(work=failing)
     there = [Node("none", 8000, 1 << 30)] if nodes < 0 else some_nodes(nodes)
@@ -234,6 +234,13 @@ def test_with_nothing_to_compare_it_is_said_once(nodes: int, pods: int) -> None:
     assert [each["event"] for each in log] == ["the policy cannot be compared with rules yet"]
     assert made.choice.policy.name == log[0]["decides"] == "fgd"
     assert made.failures == 0
+
+
+def test_nothing_is_said_of_gpus_before_nodes_are_listed() -> None:
+    made = comparison(work=failing)
+    with capture_logs() as log:
+        assert not asyncio.run(made.compare_if_due([], PODS[:30]))
+    assert log == []
 
 
 @pytest.mark.parametrize("spec", ["fgd", "best-fit", "fgd=2,best-fit=1", "kube-default", "random", "lc"])
