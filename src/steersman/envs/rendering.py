@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -9,9 +11,14 @@ from steersman.envs.base import EnvCore
 
 FRAME_RATE = 4
 BAR = 20
-CELL = 8
-COLUMNS = 32
-EMPTY, FULL, ABSENT = (np.array(colour) for colour in ((247, 251, 255), (8, 48, 107), (255, 255, 255)))
+CELL, GAP = 32, 2
+"""Pixels of a node's square, and between its bars."""
+BARS = ("cpu", "memory", "gpu")
+COLOURS = np.array(((66, 133, 196), (125, 184, 105), (224, 142, 54)), dtype=np.uint8)
+"""Of the bars."""
+BACKGROUND, ABSENT, FEASIBLE, FRAME = (
+    np.array(colour, dtype=np.uint8) for colour in ((240, 242, 245), (255, 255, 255), (30, 30, 30), (208, 212, 218))
+)
 
 
 def text(core: EnvCore, e: int) -> str:
@@ -25,14 +32,26 @@ def text(core: EnvCore, e: int) -> str:
 
 
 def draw(core: EnvCore, e: int) -> npt.NDArray[np.uint8]:
-    """Return [H, W, 3] an image with a square per node; the darker, the more of its scarcest resource is in use."""
-    with np.errstate(invalid="ignore"):
-        load = np.nan_to_num(core.loads(e)).max(axis=1)
-    rows = -(-core.max_nodes // COLUMNS)
-    cells = np.tile(ABSENT.astype(np.float64), (rows * COLUMNS, 1))
-    cells[: len(load)] = EMPTY + load[:, None] * (FULL - EMPTY)
-    picture = cells.reshape(rows, COLUMNS, 3).repeat(CELL, axis=0).repeat(CELL, axis=1)
-    return picture.round().astype(np.uint8)
+    """Return [H, W, 3] an image with a square per node: bars of CPU (blue), memory (green) and GPU (orange) in use.
+
+    A node on which the current pod fits has a dark frame.
+    """
+    loads, mask = core.loads(e), core.observation.mask[e]
+    columns = max(1, round(math.sqrt(2 * core.max_nodes)))
+    rows = -(-core.max_nodes // columns)
+    picture = np.tile(ABSENT, (rows * CELL, columns * CELL, 1))
+    width = (CELL - 2 * GAP) // len(BARS)
+    for slot, node in enumerate(loads):
+        y, x = CELL * (slot // columns), CELL * (slot % columns)
+        square = picture[y : y + CELL - 1, x : x + CELL - 1]
+        square[:] = FEASIBLE if mask[slot] else FRAME
+        inside = square[1:-1, 1:-1]
+        inside[:] = BACKGROUND
+        for i, load in enumerate(np.nan_to_num(node)):
+            height = math.ceil(float(np.clip(load, 0.0, 1.0)) * len(inside))  # any use is seen
+            left = GAP - 1 + i * width
+            inside[len(inside) - height :, left : left + width - 1] = COLOURS[i]
+    return picture
 
 
 def _bar(load: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -17,9 +18,14 @@ import steersman.envs
 from steersman.agents.evolution.simulations import fgd_weights
 from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.envs.deployments import environment as deployments
 from steersman.envs.deployments import kernels
-from steersman.envs.deployments.environment import DeploymentsEnv, DeploymentsVectorEnv
+from steersman.envs.deployments.environment import DeploymentsEnv, DeploymentsOptions, DeploymentsVectorEnv
+from steersman.envs.inflation import episodes
 from steersman.envs.inflation.environment import InflationEnv, InflationVectorEnv, TimedEnv, TimedVectorEnv
+from steersman.envs.inflation.episodes import WorkloadOptions
+from steersman.envs.latency import environment as latency
+from steersman.envs.latency.environment import LatencyOptions
 from steersman.policies.features import GPU
 from steersman.policies.heuristics.local_scores import FGD
 from steersman.policies.heuristics.policy import HeuristicPolicy
@@ -471,3 +477,28 @@ def test_view_gpu_shows_what_the_score_table_sees_wherever_a_pod_fits(name):
         seen, _, terminated, _, _ = env.step(legal(seen["mask"], random))
         if terminated:
             break
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "resets"),
+    [
+        ("Inflation", WorkloadOptions, episodes.RESET_OPTIONS),
+        ("Timed", None, episodes.RESET_OPTIONS),
+        ("Deployments", DeploymentsOptions, deployments.RESET_OPTIONS),
+        ("Latency", LatencyOptions, latency.RESET_OPTIONS),
+    ],
+)
+def test_the_reference_page_names_every_option_and_info(name, options, resets):
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "environments.md").read_text()
+    section = page.split(f"## steersman/{name}-v0")[1].split("\n## ")[0]
+
+    def listed(start: str) -> set[str]:
+        return set(re.findall(r"`([\w-]+)`", section.split(start)[1].split("\n- ")[0]))
+
+    assert set(resets) <= listed("- Options of `reset`: ")
+    if options is not None:
+        assert set(options.__dataclass_fields__) <= listed("- Options: ")
+        env = gymnasium.make(f"steersman/{name}-v0")
+        seen, _ = env.reset(seed=1)
+        *_, info = env.step(int(seen["mask"].argmax()))
+        assert set(info) <= listed("- Info: ")
