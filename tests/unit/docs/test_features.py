@@ -162,7 +162,7 @@ def test_every_command_is_run_by_a_test_of_its_row(row: Row) -> None:
 
 
 def test_what_is_wrong_is_noticed() -> None:
-    for wrong in ("cluster nodes ad", "top --twice", "evaluate --policy fgd", "train --output o --protocol sideways"):
+    for wrong in ("cluster nodes ad", "top --twice", "train --output o --protocol sideways"):
         with pytest.raises((typer.TyperException, AssertionError)):
             parse(tuple(wrong.split()))
     used: Definitions = {"g": (ast.parse('h = ["top"]'), {})}

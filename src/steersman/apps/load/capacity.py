@@ -44,7 +44,8 @@ async def read_capacity(client: Client) -> ClusterCapacity:
         if content.get("spec", {}).get("nodeName") in usable and RUN not in labels and not is_finished(content):
             held[2] += 1
             try:
-                requests = pod_from_object(content, file=document.file).requests
+                where = f"Pod {content['metadata'].get('namespace', '')}/{content['metadata'].get('name', '')}"
+                requests = pod_from_object(content, file=document.file, where=where).requests
             except InputError as problem:
                 problems.append(problem)
                 continue

@@ -5,12 +5,10 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.errors import raises
 
 from steersman.cluster.constraints.node import holds
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, PodSelector, Requests, Requirement
 from steersman.cluster.state import ClusterState
-from steersman.core.errors import InputError
 from steersman.policies.kube_default.arrays import HOSTNAME, ZONE
 from steersman.policies.kube_default.kernels import KubeDefault
 from steersman.workloads.formats.kubernetes.objects import Objects, write_services
@@ -54,10 +52,12 @@ def test_a_deployment_does_not_select_where_its_replica_set_does():
     assert services(deployment).selectors == (("shop", (("app", "web"),)),)
 
 
-def test_a_wrong_selector_is_an_error_that_names_its_field():
+def test_a_wrong_selector_is_a_problem_that_names_its_field():
     broken = controller(matchExpressions=[{"key": "app", "operator": "In", "values": []}])
-    with raises(InputError, "spec.selector.matchExpressions[0].values"):
-        services(broken)
+    objects = Objects([Document(broken, "f.yaml", "")])
+    assert objects.services() == SpreadSelectors()
+    (problem,) = objects.problems
+    assert problem.field == "spec.selector.matchExpressions[0].values"
 
 
 requirement = st.builds(
@@ -150,4 +150,4 @@ def test_expressions_are_looked_up_like_a_pods_own_selector():
     row = state.labels_id(pod)
     state.class_id(pod.pod_class)
     number = int(KubeDefault(state, given).arrays.default_selector[row])
-    assert number == state.terms.selector_id(PodSelector((TIERED, OLD_OR_NEW), frozenset(("default",))))
+    assert number == state.terms.selector_id(PodSelector((TIERED, OLD_OR_NEW), frozenset(("default",))), living=True)
