@@ -135,8 +135,9 @@ class FrozenLeaderTrial:
 
     def _start(self, name: str) -> subprocess.Popen[bytes]:
         if self.kube_scheduler is None:
-            command = [STEERSMAN, "schedule", "--policy", "best-fit", "--kubeconfig", self.kubeconfig, "--port", "0"]
-            command += ["--scheduler-name", self.lane, "--leader-elect", "--lease-namespace", "default"]
+            command: list[str | Path] = [STEERSMAN, "schedule", "--policy", "best-fit", "--port", "0"]
+            command += ["--kubeconfig", self.kubeconfig, "--scheduler-name", self.lane]
+            command += ["--leader-elect", "--lease-namespace", "default"]
         else:
             config = self.folder / f"{self.lane}.yaml"
             config.write_text(KUBE_CONFIG % (self.kubeconfig, self.lane, self.lane))

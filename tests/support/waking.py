@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 Object = dict[str, Any]
@@ -339,7 +339,7 @@ def _volume_drivers(lane: Lane) -> Iterator[WakingScenario]:
         "VolumeBinding", "a storage capacity grows", (node, cls, data, csi, {**room, "capacity": "1Mi"}),
         lane.using(), "patch", room,
     )  # fmt: skip
-    limit = {
+    limit: Object = {
         "kind": "CSINode",
         "metadata": {"name": f"{lane.name}-a"},
         "spec": {"drivers": [{"name": driver, "nodeID": "a", "allocatable": {"count": 1}}]},
@@ -368,7 +368,7 @@ def _volume_drivers(lane: Lane) -> Iterator[WakingScenario]:
 
 
 def _needing_driver(*arguments: Any) -> WakingScenario:
-    return WakingScenario(*arguments, needs_driver=True)
+    return replace(WakingScenario(*arguments), needs_driver=True)
 
 
 def _bound(claim: Object, volume: Object) -> Object:
