@@ -66,6 +66,8 @@ _EXCLUSIVE: Mapping[str, Callable[[Object, str], ExclusiveVolume]] = {
     "iscsi": _iscsi,
     "rbd": _rbd,
 }
+READ_VOLUMES = frozenset((*_EXCLUSIVE, "image"))
+"""Kinds of volumes that are read."""
 
 
 def needed_features(spec: Object, path: str) -> Iterator[str]:

@@ -643,3 +643,14 @@ def test_a_policy_that_plans_needs_a_cluster_or_to_be_prepared():
     with raises(SteersmanError):
         Service(ServiceConfig(policy="steersman"), None)
     assert PolicyManager(PolicyReloader("fgd")).policy.name == "fgd"
+
+
+def test_pods_that_differ_in_an_exclusive_volume_are_not_taken_for_replicas():
+    pods = Pods()
+    for monitor in ("a", "b"):
+        disk = {"name": "data", "rbd": {"monitors": [monitor], "image": "disk"}}
+        content = pod("one", app="web")
+        content["spec"]["volumes"] = [{"name": f"token-{monitor}", "projected": {}}, disk]
+        (volume,) = pods.decode(raw(content)).constraints.exclusive_volumes
+        assert volume.kind == "rbd"
+        assert monitor in str(volume)

@@ -206,7 +206,15 @@ def outlined(cluster: WatchedCluster) -> list[Any]:
     state = cluster.cache.state
     kept = (state.classes, state._class_ids, state._rows, state.table._columns, state.terms._labels)
     terms = state.terms
-    more = (terms._selectors, terms._owned, terms._ports, terms._keys, terms._filters, terms._rules, terms._rule_start)
+    more = (
+        terms._selectors,
+        terms._owned,
+        terms._exclusive,
+        terms._keys,
+        terms._filters,
+        terms._rules,
+        terms._rule_start,
+    )
     arrays = [array.tobytes() for array in (*state.class_arrays, *state.term_arrays[:-1])]
     return [*(len(each) for each in (*kept, *more, terms._label_sets)), *arrays, set(cluster.cache.selected)]
 

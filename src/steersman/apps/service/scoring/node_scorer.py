@@ -23,6 +23,7 @@ from steersman.cluster.objects.decoding import node_from_object, pod_from_object
 from steersman.cluster.objects.fields import FieldError
 from steersman.cluster.objects.free_resources import FREE_KEY, free_of, set_free
 from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
+from steersman.cluster.objects.pod_features import READ_VOLUMES
 from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
 from steersman.cluster.state import ClusterState, RunningPod
 from steersman.core.errors import InputError, SteersmanError
@@ -194,7 +195,12 @@ def _pod_cache_key(pod: dict[str, Any]) -> dict[str, Any]:
     if isinstance(metadata, dict):
         result["metadata"] = {key: value for key, value in metadata.items() if key not in UNKNOWN_METADATA}
     if isinstance(spec, dict):
-        result["spec"] = {key: value for key, value in spec.items() if key != "volumes"}
+        result["spec"] = dict(spec)
+        volumes = spec.get("volumes")
+        if isinstance(volumes, list):  # a token's volume has another name in each replica
+            result["spec"]["volumes"] = [
+                each for each in volumes if not isinstance(each, dict) or READ_VOLUMES & each.keys()
+            ]
         containers = spec.get("containers")
         if isinstance(containers, list) and all(isinstance(each, dict) for each in containers):
             result["spec"]["containers"] = [
