@@ -367,7 +367,7 @@ WAYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "a name and a cluster": (("--workload", "default", "--cluster"), ("--workload and --cluster", "give one")),
     "a context without a cluster": (("--workload", "default", "--context", "prod"), ("--context prod", "--cluster")),
-    "no such name": (("--workload", "defualt"), ("--workload defualt", "default-small", "--nodes and --pods")),
+    "no such name": (("--workload", "defualt"), ("--workload", "defualt", "did you mean", "default")),
 }
 
 
