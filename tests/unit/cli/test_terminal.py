@@ -187,7 +187,7 @@ def test_policy_files_are_offered_with_their_folders(tmp_path: Path, capsys: Cap
         file.touch()
     (tmp_path / "runs" / "a" / "log.txt").touch()
     both = ["runs/a/policy.safetensors", "runs/b/policy.safetensors"]
-    assert complete(capsys, monkeypatch, "steersman simulate --policy ru") == both
+    assert complete(capsys, monkeypatch, "steersman simulate --policy run") == both
     assert complete(capsys, monkeypatch, "steersman simulate --policy runs/") == both
     assert complete(capsys, monkeypatch, "steersman simulate --policy runs/b/p") == both[1:]
     assert complete(capsys, monkeypatch, "steersman policy show best") == ["best.safetensors"]
