@@ -82,12 +82,12 @@ def claim(name: str, *pods: tuple[str, str], devices: int = 2, driver: str = "ma
 
 def told(tested: ClusterCache, what: Object, *, claims: bool) -> None:
     """A watch says so."""
-    tested.device_claims.reflectors[claims].change("ADDED", msgspec.Raw(json.dumps(what).encode()))
+    tested.device_claims.reflectors[2 if claims else 0].change("ADDED", msgspec.Raw(json.dumps(what).encode()))
 
 
 def gone(tested: ClusterCache, name: str) -> None:
     raw_claim = msgspec.Raw(json.dumps(claim(name)).encode())
-    tested.device_claims.reflectors[1].change("DELETED", raw_claim)
+    tested.device_claims.reflectors[2].change("DELETED", raw_claim)
 
 
 def with_uid(made: Object, uid: str) -> Object:
@@ -238,4 +238,6 @@ def test_claims_that_may_not_be_listed_are_not_counted(capsys: pytest.CaptureFix
         double.put(PODS, sharing("comes"))
 
     played(begin, (lambda double, _: nodes_of(double)["comes"] == "n", nothing), zones="")
-    assert "GPUs that ResourceClaims hold are not counted: they cannot be listed" in capsys.readouterr().out
+    assert "devices of DRA are not counted: they cannot be listed resource=resourceclaims" in " ".join(
+        capsys.readouterr().out.split()
+    )
