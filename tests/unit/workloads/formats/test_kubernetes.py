@@ -293,6 +293,7 @@ def test_written_files_are_in_reference_conventions(tmp_path: Path) -> None:
         "cpu": "32000m",
         "memory": "131072Mi",
         "pods": "1001",
+        "ephemeral-storage": "0",
     }
     pods = list(yaml.safe_load_all((tmp_path / "pods.yaml").read_text()))
     assert pods[2]["metadata"]["annotations"] == {
@@ -410,6 +411,7 @@ def test_devices_that_are_not_modelled_are_named_with_their_pods(tmp_path: Path)
     workload = load_workload(write(tmp_path / "w.yaml", *objects), None)
     why = "\"device.driver.matches('gpu')\" has 'matches', which is not supported"
     assert workload.warnings == (
+        "w: 1 pod requests nvidia.com/gpu, which no node offers; nodes offer no GPU",
         f"w: no node offers nvidia.com/gpu of DeviceClass gpu.example.com, since {why} (1 pods: p)",
     )
 
