@@ -304,7 +304,7 @@ def test_the_table_the_files_and_the_report_have_the_cluster_as_it_is(tmp_path, 
     (row,) = [line for line in shown.out.splitlines() if "as it is" in line]
     assert row.split()[3:5] == ["23.33", "–"]
     summary = (tmp_path / "out" / "summary.csv").read_text()
-    assert "pods,as it is,arrivals,gpu_allocation_percent,1,23.33,,,,,,\n" in summary
+    assert "pods,as it is,arrivals,gpu_allocation_percent,1,23.33,,,,,,,\n" in summary
     assert "pods,as it is,arrivals,pods_failed,1,22,,,,,,\n" in summary
     assert (
         "pods,as it is,,arrivals,gpu_allocation_percent,percent,23.33\n"
