@@ -7,7 +7,7 @@ in-tree plugins that CSI drivers have taken over and VolumeAttachments without a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -153,8 +153,11 @@ def volume_nodes(volume: Volume, table: NodeTable) -> Mask:
     if required is None:
         return table.occupied
     allowed = np.zeros(len(table), dtype=np.bool_)
-    for term in required.get("nodeSelectorTerms") or ():
-        allowed |= term_nodes(table, node_term(term, "spec.nodeAffinity.required.nodeSelectorTerms"))
+    for stated in required.get("nodeSelectorTerms") or ():
+        term = node_term(stated, "spec.nodeAffinity.required.nodeSelectorTerms")
+        # kube-scheduler matches volumes with labels alone: a node has no name there.
+        fields = tuple(replace(each, key="") for each in term.fields)
+        allowed |= term_nodes(table, replace(term, fields=fields))
     return allowed
 
 
@@ -251,22 +254,26 @@ def _bind(
                 lost |= table.occupied
             else:
                 conflict |= ~volume_nodes(volume, table)
-    satisfied, space = table.occupied, table.occupied
+    unbound = [each for each in pod_claims if not each.is_bound]
+    chosen = {each.key: known.assumed_nodes.get(each.key) or each.selected_node for each in unbound}
+    unsatisfied, short = ~table.occupied, np.zeros(len(table), dtype=np.bool_)
+    for node in filter(None, chosen.values()):
+        unsatisfied |= ~table.names.any_of((node,))
     taken: dict[str, Mask] = {}
-    # As in kube-scheduler: the smallest claim first, so that it does not take a volume that a larger one needs.
-    for claim in sorted((each for each in pod_claims if not each.is_bound), key=_size):
-        node = known.assumed_nodes.get(claim.key) or claim.selected_node
-        if node:
-            satisfied &= table.names.any_of((node,))
+    # As in kube-scheduler: claims whose node is chosen first, then the smallest, so that it does not take a volume that
+    # a larger one needs; the first claim that a node cannot serve is its only reason.
+    for claim in sorted(unbound, key=lambda each: (not chosen[each.key], 0 if chosen[each.key] else _size(each))):
+        if chosen[claim.key]:
             volume_fit.candidates[claim.key], matched = [], np.full(len(table), -1, dtype=np.int64)
         else:
             matched = _match(known, claim, table, taken, volume_fit)
         volume_fit.matched[claim.key] = matched
         can, enough = _provision(known, claim, table)
-        satisfied &= (matched >= 0) | can
-        space &= (matched >= 0) | ~can | enough
+        undecided = ~unsatisfied & ~short & (matched < 0)
+        unsatisfied |= undecided & ~can
+        short |= undecided & can & ~enough
     occupied = table.occupied
-    refusals = [(NODE_CONFLICT, conflict & ~lost), (BIND_CONFLICT, ~satisfied), (NO_SPACE, ~space), (NO_VOLUME, lost)]
+    refusals = [(NODE_CONFLICT, conflict & ~lost), (BIND_CONFLICT, unsatisfied), (NO_SPACE, short), (NO_VOLUME, lost)]
     return [(why, refused & occupied) for why, refused in refusals]
 
 

@@ -107,6 +107,13 @@ def test_a_claim_may_be_bound_to_a_volume_that_is_gone() -> None:
     assert (fit.problem, why(fit, 1)) == ("", [rules.NO_VOLUME])
 
 
+@pytest.mark.parametrize(("operator", "allowed"), [("In", []), ("NotIn", NODES)])
+def test_volumes_do_not_know_names_of_nodes(operator: str, allowed: list[str]) -> None:
+    term = {"matchFields": [{"key": "metadata.name", "operator": operator, "values": ["n1"]}]}
+    bound = volume("v", nodeAffinity={"required": {"nodeSelectorTerms": [term]}})
+    assert nodes(fitted(known(claim(bound="v"), bound))) == allowed
+
+
 @pytest.mark.parametrize("key", [ZONE, "failure-domain.beta.kubernetes.io/zone"])
 def test_zone_labels_of_a_bound_volume_count(key: str) -> None:
     fit = fitted(known(claim(bound="v"), volume("v", labels={key: "a__c"})))
@@ -249,6 +256,17 @@ def test_capacity_counts_where_the_driver_says_so() -> None:
     assert why(fit, 1) == ["node(s) did not have enough free storage"]
     objects.drivers.clear()
     assert nodes(fitted(objects)) == NODES
+
+
+def test_the_first_claim_that_a_node_cannot_serve_is_the_reason() -> None:
+    driver = {"metadata": {"name": "csi.example.com"}, "spec": {"storageCapacity": True}}
+    local = storage_class("local", "kubernetes.io/no-provisioner")
+    large = claim("large", "5Gi")
+    objects = known(large, claim("small", "1Gi", cls="local"), local, msgspec.convert(driver, CsiDriver))
+    assert why(fitted(objects, "large", "small"), 0) == ["node(s) didn't find available persistent volumes to bind"]
+    small, other = claim("small", "1Gi"), claim("large", "5Gi", cls="local")
+    objects = known(small, other, local, msgspec.convert(driver, CsiDriver))
+    assert why(fitted(objects, "large", "small"), 0) == ["node(s) did not have enough free storage"]
 
 
 @given(
