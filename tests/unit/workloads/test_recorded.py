@@ -305,7 +305,7 @@ def test_the_table_the_files_and_the_report_have_the_cluster_as_it_is(tmp_path, 
     assert row.split()[3:5] == ["23.33", "–"]
     summary = (tmp_path / "out" / "summary.csv").read_text()
     assert "pods,as it is,arrivals,gpu_allocation_percent,1,23.33,,,,,,,\n" in summary
-    assert "pods,as it is,arrivals,pods_failed,1,22,,,,,,\n" in summary
+    assert "pods,as it is,arrivals,pods_failed,1,22,,,,,,,\n" in summary
     assert (
         "pods,as it is,,arrivals,gpu_allocation_percent,percent,23.33\n"
         in (tmp_path / "out" / "metrics.csv").read_text()
@@ -322,8 +322,8 @@ def test_the_table_the_files_and_the_report_have_the_cluster_as_it_is(tmp_path, 
     summary = (tmp_path / "out" / "summary.csv").read_text()
     metrics = (tmp_path / "out" / "metrics.csv").read_text()
     for protocol, is_comparable in (("inflation", False), ("arrivals", True)):
-        assert f"pods,as it is,{protocol},gpu_allocation_percent,1,23.33,,,,,,\n" in summary
-        assert (f"pods,as it is,{protocol},pods_failed,1,22,,,,,,\n" in summary) == is_comparable
+        assert f"pods,as it is,{protocol},gpu_allocation_percent,1,23.33,,,,,,,\n" in summary
+        assert (f"pods,as it is,{protocol},pods_failed,1,22,,,,,,,\n" in summary) == is_comparable
         assert f"pods,as it is,,{protocol},gpu_allocation_percent,percent,23.33\n" in metrics
     assert "timed is left out" in capsys.readouterr().err
 
