@@ -93,12 +93,17 @@ def _row(node: Node, ready: bool, requests: Sequence[Requests]) -> OccupancyRow:
         memory_requested_bytes=sum(each.memory_bytes for each in requests),
         pods=None if node.pods >= MANY_PODS else node.pods,
         pods_there=len(requests),
-        gpus=gpu_milli(node) / GPU_MILLI,
+        gpus=_without_fraction(gpu_milli(node) / GPU_MILLI),
         gpu_model=node.gpu_model,
         gpu_requested_milli=held_milli(node, units),
         zone=node.labels.get(ZONE, ""),
         rack=node.labels.get(RACK, ""),
     )
+
+
+def _without_fraction(number: float) -> float:
+    """Return a whole number as an integer, so that tables show 8 and not 8.0."""
+    return int(number) if number.is_integer() else number
 
 
 def _where(kind: str, result: dict[str, dict[str, str]]) -> str:
