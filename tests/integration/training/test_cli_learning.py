@@ -58,7 +58,7 @@ def test_the_small_workload_is_known_by_name(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "--workload", "nowhere", "--output", "o"], "--workload nowhere: give --nodes"),
+        (["train", "--workload", "nowhere", "--output", "o"], "unknown --workload 'nowhere'"),
         (["train", "--workload", "default", "--output", "o", "--objective", "speed"], "'speed'"),
         (["train", "--workload", "default", "--output", "o", "--population", "5"], "even number"),
         (
