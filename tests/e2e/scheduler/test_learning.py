@@ -179,7 +179,11 @@ def test_scheduling_goes_on_when_learning_dies_and_learning_goes_on_at_the_next_
     other = trained("linear")
     done = cluster.steersman("schedule", "--name", cluster.name, "--policy", str(other), "--learn", str(learned))
     assert done.returncode == 1
-    assert done.stderr.strip().splitlines()[-1].startswith(f"error: {learned / 'checkpoint.safetensors'}: the run has network")
+    assert (
+        done.stderr.strip()
+        .splitlines()[-1]
+        .startswith(f"error: {learned / 'checkpoint.safetensors'}: the run has network")
+    )
 
 
 def test_a_service_learns_from_kube_scheduler_and_says_what_it_tested(
