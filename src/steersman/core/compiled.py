@@ -12,7 +12,6 @@ import importlib
 import os
 import pickle
 import sys
-import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -27,6 +26,9 @@ from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.dispatcher import Dispatcher
 from numba.core.serialize import dumps
+
+from steersman.core.atomic_files import write_atomically
+from steersman.core.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -98,15 +100,11 @@ class KernelCache(NullCache):
         if data.library.has_dynamic_globals:
             return  # it holds addresses of this process
         file = self._file(sig, data.codegen)
-        part = file.with_name(f"{file.name}.{uuid.uuid4().hex}.part")
+        body = cast(Any, dumps)(data._reduce())
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            body = cast(Any, dumps)(data._reduce())
-            part.write_bytes(hashlib.sha256(body).digest() + body)
-            part.replace(file)
-        except OSError:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
+            write_atomically(file, hashlib.sha256(body).digest() + body)
+        except (OSError, InputError):
             return
         delete_least_recently_used(file.parent, KEPT_FILES)
 
