@@ -153,8 +153,12 @@ def load_workload(
     services = SpreadSelectors.union(source.services() for source in sources)
     name = workload_name(given[-1])
     warnings += [f"{name}: {warning}" for warning in (*gpu_warnings(nodes, pods), *offer_warnings(offers, pods))]
-    workload = Workload(name, nodes, pods, services, tuple(warnings))
-    return with_running(workload, expanded, running) if expanded is not None and expanded.pods else workload
+    understood = "; ".join(filter(None, (content.understood() for content in for_pods.contents if pods)))
+    workload = Workload(name, nodes, pods, services, tuple(warnings), understood=understood)
+    if expanded is None or not expanded.pods:
+        return workload
+    workload = with_running(workload, expanded, running)
+    return replace(workload, understood="; ".join(filter(None, (workload.understood, understood))))
 
 
 @no_collection()

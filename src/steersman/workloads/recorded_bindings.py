@@ -18,7 +18,7 @@ import numpy as np
 
 from steersman.cluster.model import Node, PodClass, Requests
 from steersman.core.errors import InputError
-from steersman.workloads.formats.openb.traces import csv_error, delimiter_of, read_text
+from steersman.workloads.formats.tables import csv_error, delimiter_of, read_text
 from steersman.workloads.generators.deployments import CONTROL_PLANE, cluster
 from steersman.workloads.topology import Hierarchy, label_nodes
 

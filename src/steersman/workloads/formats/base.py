@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, ClassVar
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.core.errors import InputError, SteersmanError, UsageError
+from steersman.workloads.files import CSV_SUFFIXES
 from steersman.workloads.formats.kubernetes.expansion import Expanded
+from steersman.workloads.formats.tables import header_of
 from steersman.workloads.generators.deployments import Row
 from steersman.workloads.workload import SpreadSelectors, Workload
 
@@ -106,6 +108,10 @@ class FormatContent:
         """Return warnings about the files, one line each."""
         return ()
 
+    def understood(self) -> str:
+        """Return a sentence on what the files were taken to hold, "" if that is not in doubt."""
+        return ""
+
 
 class WorkloadFormat(ABC):
     """A format of workload files.
@@ -138,6 +144,20 @@ class WorkloadFormat(ABC):
             LossError: it cannot represent something that must not be left out.
         """
         raise UsageError(f"workloads cannot be written as {self.title}")
+
+
+class TableFormat(WorkloadFormat):
+    """A format of CSV files, which its header tells from other ones."""
+
+    suffixes: ClassVar[tuple[str, ...]] = CSV_SUFFIXES
+
+    def recognises(self, file: Path) -> bool:
+        """Return whether the header is that of the format, see `WorkloadFormat`."""
+        return self.has_header(header_of(file))
+
+    @abstractmethod
+    def has_header(self, columns: Set[str]) -> bool:
+        """Return whether a header with these columns is one of the format."""
 
 
 def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:

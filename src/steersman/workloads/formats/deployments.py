@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 from steersman.cluster.model import Node, Pod
 from steersman.core.errors import InputError
-from steersman.workloads.files import CSV_SUFFIXES
-from steersman.workloads.formats.base import FormatContent, Losses, WorkloadFormat, differences
+from steersman.workloads.formats.base import FormatContent, Losses, TableFormat, differences
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.kubernetes.objects import write_nodes
-from steersman.workloads.formats.openb import traces
 from steersman.workloads.generators import deployments
 from steersman.workloads.workload import Workload
 
@@ -39,17 +37,16 @@ class DeploymentsContent(FormatContent):
         return [row for file in self.files for row in deployments.read_rows(file)]
 
 
-class DeploymentsCsv(WorkloadFormat):
+class DeploymentsCsv(TableFormat):
     """The format of AAML's workloads; nodes beside it are written as YAML."""
 
     name = "deployments"
     title = "Deployments as CSV"
-    suffixes = CSV_SUFFIXES
     header = f"Deployments {','.join(deployments.COLUMNS)}"
 
-    def recognises(self, file: Path) -> bool:
-        """Return whether the header is the format's, see `WorkloadFormat`."""
-        return deployments.is_deployments(traces.header_of(file))
+    def has_header(self, columns: Set[str]) -> bool:
+        """Return whether a header is the format's, see `TableFormat`."""
+        return deployments.is_deployments(columns)
 
     def open(self, files: Sequence[Path]) -> DeploymentsContent:
         """Return the rows of the files, see `WorkloadFormat`."""

@@ -19,9 +19,12 @@ ENTRY_POINTS = "steersman.formats"
 BUILT_IN = {
     "openb": "steersman.workloads.formats.openb.format:OpenbCsv",
     "deployments": "steersman.workloads.formats.deployments:DeploymentsCsv",
+    "gpu-v2025": "steersman.workloads.formats.gpu_v2025:GpuV2025Csv",
     "yaml": "steersman.workloads.formats.kubernetes.format:KubernetesYaml",
 }
 """Where the class of a format is, in the order in which contents of several are put together."""
+WRITTEN = ("openb", "deployments", "yaml")
+"""Built-in formats that can be written; the others are only read."""
 
 
 def _installed() -> dict[str, WorkloadFormat | SteersmanError]:

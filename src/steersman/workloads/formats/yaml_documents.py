@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from steersman.core.errors import InputError
-from steersman.workloads.formats.openb.traces import read_text
+from steersman.workloads.formats.tables import read_text
 
 NESTED = "is nested deeper than any Kubernetes object"
 MAX_DEPTH = 200

@@ -28,7 +28,7 @@ from steersman.core.quantities import (
     plausible,
 )
 from steersman.workloads.formats.kubernetes.replicas import MAX_REPLICAS, replica_name
-from steersman.workloads.formats.openb.traces import csv_error, delimiter_of, read_text
+from steersman.workloads.formats.tables import csv_error, delimiter_of, read_text
 from steersman.workloads.generators.names import funny_name
 
 COLUMNS = ("name", "pod_count", "cpu_request", "cpu_limit", "mem_request", "mem_limit", "action")

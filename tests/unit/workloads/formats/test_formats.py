@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.errors import raises
 
 from steersman.core.errors import InputError, UsageError
+from steersman.workloads.formats.base import WorkloadFormat
 from steersman.workloads.formats.openb.traces import embedded
-from steersman.workloads.formats.registry import BUILT_IN, find_format, format_of, formats
+from steersman.workloads.formats.registry import BUILT_IN, WRITTEN, find_format, format_of, formats
 
 LINES = '''
 """A format of one's own: a node or pod a line."""
@@ -106,7 +108,7 @@ def test_a_format_that_cannot_be_imported_is_of_no_matter_to_others(tmp_path: Pa
     assert not (tmp_path / "toml").exists()
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", WRITTEN)
 def test_every_format_reads_what_it_writes(name: str, tmp_path: Path) -> None:
     from steersman.workloads.convert import convert
     from steersman.workloads.loading import load_workload
@@ -118,6 +120,16 @@ def test_every_format_reads_what_it_writes(name: str, tmp_path: Path) -> None:
     assert len(again.pods) == len(workload.pods)
     assert find_format(name).name == name
     assert name in {each.name for each in formats()}
+
+
+def test_a_format_that_is_only_read_says_so(tmp_path: Path) -> None:
+    from steersman.workloads.convert import convert
+
+    assert {each.name for each in formats() if type(each).write is not WorkloadFormat.write} == set(WRITTEN)
+    for name in set(BUILT_IN) - set(WRITTEN):
+        with raises(UsageError, find_format(name).title):
+            convert(embedded("default-small"), name, tmp_path / name)
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_no_format_knows_is_one_line(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from steersman.cli.output.display import Warnings, say, status_if_slow
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import UsageError
 from steersman.workloads.files import check_writable
-from steersman.workloads.formats.registry import BUILT_IN
+from steersman.workloads.formats.registry import WRITTEN
 
 if TYPE_CHECKING:
     from steersman.cluster.model import Node
@@ -204,7 +204,7 @@ def convert(
         typer.Option(
             metavar="FORMAT",
             autocompletion=formats,
-            help=f"The format to write: {', '.join(BUILT_IN)}, or that of a package.",
+            help=f"The format to write: {', '.join(WRITTEN)}, or that of a package.",
         ),
     ],
     nodes: Nodes = None,
@@ -213,7 +213,7 @@ def convert(
         typer.Option(
             parser=path,
             metavar="PATH",
-            help="Pods: an openb pod list, Deployments as CSV, or a file or folder of Kubernetes YAML.",
+            help="Pods: a CSV table (openb, Deployments, gpu-v2025), or a file or folder of Kubernetes YAML.",
         ),
     ] = None,
     workload: WorkloadName = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +14,10 @@ from steersman.cluster.node_labels import added_labels
 from steersman.cluster.objects.manifests import format_seconds
 from steersman.core.errors import InputError
 from steersman.core.quantities import ceil_div
-from steersman.workloads.files import CSV_SUFFIXES
-from steersman.workloads.formats.base import FormatContent, Losses, WorkloadFormat, differences
+from steersman.workloads.formats.base import FormatContent, Losses, TableFormat, differences
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.openb import traces
+from steersman.workloads.formats.tables import header_of
 from steersman.workloads.generators.deployments import is_deployments
 from steersman.workloads.workload import Workload
 
@@ -49,17 +49,15 @@ class OpenbContent(FormatContent):
         return [pod for file in self.pod_files for pod in traces.read_pods(file)], None
 
 
-class OpenbCsv(WorkloadFormat):
+class OpenbCsv(TableFormat):
     """The format of the openb traces; it cannot represent most fields of a Kubernetes pod."""
 
     name = "openb"
     title = "openb CSV"
-    suffixes = CSV_SUFFIXES
     header = f"nodes {','.join(traces.NODE_COLUMNS)}, pods {','.join(traces.POD_COLUMNS)}"
 
-    def recognises(self, file: Path) -> bool:
-        """Return whether the header is that of a node list or a pod list, see `WorkloadFormat`."""
-        columns = traces.header_of(file)
+    def has_header(self, columns: Set[str]) -> bool:
+        """Return whether a header is that of a node list or a pod list, see `TableFormat`."""
         if "sn" in columns:
             return True
         return bool(columns & {"cpu_milli", "memory_mib", "num_gpu", "gpu_milli"}) and not is_deployments(columns)
@@ -86,7 +84,7 @@ class OpenbCsv(WorkloadFormat):
 
 def is_node_list(file: Path) -> bool:
     """Return whether a file of the format lists nodes rather than pods."""
-    return bool(traces.header_of(file) & {"sn", "gpu", "model"})
+    return bool(header_of(file) & {"sn", "gpu", "model"})
 
 
 def _check_readable(read: Callable[[Path], object], path: Path, kind: str, losses: Losses) -> None:

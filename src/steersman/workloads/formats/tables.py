@@ -1,0 +1,156 @@
+"""Tables as CSV files, read strictly: their text, header and rows."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+
+from steersman.core.errors import InputError
+
+
+class TableRow:
+    """One CSV row with its position, so that every error names file, line and field."""
+
+    def __init__(self, file: str, line: int, cells: Mapping[str, str]) -> None:
+        self.file = file
+        self.line = line
+        self.cells = cells
+
+    def error(self, field: str, problem: str) -> InputError:
+        """Return an error about a cell."""
+        return InputError(self.file, f"line {self.line}", field, problem)
+
+    def name(self, field: str) -> str:
+        """Return a text that is not empty. Raises InputError."""
+        value = self.cells[field].strip()
+        if not value:
+            raise self.error(field, "is empty; every row needs a name")
+        return self.text(field)
+
+    def text(self, field: str) -> str:
+        """Return a text, "" of a column that is not there. Raises InputError: it cannot be printed."""
+        value = self.cells.get(field, "").strip()
+        if not value.isprintable():
+            raise self.error(field, f"{value!r} has a character that cannot be printed")
+        return value
+
+    def integer(self, field: str, limit: int) -> int:
+        """Return a whole number from 0 to a limit. Raises InputError."""
+        text = self.cells[field].strip()
+        # Plain ASCII digits only: int() would also take "1_000", "²" and the like.
+        if not (text.isascii() and text.isdigit()):
+            raise self.error(field, f"{text!r} is not a whole number of 0 or more")
+        value = int(text) if len(text) < 20 else limit + 1
+        if value > limit:
+            raise self.error(field, f"{text} is beyond any real machine (at most {limit})")
+        return value
+
+    def number(self, field: str, limit: int) -> Decimal:
+        """Return a decimal number from 0 to a limit. Raises InputError."""
+        text = self.cells[field].strip()
+        try:
+            value = Decimal(text)
+        except InvalidOperation:
+            raise self.error(field, f"{text!r} is not a number of 0 or more") from None
+        if not value.is_finite() or value < 0:
+            raise self.error(field, f"{text!r} is not a number of 0 or more")
+        if value > limit:
+            raise self.error(field, f"{text} is beyond any real machine (at most {limit})")
+        return value
+
+    def seconds(self, field: str) -> float | None:
+        """Return a time, None if the cell is empty. Raises InputError."""
+        text = self.cells.get(field, "").strip()
+        if not text:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            raise self.error(field, f"{text!r} is not a number of seconds") from None
+        if not 0 <= value < 1e15:
+            raise self.error(field, f"{text} is not a time of 0 seconds or more")
+        return value
+
+
+def read_text(path: str | Path) -> str:
+    """Return the text of a file, decompressed if its name ends in `.gz`: UTF-8, or UTF-16 as PowerShell writes it.
+
+    Raises:
+        InputError: the file is missing, unreadable, not gzip or neither UTF-8 nor UTF-16.
+    """
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+        if path.name.endswith(".gz"):
+            data = gzip.decompress(data)
+        return data.decode(_encoding(data))
+    except FileNotFoundError:
+        raise InputError(path, "", "", "no such file") from None
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(path, "", "", f"cannot be read: {reason}") from None
+    except UnicodeDecodeError as error:
+        encoding = "UTF-16" if error.encoding.startswith("utf-16") else "UTF-8"
+        raise InputError(path, f"byte {error.start}", "", f"is not {encoding} text") from None
+
+
+def _encoding(data: bytes) -> str:
+    """Return the encoding of a text that begins with an ASCII character or a byte order mark."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if data[:1] and b"\0" in data[:2]:
+        return "utf-16-be" if data[0] == 0 else "utf-16-le"
+    return "utf-8-sig"
+
+
+def delimiter_of(text: str) -> str:
+    """Return what separates the columns of a CSV text: a comma, or the semicolon or tab that spreadsheets write."""
+    header = text.partition("\n")[0]
+    return max(",;\t", key=header.count)
+
+
+def header_of(file: Path) -> set[str]:
+    """Return the columns that the first line of a CSV file names. Raises InputError: it is empty or unreadable."""
+    text = read_text(file)
+    if not text.strip():
+        raise InputError(file, "", "", "is empty")
+    return {cell.strip(' "') for cell in text.splitlines()[0].split(delimiter_of(text))}
+
+
+def rows(file: str, text: str, required: Sequence[str]) -> Iterator[TableRow]:
+    """Yield the rows of a CSV text; `file` is only named in errors. Raises InputError: a required column is missing."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter_of(text))
+    try:
+        header = next(reader, None)
+        if header is None:
+            raise InputError(file, "", "", f"is empty; expected a header with {','.join(required)}")
+        header = [cell.strip() for cell in header]
+        for column in required:
+            if column not in header:
+                raise InputError(file, "line 1", column, f"column is missing; the header needs {','.join(required)}")
+        for column in header:
+            if column and header.count(column) > 1:
+                raise InputError(file, "line 1", column, "column appears twice")
+        for cells in reader:
+            if not cells:
+                continue
+            if len(cells) != len(header):
+                problem = f"has {len(cells)} cells where the header has {len(header)}"
+                raise InputError(file, f"line {reader.line_num}", "", problem)
+            yield TableRow(file, reader.line_num, dict(zip(header, cells, strict=True)))
+    except csv.Error as error:
+        raise csv_error(file, reader.line_num, error) from None
+
+
+def csv_error(file: str | Path, line: int, error: csv.Error) -> InputError:
+    """Return an error for what Python's CSV reader reports, in words that help."""
+    problem = f"is not CSV: {error}"
+    if "field limit" in str(error):
+        problem = f"has a cell of more than {csv.field_size_limit()} characters; is a quote never closed?"
+    return InputError(file, f"line {line}", "", problem)
