@@ -132,15 +132,7 @@ async def _run(plugin: ExecConfig, config: KubeConfig) -> ExecStatus:
     environment.update({each.name: each.value for each in plugin.env or ()})
     environment["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(_exec_info(plugin, config)).decode()
     try:
-        process = await asyncio.create_subprocess_exec(
-            plugin.command,
-            *(plugin.args or ()),
-            env=environment,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # a process group, so that its children are killed with it
-        )
+        process = await _start(plugin, environment)
     except OSError as error:
         raise SteersmanError(f"{config.source}: exec plugin {plugin.command}: {error.strerror}{hint}") from None
     try:
@@ -158,6 +150,31 @@ async def _run(plugin: ExecConfig, config: KubeConfig) -> ExecStatus:
         return msgspec.json.decode(output, type=ExecCredential).status
     except msgspec.MsgspecError:
         raise SteersmanError(f"{config.source}: exec plugin {plugin.command} printed no ExecCredential") from None
+
+
+async def _start(plugin: ExecConfig, environment: dict[str, str]) -> asyncio.subprocess.Process:
+    """Start a plugin in its own process group, so that its children are killed with it.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    starting = asyncio.create_task(
+        asyncio.create_subprocess_exec(
+            plugin.command,
+            *(plugin.args or ()),
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # asyncio would kill the plugin without its children, and wait forever for the pipes that they hold.
+        await _end(await starting)
+        raise
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

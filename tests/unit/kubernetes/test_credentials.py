@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import ssl
 import time
+from asyncio import base_subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +27,17 @@ from steersman.kubernetes.credentials import Credentials
 
 SLOW = 'echo $$ > "$0"; sleep 600 & sleep 600'
 """A script that starts at once on a busy machine, too."""
+
+
+def _until_ended(group: int) -> None:
+    """Wait until a process group has no member any more, and fail if that takes long."""
+    until = time.monotonic() + 60
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < until:
+            os.killpg(group, 0)
+            time.sleep(0.05)
+        os.killpg(group, signal.SIGKILL)
+        pytest.fail("it runs on")
 
 
 def config(server: str, user: KubeUser | None = None, authority: str = "") -> KubeConfig:
@@ -46,13 +59,7 @@ def test_a_plugin_that_does_not_answer_is_killed_with_what_it_started(
             await asyncio.wait_for(found.headers(), 30)
 
     asyncio.run(main())
-    group = int(noted.read_text())
-    until = time.monotonic() + 20
-    with contextlib.suppress(ProcessLookupError):
-        while time.monotonic() < until:
-            os.killpg(group, 0)  # as long as there is any
-            time.sleep(0.05)
-        pytest.fail("it runs on")
+    _until_ended(int(noted.read_text()))
 
 
 def test_a_plugin_that_is_not_waited_for_any_more_is_killed(tmp_path: Path) -> None:
@@ -68,12 +75,34 @@ def test_a_plugin_that_is_not_waited_for_any_more_is_killed(tmp_path: Path) -> N
         await asyncio.gather(asked, return_exceptions=True)
 
     asyncio.run(main())
-    until = time.monotonic() + 20
-    with contextlib.suppress(ProcessLookupError):
-        while time.monotonic() < until:
-            os.killpg(int(noted.read_text()), 0)
-            time.sleep(0.05)
-        pytest.fail("it runs on")
+    _until_ended(int(noted.read_text()))
+
+
+def test_a_plugin_that_has_only_just_started_is_killed_with_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = tmp_path / "pid"
+    plugin = ExecConfig("/bin/sh", args=["-c", SLOW, str(noted)])
+    connect = base_subprocess.BaseSubprocessTransport._connect_pipes
+    reached = asyncio.Event()
+
+    async def connect_late(self: base_subprocess.BaseSubprocessTransport, waiter: asyncio.Future[None]) -> None:
+        reached.set()
+        while not noted.exists() or not noted.read_text():
+            await asyncio.sleep(0.01)
+        await connect(self, waiter)
+
+    monkeypatch.setattr(base_subprocess.BaseSubprocessTransport, "_connect_pipes", connect_late)
+
+    async def main() -> None:
+        found = Credentials(config("https://127.0.0.1:1", KubeUser(exec=plugin)))
+        asked = asyncio.create_task(found.headers())
+        await reached.wait()
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+
+    asyncio.run(main())
+    _until_ended(int(noted.read_text()))
 
 
 @contextlib.asynccontextmanager
