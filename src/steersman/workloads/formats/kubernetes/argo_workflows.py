@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from steersman.cluster.objects.fields import Object
@@ -38,7 +38,7 @@ def workflow_pods(spec: Object) -> Iterator[tuple[Object, str, str, int]]:
             _count(named, start, 1, counts, 0)
     for name, (template, path) in named.items():
         if counts[name] and (containers := _containers(template)):
-            yield _pod(spec, template, containers), path, name, counts[name]
+            yield _pod(spec, template, containers), path, name.rpartition("/")[2], counts[name]
 
 
 def _count(named: dict[str, tuple[Object, str]], name: str, times: int, counts: Counter[str], depth: int) -> None:
@@ -46,13 +46,13 @@ def _count(named: dict[str, tuple[Object, str]], name: str, times: int, counts: 
     if name not in named or not times or depth > MAX_DEPTH or counts.total() + times > MAX_PODS:
         return
     counts[name] += times
-    for call in _calls(named[name][0]):
+    for call in calls(named[name][0]):
         target = call.get("template")
         if isinstance(target, str):
             _count(named, target, times * _loops(call), counts, depth + 1)
 
 
-def _calls(template: Object) -> Iterator[Object]:
+def calls(template: Object) -> Iterator[Object]:
     """Yield the steps and tasks of a template."""
     dag = template.get("dag")
     pending = [template.get("steps"), dag.get("tasks") if isinstance(dag, dict) else None]
@@ -62,6 +62,19 @@ def _calls(template: Object) -> Iterator[Object]:
             pending += part
         elif isinstance(part, dict):
             yield part
+
+
+def with_calls(template: Object, changed: Callable[[Object], Object]) -> Object:
+    """Return a template whose steps and tasks are changed."""
+
+    def deep(part: Any) -> Any:
+        if isinstance(part, list):
+            return [deep(each) for each in part]
+        return changed(part) if isinstance(part, dict) else part
+
+    dag = template.get("dag")
+    tasks = {"dag": {**dag, "tasks": deep(dag.get("tasks"))}} if isinstance(dag, dict) else {}
+    return {**template, **({"steps": deep(template["steps"])} if "steps" in template else {}), **tasks}
 
 
 def _loops(call: Object) -> int:

@@ -6,13 +6,14 @@ kinds add to their pods is not known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from steersman.cluster.objects.fields import Object
 from steersman.workloads.formats.kubernetes.argo_workflows import is_workflow, workflow_pods
 from steersman.workloads.formats.kubernetes.replicas import MAX_REPLICAS
+from steersman.workloads.formats.kubernetes.spark_applications import SPARK, spark_pods
 from steersman.workloads.formats.kubernetes.unpacking import GROUPS, KubernetesObject
 
 MAX_DEPTH = 16
@@ -56,30 +57,43 @@ class FoundTemplate:
 
 
 def templates_of(obj: KubernetesObject) -> list[FoundTemplate]:
-    """Return the pod templates of an object of a kind that is not read otherwise, unless it makes pods by a clock."""
+    """Return the pod templates of an object of a kind that is not read otherwise, unless it makes pods by a clock.
+
+    Raises:
+        FieldError: the object is invalid.
+    """
     spec = obj.content.get("spec")
     kind = obj.kind.partition(".")[0]
     if obj.kind in GROUPS or not isinstance(spec, dict) or kind.endswith(_TEMPLATES_ALONE):
         return []
     if kind.startswith(("Cron", "Scheduled")) or isinstance(spec.get("schedule"), str):
         return []
-    if _is_over(obj):
+    if is_over(obj):
         return []
+    if obj.kind == SPARK:
+        return _found(spec, spark_pods(obj.name, spec))
     if is_workflow(spec):
-        suspended = _is_suspended(spec)
-        every = workflow_pods(spec)
-        return [FoundTemplate(pod, path, name, count, suspended) for pod, path, name, count in every]
+        return _found(spec, workflow_pods(spec))
     found = list(_below(spec, "spec", "", 1))
     return [replace(each, role="") for each in found] if len(found) == 1 else found
 
 
-def _is_over(obj: KubernetesObject) -> bool:
+def _found(spec: Object, every: Iterable[tuple[Object, str, str, int]]) -> list[FoundTemplate]:
+    suspended = _is_suspended(spec)
+    return [FoundTemplate(pod, path, role, count, suspended) for pod, path, role, count in every]
+
+
+def is_over(obj: KubernetesObject) -> bool:
     """Return whether what an object stands for has succeeded or failed, by what such objects usually say."""
     status = obj.content.get("status")
     if not isinstance(status, dict):
         return False
-    state = status.get("state")
-    phases = (status.get("phase"), status.get("jobStatus"), state.get("phase") if isinstance(state, dict) else state)
+    state = status.get("applicationState", status.get("state"))
+    phases = (
+        status.get("phase"),
+        status.get("jobStatus"),
+        state.get("phase", state.get("state")) if isinstance(state, dict) else state,
+    )
     if any(isinstance(phase, str) and phase.capitalize() in _OVER for phase in phases):
         return True
     conditions = status.get("conditions")

@@ -30,6 +30,7 @@ from steersman.workloads.formats.kubernetes.controllers import (
 )
 from steersman.workloads.formats.kubernetes.custom_resources import templates_of
 from steersman.workloads.formats.kubernetes.expansion import Expanded, Expansion
+from steersman.workloads.formats.kubernetes.references import References
 from steersman.workloads.formats.kubernetes.spread_selectors import (
     BY_LABELS,
     BY_REQUIREMENTS,
@@ -44,6 +45,14 @@ from steersman.workloads.workload import SpreadSelectors, Workload
 HOOKS = ("helm.sh/hook", "argocd.argoproj.io/hook")
 """Annotations of objects that are made at certain moments of a release and deleted again."""
 
+STARTED_BY_A_CLOCK = {
+    "CronJob": "Job",
+    "CronWorkflow": "Workflow",
+    "ScheduledSparkApplication": "SparkApplication",
+    "ScheduledWorkflow": "Workflow",
+}
+"""Kinds that make objects from time to time, and the kinds of these."""
+
 
 class Objects:
     """The Kubernetes objects of some files. One that Kubernetes would refuse is left out, and its error is kept.
@@ -55,6 +64,7 @@ class Objects:
         objects: those of kinds that are read. Pods and templates of pods may yet turn out to be invalid (`expanded`).
         ignored: number of objects of each other kind.
         problems: errors of objects that are left out.
+        references: what custom resources refer to.
         hooks: hooks of Helm and Argo CD, which do not run with the rest, and when they do.
     """
 
@@ -66,11 +76,13 @@ class Objects:
         self._nodes: list[Node] = []
         self._names: dict[Key, KubernetesObject] = {}
         self._generated: Counter[Key] = Counter()
-        for obj in (o for document in documents for o in unpack(document)):
+        every = [each for document in documents for each in unpack(document)]
+        self.references = References([each for each in every if isinstance(each, KubernetesObject)])
+        for obj in [each if isinstance(each, InputError) else self.references.resolved(each) for each in every]:
             if isinstance(obj, InputError):
                 self.problems.append(obj)
-            elif obj.kind not in GROUPS and not templates_of(obj):
-                self.ignored[obj.kind] += 1
+            elif obj.kind not in GROUPS and not _has_templates(obj):
+                self.ignored[obj.kind] += not self.references.is_known(obj)
             elif hook := _hook(obj):
                 self.hooks.append(f"{obj.kind} {obj.namespace}/{obj.name} ({hook})")
             else:
@@ -150,14 +162,17 @@ class Objects:
     def warnings(self) -> tuple[str, ...]:
         """Return warnings: kinds that are ignored, and constraints that are not modelled."""
         lines = []
-        if self.ignored:
-            kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(self.ignored.items()))
+        ignored = {kind: count for kind, count in self.ignored.items() if count and kind not in STARTED_BY_A_CLOCK}
+        if ignored:
+            kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(ignored.items()))
             lines.append(f"ignored objects that are neither nodes nor pods nor make pods: {kinds}")
         if self.hooks:
             lines.append(f"hooks do not run with the rest and are left out: {', '.join(self.hooks)}")
-        cron_jobs = sum(1 for _ in self.of_kind("CronJob"))
-        if cron_jobs:
-            lines.append(f"{cron_jobs} CronJobs stand for no pods; the Jobs that they have started do")
+        lines += self.references.warnings()
+        for kind, started in STARTED_BY_A_CLOCK.items():
+            count = sum(1 for _ in self.of_kind(kind)) or self.ignored[kind]
+            if count:
+                lines.append(f"{count} {kind}s stand for no pods; the {started}s that they have started do")
         compared = sum(
             1 for o in self.of_kind("Pod", *CONTROLLERS) if _compares(o.content if o.kind == "Pod" else _template(o))
         )
@@ -238,6 +253,13 @@ def _check(obj: KubernetesObject) -> None:
             devices.read_device_object(obj)
     except FieldError as error:
         raise obj.error(error.field, error.problem) from None
+
+
+def _has_templates(obj: KubernetesObject) -> bool:
+    try:
+        return bool(templates_of(obj))
+    except FieldError:  # it is said when its pods are read
+        return True
 
 
 def _compares(pod: Object) -> bool:
