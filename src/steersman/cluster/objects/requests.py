@@ -68,12 +68,12 @@ def pod_requests(spec: Object, path: str, status: Object = NO_STATUS) -> tuple[A
     for c, where in items(spec, "initContainers", path):
         is_sidecar = text(c, "restartPolicy", where) == "Always"
         inits.append((_container(c, where, resized if is_sidecar else None), is_sidecar))
-    plain = _aggregate(containers, inits, {})
+    plain = aggregate(containers, inits, {})
     pod_level = _pod_level(spec, path, plain, resized)
     # With pod-level resources a default applies only to what neither the pod nor a container states.
     assumed = {name: amount for name, amount in NONZERO.items() if not pod_level or name not in {**plain, **pod_level}}
-    nonzero = _aggregate(containers, inits, assumed)
-    overhead = _amounts(mapping(spec, "overhead", path), join(path, "overhead"))
+    nonzero = aggregate(containers, inits, assumed)
+    overhead = resource_amounts(mapping(spec, "overhead", path), join(path, "overhead"))
     results = []
     for total in (plain, nonzero):
         total.update(pod_level)
@@ -109,7 +109,7 @@ def pod_limits(spec: Object, path: str) -> Amounts:
         return {}
     container, where = containers[0]
     resources, where = mapping(container, "resources", where), join(where, "resources")
-    return _amounts(mapping(resources, "limits", where), join(where, "limits"))
+    return resource_amounts(mapping(resources, "limits", where), join(where, "limits"))
 
 
 def units(amount: int, per_unit: int = 1) -> int:
@@ -155,8 +155,9 @@ def _held(entry: Object, path: str) -> Amounts | None:
     if entry.get("resources") is None:
         return None
     resources, where = mapping(entry, "resources", path), join(path, "resources")
-    actual = _amounts(mapping(resources, "requests", where), join(where, "requests"))
-    return _larger(actual, _amounts(mapping(entry, "allocatedResources", path), join(path, "allocatedResources")))
+    actual = resource_amounts(mapping(resources, "requests", where), join(where, "requests"))
+    allocated = mapping(entry, "allocatedResources", path)
+    return _larger(actual, resource_amounts(allocated, join(path, "allocatedResources")))
 
 
 def _larger(one: Amounts, other: Amounts) -> Amounts:
@@ -165,8 +166,8 @@ def _larger(one: Amounts, other: Amounts) -> Amounts:
 
 def _container(container: Object, path: str, resized: _Resized | None) -> Amounts:
     resources, where = mapping(container, "resources", path), join(path, "resources")
-    requests = _amounts(mapping(resources, "requests", where), join(where, "requests"))
-    limits = _amounts(mapping(resources, "limits", where), join(where, "limits"))
+    requests = resource_amounts(mapping(resources, "requests", where), join(where, "requests"))
+    limits = resource_amounts(mapping(resources, "limits", where), join(where, "limits"))
     for name, amount in requests.items():
         if "/" in name and limits.get(name, amount) != amount:
             raise FieldError(join(join(where, "requests"), name), "must be equal to the limit of an extended resource")
@@ -181,8 +182,8 @@ def _pod_level(spec: Object, path: str, containers: Amounts, resized: _Resized) 
     resources, where = mapping(spec, "resources", path), join(path, "resources")
     if not resources:
         return {}
-    requests = _amounts(mapping(resources, "requests", where), join(where, "requests"))
-    limits = _amounts(mapping(resources, "limits", where), join(where, "limits"))
+    requests = resource_amounts(mapping(resources, "requests", where), join(where, "requests"))
+    limits = resource_amounts(mapping(resources, "limits", where), join(where, "limits"))
     for name, limit in limits.items():
         requests.setdefault(name, containers.get(name, limit))
     for name in requests:
@@ -192,7 +193,8 @@ def _pod_level(spec: Object, path: str, containers: Amounts, resized: _Resized) 
     return {name: effective.get(name, 0) for name in requests}
 
 
-def _amounts(quantities: Object, path: str) -> Amounts:
+def resource_amounts(quantities: Object, path: str) -> Amounts:
+    """Return quantities in nano-units. Raises FieldError: one is invalid, or it is of no resource of a container."""
     result = {}
     for name, quantity in quantities.items():
         where = join(path, name)
@@ -211,7 +213,7 @@ def _amounts(quantities: Object, path: str) -> Amounts:
     return result
 
 
-def _aggregate(
+def aggregate(
     containers: Iterable[Amounts], inits: Iterable[tuple[Amounts, bool]], assumed: Mapping[str, int]
 ) -> Amounts:
     """Return the requests of containers and sidecars together, and of each init container with earlier sidecars."""

@@ -126,6 +126,103 @@ def test_a_limit_range_gives_containers_their_requests(limit: Object, stated: Ob
     assert [each.requests.cpu_milli for each in admitted(made, limit_range(CONTAINER | limit))] == [cpu]
 
 
+BOUNDS: list[tuple[Object, Object, str]] = [
+    (
+        {"min": {"cpu": "2"}},
+        {"requests": {"cpu": "1"}},
+        "minimum cpu usage per Container is 2000m, but request is 1000m",
+    ),
+    (
+        {"max": {"memory": "1Gi"}},
+        {"limits": {"memory": "2Gi"}},
+        "maximum memory usage per Container is 1024Mi, but limit",
+    ),
+    (
+        {"max": {"cpu": "1"}},
+        {"requests": {"cpu": "2"}},
+        "maximum cpu usage per Container is 1000m, but request is 2000m",
+    ),
+    (
+        {"max": {"nvidia.com/gpu": "1"}},
+        {"limits": {"nvidia.com/gpu": "2"}},
+        "maximum nvidia.com/gpu usage per Container is 1, but limit is 2",
+    ),
+    (
+        {"maxLimitRequestRatio": {"cpu": "1.5"}},
+        {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
+        "cpu max limit to request ratio per Container is 1.5, but provided ratio is 2",
+    ),
+    ({"maxLimitRequestRatio": {"cpu": "2"}}, {"requests": {"cpu": "1"}}, "but no limit is specified or limit is 0"),
+    ({"maxLimitRequestRatio": {"memory": "2"}}, {}, "but no request is specified or request is 0"),
+]
+
+
+@pytest.mark.parametrize(("limit", "stated", "problem"), BOUNDS)
+def test_a_container_beyond_a_limit_range_is_refused(limit: Object, stated: Object, problem: str) -> None:
+    bad = web(containers=[{"name": "c", "image": "x", "resources": stated}])
+    message = refusal(bad, limit_range(CONTAINER | limit))
+    assert problem in message
+    assert "Deployment default/web, spec.template.spec.containers[0].resources: " in message
+    assert message.endswith("(LimitRange limits)")
+
+
+def test_init_containers_are_checked_too() -> None:
+    enough = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "2"}}}
+    init = {"name": "i", "image": "x", "resources": {"requests": {"cpu": "1"}}}
+    message = refusal(web(containers=[enough], initContainers=[init]), limit_range(CONTAINER | {"min": {"cpu": "2"}}))
+    assert "spec.template.spec.initContainers[0].resources: minimum cpu" in message
+
+
+@pytest.mark.parametrize(
+    ("limit", "stated"),
+    [
+        ({"min": {"cpu": "2"}, "max": {"cpu": "4"}}, {}),  # a maximum is the default
+        ({"min": {"cpu": "1"}}, {}),
+        ({"maxLimitRequestRatio": {"cpu": "2"}}, {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}),
+        ({"max": {"cpu": "2"}}, {"limits": {"cpu": "2000m"}}),
+    ],
+)
+def test_a_container_within_a_limit_range_is_admitted(limit: Object, stated: Object) -> None:
+    good = web(containers=[{"name": "c", "image": "x", "resources": stated}])
+    assert len(admitted(good, limit_range(CONTAINER | limit))) == 1
+
+
+def test_limits_of_pods_are_those_of_their_containers_together() -> None:
+    both = {"requests": {"cpu": "2"}, "limits": {"cpu": "3"}}
+    two = [{"name": name, "image": "x", "resources": both} for name in "ab"]
+    sidecar = {"name": "s", "image": "x", "resources": both, "restartPolicy": "Always"}
+
+    def pod_range(**bounds: Object) -> Object:
+        return limit_range({"type": "Pod", **bounds})
+
+    assert len(admitted(web(containers=two), pod_range(min={"cpu": "4"}, max={"cpu": "6"}))) == 1
+    message = refusal(web(containers=two), pod_range(max={"cpu": "5"}))
+    assert "spec.template.spec.resources: maximum cpu usage per Pod is 5000m, but limit is 6000m" in message
+    assert "minimum cpu usage per Pod is 5000m, but request is 4000m" in refusal(
+        web(containers=two), pod_range(min={"cpu": "5"})
+    )
+    assert "limit is 9000m" in refusal(web(containers=two, initContainers=[sidecar]), pod_range(max={"cpu": "8"}))
+    pod_level = web(containers=two, resources={"requests": {"cpu": "5"}, "limits": {"cpu": "5"}})
+    assert len(admitted(pod_level, pod_range(min={"cpu": "5"}, max={"cpu": "5"}))) == 1
+    assert "no request is specified" in refusal(web(containers=[{"name": "c"}]), pod_range(min={"cpu": "1"}))
+
+
+def test_a_limit_range_refuses_no_pod_that_is_there() -> None:
+    """Nor does a claim's or an image's item, or one of another namespace."""
+    limits = limit_range(
+        CONTAINER | {"min": {"cpu": "9"}}, {"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}}
+    )
+    assert len(admitted(pod("p", on="n"), limits)) == 1
+    elsewhere = limit_range(CONTAINER | {"min": {"cpu": "9"}})
+    elsewhere["metadata"]["namespace"] = "other"
+    assert len(admitted(web(), elsewhere)) == 1
+
+
+def test_quotas_are_said_to_refuse_nothing() -> None:
+    quota = item("ResourceQuota", "q", spec={"hard": {"pods": "1"}}) | {"apiVersion": "v1"}
+    assert objects(quota, web()).warnings() == ("1 ResourceQuotas are not applied: pods that they would refuse count",)
+
+
 def test_limits_are_of_the_namespace_and_also_of_init_containers() -> None:
     limits = limit_range(CONTAINER | {"defaultRequest": {"cpu": "2"}})
     bare: Object = {"name": "c", "image": "x"}

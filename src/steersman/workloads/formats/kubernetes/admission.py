@@ -15,6 +15,7 @@ from steersman.cluster.objects.decoding import PRIORITY_CLASSES
 from steersman.cluster.objects.fields import FieldError, Object, boolean, integer, items, join, mapping, text, text_map
 from steersman.core.quantities import nano
 from steersman.workloads.formats.kubernetes.controllers import is_created
+from steersman.workloads.formats.kubernetes.limit_ranges import Limits, limited, limits_of, quantities
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 
 KINDS = ("PriorityClass", "RuntimeClass", "LimitRange")
@@ -42,49 +43,19 @@ class _RuntimeClass:
     tolerations: list[Object]
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """Defaults of a LimitRange for containers."""
-
-    limits: Amounts
-    requests: Amounts
-
-
-def read(obj: KubernetesObject) -> _PriorityClass | _RuntimeClass | _Limits:
+def read(obj: KubernetesObject) -> _PriorityClass | _RuntimeClass | Limits:
     """Return what is read of a PriorityClass, RuntimeClass or LimitRange. Raises FieldError."""
     if obj.kind == "PriorityClass":
         value = integer(obj.content, "value", "", -_INT32, _INT32 - 1, 0)
         return _PriorityClass(value, boolean(obj.content, "globalDefault", ""))
-    return _runtime_class(obj.content) if obj.kind == "RuntimeClass" else _limits(obj.content)
+    return _runtime_class(obj.content) if obj.kind == "RuntimeClass" else limits_of(obj.content, obj.name)
 
 
 def _runtime_class(content: Object) -> _RuntimeClass:
-    overhead = _quantities(mapping(content, "overhead", ""), "podFixed", "overhead")
+    overhead = quantities(mapping(content, "overhead", ""), "podFixed", "overhead")
     scheduling = mapping(content, "scheduling", "")
     selector = text_map(scheduling, "nodeSelector", "scheduling")
     return _RuntimeClass(overhead, selector, [entry for entry, _ in items(scheduling, "tolerations", "scheduling")])
-
-
-def _limits(content: Object) -> _Limits:
-    """Return the defaults of a LimitRange: a maximum is a default limit, a limit or a minimum a default request."""
-    result = _Limits({}, {})
-    for entry, path in items(mapping(content, "spec", ""), "limits", "spec"):
-        if text(entry, "type", path) == "Container":
-            limits = _quantities(entry, "max", path) | _quantities(entry, "default", path)
-            least = _quantities(entry, "min", path)
-            result.limits.update(limits)
-            result.requests.update({**least, **limits, **_quantities(entry, "defaultRequest", path)})
-    return result
-
-
-def _quantities(parent: Object, key: str, path: str) -> Amounts:
-    amounts, where = dict(mapping(parent, key, path)), join(path, key)
-    for name, amount in amounts.items():
-        try:
-            nano(amount)
-        except ValueError as error:
-            raise FieldError(join(where, name), str(error)) from None
-    return amounts
 
 
 @dataclass(slots=True)
@@ -100,7 +71,7 @@ class Admission:
 
     priorities: dict[str, _PriorityClass] = field(default_factory=dict)
     runtimes: dict[str, _RuntimeClass] = field(default_factory=dict)
-    limits: dict[str, list[_Limits]] = field(default_factory=dict)
+    limits: dict[str, list[Limits]] = field(default_factory=dict)
     tolerations: tuple[str, ...] = ()
     absent: dict[tuple[str, str], list[str]] = field(default_factory=dict)
 
@@ -135,7 +106,7 @@ class Admission:
         if spec.get("priority") is None:
             spec["priority"] = self._priority(spec, where, obj)
         if path or not _is_admitted(obj, spec):
-            self._apply_limits(spec, where, obj.namespace)
+            spec = limited(spec, where, self.limits.get(obj.namespace, []))
             self._apply_runtime_class(spec, where, obj)
             self._add_tolerations(spec, where)
         return {**pod, "spec": spec}
@@ -156,12 +127,6 @@ class Admission:
             return 0
         return self.priorities[name].value
 
-    def _apply_limits(self, spec: dict[str, Any], path: str, namespace: str) -> None:
-        every = self.limits.get(namespace, ())
-        for key in ("containers", "initContainers") if every else ():
-            if spec.get(key):
-                spec[key] = [_limited(container, where, every) for container, where in items(spec, key, path)]
-
     def _apply_runtime_class(self, spec: dict[str, Any], path: str, obj: KubernetesObject) -> None:
         name = text(spec, "runtimeClassName", path)
         if not name:
@@ -171,7 +136,7 @@ class Admission:
             self._note_absent("RuntimeClass", name, obj)
             return
         if runtime.overhead:
-            stated = _quantities(spec, "overhead", path)
+            stated = quantities(spec, "overhead", path)
             if stated and _nano(stated) != _nano(runtime.overhead):
                 raise FieldError(join(path, "overhead"), f"differs from the overhead of RuntimeClass {name}")
             spec["overhead"] = runtime.overhead
@@ -200,17 +165,6 @@ class Admission:
 def _is_admitted(pod: KubernetesObject, spec: Object) -> bool:
     """Return whether the API server has stored a pod: it says when, or where the pod runs."""
     return is_created(pod) or bool(spec.get("nodeName"))
-
-
-def _limited(container: Object, path: str, every: Iterable[_Limits]) -> Object:
-    """Return a container with the defaults of LimitRanges; a stated limit without a request is the request."""
-    resources, where = mapping(container, "resources", path), join(path, "resources")
-    limits = dict(mapping(resources, "limits", where))
-    requests = {**limits, **mapping(resources, "requests", where)}
-    for each in every:
-        limits = {**each.limits, **limits}
-        requests = {**each.requests, **requests}
-    return {**container, "resources": {**resources, "limits": limits, "requests": requests}}
 
 
 def _covers(toleration: Object, path: str, key: str) -> bool:

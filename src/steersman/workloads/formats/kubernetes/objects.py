@@ -163,6 +163,8 @@ class Objects:
         """Return warnings: kinds that are ignored, and constraints that are not modelled."""
         lines = []
         ignored = {kind: count for kind, count in self.ignored.items() if count and kind not in STARTED_BY_A_CLOCK}
+        if quotas := ignored.pop("ResourceQuota", 0):
+            lines.append(f"{quotas} ResourceQuotas are not applied: pods that they would refuse count")
         if ignored:
             kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(ignored.items()))
             lines.append(f"ignored objects that are neither nodes nor pods nor make pods: {kinds}")

@@ -1,0 +1,176 @@
+"""LimitRanges: what kube-apiserver gives containers that state no resources, and which pods it refuses.
+
+Source: Kubernetes 1.36.3, plugin/pkg/admission/limitranger/admission.go, and SetDefaults_LimitRangeItem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from steersman.cluster.objects.fields import FieldError, Object, items, join, mapping, text
+from steersman.cluster.objects.requests import Amounts, aggregate, resource_amounts
+from steersman.core.quantities import NANO, format_bytes, format_cpu, format_whole, nano
+
+CONTAINER, POD = "Container", "Pod"
+_KEYS = ("min", "max", "maxLimitRequestRatio")
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """Bounds of an item of a LimitRange, by resource and in nano-units."""
+
+    type: str
+    least: Amounts
+    most: Amounts
+    ratio: Amounts
+
+    def problem(self, requests: Amounts, limits: Amounts) -> str:
+        """Return why amounts are refused, in kube-apiserver's words; "": they are not."""
+        return next(
+            (
+                found
+                for bounds, check in ((self.least, _below), (self.most, _above), (self.ratio, _too_far_apart))
+                for name, bound in bounds.items()
+                if (found := check(name, self.type, bound, requests.get(name), limits.get(name)))
+            ),
+            "",
+        )
+
+
+@dataclass(slots=True)
+class Limits:
+    """What is read of a LimitRange.
+
+    Attributes:
+        name: of the object.
+        limits, requests: quantities that containers have by default.
+        bounds: of containers and pods.
+    """
+
+    name: str
+    limits: dict[str, Any] = field(default_factory=dict)
+    requests: dict[str, Any] = field(default_factory=dict)
+    bounds: list[_Bounds] = field(default_factory=list)
+
+
+def limits_of(content: Object, name: str) -> Limits:
+    """Return what is read of a LimitRange: a maximum is a default limit, a limit or a minimum a default request.
+
+    Raises:
+        FieldError: it is invalid.
+    """
+    result = Limits(name)
+    for entry, path in items(mapping(content, "spec", ""), "limits", "spec"):
+        kind = text(entry, "type", path)
+        least, most, ratio = (quantities(entry, key, path) for key in _KEYS)
+        result.bounds.append(_Bounds(kind, *map(_nano, (least, most, ratio))))
+        if kind == CONTAINER:
+            limits = most | quantities(entry, "default", path)
+            result.limits.update(limits)
+            result.requests.update({**least, **limits, **quantities(entry, "defaultRequest", path)})
+    return result
+
+
+def quantities(parent: Object, key: str, path: str) -> dict[str, Any]:
+    """Return quantities by name of a resource. Raises FieldError: one is invalid."""
+    amounts, where = dict(mapping(parent, key, path)), join(path, key)
+    for name, amount in amounts.items():
+        try:
+            nano(amount)
+        except ValueError as error:
+            raise FieldError(join(where, name), str(error)) from None
+    return amounts
+
+
+def limited(spec: dict[str, Any], path: str, every: Sequence[Limits]) -> dict[str, Any]:
+    """Return the spec of a pod with the defaults of LimitRanges. Raises FieldError: one of them refuses the pod."""
+    if not every:
+        return spec
+    result = dict(spec)
+    for key in ("containers", "initContainers"):
+        if spec.get(key):
+            result[key] = [_with_defaults(container, where, every) for container, where in items(spec, key, path)]
+    for each in every:
+        for bounds in each.bounds:
+            for where, requests, limits in _amounts_of(result, path, bounds.type):
+                if problem := bounds.problem(requests, limits):
+                    raise FieldError(join(where, "resources"), f"{problem} (LimitRange {each.name})")
+    return result
+
+
+def _with_defaults(container: Object, path: str, every: Iterable[Limits]) -> Object:
+    """Return a container with the defaults of LimitRanges; a stated limit without a request is the request."""
+    resources, where = mapping(container, "resources", path), join(path, "resources")
+    limits = dict(mapping(resources, "limits", where))
+    requests = {**limits, **mapping(resources, "requests", where)}
+    for each in every:
+        limits = {**each.limits, **limits}
+        requests = {**each.requests, **requests}
+    return {**container, "resources": {**resources, "limits": limits, "requests": requests}}
+
+
+def _amounts_of(spec: Object, path: str, kind: str) -> Iterator[tuple[str, Amounts, Amounts]]:
+    """Yield where bounds of a type apply, and requests and limits there."""
+    containers = [(c, where, False) for c, where in items(spec, "containers", path)]
+    inits = [
+        (c, where, text(c, "restartPolicy", where) == "Always") for c, where in items(spec, "initContainers", path)
+    ]
+    if kind == CONTAINER:
+        for container, where, _ in (*containers, *inits):
+            yield where, _stated(container, where, "requests"), _stated(container, where, "limits")
+    elif kind == POD:
+        requests, limits = (
+            aggregate(
+                [_stated(c, where, key) for c, where, _ in containers],
+                [(_stated(c, where, key), is_sidecar) for c, where, is_sidecar in inits],
+                {},
+            )
+            for key in ("requests", "limits")
+        )
+        own_limits = _stated(spec, path, "limits")
+        defaults = {name: amount for name, amount in own_limits.items() if name not in requests}
+        yield path, requests | defaults | _stated(spec, path, "requests"), limits | own_limits
+
+
+def _stated(holder: Object, path: str, key: str) -> Amounts:
+    resources, where = mapping(holder, "resources", path), join(path, "resources")
+    return resource_amounts(mapping(resources, key, where), join(where, key))
+
+
+def _below(name: str, kind: str, bound: int, request: int | None, limit: int | None) -> str:
+    said = f"minimum {name} usage per {kind} is {_shown(name, bound)}"
+    if request is None:
+        return f"{said}, but no request is specified"
+    if request < bound:
+        return f"{said}, but request is {_shown(name, request)}"
+    return f"{said}, but limit is {_shown(name, limit)}" if limit is not None and limit < bound else ""
+
+
+def _above(name: str, kind: str, bound: int, request: int | None, limit: int | None) -> str:
+    said = f"maximum {name} usage per {kind} is {_shown(name, bound)}"
+    if limit is None:
+        return f"{said}, but no limit is specified"
+    if limit > bound:
+        return f"{said}, but limit is {_shown(name, limit)}"
+    return f"{said}, but request is {_shown(name, request)}" if request is not None and request > bound else ""
+
+
+def _too_far_apart(name: str, kind: str, bound: int, request: int | None, limit: int | None) -> str:
+    said = f"{name} max limit to request ratio per {kind} is {bound / NANO:g}"
+    if not request:
+        return f"{said}, but no request is specified or request is 0"
+    if not limit:
+        return f"{said}, but no limit is specified or limit is 0"
+    return f"{said}, but provided ratio is {limit / request:g}" if limit * NANO > bound * request else ""
+
+
+def _shown(name: str, amount: int) -> str:
+    if name == "cpu":
+        return format_cpu(-(-amount * 1000 // NANO))
+    return (format_whole if "/" in name else format_bytes)(-(-amount // NANO))
+
+
+def _nano(amounts: dict[str, Any]) -> Amounts:
+    return {name: nano(amount) for name, amount in amounts.items()}
