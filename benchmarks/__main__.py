@@ -1,9 +1,9 @@
-"""`python -m benchmarks [NAME...]`: run the benchmarks, print them, and keep them in benchmarks/results.json."""
+"""Run the benchmarks, and keep their figures in benchmarks/results.json: `python -m benchmarks [NAME...]`."""
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 from tests.support.parity import comparison
@@ -51,15 +51,18 @@ BENCHMARKS = {
     "heterogeneous": heterogeneous.heterogeneous,
     "reality": reality.simulation_equals_reality,
 }
+DESCRIPTION = "Run the benchmarks, and keep their figures in benchmarks/results.json."
 RESULTS = Path(__file__).with_name("results.json")
 
 
-def main(names: list[str]) -> int:
+def main() -> None:
     """Run the named benchmarks, or all."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=DESCRIPTION)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; all if left out")
+    names = parser.parse_args().names
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
-        print(f"error: no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}", file=sys.stderr)
-        return 2
+        parser.error(f"{unknown[0]!r} is not a benchmark; expected one of {', '.join(BENCHMARKS)}")
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name in names or BENCHMARKS:
         print(f"{name} ...", flush=True)
@@ -67,8 +70,7 @@ def main(names: list[str]) -> int:
         for key, value in results[name].items():
             print(f"  {key} = {value}", flush=True)
         RESULTS.write_text(json.dumps(results, indent=2, sort_keys=True) + "\n")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()
