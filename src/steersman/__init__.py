@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
 from steersman.version import __version__
+
+TYPE_CHECKING = False  # the module typing takes 12 ms, in which Ctrl-C is a traceback
 
 __all__ = [
     "__version__",
@@ -33,6 +30,10 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
     from steersman.api import (
         connect,
         evaluate,
@@ -61,13 +62,15 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-class _EnvironmentRegistration(MetaPathFinder):
+class _EnvironmentRegistration:
     """Register the environments when Gymnasium is imported: importing it for that would slow down every command."""
 
     def find_spec(self, fullname: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Return Gymnasium's own module specification, after whose execution the environments are registered."""
         if fullname != "gymnasium":
             return None
+        from importlib.util import find_spec
+
         sys.meta_path.remove(self)
         spec = find_spec(fullname)
         if spec is not None and spec.loader is not None:

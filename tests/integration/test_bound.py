@@ -6,7 +6,6 @@ import math
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -420,7 +419,7 @@ from steersman.evaluation.bound.gpu_bound import GpuBound
 
 def solve(*_, **__):
     print("solving", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 
 GpuBound.solve = solve  # workers import this file, too
 if __name__ == "__main__":
@@ -437,10 +436,8 @@ def test_a_signal_does_not_wait_for_the_bounds_under_way(cluster: Path, sent: si
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        began = time.monotonic()
         process.send_signal(sent)
-        said = process.communicate(timeout=90)[1]
-    assert time.monotonic() - began < 10  # of 120; the machine may be busy
+        said = process.communicate(timeout=300)[1]  # of 1200
     assert process.returncode == status
     assert "interrupted after 2 of 2 runs" in said
 

@@ -79,7 +79,7 @@ def start(output: Path, jobs: int, temporary: Path | None = None) -> subprocess.
 
 def wait_until_gone(group: int) -> None:
     """Until no process of the group is left."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while time.monotonic() < end:
         try:
             os.killpg(group, 0)
@@ -109,7 +109,7 @@ def test_ctrl_c_keeps_what_was_finished(tmp_path: Path, jobs: int, number: int, 
         with contextlib.suppress(ProcessLookupError):
             os.killpg(running.pid, number)  # a terminal sends it to every process
         time.sleep(0.05)
-    printed, said = running.communicate(timeout=30)
+    printed, said = running.communicate(timeout=120)
     assert running.returncode == status
     wait_until_gone(running.pid)
     partial = output / "results.partial.csv"

@@ -44,7 +44,13 @@ COMMANDS = {
     f"explain {JSON} --pod p19999 --policy steersman": (5.0,),
     "train --nodes nodes.csv --workload pods.csv --algorithm evolution --output out": (5.0,),
 }
-"""Commands that work on the large files, and after how many seconds they are asked to end."""
+"""Commands that work on the large files, and after how many seconds of CPU they are asked to end."""
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process: a clock is that of a machine that may be busy with other tests."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize(
@@ -73,17 +79,14 @@ def test_a_command_ends_soon_whatever_it_does_with_large_files(
         start_new_session=True,
         env=os.environ | {"PYTHONFAULTHANDLER": "1"},
     ) as process:
-        time.sleep(after)
-        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-        worked = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        while (worked := cpu_seconds(process.pid)) < after:
+            assert process.poll() is None, "it ended before it was asked to"
+            time.sleep(0.01)
         former = resource.getrusage(resource.RUSAGE_CHILDREN)
         process.send_signal(number)
-        asked = time.monotonic()
         said = process.communicate(timeout=120)[1]
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # Wall time is that of a machine that may be busy with other tests.
     assert ended.ru_utime + ended.ru_stime - former.ru_utime - former.ru_stime - worked < 2
-    assert time.monotonic() - asked < 10
     assert process.returncode == 128 + number, said
     assert said.splitlines()[-1].startswith("interrupted")
     assert "Traceback" not in said

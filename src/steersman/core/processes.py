@@ -27,8 +27,9 @@ from multiprocessing.context import SpawnProcess
 from multiprocessing.util import Finalize
 from typing import Generic, TypeVar, cast
 
+from steersman.core.early_signals import SIGNALS
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.core.signals import SIGNALS, defer_signals
+from steersman.core.signals import defer_signals
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that ask a program to end."""
+from steersman.core.early_signals import SIGNALS, end_program
 
 Handler = Callable[[int, FrameType | None], None]
 
@@ -24,6 +23,14 @@ CALLED_BY_LLVM = frozenset({"_raw_object_cache_notify", "_raw_object_cache_getbu
 """Functions of llvmlite that must not fail. They run while LLVM compiles, for seconds, so signals arrive in them."""
 
 AGAIN_SECONDS = 0.01
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asked the program to end.
+
+    If KeyboardInterrupt itself leaves an `exec` of source text, as of a dataclass, CPython remembers it even where it
+    is caught, and ends the program by SIGINT instead of its exit status (`_Py_UnhandledKeyboardInterrupt`).
+    """
 
 
 class SignalState:
@@ -42,7 +49,7 @@ class SignalState:
         now = time.monotonic()
         paused, self._heard = now - self._heard > ONE_REQUEST_SECONDS, now
         if paused and not _ending():
-            raise KeyboardInterrupt
+            raise Interrupted
 
     def lost(self, unraisable_hook_args: sys.UnraisableHookArgs) -> None:
         """Handle an exception that cannot be raised, as in `__del__`, so that a KeyboardInterrupt is not lost."""
@@ -87,7 +94,8 @@ def interruptible() -> Iterator[SignalState]:
     After the first one the program is about to end, and further signals are ignored so that they do not disturb that.
     """
     state = SignalState()
-    former = _replace_handlers(state.interrupt, lambda handler: handler in (signal.SIG_DFL, signal.default_int_handler))
+    replaced = signal.SIG_DFL, signal.default_int_handler, end_program
+    former = _replace_handlers(state.interrupt, lambda handler: handler in replaced)
     hook, sys.unraisablehook = sys.unraisablehook, state.lost
     try:
         yield state

@@ -23,8 +23,9 @@ from steersman.cli.main import main
 from steersman.cli.options.common import parse_seeds, repeat_flags
 from steersman.cli.output.display import TrainingProgressBar, wrapped
 from steersman.cli.output.tables import comparison_table, run_table, workloads_table
+from steersman.core.early_signals import SIGNALS
 from steersman.core.errors import UsageError
-from steersman.core.signals import SIGNALS, interruptible
+from steersman.core.signals import interruptible
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.summary import summarise
 from steersman.objectives.registry import OBJECTIVES

@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
 
+from steersman.core.early_signals import SIGNALS
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.processes import Workers, background_process, check_jobs, kill, start_worker
-from steersman.core.signals import SIGNALS, defer_signals, interruptible
+from steersman.core.signals import defer_signals, interruptible
 
 
 def times(factor: int) -> Callable[[int], int]:

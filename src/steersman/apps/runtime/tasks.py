@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from steersman.core.signals import SIGNALS
+from steersman.core.early_signals import SIGNALS
 from steersman.kubernetes.client import ApiError, UnreachableError
 
 T = TypeVar("T")

@@ -79,11 +79,12 @@ class AgentLink:
         seconds: time for an answer.
 
     Attributes:
+        seconds: time for an answer.
         results: number of questions by result.
     """
 
     def __init__(self, connection: Connection, *, asks_fallback: bool, seconds: float = ANSWER_SECONDS) -> None:
-        self.asks_fallback, self._seconds, self._connection = asks_fallback, seconds, connection
+        self.asks_fallback, self.seconds, self._connection = asks_fallback, seconds, connection
         self.results: Counter[str] = Counter(dict.fromkeys((ANSWERED, INFEASIBLE, LATE, ABSENT), 0))
         # A message larger than the pipe's buffer waits for its reader, so that all is sent in a thread.
         self._thread = ThreadPoolExecutor(1, "agent")
@@ -104,10 +105,10 @@ class AgentLink:
         self._pending = self._thread.submit(self._ask, question)
         answer = asyncio.wrap_future(self._pending)
         answer.add_done_callback(_retrieve)
-        await asyncio.wait([answer], timeout=self._seconds)  # which does not cancel it
+        await asyncio.wait([answer], timeout=self.seconds)  # which does not cancel it
         if not answer.done():
             if not self.results[LATE]:
-                log.warning("the agent did not answer in time; the fallback decided", seconds=self._seconds)
+                log.warning("the agent did not answer in time; the fallback decided", seconds=self.seconds)
             self.results[LATE] += 1
             return None
         if answer.exception() is not None:
