@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from steersman.cluster.gpu_resources import GPU_RESOURCES, MODEL_LABELS, is_offered
 from steersman.cluster.gpu_units import counted_milli, is_accelerator, is_unclear, offered_units
 from steersman.cluster.model import Node, Pod
+from steersman.workloads.workload import Workload
 
 NAMED = 3
 """Names of nodes, models and resources in a line."""
@@ -19,6 +20,17 @@ def gpu_warnings(nodes: Sequence[Node], pods: Sequence[Pod]) -> tuple[str, ...]:
     if nodes and pods:
         lines += [*_missing_resources(nodes, pods), *_missing_models(nodes, pods)]
     return tuple(lines)
+
+
+def no_devices(workload: Workload) -> str:
+    """Return why no pod of a workload gets a GPU device; "": one may."""
+    nodes = workload.eligible_nodes
+    if any(node.gpu_count for node in nodes) and any(pod.requests.gpu_count for pod in workload.pods):
+        return ""
+    amounts = sorted({name for node in nodes for name in counted_milli(node)})
+    if amounts and not any(node.gpu_count for node in nodes):
+        return f"its nodes offer GPUs only as {_listed(amounts)}, which policies see as amounts like CPU"
+    return "its nodes or pods have no GPU"
 
 
 def _uncounted(nodes: Iterable[Node], pods: Iterable[Pod]) -> Iterator[str]:

@@ -9,8 +9,10 @@ from tests.support.differential.nodes import BETA_ZONE, REGION, ZONE, ZONES, Obj
 from tests.support.differential.selectors import NAMESPACES, node_term
 
 BOUND = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
-CLASSES = ("waits", "immediate", "local", "zonal", "counted")
+CLASSES = ("waits", "immediate", "local", "zonal", "counted", "in-tree")
+EBS, GCE = "ebs.csi.aws.com", "pd.csi.storage.gke.io"
 DRIVERS = ("csi.example.com", "other.example.com")
+IN_TREE_DRIVERS = (EBS, GCE, "disk.csi.azure.com", "cinder.csi.openstack.org", "pxd.portworx.com", "file.csi.azure.com")
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 MODES = ("ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod")
 SIZES = ("1Gi", "5Gi", "10Gi")
@@ -40,6 +42,7 @@ def classes(draws: Draws) -> list[Object]:
         _class("local", NO_PROVISIONER, "WaitForFirstConsumer"),
         {**_class("zonal", DRIVERS[0], "WaitForFirstConsumer"), "allowedTopologies": [topology]},
         _class("counted", DRIVERS[1], "WaitForFirstConsumer"),
+        _class("in-tree", draws.choice(("kubernetes.io/aws-ebs", "kubernetes.io/azure-file")), "WaitForFirstConsumer"),
     ]
 
 
@@ -63,8 +66,10 @@ def _drivers(draws: Draws, nodes: Sequence[str]) -> list[Object]:
         }
     ]
     for node in nodes:
-        drivers = []
-        for driver in DRIVERS if draws.chance(60) else ():
+        drivers: list[Object] = []
+        for driver in (*DRIVERS, draws.choice(IN_TREE_DRIVERS), EBS) if draws.chance(60) else ():
+            if any(known["name"] == driver for known in drivers):
+                continue
             each: Object = {"name": driver, "nodeID": node, "topologyKeys": []}
             if draws.chance(60):
                 each["allocatable"] = {"count": draws.number(0, 2)}
@@ -138,6 +143,8 @@ def _volume(draws: Draws, name: str, nodes: Sequence[str], storage_class: str) -
     }
     if draws.chance(60):
         spec["csi"] = {"driver": draws.choice(DRIVERS), "volumeHandle": draws.choice(("shared", name))}
+    elif draws.chance(50):
+        spec |= in_tree_volume(draws)
     else:
         spec["nfs"] = {"server": "nfs.example", "path": "/"}
     if draws.chance(40):
@@ -153,6 +160,23 @@ def _volume(draws: Draws, name: str, nodes: Sequence[str], storage_class: str) -
     }
 
 
+def in_tree_volume(draws: Draws) -> Object:
+    """Return the source of a volume of an in-tree plugin; several may be the same."""
+    volume = draws.choice(("vol-1", "vol-2", "aws://z0/vol-1", "aws://z0/disk"))
+    return draws.choice(
+        (
+            {"awsElasticBlockStore": {"volumeID": volume}},
+            {"awsElasticBlockStore": {"volumeID": "vol-1"}},
+            {"gcePersistentDisk": {"pdName": draws.choice(("a", "b"))}},
+            {"azureDisk": {"diskName": "d", "diskURI": draws.choice(("a", "b")), "kind": "Managed"}},
+            {"azureFile": {"secretName": "s", "shareName": "a"}},
+            {"cinder": {"volumeID": draws.choice(("a", "b"))}},
+            {"portworxVolume": {"volumeID": draws.choice(("a", "b"))}},
+            {"vsphereVolume": {"volumePath": "[a] b"}},
+        )
+    )
+
+
 def use_claims(draws: Draws, pod: Object, claims: int) -> list[Object]:
     """Give a pod volumes with claims, some of which do not exist; return claims that were made for the pod."""
     metadata = pod["metadata"]
@@ -165,6 +189,8 @@ def use_claims(draws: Draws, pod: Object, claims: int) -> list[Object]:
         {"name": f"v{i}", "persistentVolumeClaim": {"claimName": name}} for i, name in enumerate(draws.some(names, 2))
     ]
     volumes += pod["spec"].get("volumes", [])
+    if draws.chance(30):
+        volumes.append({"name": "in-tree", **in_tree_volume(draws)})
     pod["spec"]["volumes"] = volumes
     if not draws.chance(15):
         return []

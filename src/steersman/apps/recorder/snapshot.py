@@ -15,6 +15,7 @@ from steersman.apps.runtime.decoding import (
     documents,
     example,
 )
+from steersman.apps.runtime.device_lists import list_device_offers
 from steersman.cluster.constraints.node import holds
 from steersman.cluster.model import Pod
 from steersman.cluster.objects.manifests import Manifest, node_to_object, pod_to_object
@@ -25,6 +26,7 @@ from steersman.kubernetes.objects import whole
 from steersman.kubernetes.optional_watch import REFUSALS
 from steersman.kubernetes.selectors import SELECTING
 from steersman.workloads.files import YAML_SUFFIXES
+from steersman.workloads.formats.kubernetes.devices import offer_warnings
 from steersman.workloads.formats.kubernetes.objects import Objects, write_workload
 from steersman.workloads.formats.kubernetes.spread_selectors import services_to_objects
 from steersman.workloads.formats.yaml_documents import write_documents
@@ -62,8 +64,11 @@ async def take_snapshot(client: Client, name: str, *, free: bool = False) -> Wor
     if not pods:
         raise SteersmanError("the cluster has no pods that have not finished")
     services, missing = await _services(client, pods)
-    warnings = (*odd, *there.warnings, *missing)
-    return Workload(name, nodes.nodes, tuple(pods), services, warnings)
+    offers = await list_device_offers(client, {node.name for node in nodes.nodes})
+    devices = offer_warnings(offers, pods)
+    pods = [offers.pod(pod) for pod in pods]
+    warnings = (*odd, *there.warnings, *missing, *devices)
+    return Workload(name, tuple(map(offers.node, nodes.nodes)), tuple(pods), services, warnings)
 
 
 async def identity(client: Client) -> str:

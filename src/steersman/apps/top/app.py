@@ -17,6 +17,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import Footer, Input, Static
 
+from steersman.apps.runtime.device_lists import list_device_offers
 from steersman.apps.top.model import ClusterView, NodeRow
 from steersman.apps.top.render import BLOCKS, Column, Layout, ViewOptions, heading, layout_for
 from steersman.apps.top.watch import Leader, leaders, reflectors
@@ -165,6 +166,7 @@ class TopApp(App[str]):
     async def _watch(self) -> None:
         followed = reflectors(self._client, self._view)
         try:
+            self._view.offers = await list_device_offers(self._client)
             async with asyncio.TaskGroup() as group:
                 for reflector in followed:
                     group.create_task(reflector.run())

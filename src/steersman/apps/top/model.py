@@ -13,6 +13,7 @@ from steersman.apps.top.objects import NodeObject, PodObject, pod_key, requests_
 from steersman.cluster.gpu_units import gpu_milli, held_milli, requested_units
 from steersman.cluster.model import GPU_MILLI, UNLIMITED, Node, Requests
 from steersman.cluster.objects.decoding import DEFAULT_SCHEDULER, is_finished, node_from_object, pod_from_object
+from steersman.cluster.objects.device_offers import DeviceOffers
 from steersman.core.errors import InputError
 
 RATE_SECONDS = 5.0
@@ -105,8 +106,10 @@ class ClusterView:
         bound: bindings of pods that were seen waiting.
         unreadable: nodes and pods that make no sense, with the reason: they are counted, but without capacity or
             requests.
+        offers: what nodes offer by DRA.
     """
 
+    offers: DeviceOffers = field(default_factory=DeviceOffers)
     version: int = 0
     bound: int = 0
     unreadable: dict[str, str] = field(default_factory=dict)
@@ -136,7 +139,7 @@ class ClusterView:
         """Add or update a node."""
         name = obj["metadata"]["name"]
         try:
-            node = node_from_object(obj)
+            node = self.offers.node(node_from_object(obj))
             self.unreadable.pop(name, None)
         except InputError as error:
             node = Node(name, 0, 0, 0)
@@ -182,7 +185,7 @@ class ClusterView:
         spec = obj.get("spec", {})
         where = spec.get("nodeName") or "", spec.get("schedulerName") or DEFAULT_SCHEDULER
         try:
-            requests = _requests(requests_key(obj))
+            requests = self.offers.renamed(_requests(requests_key(obj)))
         except InputError as error:
             self.unreadable[pod_key(obj)] = str(error)
             return PodUse(*where)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from steersman.apps.runtime.device_lists import list_device_offers
 from steersman.apps.top.model import ClusterView
 from steersman.apps.top.objects import decode_node, decode_pod, pod_key
 from steersman.kubernetes.client import ApiError, Client, UnreachableError
@@ -70,7 +71,7 @@ async def fetch_snapshot(client: Client) -> ClusterView:
         ApiError: nodes or pods may not be listed.
         UnreachableError: the API server does not answer.
     """
-    view = ClusterView()
+    view = ClusterView(await list_device_offers(client))
     for path, handler in ((NODES, NodeHandler(view)), (PODS, PodHandler(view))):
         async for page in client.pages(path):
             for raw in page.items:

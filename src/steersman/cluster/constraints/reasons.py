@@ -15,6 +15,7 @@ from steersman.cluster.arrays import EXTENDED, PODS
 from steersman.cluster.constraints import inter_pod, node
 from steersman.cluster.gpu_resources import shown_name
 from steersman.cluster.model import GPU_MILLI, Node
+from steersman.cluster.objects.device_objects import IMPLICIT
 from steersman.cluster.state import ClusterState
 
 NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
@@ -23,6 +24,7 @@ NO_SPREAD = "node(s) didn't match pod topology spread constraints"
 NO_SPREAD_LABEL = f"{NO_SPREAD} (missing required label)"
 NO_AFFINITY = "node(s) didn't match pod affinity rules"
 NO_ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
+NO_DEVICES = "cannot allocate all claims"
 NO_EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 Mask = npt.NDArray[np.bool_]
@@ -57,7 +59,10 @@ def refusals(
         left = yield from _by_rules(state, class_id, labels_id, rules.get(kind, []), left)
     left = yield from _by_rules(state, class_id, labels_id, [-1], left)
     features = state.classes[class_id].constraints.node_features
-    yield node.FEATURES, left & ~node.declaring_nodes(state.table, features)
+    by_class = tuple(each for each in features if each.startswith(IMPLICIT))
+    without = left & ~node.declaring_nodes(state.table, by_class)
+    yield NO_DEVICES, without
+    yield node.FEATURES, left & ~without & ~node.declaring_nodes(state.table, features)
 
 
 def reasons_by_node(state: ClusterState, class_id: int, labels_id: int = 0) -> dict[str, tuple[str, ...]]:

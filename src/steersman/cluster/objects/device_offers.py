@@ -1,9 +1,10 @@
 """Extended resources that nodes offer by Dynamic Resource Allocation: devices of ResourceSlices, by DeviceClass.
 
 A pod requests such devices like those of a device plugin, as `spec.extendedResourceName` of a DeviceClass or as
-`deviceclass.resource.kubernetes.io/NAME`. A node whose allocatable has none of the resource offers as many as its
-slices have devices that the class selects. Devices that share counters, may be allocated several times or wait for
-conditions, and selectors beyond `device_selectors`, are not modelled: the resource is left to kube-scheduler then.
+`deviceclass.resource.kubernetes.io/NAME`; only the former may be a plugin's. A node whose allocatable has none of the
+resource offers as many as its slices have devices that the class selects. Devices that share counters, may be allocated
+several times or wait for conditions, and selectors beyond `device_selectors`, are not modelled: the resource is left to
+kube-scheduler then.
 
 Source: Kubernetes 1.36.3, k8s.io/dynamic-resource-allocation (structured, deviceclass/extendedresourcecache) and
 pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go.
@@ -82,12 +83,20 @@ class DeviceOffers:
         for resource, devices in sorted(self.devices.get(node.name, {}).items()):
             if devices and resource not in (*node.gpu_resources, *dict(node.extended)):
                 node = _offering(node, resource, len(devices))
+                node = replace(node, features=(*node.features, f"{IMPLICIT}{self.classes[resource]}"))
         return node
 
     def pod(self, pod: Pod) -> Pod:
         """Return a pod that requests the devices of a class under the name by which nodes offer them."""
-        renamed = self._renamed(pod.requests)
-        return pod if renamed is pod.requests else replace(pod, pod_class=replace(pod.pod_class, requests=renamed))
+        renamed = self.renamed(pod.requests)
+        if renamed is pod.requests:
+            return pod
+        by_class = sorted(
+            name for name in {*dict(pod.requests.extended)} - {*dict(renamed.extended)} if name in self.classes
+        )
+        features = tuple(dict.fromkeys((*pod.constraints.node_features, *by_class)))
+        constraints = replace(pod.constraints, node_features=features)
+        return replace(pod, pod_class=replace(pod.pod_class, requests=renamed, constraints=constraints))
 
     def unmodelled(self, pod: Pod) -> tuple[str, ...]:
         """Return the resources that a pod of `pod` requests and that are not modelled, with the reason."""
@@ -98,7 +107,8 @@ class DeviceOffers:
             if name in self.problems
         )
 
-    def _renamed(self, requests: Requests) -> Requests:
+    def renamed(self, requests: Requests) -> Requests:
+        """Return requests for the devices of classes under the names by which nodes offer them."""
         for name, amount in requests.extended:
             known = self.names.get(name.removeprefix(IMPLICIT), name) if name.startswith(IMPLICIT) else name
             if known == name:

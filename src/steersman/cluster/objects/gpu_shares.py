@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -173,9 +173,23 @@ def hami_share(spec: Object, path: str, sharing: GpuSharing) -> GpuShare | None:
     Each container has as many devices as its `nvidia.com/gpu` (1 without it) and a share of each. Where containers
     have unequal shares, the largest counts for all. Raises FieldError.
     """
-    if not sharing.hami:
-        return None
-    count, milli, too_large = 0, 0, 0
+    shares = list(_hami_shares(spec, path, sharing)) if sharing.hami else []
+    count, milli = sum(each.devices for each in shares), max((each.milli for each in shares), default=0)
+    too_large = max((each.too_large for each in shares), default=0)
+    return GpuShare(count, milli, NVIDIA_GPUS, too_large) if count else None
+
+
+def has_unequal_shares(spec: Object, sharing: GpuSharing) -> bool:
+    """Return whether HAMi gives the containers of a pod unequal shares."""
+    try:
+        shares = _hami_shares(spec, "spec", sharing) if sharing.hami else ()
+        return len({(each.milli, each.too_large) for each in shares if each.devices}) > 1
+    except FieldError:
+        return False
+
+
+def _hami_shares(spec: Object, path: str, sharing: GpuSharing) -> Iterator[GpuShare]:
+    """Yield the share of each container that requests HAMi's resources. Raises FieldError."""
     for container, _ in items(spec, "containers", path):
         amounts = _amounts(container)
         if not any(name in amounts for name in (NVIDIA_GPUS, *HAMI_RESOURCES)):
@@ -186,10 +200,9 @@ def hami_share(spec: Object, path: str, sharing: GpuSharing) -> GpuShare | None:
             )
         except ValueError as error:
             raise FieldError(join(path, "containers"), str(error)) from None
-        count += gpus if NVIDIA_GPUS in amounts else 1
         memory, over = sharing.memory_share(mib) if mib else (min(percent or 100, 100) * GPU_MILLI // 100, 0)
-        milli, too_large = max(milli, memory, min(cores, 100) * GPU_MILLI // 100), max(too_large, over)
-    return GpuShare(count, milli, NVIDIA_GPUS, too_large) if count else None
+        milli = max(memory, min(cores, 100) * GPU_MILLI // 100)
+        yield GpuShare(gpus if NVIDIA_GPUS in amounts else 1, milli, NVIDIA_GPUS, over)
 
 
 def _named(share: tuple[int, int]) -> tuple[int, str, int]:

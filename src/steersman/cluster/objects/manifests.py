@@ -38,6 +38,7 @@ from steersman.cluster.objects.decoding import (
     OWNER_KEY,
     PLACEHOLDER_IMAGE,
 )
+from steersman.cluster.objects.device_objects import IMPLICIT
 from steersman.cluster.objects.gpu_shares import DEVICES, FRACTION, HAMI_REGISTER
 from steersman.cluster.objects.latency_limits import HARD_KEYS, SOFT_KEYS, USER_KEY
 from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY
@@ -77,7 +78,7 @@ def node_to_object(node: Node) -> Manifest:
     status: Manifest = {"allocatable": allocatable, "capacity": dict(allocatable)}
     status |= _present(images=[{"names": [name], "sizeBytes": size} for name, size in node.images.items()])
     status |= _present(addresses=[{"type": _address_type(each), "address": each} for each in node.addresses])
-    status |= _present(declaredFeatures=list(node.features))
+    status |= _present(declaredFeatures=[each for each in node.features if not each.startswith(IMPLICIT)])
     return {
         "apiVersion": "v1",
         "kind": "Node",

@@ -10,6 +10,7 @@ import msgspec
 
 from steersman.cluster.objects.fields import Object
 from steersman.kubernetes.objects import NamedHead, ObjectMeta
+from steersman.kubernetes.volumes.translation import Attachment, attachment
 
 BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
@@ -18,10 +19,17 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
 @dataclass(frozen=True, slots=True)
 class PodClaim:
-    """A claim that a pod uses. `made_for` is the pod for which a controller creates an ephemeral one, else ""."""
+    """A claim that a pod uses, or a volume of an in-tree plugin inside the pod.
+
+    Attributes:
+        key: namespace and name of the claim; of a volume inside the pod its driver and handle.
+        made_for: the pod for which a controller creates an ephemeral claim, else "".
+        attachment: driver and handle of a volume inside the pod; None: it is a claim.
+    """
 
     key: str
     made_for: str = ""
+    attachment: Attachment | None = None
 
     @property
     def is_ephemeral(self) -> bool:
@@ -119,6 +127,11 @@ class VolumeSpec(msgspec.Struct, frozen=True, rename="camel"):
     claim_ref: ClaimReference | None = None
     node_affinity: dict[str, Any] | None = None
     csi: CsiSource | None = None
+    aws_elastic_block_store: dict[str, Any] | None = None
+    gce_persistent_disk: dict[str, Any] | None = None
+    azure_disk: dict[str, Any] | None = None
+    cinder: dict[str, Any] | None = None
+    portworx_volume: dict[str, Any] | None = None
     volume_attributes_class_name: str | None = None
 
 
@@ -133,6 +146,22 @@ class Volume(msgspec.Struct, frozen=True):
     def class_name(self) -> str:
         """Storage class, "" for none."""
         return (self.metadata.annotations or {}).get(BETA_CLASS) or self.spec.storage_class_name
+
+    @property
+    def attachment(self) -> Attachment | None:
+        """CSI driver and handle, also of an in-tree volume that a driver has taken over; None: it has no driver."""
+        csi = self.spec.csi
+        if csi is not None:
+            return (csi.driver, csi.volume_handle) if csi.driver and csi.volume_handle else None
+        spec = self.spec
+        in_tree = {
+            "awsElasticBlockStore": spec.aws_elastic_block_store,
+            "gcePersistentDisk": spec.gce_persistent_disk,
+            "azureDisk": spec.azure_disk,
+            "cinder": spec.cinder,
+            "portworxVolume": spec.portworx_volume,
+        }
+        return attachment(in_tree, self.metadata.labels or {})
 
 
 class StorageClass(msgspec.Struct, frozen=True, rename="camel"):
@@ -194,7 +223,7 @@ class StorageCapacity(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def pod_claims(obj: Object) -> tuple[PodClaim, ...]:
-    """Return the claims of a v1 Pod, each once. Invalid volumes have none."""
+    """Return the claims of a v1 Pod, and its in-tree volumes, each once. Invalid ones are left out."""
     metadata, spec = obj.get("metadata"), obj.get("spec")
     if not isinstance(metadata, dict) or not isinstance(spec, dict) or not isinstance(spec.get("volumes"), list):
         return ()
@@ -211,3 +240,5 @@ def _claims(volumes: list[Any], namespace: str, pod: str) -> Iterator[PodClaim]:
             yield PodClaim(f"{namespace}{source.get('claimName', '')}")
         elif volume.get("ephemeral"):
             yield PodClaim(f"{namespace}{pod}-{volume.get('name', '')}", made_for=f"{namespace}{pod}")
+        elif found := attachment(volume):
+            yield PodClaim(f"{found[0]}:{found[1]}", attachment=found)

@@ -1,12 +1,12 @@
 """Rules of kube-scheduler 1.36.3 for a pod's claims: the nodes they allow, and the volumes they would get there.
 
-Source: pkg/scheduler/framework/plugins/{volumerestrictions,nodevolumelimits,volumebinding,volumezone}. Volumes of
-in-tree plugins that CSI drivers have taken over and VolumeAttachments without a pod do not count towards limits.
+Source: pkg/scheduler/framework/plugins/{volumerestrictions,nodevolumelimits,volumebinding,volumezone}.
+VolumeAttachments without a pod do not count towards limits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from steersman.kubernetes.volumes.objects import (
     Volume,
     VolumeClaim,
 )
+from steersman.kubernetes.volumes.translation import NOT_COUNTED, PROVISIONERS, Attachment
 
 IN_USE = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
@@ -134,13 +135,16 @@ def fit(
         table: nodes.
         in_use: node -> keys of the claims of the pods there.
     """
+    inline = {claim.attachment for claim in claims if claim.attachment is not None}
+    claims = [claim for claim in claims if claim.attachment is None]
     if problem := _problem(known, claims, pod_uid):
         return VolumeFit(problem)
     pod_claims = [known.claims[claim.key] for claim in claims]
+    attached = inline | {found for claim in pod_claims if (found := _attachment(known, claim)) is not None}
     volume_fit = VolumeFit()
     volume_fit.refusals = [
         [(IN_USE, _in_use_elsewhere(pod_claims, table, in_use))],
-        [(LIMIT, _beyond_limits(known, pod_claims, table, in_use))],
+        [(LIMIT, _beyond_limits(known, attached, table, in_use))],
         _bind(known, pod_claims, table, volume_fit),
         [(ZONE_CONFLICT, _in_other_zones(known, pod_claims, table))],
     ]
@@ -207,10 +211,9 @@ def _in_use_elsewhere(pod_claims: Sequence[VolumeClaim], table: NodeTable, in_us
 
 
 def _beyond_limits(
-    known: VolumeObjects, pod_claims: Sequence[VolumeClaim], table: NodeTable, in_use: Mapping[str, Iterable[str]]
+    known: VolumeObjects, new: Set[Attachment], table: NodeTable, in_use: Mapping[str, Iterable[str]]
 ) -> Mask:
-    """Return the nodes that would exceed a CSI driver's limit of volumes, [N]."""
-    new = {attached for claim in pod_claims if (attached := _attachment(known, claim)) is not None}
+    """Return the nodes that would exceed a CSI driver's limit of volumes with new ones, [N]."""
     beyond: list[object] = []
     for name, node in known.nodes.items() if new else ():
         here: set[tuple[str, str]] | None = None
@@ -219,24 +222,31 @@ def _beyond_limits(
             if count is None or not any(driver.name == each for each, _ in new):
                 continue
             if here is None:
-                here = {
-                    a for key in in_use.get(name, ()) if (c := known.claims.get(key)) and (a := _attachment(known, c))
-                }
+                here = {found for key in in_use.get(name, ()) if (found := _attachment_of(known, key)) is not None}
             more = sum(1 for each in new - here if each[0] == driver.name)
             if more and more + sum(1 for each in here if each[0] == driver.name) > count:
                 beyond.append(name)
     return table.names.any_of(beyond)
 
 
-def _attachment(known: VolumeObjects, claim: VolumeClaim) -> tuple[str, str] | None:
+def _attachment_of(known: VolumeObjects, key: str) -> Attachment | None:
+    """Return what a pod attaches to its node by the key of a claim, or of a volume inside the pod."""
+    driver, colon, handle = key.partition(":")  # which the name of a claim cannot have
+    if colon:
+        return driver, handle
+    claim = known.claims.get(key)
+    return None if claim is None else _attachment(known, claim)
+
+
+def _attachment(known: VolumeObjects, claim: VolumeClaim) -> Attachment | None:
     """Return the CSI driver and handle of a claim's volume, or a placeholder before there is one."""
     volume = known.volumes.get(claim.spec.volume_name)
     if volume is not None:
-        return None if volume.spec.csi is None else (volume.spec.csi.driver, volume.spec.csi.volume_handle)
+        return volume.attachment
     storage_class = known.classes.get(claim.class_name)
-    if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER):
+    if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER, *NOT_COUNTED):
         return None
-    return storage_class.provisioner, f"claim {claim.key}"
+    return PROVISIONERS.get(storage_class.provisioner, storage_class.provisioner), f"claim {claim.key}"
 
 
 # Binding

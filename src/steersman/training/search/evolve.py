@@ -23,6 +23,7 @@ from steersman.training.network import check_start, fingerprint
 from steersman.training.run import OnIteration, TrainingLimits, TrainingProgress, TrainingRun
 from steersman.training.workloads import check_disjoint, identity
 from steersman.version import __version__
+from steersman.workloads.gpu_warnings import no_devices
 from steersman.workloads.workload import Workload
 
 VALIDATION_SEEDS = (5001, 5002, 5003)
@@ -58,12 +59,8 @@ class EvolutionPlan:
         if not self.training:
             raise UsageError("training needs at least one workload")
         for workload in (*self.training, *self.validation):
-            if not any(node.gpu_count for node in workload.eligible_nodes) or not any(
-                pod.requests.gpu_count for pod in workload.pods
-            ):
-                raise UsageError(
-                    f"{workload.name}: its nodes or pods have no GPU; evolution with --view cluster needs none"
-                )
+            if problem := no_devices(workload):
+                raise UsageError(f"{workload.name}: {problem}; evolution with --view cluster needs no GPU")
         check_disjoint(self.training, self.validation, self.test)
         excluded_features(self.config.without)
 

@@ -31,6 +31,7 @@ from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
 from steersman.version import __version__
 from steersman.workloads.coarse import coarse
+from steersman.workloads.gpu_warnings import no_devices
 from steersman.workloads.shapes import node_shapes, shapes_digest
 from steersman.workloads.workload import Workload
 
@@ -146,7 +147,7 @@ def fit(
     if not any(node.gpu_total for node in workload.eligible_nodes) or not any(
         pod.requests.gpu_count for pod in workload.pods
     ):
-        raise UsageError(f"{workload.name}: its nodes or pods have no GPU; policies are fitted to GPUs")
+        raise UsageError(f"{workload.name}: {no_devices(workload)}; policies are fitted to GPUs")
     workload = coarse(workload.unbound())
     simulator = Simulator(workload)
     others = {policy.name: policy for policy in (*start.members, *(heuristic(name) for name in HEURISTIC_IDS))}

@@ -104,6 +104,33 @@ def test_a_snapshot_reads_back_as_the_cluster(tmp_path, name):
     )
 
 
+def test_devices_of_resource_slices_count():
+    async def test(double: LiveDouble, client: Client) -> None:
+        full(double)
+        waiting = pod("by-class")
+        implicit = "deviceclass.resource.kubernetes.io/gpu"
+        waiting["spec"]["containers"][0]["resources"] = {"limits": {implicit: "1"}}
+        double.put(PODS, waiting)
+        api = "/apis/resource.k8s.io/v1"
+        double.put(
+            f"{api}/deviceclasses", {"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "nvidia.com/gpu"}}
+        )
+        spec = {
+            "driver": "gpu.example.com",
+            "nodeName": "plain",
+            "pool": {"name": "plain", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}],
+        }
+        double.put(f"{api}/resourceslices", {"metadata": {"name": "plain"}, "spec": spec})
+        found = await snapshot.take_snapshot(client, "mine")
+        assert {each.name: each.gpu_count for each in found.nodes} == {"gpu-node": 2, "plain": 2}
+        (by_class,) = (each for each in found.pods if each.name == "by-class")
+        assert (by_class.requests.gpu_count, by_class.requests.gpu_resource) == (1, "nvidia.com/gpu")
+        assert by_class.constraints.node_features == found.nodes[1].features == (implicit,)
+
+    on_double(test)
+
+
 def test_what_makes_no_sense_is_left_out_with_a_warning():
     async def test(double: LiveDouble, client: Client) -> None:
         full(double)

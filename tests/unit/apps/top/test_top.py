@@ -24,6 +24,8 @@ from steersman.apps.top.model import ClusterView
 from steersman.apps.top.render import ViewOptions, heading, layout_for
 from steersman.apps.top.watch import NodeHandler, PodHandler
 from steersman.cli.commands.top import top
+from steersman.cluster.objects.device_objects import DeviceClass, ResourceSlice
+from steersman.cluster.objects.device_offers import device_offers
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import Client
 
@@ -355,3 +357,24 @@ def test_a_server_that_went_away_is_said_and_the_view_stays() -> None:
                 await until(lambda: not app.is_running)
 
     asyncio.run(story())
+
+
+def test_devices_of_resource_slices_count_as_gpus() -> None:
+    implicit = "deviceclass.resource.kubernetes.io/gpu"
+    asking = pod("p", on="n")
+    asking["spec"]["containers"][0]["resources"] = {"limits": {implicit: "1"}}
+    spec = {
+        "driver": "gpu.example.com",
+        "nodeName": "n",
+        "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}],
+    }
+    device_class = msgspec.convert(
+        {"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "nvidia.com/gpu"}}, DeviceClass
+    )
+    slices = msgspec.convert({"metadata": {"name": "n"}, "spec": spec}, ResourceSlice)
+    view = ClusterView(device_offers([device_class], [slices], []))
+    NodeHandler(view).change("ADDED", raw(node("n")))
+    PodHandler(view).change("ADDED", raw(asking))
+    (row,) = view.rows()
+    assert row.amounts("gpu") == (1.0, 2.0)

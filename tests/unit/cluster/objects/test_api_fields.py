@@ -95,7 +95,7 @@ POD: dict[str, Any] = {
         (
             "spec",
             {"volumes": [{"azureDisk": {"diskName": "d"}}, {"azureDisk": {"diskName": "e"}}]},
-            FieldUse(unmodelled=["spec.volumes[].azureDisk"]),
+            FieldUse(watched=["spec.volumes[].azureDisk"]),
         ),
         (
             "spec",

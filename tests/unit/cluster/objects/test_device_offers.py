@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from tests.support.errors import raises
 
+from steersman.cluster.constraints.reasons import reasons_by_node
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.decoding import node_from_object, pod_from_object
 from steersman.cluster.objects.device_objects import DeviceClass, ResourceClaim, ResourceSlice
@@ -18,6 +19,7 @@ from steersman.cluster.objects.device_selectors import (
     compile_selector,
     device_variables,
 )
+from steersman.cluster.state import ClusterState
 
 DEVICE = device_variables(
     "gpu.example.com",
@@ -144,6 +146,20 @@ def test_a_node_offers_the_devices_of_its_slices_under_both_names_of_a_class() -
     assert (both.gpu_count, both.gpu_milli, both.extended) == (2, 1000, (("a.b/c", 1),))
     two_kinds = pod("amd.com/gpu", "deviceclass.resource.kubernetes.io/gpu.example.com")
     assert found.pod(two_kinds) == two_kinds
+
+
+def test_a_request_by_the_name_of_a_class_does_not_go_to_a_device_plugin() -> None:
+    """Also where the class has another name, by which the plugin's node offers its GPUs."""
+    found = offers([device_class(resource="nvidia.com/gpu")], [resource_slice("a", *TWO)])
+    state = ClusterState([found.node(node("a")), found.node(node("plugin", **{"nvidia.com/gpu": "4"}))])
+    implicit, explicit = pod("deviceclass.resource.kubernetes.io/gpu.example.com"), pod("nvidia.com/gpu")
+    by_class = state.class_id(found.pod(implicit).pod_class)
+    assert state.mask(by_class).tolist() == [True, False]
+    assert reasons_by_node(state, by_class) == {"plugin": ("cannot allocate all claims",)}
+    assert state.mask(state.class_id(found.pod(explicit).pod_class)).all()
+    assert found.pod(found.pod(implicit)) == found.pod(implicit)
+    without_name = offers([device_class()], [resource_slice("a", *TWO)])
+    assert without_name.pod(implicit) == implicit
 
 
 def test_a_class_without_a_resource_name_and_one_that_is_no_gpu() -> None:

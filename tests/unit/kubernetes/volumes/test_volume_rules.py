@@ -288,3 +288,79 @@ def test_a_plan_gives_each_claim_a_volume_of_its_own(volumes: list[tuple[str, in
             zone, size = volumes[int(name[1:])]
             assert zone == labels[ZONE]
             assert size >= sizes[index]
+
+
+def limited_node(name: str, driver: str, count: int) -> CsiNode:
+    drivers = [{"name": driver, "allocatable": {"count": count}}]
+    return msgspec.convert({"metadata": {"name": name}, "spec": {"drivers": drivers}}, CsiNode)
+
+
+def pod_with(*volumes: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"name": "p"}, "spec": {"volumes": [{"name": f"v{i}", **v} for i, v in enumerate(volumes)]}}
+
+
+IN_TREE = [
+    ({"awsElasticBlockStore": {"volumeID": "aws://zone/vol-1"}}, "ebs.csi.aws.com", "vol-1"),
+    ({"awsElasticBlockStore": {"volumeID": "vol-1"}}, "ebs.csi.aws.com", "vol-1"),
+    (
+        {"gcePersistentDisk": {"pdName": "d"}},
+        "pd.csi.storage.gke.io",
+        "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d",
+    ),
+    ({"azureDisk": {"diskName": "d", "diskURI": "/d", "kind": "Managed"}}, "disk.csi.azure.com", "/d"),
+    ({"cinder": {"volumeID": "d"}}, "cinder.csi.openstack.org", "d"),
+    ({"portworxVolume": {"volumeID": "d"}}, "pxd.portworx.com", "d"),
+]
+
+
+@pytest.mark.parametrize(("source", "driver", "handle"), IN_TREE)
+def test_in_tree_volumes_count_towards_the_limits_of_their_csi_driver(
+    source: dict[str, Any], driver: str, handle: str
+) -> None:
+    (wanted,) = pod_claims(pod_with(source))
+    assert wanted.attachment == (driver, handle)
+    other = f"{driver}:other"
+    objects = known(limited_node("n0", driver, 1), limited_node("n1", driver, 2), limited_node("n2", "another", 0))
+    in_use = {"n0": [other], "n1": [other]}
+    fit = rules.fit(objects, (wanted,), "u", TABLE, in_use)
+    assert nodes(fit) == ["n1", "n2"]
+    assert why(fit, 0) == [rules.LIMIT]
+    shared = rules.fit(objects, (wanted,), "u", TABLE, {"n0": [wanted.key]})
+    assert nodes(shared) == NODES, "one volume of several pods counts once"
+    assert volume("v", **source).attachment == (driver, handle)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"azureFile": {"secretName": "s", "shareName": "a"}},
+        {"vsphereVolume": {"volumePath": "[a] b"}},
+        {"awsElasticBlockStore": {"volumeID": "aws://zone/disk"}},
+        {"azureDisk": {"diskName": "d", "diskURI": "/d", "kind": "Dedicated"}},
+        {"emptyDir": {}},
+    ],
+)
+def test_other_volumes_inside_pods_do_not_count(source: dict[str, Any]) -> None:
+    assert pod_claims(pod_with(source)) == ()
+
+
+@pytest.mark.parametrize(
+    ("zones", "handle"),
+    [
+        ("a-1", "projects/UNSPECIFIED/zones/a-1/disks/d"),
+        ("a-1__a-2", "projects/UNSPECIFIED/regions/a/disks/d"),
+        ("a-1__b-2", None),
+    ],
+)
+def test_handles_of_disks_name_their_zone_or_region(zones: str, handle: str | None) -> None:
+    found = volume("v", labels={ZONE: zones}, gcePersistentDisk={"pdName": "d"}).attachment
+    assert found == (None if handle is None else ("pd.csi.storage.gke.io", handle))
+
+
+@pytest.mark.parametrize(
+    ("provisioner", "allowed"),
+    [("kubernetes.io/aws-ebs", ["n1", "n2"]), ("kubernetes.io/azure-file", NODES), ("ebs.csi.aws.com", ["n1", "n2"])],
+)
+def test_claims_of_in_tree_classes_count_before_they_are_bound(provisioner: str, allowed: list[str]) -> None:
+    full = limited_node("n0", "ebs.csi.aws.com", 0)
+    assert nodes(fitted(known(claim(), storage_class(provisioner=provisioner), full))) == allowed

@@ -132,3 +132,20 @@ def test_of_a_portfolio_it_says_which_member_decides(tmp_path, capsys):
     assert f"steersman (its member {found['member']}) places p20 on {found['node']}" in capsys.readouterr().out
     assert main([*asked, "--policy", "fgd", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["member"] == ""
+
+
+def test_gpus_by_other_names_are_said(tmp_path, capsys):
+    room = {"cpu": "8", "memory": "8Gi", "pods": "9"}
+    nodes = [
+        {"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": room | {gpus: "4"}}}
+        for name, gpus in (("red", "amd.com/gpu"), ("green", "nvidia.com/gpu"))
+    ]
+    wish = pod("wants", "1")
+    wish["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
+    file = tmp_path / "cluster.yaml"
+    file.write_text(yaml.safe_dump_all([{"apiVersion": "v1", **each} for each in (*nodes, wish)]))
+    asked = ["explain", "--pod", "wants", "--nodes", str(file), "--pods", str(file), "--policy", "best-fit"]
+    assert main(asked) == 0
+    assert "1 node offers amd.com/gpu, not nvidia.com/gpu." in capsys.readouterr().out
+    assert main([*asked, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["otherGpus"] == "1 node offers amd.com/gpu, not nvidia.com/gpu."

@@ -134,6 +134,15 @@ def test_hami_gives_shares_of_the_gpus_that_its_nodes_register(load, register, c
     assert not workload.warnings
 
 
+def test_unequal_shares_of_a_pod_are_said(load):
+    equal, unequal = [{GPU: 1, f"{GPU}mem": 4000}] * 2, [{GPU: 1, f"{GPU}mem": 4000}, {GPU: 1, f"{GPU}mem": 8000}]
+    hami = node(annotations=HAMI, **{GPU: "20"})
+    assert not any("unequal" in each for each in load(hami, pod("p", {}, *equal)).warnings)
+    workload = load(hami, pod("p", {}, *unequal))
+    assert workload.pods[0].requests.gpu_milli == 500
+    assert any("containers of a pod have unequal shares of GPUs" in each for each in workload.warnings)
+
+
 def test_a_node_of_hami_with_more_replicas_than_a_mask_has_bits(load):
     workload = load(node(annotations=HAMI, **{GPU: "200"}), pod("p", {}, {GPU: 1, f"{GPU}mem": 4000}))
     assert (workload.nodes[0].gpu_count, workload.nodes[0].counted_gpus) == (2, {})

@@ -149,6 +149,7 @@ class Explanation(Struct, kw_only=True, rename="camel"):
         compared_with: the best node with another score, "" if there is none.
         features: features that separated the chosen node from that one, the largest contribution first.
         refused: number of nodes the pod does not fit, by reason, in kube-scheduler's words.
+        other_gpus: a sentence on nodes that offer GPUs by other names than the pod requests, "" if there are none.
         nodes: number of nodes.
     """
 
@@ -166,6 +167,7 @@ class Explanation(Struct, kw_only=True, rename="camel"):
     equal: int = 0
     decided_by: str = ""
     compared_with: str = ""
+    other_gpus: str = ""
 
 
 class ScoreRequest(Struct, forbid_unknown_fields=True, kw_only=True):

@@ -12,7 +12,7 @@ from steersman.apps.service.messages.types import Explanation, FeatureContributi
 from steersman.apps.service.scoring.node_scorer import InvalidRequestError, NodeScorer, Pods, cluster_of, running_pod
 from steersman.apps.service.scoring.time_budget import TimeBudget
 from steersman.apps.service.scoring.unknown_pods import UnusualPodError
-from steersman.cluster.constraints.reasons import counted
+from steersman.cluster.constraints.reasons import counted, other_gpus
 from steersman.cluster.model import Pod
 from steersman.cluster.objects.latency_limits import LatencyLimits
 from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
@@ -167,6 +167,7 @@ def explanation(
         runners_up=[],
         features=[],
         refused=counted(state, c, labels),
+        other_gpus=other_gpus(state, c),
         nodes=len(state.slots),
     )
     if ranking.chosen < 0:

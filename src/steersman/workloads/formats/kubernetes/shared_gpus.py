@@ -8,6 +8,7 @@ from steersman.cluster.objects.fields import Object
 from steersman.cluster.objects.gpu_shares import (
     MEMORY_LABEL,
     GpuSharing,
+    has_unequal_shares,
     is_reservation,
     misplaced_annotation,
     requests_memory,
@@ -32,6 +33,9 @@ def sharing_warnings(objects: Sequence[KubernetesObject], sharing: GpuSharing) -
                 "spec.template.metadata"
             )
     pods = [each.content for each in objects if each.kind == "Pod"]
+    unequal = sum(has_unequal_shares(_spec(each), sharing) for each in (*pods, *map(_template, controllers)))
+    if unequal:
+        yield f"containers of a pod have unequal shares of GPUs: the largest counts for each ({unequal} of them)"
     if len(sharing.memory_mib) == 1 or not any(map(requests_memory, (*pods, *map(_template, controllers)))):
         return
     if sharing.memory_mib:
@@ -45,6 +49,11 @@ def sharing_warnings(objects: Sequence[KubernetesObject], sharing: GpuSharing) -
             "pods request memory of GPUs, and no node says how much its GPUs have: such pods count as if they "
             f"requested whole ones; the label {MEMORY_LABEL} says it"
         )
+
+
+def _spec(content: Object) -> Object:
+    spec = content.get("spec")
+    return spec if isinstance(spec, dict) and isinstance(spec.get("containers"), list) else {}
 
 
 def _template(controller: KubernetesObject) -> Object:
