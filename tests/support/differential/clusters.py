@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
+from tests.support.differential.devices import devices, use_devices, without_gpus
 from tests.support.differential.draws import Draws
 from tests.support.differential.nodes import Object, node
 from tests.support.differential.pods import pod, resized
@@ -43,6 +44,8 @@ def clusters(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Cluster:
     objects += _namespaces(draws)
     selecting = [_selecting(draws, i) for i in range(draws.number(0, 2))]
     objects += selecting
+    has_devices = draws.chance(20)
+    objects += devices(draws, names) if has_devices else []
     claims = draws.number(1, MAX_CLAIMS) if draws.chance(40) else 0
     if claims:
         objects += storage(draws, names, claims)
@@ -50,6 +53,8 @@ def clusters(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Cluster:
         running = _owned(draws, pod(draws, f"r{i}", names, rich=15), selecting)
         if claims:
             objects += use_claims(draws, running, claims)
+        if has_devices:
+            without_gpus(running)
         running["spec"]["nodeName"] = draws.choice(names)
         running["status"] = {"phase": "Running"}
         if draws.chance(8):
@@ -64,6 +69,9 @@ def clusters(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Cluster:
         new = _owned(draws, pod(draws, f"p{i}", names, rich=draws.choice((5, 25, 50))), selecting)
         if claims:
             objects += use_claims(draws, new, claims)
+        if has_devices and draws.chance(60):
+            without_gpus(new)
+            use_devices(draws, new)
         if i and draws.chance(3):  # a workload needs one that arrives
             new["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
         pods.append(new)

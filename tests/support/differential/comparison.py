@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.support.differential.clusters import Cluster
+from tests.support.differential.devices import requests_devices
 from tests.support.differential.explainer import Answer, Decision, Explainer
 from tests.support.differential.nodes import Object
 from tests.support.differential.sides import Decided, FileCluster, LiveCluster
@@ -113,7 +114,8 @@ def _compare(side: str, pod: Object, decision: Decision, decided: Decided, nodes
         )
         found.append(f"feasible nodes: ours alone {ours}, kube-scheduler's alone {theirs}, who says {_said(decision)}")
     else:
-        found += _compare_reasons(decision, decided, nodes)
+        if not requests_devices(pod):  # kube-scheduler asks last whether a node has them, and says less
+            found += _compare_reasons(decision, decided, nodes)
         if not pod["spec"].get("resources"):  # POD_LEVEL
             found += _compare_scores(decision, decided)
     return [f"{side}, {pod['metadata']['name']}: {each}" for each in found]

@@ -72,6 +72,8 @@ class LiveCluster:
         self.volumes = Volumes(client, lambda _: None)
         self.pods = PodFeed(self.cache)
         handlers = self._handlers()
+        for reflector in self.cache.device_claims.reflectors:
+            reflector.synced.set()
         for obj in cluster.objects:
             if obj["kind"] in handlers:
                 handlers[obj["kind"]].change("ADDED", _raw(obj))
@@ -86,6 +88,7 @@ class LiveCluster:
             "Namespace": self.cache.namespaces,
             **{kind.kind: reflector.handler for kind, reflector in selecting},
             **{_KINDS[path.rpartition("/")[2]]: reflector for (path, _, _), reflector in volumes},
+            **dict(zip(("DeviceClass", "ResourceSlice"), self.cache.device_claims.reflectors, strict=False)),
         }
 
     def decide(self, obj: Object) -> Decided:

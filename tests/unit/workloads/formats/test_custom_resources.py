@@ -141,6 +141,33 @@ def test_what_makes_no_pods_now(kind: str, spec: Object) -> None:
     assert expanded(made(kind, "example.com", spec)).pods == ()
 
 
+def test_what_queues_repeat_of_other_objects_counts_once() -> None:
+    pod_sets = [{"name": "main", "count": 3, "template": TEMPLATE}]
+    workload = made("Workload", "kueue.x-k8s.io", {"podSets": pod_sets})
+    assert expanded(workload | {"apiVersion": "kueue.x-k8s.io/v1beta1"}, pod("p")).suspended == 0
+    assert len(expanded(workload, pod("p")).pods) == 1
+
+
+def test_a_template_may_say_its_least_scale() -> None:
+    service = made("Service.serving", "knative.dev", {"template": TEMPLATE})
+    scaled = {**TEMPLATE, "metadata": {"annotations": {"autoscaling.knative.dev/min-scale": "3"}}}
+    assert len(expanded(service).pods) == 1
+    assert len(expanded(made("Service.serving", "knative.dev", {"template": scaled})).pods) == 3
+
+
+def test_kinds_whose_pods_are_not_known_are_named() -> None:
+    model = {"predictor": {"model": {"resources": {"limits": {"nvidia.com/gpu": "1"}}}}}
+    found = Objects([Document(listed(made("InferenceService", "serving.kserve.io", model), pod("p")), "w.yaml", "")])
+    assert found.warnings() == ("pods of these kinds are not known and left out: InferenceService 1",)
+    claim = {"resources": {"requests": {"storage": "1Gi"}}}
+    service = made("InferenceService", "serving.kserve.io", model, uid="u")
+    for other in (made("PersistentVolumeClaim", "core", claim), service):
+        found = Objects([Document(listed(other, pod("p")), "w.yaml", "")])
+        assert found.warnings() == (
+            f"ignored objects that are neither nodes nor pods nor make pods: {other['kind']} 1",
+        )
+
+
 def test_a_resource_that_has_made_objects_counts_once() -> None:
     """What it made counts itself: pods, and controllers with pods that are missing."""
     rollout = made("Rollout", "argoproj.io", {"replicas": 3, "template": TEMPLATE}, uid="u")

@@ -29,8 +29,12 @@ _COUNTS = (
 """Fields that say how many pods the templates below them stand for; the first that is there counts."""
 _LEAST_COUNTS = ("minMember", "minAvailable")
 """Fields that do so right beside a template: elsewhere they are about several of them."""
-_TEMPLATES_ALONE = ("Template", "Runtime", "Revision")
+TEMPLATES_ALONE = ("Template", "Runtime", "Revision")
 """Ends of names of kinds whose objects other objects use as templates."""
+_QUEUES = ("kueue.x-k8s.io/",)
+"""API groups whose objects repeat the templates of objects that make pods."""
+_LEAST_SCALES = ("autoscaling.knative.dev/min-scale", "autoscaling.knative.dev/minScale")
+"""Annotations of templates that say how many pods there are at least."""
 _OVER = ("Succeeded", "Failed", "Complete", "Completed", "Error", "Stopped")
 _ROLE_ENDS = ("GroupSpec", "Template", "Spec", "Config")
 _NO_ROLES = ("template", "spec", "podTemplate", "podTemplateSpec")
@@ -64,9 +68,11 @@ def templates_of(obj: KubernetesObject) -> list[FoundTemplate]:
     """
     spec = obj.content.get("spec")
     kind = obj.kind.partition(".")[0]
-    if obj.kind in GROUPS or not isinstance(spec, dict) or kind.endswith(_TEMPLATES_ALONE):
+    if obj.kind in GROUPS or not isinstance(spec, dict) or kind.endswith(TEMPLATES_ALONE):
         return []
     if kind.startswith(("Cron", "Scheduled")) or isinstance(spec.get("schedule"), str):
+        return []
+    if any(str(obj.content.get("apiVersion")).startswith(group) for group in _QUEUES):
         return []
     if is_over(obj):
         return []
@@ -118,9 +124,34 @@ def _below(value: Object, path: str, role: str, count: int, is_suspended: bool =
             where = f"{path}.{key}" if i < 0 else f"{path}.{key}[{i}]"
             named = _role(part, key, role)
             if _is_template(part):
-                yield FoundTemplate(part, where, named, count - _leaders(value, key, count), is_suspended)
+                made = max(count, _least_scale(part)) - _leaders(value, key, count)
+                yield FoundTemplate(part, where, named, made, is_suspended)
             else:
                 yield from _below(part, where, named, count, is_suspended)
+
+
+def _least_scale(template: Object) -> int:
+    metadata = template.get("metadata")
+    notes = metadata.get("annotations") if isinstance(metadata, dict) else None
+    stated = [str(notes[key]) for key in _LEAST_SCALES if key in notes] if isinstance(notes, dict) else []
+    return max((min(int(each), MAX_REPLICAS) for each in stated if each.isascii() and each.isdigit()), default=0)
+
+
+def requests_resources(value: Any, depth: int = 0) -> bool:
+    """Return whether an object without a pod template says somewhere what containers request."""
+    if depth > MAX_DEPTH:
+        return False
+    if isinstance(value, list):
+        return any(requests_resources(each, depth + 1) for each in value)
+    if not isinstance(value, dict):
+        return False
+    resources = value.get("resources")
+    amounts = [resources.get(key) for key in ("limits", "requests")] if isinstance(resources, dict) else []
+    if any(
+        name in ("cpu", "memory") or "/" in str(name) for each in amounts if isinstance(each, dict) for name in each
+    ):
+        return True
+    return any(requests_resources(each, depth + 1) for each in value.values())
 
 
 def _is_template(value: Object) -> bool:

@@ -33,7 +33,7 @@ class KubernetesContent(FormatContent):
 
     def is_empty(self) -> bool:
         """Return whether there is no object at all."""
-        return not (self.objects.objects or self.objects.ignored or self.objects.problems)
+        return not (self.objects.objects or self.objects.ignored or self.objects.opaque or self.objects.problems)
 
     def nodes(self) -> Sequence[Node]:
         """Return the Nodes, see `FormatContent`."""

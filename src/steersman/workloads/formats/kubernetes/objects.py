@@ -28,7 +28,12 @@ from steersman.workloads.formats.kubernetes.controllers import (
     is_created,
     key_of,
 )
-from steersman.workloads.formats.kubernetes.custom_resources import templates_of
+from steersman.workloads.formats.kubernetes.custom_resources import (
+    TEMPLATES_ALONE,
+    is_over,
+    requests_resources,
+    templates_of,
+)
 from steersman.workloads.formats.kubernetes.expansion import Expanded, Expansion
 from steersman.workloads.formats.kubernetes.references import References
 from steersman.workloads.formats.kubernetes.spread_selectors import (
@@ -63,6 +68,7 @@ class Objects:
     Attributes:
         objects: those of kinds that are read. Pods and templates of pods may yet turn out to be invalid (`expanded`).
         ignored: number of objects of each other kind.
+        opaque: the same of those that say what containers request, and have no pod template.
         problems: errors of objects that are left out.
         references: what custom resources refer to.
         hooks: hooks of Helm and Argo CD, which do not run with the rest, and when they do.
@@ -71,6 +77,7 @@ class Objects:
     def __init__(self, documents: Iterable[Document]) -> None:
         self.objects: list[KubernetesObject] = []
         self.ignored: Counter[str] = Counter()
+        self.opaque: Counter[str] = Counter()
         self.problems: list[InputError] = []
         self.hooks: list[str] = []
         self._nodes: list[Node] = []
@@ -82,7 +89,9 @@ class Objects:
             if isinstance(obj, InputError):
                 self.problems.append(obj)
             elif obj.kind not in GROUPS and not _has_templates(obj):
-                self.ignored[obj.kind] += not self.references.is_known(obj)
+                known = self.references.is_known(obj)
+                unknown = self.opaque if not known and _may_make_pods(obj) else self.ignored
+                unknown[obj.kind] += not known
             elif hook := _hook(obj):
                 self.hooks.append(f"{obj.kind} {obj.namespace}/{obj.name} ({hook})")
             else:
@@ -163,6 +172,9 @@ class Objects:
         """Return warnings: kinds that are ignored, and constraints that are not modelled."""
         lines = []
         ignored = {kind: count for kind, count in self.ignored.items() if count and kind not in STARTED_BY_A_CLOCK}
+        if self.opaque:
+            kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(self.opaque.items()))
+            lines.append(f"pods of these kinds are not known and left out: {kinds}")
         if quotas := ignored.pop("ResourceQuota", 0):
             lines.append(f"{quotas} ResourceQuotas are not applied: pods that they would refuse count")
         if ignored:
@@ -262,6 +274,16 @@ def _has_templates(obj: KubernetesObject) -> bool:
         return bool(templates_of(obj))
     except FieldError:  # it is said when its pods are read
         return True
+
+
+def _may_make_pods(obj: KubernetesObject) -> bool:
+    """Return whether an object without a pod template may make pods that only its controller knows.
+
+    Those of a dump have made them.
+    """
+    if is_created(obj) or is_over(obj) or obj.kind.endswith(TEMPLATES_ALONE):
+        return False
+    return requests_resources(obj.content.get("spec"))
 
 
 def _compares(pod: Object) -> bool:
