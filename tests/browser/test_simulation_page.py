@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.conftest import opened
 
 import steersman
-from steersman.apps.dashboard.simulation.document import replay_of
+from steersman.apps.dashboard.simulation.document import OUTCOMES, replay_of
 
 pytestmark = pytest.mark.browser
 WORKLOAD, POLICIES, SEED = "default-small", ("fgd", "steersman"), 7
@@ -206,6 +206,75 @@ def test_the_next_difference_is_the_one_after_the_slider(browser: Browser, small
         expect(page.locator("#difference")).to_contain_text("the first is event")
 
 
+PLACES = """[...document.querySelectorAll('.run canvas')].map((each) => each.getBoundingClientRect().toJSON())"""
+
+
+@pytest.mark.parametrize("width", [1200, 1400, 1920])
+def test_the_maps_stay_beside_each_other_while_reasons_are_open(browser: Browser, small: str, width: int) -> None:
+    with opened(browser, small, width=width) as page:
+        page.click("#next")
+        expect(page.locator("#details article")).to_have_count(2)
+        one, other = page.evaluate(PLACES)
+        assert one["right"] <= other["left"]
+        assert one["top"] == other["top"]
+        reasons = page.locator("#details").bounding_box()
+        assert reasons is not None
+        assert other["right"] <= reasons["x"], "the reasons are to the right of both"
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        expect(page.locator("#details [role=status]")).to_have_count(0, timeout=60_000)
+
+
+def numbers(columns: Any, gpus: int, applied: int) -> tuple[float, int]:
+    """GPUs that are allocated after so many events, and pods that were refused, from the recording."""
+    allocated = columns.gpu[applied - 1] * gpus / 100 if applied else 0.0
+    return allocated, columns.outcome[:applied].count(OUTCOMES.index("failed"))
+
+
+def words(first: float, second: float, refused: int) -> str:
+    more = round(second - first, 1)
+    gpus = "as many GPUs" if more == 0 else f"{'+' if more > 0 else '−'}{abs(more):g} GPU{'s' * (abs(more) != 1)}"
+    size = abs(refused)
+    pods = f"{size} {'more' if refused > 0 else 'fewer'} pod{'s' * (size != 1)}" if refused else "as many pods"
+    return f"{gpus} allocated, {pods} refused"
+
+
+def test_the_difference_at_the_moment_is_there_in_gpus_and_in_refused_pods(
+    browser: Browser, small: str, replay: Any
+) -> None:
+    one, other = replay.runs
+    gpus, last = sum(replay.nodes.gpus), len(one.time)
+    said = set()
+    with opened(browser, small) as page:
+        for event in (0, 1, last // 2, 2 * last // 3, 3 * last // 4, 4 * last // 5, last):
+            seek(page, event)
+            (first, refused), (second, also) = (numbers(run, gpus, event) for run in (one, other))
+            expect(page.locator("#gap")).to_have_text(
+                f"{POLICIES[1]} against {POLICIES[0]} at this moment: {words(first, second, also - refused)}"
+            )
+            said.add(page.locator("#gap strong").inner_text())
+            if refused:
+                expect(page.locator(".run p").first).to_contain_text(f"{refused} pods refused")
+    assert any(re.search(r"[+−][\d.]+ GPU", each) for each in said)
+    assert any("more pod" in each or "fewer pod" in each for each in said)
+
+
+def test_pods_that_wait_are_compared_where_pods_wait(browser: Browser, crowded: str) -> None:
+    script = """async () => {
+        const { unplacedCounts } = await import('/static/simulation/replay.js');
+        const { runs } = await (await fetch('/api/simulation/replay')).json();
+        return runs.map(run => [[...unplacedCounts(run).waiting], run.outcome]);
+    }"""
+    with opened(browser, crowded) as page:
+        for counts, outcomes in page.evaluate(script):
+            assert counts[0] == counts[-1] == 0, "all pods of this workload run in the end"
+            assert max(counts) > 1
+            assert min(counts) == 0
+            assert len(counts) == len(outcomes) + 1
+        expect(page.locator("#gap strong")).to_have_text("as many GPUs allocated, as many pods refused")
+        seek(page, 20)
+        expect(page.locator("#gap strong")).to_contain_text("waiting")
+
+
 def test_playing_goes_to_the_end_and_keys_step(browser: Browser, small: str, replay: Any) -> None:
     last = len(replay.runs[0].time)
     with opened(browser, small) as page:
@@ -272,7 +341,8 @@ def test_more_models_than_colours_share_one(browser: Browser, small: str) -> Non
         const { showLegend } = await import('/static/shared/legend.js');
         const place = document.createElement('div');
         showLegend(place, 'model', [...Array(count).keys()].map(i => `M${i}`));
-        return [...place.children].map(each => [each.textContent, each.firstChild.style.background]);
+        return [...place.children].map(each =>
+            [each.textContent, each.firstChild.getContext('2d').getImageData(0, 0, 1, 1).data.join()]);
     }"""
     with opened(browser, small) as page:
         for count, last in ((8, "M7"), (9, "2 other models"), (20, "13 other models")):
@@ -300,7 +370,7 @@ def test_a_score_that_is_not_finite_is_a_dash(browser: Browser, small: str) -> N
 def test_every_colouring_draws_and_has_a_legend(browser: Browser, small: str, mode: str) -> None:
     with opened(browser, small) as page:
         page.select_option("#mode", mode)
-        assert page.locator("#legend span").count() >= 3
+        assert page.locator("#legend span canvas").count() >= 3
         colours = page.evaluate(
             """() => { const c = document.querySelector('.run canvas');
             const data = c.getContext('2d').getImageData(0, 0, c.width, c.height).data, seen = new Set();

@@ -174,12 +174,13 @@ class Page {
     this.drawBars();
     byId("workloads").parentElement?.toggleAttribute("hidden", others.length < 2);
     const over = INTERVALS[rows.find((row) => row.difference !== null)?.intervalOver ?? "seeds"] ?? "";
-    const titles = ["policy", ...(several ? ["from"] : []), "seeds", "mean", "95 % interval", "against", "difference", "95 % interval"];
+    // What decides comes first, so that it is there without scrolling on a phone.
+    const titles = ["policy", ...(several ? ["from"] : []), "difference", "95 % interval", "against", "mean", "95 % interval", "seeds"];
     const first = several ? 2 : 1;
     byId("table").replaceChildren(table(titles, rows.map((row) => [
-      row.policy, ...(several ? [row.folder] : []), String(row.runs), number(row.mean), interval(row.low, row.high), row.baseline,
-      number(row.difference, true), interval(row.differenceLow, row.differenceHigh, true),
-    ]), [0, 1, 2, 4, 5].map((i) => i + first)));
+      row.policy, ...(several ? [row.folder] : []), number(row.difference, true), interval(row.differenceLow, row.differenceHigh, true),
+      row.baseline, number(row.mean), interval(row.low, row.high), String(row.runs),
+    ]), [0, 1, 3, 4, 5].map((i) => i + first)));
     byId("table").append(element("p", { class: "keys" }, `Differences are paired; a difference is significant if its interval excludes 0. ${over}${better}`));
     this.showCharts(found);
   }

@@ -1,8 +1,8 @@
 // A node with its pods, and a pod with its reasons. All text is set as text: names come from clusters.
 
-import { element, table } from "../shared/elements.js";
+import { countOf, element, lasts, table } from "../shared/elements.js";
 import { explanationParts } from "../shared/explanation.js";
-import { gpusOf } from "../shared/heatmap.js";
+import { gpusOf, requestedGpus } from "../shared/heatmap.js";
 
 /** @typedef {import("../shared/explanation.js").Explanation} Explanation */
 /**
@@ -29,7 +29,7 @@ export function nodeCard(node, onPod) {
   return element("article", { class: "card" },
     element("h2", {}, node.state ? `${node.name} (${node.state})` : node.name),
     ...(node.problem ? [element("p", { class: "reason" }, node.problem)] : []),
-    element("p", {}, `${resources}${node.pods.length + node.leftOut} pods${more}`),
+    element("p", {}, `${resources}${countOf(node.pods.length + node.leftOut, "pod")}${more}`),
     element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Pods on ${node.name}` },
       table(["pod (choose one for the reasons)", "CPU", "GPUs"], rows, [1])));
 }
@@ -40,10 +40,10 @@ export function nodeCard(node, onPod) {
  * @param {(node: string) => void} onNode @returns {HTMLElement}
  */
 export function podCard(pod, explained, policy, policies, onPolicy, onNode) {
-  const gpus = pod.gpus ? `, ${pod.gpus} x ${pod.milli / 10} % GPU` : "";
+  const gpus = requestedGpus(pod.gpus, pod.milli);
   const card = element("article", { class: "card" },
     element("h2", {}, pod.node ? pod.name : `${pod.name} waits`),
-    element("p", {}, `${pod.scheduler}: ${pod.cpu / 1000} CPU, ${(pod.memory / 1024).toFixed(1)} GiB${gpus}`));
+    element("p", {}, `${pod.scheduler}: ${pod.cpu / 1000} CPU, ${(pod.memory / 1024).toFixed(1)} GiB${gpus && `, ${gpus}`}`));
   if (pod.node) {
     card.append(element("p", {}, "On ", link(pod.node, () => onNode(pod.node)), pod.devices.length ? `, GPUs ${devices(pod)}` : "",
       pod.waited === null ? "" : `; it waited ${pod.waited.toFixed(2)} s`));
@@ -67,12 +67,6 @@ export function podCard(pod, explained, policy, policies, onPolicy, onNode) {
 
 /** @param {PodRow} pod @returns {string} the GPU devices that a bound pod holds, or how many counted GPUs */
 function devices(pod) {
-  if (!pod.devices.length) return pod.gpus ? `${pod.gpus} GPUs` : "";
+  if (!pod.devices.length) return pod.gpus ? gpusOf(pod.gpus, "") : "";
   return pod.devices.map((device) => `${device}${pod.milli < 1000 ? ` (${pod.milli / 10} %)` : ""}`).join(", ");
-}
-
-/** @param {number} seconds @returns {string} */
-export function lasts(seconds) {
-  if (seconds < 120) return `${Math.max(0, Math.round(seconds))} s`;
-  return seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
 }

@@ -1,10 +1,10 @@
 // The page of a live cluster: the map and the counts follow the server's events; charts and cards are asked for.
 
-import { ask, byId, element, showProblem, showWarnings, table } from "../shared/elements.js";
+import { ask, byId, countOf, element, lasts, showProblem, showWarnings, table } from "../shared/elements.js";
 import { gpusOf, HeatMap } from "../shared/heatmap.js";
 import { showLegend } from "../shared/legend.js";
 import { startPage } from "../shared/page.js";
-import { lasts, link, nodeCard, podCard } from "./cards.js";
+import { link, nodeCard, podCard } from "./cards.js";
 import { Details } from "./details.js";
 import { Graphs } from "./graphs.js";
 import { LiveState } from "./state.js";
@@ -42,7 +42,6 @@ class LivePage {
     let timer = 0;
     byId("search").addEventListener("input", () => { clearTimeout(timer); timer = window.setTimeout(() => this.search(), SEARCH_MILLISECONDS); });
     document.addEventListener("theme", () => this.redraw());
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.redraw());
     window.addEventListener("resize", () => this.layOut());
     this.showGroups();
     this.layOut();
@@ -184,7 +183,7 @@ function showSnapshot(event) {
   const snapshot = JSON.parse(event.data);
   const { name, gpus: devices, unit, counted } = snapshot.nodes;
   const gpus = name.reduce((/** @type {number} */ sum, /** @type {string} */ _, /** @type {number} */ n) => sum + devices[n] * unit[n] + counted[n], 0);
-  byId("subject").textContent = `${name.length} nodes${gpus ? `, ${gpusOf(gpus, "")}` : ""}`;
+  byId("subject").textContent = `${countOf(name.length, "node")}${gpus ? `, ${gpusOf(gpus, "")}` : ""}`;
   showWarnings(snapshot.warnings);
   const state = new LiveState(snapshot);
   if (page === null) page = new LivePage(state); else page.replace(state);

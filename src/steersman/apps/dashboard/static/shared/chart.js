@@ -24,6 +24,7 @@ const NARROW = 160;
 const LABEL_WIDTH = 68; // of a time with seconds
 const DASHES = [[], [6, 4], [2, 3]];
 const KINDS = 8;
+const [MOST_ENTRIES, FOLDED_ENTRIES] = [8, 5]; // of the legend: beyond so many it is folded to so few
 const DAY = 86400;
 
 export class Chart {
@@ -32,9 +33,13 @@ export class Chart {
     this.place = place;
     this.options = options;
     this.canvas = element("div", { role: "img", "aria-label": options.title });
-    this.legend = element("p", { class: "lines" });
+    /** @type {HTMLElement[]} */
+    this.entries = [];
+    this.more = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "link" }));
+    this.isFolded = true;
+    this.more.addEventListener("click", () => { this.isFolded = !this.isFolded; this.showLegend(); });
     place.classList.add("chart");
-    place.replaceChildren(element("h3", {}, options.title), this.canvas, this.legend);
+    place.replaceChildren(element("h3", {}, options.title), this.canvas, element("p", { class: "lines" }, this.more));
     /** @type {uPlot.AlignedData} */
     this.data = [[], ...options.lines.map(() => [])];
     /** @type {[number, number] | null} the part of the x axis that is shown, null: all */
@@ -44,7 +49,6 @@ export class Chart {
     this.plot = this.makePlot(this.width);
     this.showLegend();
     document.addEventListener("theme", () => this.plot.redraw());
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.plot.redraw());
     new ResizeObserver(() => this.fit()).observe(this.canvas);
   }
 
@@ -163,11 +167,17 @@ export class Chart {
       return found === null || found === undefined ? "–" : `${short(found)}${unit ? ` ${unit}` : ""}`;
     };
     const where = at === last || at < 0 ? [] : [element("span", {}, this.options.x === undefined ? moment(this.data[0][at], 1) : `${this.options.x} ${short(this.data[0][at])}`)];
-    this.legend.replaceChildren(...lines.map((line, i) => {
+    const isLong = lines.length > MOST_ENTRIES;
+    this.more.hidden = !isLong;
+    this.more.textContent = this.isFolded ? `${lines.length - FOLDED_ENTRIES} more` : "show fewer";
+    this.more.setAttribute("aria-expanded", String(!this.isFolded));
+    this.entries.forEach((entry) => entry.remove()); // but not the button, which would lose the focus
+    this.entries = [...lines.slice(0, isLong && this.isFolded ? FOLDED_ENTRIES : undefined).map((line, i) => {
       const sample = element("i");
       sample.style.borderTop = `3px ${dashOf(line, i).length ? "dashed" : "solid"} ${lineColour(line, i)}`;
       return element("span", { title: line.label }, sample, element("bdi", {}, line.label), ` ${value(i, at)}`);
-    }), ...where);
+    }), ...where];
+    this.more.before(...this.entries);
     this.canvas.setAttribute("aria-label", this.data[0].length === 0 ? `${this.options.title}: no values yet`
       : `${this.options.title}: ${lines.map((line, i) => `${line.label} ${value(i, last)}${extremes(this.data[i + 1])}`).join("; ")}`);
   }

@@ -23,6 +23,18 @@ export function table(titles, rows, numbers) {
     element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((content, i) => cell("td", content, i))))));
 }
 
+/** @param {number} number @param {string} noun in singular @returns {string} the number with its noun */
+export function countOf(number, noun) {
+  return `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+}
+
+/** @param {number} seconds @returns {string} */
+export function lasts(seconds) {
+  if (seconds < 120) return `${Math.max(0, Math.round(seconds))} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${(seconds / 86400).toFixed(1)} days`;
+}
+
 /** Ask the server; throw its line of what is wrong. @param {string} path @returns {Promise<any>} */
 export async function ask(path) {
   const answer = await fetch(path).catch(() => null);

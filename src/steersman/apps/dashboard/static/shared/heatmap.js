@@ -1,6 +1,7 @@
 // Nodes and their GPUs on a canvas: a column of devices for each node, in groups. Only nodes that changed are drawn again.
 
-import { amount, kind, ownColours } from "./colours.js";
+import { amounts, kind, ownColours } from "./colours.js";
+import { countOf } from "./elements.js";
 
 /**
  * Columns of nodes, see `NodeColumns` of columns.py: `gpus` are devices, each with a cell and so many GPUs as `unit` says; `counted` are further GPUs.
@@ -16,10 +17,40 @@ import { amount, kind, ownColours } from "./colours.js";
  *   fragmented: (node: number, device: number) => number, closed?: (node: number) => string}} MapState
  */
 /** @typedef {"used" | "shared" | "fragmented" | "model"} Mode */
+/** How a cell looks: its colour, and that of a line across it. @typedef {{colour: string, line?: string}} Look */
 
 export const GPU_MILLI = 1000;
 
 const [CELL, GAP, HEADING, MARGIN] = [7, 2, 20, 6];
+/** Of what `drawCell` draws, in CSS pixels. */
+export const CELL_SIZE = { width: CELL, height: CELL - 1 };
+
+/**
+ * Looks of GPUs on the page as it is now: `used` and `wasted` by the share of the GPU.
+ * @typedef {{idle: Look, full: Look, used: (share: number) => Look, wasted: (share: number) => Look}} Looks
+ * @returns {Looks}
+ */
+export function looks() {
+  const style = getComputedStyle(document.documentElement);
+  const line = style.getPropertyValue("--back");
+  const amount = amounts();
+  return {
+    idle: { colour: style.getPropertyValue("--idle") },
+    full: { colour: style.getPropertyValue("--full") },
+    used: (share) => ({ colour: amount(share) }),
+    // From the middle on: what is wasted is told from idle GPUs without its line, too.
+    wasted: (share) => ({ colour: amount(0.5 + share / 2), line }),
+  };
+}
+
+/** @param {CanvasRenderingContext2D} context @param {number} x @param {number} y @param {Look} look */
+export function drawCell(context, x, y, { colour, line }) {
+  context.fillStyle = colour;
+  context.fillRect(x, y, CELL, CELL - 1);
+  if (line === undefined) return;
+  context.fillStyle = line;
+  for (let i = 0; i < CELL - 1; i += 1) context.fillRect(x + i, y + CELL - 2 - i, 1.5, 1);
+}
 
 export class HeatMap {
   /** @param {HTMLCanvasElement} canvas @param {MapState} state @param {(node: number) => void} onChoose */
@@ -42,6 +73,7 @@ export class HeatMap {
     /** @type {number[]} nodes in the order of the map */
     this.order = [];
     this.models = modelsOf(state);
+    this.looks = looks();
     this.onChoose = onChoose;
     canvas.tabIndex = 0;
     canvas.addEventListener("click", (event) => this.onChoose(this.nodeAt(event)));
@@ -74,7 +106,8 @@ export class HeatMap {
     this.order = [];
     let y = 0;
     for (const [name, members] of sorted) {
-      this.headings.push({ text: `${name || `no ${nodes.groups[this.group] ? this.group : "GPU model"}`}: ${members.length} nodes`, y });
+      const heading = name || `no ${nodes.groups[this.group] ? this.group : "GPU model"}`;
+      this.headings.push({ text: `${heading}: ${countOf(members.length, "node")}`, y });
       y += HEADING;
       const rows = Math.max(1, ...members.map((n) => nodes.gpus[n]));
       const height = rows * CELL + MARGIN;
@@ -97,10 +130,9 @@ export class HeatMap {
   /** @param {Set<number> | null} changed null: all nodes */
   draw(changed) {
     const { context } = this;
-    const style = getComputedStyle(document.documentElement);
-    this.idle = style.getPropertyValue("--idle");
-    this.text = style.getPropertyValue("--text");
+    this.text = getComputedStyle(document.documentElement).getPropertyValue("--text");
     if (changed === null) {
+      this.looks = looks();
       context.clearRect(0, 0, this.canvas.width, this.canvas.height);
       context.fillStyle = this.text;
       context.font = "13px system-ui, sans-serif";
@@ -119,14 +151,8 @@ export class HeatMap {
     const { context, state } = this;
     const { x, y } = this.places[n];
     const devices = state.nodes.gpus[n];
-    if (devices === 0) {
-      context.fillStyle = this.mode === "model" ? this.colourOfModel(n) : this.shade(this.used(n));
-      context.fillRect(x, y, CELL, CELL - 1);
-    }
-    for (let d = 0; d < devices; d += 1) {
-      context.fillStyle = this.colour(n, d);
-      context.fillRect(x, y + d * CELL, CELL, CELL - 1);
-    }
+    if (devices === 0) drawCell(context, x, y, this.mode === "model" ? this.lookOfModel(n) : this.lookOfUse(this.used(n)));
+    for (let d = 0; d < devices; d += 1) drawCell(context, x, y + d * CELL, this.look(n, d));
     if (state.closed?.(n)) {
       context.fillStyle = kind(5);
       context.fillRect(x + CELL / 2 - 1, y, 2, Math.max(1, devices) * CELL - 1);
@@ -139,29 +165,31 @@ export class HeatMap {
     return nodes.counted[n] ? counted[n] / nodes.counted[n] : cpu[n] / Math.max(1, nodes.cpu[n]);
   }
 
-  /** @param {number} n @param {number} d @returns {string} */
-  colour(n, d) {
+  /** @param {number} n @param {number} d @returns {Look} */
+  look(n, d) {
     const at = this.state.first[n] + d;
     const used = this.state.gpu[at];
-    if (this.mode === "model") return this.colourOfModel(n);
-    if (this.mode === "used") return this.shade(used / GPU_MILLI);
+    if (this.mode === "model") return this.lookOfModel(n);
+    if (this.mode === "used") return this.lookOfUse(used / GPU_MILLI);
     if (this.mode === "shared") {
       const pods = this.state.sharing[at];
-      return pods === 0 ? this.idle ?? "" : kind(pods === 1 ? (used >= GPU_MILLI ? 0 : 4) : 1);
+      return pods === 0 ? this.looks.idle : { colour: kind(pods === 1 ? (used >= GPU_MILLI ? 0 : 4) : 1) };
     }
-    const lost = this.state.fragmented(n, d);
-    return used >= GPU_MILLI ? this.idle ?? "" : amount(lost / GPU_MILLI);
+    const idle = GPU_MILLI - used;
+    if (idle <= 0) return this.looks.full;
+    const wasted = this.state.fragmented(n, d);
+    return 2 * wasted > idle ? this.looks.wasted(wasted / GPU_MILLI) : this.looks.idle;
   }
 
-  /** @param {number} share @returns {string} */
-  shade(share) {
-    return share === 0 ? this.idle ?? "" : amount(share);
+  /** @param {number} share @returns {Look} */
+  lookOfUse(share) {
+    return share === 0 ? this.looks.idle : this.looks.used(share);
   }
 
-  /** @param {number} n @returns {string} */
-  colourOfModel(n) {
+  /** @param {number} n @returns {Look} */
+  lookOfModel(n) {
     const { model } = this.state.nodes;
-    return model[n] === "" ? this.idle ?? "" : kind(Math.min(this.models.indexOf(model[n]), ownColours(this.models.length)));
+    return model[n] === "" ? this.looks.idle : { colour: kind(Math.min(this.models.indexOf(model[n]), ownColours(this.models.length))) };
   }
 
   /** @param {number} n @param {string} colour @param {boolean} dashed */
@@ -201,6 +229,14 @@ export class HeatMap {
     this.onChoose(this.order[at < 0 ? 0 : Math.max(0, Math.min(this.order.length - 1, at + step))]);
   }
 
+  /** @param {number} n @returns {string} its fragmented GPUs, "" if all that is idle is of use */
+  describeWaste(n) {
+    let wasted = 0;
+    for (let d = 0; d < this.state.nodes.gpus[n]; d += 1) wasted += this.state.fragmented(n, d);
+    const gpus = ((wasted * this.state.nodes.unit[n]) / GPU_MILLI).toFixed(2);
+    return Number(gpus) ? `, ${gpus} fragmented` : "";
+  }
+
   /** @param {number} n @returns {string} */
   describe(n) {
     if (n < 0) return "";
@@ -208,7 +244,7 @@ export class HeatMap {
     const devices = this.state.gpu.subarray(this.state.first[n], this.state.first[n + 1]).reduce((sum, each) => sum + each, 0);
     const used = ((devices * nodes.unit[n]) / GPU_MILLI + counted[n]).toFixed(2);
     const all = nodes.gpus[n] * nodes.unit[n] + nodes.counted[n];
-    const gpus = all ? `, ${used} of ${gpusOf(all, nodes.model[n])}` : "";
+    const gpus = all ? `, ${used} of ${gpusOf(all, nodes.model[n])}${this.describeWaste(n)}` : "";
     const use = nodes.cpu[n] ? [`${Math.round((100 * this.state.cpu[n]) / nodes.cpu[n])} % of CPU${gpus}`] : [];
     const closed = this.state.closed?.(n);
     return `${nodes.name[n]}: ${[...use, ...(closed ? [closed] : [])].join("; ")}`;
@@ -217,7 +253,15 @@ export class HeatMap {
 
 /** @param {number} count @param {string} model "" if it is not known @returns {string} */
 export function gpusOf(count, model) {
-  return `${Number(count.toFixed(2))} ${model}${model ? " " : ""}GPUs`;
+  const shown = Number(count.toFixed(2));
+  return `${shown} ${model}${model ? " " : ""}${shown === 1 ? "GPU" : "GPUs"}`;
+}
+
+/** What a pod requests. @param {number} count of GPUs @param {number} milli of each @returns {string} "" without GPUs */
+export function requestedGpus(count, milli) {
+  if (count === 0) return "";
+  if (milli >= GPU_MILLI) return gpusOf(count, "");
+  return `${count === 1 ? "" : `${count} × `}${milli / 10}\u00a0% of a GPU`;
 }
 
 /** The models of GPUs, the most frequent first. @param {MapState} state @returns {string[]} */

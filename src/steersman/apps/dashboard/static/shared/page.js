@@ -1,5 +1,6 @@
 // What all pages have: links to the other screens, and the choice between light and dark.
 
+import { isDark } from "./colours.js";
 import { ask, byId, element, showProblem } from "./elements.js";
 
 const THEME = "theme";
@@ -7,7 +8,15 @@ const THEME = "theme";
 /** @param {string} screen name of the page's own screen */
 export function startPage(screen) {
   document.documentElement.dataset.theme = localStorage.getItem(THEME) ?? "";
-  byId("theme").addEventListener("click", switchTheme);
+  byId("theme").addEventListener("click", () => {
+    const theme = isDark() ? "light" : "dark";
+    localStorage.setItem(THEME, theme);
+    show(theme);
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  // Paper is light.
+  window.addEventListener("beforeprint", () => show("light"));
+  window.addEventListener("afterprint", () => show(localStorage.getItem(THEME) ?? ""));
   ask("/api/screens").then((screens) => showLinks(screens, screen)).catch(showProblem);
 }
 
@@ -17,11 +26,13 @@ function showLinks(screens, current) {
     element("a", name === current ? { href: `/${name}/`, "aria-current": "page" } : { href: `/${name}/` }, title)));
 }
 
-/** Switch, remember it, and let canvases draw in the other colours (event `theme` of the document). */
-function switchTheme() {
-  const root = document.documentElement;
-  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = isDark ? "light" : "dark";
-  localStorage.setItem(THEME, root.dataset.theme);
+/** @param {string} theme `light`, `dark`, or "" for the one of the browser */
+function show(theme) {
+  document.documentElement.dataset.theme = theme;
+  redraw();
+}
+
+/** Let canvases draw in the colours of the page. */
+function redraw() {
   document.dispatchEvent(new Event("theme"));
 }

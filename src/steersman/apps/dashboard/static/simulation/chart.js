@@ -5,22 +5,35 @@ import { kind } from "../shared/colours.js";
 
 /** @typedef {import("./replay.js").Run} Run */
 
+const TEXT = 11;
+
+/** @param {number} run @returns {string} the line of a run as a border of CSS; the second is dashed, since both may lie on each other */
+export function lineOf(run) {
+  return `3px ${run ? "dashed" : "solid"} ${kind(run)}`;
+}
+
 /**
  * @param {HTMLCanvasElement} canvas @param {Run[]} runs
+ * @param {(run: number, share: number) => number} eventsAt number of a run's events at a place of the slider, from 0 to 1
  */
-export function drawChart(canvas, runs) {
+export function drawChart(canvas, runs, eventsAt) {
   const drawing = fitted(canvas);
   if (drawing === null) return;
   const { context, width, height } = drawing;
-  const last = Math.max(...runs.map((run) => run.time[run.time.length - 1] ?? 0), 1e-9);
+  const resource = runs[0].gpu.some((value) => value !== null) ? "gpu" : "cpu";
   runs.forEach((run, i) => {
-    const values = run.gpu.some((value) => value !== null) ? run.gpu : run.cpu;
     context.strokeStyle = kind(i);
     context.lineWidth = 2;
+    context.setLineDash(i ? [6, 4] : []);
     context.beginPath();
-    values.forEach((value, e) => {
-      if (value !== null) context.lineTo((run.time[e] / last) * width, height - 2 - (value / 100) * (height - 4));
-    });
+    for (let x = 0; x <= width; x += 1) {
+      const value = run[resource][eventsAt(i, x / width) - 1] ?? 0;
+      context.lineTo(x, height - 2 - (value / 100) * (height - 4));
+    }
     context.stroke();
   });
+  context.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--quiet");
+  context.font = `${TEXT}px system-ui, sans-serif`;
+  context.textBaseline = "top";
+  context.fillText(`${resource.toUpperCase()} allocated; the top is 100 %`, 0, 0);
 }

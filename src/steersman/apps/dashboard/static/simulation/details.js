@@ -1,8 +1,8 @@
 // What is known of a node, and why a policy decided as it did. All text is set as text: names come from clusters.
 
-import { element, table } from "../shared/elements.js";
+import { countOf, element, table } from "../shared/elements.js";
 import { explanationParts } from "../shared/explanation.js";
-import { GPU_MILLI, gpusOf } from "../shared/heatmap.js";
+import { GPU_MILLI, gpusOf, requestedGpus } from "../shared/heatmap.js";
 import { BOUND, devicesOf } from "./replay.js";
 
 /** @typedef {import("./replay.js").ClusterState} ClusterState */
@@ -27,7 +27,7 @@ export function nodeCard(state, n, onPod) {
   return element("article", { class: "card" },
     element("h2", {}, `${nodes.name[n]} under ${state.run.policy}`),
     element("p", {}, `${(state.cpu[n] / 1000).toFixed(1)} of ${(nodes.cpu[n] / 1000).toFixed(1)} CPU, `
-      + `${(state.memory[n] / 1024).toFixed(1)} of ${(nodes.memory[n] / 1024).toFixed(1)} GiB${gpus}; ${events.length} pods`),
+      + `${(state.memory[n] / 1024).toFixed(1)} of ${(nodes.memory[n] / 1024).toFixed(1)} GiB${gpus}; ${countOf(events.length, "pod")}`),
     element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Pods on ${nodes.name[n]}` },
       table(["pod (choose one for the reasons)", "CPU", "GPUs"], rows, [1])));
 }
@@ -40,11 +40,11 @@ export function decisionCard(state, e, explained) {
   const { nodes, pods } = state.replay;
   const { run } = state;
   const pod = run.pod[e];
-  const gpus = pods.gpus[pod] ? `, ${pods.gpus[pod]} x ${pods.milli[pod] / 10} % GPU` : "";
+  const gpus = requestedGpus(pods.gpus[pod], pods.milli[pod]);
   const taken = run.outcome[e] === BOUND ? `was placed on ${nodes.name[run.node[e]]}` : "was placed nowhere";
   const card = element("article", { class: "card" },
     element("h2", {}, `${run.policy}: ${pods.name[pod]} ${taken}`),
-    element("p", {}, `Event ${e}: it requests ${pods.cpu[pod] / 1000} CPU, ${(pods.memory[pod] / 1024).toFixed(1)} GiB${gpus}.`));
+    element("p", {}, `Event ${e}: it requests ${pods.cpu[pod] / 1000} CPU, ${(pods.memory[pod] / 1024).toFixed(1)} GiB${gpus && `, ${gpus}`}.`));
   if (run.reasons[run.reason[e]]) card.append(element("p", {}, run.reasons[run.reason[e]]));
   card.append(...explanationParts(explained));
   return card;

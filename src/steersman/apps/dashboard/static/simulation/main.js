@@ -1,16 +1,17 @@
 // The page: one clock for all runs, a heat map for each, and the details that a person asks for.
 
-import { ask, byId, element, showProblem, showWarnings } from "../shared/elements.js";
+import { ask, byId, countOf, element, lasts, showProblem, showWarnings } from "../shared/elements.js";
 import { HeatMap } from "../shared/heatmap.js";
 import { showLegend } from "../shared/legend.js";
 import { startPage } from "../shared/page.js";
-import { drawChart } from "./chart.js";
+import { drawChart, lineOf } from "./chart.js";
 import { decisionCard, nodeCard } from "./details.js";
-import { ClusterState, FINISHED, arrivalCounts, differences, eventsUntil } from "./replay.js";
+import { ClusterState, FINISHED, arrivalCounts, differences, eventsUntil, unplacedCounts } from "./replay.js";
 
 /** @typedef {import("./replay.js").Replay} Replay */
 /** @typedef {import("./details.js").Explanation} Explanation */
 /** @typedef {{state: ClusterState, map: HeatMap, status: HTMLElement}} View */
+/** GPUs and cores of pods that run, and pods that fit nowhere. @typedef {{gpus: number, cores: number, refused: number, waiting: number}} Numbers */
 
 const FRAME_SECONDS = 1 / 60;
 /** Protocol of a recording of a scheduler. */
@@ -31,6 +32,8 @@ class Page {
     this.difference = -1;
     this.differences = replay.runs.length > 1 ? differences(replay.runs[0], replay.runs[1]) : [];
     this.arrived = replay.runs.map(arrivalCounts);
+    this.unplaced = replay.runs.map(unplacedCounts);
+    this.hasGpus = replay.nodes.gpus.some((count, n) => count > 0 || replay.nodes.counted[n] > 0);
     /** Node whose cards are shown, -1: none. */
     this.shownNode = -1;
     /** @type {View[]} */
@@ -45,7 +48,9 @@ class Page {
     const canvas = /** @type {HTMLCanvasElement} */ (element("canvas", {
       role: "img", "aria-label": `Nodes and GPUs under ${run.policy}; arrow keys choose a node`,
     }));
-    byId("runs").append(element("section", { class: "run", "aria-label": run.policy }, element("h2", {}, run.policy), status, canvas));
+    const sample = element("i");
+    sample.style.borderTop = lineOf(this.replay.runs.indexOf(run));
+    byId("runs").append(element("section", { class: "run", "aria-label": run.policy }, element("h2", {}, sample, run.policy), status, canvas));
     const map = new HeatMap(canvas, state, (node) => this.chooseNode(node));
     return { state, map, status };
   }
@@ -53,8 +58,8 @@ class Page {
   start() {
     const { replay } = this;
     const isRecorded = replay.protocol === RECORDED;
-    const arrivals = replay.protocol === "timed" || isRecorded ? "events" : "arrivals";
-    byId("subject").textContent = `${replay.workload}: ${replay.nodes.name.length} nodes, ${this.lead.time.length} ${arrivals}`
+    const arrivals = replay.protocol === "timed" || isRecorded ? "event" : "arrival";
+    byId("subject").textContent = `${replay.workload}: ${countOf(replay.nodes.name.length, "node")}, ${countOf(this.lead.time.length, arrivals)}`
       + `${isRecorded ? "; the nodes' sizes are assumed: the file does not have them" : `, protocol ${replay.protocol}, seed ${replay.seed}`}`;
     showWarnings(replay.warnings);
     byId("time").max = this.lead.time.length;
@@ -86,11 +91,12 @@ class Page {
       map.group = byId("group").value;
       map.layOut();
     }
-    drawChart(byId("chart"), this.replay.runs);
     this.redraw();
   }
 
   redraw() {
+    const all = this.lead.time.length;
+    drawChart(byId("chart"), this.replay.runs, (run, share) => this.eventsOf(run, Math.round(share * all)));
     for (const { map } of this.views) {
       map.mode = byId("mode").value;
       map.draw(null);
@@ -106,23 +112,51 @@ class Page {
     const all = this.lead.time.length;
     this.at = Math.max(0, Math.min(all, count));
     if (this.differences[this.difference]?.a !== this.at) this.difference = -1;
-    const time = this.at === all ? this.end : this.at === 0 ? -1 : this.lead.time[this.at - 1];
-    const arrivals = this.at === all ? Infinity : this.at === 0 ? 0 : this.arrived[0][this.at - 1];
     let changes = false;
     this.views.forEach(({ state, map, status }, run) => {
       // At a difference both are as they were before the decision, whose reasons are shown.
-      const other = this.difference < 0 ? eventsUntil(state.run, this.arrived[run], time, arrivals) : this.differences[this.difference].b;
-      const changed = state.seek(run === 0 ? this.at : other);
+      const events = run === 1 && this.difference >= 0 ? this.differences[this.difference].b : this.eventsOf(run, this.at);
+      const changed = state.seek(events);
       map.draw(changed);
-      status.textContent = describe(state);
+      status.textContent = describe(state, this.now(run));
       changes ||= changed === null || changed.has(this.shownNode);
     });
     if (changes && this.shownNode >= 0) this.showNode();
     byId("time").value = this.at;
     byId("time").setAttribute("aria-valuetext", `event ${this.at}`);
-    const moment = this.replay.protocol === "timed" ? `, ${Math.round(Math.max(0, time))} s` : "";
+    const time = this.at === all ? this.end : this.lead.time[this.at - 1] ?? 0;
+    const moment = this.replay.protocol === "timed" ? `, ${lasts(time)}` : "";
     byId("now").textContent = `event ${this.at} of ${this.lead.time.length}${moment}`;
     this.showDifference();
+    this.showGap();
+  }
+
+  /** What a run has at the present moment. @param {number} run @returns {Numbers} */
+  now(run) {
+    const { state } = this.views[run];
+    const { refused, waiting } = this.unplaced[run];
+    return {
+      gpus: state.gpusAllocated(), cores: state.coresRequested(),
+      refused: refused[state.applied], waiting: waiting[state.applied],
+    };
+  }
+
+  /** How the second run differs from the first at the present moment, in numbers. */
+  showGap() {
+    if (this.views.length < 2) return;
+    const [one, other] = [this.now(0), this.now(1)];
+    const [first, second] = this.replay.runs.map((run) => run.policy);
+    const allocated = this.hasGpus ? gap(other.gpus - one.gpus, "GPU", "allocated") : gap(other.cores - one.cores, "core", "requested");
+    const pods = [fewer(other.refused - one.refused, "refused")];
+    if (one.waiting || other.waiting) pods.push(fewer(other.waiting - one.waiting, "waiting"));
+    byId("gap").replaceChildren(`${second} against ${first} at this moment: `, element("strong", {}, [allocated, ...pods].join(", ")));
+  }
+
+  /** Events of a run up to the same moment as so many of the first run. @param {number} run @param {number} count @returns {number} */
+  eventsOf(run, count) {
+    if (count === 0) return 0;
+    if (count >= this.lead.time.length) return this.replay.runs[run].time.length;
+    return run === 0 ? count : eventsUntil(this.replay.runs[run], this.arrived[run], this.lead.time[count - 1], this.arrived[0][count - 1]);
   }
 
   toggle() {
@@ -227,9 +261,9 @@ class Page {
     const all = this.differences.length;
     byId("previous").disabled = this.differenceBefore() < 0;
     byId("next").disabled = this.differenceAfter() < 0;
-    const at = this.difference < 0 ? "" : `${this.difference + 1} of `;
-    const first = all && this.difference < 0 ? `; the first is event ${this.differences[0].a}` : "";
-    byId("difference").textContent = `${at}${all} decisions differ${first}`;
+    const first = all ? `; the first is event ${this.differences[0].a}` : "";
+    byId("difference").textContent = this.difference < 0 ? `${all} decision${all === 1 ? " differs" : "s differ"}${first}`
+      : `difference ${this.difference + 1} of ${all}`;
   }
 
   /** @param {KeyboardEvent} event */
@@ -248,8 +282,22 @@ class Page {
   }
 }
 
-/** @param {ClusterState} state @returns {string} */
-function describe(state) {
+/** @param {number} more @param {string} noun in singular @param {string} verb @returns {string} a difference in words */
+function gap(more, noun, verb) {
+  const size = Number(Math.abs(more).toFixed(1));
+  if (size === 0) return `as many ${noun}s ${verb}`;
+  return `${more > 0 ? "+" : "−"}${countOf(size, noun)} ${verb}`;
+}
+
+/** @param {number} more @param {string} verb @returns {string} */
+function fewer(more, verb) {
+  if (more === 0) return `as many pods ${verb}`;
+  const size = Math.abs(more);
+  return `${size.toLocaleString("en")} ${more > 0 ? "more" : "fewer"} ${size === 1 ? "pod" : "pods"} ${verb}`;
+}
+
+/** @param {ClusterState} state @param {Numbers} now @returns {string} */
+function describe(state, now) {
   const { run, applied } = state;
   if (applied === 0) return "nothing has arrived";
   const e = applied - 1;
@@ -257,7 +305,8 @@ function describe(state) {
   const there = run.node[e] >= 0 ? ` on ${state.replay.nodes.name[run.node[e]]}` : "";
   const share = (/** @type {string} */ what, /** @type {number | null} */ value) => (value === null ? "" : `${what} ${value.toFixed(1)} %, `);
   const last = run.outcome[e] === FINISHED ? `${pod} ended` : run.node[e] >= 0 ? `${pod}${there}` : `${pod} fits nowhere`;
-  return `${share("GPU", run.gpu[e])}${share("CPU", run.cpu[e])}${share("fragmented", run.fragmentation[e])}last: ${last}`;
+  const unplaced = [["refused", now.refused], ["waiting", now.waiting]].map(([verb, pods]) => (pods ? `${countOf(Number(pods), "pod")} ${verb}, ` : ""));
+  return `${share("GPU", run.gpu[e])}${share("CPU", run.cpu[e])}${share("fragmented", run.fragmentation[e])}${unplaced.join("")}last: ${last}`;
 }
 
 /**

@@ -1,6 +1,7 @@
 // The cluster after any event of a run: events are applied forward, and a jump back starts from a stored copy.
 
 import { fragmented } from "../shared/fragmentation.js";
+import { GPU_MILLI } from "../shared/heatmap.js";
 
 /** @typedef {import("../shared/heatmap.js").NodeColumns} NodeColumns */
 /** @typedef {import("../shared/fragmentation.js").TypicalPod} TypicalPod */
@@ -117,6 +118,23 @@ export class ClusterState {
     this.running = new Map(copy.running);
   }
 
+  /** GPUs that pods have. @returns {number} */
+  gpusAllocated() {
+    const { gpus, unit } = this.nodes;
+    let sum = 0;
+    for (let n = 0; n < gpus.length; n += 1) {
+      let milli = 0;
+      for (let d = this.first[n]; d < this.first[n + 1]; d += 1) milli += this.gpu[d];
+      sum += (milli * unit[n]) / GPU_MILLI + this.counted[n];
+    }
+    return sum;
+  }
+
+  /** Cores that pods request. @returns {number} */
+  coresRequested() {
+    return this.cpu.reduce((sum, each) => sum + each, 0) / 1000;
+  }
+
   /** See `shared/fragmentation.js`. @param {number} n @param {number} device @returns {number} */
   fragmented(n, device) {
     return fragmented(this, this.replay.profile, n, device);
@@ -126,6 +144,27 @@ export class ClusterState {
 /** @param {Run} run @param {number} e @returns {number[]} */
 export function devicesOf(run, e) {
   return run.devices[e] === "" ? [] : run.devices[e].split("-").map(Number);
+}
+
+/**
+ * Pods that fit nowhere, by the number of events that were applied: how many were refused so far, and how many wait then.
+ * @param {Run} run @returns {{refused: Int32Array, waiting: Int32Array}}
+ */
+export function unplacedCounts(run) {
+  const [refused, waiting] = [1, 2].map(() => new Int32Array(run.outcome.length + 1));
+  /** @type {Map<number, number>} how often a pod waits */
+  const queued = new Map();
+  let length = 0;
+  run.outcome.forEach((outcome, e) => {
+    const pod = run.pod[e];
+    const times = queued.get(pod) ?? 0;
+    const change = outcome === WAITING ? 1 : outcome === BOUND && times > 0 ? -1 : 0;
+    queued.set(pod, times + change);
+    length += change;
+    refused[e + 1] = refused[e] + (outcome === FAILED ? 1 : 0);
+    waiting[e + 1] = length;
+  });
+  return { refused, waiting };
 }
 
 /** Number of arrivals up to each event, with it. @param {Run} run @returns {Int32Array} */

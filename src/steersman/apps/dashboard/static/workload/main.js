@@ -52,9 +52,7 @@ class Page {
 
   start() {
     document.querySelector("main")?.removeAttribute("hidden");
-    const redraw = () => this.views.forEach((view) => view.draw());
-    document.addEventListener("theme", redraw);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+    document.addEventListener("theme", () => this.views.forEach((view) => view.draw()));
     this.showFiles();
     this.follow();
   }

@@ -1,7 +1,7 @@
 // A recording of a scheduler: nodes over time as a map, and each node at a moment that a person chooses.
 
 import { fitted } from "../shared/canvas.js";
-import { amount } from "../shared/colours.js";
+import { amounts } from "../shared/colours.js";
 import { short } from "../shared/chart.js";
 import { element, table } from "../shared/elements.js";
 
@@ -85,6 +85,7 @@ export class RecordingView {
     const cell = (width - left) / bound.length;
     const most = unit === "%" ? 100 : Math.max(1, ...values.map((each) => each.reduce((one, other) => Math.max(one, other), 0)));
     const idle = style.getPropertyValue("--idle");
+    const amount = amounts();
     values.forEach((line, n) => line.forEach((value, i) => {
       context.fillStyle = value === 0 ? idle : amount(value / most);
       context.fillRect(left + i * cell, n * row, Math.ceil(cell), row - (row > LEAST_ROW ? 1 : 0));
