@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.browser.conftest import opened
-from tests.unit.apps.dashboard.test_comparison import POLICIES, SEEDS, runs
+from tests.unit.apps.dashboard.test_comparison import METRIC, POLICIES, SEEDS, runs
 
 from steersman.evaluation.results import write_evaluation
 from steersman.evaluation.summary import summarise
@@ -132,6 +133,106 @@ def test_results_that_are_written_anew_are_shown_anew(
         expect(page.locator("#baseline")).to_have_value("mine")
         expect(page.locator("#sentences")).not_to_have_text(sentence)
         assert policies(page) == list(POLICIES[1:])
+
+
+@pytest.mark.parametrize("baseline", POLICIES)
+def test_any_policy_can_be_the_baseline_with_intervals_over_paired_seeds(
+    browser: Browser, serve: Callable[..., str], results: tuple[Path, Path], baseline: str
+) -> None:
+    def shown(values: tuple[float, ...]) -> list[str]:
+        return [f"{each:+.2f}".replace("-", "−") for each in values]
+
+    with opened(browser, serve(str(results[1]))) as page:
+        page.select_option("#workload", label="one, inflation")
+        page.select_option("#baseline", baseline)
+        expect(page.locator("#title")).to_have_text(f"GPU allocated at the end, %: difference from {baseline}")
+        rows = [row for row in summarise(runs(), baseline) if (row.workload, row.metric) == ("one", METRIC)]
+        for row, line in zip(rows, page.locator("#table tbody tr").all(), strict=True):
+            if row.policy == baseline:
+                expect(line.locator("td").nth(1)).to_have_text("–")
+                continue
+            (difference,) = shown((row.difference,))
+            low, high = shown(row.difference_interval)
+            expect(line.locator("td").nth(1)).to_have_text(difference)
+            expect(line.locator("td").nth(2)).to_have_text(f"{low} to {high}")
+            bar = page.locator(f"#bars canvas[aria-label='{row.policy}: {difference}, {low} to {high}']")
+            expect(bar).to_have_count(1)
+        expect(page.locator("#bars .name")).to_have_text([row.policy for row in rows if row.policy != baseline])
+
+
+def test_bars_have_an_axis_of_round_numbers(
+    browser: Browser, serve: Callable[..., str], results: tuple[Path, Path]
+) -> None:
+    script = """async () => {
+        const { ticksOf } = await import('/static/comparison/bars.js');
+        return [[-7.2, 3.6, 12], [-7.2, 3.6, 3], [0, 531647.8, 4], [0, 0.0032, 5], [0, 1, 1]]
+            .map(([low, high, most]) => ticksOf({ low, high }, most));
+    }"""
+    with opened(browser, serve(str(results[0]))) as page:
+        found = page.evaluate(script)
+        assert found[0] == [-7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3]
+        assert found[1:3] == [[-5, 0], [0, 200_000, 400_000]]
+        assert found[3] == pytest.approx([0, 0.001, 0.002, 0.003])
+        assert found[4] == [0, 1]
+        expect(page.locator("#bars .axis")).to_have_count(1)
+
+
+def test_on_a_phone_the_difference_is_there_without_scrolling(
+    browser: Browser, serve: Callable[..., str], results: tuple[Path, Path]
+) -> None:
+    with opened(browser, serve(*map(str, results)), width=390) as page:
+        for both in (False, True):
+            if both:
+                box(page, "y/results")
+                expect(page.locator("#table tbody tr")).to_have_count(5)
+            titles = page.locator("#table thead th").all()
+            (difference,) = (each for each in titles if each.inner_text() == "difference")
+            place = difference.bounding_box()
+            assert place is not None
+            assert place["x"] + place["width"] <= 390
+
+
+def test_legends_of_many_lines_fold(
+    browser: Browser, serve: Callable[..., str], results: tuple[Path, Path], axe: str
+) -> None:
+    script = """async count => {
+        const { Chart } = await import('/static/shared/chart.js');
+        const place = document.getElementById('charts').firstElementChild;
+        const lines = [...Array(count).keys()].map(i => ({ label: `node-${i}` }));
+        window.chart = new Chart(place, { title: 'Pods per node', lines, x: 'step' });
+        window.chart.show([[1, 2], ...lines.map((_, i) => [i, i + 1])]);
+    }"""
+    entries = "#charts section:first-child .lines span"
+    with opened(browser, serve(str(results[0]))) as page:
+        expect(page.locator("#charts .chart")).to_have_count(2)
+        page.evaluate(script, 8)
+        expect(page.locator(entries)).to_have_count(8)
+        expect(page.locator("#charts section:first-child .lines button")).to_be_hidden()
+        page.evaluate(script, 20)
+        more = page.get_by_role("button", name="15 more")
+        expect(page.locator(entries)).to_have_count(5)
+        expect(more).to_have_attribute("aria-expanded", "false")
+        # Screen readers hear of all lines.
+        expect(page.locator("#charts section:first-child [role=img]")).to_have_attribute(
+            "aria-label", re.compile("node-19")
+        )
+        page.locator("#baseline").focus()
+        for _ in range(9):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.textContent") == "15 more":
+                break
+        page.keyboard.press("Enter")
+        expect(page.locator(entries)).to_have_count(20)
+        fewer = page.get_by_role("button", name="show fewer")
+        expect(fewer).to_have_attribute("aria-expanded", "true")
+        expect(fewer).to_be_focused()
+        page.evaluate("window.chart.show([[1, 2, 3], ...window.chart.options.lines.map((_, i) => [i, i, i])])")
+        expect(fewer).to_be_focused()  # also when values come
+        page.evaluate(axe)
+        violations = page.evaluate("axe.run()")["violations"]
+        assert [each["id"] for each in violations if each["impact"] in ("serious", "critical")] == []
+        page.keyboard.press("Space")
+        expect(page.locator(entries)).to_have_count(5)
 
 
 def test_long_names_fit_on_a_phone(browser: Browser, serve: Callable[..., str], tmp_path: Path) -> None:

@@ -11,10 +11,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TextIO
 
+import numpy as np
+
 from steersman.evaluation.bound.experiment_bounds import BOUND, METRIC, ExperimentBounds
 from steersman.evaluation.recorded import Recordings
 from steersman.evaluation.replay_file import REPLAY, ReplayFile, encode_replay
-from steersman.evaluation.summary import SummaryRow
+from steersman.evaluation.summary import SummaryRow, SummaryTable
 from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
 from steersman.simulation.run import AS_IT_IS
@@ -23,11 +25,12 @@ RESULTS = "results.csv"
 PARTIAL = "results.partial.csv"
 METRICS = "metrics.csv"
 SUMMARY = "summary.csv"
+PARTS = "parts.csv"
 PLACEMENTS = "placements.csv"
 TIMELINE = "timeline.csv"
 REPORT = "report.html"
 FITTED = "fitted.safetensors"
-EVALUATION_FILES = (RESULTS, PARTIAL, METRICS, SUMMARY, REPORT, FITTED)
+EVALUATION_FILES = (RESULTS, PARTIAL, METRICS, SUMMARY, PARTS, REPORT, FITTED)
 RUN_FILES = (PLACEMENTS, TIMELINE, METRICS, REPLAY)
 TRAINED = "trained.safetensors"
 DEMO_FILES = (*EVALUATION_FILES, TRAINED)
@@ -60,6 +63,7 @@ SUMMARY_COLUMNS = (
     "difference_ci_high",
     "interval_over",
 )
+PARTS_COLUMNS = ("workload", "policy", "protocol", "metric", "part", "deviation")
 PLACEMENTS_COLUMNS = ("event", "time", "pod", "node", "devices", "outcome", "reason")
 
 
@@ -143,6 +147,18 @@ def summary_rows(rows: Iterable[SummaryRow]) -> Iterator[list[str]]:
         ]
 
 
+def parts_rows(runs: Sequence[RunResult]) -> Iterator[list[str]]:
+    """Yield the rows of `parts.csv`: what each part of a given trace adds to a mean, of which intervals are made."""
+    for protocol in dict.fromkeys(run.protocol for run in runs if run.parts):
+        table = SummaryTable([run for run in runs if run.protocol == protocol])
+        for key in ((w, p, m) for w in table.workloads for p in table.policies for m in table.metrics):
+            deviations = table.deviations(*key)
+            if np.isfinite(deviations).all():
+                workload, policy, metric = key
+                for part, deviation in enumerate(deviations.tolist()):
+                    yield [workload, policy, protocol, metric, str(part), number(deviation)]
+
+
 def placements_rows(placements: Placements) -> Iterator[list[str]]:
     """Yield the rows of `placements.csv`: every event of a run, in order."""
     columns = (
@@ -181,6 +197,7 @@ def first_lines(name: str) -> list[str]:
         PARTIAL: [RESULTS_COLUMNS, METRICS_COLUMNS],
         METRICS: [METRICS_COLUMNS],
         SUMMARY: [SUMMARY_COLUMNS],
+        PARTS: [PARTS_COLUMNS],
         PLACEMENTS: [PLACEMENTS_COLUMNS],
         TIMELINE: [timeline_columns("timed"), timeline_columns("inflation")],
     }
@@ -213,11 +230,16 @@ def write_evaluation(
     bounds: Sequence[ExperimentBounds] = (),
     recordings: Mapping[Protocol, Recordings] = MappingProxyType({}),
 ) -> None:
-    """Write `results.csv` (rows of the inflation protocol only), `metrics.csv` and `summary.csv`, of all protocols."""
+    """Write `results.csv` (rows of the inflation protocol only), `metrics.csv` and `summary.csv`, of all protocols.
+
+    `parts.csv` is written where a workload gives the arrivals and runs divide them into parts.
+    """
     write_csv(folder / RESULTS, RESULTS_COLUMNS, results_rows(runs))
     recorded = (recorded_rows(result, protocol) for protocol, result in recordings.items())
     write_csv(folder / METRICS, METRICS_COLUMNS, chain(metrics_rows(runs), *recorded, *map(bound_rows, bounds)))
     write_csv(folder / SUMMARY, SUMMARY_COLUMNS, summary_rows(summary))
+    if any(run.parts for run in runs):
+        write_csv(folder / PARTS, PARTS_COLUMNS, parts_rows(runs))
 
 
 def write_partial(folder: Path, runs: Sequence[RunResult]) -> None:

@@ -98,23 +98,23 @@ class SummaryTable:
         values = self.get(workload, policy, metric)
         if not self.is_given:
             return mean_interval(values)
-        return moving_block_interval(mean(values), self._deviations(workload, policy, metric))
+        return moving_block_interval(mean(values), self.deviations(workload, policy, metric))
 
     def difference_interval(self, workload: str, policy: str, other: str, metric: str) -> Interval:
         """Return the 95 % interval of the mean difference of two policies."""
         differences = self.get(workload, policy, metric) - self.get(workload, other, metric)
         if not self.is_given:
             return mean_interval(differences)
-        series = self._deviations(workload, policy, metric) - self._deviations(workload, other, metric)
+        series = self.deviations(workload, policy, metric) - self.deviations(workload, other, metric)
         return moving_block_interval(mean(differences), series)
 
     def interval_over(self, workload: str, policy: str, metric: str) -> str:
         """Return what an interval is over, see `SummaryRow`."""
         if not self.is_given:
             return SEEDS
-        return TRACE_BLOCKS if np.isfinite(self._deviations(workload, policy, metric)).all() else ""
+        return TRACE_BLOCKS if np.isfinite(self.deviations(workload, policy, metric)).all() else ""
 
-    def _deviations(self, workload: str, policy: str, metric: str) -> npt.NDArray[np.float64]:
+    def deviations(self, workload: str, policy: str, metric: str) -> npt.NDArray[np.float64]:
         """Return [K] deviations of the parts of a trace, means over seeds, of `all` over workloads; NaN: unknown."""
         workloads = self.workloads if workload == ALL else [workload]
         parts = [self._parts.get((each, policy, metric)) for each in workloads]

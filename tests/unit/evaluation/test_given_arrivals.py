@@ -98,6 +98,10 @@ def test_the_comparison_screen_shows_the_same(trace: Workload, tmp_path: Path) -
     shown = folder.rows(subject, metric, baseline)
     assert {row.interval_over for row in shown} == {TRACE_BLOCKS}
     assert folder.sentence(subject, metric, baseline) == evaluation.comparisons[0].headline.sentence()
-    # From another baseline the files have no blocks, and seeds are no replacement for them.
+    # From another baseline it is computed of the parts in `parts.csv`, not of seeds.
     other = next(policy for policy in POLICIES if policy != baseline)
-    assert all(np.isnan(row.difference_interval.low) for row in folder.rows(subject, metric, other))
+    (compared,) = (row for row in folder.rows(subject, metric, other) if row.policy == baseline)
+    (expected,) = (row for row in shown if row.policy == other)
+    assert compared.difference_interval == pytest.approx(
+        (-expected.difference_interval.high, -expected.difference_interval.low), rel=1e-6
+    )

@@ -24,7 +24,7 @@ GAP, EDGES = 3, 2
 NAME_WIDTH = 19
 """The longest name of a built-in policy; longer ones are folded before a column is left out."""
 LEAST_IMPORTANT = (
-    "Frag. %",
+    "Fragmented %",
     "CPU %",
     "GPU %",
     f"{INTERVAL}, pods",

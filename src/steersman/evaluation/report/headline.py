@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from steersman.core.statistics import BLOCKS, NO_INTERVAL, Interval, mean
+from steersman.core.statistics import BLOCKS, Interval, mean
 from steersman.evaluation.bound.experiment_bounds import BOUND, ExperimentBounds
 from steersman.evaluation.criteria import FINAL_STATE_CRITERIA, TIMED_CRITERIA, WAITING_TIME, Criterion
 from steersman.evaluation.summary import ALL, TRACE_BLOCKS, SummaryRow, SummaryTable
@@ -34,9 +34,10 @@ FRAGMENTED = "gpu_fragmented_percent"
 GPU_METRICS = (FRAGMENTED, "gpu_allocation_over_time_percent")
 INTERVAL = "95 % interval"
 
+PERCENTILE_WAIT = "waiting_time_p95_seconds"
 OTHER_COLUMNS = (
     ("GPU fragmented at the end, % of all GPUs", "Fragmented %", FRAGMENTED, 2),
-    ("Longest wait of 95 % of pods, s", "95 % wait s", "waiting_time_p95_seconds", 0),
+    ("Longest wait of 95 % of pods, s", "95 % wait s", PERCENTILE_WAIT, 0),
     ("GPU allocated over time, %", "GPU %", "gpu_allocation_over_time_percent", 2),
     ("CPU allocated over time, %", "CPU %", "cpu_allocation_over_time_percent", 2),
     ("Hard limits broken though a node could have met them, pods", "Hard broken", "hard_limits_broken_avoidable", 1),
@@ -247,17 +248,7 @@ class Headline:
         """Return the difference of a policy's metric from another's, paired by seed."""
         values = self._table.get(workload, policy, metric) - self._table.get(workload, other, metric)
         interval = self._table.difference_interval(workload, policy, other, metric)
-        if self.is_given and not math.isfinite(interval.low):
-            interval = self._known_interval(workload, metric, policy, other)
         return Difference(mean(values), interval, int(np.isfinite(values).sum()))
-
-    def _known_interval(self, workload: str, metric: str, policy: str, other: str) -> Interval:
-        """Return the interval that the summary has of a difference from the baseline, for runs read from files."""
-        row = self.row(workload, other if policy == self.baseline else policy, metric)
-        if row is None or self.baseline not in (policy, other):
-            return NO_INTERVAL
-        low, high = row.difference_interval
-        return Interval(-high, -low) if policy == self.baseline else Interval(low, high)
 
     def is_better(self, workload: str, policy: str, other: str) -> bool:
         """Return whether a policy is better than another in the primary metric beyond chance."""
@@ -297,7 +288,7 @@ class Headline:
             if metric in shown or (self.timed and metric == GPU_METRICS[0]):
                 continue
             if self.on_gpu or metric not in GPU_METRICS:
-                columns.append(self._column(title, short, workload, metric, digits, note=False))
+                columns.append(self._column(title, short, workload, metric, digits, note=metric == PERCENTILE_WAIT))
         return [column for column in columns if any(cell.text != DASH for cell in column.cells.values())]
 
     def others(self, workload: str) -> dict[str, str]:

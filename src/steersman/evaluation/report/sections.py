@@ -11,7 +11,7 @@ from steersman.evaluation.criteria import TIMED_CRITERIA, WAITING_TIME, Criterio
 from steersman.evaluation.report import figures, markup
 from steersman.evaluation.report.episode_figures import latency_by_node, pods_over_time, success_lines
 from steersman.evaluation.report.figures import Figure
-from steersman.evaluation.report.headline import DASH, MEAN_WAIT, Cell, Headline, fixed
+from steersman.evaluation.report.headline import DASH, MEAN_WAIT, Cell, Headline, fixed, interval_text
 from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.result import RunResult
 
@@ -223,7 +223,9 @@ class Section:
             cells = [Cell(policy)]
             for metric, _, digits in WAIT_COLUMNS:
                 row = self.headline.row(self.workload, policy, metric)
-                cells.append(Cell(DASH) if row is None else Cell(fixed(row.mean, digits)))
+                cells.append(
+                    Cell(DASH) if row is None else Cell(fixed(row.mean, digits), interval_text(row.interval, digits))
+                )
             rows.append(markup.row(cells))
         titles = [title for _, title, _ in WAIT_COLUMNS]
         return markup.page_table(["Policy", *titles], rows)

@@ -104,6 +104,35 @@ def test_other_protocols_have_a_summary_and_no_curves(tmp_path: Path) -> None:
     assert found.sentence(found.subjects[0], "waiting_time_mean_seconds", "fgd").startswith("No pod was bound")
 
 
+def given(policy: str, seed: int) -> RunResult:
+    """A run on a trace whose arrivals are given, with what each part of it adds to the mean wait."""
+    random = np.random.default_rng([POLICIES.index(policy)])
+    parts = np.stack([random.random(200) * (1 + POLICIES.index(policy)), np.full(200, 3.0)], axis=1)
+    metrics = (
+        Metric("waiting_time_mean_seconds", "seconds", float(parts[:, 0].sum() / parts[:, 1].sum())),
+        Metric("waiting_time_max_seconds", "seconds", 5.0),
+    )
+    run = run_of("one", policy, seed, "timed")
+    return replace(run, metrics=metrics, is_given=True, parts={"waiting_time_mean_seconds": parts})
+
+
+def test_another_baseline_has_intervals_on_a_given_trace_too(tmp_path: Path) -> None:
+    timed = tuple(given(policy, seed) for policy in POLICIES for seed in (1, 2))
+    found = EvaluationFolder(written(tmp_path / "run", timed))
+    subject = Subject("one", "timed")
+    for baseline in POLICIES:
+        expected = summarise(timed, baseline)
+        for metric in ("waiting_time_mean_seconds", "waiting_time_max_seconds"):
+            wanted = [row for row in expected if row.metric == metric]
+            rows = found.rows(subject, metric, baseline)
+            assert all(same(row, other) for row, other in zip(rows, wanted, strict=True))
+            known = [math.isfinite(row.difference_interval.low) for row in rows if row.policy != baseline]
+            assert known == [metric == "waiting_time_mean_seconds"] * 2
+        sentence = found.sentence(subject, "waiting_time_mean_seconds", baseline)
+        assert sentence == Headline(list(timed), expected, baseline).sentence()
+        assert "[" in sentence, "with an interval"
+
+
 def test_the_screen_shows_several_folders_and_says_from_which_a_row_is(tmp_path: Path) -> None:
     first = written(tmp_path / "first")
     second = written(tmp_path / "second", tuple(run for run in runs() if run.workload == "one"), "mine")
@@ -123,7 +152,7 @@ def test_the_screen_shows_several_folders_and_says_from_which_a_row_is(tmp_path:
         ]
         first, second = ([row["difference"] for row in part] for part in (rows[1:3], rows[4:]))
         assert first == pytest.approx(second, rel=1e-8), "read from summary.csv, and computed as that is"
-        assert found["metric"] == {"title": "GPU allocated at the end, %", "largerIsBetter": True}
+        assert found["metric"] == {"title": "GPU allocated at the end, %", "largerIsBetter": True, "digits": 2}
         assert [each["folder"] for each in found["sentences"]] == ["first", "second"]
         assert found["versions"] == {each["id"]: each["version"] for each in (one, two)}
         allocation, fragmentation = found["charts"]

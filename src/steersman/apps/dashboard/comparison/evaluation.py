@@ -26,13 +26,15 @@ from steersman.evaluation.report.page import report_warnings
 from steersman.evaluation.results import (
     METRICS,
     METRICS_COLUMNS,
+    PARTS,
+    PARTS_COLUMNS,
     REPORT,
     RESULTS,
     RESULTS_COLUMNS,
     SUMMARY,
     SUMMARY_COLUMNS,
 )
-from steersman.evaluation.summary import SEEDS, SummaryRow, summarise
+from steersman.evaluation.summary import SEEDS, TRACE_BLOCKS, SummaryRow, summarise
 from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.result import Curve, FinalNodes, Metric, Protocol, RunResult
 from steersman.simulation.run import AS_IT_IS
@@ -59,7 +61,7 @@ class Subject:
 def version_of(run: FoundRun) -> str:
     """Return a text that changes with the results in a folder of `evaluate`, also when a file is gone."""
     versions = []
-    for name in (RESULTS, METRICS, SUMMARY):
+    for name in (RESULTS, METRICS, SUMMARY, PARTS):
         try:
             versions.append(run.version(name))
         except InputError as error:
@@ -112,8 +114,15 @@ class EvaluationFolder:
             InputError: a file is damaged, or the files were written anew since the summary was read.
         """
         with self.run.wrapped_read_errors():
-            given = {row.protocol for row in self.summary if row.policy not in BESIDE and row.interval_over != SEEDS}
-            runs = [replace(run, is_given=run.protocol in given) for run in _runs(self.run)]
+            policies = [row for row in self.summary if row.policy not in BESIDE]
+            given = {row.protocol for row in policies if row.interval_over != SEEDS}
+            parts = _parts(self.run) if any(row.interval_over == TRACE_BLOCKS for row in policies) else {}
+            runs = [
+                replace(
+                    run, is_given=run.protocol in given, parts=parts.get((run.workload, run.policy, run.protocol), {})
+                )
+                for run in _runs(self.run)
+            ]
         if version_of(self.run) != self.version:
             raise InputError(self.run.folder, "", "", "is written anew just now")
         return runs
@@ -230,6 +239,21 @@ def _curves(run: FoundRun) -> dict[tuple[str, str, int], Curve]:
         ]
         points.setdefault(key, []).append(values)
     return {key: _curve(*np.array(values).T) for key, values in points.items()}
+
+
+def _parts(run: FoundRun) -> dict[tuple[str, str, Protocol], dict[str, npt.NDArray[np.float64]]]:
+    """Return the parts of given traces by run and metric, with equal weights: see `RunResult.parts`.
+
+    Of seeds the file has the mean, which is what intervals are made of.
+    """
+    found: dict[tuple[str, str, Protocol], dict[str, list[float]]] = {}
+    for line, (workload, policy, protocol, metric, _, deviation) in rows_of(run, PARTS, PARTS_COLUMNS):
+        of_run = found.setdefault((workload, policy, _protocol(run, PARTS, line, protocol)), {})
+        of_run.setdefault(metric, []).append(cell_number(run, PARTS, line, "deviation", deviation))
+    return {
+        key: {metric: np.stack([values, np.ones(len(values))], axis=1) for metric, values in of_run.items()}
+        for key, of_run in found.items()
+    }
 
 
 def _end(metrics: Sequence[Metric]) -> Curve:

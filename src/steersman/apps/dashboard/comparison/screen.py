@@ -51,10 +51,11 @@ class FolderEntry(msgspec.Struct, kw_only=True):
 
 
 class MetricTitle(msgspec.Struct, kw_only=True, rename="camel"):
-    """What is known of a metric."""
+    """What is known of a metric; None: not known."""
 
     title: str
     larger_is_better: bool | None = None
+    digits: int | None = None
 
 
 class PolicyRow(msgspec.Struct, kw_only=True, rename="camel"):
@@ -164,7 +165,7 @@ class ComparisonScreen:
         known = criterion_of(metric)
         title = MetricTitle(title=metric.replace("_", " "))
         if known is not None:
-            title = MetricTitle(title=known.title, larger_is_better=known.larger_is_better)
+            title = MetricTitle(title=known.title, larger_is_better=known.larger_is_better, digits=known.digits)
         by_workload = {
             name: [
                 _policy_row(each, row)

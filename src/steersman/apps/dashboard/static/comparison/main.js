@@ -4,7 +4,7 @@ import { Chart, short } from "../shared/chart.js";
 import { kind } from "../shared/colours.js";
 import { ask, byId, element, showProblem, showProblems, table } from "../shared/elements.js";
 import { startPage } from "../shared/page.js";
-import { drawBar } from "./bars.js";
+import { drawAxis, drawBar } from "./bars.js";
 
 /**
  * @typedef {{workload: string, protocol: string}} Subject
@@ -13,7 +13,7 @@ import { drawBar } from "./bars.js";
  * @typedef {{folder: string, policy: string, runs: number, mean: number | null, low: number | null, high: number | null,
  *   baseline: string, difference: number | null, differenceLow: number | null, differenceHigh: number | null, intervalOver: string}} Row
  * @typedef {{folder: string, policy: string, mean: (number | null)[]}} Curve
- * @typedef {{versions: Record<string, string>, problems: string[], metric: {title: string, largerIsBetter: boolean | null},
+ * @typedef {{versions: Record<string, string>, problems: string[], metric: {title: string, largerIsBetter: boolean | null, digits: number | null},
  *   workloads: Record<string, Row[]>, sentences: {folder: string, sentence: string}[],
  *   charts: {title: string, x: number[], curves: Curve[]}[]}} Comparison
  */
@@ -48,6 +48,8 @@ class Page {
     /** @type {{name: string, rows: Row[]}[]} the chosen workload's, then those of all workloads */
     this.bars = [];
     this.several = false;
+    /** @type {number | null} decimals of the metric */
+    this.digits = null;
   }
 
   start() {
@@ -165,7 +167,11 @@ class Page {
     const { several } = this;
     const rows = found.workloads[workload] ?? [];
     const better = { true: " Higher is better.", false: " Lower is better." }[String(found.metric.largerIsBetter)] ?? "";
-    byId("title").textContent = found.metric.title;
+    const { title, digits } = found.metric;
+    this.digits = digits;
+    const baselines = [...new Set(rows.map((row) => row.baseline).filter(Boolean))];
+    byId("title").textContent = baselines.length ? `${title}: difference from ${baselines.join(" or ")}` : title;
+    byId("bars-key").textContent = `Bars: mean${baselines.length ? " difference" : ""} over seeds; lines on them: 95 % interval.`;
     byId("sentences").replaceChildren(...found.sentences.map(({ folder, sentence }) =>
       element("p", {}, several ? `${folder}: ${sentence}` : sentence)));
     this.bars = [{ name: "", rows }];
@@ -175,12 +181,12 @@ class Page {
     byId("workloads").parentElement?.toggleAttribute("hidden", others.length < 2);
     const over = INTERVALS[rows.find((row) => row.difference !== null)?.intervalOver ?? "seeds"] ?? "";
     // What decides comes first, so that it is there without scrolling on a phone.
-    const titles = ["policy", ...(several ? ["from"] : []), "difference", "95 % interval", "against", "mean", "95 % interval", "seeds"];
+    const titles = ["policy", ...(several ? ["from"] : []), "difference", "95 % interval", "mean", "95 % interval", "seeds", "against"];
     const first = several ? 2 : 1;
     byId("table").replaceChildren(table(titles, rows.map((row) => [
-      row.policy, ...(several ? [row.folder] : []), number(row.difference, true), interval(row.differenceLow, row.differenceHigh, true),
-      row.baseline, number(row.mean), interval(row.low, row.high), String(row.runs),
-    ]), [0, 1, 3, 4, 5].map((i) => i + first)));
+      row.policy, ...(several ? [row.folder] : []), number(row.difference, digits, true), interval(row.differenceLow, row.differenceHigh, digits, true),
+      number(row.mean, digits), interval(row.low, row.high, digits), String(row.runs), row.baseline,
+    ]), [0, 1, 2, 3, 4].map((i) => i + first)));
     byId("table").append(element("p", { class: "keys" }, `Differences are paired; a difference is significant if its interval excludes 0. ${over}${better}`));
     this.showCharts(found);
   }
@@ -204,31 +210,41 @@ class Page {
   }
 
   drawBars() {
-    const drawings = this.bars.map(({ name, rows }) => ({ name, ...barsOf(rows, this.several) }));
+    const drawings = this.bars.map(({ name, rows }) => ({ name, ...barsOf(rows, this.several, this.digits) }));
     byId("bars").replaceChildren(...drawings.slice(0, 1).map((each) => each.place));
     byId("workloads").replaceChildren(...drawings.slice(1).flatMap(({ name, place }) => [element("h3", {}, name), place]));
     for (const { draw } of drawings) draw();
   }
 }
 
-/** @param {Row[]} rows @param {boolean} several @returns {{place: HTMLElement, draw: () => void}} */
-function barsOf(rows, several) {
+/**
+ * @param {Row[]} rows @param {boolean} several @param {number | null} digits
+ * @returns {{place: HTMLElement, draw: () => void}}
+ */
+function barsOf(rows, several, digits) {
   // Bars of values from 0 would look alike where policies differ by a point, so differences are drawn where there are any.
-  const compared = rows.filter((row) => row.difference !== null);
-  const shown = compared.length
-    ? compared.map((row) => ({ ...row, mean: row.difference, low: row.differenceLow, high: row.differenceHigh })) : rows;
+  const areDifferences = rows.some((row) => row.difference !== null);
+  const bars = rows.map((row, i) => ({ ...row, colour: kind(i) })); // as the lines of the charts
+  const shown = areDifferences ? bars.filter((row) => row.difference !== null)
+    .map((row) => ({ ...row, mean: row.difference, low: row.differenceLow, high: row.differenceHigh })) : bars;
   const ends = shown.flatMap((row) => [row.mean, row.low, row.high]).filter((each) => each !== null);
-  const range = { low: Math.min(0, ...ends), high: Math.max(...ends, 1e-12) };
+  const [least, most] = [Math.min(0, ...ends), Math.max(0, ...ends)];
+  const range = least < most ? { low: least, high: most } : { low: 0, high: 1 };
   /** @type {(() => void)[]} */
   const draws = [];
   const place = element("div", { class: "bars" });
-  shown.forEach((row, i) => {
-    const policy = several ? `${row.policy} (${row.folder})` : row.policy;
-    const name = compared.length ? `${policy} − ${row.baseline}` : policy;
-    const canvas = /** @type {HTMLCanvasElement} */ (element("canvas", { role: "img", "aria-label": `${name}: ${number(row.mean, compared.length > 0)}, ${interval(row.low, row.high, compared.length > 0) || "no interval"}` }));
-    place.append(element("span", { class: "name" }, name), canvas, element("span", { class: "value" }, number(row.mean, compared.length > 0)));
-    draws.push(() => drawBar(canvas, row, range, kind(i)));
-  });
+  for (const row of shown) {
+    const name = several ? `${row.policy} (${row.folder})` : row.policy;
+    const text = number(row.mean, digits, areDifferences);
+    const canvas = /** @type {HTMLCanvasElement} */ (element("canvas", {
+      role: "img", "aria-label": `${name}: ${text}, ${interval(row.low, row.high, digits, areDifferences) || "no interval"}`,
+    }));
+    place.append(element("span", { class: "name" }, name), canvas, element("span", { class: "value" }, text));
+    draws.push(() => drawBar(canvas, row, range, row.colour));
+  }
+  const axis = /** @type {HTMLCanvasElement} */ (element("canvas", { class: "axis", "aria-hidden": "true" }));
+  place.append(axis);
+  draws.push(() => drawAxis(axis, range));
   return { place, draw: () => draws.forEach((each) => each()) };
 }
 
@@ -239,16 +255,18 @@ function fill(id, values, label, first = values[0]) {
   byId(id).value = values.includes(before) ? before : first ?? "";
 }
 
-/** @param {number | null} value @param {boolean} signed @returns {string} */
-function number(value, signed = false) {
+/** @param {number | null} value @param {number | null} digits decimals, null: four digits in all @param {boolean} signed @returns {string} */
+function number(value, digits, signed = false) {
   if (value === null) return "–";
-  const text = short(Math.abs(value));
+  const size = Math.abs(value);
+  const decimals = digits ?? (size >= 1000 ? 0 : null);
+  const text = decimals === null ? short(size) : size.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
   return value < 0 ? `−${text}` : signed ? `+${text}` : text;
 }
 
-/** @param {number | null} low @param {number | null} high @param {boolean} signed @returns {string} */
-function interval(low, high, signed = false) {
-  return low === null || high === null ? "" : `${number(low, signed)} to ${number(high, signed)}`;
+/** @param {number | null} low @param {number | null} high @param {number | null} digits @param {boolean} signed @returns {string} */
+function interval(low, high, digits, signed = false) {
+  return low === null || high === null ? "" : `${number(low, digits, signed)} to ${number(high, digits, signed)}`;
 }
 
 startPage("comparison");

@@ -20,7 +20,7 @@ export function explanationParts(explained) {
       + `${explained.node} (${points(explained.points)} points, by ${explained.decidedBy}).${equal}`));
     if (explained.choice) parts.push(element("p", {}, `How the member was chosen: ${explained.choice}.`));
     if (explained.runnersUp.length) {
-      parts.push(element("h3", {}, "Then come"),
+      parts.push(element("h3", {}, "Runners-up"),
         table(["node", "points"], explained.runnersUp.map((each) => [each.node, points(each.points)]), [1]));
     }
   }
