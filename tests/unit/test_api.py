@@ -90,7 +90,7 @@ def test_results_print_a_sentence_and_not_their_arrays() -> None:
     run = steersman.simulate(workload, "fgd", record=True)
     assert repr(run) == "fgd on default-small: inflation, seed 42"
     evaluation = steersman.evaluate(workload, ["kube-default", "fgd"], seeds=5, protocol="inflation")
-    assert repr(evaluation).startswith("fgd allocates most GPUs on default-small (inflation): ")
+    assert repr(evaluation).startswith("fgd allocates the most GPUs on default-small (inflation): ")
     assert len(repr(evaluation)) < 400
 
 

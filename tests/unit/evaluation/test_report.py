@@ -152,7 +152,7 @@ def test_who_allocates_more_and_fails_more_pods_is_said_to() -> None:
         return by_default + [made_run("fgd", 42 + i, allocation=95.0, failed=many) for i, many in enumerate(failed)]
 
     assert sentence(runs([32, 33, 31, 32, 32])).startswith(
-        "fgd allocates most GPUs on default (inflation): 95.00 % of 20 GPUs allocated, "
+        "fgd allocates the most GPUs on default (inflation): 95.00 % of 20 GPUs allocated, "
     )
     assert ", but it fails 12.0 pods [11.1, 12.9] more; 5 paired seeds." in sentence(runs([32, 33, 31, 32, 32]))
     fewer = sentence(runs([8, 9, 7, 8, 8]))
@@ -196,7 +196,7 @@ def test_best_is_only_who_was_shown_to_differ_from_every_other(data: st.DataObje
     headline = Headline(runs, summarise(runs, "a"), "a")
     said = headline.sentence()
     assert not re.search(r"\b(nan|None|inf)\b|\[[^\]]*–", said), said
-    claims = re.match(r"([a-d]) (is best|allocates most|lets pods wait least) ", said)
+    claims = re.match(r"([a-d]) (is best|allocates the most|lets pods wait the least) ", said)
     if claims is None:
         return
     best = claims[1]
@@ -270,13 +270,13 @@ def timed(waits: dict[str, Sequence[float]]) -> list[RunResult]:
 def test_the_headline_of_the_timed_protocol_is_about_waiting(tmp_path: Path) -> None:
     said = sentence(timed({"kube-default": [100.0, 110.0, 120.0], "fgd": [50.0, 55.0, 60.0]}))
     assert said.startswith(
-        "fgd is best on default (timed): pods wait 55.0 s in the mean, 55.0 s [42.6, 67.4] less than under kube-default"
+        "fgd is best on default (timed): pods wait 55.0 s on average, 55.0 s [42.6, 67.4] less than under kube-default"
     )
     assert sentence(timed({"kube-default": [0.0, 0.0], "fgd": [0.0, 0.0]})).startswith("No pod has to wait")
     nan = float("nan")
     none = timed({"kube-default": [nan, nan], "fgd": [nan, nan]})
     assert sentence(none) == "No pod was bound under any policy on default (timed), only 2 seeds."
-    assert sentence(timed({"kube-default": [nan], "fgd": [3.0]})).startswith("Pods wait 3.0 s in the mean under fgd")
+    assert sentence(timed({"kube-default": [nan], "fgd": [3.0]})).startswith("Pods wait 3.0 s on average under fgd")
     both = [*none, *(replace(run, workload="other") for run in timed({"kube-default": [1.0, 2.0], "fgd": [1.0, 2.0]}))]
     assert "nan" not in sentence(both)
     assert "on one of them no pod was bound" in sentence(both)

@@ -106,8 +106,9 @@ def grid(curves: Sequence[Curve]) -> Floats:
 
 
 def curve_stats(curves: Sequence[Curve], quantity: str, x: Floats) -> CurveStats:
-    """Return statistics of a quantity (see `Curve.values`) at `x`, over the seeds."""
+    """Return statistics of a quantity (see `Curve.values`) at `x`, over the seeds, as long as all of them run."""
     values = np.stack([_at(curve.x, curve.values(quantity), x) for curve in curves])
+    values[:, x > min(curve.x[-1] for curve in curves)] = np.nan  # a mean of other seeds would jump there
     known = np.isfinite(values)
     count = known.sum(axis=0)
     with np.errstate(invalid="ignore"):

@@ -353,7 +353,7 @@ class Headline:
         if rivals:
             return f"{self._undecided(best, rivals)}; {small}."
         pods, is_traded = self._pods(best, known)
-        wins = "lets pods wait least" if self._waits else f"allocates most {self.resource}{self._plural}"
+        wins = "lets pods wait the least" if self._waits else f"allocates the most {self.resource}{self._plural}"
         gain = self._more(reference)
         if self._has_own_words:
             wins = f"has the {'highest' if self.criterion.larger_is_better else 'lowest'} {self.criterion.phrase}"
@@ -388,7 +388,7 @@ class Headline:
             amount = f"{value:,.{each.digits}f}{each.symbol}"
             return f"{each.phrase} {amount}" + ("" if short else f" under {policy}")
         if self._waits:
-            return f"{'pods wait' if short else 'lets pods wait'} {value:,.1f} s in the mean"
+            return f"{'pods wait' if short else 'lets pods wait'} {value:,.1f} s on average"
         gpus = self.gpus.get(self.workload, 0) if self.on_gpu else 0
         of = f"of {count(gpus, 'GPU')}" if gpus else f"of the {self.resource}{self._plural}"
         return f"{value:.2f} % {of} allocated" if short else f"allocates {value:.2f} % {of}"
@@ -485,7 +485,7 @@ class Headline:
             text = f"{self._amount(policy)} {self._where()}"
             text = text[0].upper() + text[1:]
         elif self._waits:
-            text = f"Pods wait {row.mean:,.1f} s in the mean under {policy} {self._where()}"
+            text = f"Pods wait {row.mean:,.1f} s on average under {policy} {self._where()}"
         else:
             text = f"{policy} allocates {row.mean:.2f} % of the {self.resource}{self._plural} {self._where()}"
         interval = interval_text(row.interval, self._digits(self.primary))

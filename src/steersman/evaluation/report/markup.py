@@ -7,7 +7,7 @@ from html import escape
 
 from steersman.evaluation.bound.experiment_bounds import BOUND
 from steersman.evaluation.report import figures
-from steersman.evaluation.report.headline import Cell, Headline
+from steersman.evaluation.report.headline import INTERVAL, Cell, Headline
 
 DARK = figures.dark_colours()
 DASH_LENGTHS = {"solid": "", "dash": "9 4", "dot": "3 3", "dashdot": "9 3 3 3"}
@@ -47,7 +47,8 @@ def cell(content: Cell) -> str:
 
 def policy_table(headline: Headline, workload: str) -> str:
     """Return the policies on a workload, best first; last the recorded placement and the bound, if there are any."""
-    columns = headline.columns(workload)
+    # The difference comes first: on a phone it is then there without scrolling.
+    columns = sorted(headline.columns(workload), key=lambda column: column.notes != INTERVAL)
     style = figures.styles(headline.policies, headline.baseline)
     rows = []
     for policy in headline.order(workload):

@@ -56,7 +56,7 @@ PROTOCOLS = {
 
 BY_LOAD = (
     "As many pods as the workload has are drawn from it and arrive at random times (a Poisson process), so that those "
-    "that run would ask for {percent:g} % of the cluster's GPUs, or of its CPU if no pod asks for GPUs, in the mean if "
+    "that run would ask for {percent:g} % of the cluster's GPUs, or of its CPU if no pod asks for GPUs, on average if "
     "none waited. A run begins with the pods that would run by then. Each stays for as long as in the workload. A pod "
     "that fits nowhere waits, and is tried again when others leave."
 )
@@ -341,8 +341,8 @@ def _method(
         "Members": "; ".join(choice for each in comparisons for choice in each.choices),
         "Fitted": FITTED.format(fitted) if fitted else "",
         "Objectives": "; ".join(f"{part.name}: {part.formula}" for part in parts) + "." if parts else "",
-        "Best": f"{_best(comparisons)} by a difference to every other policy whose interval "
-        "leaves out zero; else no difference is shown. Best is meant for this cluster and these pods, for no other.",
+        "Best": f"{_best(comparisons)}, if the interval of its difference from every other policy excludes 0; else no "
+        "difference is shown. It is best on this cluster and for these pods alone.",
         "Allocated": " ".join(allocated),
         "Waits": "" if timed is None else WAITS,
         "As it is": RECORDED if any(each.headline.recorded for each in comparisons) else "",
@@ -362,13 +362,13 @@ def _method(
 
 def _best(comparisons: Sequence[Comparison]) -> str:
     if not comparisons[0].experiment.objectives:
-        return "Who allocates most, or lets pods wait least,"
+        return "The policy that allocates the most, or lets pods wait the least"
     criteria = dict.fromkeys(
         f"the {'highest' if each.larger_is_better else 'lowest'} {each.phrase}"
         for comparison in comparisons
         for each in comparison.headline.criteria
     )
-    return f"Who has {', or '.join(criteria)},"
+    return f"The policy with {', or '.join(criteria)}"
 
 
 def _ranges(seeds: Iterable[int]) -> list[str]:

@@ -32,16 +32,16 @@ BOUND_TEXT = " Red: the bound, which no scheduler exceeds that places every pod 
 SUCCESS = "Share of the last 30 placed pods with limits that were within their soft limit right after."
 PODS_PER_NODE = "Pods on every node over the first seed's episode, a row per node."
 
-WAIT_COLUMNS = (
+WAIT_ROWS = (
     ("waiting_time_p50_seconds", "Median wait, s", 0),
     ("waiting_time_p95_seconds", "95 % of pods wait at most, s", 0),
     ("waiting_time_p99_seconds", "99 % wait at most, s", 0),
     ("waiting_time_max_seconds", "Longest wait, s", 0),
-    ("waiting_time_mean_by_gpus_seconds", "Mean wait, each pod by its GPUs, s", 1),
-    ("waiting_time_mean_cpu_only_seconds", "Mean wait without GPU, s", 1),
-    ("waiting_time_mean_gpu_share_seconds", "of a share of a GPU, s", 1),
-    ("waiting_time_mean_one_gpu_seconds", "of one GPU, s", 1),
-    ("waiting_time_mean_several_gpus_seconds", "of several GPUs, s", 1),
+    ("waiting_time_mean_by_gpus_seconds", "Mean wait, each pod weighted by its GPUs, s", 1),
+    ("waiting_time_mean_cpu_only_seconds", "Mean wait of pods without GPU, s", 1),
+    ("waiting_time_mean_gpu_share_seconds", "Mean wait of pods with a share of a GPU, s", 1),
+    ("waiting_time_mean_one_gpu_seconds", "Mean wait of pods with one GPU, s", 1),
+    ("waiting_time_mean_several_gpus_seconds", "Mean wait of pods with several GPUs, s", 1),
     ("bounded_slowdown_mean", "Mean bounded slowdown (10 s)", 2),
 )
 """Metric, title and digits of what the table of waits shows."""
@@ -218,17 +218,15 @@ class Section:
 
     def _waits(self) -> str:
         """Return the table of percentiles of waits, of waits by kind of pod, and of slowdowns."""
-        rows = []
-        for policy in self.headline.order(self.workload):
-            cells = [Cell(policy)]
-            for metric, _, digits in WAIT_COLUMNS:
-                row = self.headline.row(self.workload, policy, metric)
-                cells.append(
-                    Cell(DASH) if row is None else Cell(fixed(row.mean, digits), interval_text(row.interval, digits))
-                )
-            rows.append(markup.row(cells))
-        titles = [title for _, title, _ in WAIT_COLUMNS]
-        return markup.page_table(["Policy", *titles], rows)
+        policies, rows = self.headline.order(self.workload), []
+        for metric, title, digits in WAIT_ROWS:
+            found = [self.headline.row(self.workload, policy, metric) for policy in policies]
+            cells = [
+                Cell(fixed(row.mean, digits), interval_text(row.interval, digits)) if row else Cell(DASH)
+                for row in found
+            ]
+            rows.append(markup.row([Cell(title), *cells]))
+        return markup.page_table(["Waits", *policies], rows)
 
     def _causes(self) -> str:
         if not self.headline.on_gpu:
