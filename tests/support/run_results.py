@@ -40,7 +40,7 @@ def made_run(
         gpu_allocation_percent=rising,
         cpu_allocation_percent=np.minimum(x, cpu),
         memory_allocation_percent=np.minimum(x, 60.0),
-        gpu_fragmentation_percent=np.where(x > 90, 99.0, 15.0) if gpus else np.full(POINTS, np.nan),
+        gpu_fragmented_of_idle_percent=np.where(x > 90, 99.0, 15.0) if gpus else np.full(POINTS, np.nan),
         fragmentation_by_cause_percent=np.outer(idle, [0.1, 0.2, 0.1, 0.05, 0.05, 0.0]),
         gpu_balance_percent=idle / 3,
         cpu_balance_percent=idle / 4,

@@ -174,7 +174,7 @@ def _curve(notes: _Recorder, rewards: dict[str, Floats]) -> Curve:
         gpu_allocation_percent=nothing,
         cpu_allocation_percent=100.0 * mean,
         memory_allocation_percent=nothing,
-        gpu_fragmentation_percent=nothing,
+        gpu_fragmented_of_idle_percent=nothing,
         fragmentation_by_cause_percent=np.full((len(rows), len(CAUSES)), np.nan),
         gpu_balance_percent=nothing,
         cpu_balance_percent=100.0 * np.sqrt(np.maximum(rows[:, summary.CPU_SQUARE] / count - mean**2, 0.0)),

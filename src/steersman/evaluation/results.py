@@ -45,7 +45,7 @@ RESULTS_COLUMNS = (
     "seed",
     "arrived_percent",
     "gpu_allocation_percent",
-    "gpu_fragmentation_percent",
+    "gpu_fragmented_of_idle_percent",
 )
 METRICS_COLUMNS = ("workload", "policy", "seed", "protocol", "metric", "unit", "value")
 SUMMARY_COLUMNS = (
@@ -93,7 +93,7 @@ def results_rows(runs: Iterable[RunResult]) -> Iterator[list[str]]:
         if run.protocol != "inflation":
             continue
         curve = run.curve
-        columns = (curve.x, curve.gpu_allocation_percent, curve.gpu_fragmentation_percent)
+        columns = (curve.x, curve.gpu_allocation_percent, curve.gpu_fragmented_of_idle_percent)
         for x, allocation, fragmentation in zip(*(column.tolist() for column in columns), strict=True):
             yield [
                 run.workload,

@@ -136,7 +136,7 @@ def _curve(x: Floats, events: Timeline, take: Callable[[Floats], Floats]) -> Cur
         gpu_allocation_percent=np.round(take(events.gpu), 2),
         cpu_allocation_percent=np.round(take(events.cpu), 2),
         memory_allocation_percent=np.round(take(events.memory), 2),
-        gpu_fragmentation_percent=np.round(take(events.fragmentation), 2),
+        gpu_fragmented_of_idle_percent=np.round(take(events.fragmentation), 2),
         fragmentation_by_cause_percent=take(events.causes),
         gpu_balance_percent=take(events.gpu_balance),
         cpu_balance_percent=take(events.cpu_balance),

@@ -34,7 +34,7 @@ class Curve:
         x: [K] the points: arrived GPU demand in percent of all GPUs for `inflation` (0, 1, ... 130) and `arrivals`,
             seconds for `timed`.
         gpu_allocation_percent, cpu_allocation_percent, memory_allocation_percent: [K] used share of the cluster.
-        gpu_fragmentation_percent: [K] fragmented share of the idle GPU.
+        gpu_fragmented_of_idle_percent: [K] fragmented share of the idle GPU.
         fragmentation_by_cause_percent: [K, 6] fragmented GPU in percent of all GPUs, by `fragmentation.CAUSES`.
         gpu_balance_percent: [K] standard deviation over nodes of the used share of their GPU.
         cpu_balance_percent: [K] the same of CPU.
@@ -49,7 +49,7 @@ class Curve:
     gpu_allocation_percent: npt.NDArray[np.float64]
     cpu_allocation_percent: npt.NDArray[np.float64]
     memory_allocation_percent: npt.NDArray[np.float64]
-    gpu_fragmentation_percent: npt.NDArray[np.float64]
+    gpu_fragmented_of_idle_percent: npt.NDArray[np.float64]
     fragmentation_by_cause_percent: npt.NDArray[np.float64]
     gpu_balance_percent: npt.NDArray[np.float64]
     cpu_balance_percent: npt.NDArray[np.float64]

@@ -414,7 +414,7 @@ def test_many_policies_and_workloads_stay_below_the_limit_of_size(tmp_path: Path
     for run in runs:
         values = np.round(run.curve.gpu_allocation_percent + random.uniform(0, 1, len(run.curve.x)), 2)
         fragmentation = np.round(random.uniform(0, 99, len(run.curve.x)), 2)
-        curve = replace(run.curve, gpu_allocation_percent=values, gpu_fragmentation_percent=fragmentation)
+        curve = replace(run.curve, gpu_allocation_percent=values, gpu_fragmented_of_idle_percent=fragmentation)
         noisy.append(replace(run, curve=curve, final_nodes=nodes(1213) if run.seed == 42 else run.final_nodes))
     _, text = report(tmp_path, noisy, "policy-0")
     assert len(text.encode()) < SIZE_LIMIT_BYTES

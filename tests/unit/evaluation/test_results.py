@@ -38,7 +38,7 @@ def test_results_have_a_row_for_every_percent_that_arrives(tmp_path: Path) -> No
         "seed",
         "arrived_percent",
         "gpu_allocation_percent",
-        "gpu_fragmentation_percent",
+        "gpu_fragmented_of_idle_percent",
     ]
     assert len(rows) == 2 * 3 * POINTS
     assert [row["arrived_percent"] for row in rows[:POINTS]] == [str(x) for x in range(131)]
@@ -48,7 +48,7 @@ def test_results_have_a_row_for_every_percent_that_arrives(tmp_path: Path) -> No
         "seed": "42",
         "arrived_percent": "130",
         "gpu_allocation_percent": "90.00",
-        "gpu_fragmentation_percent": "99.00",
+        "gpu_fragmented_of_idle_percent": "99.00",
     }
 
 
