@@ -30,6 +30,7 @@ def documented(title: str) -> list[str]:
         (results.RESULTS, results.RESULTS_COLUMNS),
         (results.METRICS, results.METRICS_COLUMNS),
         (results.SUMMARY, results.SUMMARY_COLUMNS),
+        (results.PARTS, results.PARTS_COLUMNS),
         (results.PLACEMENTS, results.PLACEMENTS_COLUMNS),
     ],
 )
