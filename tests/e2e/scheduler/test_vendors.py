@@ -84,9 +84,12 @@ def test_pods_are_bound_where_their_gpus_are(vendors: LocalCluster, tmp_path: Pa
         nodes = NODES + len(SHAPES)
         notes = {name.partition("-")[0]: note for name, note in events(vendors, "FailedScheduling").items()}
         assert notes == {
-            "nvidia": f"0/{nodes} nodes are available: {nodes} Insufficient {NVIDIA}.",
-            "amd": f"0/{nodes} nodes are available: {nodes} Insufficient {AMD}.",
-            "share": f"0/{nodes} nodes are available: {nodes} Insufficient GPU.",
+            "nvidia": f"0/{nodes} nodes are available: {nodes} Insufficient {NVIDIA}. "
+            f"2 nodes offer {SHARED_GPUS} and {AMD}, not {NVIDIA}.",
+            "amd": f"0/{nodes} nodes are available: {nodes} Insufficient {AMD}. "
+            f"3 nodes offer {SHARED_GPUS} and {NVIDIA}, not {AMD}.",
+            "share": f"0/{nodes} nodes are available: {nodes} Insufficient GPU. "
+            f"3 nodes offer {AMD} and {NVIDIA}, not {SHARED_GPUS}.",
         }
     for name, pod in pods(vendors).items():
         has_devices = GPU_INDEX_KEY in pod["metadata"].get("annotations", {})

@@ -103,6 +103,7 @@ class Scheduler(Listener):
         self._relist_before_leading = False
         self._clock, self._hints = clock, Hints(clock)
         self._capacity_generation = self._changes = 0
+        self._unlisted_claims: set[str] = set()  # claims of pods that wait until claims are listed
         self._is_displacing = False  # changes of nodes will be undone
         # Why pods of a class and labels fit nowhere ("" until it is computed), and the stamp at which that was found.
         self._unschedulable_cache: dict[tuple[int, int], tuple[tuple[bool, int], str]] = {}
@@ -228,6 +229,10 @@ class Scheduler(Listener):
 
     def _wake(self) -> None:
         """Requeue the unschedulable pods that recorded changes help."""
+        if self._unlisted_claims and self.volumes.synced:
+            for claim in self._unlisted_claims:
+                self._hints.volumes_changed(claim)
+            self._unlisted_claims.clear()
         if not self.queue.unschedulable:
             self._hints.forget()  # the next decisions see these changes
         elif self._hints.wait_seconds() == 0.0:
@@ -297,6 +302,7 @@ class Scheduler(Listener):
             return
         if pod.claims and not self.volumes.synced:  # claims are being listed; an event would be premature
             self.queue.wait_for_change(queued)
+            self._unlisted_claims.update(claim.key for claim in pod.claims)
             return
         volumes = self._fit_volumes(pod) if pod.claims else None
         if volumes is not None and volumes.problem:

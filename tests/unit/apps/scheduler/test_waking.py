@@ -183,3 +183,26 @@ def test_scenarios_cover_the_default_plugins() -> None:
         "VolumeRestrictions",
         "VolumeZone",
     }
+
+
+def test_a_pod_whose_claim_is_in_no_list_is_told_of() -> None:
+    world = World()
+    reflectors = world.scheduler.volumes.reflectors
+    for reflector in reflectors:
+        reflector.synced.clear()
+    world.apply(
+        "create", {"kind": "Node", "metadata": {"name": "node"}, "status": {"allocatable": {"cpu": "8", "pods": "9"}}}
+    )
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "none"}}
+    pod = {
+        "metadata": {"name": "volume", "namespace": "default"},
+        "spec": {"schedulerName": "steersman", "volumes": [claim], "containers": [{"name": "c"}]},
+    }
+    world.apply("create", {"kind": "Pod", **pod})
+    world.run()
+    assert world.attempts.failed_attempts == 0, "claims are not listed yet"
+    for reflector in reflectors:
+        reflector.handler.keep(set())
+        reflector.synced.set()
+    world.run()
+    assert world.attempts.why == '0/1 nodes are available: persistentvolumeclaim "none" not found.'
