@@ -133,3 +133,10 @@ def test_the_reason_is_of_the_moment_of_the_refusal() -> None:
         "",
         "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
     ]
+
+
+def test_a_second_pod_with_an_exclusive_volume_is_refused_for_its_disk() -> None:
+    disk = {"name": "d", "iscsi": {"targetPortal": "10.0.0.1:3260", "iqn": "iqn.a", "lun": 0}}
+    result = run(cluster(node("a"), pod("first", volumes=[disk], at=1), pod("second", volumes=[disk], at=2)))
+    assert result.placements is not None
+    assert result.placements.reason == ["", "0/1 nodes are available: 1 node(s) had no available disk."]
