@@ -2,7 +2,7 @@
 
 /** From little to much: away from the background of the page, so that much can be told from nothing in print, too. */
 const DARK_PAGE = ["#213d6b", "#555b6c", "#7b7a77", "#a59c74", "#d3c064", "#ffe945"];
-const LIGHT_PAGE = ["#d3c064", "#a59c74", "#7b7a77", "#555b6c", "#213d6b"];
+const LIGHT_PAGE = ["#d3c064", "#bcae6c", "#a59c74", "#7b7a77", "#213d6b"]; // what is almost full is told from what is
 const KINDS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999"];
 
 const STEPS = 64;

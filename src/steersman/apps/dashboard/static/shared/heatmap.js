@@ -38,8 +38,8 @@ export function looks() {
     idle: { colour: style.getPropertyValue("--idle") },
     full: { colour: style.getPropertyValue("--full") },
     used: (share) => ({ colour: amount(share) }),
-    // From the middle on: what is wasted is told from idle GPUs without its line, too.
-    wasted: (share) => ({ colour: amount(0.5 + share / 2), line }),
+    // The end of the ramp: what is wasted is told from idle GPUs without its line, too.
+    wasted: (share) => ({ colour: amount(0.75 + share / 4), line }),
   };
 }
 
