@@ -60,7 +60,7 @@ def test_gpus_without_indices_are_counted(browser: Browser, cluster: Cluster) ->
     with opened(browser, cluster.address) as page:
         expect(page.locator("#subject")).to_have_text("5 nodes, 80 GPUs")
         choose(page, "ts-80")
-        expect(page.locator("#details .card p")).to_contain_text("40 of 80 A100 GPUs; 1 pods")
+        expect(page.locator("#details .card p")).to_contain_text("40 of 80 A100 GPUs; 1 pod")
         expect(page.locator("#details tbody td").last).to_have_text("40 GPUs")
         title = "document.getElementById('map').title"
         # Groups by size: the four without a model, then the one with.
@@ -68,7 +68,7 @@ def test_gpus_without_indices_are_counted(browser: Browser, cluster: Cluster) ->
         assert page.evaluate(title) == "ts-80: 2 % of CPU, 40.00 of 80 A100 GPUs; not ready"
         colour = "document.getElementById('map').getContext('2d').getImageData(1, 20 + 13 + 20 + 3, 1, 1).data"
         red, green, blue, _ = page.evaluate(f"() => [...{colour}]")
-        assert abs(red - 144) + abs(green - 139) + abs(blue - 118) < 9, "not the colour of half"
+        assert abs(red - 165) + abs(green - 156) + abs(blue - 116) < 9, "not the colour of half"
 
 
 def test_a_node_that_is_not_understood_has_its_reason_and_pods(browser: Browser, cluster: Cluster) -> None:
@@ -77,7 +77,7 @@ def test_a_node_that_is_not_understood_has_its_reason_and_pods(browser: Browser,
         page.locator("#details button", has_text="odd").click()
         expect(page.locator("#details h2")).to_have_text("odd (not understood)")
         expect(page.locator("#details .reason")).to_contain_text("9E")
-        expect(page.locator("#details .card p").last).to_have_text("1 pods")
+        expect(page.locator("#details .card p").last).to_have_text("1 pod")
         expect(page.locator("#details tbody button")).to_have_text(["default/lost"])
 
 
@@ -94,7 +94,7 @@ def test_headings_name_what_nodes_lack(browser: Browser, cluster: Cluster) -> No
             }"""
         )
         page.select_option("#group", "zone")
-        assert {"no zone: 4 nodes", "here: 1 nodes"} <= set(page.evaluate("window.drawn"))
+        assert {"no zone: 4 nodes", "here: 1 node"} <= set(page.evaluate("window.drawn"))
         assert not any("GPU model" in text for text in page.evaluate("window.drawn"))
 
 

@@ -55,7 +55,7 @@ def test_a_page_too_many_says_so_and_begins_when_another_is_closed(browser: Brow
         expect(problem).to_have_text(f"{MOST_CLIENTS} pages are open already; close one")
         expect(problem).to_be_visible()
         pages[0].close()
-        expect(page.locator("#subject")).to_have_text("1 nodes", timeout=30_000)
+        expect(page.locator("#subject")).to_have_text("1 node", timeout=30_000)
         expect(problem).to_be_hidden()
 
 
