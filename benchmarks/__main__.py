@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from tests.support.parity import comparison
 
@@ -21,9 +23,9 @@ from benchmarks.live import (
     waking,
 )
 from benchmarks.service import hostile, load
-from benchmarks.simulation import environments, learning, simulator
+from benchmarks.simulation import environments, learning, live, simulator
 
-BENCHMARKS = {
+BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "fgd-run": simulator.fgd_run,
     "start": simulator.start,
     "growth": simulator.growth,
@@ -47,29 +49,36 @@ BENCHMARKS = {
     "extender-rate": load.extender_rate,
     "service-latency": load.latency,
     "service-hostile": hostile.hostile,
-    "waking": waking.waking,
     "heterogeneous": heterogeneous.heterogeneous,
+    "live-against-simulated": live.live_against_simulated,
     "reality": reality.simulation_equals_reality,
 }
+IN_PARTS: dict[str, Callable[[dict[str, Any], str], Iterator[dict[str, Any]]]] = {"waking": waking.waking}
+"""Benchmarks of many scenarios. They take the results so far and `--only`, and yield the results after each."""
 DESCRIPTION = "Run the benchmarks, and keep their figures in benchmarks/results.json."
 RESULTS = Path(__file__).with_name("results.json")
 
 
 def main() -> None:
     """Run the named benchmarks, or all."""
+    known = (*BENCHMARKS, *IN_PARTS)
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=DESCRIPTION)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; all if left out")
-    names = parser.parse_args().names
-    unknown = [name for name in names if name not in BENCHMARKS]
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; all if left out")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help=f"run the scenarios with this in their names ({', '.join(IN_PARTS)})"
+    )
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in known]
     if unknown:
-        parser.error(f"{unknown[0]!r} is not a benchmark; expected one of {', '.join(BENCHMARKS)}")
+        parser.error(f"{unknown[0]!r} is not a benchmark; expected one of {', '.join(known)}")
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for name in names or BENCHMARKS:
+    for name in options.names or known:
         print(f"{name} ...", flush=True)
-        results[name] = BENCHMARKS[name]()
+        parts = IN_PARTS[name](results.get(name, {}), options.only) if name in IN_PARTS else [BENCHMARKS[name]()]
+        for results[name] in parts:
+            RESULTS.write_text(json.dumps(results, indent=2, sort_keys=True) + "\n")
         for key, value in results[name].items():
             print(f"  {key} = {value}", flush=True)
-        RESULTS.write_text(json.dumps(results, indent=2, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,55 +31,86 @@ PATHS = {
 AT_ONCE = {"gracePeriodSeconds": "0"}
 
 
-def waking() -> dict[str, Any]:
+WEATHERS = ("quiet", "churn")
+NEVER = "was not refused"
+
+Seconds = float | str
+Rows = dict[str, dict[str, dict[str, Seconds]]]
+"""Scenario -> weather -> scheduler -> seconds until the pod was bound, or why there are none."""
+
+
+def waking(former: dict[str, Any], only: str = "") -> Iterator[dict[str, Any]]:
     """Seconds from a change to the binding of the pod that it helps, in every scenario, with and without churn.
 
     kube-scheduler and steersman play each scenario one after the other on one cluster. Churn is 40 unrelated pods that
-    come and go. STEERSMAN_BENCH_SCENARIOS is part of the names of the scenarios to play.
+    come and go.
+
+    Args:
+        former: the results so far; those of scenarios that are not played stay.
+        only: part of the names of the scenarios to play.
     """
+    rows: Rows = dict(former.get("seconds", {}))
+    names = [each.name for each in scenarios("a", "") if not each.needs_driver and only in each.name]
+    if not names:
+        raise SystemExit(f"error: no scenario has {only!r} in its name")
     with TemporaryDirectory() as folder, local_cluster(Path(folder), 1) as (kubeconfig, _):
         command = [str(STEERSMAN), "schedule", "--policy", "best-fit", "--kubeconfig", str(kubeconfig), "--port", "0"]
         with (Path(folder) / "log").open("wb") as log:
             process = subprocess.Popen([*command, "--no-leader-elect"], stdout=log, stderr=log)
         try:
-            return asyncio.run(_all_scenarios(kubeconfig))
+            print(f"  {'scenario':<75}         {''.join(f'{name:>16}' for name in SCHEDULERS)}   seconds", flush=True)
+            for number, name in enumerate(names):
+                for weather in WEATHERS:
+                    row = asyncio.run(_row(kubeconfig, number, name, weather))
+                    rows[name] = {**rows.get(name, {}), weather: row}
+                    cells = "".join(
+                        f"{took:>16}" if isinstance(took, str) else f"{took:16.3f}" for took in row.values()
+                    )
+                    print(f"  {name:<75}  {weather}  {cells}", flush=True)
+                    yield _results(rows)
         finally:
             process.kill()
             process.wait()
 
 
-async def _all_scenarios(kubeconfig: Path) -> dict[str, Any]:
-    named = os.environ.get("STEERSMAN_BENCH_SCENARIOS", "")
-    seconds: dict[str, dict[str, list[float]]] = {"quiet": {}, "churn": {}}
-    rows: dict[str, Any] = {}
+def _results(rows: Rows) -> dict[str, Any]:
+    """Return the rows with their median and maximum."""
+    found: dict[str, Any] = {"scenarios": len(rows), "seconds": rows}
+    for weather in WEATHERS:
+        for scheduler in SCHEDULERS:
+            times = [
+                took for row in rows.values() if not isinstance(took := row.get(weather, {}).get(scheduler, ""), str)
+            ]
+            if times:
+                found[f"{weather}_{scheduler}_median_seconds"] = round(float(np.median(times)), 3)
+                found[f"{weather}_{scheduler}_max_seconds"] = round(max(times), 3)
+    return found
+
+
+async def _row(kubeconfig: Path, number: int, name: str, weather: str) -> dict[str, Seconds]:
+    """Play a scenario with one scheduler after the other."""
+    row: dict[str, Seconds] = {}
     async with Client(load(kubeconfig)) as client:
-        names = [each.name for each in scenarios("a", "") if not each.needs_driver and named in each.name]
-        for number, name in enumerate(names):
-            for weather, found in seconds.items():
-                for scheduler, pods_of in SCHEDULERS.items():
-                    lane = f"w{number}{weather[0]}{scheduler[0]}"
-                    scenario = next(each for each in scenarios(lane, pods_of) if each.name == name)
-                    took = await _play(client, scenario, lane, pods_of, has_churn=weather == "churn")
-                    found.setdefault(scheduler, []).append(took)
-                    rows[f"{name}, {weather}, {scheduler}"] = round(took, 3)
-                    print(f"  {name}, {weather}, {scheduler}: {took:.3f} s", flush=True)
-    return {"scenarios": len(names), "seconds": rows} | {
-        f"{weather}_{scheduler}_{what}_seconds": round(float(of(times)), 3)
-        for weather, found in seconds.items()
-        for scheduler, times in found.items()
-        for what, of in (("median", np.median), ("max", np.max))
-    }
+        for scheduler, pods_of in SCHEDULERS.items():
+            lane = f"w{number}{weather[0]}{scheduler[0]}"
+            scenario = next(each for each in scenarios(lane, pods_of) if each.name == name)
+            took = await _play(client, scenario, lane, pods_of, has_churn=weather == "churn")
+            row[scheduler] = took if isinstance(took, str) else round(took, 3)
+    return row
 
 
-async def _play(client: Client, scenario: WakingScenario, lane: str, scheduler: str, *, has_churn: bool) -> float:
-    """Play one scenario; return the seconds until the pod is bound."""
+async def _play(client: Client, scenario: WakingScenario, lane: str, scheduler: str, *, has_churn: bool) -> Seconds:
+    """Play one scenario; return the seconds until the pod is bound, or `NEVER` if no scheduler refused it before."""
     created: list[Object] = []
     try:
         for obj in (*scenario.before, scenario.pod):
             created.append(obj)
             await _create(client, obj)
         pod = f"{PATHS['Pod']}/{scenario.pod['metadata']['name']}"
+        end = time.monotonic() + WAIT_SECONDS
         while not _is_rejected(await client.get(pod)):
+            if time.monotonic() > end:
+                return NEVER
             await asyncio.sleep(0.1)
         await asyncio.sleep(random.random())
         async with _churn(client, lane, scheduler, CHURN if has_churn else 0):

@@ -58,11 +58,12 @@ class ClusterState:
     """Nodes, pod classes and placements.
 
     Args:
-        nodes: names must be unique.
+        nodes: names must be unique. Of equal scores the first one wins.
+        received: names of the nodes in the order in which a scheduler got to know them; None: the order of `nodes`.
 
     Attributes:
         nodes: [N] the node in each slot, None in a free one.
-        slots: node name -> slot.
+        slots: node name -> slot, in the order in which a scheduler got to know the nodes.
         arrays: the nodes' arrays, updated in place; replaced where `add_node` or `update_node` needs larger ones.
         gpu_types: types of devices, in the order of their numbers in the arrays; without `ANY_GPU`.
         resources: extended resource names, in the order of the columns from `EXTENDED` on.
@@ -72,9 +73,10 @@ class ClusterState:
         terms: numbers of labels, selectors and topology keys.
     """
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[Node], received: Iterable[str] | None = None) -> None:
         self.nodes: list[Node | None] = list(nodes)
-        self.slots: dict[str, int] = {node.name: slot for slot, node in enumerate(nodes)}
+        slots = {node.name: slot for slot, node in enumerate(nodes)}
+        self.slots: dict[str, int] = slots if received is None else {name: slots[name] for name in received}
         if len(self.slots) != len(nodes):
             raise SteersmanError("node names are not unique")
         self.gpu_types = gpu_types(nodes)

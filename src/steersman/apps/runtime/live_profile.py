@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterable
+from itertools import chain
+from statistics import median_low
 
 import structlog
 
-from steersman.cluster.model import GpuType, PodClass
+from steersman.cluster.model import GPU_MILLI, GpuType, Node, PodClass, Requests
 from steersman.core.errors import SteersmanError
 from steersman.core.processes import ask_process
 from steersman.policies.linear.leftovers import LeftoverArrays, leftover_arrays
@@ -17,6 +20,8 @@ WINDOW = 10_000
 """Size of the sliding window in pods."""
 NEW_SHARE = 0.1
 """Share of the window that must be new before the profile is rebuilt."""
+GENERIC_PODS = 500
+"""Number of pods, of all sizes, that are expected besides those of an empty window; none besides a full one."""
 
 LeftoversTask = tuple[tuple[TypicalPod, ...], tuple[GpuType, ...]]
 """Typical pods and the types of the cluster's GPUs."""
@@ -59,6 +64,33 @@ class PodWindow:
         """Return the workload profile of the present window, and restart the count of new pods."""
         self._new = 0
         return typical_pods(self._classes)
+
+    def expected_pods(self, nodes: Iterable[Node]) -> tuple[TypicalPod, ...]:
+        """Return the profile of the window and of generic pods for these nodes.
+
+        The pods of a burst are those of its first controllers, which tell little of the pods that follow.
+        """
+        count = GENERIC_PODS * (WINDOW - len(self._classes)) // WINDOW
+        return typical_pods(chain(self._classes, generic_pods(nodes, count)))
+
+
+def generic_pods(nodes: Iterable[Node], count: int) -> list[PodClass]:
+    """Return about so many pods of 1, 2, 4 and more whole GPUs, up to the largest node; none without GPUs.
+
+    Those of each size request as many GPUs in all, and half of the CPU that a typical node has for each GPU.
+    """
+    with_gpus = [node for node in nodes if node.gpu_count]
+    if not with_gpus:
+        return []
+    cpu = median_low(node.cpu_milli // node.gpu_count for node in with_gpus) // 2
+    largest = max(node.gpu_count for node in with_gpus)
+    sizes = [1 << i for i in range(largest.bit_length())]
+    total = sum(1 / size for size in sizes)
+    return [
+        PodClass(Requests(cpu_milli=size * cpu, memory_bytes=0, gpu_count=size, gpu_milli=GPU_MILLI))
+        for size in sizes
+        for _ in range(round(count / size / total))
+    ]
 
 
 class LiveProfile(PodWindow):

@@ -26,6 +26,7 @@ from steersman.policies.heuristics.policy import heuristic
 from steersman.policies.kube_default.arrays import HOSTNAME
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
+from steersman.workloads.profile import TypicalPod
 
 CHECK_INTERVAL_SECONDS = 10.0
 """Interval of the checks whether the workload profile or the policy file changed."""
@@ -85,14 +86,15 @@ class PolicyManager:
         return self.comparison.choice.policy
 
     def see(self, pod: CachedPod) -> None:
-        """Add an arriving pod to the workload profile's window."""
-        self.profile.see(pod.pod.pod_class)
+        """Add an arriving pod to the workload profile's window, unless another scheduler places it without GPUs."""
+        if pod.pod.requests.gpu_count or self.scheduler_name in ("", pod.pod.scheduler_name):
+            self.profile.see(pod.pod.pod_class)
 
     def decider(self, cache: ClusterCache) -> Decider:
         """Return a new decider of the active policy for the cache's state."""
         self._warn(cache.state.gpu_types)
         options = {
-            "profile": self.profile.pods,
+            "profile": self._expected_pods(cache.state),
             "leftovers": self.profile.leftovers,
             "services": LiveSpreadSelectors(cache.selectors),
             "telemetry": self.telemetry,
@@ -103,6 +105,10 @@ class PolicyManager:
                 self.score_client = LiveScoreClient(url, FALLBACK_RULE)
             return HttpDecider(cache.state, self.score_client, heuristic(FALLBACK_RULE), **options)
         return Decider(cache.state, self.deciding, **options)  # type: ignore[arg-type]
+
+    def _expected_pods(self, state: ClusterState) -> tuple[TypicalPod, ...]:
+        """Return the typical pods; a learned policy was compared by the pods that came, without generic ones."""
+        return self.profile.pods if self.deciding.is_learned else self.profile.expected_pods(_nodes(state))
 
     def _demand(self, cache: ClusterCache) -> set[int]:
         """Return the classes of the scheduler's pods."""
@@ -152,10 +158,11 @@ class PolicyManager:
             group.create_task(self._keep_choice(state, renew))
 
     async def _keep_profile(self, state: Callable[[], ClusterState], renew: Callable[[], None]) -> None:
-        checked_at = time.monotonic()
+        clock = asyncio.get_running_loop().time
+        checked_at = clock()
         while True:
             await asyncio.sleep(GROWTH_INTERVAL_SECONDS)
-            now = time.monotonic()
+            now = clock()
             # In a cluster without pods the first ones would be placed as if no pod were typical.
             if now - checked_at < CHECK_INTERVAL_SECONDS and not self.profile.is_mostly_new:
                 continue

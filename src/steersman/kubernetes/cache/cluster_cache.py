@@ -10,6 +10,7 @@ holds what it had when it was first seen bound. One that requests no GPUs holds 
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Iterator, Set
@@ -186,6 +187,7 @@ class ClusterCache:
         self._owned = Counter[str]()  # all pods of an owner
         self._unknown: set[tuple[str, str]] = set()
         self._nodes: dict[str, Node] = {}  # as written, without what they offer by DRA
+        self._ranked = 1  # a single node needs no rank
         self._selected: set[str] = set()
         self._followed: set[str] = set()
         # Pods by label keys that nobody selects by yet.
@@ -372,9 +374,24 @@ class ClusterCache:
             self.state.remove_node(name)
             self.listener.on_node_changed(slot, may_have_grown=False)
 
-    def rebuild(self) -> None:
-        """Rebuild the state with only the classes and labels that pods still have."""
-        state = ClusterState([node for node in self.state.nodes if node is not None])
+    def rank_nodes(self) -> None:
+        """Rank the nodes at random, as simulations do, if there are twice as many as at the last time.
+
+        The API lists them by name, so by pool: pods that every pool suits equally well would all go to the first one.
+        """
+        if len(self.state.slots) >= 2 * self._ranked:
+            self._ranked = len(self.state.slots)
+            self.rebuild(sorted(self.state.slots, key=_rank))
+
+    def rebuild(self, order: Iterable[str] | None = None) -> None:
+        """Rebuild the state with only the classes and labels that pods still have.
+
+        Args:
+            order: names of the nodes by slot; None: the order stays.
+        """
+        former = self.state
+        nodes = former.nodes if order is None else [former.nodes[former.slots[name]] for name in order]
+        state = ClusterState([node for node in nodes if node is not None], received=former.slots)
         self._selected = set(self._followed)
         for pod in self.pods.values():
             self._selected |= _selected_keys(pod.pod.constraints)
@@ -780,6 +797,7 @@ class NodeFeed:
         """See `watch.Handler`."""
         for name in (self.cache.state.slots.keys() | self.cache.node_problems.keys()) - keys:
             self.cache.delete_node(name)
+        self.cache.rank_nodes()
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """See `watch.Handler`."""
@@ -814,6 +832,11 @@ def _with_gpus_of(known: Pod, fresh: Pod) -> Pod:
 
 def _yields(nominated: CachedPod, pod: CachedPod) -> bool:
     return nominated is pod or nominated.pod.priority < pod.pod.priority
+
+
+def _rank(node: str) -> bytes:
+    """Return the random rank of a node, the same in every process: of equal scores the lowest rank wins."""
+    return hashlib.blake2b(node.encode(), digest_size=8).digest()
 
 
 def _owner(pod: Pod) -> str:

@@ -6,7 +6,7 @@ Source: Kubernetes 1.36.3, pkg/scheduler/backend/cache/node_tree.go and pkg/sche
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -122,7 +122,7 @@ def kube_arrays(state: ClusterState, services: SpreadSelectors | None = None, pe
     Selectors of default spreading are added to the state, so read `state.term_arrays` afterwards.
 
     Args:
-        state: the cluster's state, with slots in the order in which the scheduler received the nodes.
+        state: the cluster's state; `slots` has the nodes in the order in which the scheduler received them.
         services: selectors of default spreading.
         percentage: `percentageOfNodesToScore`; 0: kube-scheduler's default for the number of nodes.
     """
@@ -138,7 +138,7 @@ def kube_arrays(state: ClusterState, services: SpreadSelectors | None = None, pe
         rows[:, INCLUDED_ROW] = [
             -1 if constraints.spread else state.terms.included_id(constraints) for constraints in distinct
         ]
-    order = snapshot_order(state.nodes)
+    order = snapshot_order(state.nodes, state.slots.values())
     lists = _node_lists(state, distinct, order, rows)
     static = _static_rows(state, distinct, len(order), rows)
     size = len(state.nodes)
@@ -166,12 +166,18 @@ def kube_arrays(state: ClusterState, services: SpreadSelectors | None = None, pe
     )
 
 
-def snapshot_order(nodes: Sequence[Node | None]) -> list[int]:
-    """Return occupied slots in the order of the scheduler's node list: round-robin over zones by appearance."""
+def snapshot_order(nodes: Sequence[Node | None], received: Iterable[int]) -> list[int]:
+    """Return slots in the order of the scheduler's node list: round-robin over zones by appearance.
+
+    Args:
+        nodes: [N] the node in each slot.
+        received: the occupied slots, in the order in which the scheduler received their nodes.
+    """
     zones: dict[tuple[str, str], list[int]] = {}
-    for slot, node in enumerate(nodes):
-        if node is not None:
-            zones.setdefault(_zone(node.labels), []).append(slot)
+    for slot in received:
+        node = nodes[slot]
+        assert node is not None
+        zones.setdefault(_zone(node.labels), []).append(slot)
     if len(zones) == 1:
         return next(iter(zones.values()))
     order = [(turn, zone, slot) for zone, slots in enumerate(zones.values()) for turn, slot in enumerate(slots)]

@@ -371,6 +371,31 @@ def test_a_node_that_changes_keeps_its_pods_and_its_slot() -> None:
     assert np.array_equal(tested.state.arrays.free[0, :1], [13000])
 
 
+def test_listed_nodes_are_ranked_at_random_and_known_in_the_order_of_the_list() -> None:
+    """The API lists nodes by name, so by pool; of equal scores the lowest slot wins."""
+    names = [f"{pool}-{i:02}" for pool in ("a100", "cpu", "t4", "v100") for i in range(25)]
+    tested = cache()
+    listed(NodeFeed(tested), (raw(node(name)) for name in names))
+    ranked = [each.name for each in tested.state.nodes if each is not None]
+    assert sorted(ranked) == names
+    for pool in ("a100", "cpu", "t4", "v100"):
+        assert 2 <= sum(name.startswith(pool) for name in ranked[:25]) <= 12
+    assert list(tested.state.slots) == names, "kube-scheduler visits nodes in this order"
+    other = cache()
+    listed(NodeFeed(other), (raw(node(name)) for name in reversed(names)))
+    assert [each.name for each in other.state.nodes if each is not None] == ranked, "in every process"
+
+
+def test_nodes_are_ranked_again_when_a_list_has_twice_as_many() -> None:
+    tested, feed = cache(), NodeFeed(cache())
+    feed.cache = tested
+    for count, rebuilt in ((4, 1), (5, 1), (8, 2), (9, 2)):
+        listed(feed, (raw(node(f"n{i}")) for i in range(count)))
+        tested.upsert_pod(raw(pod("a0", cpu="3", on="n0")))
+        assert tested.listener.told.count(("rebuilt", None)) == rebuilt
+        assert tested.state.arrays.free[tested.state.slots["n0"], 0] == 5000
+
+
 def devices(tested: ClusterCache, node_name: str, count: int, expression: str = "device.driver == 'd'") -> None:
     """Have a class of devices and a node's slice of them seen."""
     spec = {"selectors": [{"cel": {"expression": expression}}], "extendedResourceName": "nvidia.com/gpu"}

@@ -176,7 +176,8 @@ def test_a_pod_for_named_nodes_looks_at_those_alone():
 def test_snapshot_order_takes_zones_in_turn():
     zones = ["a", "a", "a", "b", None, "c", "c"]
     nodes = [None if zone is None else make_node(f"n{i}", zone=zone) for i, zone in enumerate(zones)]
-    assert snapshot_order(nodes) == [0, 3, 5, 1, 6, 2]
+    assert snapshot_order(nodes, [0, 1, 2, 3, 5, 6]) == [0, 3, 5, 1, 6, 2]
+    assert snapshot_order(nodes, [6, 2, 1, 3, 0, 5]) == [6, 2, 3, 5, 1, 0]
 
 
 def test_zones_are_regions_and_zones_and_old_labels_win():
@@ -185,7 +186,7 @@ def test_zones_are_regions_and_zones_and_old_labels_win():
     labels = [{new: "a"}, {new: "b", old: "a"}, {new: "a", old: "b"}, {new: "a", region: "r"}, {new: "a", old: ""}, {}]
     nodes = [Node(f"n{i}", 1, 1, labels=each) for i, each in enumerate(labels)]
     # Zones: a (0, 1), b (2), r/a (3), none (4, 5).
-    assert snapshot_order(nodes) == [0, 2, 3, 4, 1, 5]
+    assert snapshot_order(nodes, range(6)) == [0, 2, 3, 4, 1, 5]
 
 
 # Which of them wins ---------------------------------------------------------------------------------------------------
@@ -928,7 +929,7 @@ def test_agrees_with_a_slow_scheduler(seed):
         state.class_id(pod.pod_class)
         state.labels_id(pod)
     kube = KubeDefault(state, SpreadSelectors(tuple(services)))
-    slow = Slow([nodes[slot] for slot in snapshot_order(nodes)], services, 0)
+    slow = Slow([nodes[slot] for slot in snapshot_order(nodes, range(len(nodes)))], services, 0)
     for i, pod in enumerate(pods):
         c, labels = state.class_id(pod.pod_class), state.labels_id(pod)
         feasible = {nodes[slot].name for slot in np.flatnonzero(state.mask(c, labels))}
