@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -60,15 +61,15 @@ def steersman_server(policy: str, **changes: Any) -> Iterator[str]:
 
 
 @contextmanager
-def answering(answer: Answer) -> Iterator[str]:
-    """Run a server that answers as told."""
+def answering(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """Run a server that answers as told, by HTTPS if there is a `tls`."""
 
     async def serve(listening: Callable[[int], object]) -> None:
         app = web.Application(client_max_size=1 << 30)
         app.router.add_post("/score", answer)
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
         await site.start()
         try:
             listening(site._server.sockets[0].getsockname()[1])  # type: ignore[union-attr]
@@ -77,7 +78,7 @@ def answering(answer: Answer) -> Iterator[str]:
             await runner.cleanup()
 
     with background(serve) as url:
-        yield url
+        yield url if tls is None else url.replace("http", "https", 1)
 
 
 async def names_of(request: web.Request) -> list[str]:

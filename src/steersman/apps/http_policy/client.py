@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import ssl
 import threading
 import weakref
 from collections.abc import Sequence
@@ -31,6 +32,8 @@ HIGHEST = 100
 MAX_ANSWER_BYTES = 64 << 20
 _CHUNK = 1 << 16
 _SHOWN = 200
+_OF_ANOTHER_HOST = (62, 64)
+"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH, which no authority mends."""
 
 
 class ScoreServerError(SteersmanError):
@@ -143,6 +146,11 @@ class ScoreClient:
 
 def _reason(error: Exception) -> str:
     match error:
+        case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLCertVerificationError() as refusal):
+            hint = "" if refusal.verify_code in _OF_ANOTHER_HOST else "; --policy-ca names a private authority"
+            return f"the server's certificate is not valid: {refusal.verify_message}{hint}"
+        case aiohttp.ClientSSLError():
+            return f"TLS failed: {error.os_error.strerror or error}; is it a server for https?"
         case aiohttp.ClientConnectorError():
             number = error.os_error.errno or 0  # asyncio's own text leaves out what the system said
             return f"cannot be reached: {os.strerror(number) if number > 0 else error.os_error.strerror or error}"

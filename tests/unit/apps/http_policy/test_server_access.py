@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import os
+import ssl
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from aiohttp import web
 from tests.support.errors import raises
 from tests.support.servers.score_servers import answering, names_of
@@ -138,3 +140,72 @@ def test_authority_is_read_before_anything_runs(tmp_path: Path, capsys: Any) -> 
         assert str(file) in capsys.readouterr().err
         file.write_text("nothing\n")
     assert isinstance(ServerAccess().tls, bool)
+
+
+@pytest.fixture
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+def server_side(authority: trustme.CA, name: str = "127.0.0.1") -> ssl.SSLContext:
+    """What a server with a certificate of this authority needs."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert(name).configure_cert(context)
+    return context
+
+
+async def alike(request: web.Request) -> web.Response:
+    return web.json_response({"scores": dict.fromkeys(await names_of(request), 1)})
+
+
+def error_line(capsys: Any) -> str:
+    """Return what a command says, which is one line but for a note that the simulator is compiled."""
+    said = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("compiling ")]
+    assert len(said) == 1
+    assert said[0].startswith("error: ")
+    return str(said[0])
+
+
+def simulate(tmp_path: Path, url: str, *options: str) -> int:
+    nodes, pods = files(tmp_path)
+    given = ["--nodes", str(nodes), "--pods", str(pods), "--protocol", "arrivals", "--output", str(tmp_path / "run")]
+    return main(["simulate", *given, "--policy", url, *options])
+
+
+def test_server_of_a_private_authority_is_asked_if_the_authority_is_named(
+    tmp_path: Path, capsys: Any, authority: trustme.CA
+) -> None:
+    own, other, several = tmp_path / "own.pem", tmp_path / "other.pem", tmp_path / "several.pem"
+    own.write_bytes(authority.cert_pem.bytes())
+    other.write_bytes(trustme.CA().cert_pem.bytes())
+    several.write_bytes(other.read_bytes() + own.read_bytes())
+    with answering(alike, server_side(authority)) as url:
+        assert url.startswith("https://")
+        for untrusting in ([], ["--policy-ca", str(other)]):
+            assert simulate(tmp_path, f"{url}?token={SECRET}", *untrusting) == 1
+            said = error_line(capsys)
+            assert f"{url}?token=***" in said
+            assert "certificate" in said
+            assert "--policy-ca" in said
+            assert not (tmp_path / "run").exists()
+            blocking_client.cache_clear()
+        for trusting in (own, several):
+            assert simulate(tmp_path, url, "--policy-ca", str(trusting)) == 0
+            blocking_client.cache_clear()
+
+
+def test_certificate_of_another_host_is_refused(tmp_path: Path, capsys: Any, authority: trustme.CA) -> None:
+    own = tmp_path / "own.pem"
+    own.write_bytes(authority.cert_pem.bytes())
+    with answering(alike, server_side(authority, "elsewhere.example")) as url:
+        assert simulate(tmp_path, url, "--policy-ca", str(own)) == 1
+    said = error_line(capsys)
+    assert "certificate" in said
+    assert "127.0.0.1" in said
+
+
+def test_server_without_tls_is_named_when_it_is_asked_by_https(tmp_path: Path, capsys: Any) -> None:
+    with answering(alike) as url:
+        assert simulate(tmp_path, url.replace("http", "https", 1)) == 1
+    said = error_line(capsys)
+    assert url.replace("http", "https", 1) in said

@@ -6,7 +6,7 @@ from statistics import fmean
 import pytest
 from tests.support.heterogeneous.replay import DrawReplay
 
-NODES, DRAWS, SEEDS = 60, range(4), range(4)
+NODES, DRAWS, SEEDS = 60, range(7), range(4)
 
 
 @pytest.fixture(scope="module")
