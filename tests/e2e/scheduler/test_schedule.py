@@ -29,6 +29,9 @@ class Running:
         lines = self._log.read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
+    def text(self) -> str:
+        return self._log.read_text()
+
     def said(self, event: str) -> bool:
         return any(line["event"] == event for line in self.log())
 

@@ -93,7 +93,7 @@ class Scheduler(Listener):
         self.client = client
         self.queue = SchedulingQueue(clock)
         self.binder = Binder(client, self._pre_bind_check)
-        self.cache = ClusterCache(client, self, selectors)
+        self.cache = ClusterCache(client, self, selectors, ranked=True)
         self.volumes = Volumes(client, self._volumes_changed)
         self.cache.reflectors += self.volumes.reflectors
         self.volume_binder = VolumeBinder(client, self.volumes.objects)

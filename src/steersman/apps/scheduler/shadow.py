@@ -261,7 +261,7 @@ class Shadow:
         output: TextIO | None = None,
     ) -> None:
         listener, other_listener = _ForwardingListener(), _ForwardingListener()
-        actual = ClusterCache(client, listener, selectors)
+        actual = ClusterCache(client, listener, selectors, ranked=True)
         alternative = CounterfactualCache(client, other_listener, selectors, scheduler_name=shadowed)
         self.actual, self.alternative = ShadowCluster(actual, make_decider), ShadowCluster(alternative, make_decider)
         listener.cluster, other_listener.cluster = self.actual, self.alternative

@@ -11,6 +11,7 @@ holds what it had when it was first seen bound. One that requests no GPUs holds 
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Iterator, Set
@@ -152,6 +153,7 @@ class ClusterCache:
         listener: notified of changes.
         selectors: what selects pods for default spreading, for policies that use it; its reflectors join ours, and the
             labels that it reads are stored.
+        ranked: whether listed nodes are ranked at random, for who decides: of equal scores the lowest slot wins.
 
     Attributes:
         state: the cluster; pods by their key.
@@ -161,7 +163,9 @@ class ClusterCache:
         gpu_pods: nodes by the kind of GPU pods on them.
     """
 
-    def __init__(self, client: Client, listener: Listener, selectors: Selectors | None = None) -> None:
+    def __init__(
+        self, client: Client, listener: Listener, selectors: Selectors | None = None, *, ranked: bool = False
+    ) -> None:
         self.listener, self.selectors = listener, selectors
         self.state = ClusterState(())
         self.pods: dict[str, CachedPod] = {}
@@ -187,7 +191,7 @@ class ClusterCache:
         self._owned = Counter[str]()  # all pods of an owner
         self._unknown: set[tuple[str, str]] = set()
         self._nodes: dict[str, Node] = {}  # as written, without what they offer by DRA
-        self._ranked = 1  # a single node needs no rank
+        self._ranked = 1.0 if ranked else math.inf
         self._selected: set[str] = set()
         self._followed: set[str] = set()
         # Pods by label keys that nobody selects by yet.
@@ -375,7 +379,7 @@ class ClusterCache:
             self.listener.on_node_changed(slot, may_have_grown=False)
 
     def rank_nodes(self) -> None:
-        """Rank the nodes at random, as simulations do, if there are twice as many as at the last time.
+        """Rank the nodes of a `ranked` cache at random, as simulations do, if they are twice as many as last time.
 
         The API lists them by name, so by pool: pods that every pool suits equally well would all go to the first one.
         """

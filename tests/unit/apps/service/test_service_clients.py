@@ -78,7 +78,7 @@ async def answered(reader: asyncio.StreamReader) -> tuple[int, str]:
 
 def run(story: Callable[[int], Awaitable[None]], **changes: Any) -> None:
     async def main() -> None:
-        async with asyncio.timeout(30), served(**changes) as port:
+        async with asyncio.timeout(300), served(**changes) as port:
             await story(port)
             assert (await talk(port, post()))[0] == 200, "it still answers"
 
@@ -350,7 +350,7 @@ def test_with_tls_clients_need_a_certificate_that_is_right(papers, capfd):
     )
 
     async def main() -> None:
-        async with asyncio.timeout(30), served(tls=files) as port:
+        async with asyncio.timeout(300), served(tls=files) as port:
             assert await shown(port, trusting(papers, "client")) == 200
             for client in ("", "expired", "stranger"):
                 assert await shown(port, trusting(papers, client)) == 0, client
@@ -392,7 +392,7 @@ def test_certificates_and_tokens_that_are_replaced_are_used_without_a_restart(pa
             await asyncio.sleep(0.02)
 
     async def main() -> None:
-        async with asyncio.timeout(30), served(tls=files, token_file=str(there["token"])) as port:
+        async with asyncio.timeout(300), served(tls=files, token_file=str(there["token"])) as port:
             assert [await ask(port, "ca", each) for each in ("one", "two", "\xe4\udcff")] == [200, 401, 401]
             put_papers("renewed")
             put("token", b"two")

@@ -43,9 +43,9 @@ class Listener:
         self.told.append(("rebuilt", None))
 
 
-def cache() -> ClusterCache:
+def cache(*, ranked: bool = False) -> ClusterCache:
     config = KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default")
-    return ClusterCache(Client(config), Listener())
+    return ClusterCache(Client(config), Listener(), ranked=ranked)
 
 
 def raw(obj: object) -> msgspec.Raw:
@@ -374,21 +374,23 @@ def test_a_node_that_changes_keeps_its_pods_and_its_slot() -> None:
 def test_listed_nodes_are_ranked_at_random_and_known_in_the_order_of_the_list() -> None:
     """The API lists nodes by name, so by pool; of equal scores the lowest slot wins."""
     names = [f"{pool}-{i:02}" for pool in ("a100", "cpu", "t4", "v100") for i in range(25)]
-    tested = cache()
-    listed(NodeFeed(tested), (raw(node(name)) for name in names))
+    tested, shown = cache(ranked=True), cache()
+    for each in (tested, shown):
+        listed(NodeFeed(each), (raw(node(name)) for name in names))
+    assert [each.name for each in shown.state.nodes[:100] if each is not None] == names, "as pages show them"
     ranked = [each.name for each in tested.state.nodes if each is not None]
     assert sorted(ranked) == names
     for pool in ("a100", "cpu", "t4", "v100"):
         assert 2 <= sum(name.startswith(pool) for name in ranked[:25]) <= 12
     assert list(tested.state.slots) == names, "kube-scheduler visits nodes in this order"
-    other = cache()
+    other = cache(ranked=True)
     listed(NodeFeed(other), (raw(node(name)) for name in reversed(names)))
     assert [each.name for each in other.state.nodes if each is not None] == ranked, "in every process"
 
 
 def test_nodes_are_ranked_again_when_a_list_has_twice_as_many() -> None:
-    tested, feed = cache(), NodeFeed(cache())
-    feed.cache = tested
+    tested = cache(ranked=True)
+    feed = NodeFeed(tested)
     for count, rebuilt in ((4, 1), (5, 1), (8, 2), (9, 2)):
         listed(feed, (raw(node(f"n{i}")) for i in range(count)))
         tested.upsert_pod(raw(pod("a0", cpu="3", on="n0")))
