@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from dataclasses import asdict
 from pathlib import Path
 
 import structlog
@@ -63,7 +62,7 @@ def main() -> None:
                 found[number] = str(error)
                 print(f"seed {number}: {error}", flush=True)
             number += 1
-            summary = {**asdict(findings), "seeds": [options.seed, number - 1], "differences": found}
+            summary = {**vars(findings), "seeds": [options.seed, number - 1], "differences": found}
             if options.output is not None:
                 options.output.write_text(json.dumps(summary, indent=2) + "\n")
     print(json.dumps(summary, indent=2))

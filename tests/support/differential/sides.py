@@ -73,6 +73,7 @@ class LiveCluster:
         self.pods = PodFeed(self.cache)
         handlers = self._handlers()
         for reflector in self.cache.device_claims.reflectors:
+            reflector.need()
             reflector.synced.set()
         for obj in cluster.objects:
             if obj["kind"] in handlers:

@@ -12,6 +12,7 @@ BOUND = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-co
 CLASSES = ("waits", "immediate", "local", "zonal", "counted", "in-tree")
 EBS, GCE = "ebs.csi.aws.com", "pd.csi.storage.gke.io"
 DRIVERS = ("csi.example.com", "other.example.com")
+AZURE_DISKS = "/subscriptions/s/resourcegroups/g/providers/microsoft.compute/disks"
 IN_TREE_DRIVERS = (EBS, GCE, "disk.csi.azure.com", "cinder.csi.openstack.org", "pxd.portworx.com", "file.csi.azure.com")
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 MODES = ("ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod")
@@ -161,14 +162,17 @@ def _volume(draws: Draws, name: str, nodes: Sequence[str], storage_class: str) -
 
 
 def in_tree_volume(draws: Draws) -> Object:
-    """Return the source of a volume of an in-tree plugin; several may be the same."""
-    volume = draws.choice(("vol-1", "vol-2", "aws://z0/vol-1", "aws://z0/disk"))
+    """Return the source of a volume of an in-tree plugin; several may be the same.
+
+    Left out: sources that cannot be translated, for which kube-scheduler's filter fails.
+    """
+    volume = draws.choice(("vol-1", "vol-2", "aws://z0/vol-1"))
     return draws.choice(
         (
             {"awsElasticBlockStore": {"volumeID": volume}},
             {"awsElasticBlockStore": {"volumeID": "vol-1"}},
             {"gcePersistentDisk": {"pdName": draws.choice(("a", "b"))}},
-            {"azureDisk": {"diskName": "d", "diskURI": draws.choice(("a", "b")), "kind": "Managed"}},
+            {"azureDisk": {"diskName": "d", "diskURI": f"{AZURE_DISKS}/{draws.choice(('a', 'b'))}", "kind": "Managed"}},
             {"azureFile": {"secretName": "s", "shareName": "a"}},
             {"cinder": {"volumeID": draws.choice(("a", "b"))}},
             {"portworxVolume": {"volumeID": draws.choice(("a", "b"))}},
