@@ -446,6 +446,23 @@ def test_the_heat_map_of_a_huge_cluster_stays_small() -> None:
     assert heat.full == 100_000
 
 
+def test_a_mean_over_seeds_ends_with_the_first_of_them() -> None:
+    from steersman.evaluation.report.figures import curve_stats
+
+    whole = made_run().curve
+    shorter = replace(whole, x=whole.x[:100], gpu_allocation_percent=whole.gpu_allocation_percent[:100])
+    path = curve_stats([whole, shorter], "gpu_allocation_percent", whole.x)
+    for values in (path.mean, path.low, path.high):
+        assert np.isfinite(values[:100]).all()
+        assert np.isnan(values[100:]).all()
+
+
+def test_the_difference_is_the_first_column_of_the_table(tmp_path: Path) -> None:
+    page = report(tmp_path, timed({"kube-default": (80.0, 90.0), "fgd": (70.0, 85.0)}))[1]
+    titles = re.findall(r'<th scope="col">([^<]*)</th>', page)
+    assert titles[:3] == ["Policy", "Difference from kube-default, s", "Mean wait, s"]
+
+
 def test_bands_reach_from_the_smallest_to_the_largest() -> None:
     from steersman.evaluation.report.figures import curve_stats
 

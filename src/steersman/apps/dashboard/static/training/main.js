@@ -129,7 +129,8 @@ class Page {
     if (progress) {
       parts.push(`iteration ${progress.iteration}${progress.iterations === null ? "" : ` of ${progress.iterations}`}`, duration(progress.seconds));
       if (head.secondsLeft !== null) parts.push(`about ${duration(head.secondsLeft)} left`);
-      if (progress.best !== null) parts.push(`best validation ${progress.best.toFixed(2)} at iteration ${progress.bestIteration}`);
+      const unit = head.reference ? ` % better than ${head.reference}` : "";
+      if (progress.best !== null) parts.push(`best validation ${progress.best.toFixed(2)}${unit} at iteration ${progress.bestIteration}`);
     }
     if (head.pending) parts.push(`asked to ${head.pending}`);
     byId("state").textContent = parts.filter(Boolean).join(" · ");
@@ -179,7 +180,7 @@ class Page {
       if (first === undefined) continue;
       // Losses and measures of exploration have scales of their own, so each has a chart.
       const several = title === "Loss" || title === "Exploration";
-      for (const name of several ? names : [first]) draw(several ? `${title}: ${name}` : title, "metrics.csv", [name]);
+      for (const name of several ? names : [first]) draw(several && name !== title.toLowerCase() ? `${title}: ${name}` : title, "metrics.csv", [name]);
     }
     const against = reference ? `, % better than ${reference}` : "";
     draw(`Validation${against}`, "validation.csv", ["value"], true);
