@@ -96,7 +96,7 @@ class Lane:
         """Return a PersistentVolume, of a zone."""
         body: Object = {
             "capacity": {"storage": size},
-            "accessModes": ["ReadWriteOnce", "ReadWriteOncePod"],
+            "accessModes": ["ReadWriteOnce"],
             "storageClassName": f"{self.name}-{WAIT_CLASS}",
             "hostPath": {"path": "/tmp"},
             **spec,
@@ -301,7 +301,8 @@ def _volumes(lane: Lane) -> Iterator[WakingScenario]:
         "NodeResourcesFit", "a pod is deleted, and the waiting one has a claim",
         (*zones, disk, data, lane.pod("full", "4", on="a")), lane.using(), "delete", lane.pod("full", "4", on="a"),
     )  # fmt: skip
-    single = lane.claim(accessModes=["ReadWriteOncePod"])
+    once = ["ReadWriteOncePod"]
+    single, disk = lane.claim(accessModes=once), lane.volume(zone="1", accessModes=once)
     user = lane.using(name="user", on="a")
     yield WakingScenario(
         "VolumeRestrictions", "the pod that uses the claim is deleted",
