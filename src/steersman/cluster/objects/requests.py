@@ -61,15 +61,11 @@ def pod_requests(spec: Object, path: str, status: Object = NO_STATUS) -> tuple[A
         FieldError: an amount is invalid.
     """
     resized = _resized(status, join(path.removesuffix("spec").removesuffix("."), "status"))
-    containers = [_container(c, where, resized) for c, where in items(spec, "containers", path)]
+    containers, inits = _containers(spec, path, resized)
     if not containers:
         raise FieldError(join(path, "containers"), "is missing or empty; a pod needs one container or more")
-    inits = []
-    for c, where in items(spec, "initContainers", path):
-        is_sidecar = text(c, "restartPolicy", where) == "Always"
-        inits.append((_container(c, where, resized if is_sidecar else None), is_sidecar))
     plain = aggregate(containers, inits, {})
-    pod_level = _pod_level(spec, path, plain, resized)
+    pod_level = _pod_level(spec, path, resized)
     # With pod-level resources a default applies only to what neither the pod nor a container states.
     assumed = {name: amount for name, amount in NONZERO.items() if not pod_level or name not in {**plain, **pod_level}}
     nonzero = aggregate(containers, inits, assumed)
@@ -81,6 +77,15 @@ def pod_requests(spec: Object, path: str, status: Object = NO_STATUS) -> tuple[A
         _check_sums(total, path)
         results.append(total)
     return results[0], results[1]
+
+
+def _containers(spec: Object, path: str, resized: _Resized | None) -> tuple[list[Amounts], list[tuple[Amounts, bool]]]:
+    """Return what containers request, and init containers with whether each is a sidecar."""
+    inits = []
+    for c, where in items(spec, "initContainers", path):
+        is_sidecar = text(c, "restartPolicy", where) == "Always"
+        inits.append((_container(c, where, resized if is_sidecar else None), is_sidecar))
+    return [_container(c, where, resized) for c, where in items(spec, "containers", path)], inits
 
 
 def _check_sums(total: Amounts, path: str) -> None:
@@ -177,15 +182,19 @@ def _container(container: Object, path: str, resized: _Resized | None) -> Amount
     return resized.effective(stated, resized.holds.get(text(container, "name", path)))
 
 
-def _pod_level(spec: Object, path: str, containers: Amounts, resized: _Resized) -> Amounts:
-    """Return pod-level requests: those stated, and for a stated limit what the containers request, else the limit."""
+def _pod_level(spec: Object, path: str, resized: _Resized) -> Amounts:
+    """Return pod-level requests: those stated, and for a stated limit what the containers request, else the limit.
+
+    kube-apiserver adds the latter when the pod is created, so what the kubelet has granted since does not count.
+    """
     resources, where = mapping(spec, "resources", path), join(path, "resources")
     if not resources:
         return {}
     requests = resource_amounts(mapping(resources, "requests", where), join(where, "requests"))
     limits = resource_amounts(mapping(resources, "limits", where), join(where, "limits"))
+    stated = aggregate(*_containers(spec, path, None), {}) if limits else {}
     for name, limit in limits.items():
-        requests.setdefault(name, containers.get(name, limit))
+        requests.setdefault(name, stated.get(name, limit))
     for name in requests:
         if name not in (CPU, MEMORY) and not name.startswith(HUGEPAGES):
             raise FieldError(where, f"{name!r} is no pod-level resource; cpu, memory and hugepages are")

@@ -140,6 +140,13 @@ def test_pod_level_limits_imply_requests_only_where_containers_ask_for_nothing()
     assert (pod.requests.cpu_milli, pod.requests.memory_bytes) == (1000, 1024 * MI)
 
 
+def test_pod_level_limits_imply_requests_by_what_containers_state_and_not_by_what_they_were_granted() -> None:
+    obj = pod_object(container({"cpu": "100m"}), resources={"limits": {"cpu": "1200m", "memory": "700Mi"}})
+    granted = {"name": "c", "resources": {"requests": {"cpu": "200m", "memory": "64Mi"}}}
+    pod = pod_from_object({**obj, "status": {"containerStatuses": [granted]}})
+    assert (pod.requests.cpu_milli, pod.requests.memory_bytes) == (100, 700 * MI)
+
+
 def test_ephemeral_storage_extended_resources_and_hugepages() -> None:
     requests = {"ephemeral-storage": "10Gi", "example.com/fpga": "2", "hugepages-2Mi": "4Mi", "example.com/none": "0"}
     pod = pod_from_object(pod_object(container(requests)))
