@@ -63,7 +63,7 @@ def _by_name() -> Iterator[None]:
 
 @contextmanager
 def _window_alone() -> Iterator[None]:
-    with patch.object(live_profile, "GENERIC_PODS", 0):
+    with patch.object(live_profile, "GENERIC_KINDS", 0):
         yield
 
 

@@ -20,8 +20,10 @@ WINDOW = 10_000
 """Size of the sliding window in pods."""
 NEW_SHARE = 0.1
 """Share of the window that must be new before the profile is rebuilt."""
-GENERIC_PODS = 500
-"""Number of pods, of all sizes, that are expected besides those of an empty window; none besides a full one."""
+GENERIC_KINDS = 10
+"""Kinds of pods whose weight the generic ones have: half of a profile where the window holds as many kinds."""
+PODS_OF_EMPTY_WINDOW = 100
+"""Number of generic pods where there are no others."""
 
 LeftoversTask = tuple[tuple[TypicalPod, ...], tuple[GpuType, ...]]
 """Typical pods and the types of the cluster's GPUs."""
@@ -68,9 +70,11 @@ class PodWindow:
     def expected_pods(self, nodes: Iterable[Node]) -> tuple[TypicalPod, ...]:
         """Return the profile of the window and of generic pods for these nodes.
 
-        The pods of a burst are those of its first controllers, which tell little of the pods that follow.
+        The pods of a burst are those of its first controllers, which tell little of the pods that follow: what counts
+        is the number of kinds, not that of pods.
         """
-        count = GENERIC_PODS * (WINDOW - len(self._classes)) // WINDOW
+        kinds = len(set(self._classes))
+        count = round(GENERIC_KINDS * len(self._classes) / kinds) if kinds else PODS_OF_EMPTY_WINDOW
         return typical_pods(chain(self._classes, generic_pods(nodes, count)))
 
 

@@ -233,13 +233,14 @@ def test_whatever_is_asked_about_is_answered_as_if_it_were_there_and_leaves_noth
     with cluster.numbered(waits) as (asked, numbers):
         before = asked.ask(*numbers).raw.tolist()
     outline = outlined(cluster)
+    profile = twin.policy_manager._expected_pods(twin.cache.state)
     for each in data.draw(st.lists(described(), min_size=1, max_size=4)):
         decoded = Pods().decode(raw(each))
         with cluster.numbered(decoded) as (asked, numbers):
             ranking = asked.ask(*numbers).settled()
             refused = asked.refused(*numbers)
         known = twin.cache.number(decoded)  # the twin keeps apart whatever the pod selects by
-        expected = NodeScorer(Decider(twin.cache.state, resolve(policy)))
+        expected = NodeScorer(Decider(twin.cache.state, resolve(policy), profile=profile))
         if policy != "kube-default":  # which begins its search where the last one ended
             assert ranking.raw.tolist() == expected.ask(*known).raw.tolist(), each
         assert refused == expected.refused(*known), each
