@@ -78,6 +78,7 @@ def test_the_page_follows_the_cluster(cluster: LocalCluster, address: str, brows
             "aria-label", re.compile("most-even [0-9.]+ %"), timeout=SLOW
         )
         expect(page.locator("#latency tbody tr").first).to_be_visible(timeout=SLOW)
+        page.locator("#chart-pods").get_by_role("button", name=re.compile("^[0-9]+ more$")).click()
         assert page.locator("#chart-pods .lines span").count() >= 10
         expect(page.locator("#chart-waiting .lines span")).to_have_text(["all 1", "Insufficient cpu 1"])
 

@@ -13,6 +13,9 @@ from tests.support.differential.sides import Decided, FileCluster, LiveCluster
 
 from steersman.cluster.objects.api_fields import field_use
 
+IN_TREE = frozenset({"awsElasticBlockStore", "gcePersistentDisk"})
+"""Volumes that a pod may have without a claim, and that count towards limits of CSI drivers."""
+
 
 @dataclass
 class Findings:
@@ -93,10 +96,14 @@ def _stored(answer: Answer) -> Cluster:
 def _missing_from_files(pod: Object, cluster: Cluster, files: FileCluster) -> str:
     """Return the fields of a pod that a workload of files does not model, "" for none; it must say so.
 
-    Nominated nodes are those of a scheduler at work, which a simulation is not told of.
+    Nominated nodes are those of a scheduler at work, which a simulation is not told of. Limits of volumes are those of
+    CSINodes, which it ignores.
     """
     if any("nominatedNodeName" in each.get("status", {}) for each in cluster.of_kind("Pod")):
         return "status.nominatedNodeName of others"
+    if cluster.of_kind("CSINode") and any(IN_TREE & volume.keys() for volume in pod["spec"].get("volumes", ())):
+        assert any("CSINode" in each for each in files.warnings), "nothing is said of CSINodes"
+        return "limits of in-tree volumes"
     use = field_use(pod, "Pod")
     paths = (*use.unmodelled, *use.watched)
     for path in paths:
