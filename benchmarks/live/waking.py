@@ -36,7 +36,7 @@ NEVER = "was not refused"
 
 Seconds = float | str
 Rows = dict[str, dict[str, dict[str, Seconds]]]
-"""Scenario -> weather -> scheduler -> seconds until the pod was bound, or why there are none."""
+"""Scenario -> weather -> scheduler -> seconds until the pod was bound, or why it was not measured."""
 
 
 def waking(former: dict[str, Any], only: str = "") -> Iterator[dict[str, Any]]:

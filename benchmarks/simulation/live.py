@@ -1,4 +1,4 @@
-"""What `fgd` leaves in a cluster, in virtual time, beside what simulations of the same nodes and pods say."""
+"""What `fgd` leaves in a cluster, in virtual time, next to what simulations of the same nodes and pods say."""
 
 from __future__ import annotations
 

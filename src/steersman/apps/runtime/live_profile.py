@@ -23,7 +23,7 @@ NEW_SHARE = 0.1
 GENERIC_KINDS = 10
 """Kinds of pods whose weight the generic ones have: half of a profile where the window holds as many kinds."""
 PODS_OF_EMPTY_WINDOW = 100
-"""Number of generic pods where there are no others."""
+"""Number of generic pods for an empty window."""
 
 LeftoversTask = tuple[tuple[TypicalPod, ...], tuple[GpuType, ...]]
 """Typical pods and the types of the cluster's GPUs."""

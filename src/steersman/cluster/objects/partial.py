@@ -28,18 +28,20 @@ def partial_pod(obj: Object) -> Pod:
     Implausible amounts count as the largest plausible ones, an invalid share of GPUs as whole devices. Constraints are
     left out if any of them is invalid.
     """
-    metadata, spec = _mapping(obj.get("metadata")), _mapping(obj.get("spec"))
+    metadata, spec = mapping_or_empty(obj.get("metadata")), mapping_or_empty(obj.get("spec"))
     named = {key: metadata[key] for key in ("name", "namespace")}
-    parts = 1 + sum(len(_list(spec.get(key))) for key in CONTAINERS)
-    requests: dict[str, Any] = {key: [_container(each, parts) for each in _list(spec.get(key))] for key in CONTAINERS}
+    parts = 1 + sum(len(list_or_empty(spec.get(key))) for key in CONTAINERS)
+    requests: dict[str, Any] = {
+        key: [_container(each, parts) for each in list_or_empty(spec.get(key))] for key in CONTAINERS
+    }
     requests["containers"] = requests["containers"] or [{}]
     requests["overhead"] = _amounts(spec.get("overhead"), parts)
     if spec.get("resources") is not None:
-        requests["resources"] = {key: _amounts(_mapping(spec["resources"]).get(key), parts) for key in AMOUNTS}
+        requests["resources"] = {key: _amounts(mapping_or_empty(spec["resources"]).get(key), parts) for key in AMOUNTS}
     bare = {key: [_bare(each) for each in requests[key]] for key in CONTAINERS}
     bare |= {key: spec[key] for key in ("schedulerName", "priority") if key in spec}
     bare["overhead"] = requests["overhead"]
-    notes = _mapping(metadata.get("annotations"))
+    notes = mapping_or_empty(metadata.get("annotations"))
     gpus = _gpus(notes)
     index = {GPU_INDEX_KEY: notes[GPU_INDEX_KEY]} if GPU_INDEX_KEY in notes else {}
     known = {key: metadata[key] for key in ("labels", "ownerReferences") if key in metadata}
@@ -57,8 +59,8 @@ def partial_pod(obj: Object) -> Pod:
 
 
 def _container(container: object, parts: int) -> dict[str, Any]:
-    mapping = _mapping(container)
-    resources = _mapping(mapping.get("resources"))
+    mapping = mapping_or_empty(container)
+    resources = mapping_or_empty(mapping.get("resources"))
     amounts = {key: _amounts(resources.get(key), parts) for key in AMOUNTS}
     amounts["limits"] |= {name: amount for name, amount in amounts["requests"].items() if "/" in name}
     return {**mapping, "resources": amounts}
@@ -72,7 +74,7 @@ def _bare(container: Mapping[str, Any]) -> dict[str, Any]:
 def _amounts(quantities: object, parts: int) -> dict[str, str]:
     """Return the valid amounts; `parts` such amounts together are no more than a machine may have."""
     result: dict[str, str] = {}
-    for name, quantity in _mapping(quantities).items():
+    for name, quantity in mapping_or_empty(quantities).items():
         limit = amount_limit(name)
         if limit is None or name in (SHARED_GPUS, GPU_MILLI_KEY):
             continue
@@ -108,9 +110,11 @@ def _whole(value: Any) -> int | None:
         return None
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def mapping_or_empty(value: object) -> Mapping[str, Any]:
+    """Return a value that is a mapping, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
-def _list(value: object) -> list[Any]:
+def list_or_empty(value: object) -> list[Any]:
+    """Return a value that is a list, else an empty one."""
     return value if isinstance(value, list) else []

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from steersman.cluster.objects.fields import Object
+from steersman.cluster.objects.partial import list_or_empty
 from steersman.workloads.formats.kubernetes.argo_workflows import calls, with_calls
 from steersman.workloads.formats.kubernetes.controllers import Key, is_created, key_of
 from steersman.workloads.formats.kubernetes.custom_resources import is_over
@@ -100,8 +101,12 @@ class References:
             found = self._stored(obj) or self._find(obj, _kind_of(reference), reference.get("name"))
             described = found.get("spec") if found is not None else None
             described = described if isinstance(described, dict) else {}
-            whole = {**described, **spec, "templates": [*_list(described, "templates"), *_list(spec, "templates")]}
-        return {**whole, "templates": self._imported(obj, _list(whole, "templates"))}
+            whole = {
+                **described,
+                **spec,
+                "templates": [*list_or_empty(described.get("templates")), *list_or_empty(spec.get("templates"))],
+            }
+        return {**whole, "templates": self._imported(obj, list_or_empty(whole.get("templates")))}
 
     def _stored(self, obj: KubernetesObject) -> Object | None:
         """Return the spec that a Workflow of a dump has taken from its template."""
@@ -139,7 +144,7 @@ class References:
     ) -> Iterable[tuple[str, str, Any]]:
         found = self._find(obj, kind, scope)
         spec = found.get("spec") if found is not None else None
-        for each in _list(spec, "templates") if isinstance(spec, dict) else ():
+        for each in list_or_empty(spec.get("templates")) if isinstance(spec, dict) else ():
             if isinstance(each, dict) and each.get("name") == name:
                 yield kind, scope, {**each, "name": full}
 
@@ -168,8 +173,3 @@ def _kind_of(reference: Object) -> str:
 
 def _imported_name(kind: str, scope: str, name: object) -> str:
     return f"{'cluster/' if kind == CLUSTER_TEMPLATE else ''}{scope}/{name}"
-
-
-def _list(parent: Mapping[str, Any], key: str) -> list[Any]:
-    value = parent.get(key)
-    return value if isinstance(value, list) else []

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from steersman.cluster.objects.fields import FieldError, Object
+from steersman.cluster.objects.partial import list_or_empty
 
 SPARK = "SparkApplication"
 MAX_EXECUTORS = 100_000
@@ -55,9 +56,9 @@ def _pod(name: str, spec: Object, role: str) -> Object:
     options = _mapping(spec, "batchSchedulerOptions")
     pod |= {"priorityClassName": options["priorityClassName"]} if options.get("priorityClassName") else {}
     pod |= {**stated, **{key: part[key] for key in _OWN if part.get(key)}}
-    first, *others = _list(stated, "containers") or [{}]
+    first, *others = list_or_empty(stated.get("containers")) or [{}]
     main = {**(first if isinstance(first, dict) else {}), "resources": _resources(spec, role)}
-    containers = [{"name": f"spark-kubernetes-{role}", **main}, *others, *_list(part, "sidecars")]
+    containers = [{"name": f"spark-kubernetes-{role}", **main}, *others, *list_or_empty(part.get("sidecars"))]
     labels = {"spark-role": role, "sparkoperator.k8s.io/app-name": name}
     metadata = _mapping(template, "metadata")
     for key in ("labels", "annotations"):
@@ -119,8 +120,3 @@ def _count(stated: Any) -> int | None:
 def _mapping(parent: Mapping[str, Any], key: str) -> Object:
     value = parent.get(key)
     return value if isinstance(value, dict) else {}
-
-
-def _list(parent: Mapping[str, Any], key: str) -> list[Any]:
-    value = parent.get(key)
-    return value if isinstance(value, list) else []
