@@ -52,7 +52,7 @@ def test_there_are_objects_of_every_kind(content: Json) -> None:
 @pytest.mark.parametrize("name", ["fgd-default", "steersman-default", "cluster-mlp", VENDORS])
 def test_the_live_cache_and_policies_say_what_the_file_says(content: Json, files: dict[str, Path], name: str) -> None:
     policy, profile = open_as_said(next(said for said in content["policies"] if said["name"] == name), files)
-    for cluster in content["clusters"][::8]:
+    for cluster in content["clusters"]:
         found, wanted = ask(cluster, policy, profile), cluster["answers"][name]
         np.testing.assert_allclose(found.answers.scores, as_array(wanted["scores"]), rtol=TOLERANCE, atol=TOLERANCE)
         assert (found.answers.best, found.answers.devices) == (wanted["best"], wanted["devices"])
