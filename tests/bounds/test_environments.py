@@ -51,12 +51,12 @@ GPU_OBJECTIVES = "allocation=1,fragmentation=1,balance=1,most-allocated=1,least-
 @pytest.mark.parametrize("protocol", ["inflation", "timed"])
 def test_runs_of_workloads(shape: str, view: str, protocol: str) -> None:
     workloads = [workload(SHAPES[shape], seed) for seed in (1, 3)]
-    options: dict[str, Any] = {"workload": workloads, "view": view, "max_nodes": 8, "penalty": 0.5, "ratio": 4.0}
+    options: dict[str, Any] = {"workload": workloads, "view": view, "max_nodes": 8, "penalty": 0.5, "ratio": 3.0}
     if protocol == "inflation":
         env: SteersmanVectorEnv = InflationVectorEnv(2, objective=f"{GPU_OBJECTIVES},locality=1", **options)
     else:
         env = TimedVectorEnv(2, objective=f"{GPU_OBJECTIVES},waiting-time=1", load=None, **options)
-    play(env, tuple(HEURISTIC_IDS), 110)
+    play(env, tuple(HEURISTIC_IDS), 60)
 
 
 @pytest.mark.parametrize("racks", [0, 2])

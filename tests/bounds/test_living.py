@@ -44,7 +44,7 @@ def test_a_decider_lives_through_changes(name: str, first: int, tmp_path: Path) 
         state, policy_of(name, tmp_path), profile=typical_pods(pods), services=lambda: services, telemetry=told
     )
     outside, placed = nodes[first:], dict[str, str]()
-    for step, pod in enumerate(pods[:90]):
+    for step, pod in enumerate(pods[:60]):
         if outside and (step % 5 == 0 or rng.random() < 0.2):
             decider.changed(state.add_node(outside.pop()))
         elif state.slots and rng.random() < 0.2:
