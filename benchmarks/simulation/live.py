@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import fmean, stdev
 from tempfile import TemporaryDirectory
@@ -17,6 +17,12 @@ from steersman.apps.runtime import live_profile
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
 
 NODES, DRAWS, SEEDS = 200, range(12), range(8)
+CHANGES: dict[str, dict[str, bool]] = {
+    "": {},
+    ", by-name": {"by_name": True},
+    ", window-alone": {"window_alone": True},
+    ", both": {"by_name": True, "window_alone": True},
+}
 
 
 def live_against_simulated() -> dict[str, Any]:
@@ -43,31 +49,19 @@ def live_against_simulated() -> dict[str, Any]:
 def _row(replay: DrawReplay) -> dict[str, float]:
     simulated = [replay.simulated("fgd", [seed]) for seed in SEEDS]
     row = {"simulated": fmean(simulated), "simulated-deviation": stdev(simulated)}
-    for name, change in (("", _nothing), (", by-name", _by_name), (", window-alone", _window_alone), (", both", _both)):
-        with change():
+    for name, changes in CHANGES.items():
+        with _changed(**changes):
             row[f"burst{name}"] = replay.live("fgd")
             row[f"day-before{name}"] = replay.live("fgd", day_before=True)
     return {name: round(value, 1) for name, value in row.items()}
 
 
 @contextmanager
-def _nothing() -> Iterator[None]:
-    yield
-
-
-@contextmanager
-def _by_name() -> Iterator[None]:
-    with patch.object(ClusterCache, "rank_nodes", lambda _: None):
-        yield
-
-
-@contextmanager
-def _window_alone() -> Iterator[None]:
-    with patch.object(live_profile, "GENERIC_KINDS", 0):
-        yield
-
-
-@contextmanager
-def _both() -> Iterator[None]:
-    with _by_name(), _window_alone():
+def _changed(*, by_name: bool = False, window_alone: bool = False) -> Iterator[None]:
+    """Take one of the two causes back, or both."""
+    with ExitStack() as stack:
+        if by_name:
+            stack.enter_context(patch.object(ClusterCache, "rank_nodes", lambda _: None))
+        if window_alone:
+            stack.enter_context(patch.object(live_profile, "GENERIC_KINDS", 0))
         yield

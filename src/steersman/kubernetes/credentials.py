@@ -173,7 +173,8 @@ async def _start(plugin: ExecConfig, environment: dict[str, str]) -> asyncio.sub
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
         # asyncio would kill the plugin without its children, and wait forever for the pipes that they hold.
-        await _end(await starting)
+        with suppress(OSError):  # it does not start
+            await _end(await starting)
         raise
 
 

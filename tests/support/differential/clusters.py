@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
-from tests.support.differential.devices import devices, use_devices, without_gpus
+from tests.support.differential.devices import devices, requestable, use_devices, without_gpus
 from tests.support.differential.draws import Draws
 from tests.support.differential.nodes import Object, node
 from tests.support.differential.pods import pod, resized
@@ -46,6 +46,7 @@ def clusters(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Cluster:
     objects += selecting
     has_devices = draws.chance(20)
     objects += devices(draws, names) if has_devices else []
+    device_names = requestable(objects)
     claims = draws.number(1, MAX_CLAIMS) if draws.chance(40) else 0
     if claims:
         objects += storage(draws, names, claims)
@@ -71,7 +72,7 @@ def clusters(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Cluster:
             objects += use_claims(draws, new, claims)
         if has_devices and draws.chance(60):
             without_gpus(new)
-            use_devices(draws, new)
+            use_devices(draws, new, device_names)
         if i and draws.chance(3):  # a workload needs one that arrives
             new["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
         pods.append(new)

@@ -28,10 +28,27 @@ def devices(draws: Draws, nodes: Sequence[str]) -> list[Object]:
     return objects
 
 
-def use_devices(draws: Draws, pod: Object) -> None:
-    """Let a pod request devices."""
+def requestable(objects: Sequence[Object]) -> tuple[str, ...]:
+    """Return the names by which pods may request devices.
+
+    Where a node offers `GPU` both by a device plugin and by DRA, its devices by the class's own name are not modelled
+    (docs/explanation/limits.md).
+    """
+    plugged = {
+        each["metadata"]["name"] for each in objects if each["kind"] == "Node" and GPU in each["status"]["allocatable"]
+    }
+    offering = {
+        each["spec"]["nodeName"]
+        for each in objects
+        if each["kind"] == "ResourceSlice" and each["spec"]["driver"] == GPUS
+    }
+    return tuple(name for name in NAMES if name != f"{PREFIX}{GPUS}" or not plugged & offering)
+
+
+def use_devices(draws: Draws, pod: Object, names: Sequence[str]) -> None:
+    """Let a pod request devices by one of the names."""
     resources = pod["spec"]["containers"][0].setdefault("resources", {})
-    name, amount = draws.choice(NAMES), str(draws.number(1, 2))
+    name, amount = draws.choice(names), str(draws.number(1, 2))
     for key in ("requests", "limits"):
         resources[key] = {**resources.get(key, {}), name: amount}
 

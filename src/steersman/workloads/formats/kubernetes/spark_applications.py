@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from steersman.cluster.objects.fields import FieldError, Object
-from steersman.cluster.objects.partial import list_or_empty
+from steersman.cluster.objects.partial import list_or_empty, mapping_or_empty
 
 SPARK = "SparkApplication"
 MAX_EXECUTORS = 100_000
@@ -118,5 +118,4 @@ def _count(stated: Any) -> int | None:
 
 
 def _mapping(parent: Mapping[str, Any], key: str) -> Object:
-    value = parent.get(key)
-    return value if isinstance(value, dict) else {}
+    return mapping_or_empty(parent.get(key))
