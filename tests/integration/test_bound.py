@@ -18,6 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from tests.support.errors import raises
+from tests.support.properties import examples
 from tests.support.run_results import EXPERIMENT, figures_in, made_experiment
 
 from steersman.cli.main import main
@@ -116,7 +117,7 @@ small_pods = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(small_nodes, small_pods)
 def test_no_choice_of_nodes_and_devices_exceeds_the_bound(some: list[Node], arriving: list[Pod]) -> None:
     nodes = [replace(each, name=f"n{i}") for i, each in enumerate([*some, node("", 2, 2)])]
@@ -127,7 +128,7 @@ def test_no_choice_of_nodes_and_devices_exceeds_the_bound(some: list[Node], arri
     assert best_of_all(what, refuses=True) <= may + 1e-9
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(st.integers(0, 1000))
 def test_no_policy_exceeds_the_bound_on_a_part_of_the_trace(seed: int) -> None:
     whole = trace("gpuspec25")
@@ -209,7 +210,7 @@ def test_the_bounds_of_the_published_trace() -> None:
     assert bound.solve(seed=42) == pytest.approx(96.615, abs=0.01)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 10_000))
 def test_an_easier_pod_fits_wherever_a_harder_one_does(seed: int) -> None:
     random = np.random.default_rng(seed)

@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.integration
 
 BIN = Path(sys.executable).parent
-EXAMPLES = 25
+EXAMPLES = 15
 # The document says less than the service knows: that a pod needs a container is no matter of its schema.
 NOT_CHECKED = "positive_data_acceptance"
 

@@ -53,7 +53,7 @@ def clusters(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Cluster:
     for i in range(draws.choice(RUNNING)):
         running = _owned(draws, pod(draws, f"r{i}", names, rich=15), selecting)
         if claims:
-            objects += use_claims(draws, running, claims)
+            objects += use_claims(draws, running, claims, running=True)
         if has_devices:
             without_gpus(running)
         running["spec"]["nodeName"] = draws.choice(names)

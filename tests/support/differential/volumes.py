@@ -181,8 +181,12 @@ def in_tree_volume(draws: Draws) -> Object:
     )
 
 
-def use_claims(draws: Draws, pod: Object, claims: int) -> list[Object]:
-    """Give a pod volumes with claims, some of which do not exist; return claims that were made for the pod."""
+def use_claims(draws: Draws, pod: Object, claims: int, *, running: bool = False) -> list[Object]:
+    """Give a pod volumes with claims, some of which do not exist; return claims that were made for the pod.
+
+    A running pod owns its ephemeral claims: kube-scheduler ends every attempt where one does not
+    (docs/explanation/limits.md).
+    """
     metadata = pod["metadata"]
     if metadata["namespace"] != NAMESPACES[0] or not draws.chance(60):
         return []
@@ -208,7 +212,8 @@ def use_claims(draws: Draws, pod: Object, claims: int) -> list[Object]:
         return []
     name = metadata["name"]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "controller": True}
-    owner["uid"] = draws.choice((f"{metadata['namespace']}/{name}", f"{metadata['namespace']}/{name}", "other"))
+    own_uid = f"{metadata['namespace']}/{name}"
+    owner["uid"] = own_uid if running else draws.choice((own_uid, own_uid, "other"))
     own = {"name": f"{name}-own", "namespace": NAMESPACES[0], "uid": f"uid-{name}", "ownerReferences": [owner]}
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": own, "spec": spec}
     return [{**claim, "status": {"phase": "Pending"}}]

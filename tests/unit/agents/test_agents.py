@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from studies.environments.toy_environment import ToyVectorEnv
 from tests.support.errors import raises
+from tests.support.properties import examples
 from tests.support.recordings import record, save
 
 from steersman.agents import actor_critic, configs, dqn, imitation, ppo
@@ -188,7 +189,7 @@ def test_what_follows_a_truncated_episode_is_its_own_end():
 
 
 @given(data=st.data())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_advantages_are_their_definition(data):
     t, e = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 3))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**31)))
@@ -236,7 +237,7 @@ def test_critics_learn_that_a_cut_off_episode_goes_on():
 
 
 @given(data=st.data())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_replay_keeps_the_newest(data):
     size = data.draw(st.integers(1, 9))
     replay, added = ReplayBuffer(size), []
@@ -262,7 +263,7 @@ def test_replay_refuses_clusters_of_another_size():
 
 
 @given(seed=st.integers(0, 2**31), nodes=st.integers(1, 12), candidates=st.integers(1, 12))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_candidates_stand_for_the_whole_cluster(seed, nodes, candidates):
     rng = np.random.default_rng(seed)
     present = rng.random((4, nodes)) < 0.8

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from studies.environments.balance import most_even
 from tests.support.errors import raises
+from tests.support.properties import examples
 
 from steersman.agents.actor_critic import ActorCritic
 from steersman.agents.configs import ActorCriticConfig, DQNConfig, PPOConfig
@@ -42,7 +43,7 @@ def deviations_after(env, e):
     return np.array(found)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(seed=st.integers(0, 1 << 30), steps=st.integers(0, 120))
 def test_the_greedy_rule_leaves_the_smallest_deviation_there_can_be(mixed, seed, steps):
     rng = np.random.default_rng(seed)

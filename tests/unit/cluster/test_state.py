@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
+from tests.support.properties import examples
 
 from steersman.cluster.arrays import CPU, EXTENDED, PODS
 from steersman.cluster.constraints.reasons import reasons_by_node
@@ -102,7 +103,7 @@ def nothing_below_zero(state):
     assert all((a >= 0).all() for a in (terms.matched, terms.owned, terms.owned_total, terms.held))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
 def test_removing_what_was_placed_restores_every_array_and_nothing_falls_below_zero(data):
     state = with_classes([data.draw(nodes(f"n{i}")) for i in range(data.draw(st.integers(1, 5)))])
@@ -118,7 +119,7 @@ def test_removing_what_was_placed_restores_every_array_and_nothing_falls_below_z
     assert same(before, everything(state))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
 def test_a_node_that_comes_and_goes_with_its_pods_leaves_no_trace(data):
     state = with_classes([data.draw(nodes(f"n{i}")) for i in range(data.draw(st.integers(0, 3)))])
@@ -150,7 +151,7 @@ def test_a_node_that_comes_and_goes_with_its_pods_leaves_no_trace(data):
         assert same(before, after)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
 def test_a_state_that_changed_equals_one_that_was_made_like_that(data):
     state = with_classes([data.draw(nodes(f"n{i}")) for i in range(3)])
@@ -171,7 +172,7 @@ def test_a_state_that_changed_equals_one_that_was_made_like_that(data):
     assert not state.arrays.gpu_free[:, shared:].any()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_a_permuted_copy_says_the_same_in_its_order_and_is_independent(data):
     state = with_classes([data.draw(nodes(f"n{i}")) for i in range(4)])

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
+from tests.support.properties import examples
 
 from steersman.core.early_signals import SIGNALS
 from steersman.core.errors import SteersmanError, UsageError
@@ -47,7 +48,7 @@ def doubling() -> Iterator[Workers[int, int]]:
 
 
 @given(st.lists(st.integers(), max_size=20))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_every_task_is_answered_once(doubling: Workers[int, int], tasks: list[int]) -> None:
     answers = list(doubling.answers(tasks))
     assert sorted(answers) == [(position, 2 * task) for position, task in enumerate(tasks)]

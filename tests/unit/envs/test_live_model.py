@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.properties import examples
 
 from steersman.cluster.arrays import CPU, PODS
 from steersman.cluster.model import Node, Pod, PodClass, Requests
@@ -135,7 +136,7 @@ def test_nodes_come_and_go_with_their_pods():
 
 
 @given(moves=st.lists(st.tuples(st.sampled_from("bund"), st.integers(0, 5), st.integers(0, 40)), max_size=60))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_free_resources_are_what_the_bound_pods_leave(moves):
     made, bound, there = LiveModel(CALM), {}, set()
     for time, (move, n, p) in enumerate(moves):

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
+from tests.support.properties import examples
 
 import steersman
 from steersman.agents.networks.score_networks import build, export
@@ -57,7 +58,7 @@ def policy_file(folder: Path, view: View, name: str = "mlp") -> str:
     return str(file)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(seed=st.integers(0, 1 << 40), nodes=st.integers(1, 12), mixed=st.booleans())
 def test_the_seed_decides_the_cluster_and_its_deployments(seed: int, nodes: int, mixed: bool) -> None:
     options = DeploymentsOptions(nodes=(1, nodes), shapes=MIXED_SHAPES if mixed else (), equal_share=0.5)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.properties import examples
 from tests.support.run_results import EXPERIMENT, figures_in, made_experiment, made_run
 
 import steersman
@@ -171,7 +172,7 @@ def test_who_allocates_more_and_fails_more_pods_is_said_to() -> None:
     assert nothing in sentence([*runs([10, 30, 20, 15, 28]), *third])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_best_is_only_who_was_shown_to_differ_from_every_other(data: st.DataObject) -> None:
     seeds = data.draw(st.integers(1, 7), "seeds")

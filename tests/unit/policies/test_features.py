@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
+from tests.support.properties import examples
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.core.errors import UsageError
@@ -163,7 +164,7 @@ def asked(core: WorkloadCore) -> Pod:
     return Pod("asked", classes[core.batch.arrivals.class_id[0, arrival]], owner=owners[owner] if owner >= 0 else "")
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(workload=workloads(), seed=st.integers(0, 1000))
 def test_the_encoding_is_what_the_table_says_at_every_decision_of_a_run(workload, seed):
     core, random = WorkloadCore(1, "inflation", WorkloadOptions(workload=workload)), np.random.default_rng(seed)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.support.properties import examples
 
 from steersman.apps.recorder.event_log import LoggedEvent, NodeEvent, PodEvent
 from steersman.apps.recorder.transitions import transitions
@@ -58,7 +59,7 @@ def metrics_of(workload: Workload, policy: str, protocol: Any, load: float | Non
     return {metric.name: metric.value for metric in run.metrics}
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     outsiders=OUTSIDERS,
@@ -76,7 +77,7 @@ def test_no_metric_changes(
     )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(seed=st.integers(0, 10_000), outsiders=OUTSIDERS, place=st.integers(0, 100))
 def test_no_reward_and_no_observation_changes(seed: int, outsiders: list[Node], place: int) -> None:
     workload = random_cluster(seed, nodes=(1, 12))

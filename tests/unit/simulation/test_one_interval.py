@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.support.properties import examples
 from tests.support.run_results import EXPERIMENT, made_run
 
 from steersman.cli.output.tables import comparison_table, summary_records
@@ -138,7 +139,7 @@ def outcomes(draw: st.DrawFn) -> dict[str, list[Outcome]]:
     return {policy: draw(st.lists(outcome, min_size=count, max_size=count)) for policy in policies}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(outcomes(), st.sampled_from(["inflation", "timed"]))
 @example(ODD["better where only one has a value"], "inflation")
 def test_sentence_and_table_agree(of_policies: dict[str, list[Outcome]], protocol: str) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.properties import examples
 
 from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
 from steersman.policies.heuristics.policy import HEURISTIC_IDS, heuristic
@@ -27,7 +28,7 @@ def plan(size: int = 100) -> Schedule:
     return Schedule(np.arange(size), np.arange(size, dtype=float), np.full(size, np.inf), np.arange(3), False)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=12, unique=True))
 def test_without_noise_the_best_is_found(costs: list[float]) -> None:
     found = select(len(costs), lambda _: plan(), lambda i, *_: costs[i])

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
+from tests.support.properties import examples
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.core.errors import UsageError
@@ -131,7 +132,7 @@ def workloads(draw: st.DrawFn) -> Workload:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(workload=workloads(), seed=st.integers(0, 5))
 def test_every_decision_is_a_best_one_by_the_slow_scores(policy, workload, seed):
     simulator = Simulator(workload)
@@ -165,7 +166,7 @@ def test_every_decision_is_a_best_one_by_the_slow_scores(policy, workload, seed)
 
 
 @pytest.mark.parametrize("policy", ["fgd", "random", "gpu-packing=2,best-fit=3"])
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(workload=workloads(), seed=st.integers(0, 5))
 def test_every_pod_is_running_waiting_failed_or_finished_at_every_event(policy, workload, seed):
     result = Simulator(workload).run(policy, protocol="timed", seed=seed, record=True)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.cluster_dump import Object, controller, listed, node, pod
+from tests.support.properties import examples
 from tests.unit.kubernetes.cache.test_cluster_cache import cache, raw
 
 from steersman.apps.service.scoring.explanation import explain_pod
@@ -226,7 +227,7 @@ def account(state: ClusterState) -> dict[str, Any]:
 
 
 @given(dumps())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_files_live_clusters_and_requests_have_one_account(dump: tuple[list[Object], list[Object]]) -> None:
     nodes, pods = dump
     watched = cache()

@@ -7,6 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.properties import examples
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.workloads.coarse import MOST_CLASSES, coarse
@@ -38,7 +39,7 @@ def some_workload(pods: list[Pod], count: int = 20) -> Workload:
     return Workload("distinct", tuple(nodes), tuple(pods))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(0, 1000), st.integers(1, 3000))
 def test_typical_pods_are_never_too_many(seed: int, count: int) -> None:
     pods = distinct(count, seed)

@@ -12,6 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
+from tests.support.properties import examples
 
 from steersman.cli.commands.workload.files import app
 from steersman.cli.main import main
@@ -158,7 +159,7 @@ def through(workload: Workload, target: str, lossy: bool = False) -> Workload:
         return load_workload(Path(folder) / "w", None)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(openb_workloads())
 def test_openb_survives_csv_and_yaml(workload: Workload) -> None:
     assert through(workload, "openb") == workload

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.cluster_dump import Object, controller, half_full, item, listed, node, pod
 from tests.support.errors import raises
+from tests.support.properties import examples
 
 from steersman.cli.main import main
 from steersman.cluster.model import Node, Pod, PodClass, Requests
@@ -259,7 +260,7 @@ def placements(draw: st.DrawFn) -> Workload:
 
 
 @given(placements(), st.integers(0, 3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_what_stands_is_what_was_recorded_device_by_device(workload: Workload, seed: int) -> None:
     there = [(pod, where) for pod, where in zip(workload.pods, workload.recorded, strict=True) if where is not None]
     run = Simulator(workload).as_it_is()

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from studies.environments.toy_environment import ToyVectorEnv, share_of_optimum
 from tests.support.errors import raises
+from tests.support.properties import examples
 
 from steersman.agents.configs import EpisodeEvolutionConfig
 from steersman.agents.evolution.episodes import EpisodeEvolution
@@ -35,7 +36,7 @@ def learned(network, variant, config, generations, seed=1):
 
 
 @given(st.sampled_from(sorted(INPUTS)), st.sampled_from([(3,), (6, 4)]), st.integers(0, 2**31))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_many_networks_score_as_each_by_itself(network, hidden, seed):
     rng = np.random.default_rng(seed)
     spec = spec_of(network, hidden)

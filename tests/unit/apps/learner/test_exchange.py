@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
+from tests.support.properties import examples
 
 from steersman.agents.networks.score_networks import build, export
 from steersman.agents.networks.spec import FeatureCounts
@@ -121,7 +122,7 @@ def test_equal_candidates_are_rarely_taken_for_better(tmp_path):
     assert used <= 8, "one in forty by chance"
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(1, 6))
 def test_several_exchanges_are_undone_one_by_one(tmp_path_factory, times):
     folder = tmp_path_factory.mktemp("run")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
+from tests.support.properties import examples
 from tests.support.servers.fake_api_server import failure
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, on_double, pod
 from tests.unit.cluster.constraints import test_inter_pod
@@ -183,7 +184,7 @@ def test_names_can_be_left_out(tmp_path):
 
 
 @given(st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_without_names_every_constraint_means_the_same(data):
     nodes = [data.draw(test_inter_pod.nodes(name)) for name in test_inter_pod.NAMES[: data.draw(st.integers(1, 5))]]
     pods = [data.draw(test_inter_pod.pods(f"p{i}")) for i in range(data.draw(st.integers(1, 6)))]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.properties import examples
 from tests.support.servers.fake_api_server import clock as loop_clock
 from tests.support.servers.fake_api_server import play
 
@@ -170,7 +171,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(STEPS)
 def test_no_pod_is_lost_or_tried_twice_at_a_time(steps: list[tuple[str, int]]) -> None:
     clock = Clock()

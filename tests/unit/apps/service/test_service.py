@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
+from tests.support.properties import examples
 from tests.support.servers.fake_api_server import listed
 from tests.unit.kubernetes.cache.test_cluster_cache import raw
 
@@ -474,7 +475,7 @@ QUESTIONS = {
 }
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_no_body_brings_it_down(data):
     bodies = [(path, spoiled(data, body)) for path, body in QUESTIONS.items() for _ in range(5)]
@@ -488,7 +489,7 @@ def test_no_body_brings_it_down(data):
     serve(story)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_a_pod_is_decoded_as_it_is_whatever_was_decoded_before(data):
     def decoded(decode: Callable[[], Pod]) -> Pod | str:

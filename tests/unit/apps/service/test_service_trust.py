@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
+from tests.support.properties import examples
 from tests.support.servers.fake_api_server import KubeDouble, listed
 from tests.support.servers.watched_service import Ask, Object, node, pod, serve, spread
 from tests.unit.kubernetes.cache.test_cluster_cache import raw
@@ -220,7 +221,7 @@ def outlined(cluster: WatchedCluster) -> list[Any]:
 
 
 @pytest.mark.parametrize("policy", ["best-fit", "fgd=2,best-fit=1", "kube-default"])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_whatever_is_asked_about_is_answered_as_if_it_were_there_and_leaves_nothing(
     policy: str, data: st.DataObject

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.properties import examples
 
 from steersman.cluster.constraints import reasons as explaining
 from steersman.cluster.constraints.inter_pod import (
@@ -460,7 +461,9 @@ class Both:
 
 
 @pytest.mark.parametrize("theme", ["", "ports", "volumes", "affinity", "anti-affinity", "spread"])
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(data=st.data())
 def test_masks_and_reasons_agree_with_the_oracle_whatever_happened_before(theme, data):
     both = Both([data.draw(nodes(name, theme=theme)) for name in NAMES[: data.draw(st.integers(1, 5))]])

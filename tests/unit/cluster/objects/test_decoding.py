@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.invalid_values import STRANGE, places, replaced
+from tests.support.properties import examples
 
 from steersman.cluster.model import (
     UNLIMITED,
@@ -641,7 +642,7 @@ containers = st.builds(
 inits = st.builds(lambda c, policy: c | policy, containers, st.sampled_from([{}, {"restartPolicy": "Always"}]))
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(containers, min_size=1, max_size=4),
     st.lists(inits, max_size=3),
@@ -696,7 +697,7 @@ spreads = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(pod_affinity, pod_affinity, st.lists(spreads, max_size=2), labels)
 def test_selectors_survive_the_round_trip(
     near: dict[str, Any], far: dict[str, Any], spread: list[dict[str, Any]], selector: dict[str, str]
@@ -750,7 +751,7 @@ RICH_NODE = node_object(
 strange = st.sampled_from([*STRANGE, float("nan")])
 
 
-@settings(max_examples=800)
+@settings(max_examples=examples(800))
 @given(st.data(), st.sampled_from([RICH_POD, RICH_NODE]), strange, st.sampled_from(["replace", 1, "x", None, True]))
 def test_strange_fields_are_refused_or_taken_but_never_crash(
     data: st.DataObject, obj: dict[str, Any], new: Any, key: Any

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as replace_struct
 from tests.contract.cases import FOLDER, policy_files
 from tests.support.errors import raises
+from tests.support.properties import examples
 
 from steersman.apps.scheduler.binder import binding
 from steersman.cluster import gpu_resources
@@ -337,7 +338,7 @@ def policy_of(name: str) -> Policy:
     return resolve(name).default_member
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.data(), clusters(), st.lists(pods(), min_size=1, max_size=25), st.sampled_from(POLICIES))
 def test_whatever_decides_every_pod_gets_what_it_asks_for(
     data: st.DataObject, nodes: list[Node], wanted: list[Pod], name: str
@@ -376,7 +377,7 @@ def test_whatever_decides_every_pod_gets_what_it_asks_for(
         assert np.array_equal(ours[:, : fresh.shape[1]] if fresh.ndim == 2 else ours, fresh)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(clusters(), st.lists(pods(), min_size=1, max_size=12))
 def test_a_run_is_like_the_oracle_and_counts_all_gpus(nodes: list[Node], wanted: list[Pod]) -> None:
     wanted = [replace(pod, name=f"p{i}") for i, pod in enumerate(wanted)]

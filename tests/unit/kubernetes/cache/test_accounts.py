@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.properties import examples
 from tests.support.servers.fake_api_server import KubeDouble, listed, play
 from tests.unit.kubernetes.cache.test_cluster_cache import Listener, by_name, cache, node, pod, raw
 
@@ -287,7 +288,7 @@ STRANGE_SPECS = st.sampled_from(
 STRANGE = st.tuples(st.integers(0, 3), st.integers(0, 1), STRANGE_NOTES, AMOUNTS, STRANGE_SPECS, st.booleans())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(("pod", "lose", "node", "odd node", "select", "rebuild")), STRANGE), max_size=25)
 )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.properties import examples
 from tests.support.servers.fake_api_server import listed
 
 from steersman.cluster.constraints.reasons import unschedulable_message
@@ -115,7 +116,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(STEPS)
 def test_any_history_ends_in_the_state_of_its_end(steps: list[tuple[str, int, int]]) -> None:
     tested = cache()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.properties import examples
 
 from steersman.agents.evolution.simulations import fgd_weights
 from steersman.cluster.arrays import CPU, MEMORY
@@ -67,7 +68,7 @@ def kind_of(execution, c):
     return 0 if count == 0 else 3 if count > 1 else 2 if milli == GPU_MILLI else 1
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(workloads(), st.integers(0, 1000))
 def test_the_kernel_scores_what_numpy_scores_and_picks_the_best(workload, seed):
     weights = random_weights(seed)
@@ -119,7 +120,7 @@ def look(workload):
     return execution, rows
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(workloads())
 def test_features_are_what_they_are_called(workload):
     execution, rows = look(workload)

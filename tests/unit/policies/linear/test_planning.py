@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.properties import examples
 
 from steersman.cluster.model import GPU_MILLI, GpuType
 from steersman.policies.linear import leftovers, planning
@@ -16,7 +17,7 @@ def pods(*shares):
     return tuple(TypicalPod(1000, milli, 1, (), share) for milli, share in shares)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.lists(st.sampled_from((100, 250, 470, 810, 1000)), min_size=1, max_size=30),
     st.lists(st.floats(-1, 1), min_size=21, max_size=21),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from studies.environments.toy_environment import ToyVectorEnv
 from tests.support.errors import raises
+from tests.support.properties import examples
 
 from steersman.agents.configs import DQNConfig, EpisodeEvolutionConfig
 from steersman.agents.dqn import DQN
@@ -87,7 +88,7 @@ def pairs():
 
 
 @pytest.mark.parametrize("pair", ALL)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(seed=st.integers(0, 1 << 31), nodes=st.integers(1, 40))
 def test_numpy_scores_what_torch_scores(pairs, pair, seed, nodes):
     network, mine = pairs[pair]

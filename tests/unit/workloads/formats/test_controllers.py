@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.cluster_dump import Object, controller, item, listed, node, pod
+from tests.support.properties import examples
 
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.kubernetes.objects import Objects
@@ -241,7 +242,7 @@ def _owners_without_top(there: list[Object], owners: list[Object], kind: str, so
 
 
 @given(dumps())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_any_part_of_any_controllers_is_counted_once(made: Made) -> None:
     expanded = objects(*made.there).expanded(())
     counted: Any = (len(expanded.pods), *owners(expanded), expanded.finished)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
+from tests.support.properties import examples
 
 from steersman.cluster.model import Pod, Requests
 from steersman.cluster.objects.decoding import pod_from_object
@@ -42,7 +43,7 @@ def test_the_cluster_is_reference_as() -> None:
     assert not any(node.taints for node in workers)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.floats(0.05, 1.2),
     st.floats(0.05, 1.2),
@@ -227,7 +228,7 @@ def test_limits_and_a_request_of_nothing_survive() -> None:
     assert replay(rows_of(pods)[0]) == pods
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(1, 3), st.integers(0, 1000))
 def test_rows_of_pods_make_the_same_pods(resets: int, seed: int) -> None:
     pods = replay(generate(DeploymentSettings(resets=resets, pod_load=0.2), cluster(3), rng(seed)))

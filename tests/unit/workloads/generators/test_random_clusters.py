@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
+from tests.support.properties import examples
 
 from steersman.cli.main import main
 from steersman.cluster.constraints.node import allowed_nodes
@@ -19,7 +20,7 @@ from steersman.workloads.loading import load_workload
 SMALL = (5, 40)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 1 << 32), distribution=st.sampled_from(Distribution))
 def test_every_pod_fits_on_some_empty_node(seed: int, distribution: Distribution) -> None:
     workload = random_cluster(seed, distribution=distribution, nodes=SMALL)
