@@ -259,15 +259,21 @@ def affinity_nodes(
     return matched
 
 
-def term_nodes(table: NodeTable, term: NodeSelectorTerm) -> Mask:
-    """Return whether all requirements of a node selector term hold, [N]; an empty or invalid one matches nothing."""
+def term_nodes(table: NodeTable, term: NodeSelectorTerm, *, named: bool = True) -> Mask:
+    """Return whether all requirements of a node selector term hold, [N]; an empty or invalid one matches nothing.
+
+    Args:
+        table: nodes.
+        term: a term.
+        named: whether nodes have names; else all valid requirements of fields hold.
+    """
     sound = all(_parses(r) for r in term.expressions) and all(_field_parses(f) for f in term.fields)
     if not sound or not (term.expressions or term.fields):
         return np.zeros(len(table), dtype=np.bool_)
     matched = table.occupied
     for requirement in term.expressions:
         matched &= _requirement_nodes(table.label(requirement.key), requirement)
-    for field in term.fields:
+    for field in term.fields if named else ():
         if field.key == NAME_FIELD:
             matched &= _requirement_nodes(table.names, field)
         else:  # kube-scheduler reads any other field as ""

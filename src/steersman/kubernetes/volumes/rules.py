@@ -7,7 +7,7 @@ VolumeAttachments without a pod do not count towards limits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -159,9 +159,8 @@ def volume_nodes(volume: Volume, table: NodeTable) -> Mask:
     allowed = np.zeros(len(table), dtype=np.bool_)
     for stated in required.get("nodeSelectorTerms") or ():
         term = node_term(stated, "spec.nodeAffinity.required.nodeSelectorTerms")
-        # kube-scheduler matches volumes with labels alone: a node has no name there.
-        fields = tuple(replace(each, key="") for each in term.fields)
-        allowed |= term_nodes(table, replace(term, fields=fields))
+        # kube-scheduler matches volumes with the labels of nodes alone, and fields that it does not know always match.
+        allowed |= term_nodes(table, term, named=False)
     return allowed
 
 
