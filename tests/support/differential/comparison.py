@@ -54,7 +54,7 @@ def differences(explainer: Explainer, cluster: Cluster, findings: Findings) -> l
     assert answer.pods is not None, answer.error
     stored = _stored(answer)
     nodes = [each["metadata"]["name"] for each in cluster.of_kind("Node")]
-    live, files = LiveCluster(stored), FileCluster(cluster)
+    live, files, keeping_away = LiveCluster(stored), FileCluster(cluster), _nominated_keep_others_away(cluster)
     findings.clusters += 1
     found = []
     for written, obj, decision in zip(cluster.pods, stored.pods, answer.pods, strict=True):
@@ -64,6 +64,8 @@ def differences(explainer: Explainer, cluster: Cluster, findings: Findings) -> l
         gated = decision.gated is not None and decision.gated.plugin == "SchedulingGates"
         if decided.gated != gated:
             found.append(f"live, {obj['metadata']['name']}: gates: ours {decided.gated}, kube-scheduler's {gated}")
+        elif keeping_away and decided.feasible < set(decision.feasible):
+            findings.unmodelled["live: anti-affinity of nominated pods"] += 1
         elif not decided.unmodelled and not decided.gated:
             found += _compare("live", obj, decision, decided, nodes)
         if missing := _missing_from_files(written, cluster, files):
@@ -74,6 +76,18 @@ def differences(explainer: Explainer, cluster: Cluster, findings: Findings) -> l
         else:
             found += _compare("files", obj, decision, files.decide(written), nodes)
     return found
+
+
+def _nominated_keep_others_away(cluster: Cluster) -> bool:
+    """Return whether a nominated pod has anti-affinity.
+
+    kube-scheduler heeds it only for pods that inter-pod affinity says something of otherwise
+    (docs/explanation/limits.md).
+    """
+    return any(
+        "nominatedNodeName" in each.get("status", {}) and "podAntiAffinity" in each["spec"].get("affinity", {})
+        for each in cluster.of_kind("Pod")
+    )
 
 
 def _with_tolerations(pod: Object) -> Object:

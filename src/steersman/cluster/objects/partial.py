@@ -62,7 +62,7 @@ def _container(container: object, parts: int) -> dict[str, Any]:
     mapping = mapping_or_empty(container)
     resources = mapping_or_empty(mapping.get("resources"))
     amounts = {key: _amounts(resources.get(key), parts) for key in AMOUNTS}
-    amounts["limits"] |= {name: amount for name, amount in amounts["requests"].items() if "/" in name}
+    amounts["limits"] |= amounts["requests"]  # whatever contradicts them
     return {**mapping, "resources": amounts}
 
 

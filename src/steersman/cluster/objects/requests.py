@@ -17,6 +17,8 @@ CPU = "cpu"
 MEMORY = "memory"
 EPHEMERAL = "ephemeral-storage"
 HUGEPAGES = "hugepages-"
+NATIVE = "kubernetes.io/"
+"""Part of the names of resources with a domain of which a container may request less than its limit, or have none."""
 
 # kube-scheduler scores a container without a request as if it requested this much (GetNonzeroRequests).
 NONZERO = {CPU: NANO // 10, MEMORY: (200 << 20) * NANO}
@@ -173,13 +175,26 @@ def _container(container: Object, path: str, resized: _Resized | None) -> Amount
     resources, where = mapping(container, "resources", path), join(path, "resources")
     requests = resource_amounts(mapping(resources, "requests", where), join(where, "requests"))
     limits = resource_amounts(mapping(resources, "limits", where), join(where, "limits"))
-    for name, amount in requests.items():
-        if "/" in name and limits.get(name, amount) != amount:
-            raise FieldError(join(join(where, "requests"), name), "must be equal to the limit of an extended resource")
+    _check_limits(requests, limits, where)
     stated = {**limits, **requests}
     if resized is None or not resized.holds:
         return stated
     return resized.effective(stated, resized.holds.get(text(container, "name", path)))
+
+
+def _check_limits(requests: Amounts, limits: Amounts, where: str) -> None:
+    """Raise FieldError: kube-apiserver refuses requests with these limits.
+
+    Source: ValidateResourceRequirements of Kubernetes 1.36.3.
+    """
+    for name, amount in requests.items():
+        may_overcommit = not name.startswith(HUGEPAGES) and ("/" not in name or NATIVE in name)
+        if not may_overcommit and name not in limits:
+            raise FieldError(join(join(where, "limits"), name), "is missing: the resource needs a limit")
+        if not may_overcommit and amount != limits[name]:
+            raise FieldError(join(join(where, "requests"), name), "must be equal to the limit")
+        if amount > limits.get(name, amount):
+            raise FieldError(join(join(where, "requests"), name), "must be at most the limit")
 
 
 def _pod_level(spec: Object, path: str, resized: _Resized) -> Amounts:
@@ -192,6 +207,7 @@ def _pod_level(spec: Object, path: str, resized: _Resized) -> Amounts:
         return {}
     requests = resource_amounts(mapping(resources, "requests", where), join(where, "requests"))
     limits = resource_amounts(mapping(resources, "limits", where), join(where, "limits"))
+    _check_limits(requests, limits, where)
     stated = aggregate(*_containers(spec, path, None), {}) if limits else {}
     for name, limit in limits.items():
         requests.setdefault(name, stated.get(name, limit))

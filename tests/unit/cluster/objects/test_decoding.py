@@ -36,7 +36,9 @@ from steersman.cluster.objects.decoding import (
     pod_from_object,
 )
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
+from steersman.cluster.objects.partial import partial_pod
 from steersman.core.errors import InputError
+from steersman.core.quantities import nano
 
 MI = 1 << 20
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -150,9 +152,46 @@ def test_pod_level_limits_imply_requests_by_what_containers_state_and_not_by_wha
 
 def test_ephemeral_storage_extended_resources_and_hugepages() -> None:
     requests = {"ephemeral-storage": "10Gi", "example.com/fpga": "2", "hugepages-2Mi": "4Mi", "example.com/none": "0"}
-    pod = pod_from_object(pod_object(container(requests)))
+    limits = {name: requests[name] for name in requests if name != "ephemeral-storage"}
+    pod = pod_from_object(pod_object(container(requests, limits)))
     assert pod.requests.ephemeral_bytes == 10 << 30
     assert pod.requests.extended == (("example.com/fpga", 2), ("hugepages-2Mi", 4 * MI))
+
+
+@pytest.mark.parametrize(
+    ("requests", "limits", "field", "problem"),
+    [
+        ({"cpu": "2"}, {"cpu": "1500m"}, "requests.cpu", "must be at most the limit"),
+        (
+            {"example.com/fpga": 2},
+            {"example.com/fpga": 1},
+            "requests['example.com/fpga']",
+            "must be equal to the limit",
+        ),
+        (
+            {"example.com/fpga": 1},
+            {"example.com/fpga": 2},
+            "requests['example.com/fpga']",
+            "must be equal to the limit",
+        ),
+        ({"example.com/fpga": 1}, {}, "limits['example.com/fpga']", "is missing: the resource needs a limit"),
+        ({"hugepages-2Mi": "4Mi"}, {}, "limits.hugepages-2Mi", "is missing: the resource needs a limit"),
+        ({"hugepages-2Mi": "4Mi"}, {"hugepages-2Mi": "6Mi"}, "requests.hugepages-2Mi", "must be equal to the limit"),
+    ],
+)
+def test_requests_that_kube_apiserver_refuses_with_these_limits(
+    requests: dict[str, Any], limits: dict[str, Any], field: str, problem: str
+) -> None:
+    error = refusal(pod_object(container(requests, limits)))
+    assert (error.field, error.problem) == (f"spec.containers[0].resources.{field}", problem)
+    bound = partial_pod(pod_object(container(requests, limits)))
+    assert bound == pod_from_object(pod_object(container(requests, requests))), "a bound pod takes what it requests"
+
+
+@pytest.mark.parametrize("limits", [{}, {"kubernetes.io/batch-cpu": 3}])
+def test_a_native_resource_with_a_domain_needs_no_limit(limits: dict[str, Any]) -> None:
+    pod = pod_from_object(pod_object(container({"kubernetes.io/batch-cpu": 2}, limits)))
+    assert pod.requests.extended == (("kubernetes.io/batch-cpu", 2),)
 
 
 # GPUs
@@ -232,9 +271,9 @@ def test_bad_annotations_are_named(annotations: dict[str, Any], field: str, prob
 
 
 def test_gpus_that_contradict_themselves() -> None:
-    pod = pod_object(container({"nvidia.com/gpu": 2}), annotations=gpu_annotations(count="1", milli="500"))
+    pod = pod_object(container(limits={"nvidia.com/gpu": 2}), annotations=gpu_annotations(count="1", milli="500"))
     assert "contradicts the 2 devices" in refusal(pod).problem
-    two_kinds = pod_object(container({"nvidia.com/gpu": 1, "amd.com/gpu": 1}))
+    two_kinds = pod_object(container(limits={"nvidia.com/gpu": 1, "amd.com/gpu": 1}))
     assert "one kind" in refusal(two_kinds).problem
     node = node_object(allocatable={"alibabacloud.com/gpu-count": "2", "alibabacloud.com/gpu-milli": "1500"})
     error = refusal(node)
@@ -633,12 +672,19 @@ resources = st.fixed_dictionaries(
     {},
     optional={"cpu": quantities, "memory": memories, "ephemeral-storage": memories, "example.com/x": st.integers(0, 9)},
 )
-# A request of an extended resource is its limit.
-containers = st.builds(
-    lambda requests, limits: container(requests, limits | {key: requests[key] for key in requests if "/" in key}),
-    resources,
-    resources,
-)
+
+
+def with_limits(requests: dict[str, Any], limits: dict[str, Any]) -> dict[str, Any]:
+    """Return a container whose limits kube-apiserver accepts: raised to its requests, equal for extended resources."""
+    raised = {
+        name: amount
+        for name, amount in requests.items()
+        if "/" in name or (name in limits and nano(limits[name]) < nano(amount))
+    }
+    return container(requests, limits | raised)
+
+
+containers = st.builds(with_limits, resources, resources)
 inits = st.builds(lambda c, policy: c | policy, containers, st.sampled_from([{}, {"restartPolicy": "Always"}]))
 
 

@@ -69,7 +69,9 @@ def test_absurd_amounts_name_the_field(tmp_path, node, pod, message):
     ],
 )
 def test_absurd_devices_and_storage_name_the_field(tmp_path, resource, amount, message):
-    pod = (POD % ("1", "1", "1")).replace('cpu: "1", memory: "1"}}}\n  - ', f'{resource}: "{amount}"}}}}}}\n  - ', 1)
+    pod = (POD % ("1", "1", "1")).replace(
+        'cpu: "1", memory: "1"}}}\n  - ', f'{resource}: "{amount}"}}, limits: {{{resource}: "{amount}"}}}}}}\n  - ', 1
+    )
     assert message in problem(tmp_path, NODE % ("4", "8Gi") + "---" + pod)
 
 
