@@ -14,7 +14,7 @@ from steersman.cluster.model import GPU_MILLI, Pod
 from steersman.cluster.objects.decoding import GPU_INDEX_KEY, pod_from_object
 from steersman.cluster.objects.fields import Object
 from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY
-from steersman.cluster.objects.requests import amount_limit
+from steersman.cluster.objects.requests import CPU, HUGEPAGES, MEMORY, amount_limit, check_pages
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_POD_GPUS, NANO, ceil_div, nano, whole
 
@@ -63,6 +63,8 @@ def _container(container: object, parts: int) -> dict[str, Any]:
     resources = mapping_or_empty(mapping.get("resources"))
     amounts = {key: _amounts(resources.get(key), parts) for key in AMOUNTS}
     amounts["limits"] |= amounts["requests"]  # whatever contradicts them
+    if any(name.startswith(HUGEPAGES) for name in amounts["limits"]) and not {CPU, MEMORY} & amounts["limits"].keys():
+        amounts["requests"][MEMORY] = "0"  # hugepages need one of the two
     return {**mapping, "resources": amounts}
 
 
@@ -80,6 +82,8 @@ def _amounts(quantities: object, parts: int) -> dict[str, str]:
             continue
         try:
             amount = nano(quantity)
+            if name.startswith(HUGEPAGES):
+                check_pages(name, amount)
         except ValueError:
             continue
         most = limit // parts

@@ -172,29 +172,38 @@ def _larger(one: Amounts, other: Amounts) -> Amounts:
 
 
 def _container(container: Object, path: str, resized: _Resized | None) -> Amounts:
-    resources, where = mapping(container, "resources", path), join(path, "resources")
-    requests = resource_amounts(mapping(resources, "requests", where), join(where, "requests"))
-    limits = resource_amounts(mapping(resources, "limits", where), join(where, "limits"))
-    _check_limits(requests, limits, where)
+    requests, limits = _requests_and_limits(container, path)
     stated = {**limits, **requests}
     if resized is None or not resized.holds:
         return stated
     return resized.effective(stated, resized.holds.get(text(container, "name", path)))
 
 
-def _check_limits(requests: Amounts, limits: Amounts, where: str) -> None:
-    """Raise FieldError: kube-apiserver refuses requests with these limits.
+def _requests_and_limits(holder: Object, path: str) -> tuple[Amounts, Amounts]:
+    """Return the requests and limits of a container or a pod. Raises FieldError: kube-apiserver would refuse them.
 
-    Source: ValidateResourceRequirements of Kubernetes 1.36.3.
+    Source: validateResourceRequirements of Kubernetes 1.36.3.
     """
+    resources, where = mapping(holder, "resources", path), join(path, "resources")
+    at_requests, at_limits = join(where, "requests"), join(where, "limits")
+    requests = resource_amounts(mapping(resources, "requests", where), at_requests)
+    limits = resource_amounts(mapping(resources, "limits", where), at_limits)
     for name, amount in requests.items():
-        may_overcommit = not name.startswith(HUGEPAGES) and ("/" not in name or NATIVE in name)
+        may_overcommit = not name.startswith(HUGEPAGES) and not _is_extended(name)
         if not may_overcommit and name not in limits:
-            raise FieldError(join(join(where, "limits"), name), "is missing: the resource needs a limit")
+            raise FieldError(join(at_limits, name), "is missing: the resource needs a limit")
         if not may_overcommit and amount != limits[name]:
-            raise FieldError(join(join(where, "requests"), name), "must be equal to the limit")
+            raise FieldError(join(at_requests, name), "must be equal to the limit")
         if amount > limits.get(name, amount):
-            raise FieldError(join(join(where, "requests"), name), "must be at most the limit")
+            raise FieldError(join(at_requests, name), "must be at most the limit")
+    names = {*requests, *limits}
+    if any(name.startswith(HUGEPAGES) for name in names) and not names & {CPU, MEMORY}:
+        raise FieldError(where, "has hugepages without cpu or memory")
+    return requests, limits
+
+
+def _is_extended(name: str) -> bool:
+    return "/" in name and NATIVE not in name
 
 
 def _pod_level(spec: Object, path: str, resized: _Resized) -> Amounts:
@@ -202,18 +211,24 @@ def _pod_level(spec: Object, path: str, resized: _Resized) -> Amounts:
 
     kube-apiserver adds the latter when the pod is created, so what the kubelet has granted since does not count.
     """
-    resources, where = mapping(spec, "resources", path), join(path, "resources")
-    if not resources:
+    where = join(path, "resources")
+    if not mapping(spec, "resources", path):
         return {}
-    requests = resource_amounts(mapping(resources, "requests", where), join(where, "requests"))
-    limits = resource_amounts(mapping(resources, "limits", where), join(where, "limits"))
-    _check_limits(requests, limits, where)
-    stated = aggregate(*_containers(spec, path, None), {}) if limits else {}
-    for name, limit in limits.items():
-        requests.setdefault(name, stated.get(name, limit))
-    for name in requests:
+    requests, limits = _requests_and_limits(spec, path)
+    for name in (*requests, *limits):
         if name not in (CPU, MEMORY) and not name.startswith(HUGEPAGES):
             raise FieldError(where, f"{name!r} is no pod-level resource; cpu, memory and hugepages are")
+    of_containers = aggregate(*_containers(spec, path, None), {})
+    for name, amount in requests.items():
+        if of_containers.get(name, 0) > amount:
+            raise FieldError(join(join(where, "requests"), name), "must be at least what the containers request")
+    for container, at in items(spec, "containers", path):
+        for name, amount in _requests_and_limits(container, at)[1].items():
+            if amount > limits.get(name, amount):
+                raise FieldError(join(join(where, "limits"), name), f"must be at least the limit in {at}")
+    for name, limit in limits.items():
+        if requests.setdefault(name, of_containers.get(name, limit)) > limit:
+            raise FieldError(join(join(where, "limits"), name), "must be at least what the containers request")
     effective = resized.effective(requests, resized.pod)
     return {name: effective.get(name, 0) for name in requests}
 
@@ -231,11 +246,25 @@ def resource_amounts(quantities: Object, path: str) -> Amounts:
             raise FieldError(where, problem)
         try:
             result[name] = plausible(nano(quantity), limit, quantity)
+            if name.startswith(HUGEPAGES):
+                check_pages(name, result[name])
         except ValueError as error:
             raise FieldError(where, str(error)) from None
-        if "/" in name and result[name] % NANO:
+        if _is_extended(name) and result[name] % NANO:
             raise FieldError(where, f"{quantity!r} must be an integer: extended resources have no fractions")
     return result
+
+
+def check_pages(name: str, amount: int) -> None:
+    """Raise ValueError: nano-units of hugepages are no multiple of their size."""
+    try:
+        size = nano(name.removeprefix(HUGEPAGES), round_up=False)
+    except ValueError:
+        size = 0
+    if size <= 0 or size % NANO:
+        raise ValueError("is not a size of hugepages; expected hugepages-2Mi")
+    if amount % size:
+        raise ValueError(f"must be a multiple of {name.removeprefix(HUGEPAGES)}")
 
 
 def aggregate(

@@ -151,8 +151,8 @@ def test_pod_level_limits_imply_requests_by_what_containers_state_and_not_by_wha
 
 
 def test_ephemeral_storage_extended_resources_and_hugepages() -> None:
-    requests = {"ephemeral-storage": "10Gi", "example.com/fpga": "2", "hugepages-2Mi": "4Mi", "example.com/none": "0"}
-    limits = {name: requests[name] for name in requests if name != "ephemeral-storage"}
+    limits = {"memory": "1Gi", "example.com/fpga": "2", "hugepages-2Mi": "4Mi", "example.com/none": "0"}
+    requests = {"ephemeral-storage": "10Gi", **limits}
     pod = pod_from_object(pod_object(container(requests, limits)))
     assert pod.requests.ephemeral_bytes == 10 << 30
     assert pod.requests.extended == (("example.com/fpga", 2), ("hugepages-2Mi", 4 * MI))
@@ -175,8 +175,20 @@ def test_ephemeral_storage_extended_resources_and_hugepages() -> None:
             "must be equal to the limit",
         ),
         ({"example.com/fpga": 1}, {}, "limits['example.com/fpga']", "is missing: the resource needs a limit"),
-        ({"hugepages-2Mi": "4Mi"}, {}, "limits.hugepages-2Mi", "is missing: the resource needs a limit"),
-        ({"hugepages-2Mi": "4Mi"}, {"hugepages-2Mi": "6Mi"}, "requests.hugepages-2Mi", "must be equal to the limit"),
+        ({"hugepages-2Mi": "4Mi", "cpu": 1}, {}, "limits.hugepages-2Mi", "is missing: the resource needs a limit"),
+        (
+            {"hugepages-2Mi": "4Mi", "cpu": 1},
+            {"hugepages-2Mi": "6Mi"},
+            "requests.hugepages-2Mi",
+            "must be equal to the limit",
+        ),
+        ({"hugepages-2Mi": "3Mi", "cpu": 1}, {}, "requests.hugepages-2Mi", "must be a multiple of 2Mi"),
+        (
+            {"hugepages-big": "4Mi", "cpu": 1},
+            {},
+            "requests.hugepages-big",
+            "is not a size of hugepages; expected hugepages-2Mi",
+        ),
     ],
 )
 def test_requests_that_kube_apiserver_refuses_with_these_limits(
@@ -185,7 +197,31 @@ def test_requests_that_kube_apiserver_refuses_with_these_limits(
     error = refusal(pod_object(container(requests, limits)))
     assert (error.field, error.problem) == (f"spec.containers[0].resources.{field}", problem)
     bound = partial_pod(pod_object(container(requests, limits)))
-    assert bound == pod_from_object(pod_object(container(requests, requests))), "a bound pod takes what it requests"
+    valid = {name: amount for name, amount in requests.items() if "multiple" not in problem and "size" not in problem}
+    valid = valid or {"cpu": 1}
+    assert bound == pod_from_object(pod_object(container(valid, valid))), "a bound pod takes what it requests"
+
+
+@pytest.mark.parametrize(
+    ("level", "field", "problem"),
+    [
+        ({"requests": {"cpu": 1}}, "requests.cpu", "must be at least what the containers request"),
+        ({"limits": {"cpu": 1}}, "limits.cpu", "must be at least what the containers request"),
+        ({"limits": {"memory": "1Gi"}}, "limits.memory", "must be at least the limit in spec.containers[1]"),
+        ({"requests": {"cpu": 4}, "limits": {"cpu": 3}}, "requests.cpu", "must be at most the limit"),
+        ({"limits": {"hugepages-2Mi": "4Mi"}}, "", "has hugepages without cpu or memory"),
+    ],
+)
+def test_resources_of_a_pod_that_kube_apiserver_refuses(level: dict[str, Any], field: str, problem: str) -> None:
+    containers = (container({"cpu": 1}), container({"cpu": 1, "memory": 1}, {"memory": "2Gi"}))
+    error = refusal(pod_object(*containers, resources=level))
+    assert (error.field, error.problem) == (f"spec.resources.{field}".rstrip("."), problem)
+    assert partial_pod(pod_object(*containers, resources=level)).requests.cpu_milli >= 2000
+
+
+def test_a_bound_pod_may_have_hugepages_alone() -> None:
+    pod = partial_pod(pod_object(container({"hugepages-2Mi": "4Mi"})))
+    assert pod.requests.extended == (("hugepages-2Mi", 4 * MI),)
 
 
 @pytest.mark.parametrize("limits", [{}, {"kubernetes.io/batch-cpu": 3}])
@@ -692,13 +728,18 @@ inits = st.builds(lambda c, policy: c | policy, containers, st.sampled_from([{},
 @given(
     st.lists(containers, min_size=1, max_size=4),
     st.lists(inits, max_size=3),
-    st.fixed_dictionaries({}, optional={"cpu": quantities, "memory": memories}),
-    st.booleans(),
+    st.one_of(
+        st.fixed_dictionaries(
+            {"overhead": st.fixed_dictionaries({}, optional={"cpu": quantities, "memory": memories})}
+        ),
+        st.sampled_from([{}, {"cpu": "64"}, {"cpu": "100", "memory": "1Ti"}]).map(  # more than all containers request
+            lambda requests: {"resources": {"requests": requests}}
+        ),
+    ),
 )
 def test_requests_of_any_containers_survive_the_round_trip(
-    running: list[dict[str, Any]], starting: list[dict[str, Any]], level: dict[str, str], pod_level: bool
+    running: list[dict[str, Any]], starting: list[dict[str, Any]], extra: dict[str, Any]
 ) -> None:
-    extra = {"resources": {"requests": level}} if pod_level else {"overhead": level}
     pod = pod_from_object(pod_object(*running, initContainers=starting, **extra))
     assert pod.requests.cpu_nonzero_milli >= pod.requests.cpu_milli
     assert pod.requests.memory_nonzero_bytes >= pod.requests.memory_bytes
