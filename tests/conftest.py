@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import pytest
 import structlog
 from hypothesis import settings
-from tests.support import errors
-from tests.support.properties import DEFAULT, examples
+from tests.support import errors, properties
 
 # The first example may compile a kernel, so no deadline per example; a failure prints how to replay it.
-settings.register_profile("steersman", deadline=None, print_blob=True, max_examples=examples(DEFAULT))
+settings.register_profile("steersman", deadline=None, print_blob=True, max_examples=properties.examples(properties.DEFAULT))
 settings.load_profile("steersman")
 
 # Tests run beside each other, where torch's threads wait for cores and for each other: small networks learn several

@@ -347,7 +347,8 @@ def hostile(i: int) -> Object:
     spec = made["spec"]
     spec["nodeSelector"], spec["tolerations"] = {f"disk-{i}": "x"}, [{"key": f"taint-{i}", "operator": "Exists"}]
     spec["containers"][0] |= {"ports": [{"containerPort": 1, "hostPort": 1 + i}], "image": f"image-{i}"}
-    spec["containers"][0]["resources"]["requests"][f"example.com/thing-{i}"] = "1"
+    for amounts in ("requests", "limits"):
+        spec["containers"][0]["resources"].setdefault(amounts, {})[f"example.com/thing-{i}"] = "1"
     spec["affinity"] = {
         "podAntiAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [
