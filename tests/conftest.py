@@ -10,7 +10,8 @@ from hypothesis import settings
 from tests.support import errors, properties
 
 # The first example may compile a kernel, so no deadline per example; a failure prints how to replay it.
-settings.register_profile("steersman", deadline=None, print_blob=True, max_examples=properties.examples(properties.DEFAULT))
+by_default = properties.examples(properties.DEFAULT)
+settings.register_profile("steersman", deadline=None, print_blob=True, max_examples=by_default)
 settings.load_profile("steersman")
 
 # Tests run beside each other, where torch's threads wait for cores and for each other: small networks learn several
