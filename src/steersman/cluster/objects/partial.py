@@ -80,13 +80,13 @@ def _amounts(quantities: object, parts: int) -> dict[str, str]:
         limit = amount_limit(name)
         if limit is None or name in (SHARED_GPUS, GPU_MILLI_KEY):
             continue
+        most = limit // parts
         try:
             amount = nano(quantity)
             if name.startswith(HUGEPAGES):
-                check_pages(name, amount)
+                check_pages(name, min(amount, most))
         except ValueError:
             continue
-        most = limit // parts
         is_whole = "/" in name  # extended resources have no fractions
         result[name] = str(min(ceil_div(amount, NANO), most // NANO)) if is_whole else f"{min(amount, most)}n"
     kinds = sorted((name for name in result if name in PLUGIN_GPUS), key=lambda name: -nano(result[name]))
