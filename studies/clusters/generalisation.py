@@ -9,7 +9,9 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from steersman.policies import rule_choice
 from steersman.policies.linear.policy import LinearPolicy
+from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.training.search.portfolio import OPENB
 from steersman.workloads.formats.openb.traces import embedded_names
@@ -128,12 +130,17 @@ def _on_openb(at: Desk, asked: Json, policies: list[LinearPolicy]) -> Json:
 
 
 def _shipped_on_openb(at: Desk, asked: Json) -> Json:
-    """Return the same of the shipped policy, with all of its members and without those that were trained on openb."""
+    """Return the same of `rules` and of the shipped policy, with and without members that were trained on openb."""
     at.say("evaluating the shipped policy on openb")
     place = Evaluation(workloads(asked["openb"], at.quick), asked["seeds"])
-    members = packaged_portfolio().members
+    members, rules = packaged_portfolio().members, resolve(rule_choice.NAME)
+    assert isinstance(rules, PortfolioPolicy)
     blind = [member for member in members if not member.name.startswith(OPENB)]
-    return {PACKAGED_POLICY: place.chosen(members), BLIND: place.chosen(blind)}
+    return {
+        PACKAGED_POLICY: place.chosen(members),
+        BLIND: place.chosen(blind),
+        rule_choice.NAME: place.chosen(rules.members),
+    }
 
 
 def section(result: Json) -> str:
@@ -152,6 +159,7 @@ def section(result: Json) -> str:
         "`fgd`, %",
         "generated alone - `fgd`",
         "fewer unallocated GPUs, %",
+        f"`{rule_choice.NAME}` - `fgd`",
         f"`{PACKAGED_POLICY}` without openb - `fgd`",
         f"`{PACKAGED_POLICY}` - `fgd`",
     ]
@@ -206,7 +214,8 @@ def _family_row(result: Json, name: str) -> list[str]:
 def _trace_rows(result: Json) -> list[list[str]]:
     value, names = result["openb_by"], result["openb"]
     trained = np.array(value["trained"], dtype=np.float64)
-    baseline, blind, own = (np.array(value[name], dtype=np.float64) for name in (BASELINE, BLIND, PACKAGED_POLICY))
+    shown = (BASELINE, rule_choice.NAME, BLIND, PACKAGED_POLICY)
+    baseline, *others = (np.array(value[name], dtype=np.float64) for name in shown)
 
     def row(name: str, some: Sequence[int]) -> list[str]:
         fgd, mine = baseline[some].mean(), trained[:, some].mean(axis=1)
@@ -215,7 +224,7 @@ def _trace_rows(result: Json) -> list[list[str]]:
             tables.number(float(fgd)),
             tables.interval(tables.spread(mine - fgd)),
             tables.interval(tables.spread(100.0 * (mine - fgd) / (100.0 - fgd)), 1, sign=False),
-            *(f"{each[some].mean() - fgd:+.2f}" for each in (blind, own)),
+            *(f"{each[some].mean() - fgd:+.2f}" for each in others),
         ]
 
     return [*(row(name, [i]) for i, name in enumerate(names)), row("**all**", range(len(names)))]

@@ -15,12 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.core.errors import SteersmanError
+from steersman.policies import rule_choice
 from steersman.policies.base import Policy
 from steersman.policies.features import view
 from steersman.policies.files.embedded_profile import embed_profile, open_prepared
 from steersman.policies.heuristics.policy import heuristic
 from steersman.policies.linear.arrays import GPU_VIEW
-from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio
+from steersman.policies.portfolio_policy import PortfolioPolicy
+from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.simulation.run import Simulator
 from steersman.training.search.fit import FITTED, FitOptions, fit
 from steersman.workloads.formats.openb.traces import embedded_names
@@ -41,9 +43,10 @@ NEAR = 0.25
 """Of the GPU demand; where less of it is for other sizes, yesterday's profile is near the true one."""
 FGD_TRUE, FGD_OLD = "fgd, true", "fgd, yesterday"
 OWN_TRUE, OWN_OLD = f"{PACKAGED_POLICY}, true", f"{PACKAGED_POLICY}, yesterday"
+RULES_TRUE, RULES_OLD = f"{rule_choice.NAME}, true", f"{rule_choice.NAME}, yesterday"
 FITTED_OLD = f"{FITTED}, yesterday"
 WITHOUT_MIX = ("best-fit", "gpu-packing")
-POLICIES = (FGD_TRUE, FGD_OLD, OWN_TRUE, OWN_OLD, FITTED_OLD, *WITHOUT_MIX)
+POLICIES = (FGD_TRUE, FGD_OLD, RULES_TRUE, RULES_OLD, OWN_TRUE, OWN_OLD, FITTED_OLD, *WITHOUT_MIX)
 Floats = npt.NDArray[np.float64]
 
 
@@ -111,21 +114,21 @@ def changed(old: Workload, new: Workload) -> float:
 
 def _evaluate(workload: Workload, asked: Json) -> Json:
     old, new = halves(workload)
-    today, own = Evaluation([new], asked["seeds"]), packaged_portfolio()
-    members = own.members
-    best_old = members[Simulator(old).select(members, protocol="inflation").best]
-    best_true = members[today.simulators[0].select(members, protocol="inflation").best]
-    fitted = fit(old, own, FitOptions(seconds=asked["fit_seconds"]))
+    today = Evaluation([new], asked["seeds"])
+    chosen = {name: _chosen(name, old, today.simulators[0]) for name in (rule_choice.NAME, PACKAGED_POLICY)}
+    fitted = fit(old, packaged_portfolio(), FitOptions(seconds=asked["fit_seconds"]))
     kept = next(each.policy for each in fitted.compared if each.name == fitted.chosen)
     card, profile_tensors = embed_profile(old, GPU_VIEW)
     prepared = open_prepared(old.name, card, view(GPU_VIEW), profile_tensors)
     assert prepared is not None
     policies: dict[str, Policy] = {
         FGD_TRUE: heuristic("fgd"),
-        OWN_TRUE: best_true,
+        RULES_TRUE: chosen[rule_choice.NAME][1],
+        OWN_TRUE: chosen[PACKAGED_POLICY][1],
         **{name: heuristic(name) for name in WITHOUT_MIX},
         FGD_OLD: heuristic("fgd").with_profile(prepared),
-        OWN_OLD: best_old.with_profile(prepared),
+        RULES_OLD: chosen[rule_choice.NAME][0].with_profile(prepared),
+        OWN_OLD: chosen[PACKAGED_POLICY][0].with_profile(prepared),
         FITTED_OLD: kept.with_profile(prepared),
     }
     return {
@@ -133,9 +136,19 @@ def _evaluate(workload: Workload, asked: Json) -> Json:
         "gpus": generated.gpus(workload),
         "pods": len(workload.pods),
         "changed": changed(old, new),
-        "members": {OWN_TRUE: best_true.name, OWN_OLD: best_old.name, FITTED_OLD: fitted.chosen},
+        "members": {name: policies[name].name for name in (RULES_TRUE, RULES_OLD, OWN_TRUE, OWN_OLD)}
+        | {FITTED_OLD: fitted.chosen},
         "allocated": {name: today.by_seed(policy)[0] for name, policy in policies.items()},
     }
+
+
+def _chosen(name: str, old: Workload, today: Simulator) -> tuple[Policy, Policy]:
+    """Return the members of a portfolio that short simulations take for yesterday's pods and for today's."""
+    policy = resolve(name)
+    assert isinstance(policy, PortfolioPolicy)
+    members = policy.members
+    best_old, best_true = (each.select(members, protocol="inflation").best for each in (Simulator(old), today))
+    return members[best_old], members[best_true]
 
 
 def section(result: Json) -> str:
@@ -148,7 +161,11 @@ def section(result: Json) -> str:
         for each in traces
     ]
     by = {"openb": traces, "generated, near": near, "generated, far": far}
-    pairs = [(name, FGD_TRUE) for name in POLICIES[1:]] + [(OWN_OLD, OWN_TRUE), (OWN_OLD, FGD_OLD)]
+    pairs = [(name, FGD_TRUE) for name in POLICIES[1:]] + [
+        (OWN_OLD, OWN_TRUE),
+        (OWN_OLD, FGD_OLD),
+        (OWN_OLD, RULES_OLD),
+    ]
     differences = [
         [f"{name} - {other}", *(_difference(some, name, other, where == "openb") for where, some in by.items())]
         for name, other in pairs
@@ -165,8 +182,8 @@ def section(result: Json) -> str:
             "## Yesterday's workload profile",
             "",
             "Policies know the workload profile of the first half of a trace, by creation time, as `policy prepare` "
-            "embeds it in a file: what is typical, planned losses, and for `steersman` also which member a short "
-            "simulation takes. "
+            "embeds it in a file: what is typical, planned losses, and for `rules` and `steersman` also which "
+            "member a short simulation takes. "
             f"`fitted` was fitted to that half for {result['fit_seconds']:g} s (the search was kept on {kept} of "
             f"{len(traces) + len(clusters)}). The cluster is then filled with draws of the second half. *True*: the "
             "same with the profile of the second half. *Changed*: the share of the GPU demand that is for pods of "
