@@ -170,6 +170,7 @@ def test_a_section_shows_the_numbers():
         "openb_by": {
             "trained": [[91.0, 82.0], [93.0, 82.0]],
             "fgd": [90.0, 80.0],
+            "rules": [91.0, 81.5],
             generalisation.BLIND: [92.0, 82.0],
             "steersman": [95.0, 85.0],
         },
@@ -183,7 +184,7 @@ def test_a_section_shows_the_numbers():
     assert other[3].startswith("+2.50 (")
     assert all_openb[0] == "**all**"
     assert all_openb[2].startswith("+2.00 (")
-    assert all_openb[4:] == ["+2.00", "+5.00"]
+    assert all_openb[4:] == ["+1.25", "+2.00", "+5.00"]
 
 
 def test_intervals_of_few_values_are_students():
