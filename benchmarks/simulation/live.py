@@ -17,7 +17,7 @@ from steersman.apps.runtime import live_profile
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
 
 NODES, DRAWS, SEEDS = 200, range(12), range(8)
-CHANGES: dict[str, dict[str, bool]] = {
+PATCHES: dict[str, dict[str, bool]] = {
     "": {},
     ", by-name": {"by_name": True},
     ", window-alone": {"window_alone": True},
@@ -49,16 +49,16 @@ def live_against_simulated() -> dict[str, Any]:
 def _row(replay: DrawReplay) -> dict[str, float]:
     simulated = [replay.simulated("fgd", [seed]) for seed in SEEDS]
     row = {"simulated": fmean(simulated), "simulated-deviation": stdev(simulated)}
-    for name, changes in CHANGES.items():
-        with _changed(**changes):
+    for name, changes in PATCHES.items():
+        with _patched(**changes):
             row[f"burst{name}"] = replay.live("fgd")
             row[f"day-before{name}"] = replay.live("fgd", day_before=True)
     return {name: round(value, 1) for name, value in row.items()}
 
 
 @contextmanager
-def _changed(*, by_name: bool = False, window_alone: bool = False) -> Iterator[None]:
-    """Take one of the two causes back, or both."""
+def _patched(*, by_name: bool = False, window_alone: bool = False) -> Iterator[None]:
+    """Disable ranked nodes, generic pods, or both."""
     with ExitStack() as stack:
         if by_name:
             stack.enter_context(patch.object(ClusterCache, "rank_nodes", lambda _: None))

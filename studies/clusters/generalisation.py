@@ -93,21 +93,23 @@ def run(say: Say, quick: bool = False) -> Json:
     """Train on all kinds of clusters and without each family, and fill clusters of every kind and openb's."""
     at, asked = desk(NAME, quick, say), options(quick)
     of_trainings = {name: value for name, value in asked.items() if name != "policy"}
-    clusters = at.once("clusters", of_trainings, partial(_on_clusters, at, asked))
-    traces = at.once("openb", of_trainings, partial(_on_openb, at, asked))
-    own = at.once("shipped-openb", asked, partial(_shipped_on_openb, at, asked))
+    clusters = at.once("clusters", of_trainings, partial(_evaluate_on_clusters, at, asked))
+    traces = at.once("openb", of_trainings, partial(_evaluate_on_openb, at, asked))
+    own = at.once("shipped-openb", asked, partial(_evaluate_shipped_on_openb, at, asked))
     return {**asked, "clusters_by": clusters, "openb_by": traces | own}
 
 
-def _trained(at: Desk, asked: Json, without: str = "") -> list[LinearPolicy]:
+def _train_policies(at: Desk, asked: Json, without: str = "") -> list[LinearPolicy]:
     """Train on all kinds of clusters, or on those that are not of one family; what was trained before is kept."""
     name, keep = (f"without-{without}", FAMILIES[without].lacks) if without else (ALL, generated.everything)
     return [generated.train(at, f"{name}-{seed}", seed, keep=keep)[0] for seed in asked["training_seeds"]]
 
 
-def _on_clusters(at: Desk, asked: Json) -> Json:
+def _evaluate_on_clusters(at: Desk, asked: Json) -> Json:
     """Return the percent allocated on generated clusters by training and by rule, and which are of which family."""
-    trained = {ALL: _trained(at, asked)} | {family: _trained(at, asked, family) for family in asked["families"]}
+    trained = {ALL: _train_policies(at, asked)} | {
+        family: _train_policies(at, asked, family) for family in asked["families"]
+    }
     at.say("evaluating on generated clusters")
     same, other = (generated.unseen(asked, distribution) for distribution in Distribution)
     place = Evaluation((*same, *other), asked["seeds"])
@@ -120,9 +122,9 @@ def _on_clusters(at: Desk, asked: Json) -> Json:
     }
 
 
-def _on_openb(at: Desk, asked: Json) -> Json:
+def _evaluate_on_openb(at: Desk, asked: Json) -> Json:
     """Return the percent allocated on openb's workloads by training on all kinds of clusters, and of FGD."""
-    policies = _trained(at, asked)
+    policies = _train_policies(at, asked)
     at.say("evaluating on openb")
     place = Evaluation(workloads(asked["openb"], at.quick), asked["seeds"])
     return {
@@ -131,7 +133,7 @@ def _on_openb(at: Desk, asked: Json) -> Json:
     }
 
 
-def _shipped_on_openb(at: Desk, asked: Json) -> Json:
+def _evaluate_shipped_on_openb(at: Desk, asked: Json) -> Json:
     """Return the same of `rules` and of the shipped policy, with and without members that were trained on openb."""
     at.say("evaluating the shipped policy on openb")
     place = Evaluation(workloads(asked["openb"], at.quick), asked["seeds"])

@@ -115,7 +115,7 @@ def changed(old: Workload, new: Workload) -> float:
 def _evaluate(workload: Workload, asked: Json) -> Json:
     old, new = halves(workload)
     today = Evaluation([new], asked["seeds"])
-    chosen = {name: _chosen(name, old, today.simulators[0]) for name in (rule_choice.NAME, PACKAGED_POLICY)}
+    chosen = {name: _selected_members(name, old, today.simulators[0]) for name in (rule_choice.NAME, PACKAGED_POLICY)}
     fitted = fit(old, packaged_portfolio(), FitOptions(seconds=asked["fit_seconds"]))
     kept = next(each.policy for each in fitted.compared if each.name == fitted.chosen)
     card, profile_tensors = embed_profile(old, GPU_VIEW)
@@ -142,7 +142,7 @@ def _evaluate(workload: Workload, asked: Json) -> Json:
     }
 
 
-def _chosen(name: str, old: Workload, today: Simulator) -> tuple[Policy, Policy]:
+def _selected_members(name: str, old: Workload, today: Simulator) -> tuple[Policy, Policy]:
     """Return the members of a portfolio that short simulations take for yesterday's pods and for today's."""
     policy = resolve(name)
     assert isinstance(policy, PortfolioPolicy)

@@ -254,18 +254,18 @@ def affinity_nodes(
     if terms is not None:
         any_term = np.zeros(len(table), dtype=np.bool_)
         for term in terms:
-            any_term |= term_nodes(table, term)
+            any_term |= nodes_matching_term(table, term)
         matched &= any_term
     return matched
 
 
-def term_nodes(table: NodeTable, term: NodeSelectorTerm, *, named: bool = True) -> Mask:
+def nodes_matching_term(table: NodeTable, term: NodeSelectorTerm, *, match_fields: bool = True) -> Mask:
     """Return whether all requirements of a node selector term hold, [N]; an empty or invalid one matches nothing.
 
     Args:
         table: nodes.
         term: a term.
-        named: whether nodes have names; else all valid requirements of fields hold.
+        match_fields: whether requirements of fields count; if not, they must still be valid.
     """
     sound = all(_parses(r) for r in term.expressions) and all(_field_parses(f) for f in term.fields)
     if not sound or not (term.expressions or term.fields):
@@ -273,7 +273,7 @@ def term_nodes(table: NodeTable, term: NodeSelectorTerm, *, named: bool = True) 
     matched = table.occupied
     for requirement in term.expressions:
         matched &= _requirement_nodes(table.label(requirement.key), requirement)
-    for field in term.fields if named else ():
+    for field in term.fields if match_fields else ():
         if field.key == NAME_FIELD:
             matched &= _requirement_nodes(table.names, field)
         else:  # kube-scheduler reads any other field as ""

@@ -14,7 +14,7 @@ from steersman.cluster.model import GPU_MILLI, Pod
 from steersman.cluster.objects.decoding import GPU_INDEX_KEY, pod_from_object
 from steersman.cluster.objects.fields import Object
 from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY
-from steersman.cluster.objects.requests import CPU, HUGEPAGES, MEMORY, amount_limit, check_pages
+from steersman.cluster.objects.requests import CPU, HUGEPAGES, MEMORY, amount_limit, check_hugepages
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_POD_GPUS, NANO, ceil_div, nano, whole
 
@@ -84,7 +84,7 @@ def _amounts(quantities: object, parts: int) -> dict[str, str]:
         try:
             amount = nano(quantity)
             if name.startswith(HUGEPAGES):
-                check_pages(name, min(amount, most))
+                check_hugepages(name, min(amount, most))
         except ValueError:
             continue
         is_whole = "/" in name  # extended resources have no fractions

@@ -18,7 +18,7 @@ MEMORY = "memory"
 EPHEMERAL = "ephemeral-storage"
 HUGEPAGES = "hugepages-"
 NATIVE = "kubernetes.io/"
-"""Part of the names of resources with a domain of which a container may request less than its limit, or have none."""
+"""Part of the names of native resources, which a container may request without a limit or below it."""
 
 # kube-scheduler scores a container without a request as if it requested this much (GetNonzeroRequests).
 NONZERO = {CPU: NANO // 10, MEMORY: (200 << 20) * NANO}
@@ -172,14 +172,14 @@ def _larger(one: Amounts, other: Amounts) -> Amounts:
 
 
 def _container(container: Object, path: str, resized: _Resized | None) -> Amounts:
-    requests, limits = _requests_and_limits(container, path)
+    requests, limits = _resource_requirements(container, path)
     stated = {**limits, **requests}
     if resized is None or not resized.holds:
         return stated
     return resized.effective(stated, resized.holds.get(text(container, "name", path)))
 
 
-def _requests_and_limits(holder: Object, path: str) -> tuple[Amounts, Amounts]:
+def _resource_requirements(holder: Object, path: str) -> tuple[Amounts, Amounts]:
     """Return the requests and limits of a container or a pod. Raises FieldError: kube-apiserver would refuse them.
 
     Source: validateResourceRequirements of Kubernetes 1.36.3.
@@ -189,7 +189,7 @@ def _requests_and_limits(holder: Object, path: str) -> tuple[Amounts, Amounts]:
     requests = resource_amounts(mapping(resources, "requests", where), at_requests)
     limits = resource_amounts(mapping(resources, "limits", where), at_limits)
     for name, amount in requests.items():
-        may_overcommit = not name.startswith(HUGEPAGES) and not _is_extended(name)
+        may_overcommit = not name.startswith(HUGEPAGES) and not _is_extended_resource(name)
         if not may_overcommit and name not in limits:
             raise FieldError(join(at_limits, name), "is missing: the resource needs a limit")
         if not may_overcommit and amount != limits[name]:
@@ -202,7 +202,7 @@ def _requests_and_limits(holder: Object, path: str) -> tuple[Amounts, Amounts]:
     return requests, limits
 
 
-def _is_extended(name: str) -> bool:
+def _is_extended_resource(name: str) -> bool:
     return "/" in name and NATIVE not in name
 
 
@@ -214,7 +214,7 @@ def _pod_level(spec: Object, path: str, resized: _Resized) -> Amounts:
     where = join(path, "resources")
     if not mapping(spec, "resources", path):
         return {}
-    requests, limits = _requests_and_limits(spec, path)
+    requests, limits = _resource_requirements(spec, path)
     for name in (*requests, *limits):
         if name not in (CPU, MEMORY) and not name.startswith(HUGEPAGES):
             raise FieldError(where, f"{name!r} is no pod-level resource; cpu, memory and hugepages are")
@@ -223,7 +223,7 @@ def _pod_level(spec: Object, path: str, resized: _Resized) -> Amounts:
         if of_containers.get(name, 0) > amount:
             raise FieldError(join(join(where, "requests"), name), "must be at least what the containers request")
     for container, at in items(spec, "containers", path):
-        for name, amount in _requests_and_limits(container, at)[1].items():
+        for name, amount in _resource_requirements(container, at)[1].items():
             if amount > limits.get(name, amount):
                 raise FieldError(join(join(where, "limits"), name), f"must be at least the limit in {at}")
     for name, limit in limits.items():
@@ -247,16 +247,16 @@ def resource_amounts(quantities: Object, path: str) -> Amounts:
         try:
             result[name] = plausible(nano(quantity), limit, quantity)
             if name.startswith(HUGEPAGES):
-                check_pages(name, result[name])
+                check_hugepages(name, result[name])
         except ValueError as error:
             raise FieldError(where, str(error)) from None
-        if _is_extended(name) and result[name] % NANO:
+        if _is_extended_resource(name) and result[name] % NANO:
             raise FieldError(where, f"{quantity!r} must be an integer: extended resources have no fractions")
     return result
 
 
-def check_pages(name: str, amount: int) -> None:
-    """Raise ValueError: nano-units of hugepages are no multiple of their size."""
+def check_hugepages(name: str, amount: int) -> None:
+    """Raise ValueError: an amount of hugepages, in nano-units, is not a multiple of the page size."""
     try:
         size = nano(name.removeprefix(HUGEPAGES), round_up=False)
     except ValueError:

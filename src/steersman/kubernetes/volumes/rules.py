@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from steersman.cluster.constraints.node import Mask, NodeTable, holds, term_nodes
+from steersman.cluster.constraints.node import Mask, NodeTable, holds, nodes_matching_term
 from steersman.cluster.objects.selectors import label_selector, node_term
 from steersman.core.quantities import bytes_
 from steersman.kubernetes.volumes.objects import (
@@ -159,8 +159,8 @@ def volume_nodes(volume: Volume, table: NodeTable) -> Mask:
     allowed = np.zeros(len(table), dtype=np.bool_)
     for stated in required.get("nodeSelectorTerms") or ():
         term = node_term(stated, "spec.nodeAffinity.required.nodeSelectorTerms")
-        # kube-scheduler matches volumes with the labels of nodes alone, and fields that it does not know always match.
-        allowed |= term_nodes(table, term, named=False)
+        # kube-scheduler matches volumes against node labels only and ignores matchFields.
+        allowed |= nodes_matching_term(table, term, match_fields=False)
     return allowed
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, MEMORY, ClassArrays, NodeArrays
-from steersman.cluster.constraints.node import NodeTable, term_nodes, tolerates
+from steersman.cluster.constraints.node import NodeTable, nodes_matching_term, tolerates
 from steersman.cluster.model import Node, PreferredNodeTerm, Toleration
 from steersman.core.compiled import inlined_kernel
 
@@ -135,5 +135,5 @@ def preferred_weights(table: NodeTable, preferred: Sequence[PreferredNodeTerm]) 
     """Return the summed weights of the preferred node affinity terms that each node matches, [N]."""
     weights = np.zeros(len(table), dtype=np.int64)
     for preference in preferred:
-        weights[term_nodes(table, preference.term)] += preference.weight
+        weights[nodes_matching_term(table, preference.term)] += preference.weight
     return weights

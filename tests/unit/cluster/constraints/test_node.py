@@ -7,8 +7,8 @@ from steersman.cluster.constraints.node import (
     allowed_nodes,
     constraint_refusals,
     eligible_nodes,
+    nodes_matching_term,
     restricted_names,
-    term_nodes,
 )
 from steersman.cluster.model import Constraints, Node, NodeSelectorTerm, Requirement, Taint, Toleration
 
@@ -226,13 +226,13 @@ def test_affinity_to_names_restricts_the_nodes_that_are_looked_at():
 def test_a_table_follows_its_nodes():
     table = NodeTable([node("a", {"x": "1"}), None])
     wanted = term(Requirement("x", "In", ("2",)))
-    assert term_nodes(table, wanted).tolist() == [False, False]
+    assert nodes_matching_term(table, wanted).tolist() == [False, False]
     table.set(1, node("b", {"x": "2"}))
     table.grow(3)
-    assert term_nodes(table, wanted).tolist() == [False, True, False]
-    assert term_nodes(table.permuted([1, 0]), wanted).tolist() == [True, False]
+    assert nodes_matching_term(table, wanted).tolist() == [False, True, False]
+    assert nodes_matching_term(table.permuted([1, 0]), wanted).tolist() == [True, False]
     table.set(1, None)
-    assert term_nodes(table, wanted).tolist() == [False, False, False]
+    assert nodes_matching_term(table, wanted).tolist() == [False, False, False]
 
 
 def test_values_that_most_nodes_do_not_have_cost_nothing_to_a_table_of_few():

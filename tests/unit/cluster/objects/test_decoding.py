@@ -223,7 +223,9 @@ def test_a_bound_pod_may_have_hugepages_alone() -> None:
     pod = partial_pod(pod_object(container({"hugepages-2Mi": "4Mi"})))
     assert pod.requests.extended == (("hugepages-2Mi", 4 * MI),)
     absurd = partial_pod(pod_object(*[container({"hugepages-2Mi": "1E", "cpu": 1})] * 2))
-    assert (absurd.requests.cpu_milli, absurd.requests.extended) == (2000, ()), "a third of the most is no multiple"
+    assert (absurd.requests.cpu_milli, absurd.requests.extended) == (2000, ()), (
+        "a third of the maximum is not a multiple of the page size"
+    )
 
 
 @pytest.mark.parametrize("limits", [{}, {"kubernetes.io/batch-cpu": 3}])
