@@ -35,8 +35,9 @@ test: lint test-unit test-bounds test-integration ## lint, unit, bounds and inte
 test-unit: .venv/dev ## unit tests alone
 	.venv/bin/pytest -n 2 tests/unit tests/contract
 
-test-nightly: .venv/dev ## unit tests and test_bound.py, whose property tests draw four times as many examples
+test-nightly: .venv/dev ## unit tests with four times as many examples of each property; pages whose answers are slow
 	STEERSMAN_NIGHTLY=1 .venv/bin/pytest -n 2 tests/unit tests/contract tests/integration/test_bound.py
+	STEERSMAN_SLOW_PAGES=1 .venv/bin/pytest -n 2 --dist loadfile tests/browser
 
 test-bounds: .venv/dev ## every index of every kernel, checked on small clusters (kernels run as Python)
 	STEERSMAN_CHECK_BOUNDS=1 .venv/bin/pytest tests/bounds

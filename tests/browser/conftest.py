@@ -32,6 +32,8 @@ OPTIONS = (
 )
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 AXE = "axe-core@4.10.3"
+# Every answer takes 0.7 s and scripts run at a third of the speed: a test that reads a page too early fails.
+SLOW = os.environ.get("STEERSMAN_SLOW_PAGES") == "1"
 
 
 def chromium() -> str:
@@ -107,6 +109,11 @@ def opened(browser: Browser, address: str, *, width: int = 1400, dark: bool = Fa
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("dialog", lambda dialog: problems.append(dialog.message))
     page.on("requestfailed", note_failure)
+    if SLOW:
+        session = context.new_cdp_session(page)
+        session.send("Emulation.setCPUThrottlingRate", {"rate": 3})
+        conditions = {"offline": False, "latency": 700, "downloadThroughput": -1, "uploadThroughput": -1}
+        session.send("Network.emulateNetworkConditions", conditions)
     page.goto(address)
     page.wait_for_selector("main:not([hidden])")
     yield page

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -56,8 +56,8 @@ def box(page: Page, name: str) -> None:
     page.locator("#folders label", has_text=name).locator("input").click()
 
 
-def policies(page: Page) -> list[str]:
-    return page.locator("#table tbody tr td:first-child").all_inner_texts()
+def expect_policies(page: Page, names: Sequence[str]) -> None:
+    expect(page.locator("#table tbody tr td:first-child")).to_have_text(names)
 
 
 def test_folders_of_one_name_are_told_apart_and_their_charts_fit(
@@ -68,8 +68,7 @@ def test_folders_of_one_name_are_told_apart_and_their_charts_fit(
         expect(page.locator("#table tbody tr")).to_have_count(2)
         box(page, "y/results")
         expect(page.locator("#table tbody tr")).to_have_count(5)
-        names = page.locator("#table tbody tr td:nth-child(2)").all_inner_texts()
-        assert names == ["x/results"] * 2 + ["y/results"] * 3
+        expect(page.locator("#table tbody tr td:nth-child(2)")).to_have_text(["x/results"] * 2 + ["y/results"] * 3)
         expect(page.locator("#sentences p")).to_have_count(2)
         expect(page.locator("#charts .lines").first).to_contain_text("fgd (x/results)")
         expect(page.locator("#charts .lines").first).to_contain_text("fgd (y/results)")
@@ -125,14 +124,15 @@ def test_results_that_are_written_anew_are_shown_anew(
 ) -> None:
     with opened(browser, serve(str(results[0]))) as page:
         expect(page.locator("#baseline option")).to_have_text(POLICIES[:2])
-        assert policies(page) == list(POLICIES[:2])
+        expect_policies(page, POLICIES[:2])
+        expect(page.locator("#sentences p")).to_have_count(1)
         sentence = page.locator("#sentences").inner_text()
         newer = tuple(run for run in runs() if run.policy != "fgd")
         write(results[0], newer, "mine")
         expect(page.locator("#baseline option")).to_have_text(POLICIES[1:], timeout=30_000)
         expect(page.locator("#baseline")).to_have_value("mine")
         expect(page.locator("#sentences")).not_to_have_text(sentence)
-        assert policies(page) == list(POLICIES[1:])
+        expect_policies(page, POLICIES[1:])
 
 
 @pytest.mark.parametrize("baseline", POLICIES)
@@ -147,6 +147,7 @@ def test_any_policy_can_be_the_baseline_with_intervals_over_paired_seeds(
         page.select_option("#baseline", baseline)
         expect(page.locator("#title")).to_have_text(f"GPU allocated at the end, %: difference from {baseline}")
         rows = [row for row in summarise(runs(), baseline) if (row.workload, row.metric) == ("one", METRIC)]
+        expect(page.locator("#table tbody tr")).to_have_count(len(rows))
         for row, line in zip(rows, page.locator("#table tbody tr").all(), strict=True):
             if row.policy == baseline:
                 expect(line.locator("td").nth(1)).to_have_text("–")
@@ -185,8 +186,8 @@ def test_on_a_phone_the_difference_is_there_without_scrolling(
             if both:
                 box(page, "y/results")
                 expect(page.locator("#table tbody tr")).to_have_count(5)
-            titles = page.locator("#table thead th").all()
-            (difference,) = (each for each in titles if each.inner_text() == "difference")
+            difference = page.locator("#table thead th").get_by_text("difference", exact=True)
+            expect(difference).to_have_count(1)
             place = difference.bounding_box()
             assert place is not None
             assert place["x"] + place["width"] <= 390
@@ -253,6 +254,7 @@ def test_long_names_fit_on_a_phone(browser: Browser, serve: Callable[..., str], 
             page.screenshot(path=f"{shots}/shot-training-long.png", full_page=True)
         page.get_by_role("link", name="Comparison").click()
         page.wait_for_selector("main:not([hidden])")
+        expect(page.locator("#folders input")).not_to_have_count(0)
         for each in page.locator("#folders input").all():
             each.set_checked(True)
         expect(page.locator("#table tbody tr")).to_have_count(6)

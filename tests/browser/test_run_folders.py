@@ -158,6 +158,7 @@ def test_the_comparison_has_the_numbers_of_the_summary(browser: Browser, address
 def test_several_folders_are_told_apart_and_their_names_are_text(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         screen(page, "Comparison")
+        expect(page.locator("#folders input")).not_to_have_count(0)
         for box in page.locator("#folders input").all():
             box.set_checked(True)
         expect(page.locator("#table tbody tr")).to_have_count(4)

@@ -43,7 +43,7 @@ def seek(page: Page, event: int) -> None:
 def test_the_page_says_what_it_shows(browser: Browser, small: str, replay: Any) -> None:
     with opened(browser, small) as page:
         expect(page.locator("#subject")).to_contain_text(f"64 nodes, {len(replay.runs[0].time)} arrivals")
-        assert page.locator(".run h2").all_inner_texts() == list(POLICIES)
+        expect(page.locator(".run h2")).to_have_text(POLICIES)
         for run, columns in enumerate(replay.runs):
             expect(page.locator(".run p").nth(run)).to_contain_text(f"GPU {columns.gpu[-1]:.1f} %")
         assert "token" not in page.url
