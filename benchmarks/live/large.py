@@ -21,6 +21,7 @@ import numpy as np
 from benchmarks.live.rate import SCHEDULER, STEERSMAN, local_cluster, peak_memory, pod_object
 from steersman.apps.local_cluster.control_plane.servers import running
 from steersman.apps.runtime.tasks import run_concurrently
+from steersman.cluster.pod_query import PodQuery
 from steersman.kubernetes.cache.cluster_cache import ClusterCache, Listener
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser, load
@@ -65,11 +66,11 @@ def large_cluster() -> dict[str, Any]:
     queue = [pod for pod in cache.pods.values() if not pod.node]
     profile = typical_pods(pod.pod for pod in cache.pods.values())
     listener.decider = decider = Decider(cache.state, resolve(policy), profile=profile)
-    decider.choose(queue[0].class_id)
+    decider.choose(PodQuery(queue[0].class_id))
     seconds = []
     for pod in queue:
         start = time.perf_counter()
-        choice = decider.choose(pod.class_id, pod.labels_id, cache.owner_pods(pod.pod))
+        choice = decider.choose(cache.query(pod))
         assert choice is not None
         cache.assume(pod, choice.slot, choice.devices)
         seconds.append(time.perf_counter() - start)

@@ -17,6 +17,7 @@ from steersman.cluster.arrays import fit_mask, room_for
 from steersman.cluster.constraints import reasons
 from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
 from steersman.cluster.owner_pods import OwnerPods
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.objectives.registry import resolve
 from steersman.policies.decision.decider import Decider
@@ -67,13 +68,14 @@ def test_a_decider_lives_through_changes(name: str, first: int, tmp_path: Path) 
             Counter(state.slots[node] for node in placed.values() if node in state.slots and rng.random() < 0.3)
         )
         limits = LatencyLimits(20.0, 60.0, "users") if told is not None and step % 3 else NO_LIMITS
-        scores = decider.scores(c, labels, owner_pods, limits)
-        choice = decider.choose(c, labels, owner_pods, limits)
+        query = PodQuery(c, labels, owner_pods, limits)
+        scores = decider.scores(query)
+        choice = decider.choose(query)
         reasons.unschedulable_message(state, c, labels)
         if choice is not None:
             others = np.flatnonzero(np.isfinite(scores))
             if len(others) > 1:
-                decider.contributions(c, labels, owner_pods, choice.slot, int(others[-1]), limits)
+                decider.contributions(query, choice.slot, int(others[-1]))
             decider.devices(c, choice.slot)
             state.place(f"{step}", c, choice.slot, choice.devices, labels)
             node = state.nodes[choice.slot]
@@ -104,7 +106,7 @@ def test_what_comes_of_a_placement_is_told_to_agents(shape: str, view: View) -> 
         owner_pods = OwnerPods({slot: 1 for slot in range(len(there.nodes)) if rng.random() < 0.3})
         limits = LatencyLimits(20.0, 60.0, "users") if i % 2 else NO_LIMITS
         policy.transition.asked()
-        choice = decider.choose(c, state.labels_id(pod), owner_pods, limits)
+        choice = decider.choose(PodQuery(c, state.labels_id(pod), owner_pods, limits))
         if choice is not None:
             done = policy.transition.take()
             assert done is not None

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from steersman.cluster.arrays import CPU, MEMORY, PODS
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.cluster.owner_pods import OwnerPods
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.base import RULE, Policy
 from steersman.policies.decision.decider import Decider
@@ -175,7 +176,7 @@ def answers(cluster: Json, policy: Policy, profile: tuple[TypicalPod, ...]) -> A
     decider, classes = decider_of(cluster, policy, profile)
     scores, best, devices, clear = np.zeros((len(classes), len(decider.state.nodes))), [], [], []
     for i, (c, pod) in enumerate(zip(classes, cluster["pods"], strict=True)):
-        choice = decider.choose(c, owner_pods=peers_of(pod))
+        choice = decider.choose(PodQuery(c, owner_pods=peers_of(pod)))
         scores[i] = scores_of(decider, c, nowhere=choice is None)
         best.append(-1 if choice is None else choice.slot)
         devices.append(0 if choice is None else choice.devices)

@@ -19,6 +19,7 @@ from tests.contract.cases import FOLDER, Answers, Json, Recorder
 
 from steersman.apps.service.scoring.ranking import Ranking
 from steersman.cluster.objects.decoding import pod_from_object
+from steersman.cluster.pod_query import PodQuery
 from steersman.kubernetes.cache.cluster_cache import ClusterCache, Listener
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
@@ -76,13 +77,9 @@ def ask(cluster: Json, policy: Policy, profile: tuple[TypicalPod, ...]) -> Told:
     scores, best, devices, clear, ranks = [], [], [], [], []
     for obj in cluster["pods"]:
         pod = pod_from_object(obj)
-        c, labels, owner_pods = (
-            cache.state.class_id(pod.pod_class),
-            cache.state.labels_id(pod),
-            cache.owner_pods(pod),
-        )
-        found = decider.scores(c, labels, owner_pods)[: len(names)]
-        choice = decider.choose(c, labels, owner_pods)
+        query = PodQuery(cache.state.class_id(pod.pod_class), cache.state.labels_id(pod), cache.owner_pods(pod))
+        found = decider.scores(query)[: len(names)]
+        choice = decider.choose(query)
         chosen = -1 if choice is None else choice.slot
         scores.append(found)
         best.append(chosen)

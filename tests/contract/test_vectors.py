@@ -21,6 +21,7 @@ from tests.contract.make import DRAWN, POLICIES, view_said
 
 from steersman.agents.networks.score_networks import ScoreNetwork, build, load
 from steersman.agents.networks.spec import FeatureCounts
+from steersman.cluster.pod_query import PodQuery
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import GPU, VIEWS
 from steersman.policies.files.policy_file import read_policy
@@ -126,7 +127,7 @@ def test_features_and_weights_say_what_the_file_says(content: Json, files: dict[
                         own = Decider(
                             decider.state, HeuristicPolicy("rule", (number,), (1.0,)), profile=policy.prepared.pods
                         )
-                        points = np.nan_to_num(own.scores(c), neginf=0.0)
+                        points = np.nan_to_num(own.scores(PodQuery(c)), neginf=0.0)
                     found = found + weights[number] * points
                 scale = max(scale, float(np.abs(found).max()))
             if network is not None:
@@ -152,7 +153,7 @@ def test_torch_says_what_the_file_says(content: Json, files: dict[str, Path], na
         decider, classes = decider_of(cluster, policy, ())
         wanted = cluster["answers"][name]
         for i, (c, pod) in enumerate(zip(classes, cluster["pods"], strict=True)):
-            if decider.choose(c, owner_pods=peers_of(pod)) is not None:
+            if decider.choose(PodQuery(c, owner_pods=peers_of(pod))) is not None:
                 recorder = recorder_of(decider)
                 assert recorder is not None
                 found, scale = in_torch(network, recorder.shown), max(1.0, float(np.abs(recorder.shown["nodes"]).max()))

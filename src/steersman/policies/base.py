@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.model import Node, Pod
-from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
-from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
+from steersman.cluster.model import Node
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.decision import kernels
 from steersman.policies.decision.contributions import Contribution
@@ -42,31 +41,19 @@ RULE = "rule"
 
 
 @dataclass(frozen=True, slots=True)
-class ScoreQuery:
-    """Pod to score nodes for.
+class Candidates:
+    """The nodes that a scorer chooses from for one pod.
 
     Attributes:
-        class_id: the pod's class.
         feasible: [N] bool, the node slots to choose from.
         eligible: [N] bool, the nodes over which features and rewards of the whole cluster are taken, see
             `cluster.constraints.node.eligible_nodes`.
-        labels_id: the pod's label set.
-        owner_pods: pods of the same owner; set in live clusters.
-        owner: index of the pod's owner, -1 for none; set in simulations.
-        limits: the pod's latency limits.
         waiting: number of pods that wait beside this one, see `decision.decider.Decider`.
-        pod: the pod itself, where the caller has it.
     """
 
-    class_id: int
     feasible: Mask
     eligible: Mask
-    labels_id: int = 0
-    owner_pods: OwnerPods = NO_OWNER_PODS
-    owner: int = -1
-    limits: LatencyLimits = NO_LIMITS
     waiting: int = 0
-    pod: Pod | None = None
 
 
 ObservationChooser = Callable[["ObservationArrays", npt.NDArray[np.int32]], int]
@@ -76,7 +63,7 @@ ObservationChooser = Callable[["ObservationArrays", npt.NDArray[np.int32]], int]
 class Observations(Protocol):
     """Encoder of a cluster for networks: the same observations that environments return."""
 
-    def observe(self, query: ScoreQuery) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:
+    def observe(self, query: PodQuery, nodes: Candidates) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:
         """Return the observation of the slots up to the last node, and their racks and servers, [M, 2]."""
 
     def reset_cache(self) -> None:
@@ -110,23 +97,23 @@ class Scorer(ABC):
     """Node scorer in Python, for a policy whose scores are not in the score table."""
 
     @abstractmethod
-    def scores(self, query: ScoreQuery) -> Floats:
+    def scores(self, query: PodQuery, nodes: Candidates) -> Floats:
         """Return the score of every slot, [N] float64, -inf where infeasible; at least one slot must be feasible.
 
         Raises:
             SteersmanError: the policy failed, or a score is not finite.
         """
 
-    def choose(self, query: ScoreQuery) -> int:
+    def choose(self, query: PodQuery, nodes: Candidates) -> int:
         """Return the feasible slot with the highest score, the lowest on ties. Raises SteersmanError: see `scores`."""
-        return int(np.argmax(self.scores(query)))
+        return int(np.argmax(self.scores(query, nodes)))
 
     @property
     def asks_first(self) -> bool:
         """Whether `ask` must be awaited before `choose`, because decisions come from elsewhere."""
         return False
 
-    async def ask(self, query: ScoreQuery) -> None:  # noqa: B027  # most scorers ask nobody
+    async def ask(self, query: PodQuery, nodes: Candidates) -> None:  # noqa: B027  # most scorers ask nobody
         """Fetch what the next `choose` needs from elsewhere, without blocking the event loop."""
 
     def reset_cache(self) -> None:  # noqa: B027  # most scorers have no cache
@@ -136,9 +123,9 @@ class Scorer(ABC):
 class EqualScorer(Scorer):
     """Scorer that gives every feasible node the same score."""
 
-    def scores(self, query: ScoreQuery) -> Floats:
+    def scores(self, query: PodQuery, nodes: Candidates) -> Floats:
         """Return 0 for every feasible slot, -inf for the others."""
-        return np.where(query.feasible, 0.0, -np.inf)
+        return np.where(nodes.feasible, 0.0, -np.inf)
 
 
 class Policy:
@@ -265,7 +252,9 @@ class Policy:
         """
         return None
 
-    def contributions(self, decider: Decider, query: ScoreQuery, slot: int, other: int) -> list[Contribution]:
+    def contributions(
+        self, decider: Decider, query: PodQuery, nodes: Candidates, slot: int, other: int
+    ) -> list[Contribution]:
         """Return each feature's contribution to preferring `slot` over `other`; empty if scores have no parts.
 
         The contributions of a linear policy add up to the score difference. Those of a network do not: each is the

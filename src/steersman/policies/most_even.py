@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
+from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
 
 NAME = "most-even"
 
@@ -53,13 +54,13 @@ class MostEvenScorer(Scorer):
     def __init__(self, state: ClusterState) -> None:
         self._state = state
 
-    def scores(self, query: ScoreQuery) -> Floats:
+    def scores(self, query: PodQuery, candidates: Candidates) -> Floats:
         """Return minus the change of n times the variance, -inf where the pod does not fit; see `Scorer`."""
         nodes = self._state.arrays
         whole = np.maximum(nodes.allocatable[:, CPU], 1).astype(np.float64)
         share = (nodes.allocatable[:, CPU] - nodes.free[:, CPU]) / whole
         added = self._state.classes[query.class_id].requests.cpu_milli / whole
-        counts = query.eligible & (nodes.allocatable[:, CPU] > 0)
+        counts = candidates.eligible & (nodes.allocatable[:, CPU] > 0)
         number = max(int(counts.sum()), 1)
         before = share - share[counts].sum() / number
-        return np.where(query.feasible, -variance_change(before, before + added, number), -np.inf)
+        return np.where(candidates.feasible, -variance_change(before, before + added, number), -np.inf)

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import NodeArrays
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.extensions import attribute_errors
-from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
+from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
 from steersman.workloads.profile import TypicalPod
 
 
@@ -66,9 +67,9 @@ class UserScorer(Scorer):
         with attribute_errors(self._label):
             policy.prepare(self._state, context.typical_pods, context.seed)
 
-    def scores(self, query: ScoreQuery) -> npt.NDArray[np.float64]:
+    def scores(self, query: PodQuery, nodes: Candidates) -> npt.NDArray[np.float64]:
         """See `Scorer`."""
-        feasible = query.feasible
+        feasible = nodes.feasible
         with attribute_errors(self._label):
             scores = self._policy.scores(self._state, query.class_id, feasible.copy())
             scores = np.asarray(scores, dtype=np.float64)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from steersman.policies.base import ScoreQuery
+from steersman.cluster.pod_query import PodQuery
+from steersman.policies.base import Candidates
 from steersman.policies.decision.kernels import DecisionState
 from steersman.policies.features import View
 from steersman.policies.linear.fragmentation_cache import empty_fragmentation_cache, profile_key
@@ -50,10 +51,10 @@ class RunObservations:
         table = cluster.table
         self._observer = ObservationEncoder(view, context, self._owners, run.eligible, table.log, table.logged)
 
-    def observe(self, query: ScoreQuery) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:
+    def observe(self, query: PodQuery, nodes: Candidates) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:
         """Return the observation of a decision, see `policies.base.Observations`."""
         self._follow()
-        return self._observer.encode(query.class_id, query.owner, query.feasible), self._groups
+        return self._observer.encode(query.class_id, query.owner, nodes.feasible), self._groups
 
     def reset_cache(self) -> None:
         """Do nothing: the log of a run holds all of it; see `policies.base.Observations`."""

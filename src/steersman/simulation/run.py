@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.objectives.fragmentation import fragment_arrays
 from steersman.objectives.registry import WeightedObjectives
-from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
+from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
 from steersman.policies.decision import kernels
 from steersman.policies.decision.context import build_decision_state
 from steersman.policies.features import TELEMETRY, View
@@ -340,8 +341,9 @@ class Execution:
         c, labels = int(self.arrivals.class_id[arrival]), int(self.arrivals.labels_id[arrival])
         owner = int(self.simulator.places.owner[self.plan.pods[arrival]])
         pod = self.simulator.workload.pods[self.plan.pods[arrival]]
-        query = ScoreQuery(c, self.state.mask(c, labels), self.eligible, labels, owner=owner, pod=pod)
-        self.run.question[engine.ANSWER] = self.scorer.choose(query)
+        query = PodQuery(c, labels, owner=owner, pod=pod)
+        nodes = Candidates(self.state.mask(c, labels), self.eligible)
+        self.run.question[engine.ANSWER] = self.scorer.choose(query, nodes)
 
     def _explain(self) -> None:
         """Note the reason why the pod of the last event was not bound."""

@@ -15,6 +15,7 @@ from steersman.cluster.constraints import reasons as explaining
 from steersman.cluster.model import Pod
 from steersman.cluster.objects.api_fields import FieldUse, field_use
 from steersman.cluster.objects.decoding import node_from_object, pod_from_object
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.decision.decider import Decider
 from steersman.policies.kube_default.arrays import START
@@ -179,7 +180,7 @@ class Replay:
         if attempt.node not in top:
             findings.differs("choice", attempt, f"{attempt.node} is not among {sorted(top)}")
         findings.ties += len(top) > 1
-        live = self.decider.choose(c, labels)
+        live = self.decider.choose(PodQuery(c, labels))
         if live is None or (self._name(live.slot) not in top and self.percentage == ALL_NODES):
             findings.differs("decider", attempt, f"{live} is not among {sorted(top)}")
         findings.same_choice += self._name(self.kube.choose(c, labels, mask)) == attempt.node

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
-from steersman.cluster.owner_pods import NO_OWNER_PODS
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
 from steersman.envs.inflation.episodes import ExternalAgent
@@ -59,13 +59,13 @@ def test_a_decider_takes_every_policy(policy: Policy) -> None:
     state = cluster()
     c = state.class_id(PodClass(Requests(1000, 1 << 30, gpu_count=1, gpu_milli=500)))
     decider = Decider(state, policy)
-    choice, scores = decider.choose(c), decider.scores(c)
+    choice, scores = decider.choose(PodQuery(c)), decider.scores(PodQuery(c))
     assert choice is not None
     assert np.isfinite(scores).all()
     if policy.name != "random":
         assert scores[choice.slot] == scores.max()
     other = next(slot for slot in range(5) if slot != choice.slot)
-    parts = decider.contributions(c, 0, NO_OWNER_PODS, choice.slot, other)
+    parts = decider.contributions(PodQuery(c), choice.slot, other)
     assert [abs(each.contribution) for each in parts] == sorted(
         (abs(each.contribution) for each in parts), reverse=True
     )

@@ -32,6 +32,7 @@ from steersman.cli.commands.schedule.shadow import _run as follow_shadow
 from steersman.cluster.model import Node
 from steersman.cluster.objects.decoding import node_from_object
 from steersman.cluster.objects.manifests import node_to_object
+from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import InputError
 from steersman.kubernetes.cache.cluster_cache import NODES_PATH, PODS_PATH
 from steersman.kubernetes.client import Client
@@ -300,7 +301,7 @@ def test_what_is_answered_counts_while_other_questions_wait() -> None:
         async with Prometheus() as server:
             server.answer = answering(answered, vector(*(({"instance": f"n{i}"}, 10.0, 10.0) for i in range(2))))
             made = collector(server, features=features, prometheus={"timeoutSeconds": 30})
-            decider, pod = Decider(state, resolve("lc"), telemetry=made), state.class_id(SMALL)
+            decider, pod = Decider(state, resolve("lc"), telemetry=made), PodQuery(state.class_id(SMALL))
             first = decider.choose(pod)
             async with made._client:
                 server.slow.add("slow")

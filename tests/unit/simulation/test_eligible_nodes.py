@@ -15,12 +15,13 @@ from tests.support.properties import examples
 from steersman.apps.recorder.event_log import LoggedEvent, NodeEvent, PodEvent
 from steersman.apps.recorder.transitions import transitions
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests, Taint, Toleration
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.envs.inflation.episodes import WorkloadCore, WorkloadOptions
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary
 from steersman.objectives.judging import reward
-from steersman.policies.base import ScoreQuery
+from steersman.policies.base import Candidates
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import CLUSTER
 from steersman.policies.networks.live_observations import LiveObservations
@@ -187,9 +188,9 @@ def test_a_live_policy_observes_the_cluster_without_them() -> None:
             state.place(f"agent-{slot}", agent, slot)
         c = state.class_id(pod("p").pod_class)
         decider = Decider(state, resolve("best-fit"))
-        decider.choose(c)
+        decider.choose(PodQuery(c))
         observations = LiveObservations(CLUSTER, state.nodes, decider.cluster)
-        observation, _ = observations.observe(ScoreQuery(c, state.mask(c), decider.eligible))
+        observation, _ = observations.observe(PodQuery(c), Candidates(state.mask(c), decider.eligible))
         contexts.append(observation.context)
         assert observation.mask.sum() == 3
     np.testing.assert_array_equal(*contexts)
@@ -198,12 +199,12 @@ def test_a_live_policy_observes_the_cluster_without_them() -> None:
 def test_a_live_cluster_follows_cordons_and_tolerant_pods() -> None:
     state = ClusterState([replace(NODE, name="control-plane", taints=CONTROL_PLANE), *workers(2)])
     decider = Decider(state, resolve("best-fit"))
-    decider.choose(state.class_id(pod("p").pod_class))
+    decider.choose(PodQuery(state.class_id(pod("p").pod_class)))
     assert decider.eligible.tolist() == [False, True, True]
     state.update_node(replace(workers(2)[0], unschedulable=True))
     assert decider.eligible.tolist() == [False, False, True]
     tolerant = state.class_id(pod("t", Toleration("", "Exists")).pod_class)
-    decider.choose(tolerant)
+    decider.choose(PodQuery(tolerant))
     assert decider.eligible.all()
     state.add_node(replace(NODE, name="new", taints=(Taint("gpu", "", "NoExecute"),)))
     slots = [state.slot(name) for name in ("control-plane", "worker-0", "worker-1", "new")]

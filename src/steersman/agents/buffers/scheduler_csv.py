@@ -17,9 +17,10 @@ import numpy.typing as npt
 from steersman.agents.networks.tensors import Arrays, stack
 from steersman.cluster.model import Pod
 from steersman.cluster.owner_pods import OwnerPods
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError
-from steersman.policies.base import ScoreQuery
+from steersman.policies.base import Candidates
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import CLUSTER
 from steersman.policies.heuristics.policy import heuristic
@@ -132,8 +133,8 @@ class _Replay:
                 f"{NODE_PODS} pods, empty at the start, are assumed"
             )
         self._decider.follow()
-        every = np.ones_like(feasible)
-        seen, groups = self._observations.observe(ScoreQuery(c, feasible, every, owner_pods=OwnerPods(dict(here))))
+        nodes = Candidates(feasible, np.ones_like(feasible))
+        seen, groups = self._observations.observe(PodQuery(c, owner_pods=OwnerPods(dict(here))), nodes)
         parts = {"nodes": seen.nodes, "pod": seen.pod, "context": seen.context, "mask": seen.mask, "groups": groups}
         result = {name: np.array(part) for name, part in parts.items()}
         state.place(f"{len(state.placements)}", c, row.node)

@@ -18,12 +18,10 @@ from prometheus_client.registry import Collector
 from steersman.apps.http_policy.client import LIVE_SECONDS, ScoreClient, ScoreServerError
 from steersman.apps.http_policy.policy import node_names
 from steersman.apps.http_policy.request_encoder import RequestEncoder
-from steersman.cluster.model import Pod
-from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
-from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.redaction import redact_url
-from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
+from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
 from steersman.policies.decision.decider import Decider, NodeChoice
 
 PAUSE_SECONDS = 5.0
@@ -159,11 +157,11 @@ class _LastAnswerScorer(Scorer):
     def __init__(self, answer: Answer, state: ClusterState) -> None:
         self._answer, self._state = answer, state
 
-    def scores(self, query: ScoreQuery) -> npt.NDArray[np.float64]:
+    def scores(self, query: PodQuery, nodes: Candidates) -> npt.NDArray[np.float64]:
         """See `Scorer`; nodes that only became feasible after the request have no score."""
-        slots = np.flatnonzero(query.feasible).tolist()
+        slots = np.flatnonzero(nodes.feasible).tolist()
         known = self._answer.scores or {}
-        result = np.full(len(query.feasible), -np.inf)
+        result = np.full(len(nodes.feasible), -np.inf)
         result[slots] = [known.get(name, -np.inf) for name in node_names(self._state, slots)]
         if not np.isfinite(result).any():
             raise ScoreServerError("no node that the server scored is feasible any more")
@@ -190,11 +188,12 @@ class HttpDecider(Decider):
         """See `Decider`."""
         return True
 
-    async def ask(self, pod: Pod, class_id: int, labels_id: int, owner_pods: OwnerPods) -> None:
+    async def ask(self, query: PodQuery) -> None:
         """See `Decider`."""
         self._client.answer.scores = None
-        slots = np.flatnonzero(self.state.mask(class_id, labels_id)).tolist()
+        slots, pod = np.flatnonzero(self.state.mask(query.class_id, query.labels_id)).tolist(), query.pod
         if slots:
+            assert pod is not None
             await self._client.ask(lambda: self._encoder.encode(pod, slots), node_names(self.state, slots))
 
     def changed(self, slot: int) -> None:
@@ -202,21 +201,14 @@ class HttpDecider(Decider):
         super().changed(slot)
         self._rule.changed(slot)
 
-    def choose(
-        self,
-        class_id: int,
-        labels_id: int = 0,
-        owner_pods: OwnerPods = NO_OWNER_PODS,
-        limits: LatencyLimits = NO_LIMITS,
-        allowed: npt.NDArray[np.bool_] | None = None,
-    ) -> NodeChoice | None:
+    def choose(self, query: PodQuery) -> NodeChoice | None:
         """See `Decider`; an answer counts once."""
         answer = self._client.answer
         if answer.scores is not None:
             try:
-                return super().choose(class_id, labels_id, owner_pods, limits, allowed)
+                return super().choose(query)
             except ScoreServerError:
                 pass
             finally:
                 answer.scores = None
-        return self._rule.choose(class_id, labels_id, owner_pods, limits, allowed)
+        return self._rule.choose(query)

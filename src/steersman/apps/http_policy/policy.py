@@ -10,9 +10,10 @@ import numpy.typing as npt
 from steersman.apps.http_policy.client import BlockingScoreClient, blocking_client
 from steersman.apps.http_policy.request_encoder import RequestEncoder
 from steersman.cluster.model import Pod
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.redaction import redact_url
-from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
+from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,11 @@ class HttpScorer(Scorer):
         self._client, self._state = client, state
         self._encoder = RequestEncoder(state)
 
-    def scores(self, query: ScoreQuery) -> npt.NDArray[np.float64]:
+    def scores(self, query: PodQuery, nodes: Candidates) -> npt.NDArray[np.float64]:
         """Return the server's scores, see `Scorer`."""
-        slots = np.flatnonzero(query.feasible).tolist()
+        slots = np.flatnonzero(nodes.feasible).tolist()
         pod = query.pod or Pod("pod", self._state.classes[query.class_id])
-        result = np.full(len(query.feasible), -np.inf)
+        result = np.full(len(nodes.feasible), -np.inf)
         result[slots] = self._client.scores(self._encoder.encode(pod, slots), node_names(self._state, slots))
         return result
 

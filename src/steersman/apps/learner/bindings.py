@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -166,19 +166,20 @@ class BindingObserver(Listener):
         decider.changed(placed.slot)
         decider.waiting = ahead
         try:
-            owner_pods = self.cache.owner_pods(pod.pod).without(placed.slot)
-            query = decider.query(pod.class_id, pod.labels_id, owner_pods, pod.pod.latency)
-            if not query.feasible[placed.slot]:  # the scheduler saw another state
+            query = self.cache.query(pod)
+            query = replace(query, owner_pods=query.owner_pods.without(placed.slot))
+            nodes = decider.candidates(query)
+            if not nodes.feasible[placed.slot]:  # the scheduler saw another state
                 return
             scorer = decider.scorer
             assert isinstance(scorer, AgentScorer)
-            observation, outcome = scorer.observe(query), scorer.outcome(query, placed.slot)
+            observation, outcome = scorer.observe(query, nodes), scorer.outcome(query, nodes, placed.slot)
             self._count += 1
             rewards = None
             if self._count % (TRAIN_BLOCK + self._held_back) >= TRAIN_BLOCK:
-                rewards = np.full(len(query.feasible), np.nan)
-                for slot in np.flatnonzero(query.feasible).tolist():
-                    rewards[slot] = self._reward(scorer.outcome(query, slot))
+                rewards = np.full(len(nodes.feasible), np.nan)
+                for slot in np.flatnonzero(nodes.feasible).tolist():
+                    rewards[slot] = self._reward(scorer.outcome(query, nodes, slot))
             now = time.monotonic()
             waited = self._ahead * (now - self._observed_at)
             self._bindings.put(ObservedBinding(observation, outcome, self._has_ended, waited, rewards))

@@ -16,6 +16,7 @@ from steersman.apps.runtime.policy_reloader import PolicyReloader
 from steersman.apps.runtime.spread_selectors import LiveSpreadSelectors
 from steersman.cluster.model import Constraints, GpuType, Node, PodClass, PodSelector, Requests, TopologySpread
 from steersman.cluster.objects.latency_limits import LatencyLimits
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache
 from steersman.kubernetes.client import Client
@@ -195,7 +196,10 @@ def _nodes(state: ClusterState) -> list[Node]:
 
 
 def warm_up(
-    policy: Policy, choose: Callable[[Decider, int], NodeChoice | None] = Decider.choose, *, telemetry: bool = False
+    policy: Policy,
+    choose: Callable[[Decider, PodQuery], NodeChoice | None] = Decider.choose,
+    *,
+    telemetry: bool = False,
 ) -> None:
     """Compile all kernels of a policy by choosing a node for two pods on a cluster of one node.
 
@@ -214,7 +218,7 @@ def warm_up(
         _choose_twice(candidate, choose, telemetry=telemetry)
 
 
-def _choose_twice(policy: Policy, choose: Callable[[Decider, int], NodeChoice | None], *, telemetry: bool) -> None:
+def _choose_twice(policy: Policy, choose: Callable[[Decider, PodQuery], NodeChoice | None], *, telemetry: bool) -> None:
     state = ClusterState((Node("node", 1000, 1 << 30, gpu_count=1, labels={HOSTNAME: "node"}),))
     requests = Requests(cpu_milli=100, memory_bytes=1 << 20, gpu_count=1, gpu_milli=500)
     spread = TopologySpread(max_skew=9, topology_key=HOSTNAME, hard=True, selector=PodSelector((), None))
@@ -227,9 +231,9 @@ def _choose_twice(policy: Policy, choose: Callable[[Decider, int], NodeChoice | 
         state, policy.default_member.with_profile(None) if policy.prepared else policy, telemetry=collector
     )
     if telemetry:
-        decider.choose(class_ids[0], limits=LatencyLimits(1.0, 1.0))
+        decider.choose(PodQuery(class_ids[0], limits=LatencyLimits(1.0, 1.0)))
     for class_id in class_ids:
-        choice = choose(decider, class_id)
+        choice = choose(decider, PodQuery(class_id))
         assert choice is not None
         state.place(f"pod {class_id}", class_id, choice.slot, choice.devices)
         decider.changed(choice.slot)

@@ -14,9 +14,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from steersman.apps.scheduler.agent_link import AgentLink, DecisionOutcome, Question
+from steersman.cluster.pod_query import PodQuery
 from steersman.objectives import summary
 from steersman.objectives.registry import WeightedObjectives
-from steersman.policies.base import Floats, Policy, ScoreQuery, Scorer, ScoringContext
+from steersman.policies.base import Candidates, Floats, Policy, Scorer, ScoringContext
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import GPU, TELEMETRY, View
 from steersman.policies.networks.live_observations import LiveObservations
@@ -148,10 +149,10 @@ class AgentScorer(Scorer):
         self._observations = context.observations(policy.view)
         self._fallback: Decider | None = None
 
-    def scores(self, query: ScoreQuery) -> Floats:
+    def scores(self, query: PodQuery, nodes: Candidates) -> Floats:
         """Return 1 for the chosen node and 0 for other feasible ones, see `Scorer`: an agent's choice has no scores."""
-        scores = np.where(query.feasible, 0.0, -np.inf)
-        scores[self.choose(query)] = 1.0
+        scores = np.where(nodes.feasible, 0.0, -np.inf)
+        scores[self.choose(query, nodes)] = 1.0
         return scores
 
     @property
@@ -159,52 +160,52 @@ class AgentScorer(Scorer):
         """See `Scorer`."""
         return self._policy.link is not None
 
-    async def ask(self, query: ScoreQuery) -> None:
+    async def ask(self, query: PodQuery, nodes: Candidates) -> None:
         """Ask the agent about a pod, and keep its answer for `choose`, see `Scorer`."""
         policy, link = self._policy, self._policy.link
         transition = policy.transition
         transition.clear()
         if link is None or not link.is_free_or_count():
             return
-        fallback = self._choose_by_fallback(query) if link.asks_fallback else -1
-        question = Question(self.observe(query), fallback, transition.take())
+        fallback = self._choose_by_fallback(query, nodes) if link.asks_fallback else -1
+        question = Question(self.observe(query, nodes), fallback, transition.take())
         transition.asked()
         transition.answer = await link.ask(question)
 
-    def choose(self, query: ScoreQuery) -> int:
+    def choose(self, query: PodQuery, nodes: Candidates) -> int:
         """Return the agent's answer to `ask`, once; the fallback's choice where it is none of the feasible slots."""
         transition, link = self._policy.transition, self._policy.link
         slot, transition.answer = transition.answer, None
-        is_feasible = slot is not None and 0 <= slot < len(query.feasible) and bool(query.feasible[slot])
+        is_feasible = slot is not None and 0 <= slot < len(nodes.feasible) and bool(nodes.feasible[slot])
         if slot is not None and link is not None:
             link.count_answer(is_feasible=is_feasible)
         if slot is None or not is_feasible:
-            slot = self._choose_by_fallback(query)
-        self._observations.observe(query)  # the cluster may have changed since the question
-        transition.placed(self.outcome(query, slot), query.waiting)
+            slot = self._choose_by_fallback(query, nodes)
+        self._observations.observe(query, nodes)  # the cluster may have changed since the question
+        transition.placed(self.outcome(query, nodes, slot), nodes.waiting)
         return slot
 
     def reset_cache(self) -> None:
         """Forget all cached features, see `Scorer`."""
         self._observations.reset_cache()
 
-    def observe(self, query: ScoreQuery) -> dict[str, npt.NDArray[Any]]:
+    def observe(self, query: PodQuery, nodes: Candidates) -> dict[str, npt.NDArray[Any]]:
         """Return the parts of the observation of a pod by name."""
-        seen, groups = self._observations.observe(query)
+        seen, groups = self._observations.observe(query, nodes)
         parts = {"nodes": seen.nodes, "pod": seen.pod, "context": seen.context, "mask": seen.mask, "groups": groups}
         return {name: np.array(part) for name, part in parts.items()}
 
-    def outcome(self, query: ScoreQuery, slot: int) -> DecisionOutcome:
+    def outcome(self, query: PodQuery, nodes: Candidates, slot: int) -> DecisionOutcome:
         """Return what comes of the placement on a slot of the pod that was last observed."""
         observations = self._observations
         if isinstance(observations, TelemetryObservations):
-            after, reward = observations.outcome(query, slot, self._policy.objective)
+            after, reward = observations.outcome(query, nodes, slot, self._policy.objective)
             return DecisionOutcome(slot, after, after, reward)
         assert isinstance(observations, LiveObservations)
-        before, after = observations.outcome(query, slot)
+        before, after = observations.outcome(query, nodes, slot)
         return DecisionOutcome(slot, before, after)
 
-    def _choose_by_fallback(self, query: ScoreQuery) -> int:
+    def _choose_by_fallback(self, query: PodQuery, nodes: Candidates) -> int:
         """Return the fallback's choice among the feasible slots, of which there is at least one."""
         context = self._context
         if self._fallback is None:
@@ -217,11 +218,9 @@ class AgentScorer(Scorer):
             )
         for slot in range(len(context.state.nodes)):  # it is told of no changes in between, so all slots are marked
             self._fallback.changed(slot)
-        self._fallback.waiting = query.waiting
-        choice = self._fallback.choose_among(
-            query.class_id, query.labels_id, query.owner_pods, query.limits, query.feasible
-        )
-        return int(np.argmax(query.feasible)) if choice is None else choice.slot
+        self._fallback.waiting = nodes.waiting
+        choice = self._fallback.choose_among(query.within(nodes.feasible))
+        return int(np.argmax(nodes.feasible)) if choice is None else choice.slot
 
 
 def agent_policy(settings: AgentSettings, fallback: Policy, telemetry: Telemetry | None) -> AgentPolicy:

@@ -283,7 +283,7 @@ class Scheduler(Listener):
         if not pod.unmodelled:
             self.decider.waiting = self.queue.unschedulable
             try:
-                await self.decider.ask(pod.pod, pod.class_id, pod.labels_id, self.cache.owner_pods(pod.pod))
+                await self.decider.ask(self.cache.query(pod))
             except BaseException:  # cancelled: we lead no longer, or end
                 if queued.place == "tried":
                     self.queue.add(pod)
@@ -325,8 +325,7 @@ class Scheduler(Listener):
                     allowed = fitting if allowed is None else allowed & fitting
                 if mixing is not None:
                     allowed = ~mixing[1] if allowed is None else allowed & ~mixing[1]
-                owner_pods = cache.owner_pods(pod.pod)
-                choice = self.decider.choose(pod.class_id, pod.labels_id, owner_pods, pod.pod.latency, allowed)
+                choice = self.decider.choose(cache.query(pod).within(allowed))
             except SteersmanError as error:
                 self.queue.requeue_with_backoff(queued)
                 self.reporter.failed(queued, "", str(error), self._clock() - began)

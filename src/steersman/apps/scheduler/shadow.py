@@ -20,7 +20,7 @@ import structlog
 
 from steersman.cluster.arrays import CPU, MEMORY, PODS
 from steersman.cluster.model import GPU_MILLI
-from steersman.cluster.owner_pods import OwnerPods
+from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cluster_cache import (
     NODES_PATH,
@@ -94,7 +94,7 @@ class ShadowCluster:
         """Rebuild the decider."""
         self.decider = self._make_decider(self.cache)
 
-    def choose(self, pod: CachedPod, owner_pods: OwnerPods) -> NodeChoice | None:
+    def choose(self, pod: CachedPod, query: PodQuery) -> NodeChoice | None:
         """Return the policy's choice in this cluster; None: there is no feasible node, or the policy has failed."""
         if self.decider is None:
             self.renew()
@@ -102,7 +102,7 @@ class ShadowCluster:
         mixing = self.cache.gpu_pods.refusal(self.cache.state, pod.pod.requests)
         allowed = None if mixing is None else ~mixing[1]
         try:
-            return self.decider.choose(pod.class_id, pod.labels_id, owner_pods, pod.pod.latency, allowed)
+            return self.decider.choose(query.within(allowed))
         except SteersmanError as error:
             log.error("no decision", pod=pod.key, error=str(error))
             return None
@@ -195,7 +195,7 @@ class CounterfactualCache(ClusterCache):
 
     def _place_by_policy(self, pod: CachedPod) -> bool:
         """Place a pod where the policy wants it, and return whether there is such a node."""
-        choice = self.cluster.choose(pod, self.owner_pods(pod.pod))
+        choice = self.cluster.choose(pod, self.query(pod))
         if choice is None:
             return False
         self.pending.pop(pod.key, None)
@@ -317,8 +317,8 @@ class Shadow:
             return
         if pod.key not in self.actual.cache.state.placements or self.actual.decider is None:
             return
-        with self.actual.cache.unplaced(pod) as owner_pods:
-            choice = self.actual.choose(pod, owner_pods)
+        with self.actual.cache.unplaced(pod) as query:
+            choice = self.actual.choose(pod, query)
         self._count(pod, choice)
 
     def _count(self, pod: CachedPod, choice: NodeChoice | None) -> None:

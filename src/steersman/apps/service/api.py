@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,7 +39,6 @@ from steersman.apps.service.scoring.node_scorer import (
     NodeSet,
     NodeSets,
     NodeSubset,
-    Numbers,
     Pods,
     RefusedRequestError,
     cluster_of,
@@ -48,7 +47,7 @@ from steersman.apps.service.scoring.ranking import HIGHEST, NEUTRAL, Ranking, ne
 from steersman.apps.service.scoring.time_budget import TimeBudget
 from steersman.apps.service.scoring.unknown_pods import UnusualPodError
 from steersman.cluster.model import Pod
-from steersman.cluster.owner_pods import OwnerPods
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cluster_cache import CachedPod
@@ -78,16 +77,13 @@ class WatchedState(Protocol):
     def waiting(self, raw: msgspec.Raw) -> CachedPod | None:
         """Return the pod of this JSON if it waits in the cluster in exactly this form."""
 
-    def numbered(self, pod: Pod) -> AbstractContextManager[tuple[NodeScorer, Numbers]]:
-        """Return a scorer and the numbers of a pod, in the cluster or not; both are valid inside the block only."""
-
-    def owner_pods(self, pod: Pod) -> OwnerPods:
-        """Return the pods of the pod's owner."""
+    def query(self, pod: Pod, waiting: CachedPod | None = None) -> AbstractContextManager[tuple[NodeScorer, PodQuery]]:
+        """Return a scorer and the query about a pod, in the cluster or not; both are valid inside the block only."""
 
 
 MakeNodeScorer = Callable[[ClusterState, Pod], NodeScorer]
-NumberedPod = tuple[Pod, Numbers | None]
-"""A pod, and its numbers if it waits in the watched cluster in exactly the form that was sent."""
+KnownPod = tuple[Pod, CachedPod | None]
+"""A pod, and what the watch knows of it if it waits in the cluster in exactly the form that was sent."""
 
 
 @dataclass(slots=True)
@@ -195,8 +191,8 @@ class Api:
                 return self._no_limit(nodes, reason)
             if not pod.latency.limited:
                 return LimitedNodes(node_set=self.sets.keep(nodes), ignored=list(pod.latency.ignored))
-            with watched.numbered(pod) as (node_scorer, numbers):
-                left, outcome = node_scorer.limited(*numbers, nodes, watched.owner_pods(pod), pod.latency)
+            with watched.query(pod) as (node_scorer, query):
+                left, outcome = node_scorer.limited(query, nodes)
         except UnusualPodError as error:
             self._log.debug("unusual", why=str(error))
             return self._no_limit(nodes, admission.UNUSUAL)
@@ -245,8 +241,8 @@ class Api:
             if reason := self._neutral_reason(pod) or (admission.SHADOW if self.config.shadow else ""):
                 self._neutral(pod, nodes, reason)
                 return {}
-            with self._extender_scorer(args, pod, known) as (node_scorer, numbers):
-                here, why = node_scorer.decider.state.slots, node_scorer.refused(*numbers)
+            with self._extender_scorer(args, pod, known) as (node_scorer, query):
+                here, why = node_scorer.decider.state.slots, node_scorer.refused(query)
         except UnusualPodError as error:
             self._unusual(nodes, error)
             return {}
@@ -273,7 +269,7 @@ class Api:
         self._check_names(names)
         return NodeSet(names)
 
-    def _decode_pod(self, raw: msgspec.Raw) -> NumberedPod:
+    def _decode_pod(self, raw: msgspec.Raw) -> KnownPod:
         """Decode the pod that was sent. Raises UnusualPodError: it is large, and many large pods were sent lately."""
         size = len(memoryview(raw))
         if not LARGEST_POD < size <= LARGEST_OBJECT:
@@ -283,17 +279,17 @@ class Api:
         with self._large.charged():
             return self._pods.decode(raw), None
 
-    def _extender_pod(self, raw: msgspec.Raw) -> NumberedPod:
+    def _extender_pod(self, raw: msgspec.Raw) -> KnownPod:
         """Return the pod; it is not decoded if the watch has the very same object."""
         known = None if self.watched is None else self.watched.waiting(raw)
-        return self._decode_pod(raw) if known is None else (known.pod, (known.class_id, known.labels_id))
+        return self._decode_pod(raw) if known is None else (known.pod, known)
 
     @contextmanager
     def _extender_scorer(
-        self, args: ExtenderArgs, pod: Pod, known: Numbers | None
-    ) -> Iterator[tuple[NodeScorer, Numbers]]:
+        self, args: ExtenderArgs, pod: Pod, known: CachedPod | None
+    ) -> Iterator[tuple[NodeScorer, PodQuery]]:
         if self.watched is not None:
-            with self._numbered(self.watched, pod, known) as result:
+            with self.watched.query(pod, known) as result:
                 yield result
             return
         if args.nodes is None:
@@ -301,12 +297,7 @@ class Api:
                 "nodeNames: no cluster is watched; send Nodes (nodeCacheCapable: false), or watch one"
             )
         node_scorer = self.scorer_for(cluster_of(args.nodes.items, ()), pod)
-        yield node_scorer, node_scorer.number(pod)
-
-    def _numbered(
-        self, watched: WatchedState, pod: Pod, known: Numbers | None
-    ) -> AbstractContextManager[tuple[NodeScorer, Numbers]]:
-        return watched.numbered(pod) if known is None else nullcontext((watched.node_scorer, known))
+        yield node_scorer, node_scorer.query(pod)
 
     # Score results: a ranking, or why scores are neutral --------------------------------------------------------------
 
@@ -333,7 +324,7 @@ class Api:
         return nodes
 
     def _watched_result(
-        self, pod_of_request: Callable[[], NumberedPod], nodes: NodeSet | None, deadline: Deadline, overloaded: bool
+        self, pod_of_request: Callable[[], KnownPod], nodes: NodeSet | None, deadline: Deadline, overloaded: bool
     ) -> ScoreResult:
         watched = self.watched
         if watched is None:
@@ -347,8 +338,8 @@ class Api:
             return self._unusual(node_set, error)
 
         def ask() -> Ranking:
-            with self._numbered(watched, pod, known) as (node_scorer, numbers):
-                ranking = node_scorer.ask(*numbers, node_set, lambda: watched.owner_pods(pod), pod.latency)
+            with watched.query(pod, known) as (node_scorer, query):
+                ranking = node_scorer.ask(query, node_set)
                 return ranking if node_scorer is watched.node_scorer else ranking.settled()
 
         return self._result(pod, node_set, ask, deadline)
@@ -371,7 +362,7 @@ class Api:
 
         def ask() -> Ranking:
             node_scorer = self.scorer_for(state, pod)
-            return node_scorer.ask(*node_scorer.number(pod), node_set, limits=pod.latency)
+            return node_scorer.ask(node_scorer.query(pod), node_set)
 
         return self._result(pod, node_set, ask, deadline, is_sent=True)
 

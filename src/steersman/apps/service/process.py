@@ -18,12 +18,11 @@ from steersman.apps.service.api import Api
 from steersman.apps.service.config import ServiceConfig, exposure
 from steersman.apps.service.metrics import ServiceMetrics
 from steersman.apps.service.scoring.explanation import Explainer, explanation
-from steersman.apps.service.scoring.node_scorer import NodeScorer, Numbers, RefusedRequestError
+from steersman.apps.service.scoring.node_scorer import NodeScorer, RefusedRequestError
 from steersman.apps.service.scoring.unknown_pods import UnknownPods
 from steersman.apps.service.server import HttpServer
 from steersman.cluster.model import Pod
-from steersman.cluster.objects.latency_limits import NO_LIMITS
-from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache, Listener
@@ -75,13 +74,9 @@ class WatchedCluster(Listener):
         """See `api.WatchedState`."""
         return self.cache.waiting(raw)
 
-    def numbered(self, pod: Pod) -> AbstractContextManager[tuple[NodeScorer, Numbers]]:
+    def query(self, pod: Pod, waiting: CachedPod | None = None) -> AbstractContextManager[tuple[NodeScorer, PodQuery]]:
         """See `api.WatchedState`."""
-        return self._unknown.numbered(self.node_scorer, pod)
-
-    def owner_pods(self, pod: Pod) -> OwnerPods:
-        """See `api.WatchedState`."""
-        return self.cache.owner_pods(pod)
+        return self._unknown.query(self.node_scorer, pod, waiting)
 
     def renew(self) -> None:
         """Rebuild the decider after the policy or its workload profile changed."""
@@ -221,15 +216,15 @@ class Service:
         return "" if self.watched.cache.synced else "nodes and pods are not listed yet"
 
 
-def choose_by_scores(decider: Decider, class_id: int) -> NodeChoice | None:
+def choose_by_scores(decider: Decider, query: PodQuery) -> NodeChoice | None:
     """Choose a node by a `NodeScorer`, so that `apps.runtime.policy_manager.warm_up` compiles what requests need."""
     node_scorer = NodeScorer(decider)
-    ranking = node_scorer.ask(class_id, 0, node_scorer.all_nodes)
+    ranking = node_scorer.ask(query, node_scorer.all_nodes)
     ranking.scores()
     ranking.devices()
-    node_scorer.refused(class_id, 0)
-    explanation("", node_scorer, (class_id, 0), NO_OWNER_PODS, NO_LIMITS)
-    choice = decider.choose(class_id)
+    node_scorer.refused(query)
+    explanation("", node_scorer, query)
+    choice = decider.choose(query)
     assert choice is not None
-    decider.contributions(class_id, 0, NO_OWNER_PODS, choice.slot, choice.slot)  # a cluster of one node
+    decider.contributions(query, choice.slot, choice.slot)  # a cluster of one node
     return choice

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI
+from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.envs.base import Arrays, EnvCore, known_options
 from steersman.envs.buffers import arrays_of, empty_like, put, restored
@@ -19,7 +20,7 @@ from steersman.envs.inflation import kernels
 from steersman.envs.inflation.batch import Batch, BatchConfig, StepCache, empty_arrays
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
-from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
+from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
 from steersman.policies.features import GPU
 from steersman.policies.features import view as find_view
 from steersman.policies.linear.arrays import empty_learned
@@ -109,7 +110,7 @@ class ExternalAgent(Policy):
 class ExternalScorer(Scorer):
     """Reject questions: the caller of `step` decides."""
 
-    def scores(self, query: ScoreQuery) -> npt.NDArray[np.float64]:
+    def scores(self, query: PodQuery, nodes: Candidates) -> npt.NDArray[np.float64]:
         """Raise SteersmanError: an environment is stepped, not run."""
         raise SteersmanError("an environment is stepped, not run")
 

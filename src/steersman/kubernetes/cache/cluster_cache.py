@@ -32,6 +32,7 @@ from steersman.cluster.objects.partial import partial_pod
 from steersman.cluster.objects.requests import is_resizing
 from steersman.cluster.objects.selectors import selects_namespaces
 from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.provisional import pod_selectors, selector_keys
 from steersman.cluster.state import ClusterState, RunningPod
 from steersman.core.errors import InputError
@@ -216,6 +217,10 @@ class ClusterCache:
         running = {slots[node]: count for node, count in on_nodes.items() if count and node in slots}
         return OwnerPods(running, max(self._owned[owner] - on_nodes.total(), 1))
 
+    def query(self, pod: CachedPod) -> PodQuery:
+        """Return a pod that wants a node, as policies are asked about it."""
+        return PodQuery(pod.class_id, pod.labels_id, self.owner_pods(pod.pod), pod.pod.latency, pod=pod.pod)
+
     def pods_on(self, node: str) -> list[CachedPod]:
         """Return the pods that are bound to a node or assumed there."""
         return [self.pods[key] for key in sorted(self._on_node.get(node, ()))]
@@ -238,12 +243,13 @@ class ClusterCache:
         return known if is_clear and not self._may_differ(known, head) else None
 
     @contextmanager
-    def unplaced(self, pod: CachedPod) -> Iterator[OwnerPods]:
-        """Take a placed pod off its node inside the block, as before its binding; yield its owner's pods as of then."""
+    def unplaced(self, pod: CachedPod) -> Iterator[PodQuery]:
+        """Take a placed pod off its node inside the block, and yield it as it was asked about before its binding."""
         placed = self.state.remove(pod.key)
         self.listener.on_node_changed(placed.slot, may_have_grown=False)
         try:
-            yield self.owner_pods(pod.pod).without(placed.slot)
+            query = self.query(pod)
+            yield replace(query, owner_pods=query.owner_pods.without(placed.slot))
         finally:
             self.state.place(pod.key, pod.class_id, placed.slot, placed.devices, pod.labels_id, force=True)
             self.listener.on_node_changed(placed.slot, may_have_grown=False)

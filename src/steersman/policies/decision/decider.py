@@ -18,11 +18,10 @@ import numpy.typing as npt
 
 from steersman.cluster.arrays import best_devices
 from steersman.cluster.constraints.node import eligible_nodes
-from steersman.cluster.model import Node, Pod
-from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
-from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
+from steersman.cluster.model import Node
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.policies.base import Observations, Policy, ScoreQuery, ScoringContext
+from steersman.policies.base import Candidates, Observations, Policy, ScoringContext
 from steersman.policies.decision import kernels
 from steersman.policies.decision.context import build_decision_state
 from steersman.policies.decision.contributions import Contribution
@@ -134,127 +133,94 @@ class Decider:
         """Whether `ask` must be awaited before `choose`, because decisions come from elsewhere."""
         return self.scorer is not None and self.scorer.asks_first
 
-    async def ask(self, pod: Pod, class_id: int, labels_id: int, owner_pods: OwnerPods) -> None:
+    async def ask(self, query: PodQuery) -> None:
         """Fetch what the next `choose`, for this pod, needs from elsewhere, without blocking the event loop."""
-        self._demand.add(class_id)
+        self._demand.add(query.class_id)
         self.follow()
-        feasible, limits = self.state.mask(class_id, labels_id), pod.latency
-        if self._filters(limits) and feasible.any():
-            feasible, _ = self.node_metrics.filter_by_hard_limit(class_id, feasible, owner_pods, limits)
+        feasible = self._feasible(query)
+        if self._filters(query) and feasible.any():
+            feasible, _ = self.node_metrics.filter_by_hard_limit(query, feasible)
         if feasible.any():
             assert self.scorer is not None
-            await self.scorer.ask(self._query(class_id, labels_id, owner_pods, limits, feasible))
+            await self.scorer.ask(query, self._candidates(query, feasible))
 
-    def choose(
-        self,
-        class_id: int,
-        labels_id: int = 0,
-        owner_pods: OwnerPods = NO_OWNER_PODS,
-        limits: LatencyLimits = NO_LIMITS,
-        allowed: npt.NDArray[np.bool_] | None = None,
-    ) -> NodeChoice | None:
+    def choose(self, query: PodQuery) -> NodeChoice | None:
         """Return the policy's choice among the nodes that pass every hard constraint; None if there are none.
 
-        A decision on a pod with a hard limit is counted by the limit's outcome.
-
-        Args:
-            class_id: the pod's class.
-            labels_id: the pod's label set.
-            owner_pods: pods of the same owner; read by networks and telemetry policies.
-            limits: the pod's latency limits. By the hard one the nodes that keep it with a margin are considered, else
-                of those that keep it now (or whose zone does, where a node is not measured) the ones of the least
-                risk, else all.
-            allowed: [N] bool, nodes that other constraints such as volumes leave; None: all.
+        By a hard latency limit the nodes that keep it with a margin are considered, else of those that keep it now (or
+        whose zone does, where a node is not measured) the ones of the least risk, else all. A decision on such a pod is
+        counted by the limit's outcome.
 
         Raises:
             SteersmanError: a Python scorer failed, or a score is not finite.
         """
         outcome = ""
-        if self._filters(limits):
-            candidates = self.state.mask(class_id, labels_id)
-            candidates = candidates if allowed is None else candidates & allowed
+        if self._filters(query):
+            candidates = self._feasible(query)
             if candidates.any():
-                allowed, outcome = self.node_metrics.filter_by_hard_limit(class_id, candidates, owner_pods, limits)
-        choice = self.choose_among(class_id, labels_id, owner_pods, limits, allowed)
+                left, outcome = self.node_metrics.filter_by_hard_limit(query, candidates)
+                query = query.within(left)
+        choice = self.choose_among(query)
         self.node_metrics.count_decision(outcome)
         return choice
 
-    def choose_among(
-        self,
-        class_id: int,
-        labels_id: int,
-        owner_pods: OwnerPods,
-        limits: LatencyLimits,
-        allowed: npt.NDArray[np.bool_] | None,
-    ) -> NodeChoice | None:
+    def choose_among(self, query: PodQuery) -> NodeChoice | None:
         """Return the policy's choice as `choose` does, where a hard limit excludes no further nodes and none counts."""
-        self._demand.add(class_id)
+        self._demand.add(query.class_id)
         self._sync_arrays()
-        if allowed is not None:
-            feasible = self.state.mask(class_id, labels_id)
-            candidates = feasible & allowed
+        if query.allowed is not None:
+            feasible = self.state.mask(query.class_id, query.labels_id)
+            candidates = feasible & query.allowed
             if not candidates.any():
                 return None
             if not (candidates == feasible).all():
-                return self._choose_by_scores(class_id, labels_id, owner_pods, limits, candidates)
+                return self._choose_by_scores(query, candidates)
         if self.node_rule == kernels.SELECT_EXTERNAL:
-            return self._choose_by_scorer(class_id, labels_id, owner_pods, limits)
+            return self._choose_by_scorer(query)
         changed, node_rule, device_rule = self._drain_changes(), self.node_rule, self.device_rule
         rng, output = self._kernel_rng, self._output
-        kernels.decide(self.cluster, changed, self._mask, rng, node_rule, device_rule, class_id, labels_id, output)
+        kernels.decide(
+            *(self.cluster, changed, self._mask, rng, node_rule, device_rule),
+            *(query.class_id, query.labels_id, output),
+        )
         slot, devices = self._output.tolist()
         return None if slot == kernels.NONE else NodeChoice(slot, devices)
 
-    def selects_argmax(self, limits: LatencyLimits = NO_LIMITS) -> bool:
+    def selects_argmax(self, query: PodQuery) -> bool:
         """Return whether `choose` is the argmax of `scores` (lowest slot on ties), so that scores alone suffice."""
-        return self.node_rule == kernels.SELECT_BEST and not self._filters(limits)
+        return self.node_rule == kernels.SELECT_BEST and not self._filters(query)
 
-    def _filters(self, limits: LatencyLimits) -> bool:
-        return limits.hard < math.inf and self.node_metrics.telemetry is not None
+    def _filters(self, query: PodQuery) -> bool:
+        return query.limits.hard < math.inf and self.node_metrics.telemetry is not None
 
-    def _choose_by_scores(
-        self,
-        class_id: int,
-        labels_id: int,
-        owner_pods: OwnerPods,
-        limits: LatencyLimits,
-        candidates: npt.NDArray[np.bool_],
-    ) -> NodeChoice:
+    def _feasible(self, query: PodQuery) -> npt.NDArray[np.bool_]:
+        """Return the slots that pass every hard constraint but the latency limit, [N] bool."""
+        feasible = self.state.mask(query.class_id, query.labels_id)
+        return feasible if query.allowed is None else feasible & query.allowed
+
+    def _choose_by_scores(self, query: PodQuery, candidates: npt.NDArray[np.bool_]) -> NodeChoice:
         """Return the choice among candidates, [N] bool, of which there is at least one."""
         if self.node_rule == kernels.SELECT_RANDOM:
             slot = self._python_rng.choice(np.flatnonzero(candidates).tolist())
         else:
-            slot = int(np.argmax(self._scores(class_id, labels_id, owner_pods, limits, candidates)))
-        return NodeChoice(slot, self.devices(class_id, slot))
+            slot = int(np.argmax(self._scores(query, candidates)))
+        return NodeChoice(slot, self.devices(query.class_id, slot))
 
-    def scores(
-        self,
-        class_id: int,
-        labels_id: int = 0,
-        owner_pods: OwnerPods = NO_OWNER_PODS,
-        limits: LatencyLimits = NO_LIMITS,
-    ) -> npt.NDArray[np.float64]:
+    def scores(self, query: PodQuery) -> npt.NDArray[np.float64]:
         """Return the scores of all slots for a pod, [N] float64, -inf where infeasible.
 
-        Arguments and errors are those of `choose`. Scores of `random` are all equal; those of `kube-default` are -inf
-        beyond the nodes that its search would visit.
+        Errors are those of `choose`. Scores of `random` are all equal; those of `kube-default` are -inf beyond the
+        nodes that its search would visit.
         """
         self._sync_arrays()
-        candidates = None
-        if self._filters(limits):
-            mask = self.state.mask(class_id, labels_id)
-            candidates, _ = self.node_metrics.filter_by_hard_limit(class_id, mask, owner_pods, limits)
-        return self._scores(class_id, labels_id, owner_pods, limits, candidates)
+        candidates = None if query.allowed is None else self._feasible(query)
+        if self._filters(query):
+            candidates, _ = self.node_metrics.filter_by_hard_limit(query, self._feasible(query))
+        return self._scores(query, candidates)
 
-    def _scores(
-        self,
-        class_id: int,
-        labels_id: int,
-        owner_pods: OwnerPods,
-        limits: LatencyLimits,
-        candidates: npt.NDArray[np.bool_] | None,
-    ) -> npt.NDArray[np.float64]:
+    def _scores(self, query: PodQuery, candidates: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.float64]:
         """Return the scores of candidates, [N] bool, -inf elsewhere; None: all feasible slots."""
+        class_id, labels_id = query.class_id, query.labels_id
         if self.node_rule == kernels.SELECT_BEST:
             scores, mask = np.empty(len(self.state.nodes)), self._mask
             if masked := self.state.has_inter_pod_constraints(class_id, labels_id):
@@ -270,31 +236,20 @@ class Decider:
         if not feasible.any():
             return np.full(len(feasible), -np.inf)
         assert self.scorer is not None
-        return self.scorer.scores(self._query(class_id, labels_id, owner_pods, limits, feasible))
+        return self.scorer.scores(query, self._candidates(query, feasible))
 
-    def contributions(
-        self,
-        class_id: int,
-        labels_id: int,
-        owner_pods: OwnerPods,
-        slot: int,
-        other: int,
-        limits: LatencyLimits = NO_LIMITS,
-    ) -> list[Contribution]:
+    def contributions(self, query: PodQuery, slot: int, other: int) -> list[Contribution]:
         """Return feature contributions to preferring one node over another, the largest first.
 
         Empty if the policy's scores have no parts.
 
         Args:
-            class_id: the pod's class.
-            labels_id: the pod's label set.
-            owner_pods: pods of the same owner.
+            query: the pod, which must fit on both.
             slot: the preferred slot.
-            other: the other slot; the pod must fit on both.
-            limits: the pod's latency limits.
+            other: the other slot.
         """
-        query = self.query(class_id, labels_id, owner_pods, limits)
-        return sorted(self.policy.contributions(self, query, slot, other), key=lambda part: -abs(part.contribution))
+        parts = self.policy.contributions(self, query, self.candidates(query), slot, other)
+        return sorted(parts, key=lambda part: -abs(part.contribution))
 
     def observations(self, view: View) -> Observations:
         """Return an encoder of the cluster in a view."""
@@ -309,37 +264,26 @@ class Decider:
             return int(best_devices(self.state.arrays, self.state.class_arrays, class_id, slot))
         return int(kernels.devices_on(self.cluster, self.device_rule, class_id, slot, self._kernel_rng))
 
-    def _choose_by_scorer(
-        self, class_id: int, labels_id: int, owner_pods: OwnerPods, limits: LatencyLimits
-    ) -> NodeChoice | None:
+    def _choose_by_scorer(self, query: PodQuery) -> NodeChoice | None:
         self._apply_changes()
-        feasible = self.state.mask(class_id, labels_id)
+        feasible = self.state.mask(query.class_id, query.labels_id)
         if not feasible.any():
             return None
         assert self.scorer is not None
-        slot = self.scorer.choose(self._query(class_id, labels_id, owner_pods, limits, feasible))
-        devices = best_devices(self.state.arrays, self.state.class_arrays, class_id, slot)
+        slot = self.scorer.choose(query, self._candidates(query, feasible))
+        devices = best_devices(self.state.arrays, self.state.class_arrays, query.class_id, slot)
         return NodeChoice(slot, int(devices))
 
-    def query(
-        self, class_id: int, labels_id: int, owner_pods: OwnerPods, limits: LatencyLimits = NO_LIMITS
-    ) -> ScoreQuery:
-        """Return what a scorer is asked about a pod, with all arrays up to date; see `choose` for the arguments."""
+    def candidates(self, query: PodQuery) -> Candidates:
+        """Return the nodes that a scorer chooses from for a pod, with all arrays up to date."""
         self.follow()
-        return self._query(class_id, labels_id, owner_pods, limits, self.state.mask(class_id, labels_id))
+        return self._candidates(query, self._feasible(query))
 
-    def _query(
-        self,
-        class_id: int,
-        labels_id: int,
-        owner_pods: OwnerPods,
-        limits: LatencyLimits,
-        feasible: npt.NDArray[np.bool_],
-    ) -> ScoreQuery:
+    def _candidates(self, query: PodQuery, feasible: npt.NDArray[np.bool_]) -> Candidates:
         eligible = self.eligible
-        if class_id not in self._demand:  # the number may be provisional, so it is not kept
-            eligible = eligible | eligible_nodes(self.state.table, [self.state.classes[class_id].constraints])
-        return ScoreQuery(class_id, feasible, eligible, labels_id, owner_pods, limits=limits, waiting=self.waiting)
+        if query.class_id not in self._demand:  # the number may be provisional, so it is not kept
+            eligible = eligible | eligible_nodes(self.state.table, [self.state.classes[query.class_id].constraints])
+        return Candidates(feasible, eligible, self.waiting)
 
     def follow(self) -> None:
         """Update all arrays to the current state."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import UsageError
-from steersman.policies.base import RULE, Policy, ScoreQuery
+from steersman.policies.base import RULE, Candidates, Policy
 from steersman.policies.decision import kernels
 from steersman.policies.decision.contributions import Contribution
 from steersman.policies.decision.explanation_kernels import rule_scores
@@ -78,7 +79,9 @@ class HeuristicPolicy(Policy):
                 rules[:, kind] = weight
         return LinearPolicy(self.name, weights, rules)
 
-    def contributions(self, decider: Decider, query: ScoreQuery, slot: int, other: int) -> list[Contribution]:
+    def contributions(
+        self, decider: Decider, query: PodQuery, nodes: Candidates, slot: int, other: int
+    ) -> list[Contribution]:
         """Return the weighted scores of the heuristics; see `Policy`."""
         scores = [rule_scores(decider.cluster, self.kinds, query.class_id, n) for n in (slot, other)]
         return [

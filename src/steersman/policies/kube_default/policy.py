@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
+from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
 from steersman.policies.decision import kernels
 from steersman.policies.decision.contributions import Contribution
 from steersman.policies.kube_default.arrays import KubeArrays, kube_arrays
@@ -49,7 +50,9 @@ class KubeDefaultPolicy(Policy):
         """See `Policy`."""
         return KubeDefaultScorer(self, context)
 
-    def contributions(self, decider: Decider, query: ScoreQuery, slot: int, other: int) -> list[Contribution]:
+    def contributions(
+        self, decider: Decider, query: PodQuery, nodes: Candidates, slot: int, other: int
+    ) -> list[Contribution]:
         """Return each plugin's normalized and weighted score; see `Policy`."""
         kube = KubeDefault(decider.state, decider.services, self.percentage, decider.cluster.kube)
         parts = kube.breakdown(query.class_id, query.labels_id)
@@ -65,7 +68,7 @@ class KubeDefaultScorer(Scorer):
     def __init__(self, policy: KubeDefaultPolicy, context: ScoringContext) -> None:
         self._kube = KubeDefault(context.state, context.selectors, policy.percentage, context.cluster.kube)
 
-    def scores(self, query: ScoreQuery) -> npt.NDArray[np.float64]:
+    def scores(self, query: PodQuery, nodes: Candidates) -> npt.NDArray[np.float64]:
         """See `Scorer`."""
-        scores = self._kube.scores(query.class_id, query.labels_id, query.feasible)
+        scores = self._kube.scores(query.class_id, query.labels_id, nodes.feasible)
         return np.where(scores >= 0, scores.astype(np.float64), -np.inf)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.policies.base import Policy, ScoreQuery
+from steersman.policies.base import Candidates, Policy
 from steersman.policies.decision import kernels
 from steersman.policies.decision.contributions import Contribution, occlusion_contributions
 from steersman.policies.decision.explanation_kernels import linear_features, rule_scores
@@ -97,7 +98,9 @@ class LinearPolicy(Policy):
         learned_refresh_all(learned, profile, state.arrays)
         return learned
 
-    def contributions(self, decider: Decider, query: ScoreQuery, slot: int, other: int) -> list[Contribution]:
+    def contributions(
+        self, decider: Decider, query: PodQuery, nodes: Candidates, slot: int, other: int
+    ) -> list[Contribution]:
         """See `Policy`."""
         cluster, c = decider.cluster, query.class_id
         row, other_row = (linear_features(cluster, c, n, decider.devices(c, n)) for n in (slot, other))

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import Node
+from steersman.cluster.pod_query import PodQuery
 from steersman.objectives import summary as summed
-from steersman.policies.base import ScoreQuery
+from steersman.policies.base import Candidates
 from steersman.policies.decision.kernels import DecisionState
 from steersman.policies.features import View
 from steersman.policies.linear.fragmentation_cache import empty_fragmentation_cache, profile_key
@@ -53,11 +54,11 @@ class LiveObservations:
         every = np.ones(len(self._cluster.nodes.gpu_count), dtype=np.bool_)  # the summary is written anew every time
         self._observer = ObservationEncoder(self.view, self._context, self._owners, every, table.log, table.logged)
 
-    def observe(self, query: ScoreQuery) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:
+    def observe(self, query: PodQuery, nodes: Candidates) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:
         """Return the observation of a decision, see `base.Observations`."""
         owner = self._count(query.owner_pods.running)
-        count = self._summarise(query)
-        observation = self._observer.encode(query.class_id, owner, query.feasible)
+        count = self._summarise(nodes)
+        observation = self._observer.encode(query.class_id, owner, nodes.feasible)
         observation = observation._replace(nodes=observation.nodes[:count], mask=observation.mask[:count])
         return observation, self._groups[:count]
 
@@ -65,11 +66,12 @@ class LiveObservations:
         """Return the state when a pod was last observed, [16], see `objectives.summary`."""
         return self._observer.summary.copy()
 
-    def outcome(self, query: ScoreQuery, slot: int) -> tuple[Row, Row]:
+    def outcome(self, query: PodQuery, nodes: Candidates, slot: int) -> tuple[Row, Row]:
         """Return the states before and after the placement of the pod that was last observed, [16] each.
 
         Args:
             query: the pod; `observe` was called with it.
+            nodes: the nodes to choose from.
             slot: the chosen slot, where the pod must fit.
         """
         before = self.state()
@@ -91,13 +93,13 @@ class LiveObservations:
                 owners.in_rack[0, owners.rack[slot]] += count
         return 0 if running else -1
 
-    def _summarise(self, query: ScoreQuery) -> int:
+    def _summarise(self, nodes: Candidates) -> int:
         """Write the state of the cluster into the observed summary; return the number of slots up to the last node.
 
         Free slots after that are spare.
         """
         cluster, summary = self._cluster, self._observer.summary
         count = int(np.flatnonzero(cluster.nodes.allocatable.any(axis=1))[-1]) + 1
-        summary[:] = summary_of(cluster.nodes, query.eligible, cluster.fragments.total, query.waiting)
+        summary[:] = summary_of(cluster.nodes, nodes.eligible, cluster.fragments.total, nodes.waiting)
         summary[summed.SLOTS] = count
         return count

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import SteersmanError
-from steersman.policies.base import ObservationChooser, Observations, Policy, ScoreQuery, Scorer, ScoringContext
+from steersman.policies.base import Candidates, ObservationChooser, Observations, Policy, Scorer, ScoringContext
 from steersman.policies.decision.contributions import Contribution, occlusion_contributions
 from steersman.policies.features import TELEMETRY, View
 from steersman.policies.files.embedded_profile import EmbeddedProfile
@@ -58,9 +59,11 @@ class NetworkPolicy(Policy):
         """Return a scorer, see `Policy`."""
         return NetworkScorer(self, context.observations(self.view))
 
-    def contributions(self, decider: Decider, query: ScoreQuery, slot: int, other: int) -> list[Contribution]:
+    def contributions(
+        self, decider: Decider, query: PodQuery, nodes: Candidates, slot: int, other: int
+    ) -> list[Contribution]:
         """Return contributions by occlusion, see `Policy`."""
-        observation, groups = decider.observations(self.view).observe(query)
+        observation, groups = decider.observations(self.view).observe(query, nodes)
         row, other_row = observation.nodes[slot].copy(), observation.nodes[other].copy()
 
         def score(rows: Floats) -> Floats:
@@ -113,14 +116,14 @@ class NetworkScorer(Scorer):
     def __init__(self, policy: NetworkPolicy, observations: Observations) -> None:
         self._policy, self._observations = policy, observations
 
-    def choose(self, query: ScoreQuery) -> int:
+    def choose(self, query: PodQuery, nodes: Candidates) -> int:
         """Return the best node, see `Scorer`."""
-        return self._policy.choose(*self._observations.observe(query))
+        return self._policy.choose(*self._observations.observe(query, nodes))
 
-    def scores(self, query: ScoreQuery) -> Floats:
+    def scores(self, query: PodQuery, nodes: Candidates) -> Floats:
         """Return the scores of all nodes, see `Scorer`."""
-        observation, groups = self._observations.observe(query)
-        scores = np.full(len(query.feasible), -np.inf)
+        observation, groups = self._observations.observe(query, nodes)
+        scores = np.full(len(nodes.feasible), -np.inf)
         scores[: len(groups)] = np.where(observation.mask != 0, self._policy.scores(observation, groups), -np.inf)
         return scores
 

@@ -23,8 +23,7 @@ from steersman.cluster.node_metrics import (
     METRICS,
     NETWORK_RECEIVED,
 )
-from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
-from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.telemetry.arrays import (
     INDEX,
@@ -109,34 +108,28 @@ class NodeMetricsView:
     def scores(
         self,
         rule: int,
-        class_id: int,
+        query: PodQuery,
         feasible: npt.NDArray[np.bool_],
-        owner_pods: OwnerPods = NO_OWNER_PODS,
-        limits: LatencyLimits = NO_LIMITS,
     ) -> Floats:
         """Return [N] a rule's score of every slot for a pod, -inf where it may not run.
 
         Args:
             rule: number of the rule.
-            class_id: of the pod.
+            query: the pod.
             feasible: [N] where it may run.
-            owner_pods: pods of its owner.
-            limits: latency limits to its users.
         """
         scores = np.empty(len(feasible))
-        score_all(rule, self._substituted_view(class_id, owner_pods, limits), feasible.astype(np.int8)[None], 0, scores)
+        score_all(rule, self._substituted_view(query), feasible.astype(np.int8)[None], 0, scores)
         return scores
 
     def filter_by_hard_limit(
-        self, class_id: int, feasible: npt.NDArray[np.bool_], owner_pods: OwnerPods, limits: LatencyLimits
+        self, query: PodQuery, feasible: npt.NDArray[np.bool_]
     ) -> tuple[npt.NDArray[np.bool_], str]:
         """Return [N] the feasible slots that a pod's hard limit leaves, and the outcome of the limit.
 
         Args:
-            class_id: of the pod.
+            query: the pod.
             feasible: [N] where it may run.
-            owner_pods: pods of its owner.
-            limits: latency limits to its users.
 
         Returns:
             The slots, and one of `OUTCOMES`, "" without a limit or without telemetry; see `latency_filter`.
@@ -144,7 +137,7 @@ class NodeMetricsView:
         if self.telemetry is None:
             return feasible, ""
         mask: npt.NDArray[np.int8] = feasible.astype(np.int8)[None]
-        outcome = filter_live(self._substituted_view(class_id, owner_pods, limits), mask, 0)
+        outcome = filter_live(self._substituted_view(query), mask, 0)
         left: npt.NDArray[np.bool_] = mask[0] != 0
         return left, OUTCOMES.get(outcome, "")
 
@@ -156,17 +149,15 @@ class NodeMetricsView:
     def contributions(
         self,
         rule: int,
-        class_id: int,
+        query: PodQuery,
         feasible: npt.NDArray[np.bool_],
-        owner_pods: OwnerPods,
-        limits: LatencyLimits,
         pair: tuple[int, int],
     ) -> list[tuple[str, float, float, float]]:
         """Return what distinguishes two feasible slots: name, the value of each, and the first's advantage by it.
 
         The advantage is how much its score falls if this value alone is replaced by the other's.
         """
-        view, scores = self._substituted_view(class_id, owner_pods, limits), np.empty(len(feasible))
+        view, scores = self._substituted_view(query), np.empty(len(feasible))
         mask: npt.NDArray[np.int8] = feasible.astype(np.int8)[None]
 
         def score(changed: SchedulerView) -> float:
@@ -181,9 +172,9 @@ class NodeMetricsView:
 
     # -----------------------------------------------------------------------------------------------------------------
 
-    def _substituted_view(self, class_id: int, owner_pods: OwnerPods, limits: LatencyLimits) -> SchedulerView:
+    def _substituted_view(self, query: PodQuery) -> SchedulerView:
         """Return the view for one pod, with substitutes for features that no node has a value of."""
-        view = self.scheduler_view(class_id, owner_pods, limits)
+        view = self.scheduler_view(query)
         measured, nodes = view.measured[0], self.state.arrays
         requested, pods = _requested(nodes)
         if np.isnan(measured[:, CPU_USED]).all():
@@ -195,13 +186,11 @@ class NodeMetricsView:
             measured[:, NETWORK_RECEIVED] = 0.0
         return view
 
-    def scheduler_view(self, class_id: int, owner_pods: OwnerPods, limits: LatencyLimits) -> SchedulerView:
+    def scheduler_view(self, query: PodQuery) -> SchedulerView:
         """Return the view for one pod, valid until the next call; a slot without a node has no capacity.
 
         Args:
-            class_id: of the pod.
-            owner_pods: pods of its owner.
-            limits: latency limits to its users.
+            query: the pod.
         """
         values, ages, since, users = self._values()
         nodes, classes = _writable(self.state.arrays), self.state.class_arrays
@@ -211,6 +200,7 @@ class NodeMetricsView:
         view = self._seen
         view.counts[0] = count, 0
         view.siblings[0] = 0
+        owner_pods, limits = query.owner_pods, query.limits
         for slot, number in owner_pods.running.items():
             view.siblings[0, slot] = number
         column = users.get(limits.user, values.shape[1] - 1 - LATENCY) if limits.user else ALL_USERS
@@ -218,7 +208,7 @@ class NodeMetricsView:
         view.limit[0, 0] = limits.soft, limits.hard
         view.replica[0, 0, REPLICAS] = owner_pods.replicas
         view.replica[0, 0, INDEX] = owner_pods.replicas - owner_pods.waiting
-        one = slice(class_id, class_id + 1)
+        one = slice(query.class_id, query.class_id + 1)
         pod = ClassArrays(
             **{name: array[one] if name != "allowed" else array for name, array in classes._asdict().items()}
         )

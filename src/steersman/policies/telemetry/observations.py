@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, MEMORY, ClassArrays, NodeArrays
+from steersman.cluster.pod_query import PodQuery
 from steersman.core.compiled import kernel
 from steersman.objectives import summary
 from steersman.objectives.registry import WeightedObjectives
 from steersman.objectives.telemetry import TELEMETRY_OBJECTIVES
-from steersman.policies.base import ScoreQuery
+from steersman.policies.base import Candidates
 from steersman.policies.features import TELEMETRY
 from steersman.policies.kube_default.arrays import ZONE
 from steersman.policies.networks.observation_kernels import ObservationArrays
@@ -41,39 +42,42 @@ class TelemetryObservations:
         self._nodes: list[object] = []
         self._zones = np.zeros(0, dtype=np.int64)
 
-    def observe(self, query: ScoreQuery) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:
+    def observe(self, query: PodQuery, candidates: Candidates) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:
         """Return the observation of a decision, see `policies.base.Observations`; the rows of others are 0.
 
-        Shown are the eligible nodes (`ScoreQuery.eligible`).
+        Shown are the eligible nodes (`Candidates.eligible`).
         """
-        view = self._metrics.scheduler_view(query.class_id, query.owner_pods, query.limits)
-        slots = _shown_slots(view, query)
+        view = self._metrics.scheduler_view(query)
+        slots = _shown_slots(view, candidates)
         zones = self._zones_of_slots()
         count = len(zones)
         rows = np.zeros((1, len(slots), len(TELEMETRY.node)), dtype=np.float32)
         pod = np.zeros((1, len(TELEMETRY.pod)), dtype=np.float32)
         context = np.zeros((1, len(TELEMETRY.context)), dtype=np.float32)
         if len(slots):
-            mask = query.feasible[slots].astype(np.int8)[None]
+            mask = candidates.feasible[slots].astype(np.int8)[None]
             _observe(_present(view, slots, zones), mask, rows, pod, context)
         nodes = np.zeros((count, len(TELEMETRY.node)), dtype=np.float32)
         nodes[slots] = rows[0]
         groups = np.full((count, 2), -1, dtype=np.int32)
         groups[slots, 0] = zones[slots]
-        mask_of_slots = query.feasible.astype(np.int8)
+        mask_of_slots = candidates.feasible.astype(np.int8)
         return ObservationArrays(nodes, nodes.reshape(-1), pod[0], context[0], mask_of_slots), groups
 
-    def outcome(self, query: ScoreQuery, slot: int, objectives: WeightedObjectives) -> tuple[Floats, float]:
+    def outcome(
+        self, query: PodQuery, candidates: Candidates, slot: int, objectives: WeightedObjectives
+    ) -> tuple[Floats, float]:
         """Return the estimated state after a pod's placement on a slot, [16], and its reward, see `outcomes`.
 
         Args:
             query: the pod.
+            candidates: the nodes to choose from.
             slot: the chosen slot.
             objectives: of `objectives.telemetry`.
         """
-        view = self._metrics.scheduler_view(query.class_id, query.owner_pods, query.limits)
-        slots = _shown_slots(view, query)
-        row, mask = np.zeros(summary.COLUMNS), query.feasible[slots].astype(np.int8)[None]
+        view = self._metrics.scheduler_view(query)
+        slots = _shown_slots(view, candidates)
+        row, mask = np.zeros(summary.COLUMNS), candidates.feasible[slots].astype(np.int8)[None]
         numbers = np.array([TELEMETRY_OBJECTIVES[each.name] for each in objectives.objectives], dtype=np.int64)
         weights = np.array(objectives.weights, dtype=np.float64)
         chosen = int(np.searchsorted(slots, slot))
@@ -103,10 +107,10 @@ def _differ(one: object, other: object) -> bool:
     return one is not other
 
 
-def _shown_slots(view: SchedulerView, query: ScoreQuery) -> Integers:
+def _shown_slots(view: SchedulerView, candidates: Candidates) -> Integers:
     """Return [K] the slots of eligible nodes with CPU and memory, in order."""
     has_capacity = (view.nodes.allocatable[:, CPU] > 0) & (view.nodes.allocatable[:, MEMORY] > 0)
-    return np.flatnonzero(has_capacity & query.eligible)
+    return np.flatnonzero(has_capacity & candidates.eligible)
 
 
 def _present(view: SchedulerView, slots: Integers, zones: Integers) -> SchedulerView:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from steersman.policies.base import Policy, ScoreQuery, Scorer, ScoringContext
+from steersman.cluster.pod_query import PodQuery
+from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
 from steersman.policies.decision.contributions import Contribution
 from steersman.policies.telemetry.node_metrics import NodeMetricsView
 from steersman.policies.telemetry.rules import LATENCY_AWARE, LEAST_ALLOCATED, LEAST_CONNECTIONS, MOST_ALLOCATED, RULES
@@ -48,12 +49,12 @@ class TelemetryPolicy(Policy):
         """Return a scorer, see `Policy`."""
         return TelemetryScorer(self.rule, context.node_metrics)
 
-    def contributions(self, decider: Decider, query: ScoreQuery, slot: int, other: int) -> list[Contribution]:
+    def contributions(
+        self, decider: Decider, query: PodQuery, nodes: Candidates, slot: int, other: int
+    ) -> list[Contribution]:
         """Return contributions by swapping measured values, see `Policy`."""
         slots = slot, other
-        contributions = decider.node_metrics.contributions(
-            self.rule, query.class_id, query.feasible, query.owner_pods, query.limits, slots
-        )
+        contributions = decider.node_metrics.contributions(self.rule, query, nodes.feasible, slots)
         return [Contribution(*each) for each in contributions]
 
 
@@ -68,6 +69,6 @@ class TelemetryScorer(Scorer):
     def __init__(self, rule: int, node_metrics: NodeMetricsView) -> None:
         self._rule, self._node_metrics = rule, node_metrics
 
-    def scores(self, query: ScoreQuery) -> npt.NDArray[np.float64]:
+    def scores(self, query: PodQuery, nodes: Candidates) -> npt.NDArray[np.float64]:
         """Return the scores of all nodes, see `Scorer`."""
-        return self._node_metrics.scores(self._rule, query.class_id, query.feasible, query.owner_pods, query.limits)
+        return self._node_metrics.scores(self._rule, query, nodes.feasible)

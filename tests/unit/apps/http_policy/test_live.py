@@ -22,6 +22,7 @@ from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.apps.scheduler.process import LiveScheduler, SchedulerSettings
 from steersman.cluster.model import Node, PodClass, Requests
 from steersman.cluster.objects.latency_limits import LatencyLimits
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.client import Client
 from steersman.policies.registry import resolve
@@ -243,7 +244,7 @@ def test_a_decision_on_a_pod_with_a_hard_limit_counts_once_where_the_rule_decide
     client = LiveScoreClient("http://127.0.0.1:1/scores", "fgd")
     decider = HttpDecider(state, client, resolve("fgd"), telemetry=told)
     client.answer.scores = {"gone": 1.0}  # of the nodes that it scored none is there any more
-    choice = decider.choose(state.class_id(PodClass(Requests(cpu_milli=250))), limits=LatencyLimits(hard=100))
+    choice = decider.choose(PodQuery(state.class_id(PodClass(Requests(cpu_milli=250))), limits=LatencyLimits(hard=100)))
     assert choice is not None
     assert choice.slot == 0
     assert sum(told.limits.values()) == 1

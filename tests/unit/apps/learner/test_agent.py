@@ -44,7 +44,7 @@ from steersman.apps.scheduler.agent_policy import AgentPolicy, AgentScorer, Agen
 from steersman.cli.options.live_learning import LiveLearning, live_plan_of
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
-from steersman.cluster.owner_pods import NO_OWNER_PODS
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.objectives import registry
@@ -88,7 +88,7 @@ class Scheduler:
         for _ in range(count):
             name = f"pod-{len(self.slots)}"
             c = self.ask(name)
-            choice = self.decider.choose(c)
+            choice = self.decider.choose(PodQuery(c))
             assert choice is not None
             self.state.place(name, c, choice.slot, choice.devices)
             self.decider.changed(choice.slot)
@@ -101,7 +101,7 @@ class Scheduler:
         """Ask about a pod; its class."""
         c = self.state.class_id(POD)
         if self.decider.asks_first:
-            asyncio.run(self.decider.ask(Pod(name, POD, latency=limits), c, 0, NO_OWNER_PODS))
+            asyncio.run(self.decider.ask(PodQuery(c, limits=limits, pod=Pod(name, POD, latency=limits))))
         return c
 
     def clear(self) -> None:
@@ -166,7 +166,7 @@ def test_every_algorithm_decides_learns_and_leaves_a_policy_file(tmp_path, algor
     assert {"reward", "cumulative_reward", "node_variance", "loss"} <= rows[-1].keys()
     assert float(rows[-1]["episodes"]) >= 2
     decider = Decider(ClusterState(NODES), resolve(str(tmp_path / "run" / "policy.safetensors")))
-    assert decider.choose(decider.state.class_id(POD)) is not None
+    assert decider.choose(PodQuery(decider.state.class_id(POD))) is not None
 
 
 def test_the_reward_is_that_of_the_state_after_each_placement(tmp_path):
@@ -329,7 +329,7 @@ def test_the_event_loop_goes_on_while_the_agent_thinks():
             other.connection.send(4)
 
         thinking = asyncio.create_task(think())
-        await scheduler.decider.ask(Pod("pod", POD), scheduler.state.class_id(POD), 0, NO_OWNER_PODS)
+        await scheduler.decider.ask(PodQuery(scheduler.state.class_id(POD), pod=Pod("pod", POD)))
         assert thinking.done()
 
     asyncio.run(ask())
@@ -345,7 +345,7 @@ def test_an_answer_that_no_longer_fits_is_replaced_by_the_rule():
     thread.join()
     scheduler.state.remove_node("node-3")
     scheduler.decider.changed(3)
-    choice = scheduler.decider.choose(c)
+    choice = scheduler.decider.choose(PodQuery(c))
     assert choice is not None
     assert choice.slot == 0
     assert other.link.results == {ANSWERED: 0, INFEASIBLE: 1, LATE: 0, ABSENT: 0}
@@ -376,7 +376,7 @@ def test_a_decision_counts_once_as_one_with_a_hard_limit(fallback, is_ready):
     c = scheduler.ask("pod", LIMITED)
     if is_ready:
         thread.join()
-    assert scheduler.decider.choose(c, limits=LIMITED) is not None
+    assert scheduler.decider.choose(PodQuery(c, limits=LIMITED)) is not None
     assert told.limits == {"kept safely": 1}
 
 
@@ -469,10 +469,11 @@ class AlternatingScheduler:
 
     def __init__(self, plan: LivePlan, *, closed_slot: int | None = None) -> None:
         decider = Scheduler(plan, None).decider
-        query = decider.query(decider.state.class_id(POD), 0, NO_OWNER_PODS)
+        query = PodQuery(decider.state.class_id(POD))
+        nodes = decider.candidates(query)
         scorer = decider.scorer
         assert isinstance(scorer, AgentScorer)
-        self._seen, self._outcome = scorer.observe(query), scorer.outcome(query, 0)
+        self._seen, self._outcome = scorer.observe(query, nodes), scorer.outcome(query, nodes, 0)
         if closed_slot is not None:
             self._seen["mask"][closed_slot] = 0
         self._previous: DecisionOutcome | None = None

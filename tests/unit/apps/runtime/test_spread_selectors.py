@@ -22,6 +22,7 @@ from steersman.apps.runtime.spread_selectors import LiveSpreadSelectors
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.objects.decoding import node_from_object, pod_from_object
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.cache import cluster_cache as caching
 from steersman.kubernetes.cache.cluster_cache import ClusterCache, NodeFeed, PodFeed
@@ -79,7 +80,7 @@ class Live:
         self.decider.cluster.kube.cursor[START] = 0
         self.decider.follow()
         self.decider.cluster.kube.cursor[START] = 0
-        choice = self.decider.choose(found.class_id, found.labels_id)
+        choice = self.decider.choose(PodQuery(found.class_id, found.labels_id))
         state = self.cache.state
         return "" if choice is None else state.nodes[choice.slot].name, scored(state, self.decider.cluster.kube)
 

@@ -13,6 +13,7 @@ from steersman.apps.scheduler.binder import Binder, BindOutcome, binding, is_bou
 from steersman.apps.scheduler.queue import QueuedPod
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.cluster.model import Pod, PodClass, Requests
+from steersman.cluster.pod_query import PodQuery
 from steersman.kubernetes.cache.cluster_cache import CachedPod
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.objects import ObjectMeta, PodHead, PodSpecHead
@@ -171,13 +172,10 @@ def test_nothing_is_bound_any_more_when_something_speaks_against_it() -> None:
 class FirstNode:
     """Decides for the first node."""
 
-    asks_first = False
     name = "first"
     asks_first = False
 
-    def choose(
-        self, class_id: int, labels_id: int, owner_pods: object, limits: object, allowed: object = None
-    ) -> NodeChoice:
+    def choose(self, query: PodQuery) -> NodeChoice:
         return NodeChoice(0, 0)
 
     def changed(self, slot: int) -> None: ...

@@ -16,7 +16,7 @@ from steersman.apps.service.messages.types import LimitedNodes, ScoreInputs, Sen
 from steersman.apps.service.metrics import ServiceMetrics
 from steersman.apps.service.scoring.node_scorer import NodeScorer, RefusedRequestError
 from steersman.cluster.model import Node, Pod, PodClass, Requests
-from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
@@ -40,11 +40,8 @@ class Watched:
     def waiting(self, _: msgspec.Raw) -> None: ...
 
     @contextmanager
-    def numbered(self, pod: Pod) -> Iterator[tuple[NodeScorer, tuple[int, int]]]:
-        yield self.node_scorer, self.node_scorer.number(pod)
-
-    def owner_pods(self, _: Pod) -> OwnerPods:
-        return NO_OWNER_PODS
+    def query(self, pod: Pod, waiting: None = None) -> Iterator[tuple[NodeScorer, PodQuery]]:
+        yield self.node_scorer, self.node_scorer.query(pod)
 
 
 def told(latencies: dict[str, float], age: float = 0.0) -> Told:

@@ -40,6 +40,7 @@ from steersman.apps.service.scoring.node_scorer import (
 from steersman.apps.service.scoring.node_scorer import decode_pod as real
 from steersman.apps.service.scoring.ranking import NEUTRAL, Ranking, version_of
 from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.cache import cluster_cache
@@ -145,7 +146,7 @@ def crowded() -> ClusterState:
     decider = Decider(state, resolve("fgd"), profile=typical_pods(workload.pods))
     for number, each in enumerate(workload.pods):
         c = state.class_id(each.pod_class)
-        choice = decider.choose(c) if number < 200 else None
+        choice = decider.choose(PodQuery(c)) if number < 200 else None
         if choice is not None:
             state.place(each.name, c, choice.slot, choice.devices)
             decider.changed(choice.slot)
@@ -161,7 +162,7 @@ def test_scores_are_what_the_scheduler_decides_by(crowded, name):
     decider, chooses, asked = (Decider(crowded, resolve(name), profile=profile) for _ in range(3))
     node_scorer = NodeScorer(asked)
     for c in range(len(crowded.classes)):
-        choice, scores, ranking = chooses.choose(c), decider.scores(c), node_scorer.ask(c, 0)
+        choice, scores, ranking = chooses.choose(PodQuery(c)), decider.scores(PodQuery(c)), node_scorer.ask(PodQuery(c))
         assert (ranking.chosen < 0) == (choice is None)
         if choice is not None:
             chosen = crowded.slots[ranking.names[ranking.chosen]]
@@ -182,11 +183,11 @@ def test_contributions_add_up_to_what_tells_two_nodes_apart(crowded, name):
     decider = Decider(crowded, resolve(name), profile=typical_pods(embedded(SMALL).pods))
     told = 0
     for c in range(0, len(crowded.classes), 7):
-        scores = decider.scores(c)
+        scores = decider.scores(PodQuery(c))
         order = [int(i) for i in np.argsort(-scores, kind="stable") if np.isfinite(scores[i])]
         if len(order) > 1:
             first, second = order[0], order[-1]
-            found = decider.contributions(c, 0, {}, first, second)
+            found = decider.contributions(PodQuery(c), first, second)
             assert sum(each.contribution for each in found) == pytest.approx(
                 scores[first] - scores[second], rel=1e-4, abs=1e-3
             )
@@ -199,10 +200,10 @@ def test_contributions_add_up_to_what_tells_two_nodes_apart(crowded, name):
 def test_nodes_that_are_not_known_fit_nothing_and_the_best_of_the_others_is_chosen(crowded):
     node_scorer = NodeScorer(Decider(crowded, resolve("best-fit")))
     asked = Pod("p", PodClass(Requests(1000, 1 << 20)))
-    all_nodes = node_scorer.ask(*node_scorer.number(asked))
+    all_nodes = node_scorer.ask(node_scorer.query(asked))
     assert all_nodes.names[all_nodes.chosen] == crowded.nodes[int(all_nodes.raw.argmax())].name
     some = [all_nodes.names[i] for i in np.argsort(all_nodes.raw)[:5]]
-    ranking = node_scorer.ask(*node_scorer.number(asked), NodeSet(["gone", *some]))
+    ranking = node_scorer.ask(node_scorer.query(asked), NodeSet(["gone", *some]))
     assert not np.isfinite(ranking.raw[0])
     assert ranking.raw[ranking.chosen] == ranking.raw[1:].max()
 
@@ -239,8 +240,9 @@ def test_an_extender_need_not_decode_a_pod_that_waits_and_is_as_it_was():
     watched.renew()
     found = watched.waiting(raw(there))
     assert found is not None
-    with watched.numbered(Pods().decode(raw(there))) as (node_scorer, numbers):
-        assert (node_scorer, (found.class_id, found.labels_id)) == (watched.node_scorer, numbers)
+    with watched.query(Pods().decode(raw(there))) as (node_scorer, query):
+        assert node_scorer is watched.node_scorer
+        assert (found.class_id, found.labels_id) == (query.class_id, query.labels_id)
     meta, spec = there["metadata"], there["spec"]
     assert watched.waiting(raw(there | {"metadata": meta | {"resourceVersion": "8"}})) is found
     for other in (
@@ -267,7 +269,7 @@ from steersman.cluster.state import ClusterState
 from steersman.apps.runtime.policy_manager import warm_up
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
-from steersman.cluster.objects.latency_limits import NO_LIMITS
+from steersman.cluster.pod_query import PodQuery
 from steersman.apps.service.scoring.explanation import explanation
 from steersman.apps.service.scoring.node_scorer import NodeScorer, NodeSet
 from steersman.apps.service.process import choose_by_scores
@@ -282,10 +284,10 @@ apart = Constraints(anti_affinity=(PodAffinityTerm(PodSelector((), None), "zone"
 c = state.class_id(PodClass(Requests(1000, 1 << 20), apart))
 opinions = NodeScorer(Decider(state, resolve(sys.argv[1])))
 for pod, slot in (("one", 0), ("two", 1), ("three", -1)):
-    ranking = opinions.ask(c, 0, NodeSet(["a", "b"]))
+    ranking = opinions.ask(PodQuery(c), NodeSet(["a", "b"]))
     ranking.scores(10)
-    assert len(opinions.refused(c, 0)) == (2 if slot < 0 else slot), (pod, opinions.refused(c, 0))
-    told = explanation("", opinions, (c, 0), {}, NO_LIMITS)
+    assert len(opinions.refused(PodQuery(c))) == (2 if slot < 0 else slot), (pod, opinions.refused(PodQuery(c)))
+    told = explanation("", opinions, PodQuery(c))
     assert len(told.runners_up) == (1 if not slot else 0)
     if slot >= 0:
         state.place(pod, c, slot, ranking.devices())
@@ -311,8 +313,8 @@ def test_names_follow_nodes_that_come_and_go():
     asked, both = Pod("p", PodClass(Requests(1000, 1 << 20))), NodeSet(["a", "b"])
 
     def chosen(nodes: NodeSet) -> str:
-        with watched.numbered(asked) as (node_scorer, numbers):
-            ranking = node_scorer.ask(*numbers, nodes)
+        with watched.query(asked) as (node_scorer, query):
+            ranking = node_scorer.ask(query, nodes)
         return ranking.names[ranking.chosen] if ranking.chosen >= 0 else ""
 
     assert (chosen(both), chosen(watched.node_scorer.all_nodes)) == ("b", "b")
@@ -340,7 +342,7 @@ def test_a_part_of_a_list_is_as_good_as_a_list_of_its_own(count, random):
     mask = sum(1 << i for i in picked).to_bytes(-(-len(names) // 8), "little")
     whole, sets = NodeSet(names), NodeSets()
     part = NodeSubset(whole, mask)
-    found, wanted = (node_scorer.ask(c, 0, nodes) for nodes in (part, NodeSet([names[i] for i in picked])))
+    found, wanted = (node_scorer.ask(PodQuery(c), nodes) for nodes in (part, NodeSet([names[i] for i in picked])))
     assert (list(found.names), found.chosen, found.raw.tolist()) == (wanted.names, wanted.chosen, wanted.raw.tolist())
     assert sets.get(sets.keep(part)) is whole
 

@@ -29,6 +29,7 @@ from steersman.apps.service.scoring import node_scorer as opinions_module
 from steersman.apps.service.scoring import unknown_pods
 from steersman.apps.service.scoring.node_scorer import NodeScorer, Pods
 from steersman.apps.service.scoring.time_budget import TimeBudget
+from steersman.cluster.pod_query import PodQuery
 from steersman.kubernetes.cache import cluster_cache
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
@@ -166,8 +167,8 @@ def test_a_question_about_new_labels_keeps_the_state_and_is_answered_as_if_the_p
     cluster = watched()
     state, node_scorer, classes = cluster.cache.state, cluster.node_scorer, len(cluster.cache.state.classes)
     picky = spread(pod("picky", app="web-0"), "app", "web-0")  # there are two on n0, one on n1 and n2 each, none on n3
-    with cluster.numbered(Pods().decode(raw(picky))) as (asked, numbers):
-        ranking = asked.ask(*numbers)
+    with cluster.query(Pods().decode(raw(picky))) as (asked, query):
+        ranking = asked.ask(query)
     assert [name for name, score in zip(ranking.names, ranking.raw, strict=True) if np.isfinite(score)] == ["n3"]
     assert (cluster.cache.state is state, cluster.node_scorer is node_scorer) == (True, True)
     assert (len(state.classes), set(cluster.cache.selected)) == (classes, set())
@@ -231,23 +232,23 @@ def test_whatever_is_asked_about_is_answered_as_if_it_were_there_and_leaves_noth
     monkey = TimeBudget(1.0, 1e9)
     cluster._unknown._unknown = cluster._unknown._selecting = monkey
     waits = Pods().decode(raw(pod("waits", "3", 300, app="web-1")))
-    with cluster.numbered(waits) as (asked, numbers):
-        before = asked.ask(*numbers).raw.tolist()
+    with cluster.query(waits) as (asked, query):
+        before = asked.ask(query).raw.tolist()
     outline = outlined(cluster)
     profile = twin.policy_manager._expected_pods(twin.cache.state)
     for each in data.draw(st.lists(described(), min_size=1, max_size=4)):
         decoded = Pods().decode(raw(each))
-        with cluster.numbered(decoded) as (asked, numbers):
-            ranking = asked.ask(*numbers).settled()
-            refused = asked.refused(*numbers)
-        known = twin.cache.number(decoded)  # the twin keeps apart whatever the pod selects by
+        with cluster.query(decoded) as (asked, query):
+            ranking = asked.ask(query).settled()
+            refused = asked.refused(query)
+        known = PodQuery(*twin.cache.number(decoded))  # the twin keeps apart whatever the pod selects by
         expected = NodeScorer(Decider(twin.cache.state, resolve(policy), profile=profile))
         if policy != "kube-default":  # which begins its search where the last one ended
-            assert ranking.raw.tolist() == expected.ask(*known).raw.tolist(), each
-        assert refused == expected.refused(*known), each
+            assert ranking.raw.tolist() == expected.ask(known).raw.tolist(), each
+        assert refused == expected.refused(known), each
         assert outlined(cluster) == outline
-    with cluster.numbered(waits) as (asked, numbers):
-        assert asked.ask(*numbers).raw.tolist() == before
+    with cluster.query(waits) as (asked, query):
+        assert asked.ask(query).raw.tolist() == before
 
 
 def described_pod(made: Object, i: int) -> Object:
@@ -288,8 +289,8 @@ def test_pods_unlike_all_others_have_a_share_of_time_and_no_more(monkeypatch: py
     )
 
     def ask(asked: Object) -> bool:
-        with cluster.numbered(Pods().decode(raw(asked))) as (node_scorer, numbers):
-            node_scorer.ask(*numbers)
+        with cluster.query(Pods().decode(raw(asked))) as (node_scorer, query):
+            node_scorer.ask(query)
         return True
 
     fresh = (pod(f"p{i}", f"{3000 + i}m") for i in range(100))

@@ -24,6 +24,7 @@ from steersman.cluster.gpu_resources import GPU_MODEL_KEY, PLUGIN_GPUS, SHARED_G
 from steersman.cluster.model import GPU_MILLI, Constraints, GpuType, Node, Pod, PodClass, Requests, gpu_types
 from steersman.cluster.objects.decoding import GPU_INDEX_KEY, node_from_object, pod_from_object
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.evaluation.bound.gpu_bound import check_bound
@@ -355,7 +356,7 @@ def test_whatever_decides_every_pod_gets_what_it_asks_for(
         for slot, why in reasons_by_node(state, c).items():
             assert not feasible[state.slots[slot]]
             assert why == (f"Insufficient {gpu_resources.shown_name(pod.requests.gpu_resource)}",)
-        choice = decider.choose(c)
+        choice = decider.choose(PodQuery(c))
         assert (choice is not None) == any(feasible)
         if choice is not None:
             assert feasible[choice.slot]
@@ -413,7 +414,7 @@ def test_idle_devices_of_one_vendor_are_of_no_use_to_pods_of_the_other():
     assert profile_arrays(profile, types).accepts.tolist() == [[False, True, True, True], [True, False, False, True]]
     state = ClusterState([node_of("a", 4, AMD), node_of("b", 4, NVIDIA), node_of("c", 4)])
     decider = Decider(state, resolve("fgd"), profile=profile)
-    decider.choose(state.class_id(pod_of(0).pod_class))
+    decider.choose(PodQuery(state.class_id(pod_of(0).pod_class)))
     assert decider.cluster.fragments.total[:3].tolist() == [2000, 2000, 0]
 
 

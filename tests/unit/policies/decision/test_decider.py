@@ -3,6 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.policies.base import Policy
 from steersman.policies.decision.decider import Decider
@@ -46,7 +47,7 @@ def test_decisions_are_those_of_a_simulation(workload: Workload, name: str) -> N
     for i in plan.pods:
         pod = workload.pods[i]
         c = state.class_id(pod.pod_class)
-        choice = decider.choose(c, state.labels_id(pod))
+        choice = decider.choose(PodQuery(c, state.labels_id(pod)))
         found.append("" if choice is None else nodes[choice.slot].name)
         if choice is not None:
             state.place(pod.name, c, choice.slot, choice.devices, state.labels_id(pod))
@@ -79,9 +80,9 @@ def test_a_decider_that_lived_through_changes_decides_like_a_new_one(workload: W
         fresh = Decider(state, policy, profile=profile) if step % 10 == 0 else None
         if fresh is not None and name == "kube-default":  # where its search stands is its own
             fresh.cluster.kube.cursor[:] = decider.cluster.kube.cursor
-        choice = decider.choose(c)
+        choice = decider.choose(PodQuery(c))
         if fresh is not None:
-            assert choice == fresh.choose(c)
+            assert choice == fresh.choose(PodQuery(c))
         if choice is not None:
             state.place(pod.name, c, choice.slot, choice.devices)
             decider.changed(choice.slot)
@@ -139,11 +140,11 @@ def test_gpu_models_come_change_and_go_while_a_decider_lives(
             decider.changed(slot)
             outside.append(gone)
         c = state.class_id(pod.pod_class)
-        choice = decider.choose(c)
+        choice = decider.choose(PodQuery(c))
         if step % 3 == 0:
             fresh = Decider(state, policy, profile=profile)
-            assert choice == fresh.choose(c)
-            np.testing.assert_array_equal(decider.scores(c), fresh.scores(c))
+            assert choice == fresh.choose(PodQuery(c))
+            np.testing.assert_array_equal(decider.scores(PodQuery(c)), fresh.scores(PodQuery(c)))
         if choice is not None:
             state.place(f"{step}", c, choice.slot, choice.devices)
             decider.changed(choice.slot)
@@ -163,4 +164,4 @@ def test_what_is_known_of_a_mix_serves_nodes_that_are_numbered_otherwise(choosy:
     plain = Decider(state, policy, profile=profile)
     for pod in choosy.pods[:40]:
         c = state.class_id(pod.pod_class)
-        np.testing.assert_array_equal(decider.scores(c), plain.scores(c))
+        np.testing.assert_array_equal(decider.scores(PodQuery(c)), plain.scores(PodQuery(c)))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from steersman.cli.main import main
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import GPU
@@ -35,7 +36,7 @@ def test_it_takes_the_node_where_forecasts_grow_least(workload):
     column = GPU.node_column
     for i, pod in enumerate(workload.pods[:150]):
         c = state.class_id(pod.pod_class)
-        scores = decider.scores(c)
+        scores = decider.scores(PodQuery(c))
         cluster = decider.cluster
         rows = np.zeros((len(workload.nodes), len(GPU.node)))
         write_node_features(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, rows)
@@ -44,7 +45,7 @@ def test_it_takes_the_node_where_forecasts_grow_least(workload):
             growth += rows[:, column("lost_planned_change")] / 2
         fits = np.isfinite(scores)
         np.testing.assert_allclose(-scores[fits], growth[fits], rtol=1e-6, atol=1e-6)
-        choice = decider.choose(c)
+        choice = decider.choose(PodQuery(c))
         if choice is not None:
             state.place(f"{i}", c, choice.slot, choice.devices)
             decider.changed(choice.slot)

@@ -11,6 +11,7 @@ import torch
 from steersman.agents.networks.score_networks import build, export
 from steersman.agents.networks.spec import FeatureCounts
 from steersman.cluster.owner_pods import OwnerPods
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import CLUSTER, GPU, View
@@ -77,7 +78,7 @@ def test_room_to_grow_changes_nothing(tmp_path: Path, workload: Workload, name: 
         slots = []
         for state, decider in zip((tight, roomy), deciders, strict=True):
             c = state.class_id(pod.pod_class)
-            choice = decider.choose(c)
+            choice = decider.choose(PodQuery(c))
             slots.append(None if choice is None else choice.slot)
             if choice is not None:
                 state.place(pod.name, c, choice.slot, choice.devices)
@@ -106,7 +107,7 @@ def test_decisions_are_those_of_a_simulation(tmp_path: Path, workload: Workload,
         c = state.class_id(pod.pod_class)
         near = owner_pods.setdefault(pod.owner, Counter()) if pod.owner else Counter()
         decider.waiting = failed
-        choice = decider.choose(c, state.labels_id(pod), OwnerPods(near))
+        choice = decider.choose(PodQuery(c, state.labels_id(pod), OwnerPods(near)))
         found.append("" if choice is None else nodes[choice.slot].name)
         if choice is None:
             failed += 1

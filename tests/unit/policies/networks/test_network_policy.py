@@ -87,8 +87,8 @@ def test_a_simulation_is_the_episode_again(tmp_path, monkeypatch, protocol, name
     shown = []
     observe = RunObservations.observe
 
-    def record(self, query):
-        seen, groups = observe(self, query)
+    def record(self, query, nodes):
+        seen, groups = observe(self, query, nodes)
         shown.append({k: getattr(seen, k).copy() for k in ("nodes", "pod", "context", "mask")})
         return seen, groups
 

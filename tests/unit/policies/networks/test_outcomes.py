@@ -8,6 +8,7 @@ from tests.bounds.clusters import SHAPES, workload
 
 from steersman.cluster.arrays import best_devices
 from steersman.cluster.owner_pods import OwnerPods
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.objectives import summary
 from steersman.policies.decision.decider import Decider
@@ -27,15 +28,16 @@ def test_an_outcome_is_the_state_after_the_placement(shape: str, seed: int) -> N
     on_node: dict[int, int] = {}
     for i, pod in enumerate(given.pods):
         owner_pods = OwnerPods(dict(on_node)) if i % 2 else OwnerPods({})
-        query = decider.query(state.class_id(pod.pod_class), state.labels_id(pod), owner_pods)
-        if not query.feasible.any():
+        query = PodQuery(state.class_id(pod.pod_class), state.labels_id(pod), owner_pods)
+        nodes = decider.candidates(query)
+        if not nodes.feasible.any():
             continue
         observations = decider.observations(CLUSTER)
         assert isinstance(observations, LiveObservations)
-        observations.observe(query)
-        slot = int(rng.choice(np.flatnonzero(query.feasible)))
+        observations.observe(query, nodes)
+        slot = int(rng.choice(np.flatnonzero(nodes.feasible)))
         arrays_before = [np.array(array) for array in state.arrays]
-        before, after = observations.outcome(query, slot)
+        before, after = observations.outcome(query, nodes, slot)
         for array, then in zip(state.arrays, arrays_before, strict=True):
             np.testing.assert_array_equal(array, then)
         devices = int(best_devices(state.arrays, state.class_arrays, query.class_id, slot))
@@ -44,7 +46,7 @@ def test_an_outcome_is_the_state_after_the_placement(shape: str, seed: int) -> N
         decider.follow()
         observations = decider.observations(CLUSTER)
         assert isinstance(observations, LiveObservations)
-        observations.observe(query)
+        observations.observe(query, nodes)
         now = observations.state()
         compared = [column for column in range(summary.COLUMNS) if column != summary.RACK_LOCALITY]
         np.testing.assert_allclose(after[compared], now[compared], rtol=1e-9, atol=1e-6)

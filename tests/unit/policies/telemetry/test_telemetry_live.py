@@ -8,7 +8,7 @@ from tests.support.servers.fake_prometheus import CONNECTIONS, CPU, LATENCY, Tol
 
 from steersman.cluster.model import Node, PodClass, Requests
 from steersman.cluster.objects.latency_limits import LatencyLimits, limits_of
-from steersman.cluster.owner_pods import NO_OWNER_PODS
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.envs.latency.environment import LatencyCore, LatencyOptions
 from steersman.policies.decision.decider import Decider
@@ -26,7 +26,7 @@ SMALL = PodClass(Requests(cpu_milli=250, memory_bytes=1 << 28))
 
 def decide(policy: str, state: ClusterState, told: Told | None, limits: LatencyLimits = LatencyLimits()) -> str:  # noqa: B008
     decider = Decider(state, resolve(policy), telemetry=told)
-    choice = decider.choose(state.class_id(SMALL), limits=limits)
+    choice = decider.choose(PodQuery(state.class_id(SMALL), limits=limits))
     assert choice is not None
     node = state.nodes[choice.slot]
     assert node is not None
@@ -192,15 +192,15 @@ def test_pods_that_came_since_the_sample_count() -> None:
     told.now += 20
     told.tell(CPU, {"n0": 10.0, "n1": 11.0}, age=0)
     feasible = np.ones(2, np.bool_)
-    assert node_metrics.scores(LEAST_ALLOCATED, c, feasible).argmax() == 0
+    assert node_metrics.scores(LEAST_ALLOCATED, PodQuery(c), feasible).argmax() == 0
     told.now += 5
     for i in range(4):
         state.place(str(i), c, 0)
         node_metrics.changed(0)
-    assert node_metrics.scores(LEAST_ALLOCATED, c, feasible).argmax() == 1
+    assert node_metrics.scores(LEAST_ALLOCATED, PodQuery(c), feasible).argmax() == 1
     told.now += 20  # the next sample has seen them
     told.tell(CPU, {"n0": 10.0, "n1": 11.0}, age=0)
-    assert node_metrics.scores(LEAST_ALLOCATED, c, feasible).argmax() == 0
+    assert node_metrics.scores(LEAST_ALLOCATED, PodQuery(c), feasible).argmax() == 0
 
 
 def test_what_a_scheduler_binds_counts_beside_samples_from_before_its_start() -> None:
@@ -211,7 +211,7 @@ def test_what_a_scheduler_binds_counts_beside_samples_from_before_its_start() ->
     node_metrics, c = NodeMetricsView(state, told), state.class_id(SMALL)
     slots = []
     for i in range(9):
-        slots.append(int(node_metrics.scores(LEAST_ALLOCATED, c, np.ones(3, np.bool_)).argmax()))
+        slots.append(int(node_metrics.scores(LEAST_ALLOCATED, PodQuery(c), np.ones(3, np.bool_)).argmax()))
         state.place(str(i), c, slots[-1])
         node_metrics.changed(slots[-1])
     assert sorted(slots) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
@@ -227,7 +227,7 @@ def test_a_sample_in_the_middle_has_seen_a_part() -> None:
     node_metrics.changed(0)
     told.now += 5
     told.tell(CPU, {"n0": 10.0, "n1": 10.0})  # of the last 15 s
-    scores = node_metrics.scores(LEAST_ALLOCATED, c, np.ones(2, np.bool_))
+    scores = node_metrics.scores(LEAST_ALLOCATED, PodQuery(c), np.ones(2, np.bool_))
     worth = 0.05 * 2 * 4000
     rate = (0.1 * 4000 + 0.1 * 4000 + 0.6 * worth) / (1000 / 3 + worth)
     assert scores[1] - scores[0] == pytest.approx(rate * (1000 - 1000 / 3) / 4000)
@@ -300,7 +300,7 @@ def test_scores_of_nodes_that_break_the_limit_are_none() -> None:
     told.tell(LATENCY, {"n0": 20.0, "n1": 150.0, "n2": 30.0, "n3": 150.0})
     for policy in POLICIES:
         decider = Decider(state, resolve(policy), telemetry=told)
-        scores = decider.scores(state.class_id(SMALL), limits=LIMITED)
+        scores = decider.scores(PodQuery(state.class_id(SMALL), limits=LIMITED))
         assert np.isfinite(scores).tolist() == [True, False, True, False]
     assert not told.limits  # nothing was decided
 
@@ -311,7 +311,7 @@ def test_what_told_two_nodes_apart() -> None:
     told.tell(CPU, {"n0": 20.0, "n1": 40.0, "n2": 20.0})
     state.place("p", state.class_id(SMALL), 1)
     decider, c = Decider(state, resolve("p0"), telemetry=told), state.class_id(SMALL)
-    found = {each.name: each for each in decider.contributions(c, 0, NO_OWNER_PODS, 0, 1, LIMITED)}
+    found = {each.name: each for each in decider.contributions(PodQuery(c, limits=LIMITED), 0, 1)}
     assert (found["latency_milliseconds"].value, found["latency_milliseconds"].other) == (20, 60)
     assert found["latency_milliseconds"].contribution == 100  # within the soft limit
     assert found["cpu_used_percent"].contribution == pytest.approx(-0.2, abs=0.05)
@@ -325,7 +325,7 @@ def test_nodes_come_and_go() -> None:
     decider, c = Decider(state, resolve("la"), telemetry=told), state.class_id(SMALL)
 
     def chosen() -> int:
-        choice = decider.choose(c)
+        choice = decider.choose(PodQuery(c))
         assert choice is not None
         return choice.slot
 

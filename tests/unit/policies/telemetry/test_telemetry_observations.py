@@ -9,14 +9,15 @@ from steersman.cluster.model import Node, PodClass, Requests
 from steersman.cluster.node_metrics import LATENCY as FIRST_LATENCY
 from steersman.cluster.node_metrics import METRICS
 from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
-from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
+from steersman.cluster.owner_pods import OwnerPods
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.envs.latency.environment import LatencyCore, LatencyOptions
 from steersman.envs.latency.state import NOW
 from steersman.objectives import summary
 from steersman.objectives.latency import BROKEN
 from steersman.objectives.registry import resolve
-from steersman.policies.base import ScoreQuery
+from steersman.policies.base import Candidates
 from steersman.policies.features import TELEMETRY
 from steersman.policies.kube_default.arrays import ZONE
 from steersman.policies.networks.observation_kernels import ObservationArrays
@@ -24,6 +25,8 @@ from steersman.policies.telemetry.arrays import HARD, INDEX, NODES, POD, REPLICA
 from steersman.policies.telemetry.node_metrics import NodeMetricsView
 from steersman.policies.telemetry.observations import TelemetryObservations
 from steersman.workloads.generators.latency_settings import LatencySettings
+
+EVERY = np.ones(3, dtype=np.bool_)
 
 
 class LiveCopy:
@@ -96,7 +99,7 @@ class LiveCopy:
         mask = np.zeros(len(self.state.nodes), dtype=np.bool_)
         mask[self.slots] = feasible[: len(self.slots)] != 0
         return self.observations.observe(
-            ScoreQuery(self._class_of(pod), mask, np.ones_like(mask), owner_pods=siblings, limits=limits)
+            PodQuery(self._class_of(pod), owner_pods=siblings, limits=limits), Candidates(mask, np.ones_like(mask))
         )
 
     def _class_of(self, pod: int) -> int:
@@ -145,13 +148,7 @@ def test_without_any_sample_every_metric_is_flagged_as_missing() -> None:
     c = state.class_id(PodClass(Requests(cpu_milli=250, memory_bytes=1 << 28)))
     for told in (None, Told()):
         observation, _ = TelemetryObservations(NodeMetricsView(state, told)).observe(
-            ScoreQuery(
-                c,
-                np.ones(3, np.bool_),
-                np.ones(3, np.bool_),
-                owner_pods=NO_OWNER_PODS,
-                limits=LatencyLimits(20, 60, "rome"),
-            )
+            PodQuery(c, limits=LatencyLimits(20, 60, "rome")), Candidates(EVERY, EVERY)
         )
         assert np.isfinite(observation.nodes).all()
         assert np.isfinite(observation.context).all()
@@ -171,7 +168,7 @@ def test_single_missing_metrics_are_no_obstacle() -> None:
             if name != missing[0]:
                 told.tell(name, {"n0": 10.0})
         observation, _ = TelemetryObservations(NodeMetricsView(state, told)).observe(
-            ScoreQuery(c, np.ones(2, np.bool_), np.ones(2, np.bool_))
+            PodQuery(c), Candidates(np.ones(2, np.bool_), np.ones(2, np.bool_))
         )
         assert np.isfinite(observation.nodes).all()
         assert np.isfinite(observation.context).all()
@@ -190,8 +187,8 @@ def test_the_reward_of_used_nodes_is_that_of_the_environment() -> None:
         chosen = int(rng.choice(np.flatnonzero(core.observation.mask[0])))
         feasible = np.zeros(len(copy.state.nodes), dtype=np.bool_)
         feasible[copy.slots] = core.observation.mask[0, : len(copy.slots)] != 0
-        query = ScoreQuery(copy._class_of(pod), feasible, np.ones_like(feasible))
-        row, reward = copy.observations.outcome(query, copy.slots[chosen], resolve(objective))
+        query, nodes = PodQuery(copy._class_of(pod)), Candidates(feasible, np.ones_like(feasible))
+        row, reward = copy.observations.outcome(query, nodes, copy.slots[chosen], resolve(objective))
         placed = pod, chosen
         core.step(np.array([chosen]))
         assert reward == pytest.approx(core.rewards[0])
@@ -205,7 +202,6 @@ def told_of(connections: dict[str, float], latency: dict[str, float]) -> Telemet
     return TelemetryObservations(NodeMetricsView(ClusterState(THREE), told))
 
 
-EVERY = np.ones(3, dtype=np.bool_)
 THREE = [Node(f"n{i}", 4000, 16 << 30, pods=110) for i in range(3)]
 
 
@@ -217,20 +213,19 @@ THREE = [Node(f"n{i}", 4000, 16 << 30, pods=110) for i in range(3)]
 def test_latency_is_rewarded_by_what_is_measured(slot: int, kept: float) -> None:
     observations = told_of({}, {"n0": 10.0, "n1": 40.0, "n2": 90.0})
     c = observations._metrics.state.class_id(PodClass(Requests(cpu_milli=1000)))
-    query = ScoreQuery(c, EVERY, EVERY, limits=LatencyLimits(20, 60, "rome"))
-    _, reward = observations.outcome(query, slot, resolve("latency-aware"))
+    query = PodQuery(c, limits=LatencyLimits(20, 60, "rome"))
+    _, reward = observations.outcome(query, Candidates(EVERY, EVERY), slot, resolve("latency-aware"))
     assert reward == pytest.approx((2 / 3 + 0.25 + kept) / 3)
-    alone = ScoreQuery(c, np.arange(3) == 2, EVERY, limits=LatencyLimits(20, 60, "rome"))
-    _, reward = observations.outcome(alone, 2, resolve("latency-aware"))
+    _, reward = observations.outcome(query, Candidates(np.arange(3) == 2, EVERY), 2, resolve("latency-aware"))
     assert reward == pytest.approx((2 / 3 + 0.25 + 0.0) / 3), "no feasible node keeps it"
 
 
 def test_connections_are_rewarded_by_what_is_measured() -> None:
     observations = told_of({"n0": 10.0, "n1": 40.0}, {})
     c = observations._metrics.state.class_id(PodClass(Requests(cpu_milli=1000)))
-    query = ScoreQuery(c, EVERY, EVERY)
+    query, nodes = PodQuery(c), Candidates(EVERY, EVERY)
     for slot in range(3):
-        _, reward = observations.outcome(query, slot, resolve("least-connections"))
+        _, reward = observations.outcome(query, nodes, slot, resolve("least-connections"))
         assert reward == pytest.approx(25.0 / 40.0), "a node without a number is left out"
-    _, reward = told_of({}, {}).outcome(query, 0, resolve("least-connections"))
+    _, reward = told_of({}, {}).outcome(query, nodes, 0, resolve("least-connections"))
     assert reward == 1.0

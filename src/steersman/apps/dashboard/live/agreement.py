@@ -13,6 +13,7 @@ from steersman.apps.runtime.live_profile import PodWindow
 from steersman.apps.runtime.spread_selectors import LiveSpreadSelectors
 from steersman.apps.service.scoring.time_budget import TimeBudget
 from steersman.cluster.model import Node, PodClass, Requests
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache
@@ -60,9 +61,9 @@ class RuleAgreement:
         profile = (TypicalPod(1000, 500, 1, (), 1.0),)
         for policy in self._policies.values():
             decider = Decider(state, policy, profile=profile)
-            decider.scores(pod)
+            decider.scores(PodQuery(pod))
             decider.changed(0)
-            decider.scores(pod)
+            decider.scores(PodQuery(pod))
         state.remove("pod")
 
     def see(self, pod: CachedPod) -> None:
@@ -97,11 +98,11 @@ class RuleAgreement:
             self.skipped += 1
             return {}
         result = {}
-        with self._budget.charged(), cache.unplaced(pod) as owner_pods:
+        with self._budget.charged(), cache.unplaced(pod) as query:
             refused = cache.gpu_pods.refusal(cache.state, pod.pod.requests)
             for rule, decider in self._deciders.items():
                 try:
-                    scores = decider.scores(pod.class_id, pod.labels_id, owner_pods, pod.pod.latency)
+                    scores = decider.scores(query)
                 except SteersmanError as error:
                     log.error("no comparison", rule=rule, pod=pod.key, error=str(error))
                     continue

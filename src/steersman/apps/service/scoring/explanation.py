@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,8 +15,8 @@ from steersman.apps.service.scoring.time_budget import TimeBudget
 from steersman.apps.service.scoring.unknown_pods import UnusualPodError
 from steersman.cluster.constraints.reasons import counted, other_gpus
 from steersman.cluster.model import Pod
-from steersman.cluster.objects.latency_limits import LatencyLimits
-from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
+from steersman.cluster.owner_pods import OwnerPods
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy
 from steersman.policies.decision.contributions import Contribution
@@ -77,12 +78,11 @@ class Explainer:
             self.check_sent()
             pod = Pods().decode(request.pod)
             node_scorer = self.scorer_for(cluster_of(request.cluster.nodes, request.cluster.pods), pod)
-            result = explanation(self.policy(), node_scorer, node_scorer.number(pod), NO_OWNER_PODS, pod.latency)
+            result = explanation(self.policy(), node_scorer, node_scorer.query(pod))
         elif self.watched is not None:
             pod = Pods().decode(request.pod)
-            with self.watched.numbered(pod) as (node_scorer, numbers):
-                owner_pods = self.watched.owner_pods(pod)
-                result = explanation(self.policy(), node_scorer, numbers, owner_pods, pod.latency)
+            with self.watched.query(pod) as (node_scorer, query):
+                result = explanation(self.policy(), node_scorer, query)
         else:
             raise InvalidRequestError("no cluster is watched here; send one as cluster")
         result.member, result.choice = self.choice()
@@ -141,7 +141,8 @@ def explain_placed(
     node_scorer = NodeScorer(
         Decider(state, policy, profile=profile, services=lambda: workload.services, telemetry=telemetry)
     )
-    result = explanation(policy.name, node_scorer, node_scorer.number(pod.unbound()), siblings, pod.latency)
+    query = replace(node_scorer.query(pod.unbound()), owner_pods=siblings)
+    result = explanation(policy.name, node_scorer, query)
     result.member, result.choice = member, choice
     return result
 
@@ -150,24 +151,17 @@ def _is_sibling(other: Pod, pod: Pod) -> bool:
     return bool(pod.owner) and (other.namespace, other.owner) == (pod.namespace, pod.owner)
 
 
-def explanation(
-    policy: str,
-    node_scorer: NodeScorer,
-    numbers: tuple[int, int],
-    owner_pods: OwnerPods,
-    limits: LatencyLimits,
-) -> Explanation:
-    """Explain a policy's choice for a pod whose class and labels have these numbers."""
-    ranking = node_scorer.ask(*numbers, None, lambda: owner_pods, limits)
-    state, (c, labels) = node_scorer.decider.state, numbers
+def explanation(policy: str, node_scorer: NodeScorer, query: PodQuery) -> Explanation:
+    """Explain a policy's choice for a pod."""
+    ranking, state = node_scorer.ask(query), node_scorer.decider.state
     explanation = Explanation(
         policy=policy,
         node="",
         score=0.0,
         runners_up=[],
         features=[],
-        refused=counted(state, c, labels),
-        other_gpus=other_gpus(state, c),
+        refused=counted(state, query.class_id, query.labels_id),
+        other_gpus=other_gpus(state, query.class_id),
         nodes=len(state.slots),
     )
     if ranking.chosen < 0:
@@ -196,7 +190,7 @@ def explanation(
         slot, other = state.slots[explanation.node], state.slots[explanation.compared_with]
         explanation.features = [
             _feature(each, points(each.contribution))
-            for each in node_scorer.decider.contributions(c, labels, owner_pods, slot, other, limits)
+            for each in node_scorer.decider.contributions(query, slot, other)
             if each.contribution
         ]
     return explanation

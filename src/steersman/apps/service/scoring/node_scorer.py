@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
@@ -22,9 +22,8 @@ from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.decoding import node_from_object, pod_from_object
 from steersman.cluster.objects.fields import FieldError
 from steersman.cluster.objects.free_resources import FREE_KEY, free_of, set_free
-from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
 from steersman.cluster.objects.pod_features import READ_VOLUMES
-from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState, RunningPod
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.objects import whole
@@ -46,10 +45,6 @@ PLAIN_NAME = re.compile("[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
 UNKNOWN_METADATA = {"uid", "resourceVersion", "generation", "generateName", "creationTimestamp", "managedFields"}
 UNKNOWN_OF_CONTAINERS = {"env", "envFrom", "volumeMounts"}
 """Fields that the model of a pod does not read, and that are large or different for each replica."""
-
-
-Numbers = tuple[int, int]
-"""Numbers of a pod's class and labels in a state."""
 
 
 class InvalidRequestError(SteersmanError):
@@ -327,35 +322,25 @@ class NodeScorer:
         scorer.decider = decider
         return scorer
 
-    def number(self, pod: Pod) -> Numbers:
-        """Return the numbers of a pod's class and labels in the state."""
-        return self.decider.state.class_id(pod.pod_class), self.decider.state.labels_id(pod)
+    def query(self, pod: Pod) -> PodQuery:
+        """Return a pod of the state as it is asked about; no pod of its owner is known."""
+        state = self.decider.state
+        return PodQuery(state.class_id(pod.pod_class), state.labels_id(pod), limits=pod.latency, pod=pod)
 
-    def ask(
-        self,
-        c: int,
-        labels: int,
-        nodes: NodeSet | None = None,
-        owner_pods: Callable[[], OwnerPods] | None = None,
-        limits: LatencyLimits = NO_LIMITS,
-    ) -> Ranking:
+    def ask(self, query: PodQuery, nodes: NodeSet | None = None) -> Ranking:
         """Rank nodes for a pod. The choice is the live scheduler's if that node is requested.
 
         Args:
-            c: the pod's class.
-            labels: its label set.
+            query: the pod.
             nodes: requested nodes; None: all. Unknown nodes fit nothing.
-            owner_pods: returns the pods of its owner.
-            limits: limits of the latency to its users.
 
         Raises:
             SteersmanError: the policy failed.
         """
         decider = self.decider
-        there = owner_pods() if owner_pods is not None and decider.policy.needs_peers else NO_OWNER_PODS
-        scores = decider.scores(c, labels, there, limits)
-        by_scores = decider.selects_argmax(limits)
-        choice = None if by_scores else decider.choose(c, labels, there, limits)
+        scores = decider.scores(query)
+        by_scores = decider.selects_argmax(query)
+        choice = None if by_scores else decider.choose(query)
         nodes = nodes or self.all_nodes
         slots = nodes.slots(decider.state, self._as_of)
         raw = np.empty(len(slots))
@@ -365,19 +350,14 @@ class NodeScorer:
         slot = int(slots[chosen])
         if choice is not None and slot == choice.slot:
             return Ranking(nodes.names, raw, chosen, lambda: choice.devices)
-        return Ranking(nodes.names, raw, chosen, partial(decider.devices, c, slot))
+        return Ranking(nodes.names, raw, chosen, partial(decider.devices, query.class_id, slot))
 
-    def limited(
-        self, c: int, labels: int, nodes: NodeSet, owner_pods: OwnerPods, limits: LatencyLimits
-    ) -> tuple[npt.NDArray[np.bool_] | None, str]:
+    def limited(self, query: PodQuery, nodes: NodeSet) -> tuple[npt.NDArray[np.bool_] | None, str]:
         """Return which nodes a hard limit of latency leaves to a pod, and the outcome of the limit.
 
         Args:
-            c: the pod's class.
-            labels: its label set.
+            query: the pod.
             nodes: requested nodes.
-            owner_pods: pods of its owner.
-            limits: limits of the latency to its users.
 
         Returns:
             [K] the nodes that are left, in the order of the request, None if the limit restricts nothing; and the
@@ -389,17 +369,17 @@ class NodeScorer:
         known = slots[slots >= 0]
         requested = np.zeros(len(decider.state.nodes), dtype=np.bool_)
         requested[known] = True
-        feasible = decider.state.mask(c, labels) & requested
+        feasible = decider.state.mask(query.class_id, query.labels_id) & requested
         if not feasible.any():
             return None, ""
-        left, outcome = decider.node_metrics.filter_by_hard_limit(c, feasible, owner_pods, limits)
+        left, outcome = decider.node_metrics.filter_by_hard_limit(query, feasible)
         if (left == feasible).all():
             return None, outcome
         return (slots >= 0) & left[slots], outcome
 
-    def refused(self, c: int, labels: int) -> dict[str, tuple[str, ...]]:
-        """Return node -> why a pod of the class with these labels may not run there."""
-        return reasons.reasons_by_node(self.decider.state, c, labels)
+    def refused(self, query: PodQuery) -> dict[str, tuple[str, ...]]:
+        """Return node -> why a pod may not run there."""
+        return reasons.reasons_by_node(self.decider.state, query.class_id, query.labels_id)
 
     def _reset_index(self) -> None:
         """Reset the index of names after nodes were added or deleted."""

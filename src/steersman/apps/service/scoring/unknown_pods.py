@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from steersman.apps.service.scoring.node_scorer import NodeScorer, Numbers
+from steersman.apps.service.scoring.node_scorer import NodeScorer
 from steersman.apps.service.scoring.time_budget import TimeBudget
 from steersman.cluster.model import Pod
+from steersman.cluster.owner_pods import NO_OWNER_PODS
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.provisional import (
     complexity,
     count_selected,
@@ -27,7 +29,7 @@ from steersman.core.errors import SteersmanError
 from steersman.policies.decision.decider import NEVER_REFRESHED
 
 if TYPE_CHECKING:
-    from steersman.kubernetes.cache.cluster_cache import ClusterCache
+    from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache
 
 UNKNOWN_SHARE = 0.05
 """Share of the event loop's time for classes and label sets that no pod of the cluster has; scoring every node for one
@@ -44,7 +46,7 @@ class UnusualPodError(SteersmanError):
 
 
 class UnknownPods:
-    """Numbers for pods that may not be in a watched cluster.
+    """Queries about pods that may not be in a watched cluster.
 
     Args:
         cache: cache of the cluster.
@@ -56,23 +58,29 @@ class UnknownPods:
         self._selecting = TimeBudget(SELECTING_SHARE, SAVED_SECONDS)
 
     @contextmanager
-    def numbered(self, node_scorer: NodeScorer, pod: Pod) -> Iterator[tuple[NodeScorer, Numbers]]:
-        """Yield a scorer for a pod and the numbers of its class and labels; both are valid inside the block only.
+    def query(
+        self, node_scorer: NodeScorer, pod: Pod, waiting: CachedPod | None = None
+    ) -> Iterator[tuple[NodeScorer, PodQuery]]:
+        """Yield a scorer for a pod and the query about it; both are valid inside the block only.
 
         Args:
             node_scorer: scorer of the cluster.
             pod: any pod.
+            waiting: the pod where it waits in the cluster.
 
         Raises:
             UnusualPodError: it is not in the cluster, and scoring it costs more than is left.
         """
+        if waiting is not None:
+            yield node_scorer, self._query(node_scorer, pod, (waiting.class_id, waiting.labels_id))
+            return
         decider, kept, constraints = node_scorer.decider, self._cache.selected, pod.pod_class.constraints
         state = decider.state
         keys = {key for selector in pod_selectors(constraints) for key in selector_keys(selector)}
         labels = {key: value for key, value in pod.labels.items() if key in kept or key in keys}
         known = known_numbers(state, pod.pod_class, pod.namespace, labels) if keys <= kept else None
         if known is not None:
-            yield node_scorer, known
+            yield node_scorer, self._query(node_scorer, pod, known)
             return
         if complexity(constraints) > MOST_REQUIREMENTS:
             raise UnusualPodError(
@@ -89,8 +97,14 @@ class UnknownPods:
                     numbers = state.class_id(pod.pod_class), state.terms.labels_id(pod.namespace, labels)
                     if not keys <= kept:
                         count_selected(state, counted, kept, lambda name: self._cache.pods[name].pod)
-                    yield node_scorer.with_decider(guest), numbers
+                    yield node_scorer.with_decider(guest), self._query(node_scorer, pod, numbers)
             finally:
                 decider.cluster.table.log_position[len(state.classes) :] = (
                     NEVER_REFRESHED  # rows that the next class will use
                 )
+
+    def _query(self, node_scorer: NodeScorer, pod: Pod, numbers: tuple[int, int]) -> PodQuery:
+        """Return the query about a pod whose class and labels have these numbers, with what is read of its owner."""
+        needs_peers = node_scorer.decider.policy.needs_peers or pod.latency.limited
+        owner_pods = self._cache.owner_pods(pod) if needs_peers else NO_OWNER_PODS
+        return PodQuery(*numbers, owner_pods, pod.latency, pod=pod)
