@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import re
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import Literal, Self
 
@@ -38,7 +38,7 @@ class Fault:
             `lose`: it is done, and there is no answer; `delay`: it is done later; `expire`: a watch says at once that
             its version is too old; `cut`: a watch ends in the middle of what it tells; `lag`: it tells later.
         where: a pattern of method, path and query.
-        share: of these requests (of what it tells, for `cut`).
+        share: of these requests (of what it tells, for `cut`); the first comes at the latest after 1 / share of them.
         status, retry_after: of the answer.
         seconds: before it is dropped, lost, done or told.
         most: no more often.
@@ -51,7 +51,18 @@ class Fault:
     retry_after: str = ""
     seconds: float = 0.0
     most: int = 1 << 30
+    seen: int = field(default=0, init=False)
     times: int = field(default=0, init=False)
+
+    def draw(self, chance: Random) -> bool:
+        """Return whether the fault befalls the next request that it may befall."""
+        if self.times >= self.most:
+            return False
+        self.seen += 1
+        # Few watches begin in a run: by chance alone some faults would befall none.
+        befalls = chance.random() < self.share or (self.times == 0 and self.seen * self.share >= 1)
+        self.times += befalls
+        return befalls
 
     def __str__(self) -> str:
         return f"{self.status}{' later' * bool(self.retry_after)}" if self.status else self.what
@@ -93,7 +104,7 @@ class FaultyProxy:
         self.faults: list[Fault] = []
         self.binds: list[Bind] = []
         self.injected: Counter[str] = Counter()
-        self._config, self._random, self.port = config, random.Random(seed), 0
+        self._config, self._random, self.port = config, Random(seed), 0
         self._watches: set[asyncio.Transport] = set()
         self._session: aiohttp.ClientSession
         self._runner: web.AppRunner
@@ -139,13 +150,7 @@ class FaultyProxy:
 
     def _draw(self, call: str, *kinds: What) -> Fault | None:
         for fault in self.faults:
-            if (
-                fault.what in kinds
-                and fault.times < fault.most
-                and re.search(fault.where, call)
-                and self._random.random() < fault.share
-            ):
-                fault.times += 1
+            if fault.what in kinds and re.search(fault.where, call) and fault.draw(self._random):
                 self.injected[str(fault)] += 1
                 return fault
         return None
