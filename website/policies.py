@@ -9,7 +9,7 @@ from typing import Any
 from steersman.policies import registry
 from steersman.policies.base import Policy
 from steersman.policies.files.policy_file import Card, read_policy
-from steersman.policies.heuristics.policy import HEURISTIC_IDS
+from steersman.policies.heuristics import HEURISTIC_IDS
 from website.pages import POLICIES, for_site
 from website.results import Measured, measured
 

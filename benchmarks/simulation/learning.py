@@ -24,8 +24,8 @@ FLOOR_EPISODES = 10.0
 def learned_run() -> Result:
     """One run of `default` by the shipped policy against one by FGD: the event loop alone, alternated.
 
-    The policy's first run on a mix also plans (`policies.linear.planning`), once for any number of runs; that is told
-    apart. Every run is of a seed of its own; `fresh` runs know no states from earlier ones.
+    The policy's first run on a mix also plans (`policies.gpu_state.planning`), once for any number of runs; that is
+    told apart. Every run is of a seed of its own; `fresh` runs know no states from earlier ones.
     """
     plans = [schedule(embedded("default"), "inflation", seed=seed, ratio=1.3, load=None) for seed in range(PAIRS + 1)]
     simulators = {name: Simulator(embedded("default")) for name in ("fgd", "steersman")}

@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from steersman.policies.heuristics.policy import heuristic
-from steersman.policies.linear.policy import LinearPolicy
+from steersman.policies.heuristics import heuristic
+from steersman.policies.linear import LinearPolicy
 from steersman.policies.registry import resolve
 from steersman.policies.rule_choice import CHOOSABLE_RULES
 from studies import tables

@@ -16,7 +16,7 @@ import numpy as np
 from steersman.cluster.model import GPU_MILLI
 from steersman.policies import rule_choice
 from steersman.policies.base import Policy
-from steersman.policies.heuristics.policy import HEURISTIC_IDS
+from steersman.policies.heuristics import HEURISTIC_IDS
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator

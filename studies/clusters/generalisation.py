@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.policies import rule_choice
-from steersman.policies.linear.policy import LinearPolicy
+from steersman.policies.linear import LinearPolicy
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.training.search.portfolio import OPENB

@@ -11,7 +11,7 @@ import numpy as np
 from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.simulations import CandidateEvaluator, Evolution, SimulationTask
 from steersman.policies.base import Policy
-from steersman.policies.linear.policy import LinearPolicy
+from steersman.policies.linear import LinearPolicy
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
 from steersman.workloads.generators.clusters import Distribution, random_cluster

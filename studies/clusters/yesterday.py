@@ -19,8 +19,8 @@ from steersman.policies import rule_choice
 from steersman.policies.base import Policy
 from steersman.policies.features import view
 from steersman.policies.files.embedded_profile import embed_profile, open_prepared
-from steersman.policies.heuristics.policy import heuristic
-from steersman.policies.linear.arrays import GPU_VIEW
+from steersman.policies.gpu_state.arrays import GPU_VIEW
+from steersman.policies.heuristics import heuristic
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.simulation.run import Simulator

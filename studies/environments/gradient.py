@@ -30,8 +30,8 @@ from steersman.envs.inflation.environment import InflationVectorEnv
 from steersman.evaluation.experiment import Experiment
 from steersman.policies.features import GPU
 from steersman.policies.files.policy_file import Card, write_policy
-from steersman.policies.linear.arrays import KINDS
-from steersman.policies.linear.forecast import (
+from steersman.policies.gpu_state.arrays import KINDS
+from steersman.policies.greedy_forecast import (
     FORECASTS,
     SHARE_FORECASTS,
     forecast_card,

@@ -16,7 +16,7 @@ if "STEERSMAN_CHECK_BOUNDS" in os.environ:
 
     install()
 
-    from steersman.policies.linear import planning
+    from steersman.policies.gpu_state import planning
 
     # Planning places millions of pods; a few hundred read the same arrays.
     planning.DEVICES, planning.ITERATIONS, planning.GENERATIONS = 6, 2, 1

@@ -12,7 +12,7 @@ from steersman.agents.evolution.simulations import fgd_weights
 from steersman.policies.base import Policy
 from steersman.policies.features import GPU, VIEWS
 from steersman.policies.files.policy_file import Card, prepare_policy, write_policy
-from steersman.policies.linear.policy import LinearPolicy
+from steersman.policies.linear import LinearPolicy
 from steersman.policies.registry import policy_path, resolve
 
 FILES = ("prepared", "mlp", "cluster", "gpu", "telemetry")

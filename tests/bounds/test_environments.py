@@ -18,9 +18,9 @@ from steersman.envs.vector import SteersmanVectorEnv
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary
 from steersman.objectives.judging import reward
-from steersman.policies.heuristics.policy import HEURISTIC_IDS
-from steersman.policies.networks.encoding import VIEW_NUMBERS
-from steersman.policies.telemetry.rules import RULES
+from steersman.policies.heuristics import HEURISTIC_IDS
+from steersman.policies.node_metrics.rules import RULES
+from steersman.policies.observations.encoding import VIEW_NUMBERS
 from steersman.workloads.generators.deployments import DeploymentSettings
 from steersman.workloads.generators.latency_settings import LatencySettings
 

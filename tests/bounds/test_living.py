@@ -22,9 +22,9 @@ from steersman.cluster.state import ClusterState
 from steersman.objectives.registry import resolve
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import CLUSTER, GPU, TELEMETRY, View
-from steersman.policies.heuristics.policy import heuristic
+from steersman.policies.heuristics import heuristic
 from steersman.policies.registry import BUILT_IN
-from steersman.policies.telemetry.policy import RULE_OF_POLICY
+from steersman.policies.telemetry import RULE_OF_POLICY
 from steersman.workloads.profile import typical_pods
 
 

@@ -12,8 +12,8 @@ from tests.bounds.policies import FILES, policy_of
 
 from steersman.agents.evolution import simulations
 from steersman.objectives.registry import resolve
-from steersman.policies.linear.arrays import WEIGHTS
-from steersman.policies.linear.views import write_node_features
+from steersman.policies.gpu_state.arrays import WEIGHTS
+from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.registry import BUILT_IN
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator

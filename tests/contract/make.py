@@ -20,11 +20,11 @@ from steersman.cluster.model import GPU_MILLI, UNLIMITED
 from steersman.policies.base import Policy
 from steersman.policies.features import VIEWS, View
 from steersman.policies.files.policy_file import Card, prepare_policy, write_policy
-from steersman.policies.linear.arrays import KINDS, RULES, WEIGHTS
-from steersman.policies.linear.policy import LinearPolicy
-from steersman.policies.networks.encoding import VIEW_NUMBERS
+from steersman.policies.gpu_state.arrays import KINDS, RULES, WEIGHTS
+from steersman.policies.linear import LinearPolicy
 from steersman.policies.networks.layers import dense_shapes, head_shapes
 from steersman.policies.networks.numpy_networks import joint_size
+from steersman.policies.observations.encoding import VIEW_NUMBERS
 from steersman.policies.registry import policy_path
 from steersman.workloads.formats.openb.traces import embedded
 from steersman.workloads.profile import TypicalPod

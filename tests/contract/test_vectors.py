@@ -25,11 +25,11 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import GPU, VIEWS
 from steersman.policies.files.policy_file import read_policy
-from steersman.policies.heuristics.policy import HEURISTIC_IDS, HeuristicPolicy
-from steersman.policies.linear.arrays import KINDS, WEIGHTS
-from steersman.policies.linear.policy import LinearPolicy
-from steersman.policies.linear.views import write_node_features
-from steersman.policies.networks.encoding import VIEW_NUMBERS, encode_pods
+from steersman.policies.gpu_state.arrays import KINDS, WEIGHTS
+from steersman.policies.gpu_state.views import write_node_features
+from steersman.policies.heuristics import HEURISTIC_IDS, HeuristicPolicy
+from steersman.policies.linear import LinearPolicy
+from steersman.policies.observations.encoding import VIEW_NUMBERS, encode_pods
 
 TOLERANCE = 1e-5
 NAMES = [said["name"] for said in POLICIES]

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Features are in single precision, as they are on the Python side. Source: policies/networks/encoding.py.
+// Features are in single precision, as they are on the Python side. Source: policies/observations/encoding.py.
 
 const (
 	podFeatures     = 11 // of a pod, the same in all views; the first four are its kind
@@ -187,7 +187,7 @@ func bounds(feature int) (float32, float32) {
 
 const roundingVariance = 1e-12 // a variance below it is rounding
 
-// summary is a cluster's state in a few numbers. Sources: objectives/summary.py, policies/networks/observation_encoder.py.
+// summary is a cluster's state in a few numbers. Sources: objectives/summary.py, policies/observations/encoder.py.
 type summary struct {
 	nodes, used, withCPU int     // nodes; those that hold a pod; those with CPU
 	share, square        float64 // sums over nodes of the share of CPU in use, and of its square

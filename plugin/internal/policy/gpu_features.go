@@ -4,7 +4,7 @@ import (
 	"math"
 )
 
-// Features of a node's state in the view gpu, in the order of policies/linear/gpu_features.py, which says what they are.
+// Features of a node's state in the view gpu, in the order of policies/gpu_state/gpu_features.py, which says what they are.
 const (
 	fFragmented  = 0
 	fLackBoth    = 1

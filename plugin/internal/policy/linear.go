@@ -9,7 +9,7 @@ import (
 //	after[k] . f(node after) + change[k] . (f(node after) - f(node before)) + fgd[k] FGD(node) + rules[k] . r(node)
 //
 // with the features f of the view gpu, FGD's integer score and those of other heuristics r; a network of the same
-// features and of the pod's may add to it. A share of a GPU goes to the device that scores best. Source: policies/linear/arrays.py.
+// features and of the pod's may add to it. A share of a GPU goes to the device that scores best. Source: policies/gpu_state/arrays.py.
 type linearPolicy struct {
 	linear  [kinds]column
 	rules   [kinds][rules]float64 // what a point of each heuristic counts

@@ -182,7 +182,7 @@ func zero(row []float64) bool {
 }
 
 // network is layers over the features of a node and a pod, without the cluster's: what it makes of a node does not change
-// with placements elsewhere. Source: policies/linear/kernels.py, _network.
+// with placements elsewhere. Source: policies/gpu_state/kernels.py, _network.
 type network struct {
 	layers stack
 	after  [][]float64 // [features][width] weights of the state after a placement, as in column

@@ -166,7 +166,7 @@ type deviceLeftover struct {
 	counts     []int64         // how many pods of each Profile.milli it takes
 }
 
-// leftovers is what the profile says about leftovers of GPUs, laid out for looking it up. Source: policies/linear/leftover_tables.py.
+// leftovers is what the profile says about leftovers of GPUs, laid out for looking it up. Source: policies/gpu_state/leftover_tables.py.
 type leftovers struct {
 	byDeviceLeft []deviceLeftover      // [Whole + 1] by what is left of a device
 	groups       [groups][]groupMember // typical pods by group
@@ -259,7 +259,7 @@ func byDeviceLeft(profile *Profile, lost []float64, counts []int64, smallest int
 }
 
 // demand returns the share of the GPU demand that insists on the model of a type of devices, divided among the models
-// that it accepts, and the share that accepts the type. Source: policies/linear/leftovers.py.
+// that it accepts, and the share that accepts the type. Source: policies/gpu_state/leftovers.py.
 func (p *Profile) demand(kind gpuType) [2]float64 {
 	var result [2]float64
 	total, named, everyName := 0.0, len(p.resources), 1<<len(p.resources)-1

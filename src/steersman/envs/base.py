@@ -17,7 +17,7 @@ from steersman.envs.inflation.batch import AFTER, BEFORE
 from steersman.envs.inflation.kernels import Observation
 from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.features import View, bounds
-from steersman.policies.heuristics.policy import HEURISTIC_IDS
+from steersman.policies.heuristics import HEURISTIC_IDS
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -1,8 +1,8 @@
 """Episodes of `steersman/Latency-v0` by rules and learned policies: the same clusters, pods and loads by seed.
 
 A rule chooses among all nodes that a pod fits on: kube-scheduler knows no limits, and `latency-aware` weighs them
-itself. A learned policy chooses among those that `policies.telemetry.latency_filter.filter_environments` leaves. A live
-scheduler filters for every policy, by `filter_live`.
+itself. A learned policy chooses among those that `policies.node_metrics.latency_filter.filter_environments` leaves. A
+live scheduler filters for every policy, by `filter_live`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from steersman.objectives.fragmentation import CAUSES
 from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.base import Policy
 from steersman.policies.features import TELEMETRY
-from steersman.policies.networks.observation_kernels import ObservationArrays
-from steersman.policies.telemetry.policy import RULE_OF_POLICY
+from steersman.policies.observations.kernels import ObservationArrays
+from steersman.policies.telemetry import RULE_OF_POLICY
 from steersman.simulation.metrics import reward_metric
 from steersman.simulation.result import Curve, FinalNodes, LatencyEpisode, Metric, RunResult
 
@@ -36,7 +36,7 @@ def play_all(
     """Play one episode for every seed with every policy, all seeds together.
 
     Args:
-        policies: by the name they are to have: a rule of `policies.telemetry.rules`, or a function that chooses.
+        policies: by the name they are to have: a rule of `policies.node_metrics.rules`, or a function that chooses.
         seeds: S episodes; a seed decides the cluster, the workload, its load and the errors of measurement.
         options: what is played; the objective matters for `return`, and for whether functions are asked behind the
             filter of hard limits (`LatencyOptions.keep_hard_limits`).

@@ -19,16 +19,16 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.decision import kernels
 from steersman.policies.decision.contributions import Contribution
-from steersman.policies.kube_default.arrays import KubeArrays, kube_arrays
-from steersman.policies.linear.arrays import LearnedArrays, empty_learned, features_only
+from steersman.policies.gpu_state.arrays import LearnedArrays, empty_learned, features_only
+from steersman.policies.node_scores.kube_arrays import KubeArrays, kube_arrays
 
 if TYPE_CHECKING:
     from steersman.policies.decision.decider import Decider
     from steersman.policies.features import View
     from steersman.policies.files.embedded_profile import EmbeddedProfile
-    from steersman.policies.linear.policy import LinearPolicy
-    from steersman.policies.networks.observation_kernels import ObservationArrays
-    from steersman.policies.telemetry.node_metrics import NodeMetricsView
+    from steersman.policies.linear import LinearPolicy
+    from steersman.policies.node_metrics.view import NodeMetricsView
+    from steersman.policies.observations.kernels import ObservationArrays
     from steersman.workloads.profile import ProfileArrays, TypicalPod
     from steersman.workloads.workload import SpreadSelectors
 
@@ -137,7 +137,7 @@ class Policy:
         members: a portfolio's policies.
         digest: a portfolio's digest, equal for portfolios with the same members.
         node_rule, device_rule: selection rules of nodes and GPU devices (constants of `decision.kernels`).
-        score_functions: ids (`policies.heuristics.local_scores`) and weights of the score table's functions.
+        score_functions: ids (`policies.node_scores.local_scores`) and weights of the score table's functions.
         needs_leftover_tables: whether it reads leftover tables, which take a second to compute.
         needs_selectors: whether it spreads pods of the same Service or ReplicaSet.
         needs_telemetry: whether it scores measured metrics.
@@ -196,7 +196,7 @@ class Policy:
 
     @property
     def telemetry_rule(self) -> str:
-        """Name of the rule of `policies.telemetry.rules` that decides as it does; "" if there is none."""
+        """Name of the rule of `policies.node_metrics.rules` that decides as it does; "" if there is none."""
         return ""
 
     def chooser(self, view: View) -> ObservationChooser | None:

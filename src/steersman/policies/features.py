@@ -1,8 +1,8 @@
 """Feature tables: name, unit, range and meaning of every feature of an observation, grouped in versioned views.
 
 A view defines the rows of an observation: one per node (before and after placing *this* pod there), one for the pod and
-one for the cluster. `policies.networks.encoding` computes them. A policy file names its view and version, so that it
-never gets other features. Features are scaled by fixed units, never by the number of nodes.
+one for the cluster. `policies.observations.encoding` computes them. A policy file names its view and version, so that
+it never gets other features. Features are scaled by fixed units, never by the number of nodes.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ CLUSTER = View(
     ),
 )
 
-# State of a node as `policies.linear.gpu_features` computes it, in the same order.
+# State of a node as `policies.gpu_state.gpu_features` computes it, in the same order.
 _STATE = (
     Feature("fragmented", "GPU", 0, 64, "Idle GPU that typical pods cannot use, weighted by the pods' shares."),
     Feature("lack_both", "GPU", 0, 64, "Fragmented GPU for pods that lack both CPU and GPU on the node."),
@@ -204,7 +204,7 @@ _STATE = (
     Feature("lost_to_shares", "GPU", 0, 64, "Idle GPU left if typical shares arrive at random."),
     Feature("lost_at_random", "GPU", 0, 64, "Idle GPU left if shares and one-GPU pods arrive at random."),
     Feature("lost_closed", "GPU by share", 0, 64, "Idle GPU times the share of pods too large for its device."),
-    Feature("lost_planned", "GPU", -64, 64, "Expected final loss of the devices (policies.linear.planning)."),
+    Feature("lost_planned", "GPU", -64, 64, "Expected final loss of the devices (policies.gpu_state.planning)."),
     Feature("midway_idle", "GPU", 0, 64, "Idle GPU after 8 typical pods of fixed sequences on this node alone."),
     Feature("filled_idle", "GPU", 0, 64, "Idle GPU after 24 pods of these sequences."),
     Feature("filled_cpu", "CPU for a GPU", -1, 1024, "Free CPU after 24 pods of these sequences."),
@@ -312,7 +312,7 @@ TELEMETRY = View(
 )
 
 VIEWS = {view.name: view for view in (CLUSTER, GPU, TELEMETRY)}
-"""Views by name; their ids in kernels are in `policies.networks.encoding`."""
+"""Views by name; their ids in kernels are in `policies.observations.encoding`."""
 
 
 def view(name: str) -> View:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from steersman.policies.base import Policy
-from steersman.policies.heuristics.policy import HeuristicPolicy
-from steersman.policies.linear.policy import LinearPolicy
+from steersman.policies.heuristics import HeuristicPolicy
+from steersman.policies.linear import LinearPolicy
 
 PORTFOLIO = "portfolio"
 """`saved_as` of a portfolio: weights of the linear members, [members, 4, W], and the rules among the members."""

@@ -11,16 +11,15 @@ from tempfile import TemporaryDirectory
 
 from steersman.core.errors import UsageError, unknown_name
 from steersman.core.extensions import attribute_errors, import_object
-from steersman.policies import most_even, rule_choice
+from steersman.policies import greedy_forecast, most_even, rule_choice
 from steersman.policies.base import Policy
 from steersman.policies.files.policy_file import SUFFIX, open_policy, open_portfolio, write_policy
-from steersman.policies.heuristics.policy import HEURISTIC_IDS, heuristic, weighted_sum
-from steersman.policies.kube_default.policy import KubeDefaultPolicy
-from steersman.policies.linear import forecast
+from steersman.policies.heuristics import HEURISTIC_IDS, heuristic, weighted_sum
+from steersman.policies.kube_default import KubeDefaultPolicy
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.random_policy import RandomPolicy
 from steersman.policies.schemes import known_schemes, open_url
-from steersman.policies.telemetry.policy import RULE_OF_POLICY, TelemetryPolicy
+from steersman.policies.telemetry import RULE_OF_POLICY, TelemetryPolicy
 from steersman.policies.user_policy import PolicyProtocol, UserPolicy, user_policy
 
 ENTRY_POINTS = "steersman.policies"
@@ -29,7 +28,7 @@ PACKAGED_POLICY = "steersman"
 """Name of the policy file in the package."""
 PORTFOLIO_NAMES = (PACKAGED_POLICY, rule_choice.NAME)
 """Built-in policies of which short simulations choose a member."""
-FILE_NAMES = (*PORTFOLIO_NAMES, forecast.NAME)
+FILE_NAMES = (*PORTFOLIO_NAMES, greedy_forecast.NAME)
 """Built-in policies that can be prepared as a policy file."""
 
 
@@ -45,7 +44,7 @@ def _rules() -> Policy:
 BUILT_IN: dict[str, Callable[[], Policy]] = {
     "random": RandomPolicy,
     **{name: partial(heuristic, name) for name in HEURISTIC_IDS},
-    forecast.NAME: forecast.forecast_policy,
+    greedy_forecast.NAME: greedy_forecast.forecast_policy,
     most_even.NAME: most_even.MostEvenPolicy,
     "kube-default": KubeDefaultPolicy,
     rule_choice.NAME: _rules,
@@ -171,7 +170,7 @@ def policy_path(spec: str) -> Iterator[Path]:
             if spec == rule_choice.NAME:
                 write_policy(file, rule_choice.rules_card(), rule_choice.rules_tensors())
             else:
-                write_policy(file, forecast.forecast_card(), forecast.forecast_policy().tensors())
+                write_policy(file, greedy_forecast.forecast_card(), greedy_forecast.forecast_policy().tensors())
             yield file
     elif not Path(spec).exists() and ("=" in spec or spec in names()):
         raise UsageError(

@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from steersman.policies import greedy_forecast
 from steersman.policies.files.policy_file import Card
-from steersman.policies.linear import forecast
-from steersman.policies.linear.arrays import KINDS, RULES
+from steersman.policies.gpu_state.arrays import KINDS, RULES
 from steersman.policies.portfolio_policy import DEFAULT_RULE, PORTFOLIO
 
 NAME = "rules"
@@ -29,12 +29,12 @@ CHOOSABLE_RULES = (
 
 def rules_card() -> Card:
     """Return the model card of the policy's file."""
-    members = forecast.NAME, *CHOOSABLE_RULES
+    members = greedy_forecast.NAME, *CHOOSABLE_RULES
     return msgspec.structs.replace(
-        forecast.forecast_card(NAME), network=PORTFOLIO, members=members, objective="allocation"
+        greedy_forecast.forecast_card(NAME), network=PORTFOLIO, members=members, objective="allocation"
     )
 
 
 def rules_tensors() -> dict[str, npt.NDArray[np.float64]]:
     """Return the tensors of the policy's file: the fixed weights of `greedy-forecast`, the only member with any."""
-    return {"weights": forecast.forecast_policy().weights[None], "rules": np.zeros((1, KINDS, RULES))}
+    return {"weights": greedy_forecast.forecast_policy().weights[None], "rules": np.zeros((1, KINDS, RULES))}

@@ -9,10 +9,10 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.policies.base import Candidates
 from steersman.policies.decision.kernels import DecisionState
 from steersman.policies.features import View
-from steersman.policies.linear.fragmentation_cache import empty_fragmentation_cache, profile_key
-from steersman.policies.networks.encoding import EncodingContext
-from steersman.policies.networks.observation_encoder import ObservationEncoder, owner_arrays
-from steersman.policies.networks.observation_kernels import ObservationArrays
+from steersman.policies.gpu_state.fragmentation_cache import empty_fragmentation_cache, profile_key
+from steersman.policies.observations.encoder import ObservationEncoder, owner_arrays
+from steersman.policies.observations.encoding import EncodingContext
+from steersman.policies.observations.kernels import ObservationArrays
 from steersman.simulation import engine
 from steersman.simulation.arrivals import Schedule
 from steersman.simulation.run_tracker import follow

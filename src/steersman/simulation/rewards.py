@@ -11,7 +11,7 @@ from steersman.core.compiled import kernel
 from steersman.objectives import summary as state
 from steersman.objectives.judging import rewards
 from steersman.objectives.registry import WeightedObjectives
-from steersman.policies.networks.encoding import OwnerArrays, share_nearby
+from steersman.policies.observations.encoding import OwnerArrays, share_nearby
 from steersman.simulation import engine
 from steersman.simulation.engine import EventRecord
 from steersman.simulation.run_tracker import follow_event

@@ -22,12 +22,12 @@ from steersman.policies.decision import kernels
 from steersman.policies.decision.context import build_decision_state
 from steersman.policies.features import TELEMETRY, View
 from steersman.policies.files.embedded_profile import EmbeddedProfile
-from steersman.policies.linear.arrays import LearnedArrays, learned_arrays
-from steersman.policies.linear.leftovers import leftover_arrays
-from steersman.policies.networks.observation_encoder import owner_arrays, summary_of
+from steersman.policies.gpu_state.arrays import LearnedArrays, learned_arrays
+from steersman.policies.gpu_state.leftovers import leftover_arrays
+from steersman.policies.node_metrics.view import NodeMetricsView
+from steersman.policies.observations.encoder import owner_arrays, summary_of
+from steersman.policies.observations.telemetry_live import TelemetryObservations
 from steersman.policies.registry import as_policy, resolve
-from steersman.policies.telemetry.node_metrics import NodeMetricsView
-from steersman.policies.telemetry.observations import TelemetryObservations
 from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation import engine, metrics
 from steersman.simulation.arrivals import Schedule, draw, schedule

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from steersman.core.compiled import inlined_kernel, kernel
 from steersman.objectives import summary as state
-from steersman.policies.networks.encoding import OwnerArrays, count_owner
+from steersman.policies.observations.encoding import OwnerArrays, count_owner
 from steersman.simulation import engine
 
 

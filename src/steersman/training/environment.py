@@ -15,8 +15,8 @@ from steersman.envs.playing import Chooser, Figures, play
 from steersman.envs.vector import SteersmanVectorEnv
 from steersman.objectives import registry as objectives
 from steersman.policies.features import TELEMETRY, View, view
-from steersman.policies.heuristics.policy import HEURISTIC_IDS
-from steersman.policies.telemetry.rules import RULES
+from steersman.policies.heuristics import HEURISTIC_IDS
+from steersman.policies.node_metrics.rules import RULES
 from steersman.training.workloads import check_disjoint, identity
 from steersman.workloads.workload import Workload
 

@@ -9,8 +9,8 @@ import pytest
 
 from steersman.cli.main import main
 from steersman.policies.files.policy_file import read_policy
-from steersman.policies.heuristics.policy import heuristic
-from steersman.policies.linear.policy import LinearPolicy
+from steersman.policies.heuristics import heuristic
+from steersman.policies.linear import LinearPolicy
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.registry import resolve
 from steersman.policies.rule_choice import CHOOSABLE_RULES

@@ -11,7 +11,7 @@ from steersman.agents.evolution.simulations import FINAL_STATE_OBJECTIVES, Evolu
 from steersman.cluster.arrays import CPU
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.policies.files.policy_file import read_policy
-from steersman.policies.linear.gpu_features import FEATURES
+from steersman.policies.gpu_state.gpu_features import FEATURES
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator

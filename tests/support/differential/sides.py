@@ -21,7 +21,7 @@ from steersman.kubernetes.selectors import SELECTING, Selectors
 from steersman.kubernetes.volumes.rules import fit
 from steersman.kubernetes.volumes.watch import COLLECTIONS, Volumes
 from steersman.kubernetes.watch import Handler
-from steersman.policies.kube_default.kernels import KubeDefault
+from steersman.policies.node_scores.kube_kernels import KubeDefault
 from steersman.workloads.formats.yaml_documents import Document
 from steersman.workloads.loading import workload_of_objects
 from steersman.workloads.workload import RunningPods, SpreadSelectors, Workload

@@ -18,9 +18,9 @@ from steersman.cluster.objects.decoding import node_from_object, pod_from_object
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.decision.decider import Decider
-from steersman.policies.kube_default.arrays import START
-from steersman.policies.kube_default.kernels import KubeDefault
-from steersman.policies.kube_default.policy import KubeDefaultPolicy
+from steersman.policies.kube_default import KubeDefaultPolicy
+from steersman.policies.node_scores.kube_arrays import START
+from steersman.policies.node_scores.kube_kernels import KubeDefault
 from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.yaml_documents import Document
 from steersman.workloads.workload import SpreadSelectors

@@ -18,9 +18,9 @@ from steersman.core import compiled
 
 PACKAGE = Path(compiled.__file__).parents[1]
 FILES_WITH_NAMED_TUPLES = {
-    "policies/kube_default/arrays.py",
-    "policies/linear/arrays.py",
-    "policies/linear/leftover_tables.py",
+    "policies/node_scores/kube_arrays.py",
+    "policies/gpu_state/arrays.py",
+    "policies/gpu_state/leftover_tables.py",
     "workloads/profile.py",
 }
 """Files without a kernel that define arguments of kernels, and are in keys by the names of their fields."""

@@ -20,7 +20,7 @@ from steersman.core import signals
 from steersman.core.early_signals import SIGNALS
 from steersman.core.errors import InputError
 from steersman.core.signals import SignalState, defer_signals, interruptible
-from steersman.policies.heuristics.score_table import empty_score_table
+from steersman.policies.decision.score_table import empty_score_table
 from steersman.workloads.loading import load_workload
 
 

@@ -27,11 +27,11 @@ from steersman.envs.inflation.episodes import WorkloadOptions
 from steersman.envs.latency import environment as latency
 from steersman.envs.latency.environment import LatencyOptions
 from steersman.policies.features import GPU
-from steersman.policies.heuristics.local_scores import FGD
-from steersman.policies.heuristics.policy import HeuristicPolicy
-from steersman.policies.linear.arrays import WEIGHTS, with_weights
-from steersman.policies.linear.kernels import learned_refresh_all
-from steersman.policies.linear.views import write_node_features
+from steersman.policies.gpu_state.arrays import WEIGHTS, with_weights
+from steersman.policies.gpu_state.kernels import learned_refresh_all
+from steersman.policies.gpu_state.views import write_node_features
+from steersman.policies.heuristics import HeuristicPolicy
+from steersman.policies.node_scores.local_scores import FGD
 from steersman.simulation import engine
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator

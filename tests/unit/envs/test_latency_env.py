@@ -17,7 +17,7 @@ from steersman.envs.latency.environment import LatencyCore, LatencyEnv, LatencyO
 from steersman.objectives import latency
 from steersman.objectives.connections import least_connections
 from steersman.objectives.latency import BROKEN, latency_aware
-from steersman.policies.telemetry import arrays
+from steersman.policies.node_metrics import arrays
 from steersman.workloads.generators.latency_settings import LatencySettings
 
 SMALL = {"nodes": 4, "max_nodes": 5, "pods": 60}

@@ -21,8 +21,8 @@ from steersman.envs.latency.state import (
     NOW,
 )
 from steersman.objectives import latency
-from steersman.policies.telemetry import arrays
-from steersman.policies.telemetry.arrays import (
+from steersman.policies.node_metrics import arrays
+from steersman.policies.node_metrics.arrays import (
     HARD,
     NODES,
     POD,

@@ -18,7 +18,7 @@ from steersman.envs.base import observation_space
 from steersman.envs.deployments.environment import DeploymentsCore, DeploymentsOptions
 from steersman.envs.inflation.episodes import WorkloadCore, WorkloadOptions
 from steersman.policies.features import CLUSTER, POD_KINDS, VIEWS, bounds, view
-from steersman.policies.networks.encoding import VIEW_NUMBERS, number_of
+from steersman.policies.observations.encoding import VIEW_NUMBERS, number_of
 from steersman.workloads.profile import typical_pods
 from steersman.workloads.topology import Hierarchy, label_nodes
 from steersman.workloads.workload import Workload
@@ -226,7 +226,7 @@ def test_the_spread_of_cpu_can_be_minimised_by_a_linear_policy_on_equal_nodes():
 
 def test_rows_that_are_kept_are_those_computed_anew(monkeypatch):
     def course(kept: bool) -> list[np.ndarray]:
-        monkeypatch.setattr("steersman.policies.networks.observation_kernels.MAX_KEPT_BYTES", 1 << 30 if kept else 0)
+        monkeypatch.setattr("steersman.policies.observations.kernels.MAX_KEPT_BYTES", 1 << 30 if kept else 0)
         core, random = WorkloadCore(2, "timed", WorkloadOptions()), np.random.default_rng(3)
         for e in range(2):
             core.start(e, np.random.default_rng(e), {})

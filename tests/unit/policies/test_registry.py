@@ -9,7 +9,7 @@ from tests.support.errors import check_text
 
 from steersman.cli.main import main
 from steersman.core.errors import UsageError
-from steersman.policies.heuristics import local_scores
+from steersman.policies.node_scores import local_scores
 from steersman.policies.registry import names, resolve
 from steersman.simulation.run import Simulator
 from steersman.workloads.formats.openb.traces import embedded

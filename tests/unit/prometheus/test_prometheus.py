@@ -23,7 +23,7 @@ from tests.support.servers.fake_prometheus import (
     known,
     vector,
 )
-from tests.unit.policies.telemetry.test_telemetry_live import SMALL, cluster
+from tests.unit.policies.node_metrics.test_telemetry_live import SMALL, cluster
 
 from steersman.apps.runtime.policy_manager import PolicyManager
 from steersman.apps.runtime.policy_reloader import PolicyReloader

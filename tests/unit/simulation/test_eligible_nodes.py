@@ -24,7 +24,7 @@ from steersman.objectives.judging import reward
 from steersman.policies.base import Candidates
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import CLUSTER
-from steersman.policies.networks.live_observations import LiveObservations
+from steersman.policies.observations.live import LiveObservations
 from steersman.policies.registry import resolve
 from steersman.simulation.run import Simulator
 from steersman.workloads.generators.clusters import random_cluster

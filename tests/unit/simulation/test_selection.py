@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.support.properties import examples
 
 from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
-from steersman.policies.heuristics.policy import HEURISTIC_IDS, heuristic
-from steersman.policies.linear.policy import LinearPolicy
+from steersman.policies.heuristics import HEURISTIC_IDS, heuristic
+from steersman.policies.linear import LinearPolicy
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import Schedule, draw, schedule, trace_load
@@ -194,7 +194,7 @@ def test_a_portfolio_is_chosen_by_the_durations_of_the_run(monkeypatch: pytest.M
 
 def test_rules_as_weights_decide_as_rules() -> None:
     """A linear policy that weighs one heuristic alone places every pod as the heuristic does."""
-    from steersman.policies.linear.arrays import KINDS, RULES, WEIGHTS
+    from steersman.policies.gpu_state.arrays import KINDS, RULES, WEIGHTS
 
     simulator = Simulator(random_cluster(9, nodes=(20, 60)))
     for name, number in HEURISTIC_IDS.items():

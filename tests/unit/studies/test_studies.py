@@ -12,7 +12,7 @@ from tests.support.errors import raises
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.policies.linear.leftover_tables import CPU_PER_MEMORY
+from steersman.policies.gpu_state.leftover_tables import CPU_PER_MEMORY
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator

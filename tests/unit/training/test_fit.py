@@ -15,7 +15,7 @@ from steersman.agents.evolution.simulations import (
 from steersman.cli.main import main
 from steersman.core.errors import UsageError
 from steersman.policies.files.policy_file import open_policy, read_policy, write_policy
-from steersman.policies.heuristics.policy import HeuristicPolicy
+from steersman.policies.heuristics import HeuristicPolicy
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import resample

@@ -23,7 +23,7 @@ from steersman.core.errors import InputError, SteersmanError
 from steersman.policies.base import Candidates
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import CLUSTER
-from steersman.policies.heuristics.policy import heuristic
+from steersman.policies.heuristics import heuristic
 from steersman.workloads.files import CSV_SUFFIXES
 from steersman.workloads.profile import typical_pods
 from steersman.workloads.recorded_bindings import (

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.policies.features import view
-from steersman.policies.linear.arrays import GPU_VIEW, WEIGHTS, Layer
+from steersman.policies.gpu_state.arrays import GPU_VIEW, WEIGHTS, Layer
 
 Array = npt.NDArray[np.float64]
 

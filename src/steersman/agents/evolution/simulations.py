@@ -4,10 +4,10 @@ No gradients, no torch. A generation draws a few workloads with fresh arrivals; 
 (common random numbers), so that candidates differ by their weights alone. The fitness of a candidate is its mean gain
 on the reference policy, with losses counted one and a half times: consistent gains beat large gains with losses.
 
-The search starts at FGD with the planned losses of devices (`policies.linear.planning`), or at a policy of an earlier
-search, and moves in units of how much a feature's change differs between the nodes that a pod could go to, so that a
-step means as much in every direction. A network on the same features (`agents.evolution.residual`) may be added to the
-linear policy; it starts as zero.
+The search starts at FGD with the planned losses of devices (`policies.gpu_state.planning`), or at a policy of an
+earlier search, and moves in units of how much a feature's change differs between the nodes that a pod could go to, so
+that a step means as much in every direction. A network on the same features (`agents.evolution.residual`) may be added
+to the linear policy; it starts as zero.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from steersman.objectives.judging import reward
 from steersman.objectives.measures import Objective
 from steersman.policies.base import Policy
 from steersman.policies.features import view
-from steersman.policies.heuristics.local_scores import FGD
-from steersman.policies.linear.arrays import GPU_VIEW, KINDS, RULES, WEIGHTS
-from steersman.policies.linear.gpu_features import FEATURES, FILLED, TABLE
-from steersman.policies.linear.leftovers import TABLES
-from steersman.policies.linear.policy import LinearPolicy
-from steersman.policies.linear.views import accumulate_variance
-from steersman.policies.networks.observation_encoder import summary_of
+from steersman.policies.gpu_state.arrays import GPU_VIEW, KINDS, RULES, WEIGHTS
+from steersman.policies.gpu_state.gpu_features import FEATURES, FILLED, TABLE
+from steersman.policies.gpu_state.leftovers import TABLES
+from steersman.policies.gpu_state.views import accumulate_variance
+from steersman.policies.linear import LinearPolicy
+from steersman.policies.node_scores.local_scores import FGD
+from steersman.policies.observations.encoder import summary_of
 from steersman.policies.registry import resolve
 from steersman.simulation import engine
 from steersman.simulation.arrivals import Schedule, resample, schedule

@@ -24,7 +24,7 @@ from steersman.kubernetes.config import KubeConfig
 from steersman.objectives.judging import reward
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import GPU
-from steersman.policies.heuristics.policy import heuristic
+from steersman.policies.heuristics import heuristic
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
 from steersman.prometheus.node_names import Addresses, addresses_of

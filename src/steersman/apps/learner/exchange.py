@@ -25,7 +25,7 @@ from steersman.core.atomic_files import keep_copy, replacing
 from steersman.core.errors import SteersmanError
 from steersman.core.statistics import mean_interval
 from steersman.policies.files.policy_file import open_policy, read_policy
-from steersman.policies.networks.observation_kernels import ObservationArrays
+from steersman.policies.observations.kernels import ObservationArrays
 from steersman.training.run import POLICY
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from steersman.cluster.model import Node, Pod, PodClass
 from steersman.cluster.state import ClusterState
 from steersman.objectives.fragmentation import fragment_arrays, refresh
 from steersman.policies.features import GPU, View
-from steersman.policies.linear.arrays import empty_learned, features_only, learned_arrays
-from steersman.policies.linear.fragmentation_cache import empty_fragmentation_cache, profile_key
-from steersman.policies.linear.leftovers import LeftoverArrays, renumber_models
-from steersman.policies.networks.encoding import EncodingContext, count_owner
-from steersman.policies.networks.observation_encoder import ObservationEncoder, owner_arrays, summary_of
+from steersman.policies.gpu_state.arrays import empty_learned, features_only, learned_arrays
+from steersman.policies.gpu_state.fragmentation_cache import empty_fragmentation_cache, profile_key
+from steersman.policies.gpu_state.leftovers import LeftoverArrays, renumber_models
+from steersman.policies.observations.encoder import ObservationEncoder, owner_arrays, summary_of
+from steersman.policies.observations.encoding import EncodingContext, count_owner
 from steersman.workloads.places import node_places
 from steersman.workloads.profile import ProfileArrays, TypicalPod, profile_arrays
 

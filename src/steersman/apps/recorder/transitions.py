@@ -19,7 +19,7 @@ from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
 from steersman.objectives.judging import reward
 from steersman.policies.features import GPU, View
-from steersman.policies.linear.leftovers import leftover_arrays
+from steersman.policies.gpu_state.leftovers import leftover_arrays
 from steersman.workloads.profile import profile_arrays, typical_pods
 
 PARTS = ("nodes", "pod", "context", "mask", "groups")

@@ -25,7 +25,7 @@ from steersman.cluster.model import Constraints, Node, Pod, PodClass
 from steersman.core.errors import SteersmanError
 from steersman.core.processes import ask_process
 from steersman.policies.base import Policy
-from steersman.policies.heuristics.policy import heuristic
+from steersman.policies.heuristics import heuristic
 from steersman.policies.portfolio_policy import DEFAULT_RULE
 from steersman.simulation.selection.comparison import RuleComparison, compare, members_of
 from steersman.workloads.shapes import GpuRequest, Shape, node_shapes, profile_distance, shapes_digest

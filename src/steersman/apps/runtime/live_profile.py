@@ -13,7 +13,7 @@ import structlog
 from steersman.cluster.model import GPU_MILLI, GpuType, Node, PodClass, Requests
 from steersman.core.errors import SteersmanError
 from steersman.core.processes import ask_process
-from steersman.policies.linear.leftovers import LeftoverArrays, leftover_arrays
+from steersman.policies.gpu_state.leftovers import LeftoverArrays, leftover_arrays
 from steersman.workloads.profile import TypicalPod, profile_arrays, typical_pods
 
 WINDOW = 10_000

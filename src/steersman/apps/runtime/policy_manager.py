@@ -23,8 +23,8 @@ from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Selectors
 from steersman.policies.base import Policy
 from steersman.policies.decision.decider import Decider, NodeChoice
-from steersman.policies.heuristics.policy import heuristic
-from steersman.policies.kube_default.arrays import HOSTNAME
+from steersman.policies.heuristics import heuristic
+from steersman.policies.node_scores.kube_arrays import HOSTNAME
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
 from steersman.workloads.profile import TypicalPod

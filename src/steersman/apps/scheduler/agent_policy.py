@@ -20,9 +20,9 @@ from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.base import Candidates, Floats, Policy, Scorer, ScoringContext
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import GPU, TELEMETRY, View
-from steersman.policies.networks.live_observations import LiveObservations
-from steersman.policies.telemetry.node_metrics import Telemetry
-from steersman.policies.telemetry.observations import TelemetryObservations
+from steersman.policies.node_metrics.view import Telemetry
+from steersman.policies.observations.live import LiveObservations
+from steersman.policies.observations.telemetry_live import TelemetryObservations
 
 NO_SLOT = -1
 NO_OUTCOME = DecisionOutcome(NO_SLOT, np.zeros(summary.COLUMNS), np.zeros(summary.COLUMNS), 0.0)

@@ -26,10 +26,10 @@ from steersman.objectives import summary as summed
 from steersman.objectives.fragmentation import fragment_arrays
 from steersman.policies.features import CLUSTER
 from steersman.policies.features import view as find_view
-from steersman.policies.linear.arrays import empty_learned
-from steersman.policies.linear.fragmentation_cache import empty_fragmentation_cache, profile_key
-from steersman.policies.networks.encoding import number_of
-from steersman.policies.networks.observation_encoder import fixed_summary, owner_arrays
+from steersman.policies.gpu_state.arrays import empty_learned
+from steersman.policies.gpu_state.fragmentation_cache import empty_fragmentation_cache, profile_key
+from steersman.policies.observations.encoder import fixed_summary, owner_arrays
+from steersman.policies.observations.encoding import number_of
 from steersman.workloads.generators.deployments import CONTROL_PLANE, DeploymentSettings, cluster
 from steersman.workloads.profile import profile_arrays
 from steersman.workloads.topology import Hierarchy, label_nodes

@@ -19,10 +19,10 @@ from steersman.objectives import summary as state
 from steersman.objectives.fragmentation import FragmentArrays
 from steersman.objectives.measures import weighted
 from steersman.policies.decision.kernels import random_below
-from steersman.policies.linear.fragmentation_cache import FragmentationCache
-from steersman.policies.linear.gpu_features import Scratch
-from steersman.policies.linear.leftover_tables import LeftoverTables
-from steersman.policies.networks.encoding import (
+from steersman.policies.gpu_state.fragmentation_cache import FragmentationCache
+from steersman.policies.gpu_state.gpu_features import Scratch
+from steersman.policies.gpu_state.leftover_tables import LeftoverTables
+from steersman.policies.observations.encoding import (
     EncodingContext,
     OwnerArrays,
     count_owner,
@@ -30,7 +30,7 @@ from steersman.policies.networks.encoding import (
     encode_node,
     share_nearby,
 )
-from steersman.policies.networks.observation_kernels import write_shared_features, write_terminal_observation
+from steersman.policies.observations.kernels import write_shared_features, write_terminal_observation
 from steersman.workloads.profile import ProfileArrays
 
 # Columns of `FillState.counts`: nodes, class of the Deployment under way, its pods to come, fillings done, steps taken,

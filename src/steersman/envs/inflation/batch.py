@@ -15,14 +15,14 @@ from steersman.cluster.constraints.inter_pod import InterPodArrays
 from steersman.core.compiled import inlined_kernel
 from steersman.objectives.fragmentation import FragmentArrays
 from steersman.policies.decision.kernels import DecisionState
-from steersman.policies.heuristics.score_table import ScoreTable
-from steersman.policies.kube_default.arrays import KubeArrays
-from steersman.policies.linear.arrays import LearnedArrays
-from steersman.policies.linear.fragmentation_cache import FragmentationCache
-from steersman.policies.linear.gpu_features import Scratch
-from steersman.policies.linear.leftover_tables import LeftoverTables
-from steersman.policies.networks.encoding import EncodingContext, OwnerArrays
-from steersman.policies.networks.observation_kernels import FeatureCache
+from steersman.policies.decision.score_table import ScoreTable
+from steersman.policies.gpu_state.arrays import LearnedArrays
+from steersman.policies.gpu_state.fragmentation_cache import FragmentationCache
+from steersman.policies.gpu_state.gpu_features import Scratch
+from steersman.policies.gpu_state.leftover_tables import LeftoverTables
+from steersman.policies.node_scores.kube_arrays import KubeArrays
+from steersman.policies.observations.encoding import EncodingContext, OwnerArrays
+from steersman.policies.observations.kernels import FeatureCache
 from steersman.simulation.engine import Arrivals, EventRecord, Run
 from steersman.workloads.profile import ProfileArrays
 

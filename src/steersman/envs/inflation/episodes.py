@@ -23,12 +23,12 @@ from steersman.objectives import summary as summed
 from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
 from steersman.policies.features import GPU
 from steersman.policies.features import view as find_view
-from steersman.policies.linear.arrays import empty_learned
-from steersman.policies.linear.fragmentation_cache import empty_fragmentation_cache, profile_key
-from steersman.policies.linear.gpu_features import scratch
-from steersman.policies.networks.encoding import number_of
-from steersman.policies.networks.observation_encoder import fixed_summary, owner_arrays
-from steersman.policies.networks.observation_kernels import new_feature_cache
+from steersman.policies.gpu_state.arrays import empty_learned
+from steersman.policies.gpu_state.fragmentation_cache import empty_fragmentation_cache, profile_key
+from steersman.policies.gpu_state.gpu_features import scratch
+from steersman.policies.observations.encoder import fixed_summary, owner_arrays
+from steersman.policies.observations.encoding import number_of
+from steersman.policies.observations.kernels import new_feature_cache
 from steersman.simulation import engine
 from steersman.simulation.arrivals import Schedule, schedule
 from steersman.simulation.run import Execution, Simulator

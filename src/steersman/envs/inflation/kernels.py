@@ -44,9 +44,9 @@ from steersman.objectives import summary as state
 from steersman.objectives.fragmentation import FragmentArrays
 from steersman.objectives.measures import cpu_mean, weighted
 from steersman.policies.decision import kernels
-from steersman.policies.heuristics.local_scores import local_score
-from steersman.policies.networks.encoding import encode_context, share_nearby
-from steersman.policies.networks.observation_kernels import (
+from steersman.policies.node_scores.local_scores import local_score
+from steersman.policies.observations.encoding import encode_context, share_nearby
+from steersman.policies.observations.kernels import (
     ObservationArrays,
     write_observation,
     write_terminal_observation,

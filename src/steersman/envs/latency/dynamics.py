@@ -44,14 +44,14 @@ from steersman.objectives.latency import (
     WITHIN_HARD,
     WITHIN_SOFT,
 )
-from steersman.policies.telemetry.arrays import (
+from steersman.policies.node_metrics.arrays import (
     HARD,
     INDEX,
     NODES,
     POD,
     SOFT,
 )
-from steersman.policies.telemetry.requests import class_of, cpu_allocatable, fits_on, row_of, running
+from steersman.policies.node_metrics.requests import class_of, cpu_allocatable, fits_on, row_of, running
 from steersman.workloads.generators.latency_settings import LatencySettings
 
 LOAD_STEP = 15.0

@@ -31,11 +31,11 @@ from steersman.objectives.latency import (
 from steersman.objectives.telemetry import TELEMETRY_OBJECTIVES
 from steersman.objectives.telemetry import check as check_objectives
 from steersman.policies.features import TELEMETRY
-from steersman.policies.telemetry.arrays import (
+from steersman.policies.node_metrics.arrays import (
     NODES,
 )
-from steersman.policies.telemetry.latency_filter import filter_environments
-from steersman.policies.telemetry.rules import decide_all, rule_number
+from steersman.policies.node_metrics.latency_filter import filter_environments
+from steersman.policies.node_metrics.rules import decide_all, rule_number
 from steersman.workloads.generators.latency_settings import LatencySettings, checked
 
 RESET_OPTIONS = ("seed", "nodes")
@@ -53,7 +53,7 @@ class LatencyOptions:
         penalty: cost of an illegal action, which changes nothing else.
         step_limit: steps after which an episode is truncated; None: twice the pods, which only illegal actions reach.
         keep_hard_limits: whether the mask leaves out nodes that put the hard limit of a pod's latency at risk while
-            others do not, see `policies.telemetry.latency_filter`; None: if `latency-aware` is rewarded.
+            others do not, see `policies.node_metrics.latency_filter`; None: if `latency-aware` is rewarded.
     """
 
     objective: str = "latency-aware"
@@ -132,7 +132,7 @@ class LatencyCore(EnvCore):
             filter_environments(self.simulator.scheduler_view, self.observation.mask, 0, self.count)
 
     def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
-        """Return [E] what a rule of `policies.telemetry.rules` would do among the nodes of the mask."""
+        """Return [E] what a rule of `policies.node_metrics.rules` would do among the nodes of the mask."""
         actions = np.zeros(self.count, dtype=np.int64)
         decide_all(rule, self.simulator.scheduler_view, self.observation.mask, actions)
         return actions

@@ -32,7 +32,7 @@ from steersman.envs.latency.state import (
     WORKLOAD,
     SimulatorState,
 )
-from steersman.policies.telemetry.arrays import (
+from steersman.policies.node_metrics.arrays import (
     HARD,
     INDEX,
     NODES,
@@ -40,7 +40,7 @@ from steersman.policies.telemetry.arrays import (
     REPLICAS,
     SOFT,
 )
-from steersman.policies.telemetry.requests import class_of, row_of
+from steersman.policies.node_metrics.requests import class_of, row_of
 from steersman.workloads.generators.latency_settings import (
     CONNECTION_BYTES,
     CONNECTION_MEDIAN,

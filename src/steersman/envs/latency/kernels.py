@@ -20,13 +20,13 @@ from steersman.objectives.connections import least_connections
 from steersman.objectives.latency import latency_aware
 from steersman.objectives.measures import measure
 from steersman.objectives.telemetry import LATENCY_AWARE, LEAST_CONNECTIONS
-from steersman.policies.networks.observation_kernels import write_terminal_observation
-from steersman.policies.telemetry.arrays import (
+from steersman.policies.node_metrics.arrays import (
     NODES,
     POD,
 )
-from steersman.policies.telemetry.encoding import encode
-from steersman.policies.telemetry.requests import cpu_allocatable, cpu_requested, fits_on, running
+from steersman.policies.node_metrics.requests import cpu_allocatable, cpu_requested, fits_on, running
+from steersman.policies.observations.kernels import write_terminal_observation
+from steersman.policies.observations.telemetry_encoding import encode
 from steersman.workloads.generators.latency_settings import LatencySettings
 
 # Columns of `LatencyConfig.counts`: steps taken, whether the last action was illegal, how the last placement keeps its

@@ -20,7 +20,7 @@ from steersman.cluster.node_metrics import CONNECTIONS, CPU_USED, FILESYSTEM_USE
 from steersman.envs.latency import live_kernels as kernels
 from steersman.envs.latency import state
 from steersman.envs.latency.state import SimulatorState, new_simulator_state
-from steersman.policies.telemetry.arrays import HARD, NODES, POD, SOFT
+from steersman.policies.node_metrics.arrays import HARD, NODES, POD, SOFT
 from steersman.workloads.generators.latency_settings import (
     CACHE,
     MEMORY_REQUESTS,

@@ -13,7 +13,7 @@ from steersman.envs.latency import dynamics, measurements
 from steersman.envs.latency.generator import draw_application, draw_pod_use, draw_zones
 from steersman.envs.latency.measurements import count_up
 from steersman.envs.latency.state import NEXT_LOAD, NOW, SATURATED, WORKLOAD, SimulatorState
-from steersman.policies.telemetry.arrays import POD
+from steersman.policies.node_metrics.arrays import POD
 from steersman.workloads.generators.latency_settings import LatencySettings
 
 

@@ -1,6 +1,6 @@
 """The true state of the simulated cluster with telemetry, in arrays (`SimulatorState`).
 
-Dimensions and flat arrays are those of `policies.telemetry.arrays`. Policies are given `scheduler_view` alone and
+Dimensions and flat arrays are those of `policies.node_metrics.arrays`. Policies are given `scheduler_view` alone and
 cannot read the true state.
 """
 
@@ -16,7 +16,7 @@ from steersman.cluster.node_metrics import (
     AGE_LIMIT,
     LATENCY,
 )
-from steersman.policies.telemetry.arrays import (
+from steersman.policies.node_metrics.arrays import (
     POD,
     SchedulerView,
 )

@@ -11,10 +11,10 @@ from steersman.envs.latency.state import (
     USE_NETWORK,
     SimulatorState,
 )
-from steersman.policies.telemetry.arrays import (
+from steersman.policies.node_metrics.arrays import (
     NODES,
 )
-from steersman.policies.telemetry.requests import cpu_allocatable
+from steersman.policies.node_metrics.requests import cpu_allocatable
 from steersman.workloads.generators.latency_settings import NODE_NETWORK, SYSTEM_CONNECTIONS, LatencySettings
 
 BUSIEST = 0.98

@@ -8,8 +8,8 @@ from steersman.cluster.state import ClusterState
 from steersman.objectives.fragmentation import fragment_arrays
 from steersman.policies.base import Policy
 from steersman.policies.decision import kernels
-from steersman.policies.heuristics.score_table import empty_score_table
-from steersman.policies.linear.arrays import LearnedArrays
+from steersman.policies.decision.score_table import empty_score_table
+from steersman.policies.gpu_state.arrays import LearnedArrays
 from steersman.workloads.profile import ProfileArrays
 from steersman.workloads.workload import SpreadSelectors
 

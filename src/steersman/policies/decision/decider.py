@@ -26,11 +26,11 @@ from steersman.policies.decision import kernels
 from steersman.policies.decision.context import build_decision_state
 from steersman.policies.decision.contributions import Contribution
 from steersman.policies.features import TELEMETRY, View
-from steersman.policies.linear.arrays import learned_arrays
-from steersman.policies.linear.leftovers import LeftoverArrays, leftover_arrays, renumber_models
-from steersman.policies.networks.live_observations import LiveObservations
-from steersman.policies.telemetry.node_metrics import NodeMetricsView, Telemetry
-from steersman.policies.telemetry.observations import TelemetryObservations
+from steersman.policies.gpu_state.arrays import learned_arrays
+from steersman.policies.gpu_state.leftovers import LeftoverArrays, leftover_arrays, renumber_models
+from steersman.policies.node_metrics.view import NodeMetricsView, Telemetry
+from steersman.policies.observations.live import LiveObservations
+from steersman.policies.observations.telemetry_live import TelemetryObservations
 from steersman.workloads.profile import ProfileArrays, TypicalPod, profile_arrays
 from steersman.workloads.workload import SpreadSelectors
 

@@ -11,10 +11,10 @@ from steersman.cluster.arrays import ClassArrays, NodeArrays
 from steersman.core.compiled import kernel
 from steersman.objectives.fragmentation import FragmentArrays
 from steersman.policies.decision.kernels import DecisionState
-from steersman.policies.heuristics.local_scores import fgd_points, local_score
-from steersman.policies.linear.arrays import WEIGHTS, LearnedArrays
-from steersman.policies.linear.gpu_features import FEATURES
-from steersman.policies.linear.kernels import features_now, features_with
+from steersman.policies.gpu_state.arrays import WEIGHTS, LearnedArrays
+from steersman.policies.gpu_state.gpu_features import FEATURES
+from steersman.policies.gpu_state.kernels import features_now, features_with
+from steersman.policies.node_scores.local_scores import fgd_points, local_score
 from steersman.workloads.profile import ProfileArrays
 
 

@@ -13,8 +13,7 @@ from steersman.cluster.model import GPU_MILLI
 from steersman.core.compiled import inlined_kernel, ir_inlined, kernel
 from steersman.core.random_numbers import next_bits, scaled
 from steersman.objectives.fragmentation import FragmentArrays, refresh
-from steersman.policies.heuristics.local_scores import fgd_share
-from steersman.policies.heuristics.score_table import (
+from steersman.policies.decision.score_table import (
     ScoreTable,
     best_masked,
     best_node,
@@ -22,10 +21,11 @@ from steersman.policies.heuristics.score_table import (
     masked_scores,
     refresh_row,
 )
-from steersman.policies.kube_default.arrays import KubeArrays
-from steersman.policies.kube_default.kernels import choose
-from steersman.policies.linear.arrays import LearnedArrays
-from steersman.policies.linear.kernels import learned_device, learned_refresh
+from steersman.policies.gpu_state.arrays import LearnedArrays
+from steersman.policies.gpu_state.kernels import learned_device, learned_refresh
+from steersman.policies.node_scores.kube_arrays import KubeArrays
+from steersman.policies.node_scores.kube_kernels import choose
+from steersman.policies.node_scores.local_scores import fgd_share
 from steersman.workloads.profile import ProfileArrays
 
 DEVICES_BEST, DEVICES_FGD, DEVICES_RANDOM, DEVICES_LEARNED = range(4)

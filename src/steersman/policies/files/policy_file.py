@@ -27,9 +27,9 @@ from steersman.policies.files.embedded_profile import (
     open_prepared,
     split,
 )
-from steersman.policies.heuristics.policy import HEURISTIC_IDS, heuristic
-from steersman.policies.linear.arrays import GPU_VIEW, KINDS, RULES, WEIGHTS
-from steersman.policies.linear.policy import LinearPolicy
+from steersman.policies.gpu_state.arrays import GPU_VIEW, KINDS, RULES, WEIGHTS
+from steersman.policies.heuristics import HEURISTIC_IDS, heuristic
+from steersman.policies.linear import LinearPolicy
 from steersman.policies.networks.layers import check_arrays
 from steersman.policies.networks.numpy_networks import check_network, mlp_shapes, open_network
 from steersman.policies.networks.policy import NetworkPolicy

@@ -14,10 +14,10 @@ from steersman.policies.base import Candidates, ObservationChooser, Observations
 from steersman.policies.decision.contributions import Contribution, occlusion_contributions
 from steersman.policies.features import TELEMETRY, View
 from steersman.policies.files.embedded_profile import EmbeddedProfile
-from steersman.policies.linear.arrays import GPU_VIEW
+from steersman.policies.gpu_state.arrays import GPU_VIEW
 from steersman.policies.networks.layers import first_best
 from steersman.policies.networks.numpy_networks import Network
-from steersman.policies.networks.observation_kernels import ObservationArrays
+from steersman.policies.observations.kernels import ObservationArrays
 
 if TYPE_CHECKING:
     from steersman.policies.decision.decider import Decider

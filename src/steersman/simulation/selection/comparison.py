@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from steersman.policies.base import Policy
 from steersman.policies.files.policy_file import Arrays, Card, prepare_policy
-from steersman.policies.heuristics.policy import HEURISTIC_IDS, heuristic
+from steersman.policies.heuristics import HEURISTIC_IDS, heuristic
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection.choice import MemberChoice, choice_of, gain_text

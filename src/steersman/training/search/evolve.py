@@ -13,8 +13,8 @@ from steersman.agents.evolution.simulations import Evolution, SimulationTask, ex
 from steersman.core.errors import InputError, UsageError
 from steersman.policies.features import view
 from steersman.policies.files.policy_file import Card, WorkloadResult, open_policy, read_policy, write_policy
-from steersman.policies.linear.arrays import GPU_VIEW
-from steersman.policies.linear.policy import LinearPolicy
+from steersman.policies.gpu_state.arrays import GPU_VIEW
+from steersman.policies.linear import LinearPolicy
 from steersman.policies.portfolio_policy import PORTFOLIO
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.arrivals import schedule

@@ -22,9 +22,9 @@ from steersman.policies.base import Policy
 from steersman.policies.features import view
 from steersman.policies.files.embedded_profile import embed_profile
 from steersman.policies.files.policy_file import Arrays, Card, ComparedOn, WorkloadResult
-from steersman.policies.heuristics.policy import HEURISTIC_IDS, heuristic
-from steersman.policies.linear.arrays import GPU_VIEW
-from steersman.policies.linear.policy import LinearPolicy
+from steersman.policies.gpu_state.arrays import GPU_VIEW
+from steersman.policies.heuristics import HEURISTIC_IDS, heuristic
+from steersman.policies.linear import LinearPolicy
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.simulation.arrivals import Schedule, draw
 from steersman.simulation.result import Protocol

@@ -26,12 +26,12 @@ import numpy.typing as npt
 from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.simulations import CandidateEvaluator, Evolution, SimulationTask
 from steersman.core.processes import Workers
+from steersman.policies import greedy_forecast
 from steersman.policies.features import view
 from steersman.policies.files.policy_file import Card, write_policy
-from steersman.policies.heuristics.policy import heuristic
-from steersman.policies.linear import forecast
-from steersman.policies.linear.arrays import GPU_VIEW, KINDS, RULES
-from steersman.policies.linear.policy import LinearPolicy
+from steersman.policies.gpu_state.arrays import GPU_VIEW, KINDS, RULES
+from steersman.policies.heuristics import heuristic
+from steersman.policies.linear import LinearPolicy
 from steersman.policies.portfolio_policy import PORTFOLIO
 from steersman.policies.rule_choice import CHOOSABLE_RULES
 from steersman.simulation.arrivals import resample
@@ -109,7 +109,7 @@ def train_portfolio(plan: PortfolioPlan, output: Path, say: Say) -> None:
     with Workers(min(plan.jobs, len(searches)), partial(_searcher, plan, say)) as workers:
         result = dict(workers.answers(searches))
     members = {name: policy for i in range(len(searches)) for name, policy in result[i][0].items()}
-    members[forecast.NAME] = forecast.forecast_policy()
+    members[greedy_forecast.NAME] = greedy_forecast.forecast_policy()
     steps = sum(episodes for _, episodes in result.values())
     write_policy(output, _card(plan, members, steps), _arrays(list(members.values())))
 

@@ -51,8 +51,8 @@ from steersman.objectives import registry
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import CLUSTER
 from steersman.policies.files.policy_file import read_policy
+from steersman.policies.node_metrics.view import Telemetry
 from steersman.policies.registry import resolve
-from steersman.policies.telemetry.node_metrics import Telemetry
 from steersman.training.network import NetworkPlan
 from steersman.training.run import RunEndedError
 

@@ -35,8 +35,8 @@ from steersman.core.errors import SteersmanError
 from steersman.core.processes import ask_process
 from steersman.policies.base import Policy
 from steersman.policies.files.policy_file import ComparedOn, prepare_policy, read_policy, write_policy
-from steersman.policies.heuristics.policy import HeuristicPolicy
-from steersman.policies.linear.policy import LinearPolicy
+from steersman.policies.heuristics import HeuristicPolicy
+from steersman.policies.linear import LinearPolicy
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.selection.comparison import CLEAR_POINTS, RuleComparison, choose_member, compare

@@ -30,9 +30,9 @@ from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.kubernetes.selectors import SELECTING, Selectors
 from steersman.policies.decision.decider import Decider
-from steersman.policies.kube_default.arrays import HOSTNAME, KEPT, START, ZONE, KubeArrays
-from steersman.policies.kube_default.kernels import KubeDefault
-from steersman.policies.kube_default.policy import KubeDefaultPolicy
+from steersman.policies.kube_default import KubeDefaultPolicy
+from steersman.policies.node_scores.kube_arrays import HOSTNAME, KEPT, START, ZONE, KubeArrays
+from steersman.policies.node_scores.kube_kernels import KubeDefault
 from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.yaml_documents import Document
 

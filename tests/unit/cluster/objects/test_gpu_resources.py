@@ -32,7 +32,7 @@ from steersman.kubernetes.cache.cluster_cache import CachedPod
 from steersman.policies.base import Policy
 from steersman.policies.decision.decider import Decider
 from steersman.policies.files.policy_file import open_policy, prepare_policy, write_policy
-from steersman.policies.linear.leftovers import leftover_arrays
+from steersman.policies.gpu_state.leftovers import leftover_arrays
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection.comparison import choose_member

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from steersman.cluster.constraints.node import holds
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, PodSelector, Requests, Requirement
 from steersman.cluster.state import ClusterState
-from steersman.policies.kube_default.arrays import HOSTNAME, ZONE
-from steersman.policies.kube_default.kernels import KubeDefault
+from steersman.policies.node_scores.kube_arrays import HOSTNAME, ZONE
+from steersman.policies.node_scores.kube_kernels import KubeDefault
 from steersman.workloads.formats.kubernetes.objects import Objects, write_services
 from steersman.workloads.formats.kubernetes.spread_selectors import services_of, services_to_objects
 from steersman.workloads.formats.yaml_documents import Document, read_documents

@@ -8,7 +8,7 @@ from steersman.cluster.state import ClusterState, device_indices
 from steersman.policies.base import Policy
 from steersman.policies.decision.decider import Decider
 from steersman.policies.files.policy_file import prepare_policy, write_policy
-from steersman.policies.linear.leftovers import leftover_arrays
+from steersman.policies.gpu_state.leftovers import leftover_arrays
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator

@@ -17,7 +17,7 @@ from steersman.core.errors import InputError
 from steersman.policies.features import CLUSTER, GPU
 from steersman.policies.files import embedded_profile
 from steersman.policies.files.policy_file import CARD, Card, prepare_policy, read_policy, write_policy
-from steersman.policies.linear import planning
+from steersman.policies.gpu_state import planning
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection.comparison import choose_member

@@ -22,9 +22,9 @@ from steersman.agents.networks.spec import FeatureCounts, NetworkConfig, sizes_o
 from steersman.core.errors import InputError
 from steersman.policies.features import CLUSTER, GPU, TELEMETRY
 from steersman.policies.files.policy_file import CARD, Card, write_policy
-from steersman.policies.linear.arrays import KINDS, WEIGHTS
-from steersman.policies.linear.policy import LinearPolicy
-from steersman.policies.linear.views import write_node_features
+from steersman.policies.gpu_state.arrays import KINDS, WEIGHTS
+from steersman.policies.gpu_state.views import write_node_features
+from steersman.policies.linear import LinearPolicy
 from steersman.policies.networks.layers import MASKED, first_best
 from steersman.policies.networks.numpy_networks import open_network
 from steersman.policies.networks.policy import NetworkPolicy

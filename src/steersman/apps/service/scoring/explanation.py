@@ -21,7 +21,7 @@ from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy
 from steersman.policies.decision.contributions import Contribution
 from steersman.policies.decision.decider import Decider
-from steersman.policies.telemetry.node_metrics import Telemetry
+from steersman.policies.node_metrics.view import Telemetry
 from steersman.simulation.selection.comparison import member_choice
 from steersman.workloads.profile import typical_pods
 from steersman.workloads.workload import Workload

@@ -1,0 +1,100 @@
+"""Node features of learned policies as arrays, and their variance over feasible nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.arrays import ClassArrays, NodeArrays, best_devices, fits, pod_kind
+from steersman.core.compiled import kernel
+from steersman.policies.gpu_state.arrays import LearnedArrays
+from steersman.policies.gpu_state.gpu_features import FEATURES
+from steersman.policies.gpu_state.kernels import features_now, features_with, learned_device
+from steersman.policies.node_scores.local_scores import fgd_points
+from steersman.workloads.profile import ProfileArrays
+
+
+@kernel
+def accumulate_variance(
+    learned: LearnedArrays,
+    profile: ProfileArrays,
+    nodes: NodeArrays,
+    classes: ClassArrays,
+    c: int,
+    sums: npt.NDArray[np.float64],
+    counts: npt.NDArray[np.float64],
+    moments: npt.NDArray[np.float64],
+) -> None:
+    """Add the variance of features over the nodes that fit class `c` to the sums of its pod kind.
+
+    Args:
+        learned: the learned arrays.
+        profile: the workload profile.
+        nodes: the nodes.
+        classes: the pod classes.
+        c: the class.
+        sums: [4, 2, F] sums of variances by pod kind: of the features' changes, and of their values after placement.
+        counts: [4] number of summands; unchanged if fewer than two nodes fit.
+        moments: [5, F] buffer.
+    """
+    kind, feasible = pod_kind(classes, c), 0
+    for i in range(FEATURES):
+        for j in range(4):
+            moments[j, i] = 0.0
+    for n in range(nodes.gpu_count.shape[0]):
+        if not fits(nodes, classes, c, n):
+            continue
+        feasible += 1
+        row = features_now(learned, profile, nodes, n)
+        for i in range(FEATURES):
+            moments[4, i] = learned.features[row, i]
+        row = features_with(learned, profile, nodes, classes, c, n, best_devices(nodes, classes, c, n))
+        for i in range(FEATURES):
+            after = float(learned.features[row, i])
+            change = after - moments[4, i]
+            moments[0, i] += change
+            moments[1, i] += change * change
+            moments[2, i] += after
+            moments[3, i] += after * after
+    if feasible < 2:
+        return
+    counts[kind] += 1.0
+    for i in range(FEATURES):
+        for j in range(2):
+            mean = moments[2 * j, i] / feasible
+            sums[kind, j, i] += max(0.0, moments[2 * j + 1, i] / feasible - mean * mean)
+
+
+@kernel
+def write_node_features(
+    learned: LearnedArrays,
+    profile: ProfileArrays,
+    nodes: NodeArrays,
+    classes: ClassArrays,
+    c: int,
+    out: npt.NDArray[np.float64],
+) -> None:
+    """Write the features of view `gpu` for class `c` into `out`, [N, W]; rows of nodes that do not fit are zero.
+
+    A GPU share is placed on the device that the policy chooses. Scores are these rows times the weights of the pod
+    kind.
+    """
+    kind = pod_kind(classes, c)
+    for n in range(out.shape[0]):
+        for i in range(out.shape[1]):
+            out[n, i] = 0.0
+        if not fits(nodes, classes, c, n):
+            continue
+        if kind == 1:
+            devices = 1 << learned_device(learned, profile, nodes, classes, c, n)
+        else:
+            devices = best_devices(nodes, classes, c, n)
+        row = features_now(learned, profile, nodes, n)
+        before = learned.fragmented[row]
+        for i in range(FEATURES):
+            out[n, FEATURES + i] = -learned.features[row, i]
+        row = features_with(learned, profile, nodes, classes, c, n, devices)
+        for i in range(FEATURES):
+            out[n, i] = learned.features[row, i]
+            out[n, FEATURES + i] += learned.features[row, i]
+        out[n, 2 * FEATURES] = fgd_points(before, learned.fragmented[row])

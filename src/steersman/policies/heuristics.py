@@ -1,0 +1,115 @@
+"""Policies of published heuristics and kube-scheduler's resource scores, alone or in a weighted sum."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from steersman.cluster.pod_query import PodQuery
+from steersman.core.errors import UsageError
+from steersman.policies.base import RULE, Candidates, Policy
+from steersman.policies.decision import kernels
+from steersman.policies.decision.contributions import Contribution
+from steersman.policies.decision.explanation_kernels import rule_scores
+from steersman.policies.files.embedded_profile import EmbeddedProfile
+from steersman.policies.gpu_state.arrays import KINDS, RULES, WEIGHTS
+from steersman.policies.gpu_state.gpu_features import FEATURES
+from steersman.policies.linear import LinearPolicy
+from steersman.policies.node_scores import local_scores
+
+if TYPE_CHECKING:
+    from steersman.policies.decision.decider import Decider
+
+HEURISTIC_IDS = {name: number for number, name in enumerate(local_scores.NAMES)}
+"""Ids of the heuristics by name."""
+MAX_WEIGHT = 1 << 31
+"""Exclusive upper bound of a weight in a weighted sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeuristicPolicy(Policy):
+    """Weighted sum of heuristics, evaluated by the score table.
+
+    Attributes:
+        name: name in results.
+        kinds: ids of the heuristics (`policies.node_scores.local_scores`).
+        weights: weights of the heuristics.
+        fgd_devices: whether FGD chooses the GPU device of a share; otherwise the fullest device that fits.
+        prepared: see `Policy`.
+    """
+
+    name: str
+    kinds: tuple[int, ...]
+    weights: tuple[float, ...]
+    fgd_devices: bool = False
+    prepared: EmbeddedProfile | None = None
+
+    node_rule: ClassVar[int] = kernels.SELECT_BEST
+
+    @property
+    def is_bound_to_classes(self) -> bool:
+        """See `Policy`."""
+        return False
+
+    @property
+    def device_rule(self) -> int:
+        """See `Policy`."""
+        return kernels.DEVICES_FGD if self.fgd_devices else kernels.DEVICES_BEST
+
+    @property
+    def score_functions(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """See `Policy`."""
+        return self.kinds, self.weights
+
+    @property
+    def saved_as(self) -> str:
+        """See `Policy`."""
+        return RULE
+
+    def as_linear(self) -> LinearPolicy:
+        """See `Policy`; unlike FGD itself, the linear policy's FGD score also depends on memory."""
+        weights, rules = np.zeros((KINDS, WEIGHTS)), np.zeros((KINDS, RULES))
+        for kind, weight in zip(self.kinds, self.weights, strict=True):
+            if kind == local_scores.FGD:
+                weights[:, 2 * FEATURES] = weight
+            else:
+                rules[:, kind] = weight
+        return LinearPolicy(self.name, weights, rules)
+
+    def contributions(
+        self, decider: Decider, query: PodQuery, nodes: Candidates, slot: int, other: int
+    ) -> list[Contribution]:
+        """Return the weighted scores of the heuristics; see `Policy`."""
+        scores = [rule_scores(decider.cluster, self.kinds, query.class_id, n) for n in (slot, other)]
+        return [
+            Contribution(local_scores.NAMES[kind], float(a), float(b), weight * float(a - b))
+            for kind, weight, a, b in zip(self.kinds, self.weights, *scores, strict=True)
+        ]
+
+
+def heuristic(name: str) -> HeuristicPolicy:
+    """Return the policy of a heuristic by name, a key of `HEURISTIC_IDS`."""
+    return HeuristicPolicy(name, (HEURISTIC_IDS[name],), (1.0,), fgd_devices=name == "fgd")
+
+
+def weighted_sum(spec: str) -> HeuristicPolicy:
+    """Return the policy of a text such as `fgd=500,gpu-packing=500`. Raises UsageError: the text is malformed."""
+    kinds, weights = [], []
+    for part in spec.split(","):
+        name, _, weight = part.partition("=")
+        if name not in HEURISTIC_IDS:
+            raise UsageError(
+                f"policy {spec!r}: {name!r} cannot be part of a weighted sum; known are {', '.join(HEURISTIC_IDS)}"
+            )
+        if HEURISTIC_IDS[name] in kinds:
+            raise UsageError(f"policy {spec!r}: {name!r} is given twice")
+        if not re.fullmatch(r"[1-9][0-9]*", weight) or int(weight) >= MAX_WEIGHT:
+            raise UsageError(
+                f"policy {spec!r}: the weight of {name!r} must be a whole number of 1 or more, not {weight!r}"
+            )
+        kinds.append(HEURISTIC_IDS[name])
+        weights.append(float(weight))
+    return HeuristicPolicy(spec, tuple(kinds), tuple(weights), fgd_devices=HEURISTIC_IDS["fgd"] in kinds)

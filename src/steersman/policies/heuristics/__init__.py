@@ -1,1 +1,0 @@
-"""Published placement heuristics and the score table that runs them."""

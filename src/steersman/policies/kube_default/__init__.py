@@ -1,1 +1,0 @@
-"""Policy that reproduces kube-scheduler's default configuration."""

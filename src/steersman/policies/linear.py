@@ -1,0 +1,134 @@
+"""Learned policies of the score table: linear in node features, optionally with a network added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.state import ClusterState
+from steersman.policies.base import Candidates, Policy
+from steersman.policies.decision import kernels
+from steersman.policies.decision.contributions import Contribution, occlusion_contributions
+from steersman.policies.decision.explanation_kernels import linear_features, rule_scores
+from steersman.policies.features import GPU
+from steersman.policies.files.embedded_profile import EmbeddedProfile
+from steersman.policies.gpu_state.arrays import KINDS, Layer, LearnedArrays, with_weights
+from steersman.policies.gpu_state.kernels import learned_refresh_all
+from steersman.policies.node_scores.local_scores import LEARNED, NAMES
+from steersman.policies.observations.encoding import encode_pods
+from steersman.workloads.profile import ProfileArrays
+
+if TYPE_CHECKING:
+    from steersman.policies.decision.decider import Decider
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LinearPolicy(Policy):
+    """Learned policy that is linear in node features (`policies.gpu_state.arrays`) and also chooses GPU devices.
+
+    Attributes:
+        name: name in results.
+        weights: [4, W] weights by pod kind, on the scale of FGD's score.
+        rules: [4, R] weights of the heuristics' scores by pod kind and id (`policies.node_scores.local_scores`);
+            None if there are none.
+        network: weights [H, I] and biases [H] of two or more layers with ReLU between them, whose output is added to
+            the score. Inputs are the features of a node and of the pod in view `gpu`, the output is one number. Empty
+            if there is none.
+        prepared: see `Policy`.
+    """
+
+    name: str
+    weights: Floats
+    rules: Floats | None = None
+    network: tuple[Layer, ...] = ()
+    prepared: EmbeddedProfile | None = None
+
+    node_rule: ClassVar[int] = kernels.SELECT_BEST
+    is_learned: ClassVar[bool] = True
+
+    @property
+    def is_bound_to_classes(self) -> bool:
+        """See `Policy`; the network's first layer is computed in advance for every pod class."""
+        return bool(self.network)
+
+    @property
+    def device_rule(self) -> int:
+        """See `Policy`."""
+        return kernels.DEVICES_LEARNED
+
+    @property
+    def score_functions(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """See `Policy`."""
+        return (LEARNED,), (1.0,)
+
+    @property
+    def needs_leftover_tables(self) -> bool:
+        """See `Policy`."""
+        return True
+
+    @property
+    def saved_as(self) -> str:
+        """See `Policy`."""
+        return "mlp" if self.network else "linear"
+
+    def tensors(self) -> dict[str, Floats]:
+        """Return `weights`, `rules` if any, and the network: `layers.0.weight`, `layers.0.bias`, ..., `head.bias`."""
+        tensors = {"weights": self.weights} | ({} if self.rules is None else {"rules": self.rules})
+        for i, (weight, bias) in enumerate(self.network):
+            layer = f"layers.{i}" if i + 1 < len(self.network) else "head"
+            tensors |= {f"{layer}.weight": weight, f"{layer}.bias": bias}
+        return tensors
+
+    def as_linear(self) -> LinearPolicy:
+        """Return the policy itself."""
+        return self
+
+    def learned_arrays(
+        self, state: ClusterState, profile: ProfileArrays, known: Callable[[], LearnedArrays]
+    ) -> LearnedArrays:
+        """See `Policy`."""
+        learned = with_weights(known(), self.weights, self.network, state.class_arrays, self.rules)
+        learned_refresh_all(learned, profile, state.arrays)
+        return learned
+
+    def contributions(
+        self, decider: Decider, query: PodQuery, nodes: Candidates, slot: int, other: int
+    ) -> list[Contribution]:
+        """See `Policy`."""
+        cluster, c = decider.cluster, query.class_id
+        row, other_row = (linear_features(cluster, c, n, decider.devices(c, n)) for n in (slot, other))
+        pods = np.zeros((len(cluster.classes.gpu_count), len(GPU.pod)), dtype=np.float32)
+        encode_pods(cluster.classes, pods)
+        kind = int(pods[c, :KINDS].argmax())
+
+        def score(rows: Floats) -> Floats:
+            return np.asarray(rows @ self.weights[kind]) + self._network_scores(rows, pods[c])
+
+        parts = occlusion_contributions([feature.name for feature in GPU.node], row, other_row, score)
+        if self.rules is not None:
+            used = np.flatnonzero(self.rules[kind]).tolist()
+            points = [rule_scores(cluster, used, c, n) for n in (slot, other)]
+            parts += [
+                Contribution(NAMES[rule], float(a), float(b), float(self.rules[kind, rule]) * float(a - b))
+                for rule, a, b in zip(used, *points, strict=True)
+                if a != b
+            ]
+        return parts
+
+    def _network_scores(self, rows: Floats, pod: npt.NDArray[np.float32]) -> Floats:
+        """Return the network's output, [B], for rows of node features, [B, W], and pod features, [P]."""
+        if not self.network:
+            return np.zeros(len(rows))
+        values = np.concatenate([rows, np.broadcast_to(pod, (len(rows), len(pod)))], axis=1)
+        for i, (weight, bias) in enumerate(self.network):
+            values = values @ weight.T + bias
+            if i + 1 < len(self.network):
+                values = np.maximum(values, 0.0)
+        return np.asarray(values[:, 0])

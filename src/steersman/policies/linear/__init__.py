@@ -1,1 +1,0 @@
-"""Learned policies that are linear in node features, optionally with a network added."""

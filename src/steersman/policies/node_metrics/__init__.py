@@ -1,0 +1,1 @@
+"""What schedulers know of nodes from their metrics: estimates, latency limits and the rules over them."""

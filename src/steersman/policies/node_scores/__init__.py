@@ -1,0 +1,1 @@
+"""Compiled scores of one node: published heuristics and the plugins of kube-scheduler."""

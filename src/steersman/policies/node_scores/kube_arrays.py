@@ -1,0 +1,303 @@
+"""Arrays of `kube-default`: node order of the snapshot, static scores, selectors of default spreading.
+
+Source: Kubernetes 1.36.3, pkg/scheduler/backend/cache/node_tree.go and pkg/scheduler/framework/plugins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.constraints.inter_pod import UNBOUNDED
+from steersman.cluster.constraints.node import holds, restricted_names
+from steersman.cluster.model import Constraints, Node, PodSelector, Requirement
+from steersman.cluster.state import ClusterState
+from steersman.policies.node_scores.plugin_scores import (
+    SOFT_EFFECT,
+    image_locality,
+    images_on,
+    preferred_weights,
+    soft_taints,
+)
+from steersman.workloads.workload import SpreadSelectors
+
+TAINTS, PREFERRED_NODES, IMAGES, SPREADING, AFFINITY, FIT, BALANCED = range(7)
+"""Score plugins, the rows of `KubeArrays.parts`."""
+STATIC, RAW = 3, 5
+"""The first `STATIC` plugins do not depend on pods on nodes; scores of the first `RAW` plugins are normalized."""
+PLUGINS = (
+    "TaintToleration",
+    "NodeAffinity",
+    "ImageLocality",
+    "PodTopologySpread",
+    "InterPodAffinity",
+    "NodeResourcesFit",
+    "NodeResourcesBalancedAllocation",
+)
+WEIGHTS = (3, 2, 1, 2, 2, 1, 1)
+IGNORED = -UNBOUNDED
+"""Raw spread score of a node that lacks a topology key of the pod's spread constraints."""
+
+# Columns of `KubeArrays.constraints` after those of the static plugins.
+INCLUDED_ROW, FIRST, LAST = range(STATIC, STATIC + 3)
+# Columns of `KubeArrays.cursor`.
+START, KEPT = range(2)
+# Rows of `KubeArrays.domains`.
+TOTAL, HAS_CANDIDATE = range(2)
+
+MIN_NODES = 100
+"""kube-scheduler's minFeasibleNodesToFind: smaller clusters are searched completely, others for at least so many."""
+MIN_PERCENTAGE = 5
+"""kube-scheduler's minFeasibleNodesPercentageToFind."""
+
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+HOSTNAME_SKEW, ZONE_SKEW = 3, 5
+"""Max skews of the system's default spread constraints, which are soft (ScheduleAnyway)."""
+
+# (deprecated label, which takes precedence if present; current label)
+_REGION_LABELS = ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region")
+_ZONE_LABELS = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone")
+
+
+class KubeArrays(NamedTuple):
+    """Inputs of `kube-default` beside the cluster's arrays, the position of its search, and buffers.
+
+    N node slots, K distinct constraints of classes (`ClassArrays.constraint`), L label sets, S static rows, D the
+    largest number of domains of a topology key. Candidates are the feasible nodes that the last search found.
+
+    Attributes:
+        nodes: number of nodes.
+        percentage: `percentageOfNodesToScore`; 0 adapts to the number of nodes.
+        hostname: row of `InterPodArrays.domain` for `kubernetes.io/hostname`, -1 if no pods are spread.
+        blank: id of the zone domain of nodes without a zone.
+        lists: slots in the order of the scheduler's snapshot, then the slots of classes that are restricted to named
+            nodes.
+        constraints: [K, 6] int64: for each static plugin a row of `static`, -1 if all scores are 0; `INCLUDED_ROW`, a
+            row of `InterPodArrays.included` for default spreading, -1 if there is none; `FIRST` and `LAST`, the range
+            of `lists` to search.
+        static: [S, N] int64 raw scores that do not depend on other pods.
+        default_selector: [L] int64 row of `InterPodArrays.matched` by which pods with these labels are spread by
+            default, -1 if no Service or similar object selects them.
+        default_spread: [2, 2] int64, row of `InterPodArrays.domain` and max skew of the default spread constraints.
+        logs: [N + 1] float64, ln(size + 2) by Go's algorithm.
+        rank: [N] int64, tie-break: of the nodes with the best score, the one at the position with the lowest rank wins.
+        cursor: [2] int64, START, the position in the snapshot of the next search; KEPT, the number of candidates.
+        kept: [N] int64 slots of the candidates in order.
+        parts: [7, N] int64 weighted scores of the candidates by plugin.
+        active: [5] bool, whether a plugin's row of `parts` was written; otherwise its scores are equal for all nodes.
+        total: [N] int64 sums of the weighted scores of the candidates.
+        sums: [N] float64 buffer for spread scores of the candidates.
+        domains: [2, D + 1] int64 buffer: TOTAL, pods in a domain; HAS_CANDIDATE, whether a candidate is in it.
+    """
+
+    nodes: int
+    percentage: int
+    hostname: int
+    blank: int
+    lists: npt.NDArray[np.int64]
+    constraints: npt.NDArray[np.int64]
+    static: npt.NDArray[np.int64]
+    default_selector: npt.NDArray[np.int64]
+    default_spread: npt.NDArray[np.int64]
+    logs: npt.NDArray[np.float64]
+    rank: npt.NDArray[np.int64]
+    cursor: npt.NDArray[np.int64]
+    kept: npt.NDArray[np.int64]
+    parts: npt.NDArray[np.int64]
+    active: npt.NDArray[np.bool_]
+    total: npt.NDArray[np.int64]
+    sums: npt.NDArray[np.float64]
+    domains: npt.NDArray[np.int64]
+
+
+def kube_arrays(state: ClusterState, services: SpreadSelectors | None = None, percentage: int = 0) -> KubeArrays:
+    """Return the arrays for the state's nodes, classes and labels; rebuild them when any of those change.
+
+    Selectors of default spreading are added to the state, so read `state.term_arrays` afterwards.
+
+    Args:
+        state: the cluster's state; `slots` has the nodes in the order in which the scheduler received them.
+        services: selectors of default spreading.
+        percentage: `percentageOfNodesToScore`; 0: kube-scheduler's default for the number of nodes.
+    """
+    distinct = _distinct_constraints(state)
+    selectors = _default_selectors(state, services or SpreadSelectors())
+    spreading = bool((selectors >= 0).any()) or any(
+        not spread.hard for constraints in distinct for spread in constraints.spread
+    )
+    hostname = state.terms.key_id(HOSTNAME) if spreading else -1
+    zone = state.terms.key_id(ZONE) if spreading else -1
+    rows = np.full((len(distinct), 6), -1, dtype=np.int64)
+    if (selectors >= 0).any():
+        rows[:, INCLUDED_ROW] = [
+            -1 if constraints.spread else state.terms.included_id(constraints) for constraints in distinct
+        ]
+    order = snapshot_order(state.nodes, state.slots.values())
+    lists = _node_lists(state, distinct, order, rows)
+    static = _static_rows(state, distinct, len(order), rows)
+    size = len(state.nodes)
+    terms = state.term_arrays
+    zones = state.table.label(ZONE).numbers if spreading else {}
+    return KubeArrays(
+        nodes=len(order),
+        percentage=percentage,
+        hostname=hostname,
+        blank=zones.get("", len(zones)),
+        lists=lists,
+        constraints=rows,
+        static=static,
+        default_selector=selectors,
+        default_spread=np.array([(hostname, HOSTNAME_SKEW), (zone, ZONE_SKEW)], dtype=np.int64),
+        logs=go_log(np.arange(2, size + 3, dtype=np.float64)) if spreading else np.zeros(1),
+        rank=heap_preorder(size),
+        cursor=np.zeros(2, dtype=np.int64),
+        kept=np.zeros(size, dtype=np.int64),
+        parts=np.zeros((len(PLUGINS), size), dtype=np.int64),
+        active=np.zeros(RAW, dtype=np.bool_),
+        total=np.zeros(size, dtype=np.int64),
+        sums=np.zeros(size),
+        domains=np.zeros((2, int(max(terms.domains, default=0)) + 1), dtype=np.int64),
+    )
+
+
+def snapshot_order(nodes: Sequence[Node | None], received: Iterable[int]) -> list[int]:
+    """Return slots in the order of the scheduler's node list: round-robin over zones by appearance.
+
+    Args:
+        nodes: [N] the node in each slot.
+        received: the occupied slots, in the order in which the scheduler received their nodes.
+    """
+    zones: dict[tuple[str, str], list[int]] = {}
+    for slot in received:
+        node = nodes[slot]
+        assert node is not None
+        zones.setdefault(_zone(node.labels), []).append(slot)
+    if len(zones) == 1:
+        return next(iter(zones.values()))
+    order = [(turn, zone, slot) for zone, slots in enumerate(zones.values()) for turn, slot in enumerate(slots)]
+    return [slot for _, _, slot in sorted(order)]
+
+
+def _zone(labels: Mapping[str, str]) -> tuple[str, str]:
+    """Return region and zone; a deprecated label takes precedence if present, even if empty."""
+    region, zone = (labels.get(old, labels.get(new, "")) for old, new in (_REGION_LABELS, _ZONE_LABELS))
+    return region, zone
+
+
+def heap_preorder(size: int) -> npt.NDArray[np.int64]:
+    """Return keys, [size], that sort the positions of a binary heap in preorder (root, left subtree, right subtree).
+
+    The scheduler pops the best node from a heap (container/heap): of equal scores, the first position in preorder is
+    popped, for any size. The binary digits of position + 1 after the leading 1 are its path from the root, and preorder
+    is the lexicographic order of paths.
+    """
+    position = np.arange(1, size + 1, dtype=np.int64)
+    length = np.frexp(position.astype(np.float64))[1].astype(np.int64)
+    return (position << (40 - length)) * 64 + length
+
+
+def go_log(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return ln(x), x > 0, with the rounding of Go's math.Log (FreeBSD's e_log.c), which often differs from libm's."""
+    f, exponent = np.frexp(x)
+    small = f < math.sqrt(0.5)
+    f, k = np.where(small, 2 * f, f) - 1, exponent - small
+    s = f / (2 + f)
+    s2 = s * s
+    s4 = s2 * s2
+    odd = s2 * (_L[0] + s4 * (_L[2] + s4 * (_L[4] + s4 * _L[6])))
+    even = s4 * (_L[1] + s4 * (_L[3] + s4 * _L[5]))
+    half = 0.5 * f * f
+    result: npt.NDArray[np.float64] = k * _LN2_HIGH - ((half - (s * (half + (odd + even)) + k * _LN2_LOW)) - f)
+    return result
+
+
+_L = (
+    6.666666666666735130e-01,
+    3.999999999940941908e-01,
+    2.857142874366239149e-01,
+    2.222219843214978396e-01,
+    1.818357216161805012e-01,
+    1.531383769920937332e-01,
+    1.479819860511658591e-01,
+)
+_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+
+
+def _distinct_constraints(state: ClusterState) -> list[Constraints]:
+    """Return the K constraints by their ids in `ClassArrays.constraint`."""
+    _, first = np.unique(state.class_arrays.constraint, return_index=True)
+    return [state.classes[c].constraints for c in first]
+
+
+def _default_selectors(state: ClusterState, services: SpreadSelectors) -> npt.NDArray[np.int64]:
+    """Return `KubeArrays.default_selector`, [L]: for each label set the conjunction of all matching selectors."""
+    by_label: dict[tuple[str, str, str], list[tuple[tuple[str, str], ...]]] = {}
+    for namespace, selected in services.selectors:
+        by_label.setdefault((namespace, *selected[0]), []).append(selected)
+    by_expressions: dict[str, list[tuple[Requirement, ...]]] = {}
+    for namespace, requirements in services.expressions:
+        by_expressions.setdefault(namespace, []).append(requirements)
+    selectors = np.full(len(state.terms.label_sets), -1, dtype=np.int64)
+    for row, (namespace, labels, _) in enumerate(state.terms.label_sets):
+        pairs = labels.items()
+        candidates = (s for key, value in pairs for s in by_label.get((namespace, key, value), ()))
+        matching = {pair for s in candidates if pairs >= set(s) for pair in s}
+        required = {Requirement(key, "In", (value,)) for key, value in matching}
+        required.update(*(s for s in by_expressions.get(namespace, ()) if all(holds(r, labels) for r in s)))
+        if required:
+            requirements = tuple(sorted(required, key=lambda r: (r.key, r.operator, r.values)))
+            selectors[row] = state.terms.selector_id(PodSelector(requirements, frozenset((namespace,))), living=True)
+    return selectors
+
+
+def _node_lists(
+    state: ClusterState, distinct: Sequence[Constraints], order: Sequence[int], rows: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return `KubeArrays.lists`; write the range of each constraint's nodes into `rows`."""
+    lists = list(order)
+    position = {slot: i for i, slot in enumerate(order)}
+    for row, constraints in zip(rows, distinct, strict=True):
+        names = restricted_names(constraints)
+        row[FIRST] = 0 if names is None else len(lists)
+        if names is not None:
+            lists += sorted((state.slots[name] for name in names if name in state.slots), key=position.__getitem__)
+        row[LAST] = len(order) if names is None else len(lists)
+    return np.array(lists, dtype=np.int64)
+
+
+def _static_rows(
+    state: ClusterState, distinct: Sequence[Constraints], nodes: int, rows: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return `KubeArrays.static`; write the row of each constraint, -1 if all scores are 0, into `rows`."""
+    images = images_on(state.nodes) if any(each.images or each.image_volumes for each in distinct) else {}
+    has_soft_taints = any(
+        taint.effect == SOFT_EFFECT for node in state.nodes if node is not None for taint in node.taints
+    )
+    row_ids: dict[object, int] = {}
+    static: list[npt.NDArray[np.int64]] = []
+
+    def row_id(plugin: int, value: object, score: Callable[[], npt.NDArray[np.int64]]) -> int:
+        if (plugin, value) not in row_ids:
+            scores = score()
+            row_ids[plugin, value] = len(static) if scores.any() else -1
+            if scores.any():
+                static.append(scores)
+        return row_ids[plugin, value]
+
+    for row, constraints in zip(rows, distinct, strict=True):
+        if has_soft_taints:
+            tolerations = constraints.tolerations
+            row[TAINTS] = row_id(TAINTS, tolerations, partial(soft_taints, state.nodes, tolerations))
+        if constraints.preferred_nodes:
+            terms = constraints.preferred_nodes
+            row[PREFERRED_NODES] = row_id(PREFERRED_NODES, terms, partial(preferred_weights, state.table, terms))
+        if images and (constraints.images or constraints.image_volumes):
+            names = constraints.images, constraints.image_volumes
+            row[IMAGES] = row_id(IMAGES, names, partial(image_locality, images, *names, nodes, len(state.nodes)))
+    return np.array(static, dtype=np.int64).reshape(len(static), len(state.nodes))

@@ -1,0 +1,163 @@
+"""Encode one observation at a time, of a run, a recording or a live cluster, as environments do for a batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.arrays import CPU, MEMORY, PODS, NodeArrays
+from steersman.cluster.model import GPU_MILLI
+from steersman.core.compiled import kernel
+from steersman.objectives import summary as summed
+from steersman.policies.features import View
+from steersman.policies.observations.encoding import EncodingContext, OwnerArrays, number_of
+from steersman.policies.observations.kernels import (
+    FeatureCache,
+    ObservationArrays,
+    new_feature_cache,
+    write_observation,
+)
+
+
+class ObservationEncoder:
+    """Encode the observations of one cluster; features of unchanged nodes are reused.
+
+    Used by simulated runs (`simulation.observations`), by the live scheduler and the service
+    (`policies.observations.live`) and for recordings (`apps.recorder.observation`).
+
+    Args:
+        view: the view to encode.
+        context: the cluster, which the caller keeps up to date.
+        owners: locations of owners' pods.
+        eligible: [N] nodes over which the summary is taken, see `cluster.constraints.node.eligible_nodes`.
+        log: [L] slots of changed nodes, in order, which the caller writes.
+        logged: [1] length of the log.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        context: EncodingContext,
+        owners: OwnerArrays,
+        eligible: npt.NDArray[np.bool_],
+        log: npt.NDArray[np.int64],
+        logged: npt.NDArray[np.int64],
+    ) -> None:
+        self.view, self.context, self.owners, self.log, self.logged = view, context, owners, log, logged
+        self.number = number_of(view)
+        self.summary = fixed_summary(context.nodes, eligible)
+        self.observation = _empty_observation(view, len(context.nodes.gpu_count))
+        self._rows = new_feature_cache((), len(context.classes.gpu_count), len(context.nodes.gpu_count), len(view.node))
+
+    def encode(self, c: int, owner: int, allowed: npt.NDArray[np.bool_] | None) -> ObservationArrays:
+        """Return the observation for a pod of class `c`; `summary` holds the state of the cluster.
+
+        Args:
+            c: the class.
+            owner: index of the owner, -1 if the pod has none.
+            allowed: [N] where the pod may run, if other pods matter to it; None: wherever it fits.
+
+        Returns:
+            The observation, valid until the next call.
+        """
+        masked = allowed is not None
+        _write(
+            self.number,
+            self.context,
+            self.owners,
+            self.summary,
+            self._rows,
+            self.log,
+            self.logged,
+            c,
+            owner,
+            allowed if allowed is not None else _NOWHERE,
+            masked,
+            self.observation,
+        )
+        return self.observation
+
+
+def fixed_summary(nodes: NodeArrays, eligible: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """Return [16] a summary (`objectives.summary`) with the constant entries of these nodes; the rest is 0.
+
+    Args:
+        nodes: N nodes.
+        eligible: [N] which of them count.
+    """
+    row = np.zeros(summed.COLUMNS)
+    allocatable = nodes.allocatable[eligible]
+    row[summed.NODES] = len(allocatable)
+    row[summed.CPU_NODES] = (allocatable[:, CPU] > 0).sum()
+    row[summed.CPU_TOTAL] = allocatable[:, CPU].sum()
+    row[summed.MEMORY_TOTAL] = allocatable[:, MEMORY].sum()
+    row[summed.GPU_TOTAL] = nodes.gpu_count[eligible].sum() * GPU_MILLI
+    row[summed.SLOTS] = len(nodes.gpu_count)
+    return row
+
+
+def summary_of(
+    nodes: NodeArrays, eligible: npt.NDArray[np.bool_], fragmented: npt.NDArray[np.float64], waiting: int
+) -> npt.NDArray[np.float64]:
+    """Return [16] a summary of nodes as they are.
+
+    Args:
+        nodes: N nodes.
+        eligible: [N] which of them count.
+        fragmented: [N] fragmented GPU milli.
+        waiting: number of waiting pods.
+    """
+    row = fixed_summary(nodes, eligible)
+    allocatable = nodes.allocatable[eligible]
+    used = allocatable - nodes.free[eligible]
+    with_cpu = allocatable[:, CPU] > 0
+    share = used[with_cpu, CPU] / allocatable[with_cpu, CPU]
+    row[summed.NODES_USED] = (used[:, PODS] > 0).sum()
+    row[summed.CPU_SHARE], row[summed.CPU_SQUARE] = share.sum(), (share * share).sum()
+    row[summed.CPU_TAKEN], row[summed.MEMORY_TAKEN] = used[:, CPU].sum(), used[:, MEMORY].sum()
+    row[summed.GPU_TAKEN] = row[summed.GPU_TOTAL] - nodes.gpu_free[eligible].sum()
+    row[summed.FRAGMENTED] = fragmented[eligible].sum()
+    row[summed.WAITING] = waiting
+    return row
+
+
+def owner_arrays(owners: int, rack: npt.NDArray[np.int64], racks: int) -> OwnerArrays:
+    """Return the arrays of owners of which no pod runs yet, on nodes in these racks."""
+    return OwnerArrays(
+        rack=rack,
+        running=np.zeros(owners, dtype=np.int32),
+        on_node=np.zeros((owners, len(rack) if owners else 0), dtype=np.int32),
+        in_rack=np.zeros((owners, racks), dtype=np.int32),
+    )
+
+
+_NOWHERE = np.zeros(0, dtype=np.bool_)
+
+
+def _empty_observation(view: View, nodes: int) -> ObservationArrays:
+    features = np.zeros((nodes, len(view.node)), dtype=np.float32)
+    return ObservationArrays(
+        nodes=features,
+        flat=features.reshape(-1),
+        pod=np.zeros(len(view.pod), dtype=np.float32),
+        context=np.zeros(len(view.context), dtype=np.float32),
+        mask=np.zeros(nodes, dtype=np.int8),
+    )
+
+
+@kernel
+def _write(
+    view: int,
+    context: EncodingContext,
+    owners: OwnerArrays,
+    summary: npt.NDArray[np.float64],
+    rows: FeatureCache,
+    log: npt.NDArray[np.int64],
+    logged: npt.NDArray[np.int64],
+    c: int,
+    owner: int,
+    allowed: npt.NDArray[np.bool_],
+    masked: bool,
+    observation: ObservationArrays,
+) -> None:
+    write_observation(view, context, owners, summary, rows, log, logged[0], c, owner, allowed, masked, observation)

@@ -1,0 +1,80 @@
+"""`ma`, `la`, `lc` and `p0`: the objectives of Matranga's thesis as policies, by the rules of `node_metrics.rules`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.pod_query import PodQuery
+from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
+from steersman.policies.decision.contributions import Contribution
+from steersman.policies.node_metrics.rules import (
+    LATENCY_AWARE,
+    LEAST_ALLOCATED,
+    LEAST_CONNECTIONS,
+    MOST_ALLOCATED,
+    RULES,
+)
+from steersman.policies.node_metrics.view import NodeMetricsView
+
+if TYPE_CHECKING:
+    from steersman.policies.decision.decider import Decider
+
+RULE_OF_POLICY = {"ma": MOST_ALLOCATED, "la": LEAST_ALLOCATED, "lc": LEAST_CONNECTIONS, "p0": LATENCY_AWARE}
+"""Numbers of the rules (`node_metrics.rules.RULES`) by the names of the policies."""
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryPolicy(Policy):
+    """Decide by node metrics, or by requests where nothing is measured.
+
+    Attributes:
+        name: its name in results.
+        rule: number of the rule.
+    """
+
+    name: str
+    rule: int
+
+    needs_peers: ClassVar[bool] = True
+
+    @property
+    def needs_telemetry(self) -> bool:
+        """See `Policy`."""
+        return True
+
+    @property
+    def telemetry_rule(self) -> str:
+        """See `Policy`."""
+        return next(name for name, number in RULES.items() if number == self.rule)
+
+    def scorer(self, context: ScoringContext) -> Scorer:
+        """Return a scorer, see `Policy`."""
+        return TelemetryScorer(self.rule, context.node_metrics)
+
+    def contributions(
+        self, decider: Decider, query: PodQuery, nodes: Candidates, slot: int, other: int
+    ) -> list[Contribution]:
+        """Return contributions by swapping measured values, see `Policy`."""
+        slots = slot, other
+        contributions = decider.node_metrics.contributions(self.rule, query, nodes.feasible, slots)
+        return [Contribution(*each) for each in contributions]
+
+
+class TelemetryScorer(Scorer):
+    """Score by a rule of `node_metrics.rules`.
+
+    Args:
+        rule: number of the rule.
+        node_metrics: metrics of the nodes.
+    """
+
+    def __init__(self, rule: int, node_metrics: NodeMetricsView) -> None:
+        self._rule, self._node_metrics = rule, node_metrics
+
+    def scores(self, query: PodQuery, nodes: Candidates) -> npt.NDArray[np.float64]:
+        """Return the scores of all nodes, see `Scorer`."""
+        return self._node_metrics.scores(self._rule, query, nodes.feasible)

@@ -1,1 +1,0 @@
-"""Policies that decide by measured metrics and latencies."""

@@ -1,0 +1,250 @@
+"""Learned policies: the kernel's scores are what the features and weights say, and FGD is one of them."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.properties import examples
+
+from steersman.agents.evolution.simulations import fgd_weights
+from steersman.cluster.arrays import CPU, MEMORY
+from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
+from steersman.policies.features import GPU
+from steersman.policies.gpu_state import gpu_features as g
+from steersman.policies.gpu_state.arrays import KINDS, WEIGHTS
+from steersman.policies.gpu_state.views import write_node_features
+from steersman.policies.linear import LinearPolicy
+from steersman.policies.observations.encoding import encode_pods
+from steersman.simulation.arrivals import schedule
+from steersman.simulation.run import Execution, Simulator
+from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.profile import typical_pods
+from steersman.workloads.workload import Workload
+
+CPU_SIZES = (500, 3000, 8000, 12000)
+
+
+@st.composite
+def workloads(draw):
+    nodes = tuple(
+        Node(
+            f"n{i}",
+            draw(st.sampled_from((16000, 64000))),
+            draw(st.sampled_from((1 << 40, 40 << 30))),
+            gpu_count=count,
+            gpu_model=model,
+        )
+        for i, (count, model) in enumerate(
+            draw(st.lists(st.tuples(st.integers(0, 4), st.sampled_from(("A", "B"))), min_size=2, max_size=6))
+        )
+    )
+    kinds = st.one_of(
+        st.just((0, 0)), st.tuples(st.just(1), st.sampled_from((100, 190, 250, 470, 810, 1000))), st.just((2, 1000))
+    )
+    pods = tuple(
+        Pod(
+            f"p{i}",
+            PodClass(
+                Requests(cpu_milli=cpu, memory_bytes=1 << 20, gpu_count=count, gpu_milli=milli),
+                Constraints(gpu_models=("A",)) if model and count else Constraints(),
+            ),
+        )
+        for i, ((count, milli), cpu, model) in enumerate(
+            draw(st.lists(st.tuples(kinds, st.sampled_from(CPU_SIZES), st.booleans()), min_size=3, max_size=30))
+        )
+    )
+    return Workload("w", nodes, pods)
+
+
+def random_weights(seed):
+    return np.random.default_rng(seed).normal(size=(KINDS, WEIGHTS))
+
+
+def kind_of(execution, c):
+    count, milli = execution.cluster.classes.gpu_count[c], execution.cluster.classes.gpu_milli[c]
+    return 0 if count == 0 else 3 if count > 1 else 2 if milli == GPU_MILLI else 1
+
+
+@settings(max_examples=examples(12), deadline=None)
+@given(workloads(), st.integers(0, 1000))
+def test_the_kernel_scores_what_numpy_scores_and_picks_the_best(workload, seed):
+    weights = random_weights(seed)
+    simulator = Simulator(workload)
+    plan = schedule(workload, "arrivals", seed=seed, ratio=1.3, load=None)
+    execution = Execution(simulator, plan, LinearPolicy("l", weights), seed, record=False)
+    cluster = execution.cluster
+    for arrival in range(len(workload.pods)):
+        c = int(execution.arrivals.class_id[arrival])
+        rows = np.zeros((len(workload.nodes), WEIGHTS))
+        write_node_features(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, rows)
+        feasible = execution.state.mask(c, int(execution.arrivals.labels_id[arrival]))
+        scores = rows @ weights[kind_of(execution, c)]
+        execution.advance(arrival + 1)
+        chosen = int(execution.run.slot[arrival])
+        if not feasible.any():
+            assert chosen == -1
+            continue
+        kernel = cluster.table.scores[c, : len(scores)]
+        if not execution.run.infeasible_classes[c]:
+            others = np.arange(len(scores)) != chosen  # the chosen node has changed since
+            np.testing.assert_allclose(kernel[feasible & others], scores[feasible & others], rtol=1e-9, atol=1e-5)
+            assert scores[chosen] >= scores[feasible].max() - 1e-5
+
+
+def test_fgds_weights_are_fgd_to_the_last_pod():
+    """Of pods that ask for no memory, which FGD does not see, and a policy with its score does."""
+    whole = embedded("default")
+    bare = [replace(pod.requests, memory_bytes=0, memory_nonzero_bytes=0) for pod in whole.pods]
+    pods = [
+        replace(pod, pod_class=replace(pod.pod_class, requests=requests))
+        for pod, requests in zip(whole.pods, bare, strict=True)
+    ]
+    simulator = Simulator(replace(whole, pods=tuple(pods)))
+    runs = [simulator.run(policy, seed=42) for policy in ("fgd", LinearPolicy("fgd", fgd_weights()))]
+    assert [m.value for m in runs[0].metrics] == [m.value for m in runs[1].metrics]
+
+
+def look(workload):
+    """The state features of all nodes of a workload after its pods were placed by FGD's weights, and the execution."""
+    simulator = Simulator(workload)
+    plan = schedule(workload, "arrivals", seed=1, ratio=1.3, load=None)
+    execution = Execution(simulator, plan, LinearPolicy("l", fgd_weights()), 1, record=False)
+    execution.finish(None)
+    cluster = execution.cluster
+    rows = np.zeros((len(workload.nodes), WEIGHTS))
+    c = execution.state.class_id(PodClass(Requests(cpu_milli=0, memory_bytes=0)))
+    write_node_features(cluster.learned, cluster.profile, cluster.nodes, execution.state.class_arrays, c, rows)
+    return execution, rows
+
+
+@settings(max_examples=examples(12), deadline=None)
+@given(workloads())
+def test_features_are_what_they_are_called(workload):
+    execution, rows = look(workload)
+    nodes, cluster = execution.cluster.nodes, execution.cluster
+    features = {feature.name: rows[:, i] for i, feature in enumerate(GPU.node)}
+    left = nodes.gpu_free / GPU_MILLI
+    there = np.arange(left.shape[1])[None, :] < nodes.gpu_count[:, None]
+    partial = (left > 0) & (left < 1)
+    np.testing.assert_allclose(features["idle_after"], left.sum(axis=1), atol=1e-5)
+    np.testing.assert_allclose(features["whole_devices_after"], ((left == 1) & there).sum(axis=1))
+    np.testing.assert_allclose(features["part_devices_after"], partial.sum(axis=1))
+    np.testing.assert_allclose(features["part_idle_after"], (left * partial).sum(axis=1), atol=1e-5)
+    profile = typical_pods(workload.pods)
+    cpu, gpu, memory = (
+        sum(pod.share * amount(pod) for pod in profile)
+        for amount in (
+            lambda pod: pod.cpu_milli,
+            lambda pod: pod.gpu_count * pod.gpu_milli,
+            lambda pod: pod.memory_bytes,
+        )
+    )
+    usable = nodes.free[:, CPU].astype(float)
+    if memory:  # memory, where it runs out first, at the mix's CPU for a byte of it
+        usable = np.minimum(usable, np.trunc(nodes.free[:, MEMORY] * (cpu / memory)))
+    unit = GPU_MILLI * cpu / gpu if gpu else 12000
+    np.testing.assert_allclose(features["cpu_left_after"], usable / unit, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(features["fragmented_after"], cluster.fragments.total / GPU_MILLI, atol=1e-4)
+    np.testing.assert_allclose(features["left_squares_after"], (left**2).sum(axis=1), atol=1e-5)
+    np.testing.assert_allclose(features["idle_squared_after"], left.sum(axis=1) ** 2 / 5, rtol=1e-4, atol=1e-5)
+    for cause in ("lack_both", "lack_gpu", "lack_cpu", "no_access"):
+        names = ("lack_both", "lack_gpu", "lack_cpu", "cpu_pod_satisfied", "cpu_pod_lack_cpu", "no_access")
+        expected = cluster.fragments.causes[:, names.index(cause)] / GPU_MILLI
+        np.testing.assert_allclose(features[f"{cause}_after"], expected, atol=1e-4)
+    for t, name in enumerate(("knapsack", "to_shares", "at_random", "closed", "planned")):
+        table = cluster.learned.leftovers.by_left[:, t]
+        expected = (table[nodes.gpu_free] * there).sum(axis=1)
+        np.testing.assert_allclose(features[f"lost_{name}_after"], expected, rtol=1e-4, atol=1e-4)
+    for low, column in zip([f.low for f in GPU.node], rows.T, strict=True):
+        assert (column >= low - 1e-6).all()
+    np.testing.assert_allclose(rows[:, g.FEATURES : 2 * g.FEATURES], 0, atol=1e-6)  # a pod of nothing changes nothing
+
+
+@settings(max_examples=8, deadline=None)
+@given(workloads(), st.integers(0, 100))
+def test_the_order_of_devices_does_not_matter(workload, seed):
+    execution, rows = look(workload)
+    nodes, cluster = execution.cluster.nodes, execution.cluster
+    rng = np.random.default_rng(seed)
+    for n, count in enumerate(nodes.gpu_count):
+        nodes.gpu_free[n, :count] = rng.permutation(nodes.gpu_free[n, :count])
+    again = np.zeros_like(rows)
+    c = execution.state.class_id(PodClass(Requests(cpu_milli=0, memory_bytes=0)))
+    cluster.learned.feature_keys[:] = 0  # nothing is known any more
+    write_node_features(cluster.learned, cluster.profile, nodes, execution.state.class_arrays, c, again)
+    np.testing.assert_allclose(again, rows, atol=1e-5)
+
+
+def test_a_policy_never_refuses_a_pod_that_fits():
+    nodes = tuple(Node(f"n{i}", 8000, 1 << 40, gpu_count=2) for i in range(3))
+    pods = tuple(Pod(f"p{i}", PodClass(Requests(100, 1, gpu_count=1, gpu_milli=500))) for i in range(20))
+    run = Simulator(Workload("w", nodes, pods)).run(
+        LinearPolicy("l", random_weights(3)), protocol="arrivals", record=True
+    )
+    assert run.placements is not None
+    assert run.placements.outcome == ["bound"] * 12 + ["failed"] * 8
+
+
+@pytest.mark.parametrize("name", ["gpuspec25", "multigpu40"])
+def test_runs_do_not_depend_on_what_was_run_before(name):
+    policy = LinearPolicy("l", random_weights(5) * 0.01 + fgd_weights())
+    fresh = Simulator(embedded(name)).run(policy, seed=43)
+    used = Simulator(embedded(name))
+    used.run(LinearPolicy("other", random_weights(6)), seed=42)
+    again = used.run(policy, seed=43)
+    assert [m.value for m in fresh.metrics] == [m.value for m in again.metrics]
+
+
+def random_network(seed, *hidden):
+    """Layers whose outputs stay within a few units."""
+    rng = np.random.default_rng(seed)
+    widths = (WEIGHTS + len(GPU.pod), *hidden, 1)
+    return tuple(
+        (rng.normal(size=(outputs, inputs)) / np.sqrt(inputs), rng.normal(size=outputs) / 4)
+        for inputs, outputs in pairwise(widths)
+    )
+
+
+def network_scores(network, rows, pod):
+    values = np.concatenate([rows, np.broadcast_to(pod, (len(rows), len(pod)))], axis=1)
+    for weight, bias in network[:-1]:
+        values = np.maximum(values @ weight.T + bias, 0.0)
+    weight, bias = network[-1]
+    return (values @ weight.T + bias)[:, 0]
+
+
+@settings(max_examples=10, deadline=None)
+@given(workloads(), st.integers(0, 1000), st.sampled_from(((1,), (4,), (6, 3), (5, 8, 2))))
+def test_a_network_adds_what_its_layers_say(workload, seed, hidden):
+    simulator, weights = Simulator(workload), random_weights(seed)
+    network = random_network(seed, *hidden)
+    plan = schedule(workload, "arrivals", seed=seed, ratio=1.0, load=None)
+    execution = Execution(simulator, plan, LinearPolicy("m", weights, network=network), seed, record=False)
+    cluster, rows = execution.cluster, np.zeros((len(workload.nodes), WEIGHTS))
+    pods = np.zeros((len(cluster.classes.gpu_count), len(GPU.pod)), dtype=np.float32)
+    encode_pods(cluster.classes, pods)
+    for step, c in enumerate(execution.arrivals.class_id):
+        write_node_features(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, rows)
+        execution.advance(step + 1)
+        fit = rows.any(axis=1)
+        kept = cluster.table.scores[c, : len(rows)]
+        expected = rows @ weights[kind_of(execution, c)] + network_scores(network, rows, pods[c])
+        scale = 1.0 + np.abs(rows) @ np.abs(weights[kind_of(execution, c)])
+        seen = fit & (kept > -np.inf) & (np.arange(len(rows)) != execution.run.slot[step])
+        assert (np.abs(kept - expected)[seen] <= 1e-5 * scale[seen]).all()
+
+
+def test_a_network_with_a_head_of_zeros_is_the_linear_policy():
+    weights, network = random_weights(4) * 0.01 + fgd_weights(), random_network(4, 8)
+    silent = (*network[:-1], (np.zeros_like(network[-1][0]), np.zeros(1)))
+    simulator = Simulator(embedded("gpuspec25"))
+    one, two = (
+        simulator.run(policy, seed=42)
+        for policy in (LinearPolicy("p", weights), LinearPolicy("p", weights, network=silent))
+    )
+    assert [m.value for m in one.metrics] == [m.value for m in two.metrics]
+    loud = simulator.run(LinearPolicy("p", weights, network=network), seed=42)
+    assert [m.value for m in one.metrics] != [m.value for m in loud.metrics]

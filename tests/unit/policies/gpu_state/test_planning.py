@@ -1,0 +1,103 @@
+"""Planning: the model of devices is exact, and the planned table loses less than filling devices greedily."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.properties import examples
+
+from steersman.cluster.model import GPU_MILLI, GpuType
+from steersman.policies.gpu_state import leftovers, planning
+from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.profile import TypicalPod, profile_arrays, typical_pods
+
+
+def pods(*shares):
+    """Typical pods with one device of so many milli, and a share of the mix."""
+    return tuple(TypicalPod(1000, milli, 1, (), share) for milli, share in shares)
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(
+    st.lists(st.sampled_from((100, 250, 470, 810, 1000)), min_size=1, max_size=30),
+    st.lists(st.floats(-1, 1), min_size=21, max_size=21),
+    st.integers(1, 5),
+)
+def test_an_episode_is_the_greedy_rule(requests, losses, count):
+    sizes = np.unique(requests)
+    table = np.repeat(losses, 50)[: GPU_MILLI + 1]
+    table = np.append(table, np.zeros(GPU_MILLI + 1 - len(table)))
+    devices = np.zeros(GPU_MILLI + 1, dtype=np.int64)
+    devices[GPU_MILLI] = count
+    chosen = np.zeros(len(requests), dtype=np.int64)
+    planning.play(sizes, np.searchsorted(sizes, requests), 10, table, devices, chosen)
+    left = [GPU_MILLI] * count
+    for request, at in zip(requests, chosen, strict=True):
+        growth = {x: table[x - request] - table[x] for x in sorted(set(left)) if x >= request}
+        expected = min(growth, key=lambda x: (growth[x], x), default=-1)
+        assert at == expected
+        if at >= 0:
+            left.remove(at)
+            left.append(at - request)
+    assert sorted(left) == sorted(np.repeat(np.arange(GPU_MILLI + 1), devices))
+
+
+def test_looking_back_gives_the_expected_final_leftover():
+    # Two devices; 600 goes on one of the two whole ones, then 300 on the one with 400.
+    sizes = np.array([300, 600])
+    sequence = np.array([1, 0])
+    devices = np.zeros(GPU_MILLI + 1, dtype=np.int64)
+    devices[[100, GPU_MILLI]] = 1
+    loss, sums, counts = np.zeros(GPU_MILLI + 1), np.zeros(GPU_MILLI + 1), np.zeros(GPU_MILLI + 1)
+    planning.backward_pass(sizes, sequence, np.array([GPU_MILLI, 400]), devices, loss, sums, counts)
+    assert devices[GPU_MILLI] == 2
+    assert devices.sum() == 2
+    assert loss[400] == pytest.approx(0.1)  # the only one with 400 was filled up
+    assert loss[GPU_MILLI] == pytest.approx((1.0 + 0.1) / 2)
+    assert (counts[400], counts[100]) == (1, 1)
+    assert sums[400] == pytest.approx(0.1)
+
+
+def lost(profile, table, seed):
+    sizes, shares = planning.device_requests(profile)
+    return planning._episode(sizes, planning._sequence(sizes, shares, seed), table)[0]
+
+
+@pytest.mark.parametrize("name", ["default", "gpushare60"])
+def test_planning_loses_less_than_best_fit_on_sequences_it_has_not_seen(name):
+    profile = typical_pods(embedded(name).pods)
+    planned = planning.planned_losses(profile)
+    best_fit = np.arange(GPU_MILLI + 1) / GPU_MILLI * 1e-3
+    for seed in (9001, 9002, 9003):
+        assert lost(profile, planned, seed) < 0.97 * lost(profile, best_fit, seed)
+
+
+def test_planned_losses_say_what_is_lost_for_certain():
+    planned = planning.planned_losses(pods((300, 0.5), (700, 0.5)))
+    assert planned[0] == 0
+    assert planned[200] > planned[0] + 0.15  # nobody takes 200
+    assert planned[:2].tolist() == pytest.approx([0, 0.001])
+
+
+def test_a_mix_without_gpus_plans_nothing():
+    assert not planning.planned_losses((TypicalPod(1000, 0, 0, (), 1.0),)).any()
+    assert not planning.planned_losses(()).any()
+
+
+def test_tables_of_the_outlook():
+    profile = pods((300, 0.5), (700, 0.25), (1000, 0.25))
+    arrays = leftovers.leftover_arrays(profile, profile_arrays(profile, ()))
+    knapsack, shares, filling, closed, _ = arrays.tables
+    assert [round(float(knapsack[x]), 3) for x in (100, 300, 650, 950, 1000)] == [0.1, 0, 0.05, 0.05, 0]
+    assert shares[1000] == pytest.approx(2 / 3 * shares[700] + 1 / 3 * shares[300])
+    assert shares[700] == pytest.approx(2 / 3 * 0.1 + 1 / 3 * 0)  # 700: then 400, then 100; or 0 at once
+    assert filling[1000] == pytest.approx(0.5 * filling[700] + 0.25 * filling[300] + 0.25 * 0)
+    assert closed[500] == pytest.approx(0.5 * (1 - 0.5))
+    assert arrays.counts[0, 999] == 3
+    assert arrays.group.tolist() == [1, 2, 3]
+
+
+def test_the_outlook_counts_who_insists_on_a_model():
+    profile = (TypicalPod(1000, 1000, 1, ("A",), 0.5), TypicalPod(1000, 1000, 1, ("A", "B"), 0.25), *pods((1000, 0.25)))
+    model = leftovers.leftover_arrays(profile, profile_arrays(profile, [GpuType("A", ()), GpuType("B", ())])).model
+    np.testing.assert_allclose(model, [[0.625, 1.0], [0.125, 0.5], [0, 0.25]])

@@ -1,0 +1,113 @@
+"""The filter of hard limits: whatever a policy chooses, hard limits that some node could keep are kept."""
+
+import numpy as np
+import pytest
+
+from steersman.envs.latency.environment import LatencyCore, LatencyEnv, LatencyOptions
+from steersman.evaluation.latency import play_all
+from steersman.policies.features import TELEMETRY
+from steersman.policies.node_metrics.arrays import POD
+from steersman.policies.node_metrics.latency_filter import filter_live
+from steersman.workloads.generators.latency_settings import LatencySettings
+
+SEEDS = tuple(range(3000, 3040))
+BURST_SEEDS = tuple(range(3000, 3100))
+FULLEST = TELEMETRY.node_column("cpu_requested_after")
+LATENCY = TELEMETRY.node_column("latency")
+
+
+def highest(column):
+    """A policy that takes the node with the most of a feature: as bad for limits as it gets."""
+    return lambda seen: ((0.001 + seen["nodes"][:, :, column]) * seen["mask"]).argmax(axis=1)
+
+
+@pytest.mark.parametrize("column", [FULLEST, LATENCY])
+def test_hostile_policies_hardly_break_hard_limits_under_it(column):
+    policy = {"hostile": highest(column)}
+    free, kept = (
+        play_all(policy, SEEDS, LatencyOptions(keep_hard_limits=kept))["hostile"]["hard_limits_broken_avoidable"]
+        for kept in (False, True)
+    )
+    assert free.mean() > 10
+    assert kept.sum() < 0.01 * free.sum()  # what is measured late and with errors is never certain
+
+
+BURSTS = LatencySettings(
+    nodes=50,
+    max_nodes=50,
+    replicas=10,
+    copies=30,
+    pods=600,
+    scrape_interval=1.0,
+    copy_interval=0.3,
+    copy_pause=4.0,
+    warmup=4.0,
+)
+"""Deployments come faster than traffic is averaged."""
+
+
+def broken_avoidably(column, kept):
+    options = LatencyOptions(settings=BURSTS, keep_hard_limits=kept)
+    return play_all({"hostile": highest(column)}, BURST_SEEDS, options)["hostile"]["hard_limits_broken_avoidable"].sum()
+
+
+def filtered_as_live(view, mask, first, last):
+    for e in range(first, last):
+        if view.counts[e, POD] < view.user.shape[1]:
+            filter_live(view, mask, e)
+
+
+@pytest.mark.parametrize("column", [FULLEST, LATENCY])
+@pytest.mark.parametrize("live", [False, True])
+def test_bursts_break_no_limits_that_could_be_kept(monkeypatch, column, live):
+    """Use of links is told by how long users wait, and a node that is not measured is as far away as its zone."""
+    assert broken_avoidably(column, kept=False) > 1000
+    if live:
+        monkeypatch.setattr("steersman.envs.latency.environment.filter_environments", filtered_as_live)
+    assert broken_avoidably(column, kept=True) <= 1
+
+
+def test_it_only_narrows_and_leaves_a_node():
+    free = LatencyCore(8, LatencyOptions(keep_hard_limits=False))
+    kept = LatencyCore(8, LatencyOptions(keep_hard_limits=True))
+    rng, narrowed = np.random.default_rng(0), 0
+    for e in range(8):
+        for core in (free, kept):
+            core.start(e, rng, {"seed": 50 + e})
+    limited = TELEMETRY.pod_column("limited")
+    for _ in range(300):
+        a, b = free.observation, kept.observation
+        assert (b.mask <= a.mask).all()
+        assert b.mask.any(axis=1).all()
+        assert (b.mask == a.mask)[b.pod[:, limited] == 0].all()
+        np.testing.assert_array_equal(a.nodes, b.nodes)
+        narrowed += int((b.mask < a.mask).any(axis=1).sum())
+        actions = (rng.random(b.mask.shape) * b.mask).argmax(axis=1)
+        for core in (free, kept):
+            core.step(actions)
+        assert not (kept.terminated | kept.truncated).any()
+    assert narrowed > 100
+
+
+def test_rules_choose_among_what_it_leaves():
+    core = LatencyCore(16, LatencyOptions())
+    for e in range(16):
+        core.start(e, np.random.default_rng(0), {"seed": e})
+    for _ in range(150):
+        actions = core.rule_actions("kube-default")
+        assert core.observation.mask[np.arange(16), actions].all()
+        core.step(actions)
+
+
+@pytest.mark.parametrize(
+    ("options", "filters"),
+    [
+        ({}, True),
+        ({"objective": "balance"}, False),
+        ({"objective": "balance=1,latency-aware=1"}, True),
+        ({"objective": "balance", "keep_hard_limits": True}, True),
+        ({"keep_hard_limits": False}, False),
+    ],
+)
+def test_it_is_there_where_limits_are_rewarded(options, filters):
+    assert LatencyEnv(**options).core.filters is filters

@@ -1,0 +1,65 @@
+"""`greedy-forecast`: a built-in policy that takes the node where what is expected to be lost grows least."""
+
+import numpy as np
+import pytest
+
+from steersman.cli.main import main
+from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.state import ClusterState
+from steersman.policies.decision.decider import Decider
+from steersman.policies.features import GPU
+from steersman.policies.files.policy_file import prepare_policy, write_policy
+from steersman.policies.gpu_state.views import write_node_features
+from steersman.policies.greedy_forecast import NAME
+from steersman.policies.registry import BUILT_IN, names, policy_path, resolve
+from steersman.simulation.run import Simulator
+from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.profile import typical_pods
+from steersman.workloads.workload import Workload
+
+
+@pytest.fixture(scope="module")
+def workload() -> Workload:
+    whole = embedded("gpushare40")
+    return Workload("few", whole.nodes[::30], whole.pods[::20])
+
+
+def test_it_is_built_in():
+    assert NAME in BUILT_IN
+    assert NAME in names()
+    assert resolve(NAME).name == NAME
+
+
+def test_it_takes_the_node_where_forecasts_grow_least(workload):
+    state = ClusterState(workload.nodes)
+    decider = Decider(state, resolve(NAME), profile=typical_pods(workload.pods))
+    column = GPU.node_column
+    for i, pod in enumerate(workload.pods[:150]):
+        c = state.class_id(pod.pod_class)
+        scores = decider.scores(PodQuery(c))
+        cluster = decider.cluster
+        rows = np.zeros((len(workload.nodes), len(GPU.node)))
+        write_node_features(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, rows)
+        growth = (rows[:, column("filled_idle_change")] + rows[:, column("gpu_filled_idle_change")]) / 2
+        if pod.requests.gpu_count == 1 and pod.requests.gpu_milli < 1000:
+            growth += rows[:, column("lost_planned_change")] / 2
+        fits = np.isfinite(scores)
+        np.testing.assert_allclose(-scores[fits], growth[fits], rtol=1e-6, atol=1e-6)
+        choice = decider.choose(PodQuery(c))
+        if choice is not None:
+            state.place(f"{i}", c, choice.slot, choice.devices)
+            decider.changed(choice.slot)
+    assert len(state.placements) > 80
+
+
+def test_a_policy_file_carries_it_with_the_mix(workload, tmp_path, capsys):
+    file = tmp_path / "mine.safetensors"
+    with policy_path(NAME) as plain:
+        write_policy(file, *prepare_policy(plain, workload))
+    ours, theirs = (
+        Simulator(workload).run(spec, protocol="arrivals", seed=3, record=True).placements for spec in (NAME, str(file))
+    )
+    assert ours.node == theirs.node
+    assert ours.devices == theirs.devices
+    assert main(["policy", "show", NAME]) == 0
+    assert "filled_idle_change" in capsys.readouterr().out
