@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from steersman.policies import registry
-from steersman.policies.base import Policy
-from steersman.policies.files.policy_file import Card, read_policy
+from steersman.policies.base import Need, Policy
+from steersman.policies.files.policy_file import RULE, Card, network_of, read_policy
 from steersman.policies.heuristics import HEURISTIC_IDS
 from website.pages import POLICIES, for_site
 from website.results import Measured, measured
@@ -51,17 +51,17 @@ def _properties(policy: Policy, card: Card | None) -> str:
     rows = {
         "learned": "yes" if learned else "no",
         "decides by": "nodes' metrics from Prometheus"
-        if policy.needs_telemetry
+        if Need.TELEMETRY in policy.needs
         else "what pods request and nodes have",
         "part of weighted sums": "yes" if policy.name in HEURISTIC_IDS else "no",
         "as a policy file, for the plugin": f"yes, `steersman policy prepare --policy {policy.name}`"
         if policy.name in CARDS
         else "no; the plugin may ask the service"
-        if not policy.saved_as
+        if not network_of(policy)
         else "not needed: the plugin has it by name"
-        if policy.saved_as == "rule"
+        if network_of(policy) == RULE
         else "yes",
-        "among equal nodes": policy.tie_rule,
+        "among equal nodes": policy.selection.tie_rule,
     }
     return _table(("property", "value"), list(rows.items()))
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from steersman.core.errors import SteersmanError
 from steersman.policies import rule_choice
-from steersman.policies.base import Policy
+from steersman.policies.base import Policy, with_profile
+from steersman.policies.embedded_profile import embed_profile, open_prepared
 from steersman.policies.features import view
-from steersman.policies.files.embedded_profile import embed_profile, open_prepared
 from steersman.policies.gpu_state.arrays import GPU_VIEW
 from steersman.policies.heuristics import heuristic
 from steersman.policies.portfolio_policy import PortfolioPolicy
@@ -126,10 +126,10 @@ def _evaluate(workload: Workload, asked: Json) -> Json:
         RULES_TRUE: chosen[rule_choice.NAME][1],
         OWN_TRUE: chosen[PACKAGED_POLICY][1],
         **{name: heuristic(name) for name in WITHOUT_MIX},
-        FGD_OLD: heuristic("fgd").with_profile(prepared),
-        RULES_OLD: chosen[rule_choice.NAME][0].with_profile(prepared),
-        OWN_OLD: chosen[PACKAGED_POLICY][0].with_profile(prepared),
-        FITTED_OLD: kept.with_profile(prepared),
+        FGD_OLD: with_profile(heuristic("fgd"), prepared),
+        RULES_OLD: with_profile(chosen[rule_choice.NAME][0], prepared),
+        OWN_OLD: with_profile(chosen[PACKAGED_POLICY][0], prepared),
+        FITTED_OLD: with_profile(kept, prepared),
     }
     return {
         "nodes": len(workload.nodes),

@@ -13,8 +13,7 @@ from gymnasium import spaces
 
 from steersman.core.config.fields import KINDS, checked_arguments, is_of_kind
 from steersman.core.errors import UsageError, unknown_name
-from steersman.envs.inflation.batch import AFTER, BEFORE
-from steersman.envs.inflation.kernels import Observation
+from steersman.envs.observation import AFTER, BEFORE, Observation
 from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.features import View, bounds
 from steersman.policies.heuristics import HEURISTIC_IDS

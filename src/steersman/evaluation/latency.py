@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +23,11 @@ from steersman.objectives.fragmentation import CAUSES
 from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.base import Policy
 from steersman.policies.features import TELEMETRY
+from steersman.policies.kube_default import KubeDefaultPolicy
+from steersman.policies.networks.policy import NetworkPolicy
+from steersman.policies.node_metrics.rules import RULES
 from steersman.policies.observations.kernels import ObservationArrays
-from steersman.policies.telemetry import RULE_OF_POLICY
+from steersman.policies.telemetry import RULE_OF_POLICY, TelemetryPolicy
 from steersman.simulation.metrics import reward_metric
 from steersman.simulation.result import Curve, FinalNodes, LatencyEpisode, Metric, RunResult
 
@@ -61,9 +65,24 @@ def play_all(
     return made
 
 
+def _rule_of(policy: Policy) -> str:
+    """Return the name of the rule of `policies.node_metrics.rules` that decides as a policy does; "" if none does."""
+    match policy:
+        case KubeDefaultPolicy():
+            return "kube-default"
+        case TelemetryPolicy():
+            return next(name for name, number in RULES.items() if number == policy.rule)
+        case _:
+            return ""
+
+
+def _observes_metrics(policy: Policy) -> TypeGuard[NetworkPolicy]:
+    return isinstance(policy, NetworkPolicy) and policy.view is TELEMETRY
+
+
 def check_policy(policy: Policy) -> None:
     """Check that a policy can decide here. Raises UsageError: the message lists those that can."""
-    if not policy.telemetry_rule and policy.chooser(TELEMETRY) is None:
+    if not _rule_of(policy) and not _observes_metrics(policy):
         raise UsageError(
             f"policy {policy.name!r} does not decide in --protocol latency; kube-default, {', '.join(RULE_OF_POLICY)} "
             "and policies of steersman train --protocol latency do"
@@ -105,7 +124,7 @@ def play_run(
     notes: dict[str, _Recorder] = {}
     for objective in (each.name for each in rewarded or objectives[:1]):
         # The objective changes no decision, and no random number: every episode of the seed is the same.
-        keeps = not policy.telemetry_rule
+        keeps = not _rule_of(policy)
         cores[objective] = LatencyCore(1, replace(options, objective=objective, keep_hard_limits=keeps))
         notes[objective] = _play(cores[objective], policy, seed)
     core, first = next(iter(cores.values())), next(iter(notes.values()))
@@ -135,17 +154,17 @@ def play_run(
 
 
 def _play(core: LatencyCore, policy: Policy, seed: int) -> _Recorder:
-    choose, rule, notes = policy.chooser(TELEMETRY), policy.telemetry_rule, _Recorder()
+    rule, notes = _rule_of(policy), _Recorder()
     core.start(0, np.random.default_rng(0), {"seed": seed})
     nodes = len(core.names(0))
     while True:
         if rule:
             n = int(core.rule_actions(rule)[0])
         else:
-            assert choose is not None
+            assert _observes_metrics(policy)
             seen = core.observation
             rows = seen.nodes[0, :nodes]
-            n = choose(
+            n = policy.choose(
                 ObservationArrays(rows, rows.reshape(-1), seen.pod[0], seen.context[0], seen.mask[0, :nodes]),
                 seen.groups[0, :nodes],
             )

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
-
-import numpy as np
 
 from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import UsageError
-from steersman.policies.base import RULE, Candidates, Policy
+from steersman.policies.base import Candidates, Policy, ScoringContext
 from steersman.policies.decision import kernels
 from steersman.policies.decision.contributions import Contribution
 from steersman.policies.decision.explanation_kernels import rule_scores
-from steersman.policies.files.embedded_profile import EmbeddedProfile
-from steersman.policies.gpu_state.arrays import KINDS, RULES, WEIGHTS
-from steersman.policies.gpu_state.gpu_features import FEATURES
-from steersman.policies.linear import LinearPolicy
+from steersman.policies.decision.selection import Selection
+from steersman.policies.embedded_profile import EmbeddedProfile
 from steersman.policies.node_scores import local_scores
-
-if TYPE_CHECKING:
-    from steersman.policies.decision.decider import Decider
 
 HEURISTIC_IDS = {name: number for number, name in enumerate(local_scores.NAMES)}
 """Ids of the heuristics by name."""
@@ -47,43 +39,17 @@ class HeuristicPolicy(Policy):
     fgd_devices: bool = False
     prepared: EmbeddedProfile | None = None
 
-    node_rule: ClassVar[int] = kernels.SELECT_BEST
-
     @property
-    def is_bound_to_classes(self) -> bool:
+    def selection(self) -> Selection:
         """See `Policy`."""
-        return False
-
-    @property
-    def device_rule(self) -> int:
-        """See `Policy`."""
-        return kernels.DEVICES_FGD if self.fgd_devices else kernels.DEVICES_BEST
-
-    @property
-    def score_functions(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """See `Policy`."""
-        return self.kinds, self.weights
-
-    @property
-    def saved_as(self) -> str:
-        """See `Policy`."""
-        return RULE
-
-    def as_linear(self) -> LinearPolicy:
-        """See `Policy`; unlike FGD itself, the linear policy's FGD score also depends on memory."""
-        weights, rules = np.zeros((KINDS, WEIGHTS)), np.zeros((KINDS, RULES))
-        for kind, weight in zip(self.kinds, self.weights, strict=True):
-            if kind == local_scores.FGD:
-                weights[:, 2 * FEATURES] = weight
-            else:
-                rules[:, kind] = weight
-        return LinearPolicy(self.name, weights, rules)
+        devices = kernels.DEVICES_FGD if self.fgd_devices else kernels.DEVICES_BEST
+        return Selection(kernels.SELECT_BEST, devices, self.kinds, self.weights, follows_classes=False)
 
     def contributions(
-        self, decider: Decider, query: PodQuery, nodes: Candidates, slot: int, other: int
+        self, context: ScoringContext, query: PodQuery, nodes: Candidates, slot: int, other: int
     ) -> list[Contribution]:
         """Return the weighted scores of the heuristics; see `Policy`."""
-        scores = [rule_scores(decider.cluster, self.kinds, query.class_id, n) for n in (slot, other)]
+        scores = [rule_scores(context.cluster, self.kinds, query.class_id, n) for n in (slot, other)]
         return [
             Contribution(local_scores.NAMES[kind], float(a), float(b), weight * float(a - b))
             for kind, weight, a, b in zip(self.kinds, self.weights, *scores, strict=True)

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.pod_query import PodQuery
-from steersman.cluster.state import ClusterState
-from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
+from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext
 from steersman.policies.decision import kernels
 from steersman.policies.decision.contributions import Contribution
-from steersman.policies.node_scores.kube_arrays import KubeArrays, kube_arrays
+from steersman.policies.decision.selection import Selection
 from steersman.policies.node_scores.kube_kernels import KubeDefault
-from steersman.workloads.workload import SpreadSelectors
-
-if TYPE_CHECKING:
-    from steersman.policies.decision.decider import Decider
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,28 +27,25 @@ class KubeDefaultPolicy(Policy):
     name: str = "kube-default"
     percentage: int = 0
 
-    node_rule: ClassVar[int] = kernels.SELECT_KUBE_DEFAULT
-    needs_selectors: ClassVar[bool] = True
-    tie_rule: ClassVar[str] = "a random draw among the nodes of equal score, as in kube-scheduler"
+    @property
+    def needs(self) -> frozenset[Need]:
+        """See `Policy`."""
+        return frozenset({Need.SELECTORS})
 
     @property
-    def telemetry_rule(self) -> str:
+    def selection(self) -> Selection:
         """See `Policy`."""
-        return "kube-default"
-
-    def kube_arrays(self, state: ClusterState, selectors: SpreadSelectors) -> KubeArrays:
-        """See `Policy`."""
-        return kube_arrays(state, selectors, self.percentage)
+        return Selection(kernels.SELECT_KUBE_DEFAULT, percentage=self.percentage)
 
     def scorer(self, context: ScoringContext) -> Scorer:
         """See `Policy`."""
         return KubeDefaultScorer(self, context)
 
     def contributions(
-        self, decider: Decider, query: PodQuery, nodes: Candidates, slot: int, other: int
+        self, context: ScoringContext, query: PodQuery, nodes: Candidates, slot: int, other: int
     ) -> list[Contribution]:
         """Return each plugin's normalized and weighted score; see `Policy`."""
-        kube = KubeDefault(decider.state, decider.services, self.percentage, decider.cluster.kube)
+        kube = KubeDefault(context.state, context.selectors, self.percentage, context.cluster.kube)
         parts = kube.breakdown(query.class_id, query.labels_id)
         return [
             Contribution(name, float(part[slot]), float(part[other]), float(part[slot] - part[other]))

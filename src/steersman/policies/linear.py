@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.pod_query import PodQuery
-from steersman.cluster.state import ClusterState
-from steersman.policies.base import Candidates, Policy
+from steersman.policies.base import Candidates, Need, Policy, ScoringContext
 from steersman.policies.decision import kernels
 from steersman.policies.decision.contributions import Contribution, occlusion_contributions
 from steersman.policies.decision.explanation_kernels import linear_features, rule_scores
+from steersman.policies.decision.selection import LearnedWeights, Selection
+from steersman.policies.embedded_profile import EmbeddedProfile
 from steersman.policies.features import GPU
-from steersman.policies.files.embedded_profile import EmbeddedProfile
-from steersman.policies.gpu_state.arrays import KINDS, Layer, LearnedArrays, with_weights
-from steersman.policies.gpu_state.kernels import learned_refresh_all
+from steersman.policies.gpu_state.arrays import KINDS, Layer
 from steersman.policies.node_scores.local_scores import LEARNED, NAMES
 from steersman.policies.observations.encoding import encode_pods
-from steersman.workloads.profile import ProfileArrays
-
-if TYPE_CHECKING:
-    from steersman.policies.decision.decider import Decider
 
 Floats = npt.NDArray[np.float64]
 
@@ -50,33 +44,21 @@ class LinearPolicy(Policy):
     network: tuple[Layer, ...] = ()
     prepared: EmbeddedProfile | None = None
 
-    node_rule: ClassVar[int] = kernels.SELECT_BEST
     is_learned: ClassVar[bool] = True
 
     @property
-    def is_bound_to_classes(self) -> bool:
+    def needs(self) -> frozenset[Need]:
+        """See `Policy`."""
+        return frozenset({Need.LEFTOVER_TABLES})
+
+    @property
+    def selection(self) -> Selection:
         """See `Policy`; the network's first layer is computed in advance for every pod class."""
-        return bool(self.network)
-
-    @property
-    def device_rule(self) -> int:
-        """See `Policy`."""
-        return kernels.DEVICES_LEARNED
-
-    @property
-    def score_functions(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """See `Policy`."""
-        return (LEARNED,), (1.0,)
-
-    @property
-    def needs_leftover_tables(self) -> bool:
-        """See `Policy`."""
-        return True
-
-    @property
-    def saved_as(self) -> str:
-        """See `Policy`."""
-        return "mlp" if self.network else "linear"
+        learned = LearnedWeights(self.weights, self.rules, self.network)
+        return Selection(
+            *(kernels.SELECT_BEST, kernels.DEVICES_LEARNED, (LEARNED,), (1.0,), learned),
+            follows_classes=bool(self.network),
+        )
 
     def tensors(self) -> dict[str, Floats]:
         """Return `weights`, `rules` if any, and the network: `layers.0.weight`, `layers.0.bias`, ..., `head.bias`."""
@@ -86,24 +68,15 @@ class LinearPolicy(Policy):
             tensors |= {f"{layer}.weight": weight, f"{layer}.bias": bias}
         return tensors
 
-    def as_linear(self) -> LinearPolicy:
-        """Return the policy itself."""
-        return self
-
-    def learned_arrays(
-        self, state: ClusterState, profile: ProfileArrays, known: Callable[[], LearnedArrays]
-    ) -> LearnedArrays:
-        """See `Policy`."""
-        learned = with_weights(known(), self.weights, self.network, state.class_arrays, self.rules)
-        learned_refresh_all(learned, profile, state.arrays)
-        return learned
-
     def contributions(
-        self, decider: Decider, query: PodQuery, nodes: Candidates, slot: int, other: int
+        self, context: ScoringContext, query: PodQuery, nodes: Candidates, slot: int, other: int
     ) -> list[Contribution]:
         """See `Policy`."""
-        cluster, c = decider.cluster, query.class_id
-        row, other_row = (linear_features(cluster, c, n, decider.devices(c, n)) for n in (slot, other))
+        cluster, c = context.cluster, query.class_id
+        rule, no_draws = kernels.DEVICES_LEARNED, np.zeros(1, dtype=np.uint64)
+        row, other_row = (
+            linear_features(cluster, c, n, kernels.devices_on(cluster, rule, c, n, no_draws)) for n in (slot, other)
+        )
         pods = np.zeros((len(cluster.classes.gpu_count), len(GPU.pod)), dtype=np.float32)
         encode_pods(cluster.classes, pods)
         kind = int(pods[c, :KINDS].argmax())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from steersman.policies.base import Policy
+from steersman.policies.base import Need, Policy
 from steersman.policies.heuristics import HeuristicPolicy
 from steersman.policies.linear import LinearPolicy
 
@@ -38,16 +38,6 @@ class PortfolioPolicy(Policy):
     is_learned: ClassVar[bool] = True
 
     @property
-    def needs_leftover_tables(self) -> bool:
+    def needs(self) -> frozenset[Need]:
         """See `Policy`."""
-        return True
-
-    @property
-    def saved_as(self) -> str:
-        """See `Policy`."""
-        return PORTFOLIO
-
-    @property
-    def default_member(self) -> LinearPolicy | HeuristicPolicy:
-        """See `Policy`."""
-        return self.members[0].renamed(self.name)
+        return frozenset({Need.LEFTOVER_TABLES})

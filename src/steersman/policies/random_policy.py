@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from steersman.policies.base import EqualScorer, Policy, Scorer, ScoringContext
 from steersman.policies.decision import kernels
+from steersman.policies.decision.selection import Selection
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,19 +15,10 @@ class RandomPolicy(Policy):
 
     name: str = "random"
 
-    node_rule: ClassVar[int] = kernels.SELECT_RANDOM
-    scores_nothing: ClassVar[bool] = True
-    tie_rule: ClassVar[str] = "a random draw"
-
     @property
-    def is_bound_to_classes(self) -> bool:
+    def selection(self) -> Selection:
         """See `Policy`."""
-        return False
-
-    @property
-    def device_rule(self) -> int:
-        """See `Policy`."""
-        return kernels.DEVICES_RANDOM
+        return Selection(kernels.SELECT_RANDOM, kernels.DEVICES_RANDOM, follows_classes=False)
 
     def scorer(self, context: ScoringContext) -> Scorer:
         """See `Policy`."""

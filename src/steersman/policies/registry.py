@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from steersman.core.errors import UsageError, unknown_name
 from steersman.core.extensions import attribute_errors, import_object
 from steersman.policies import greedy_forecast, most_even, rule_choice
-from steersman.policies.base import Policy
+from steersman.policies.base import Need, Policy
 from steersman.policies.files.policy_file import SUFFIX, open_policy, open_portfolio, write_policy
 from steersman.policies.heuristics import HEURISTIC_IDS, heuristic, weighted_sum
 from steersman.policies.kube_default import KubeDefaultPolicy
@@ -183,5 +183,5 @@ def policy_path(spec: str) -> Iterator[Path]:
 
 def check_telemetry(policy: Policy, spec: str, *, has_telemetry: bool) -> None:
     """Raise UsageError if a policy was trained on nodes' metrics and none are queried; a rule does without."""
-    if policy.needs_telemetry and policy.is_learned and not has_telemetry:
+    if Need.TELEMETRY in policy.needs and policy.is_learned and not has_telemetry:
         raise UsageError(f"--policy {spec} was trained on nodes' metrics; give --telemetry FILE with their queries")

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.pod_query import PodQuery
-from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
+from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext
 from steersman.policies.decision.contributions import Contribution
 from steersman.policies.node_metrics.rules import (
     LATENCY_AWARE,
     LEAST_ALLOCATED,
     LEAST_CONNECTIONS,
     MOST_ALLOCATED,
-    RULES,
 )
 from steersman.policies.node_metrics.view import NodeMetricsView
-
-if TYPE_CHECKING:
-    from steersman.policies.decision.decider import Decider
 
 RULE_OF_POLICY = {"ma": MOST_ALLOCATED, "la": LEAST_ALLOCATED, "lc": LEAST_CONNECTIONS, "p0": LATENCY_AWARE}
 """Numbers of the rules (`node_metrics.rules.RULES`) by the names of the policies."""
@@ -39,28 +34,21 @@ class TelemetryPolicy(Policy):
     name: str
     rule: int
 
-    needs_peers: ClassVar[bool] = True
-
     @property
-    def needs_telemetry(self) -> bool:
+    def needs(self) -> frozenset[Need]:
         """See `Policy`."""
-        return True
-
-    @property
-    def telemetry_rule(self) -> str:
-        """See `Policy`."""
-        return next(name for name, number in RULES.items() if number == self.rule)
+        return frozenset({Need.TELEMETRY, Need.PEERS})
 
     def scorer(self, context: ScoringContext) -> Scorer:
         """Return a scorer, see `Policy`."""
         return TelemetryScorer(self.rule, context.node_metrics)
 
     def contributions(
-        self, decider: Decider, query: PodQuery, nodes: Candidates, slot: int, other: int
+        self, context: ScoringContext, query: PodQuery, nodes: Candidates, slot: int, other: int
     ) -> list[Contribution]:
         """Return contributions by swapping measured values, see `Policy`."""
         slots = slot, other
-        contributions = decider.node_metrics.contributions(self.rule, query, nodes.feasible, slots)
+        contributions = context.node_metrics.contributions(self.rule, query, nodes.feasible, slots)
         return [Contribution(*each) for each in contributions]
 
 

@@ -17,16 +17,17 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.objectives.fragmentation import fragment_arrays
 from steersman.objectives.registry import WeightedObjectives
-from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
+from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext, default_member, renamed
 from steersman.policies.decision import kernels
 from steersman.policies.decision.context import build_decision_state
+from steersman.policies.embedded_profile import EmbeddedProfile
 from steersman.policies.features import TELEMETRY, View
-from steersman.policies.files.embedded_profile import EmbeddedProfile
 from steersman.policies.gpu_state.arrays import LearnedArrays, learned_arrays
 from steersman.policies.gpu_state.leftovers import leftover_arrays
 from steersman.policies.node_metrics.view import NodeMetricsView
 from steersman.policies.observations.encoder import owner_arrays, summary_of
 from steersman.policies.observations.telemetry_live import TelemetryObservations
+from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.registry import as_policy, resolve
 from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation import engine, metrics
@@ -149,7 +150,7 @@ class Simulator:
 
         Any other policy is its own only member.
         """
-        if not policy.members:
+        if not isinstance(policy, PortfolioPolicy):
             return MemberChoice(policy, "")
         key = policy.digest, protocol, ratio, load, mean_duration
         if key not in self._members:
@@ -223,7 +224,7 @@ class Simulator:
             mean_duration=mean_duration,
             shuffle=shuffle,
         )
-        decides = chosen.policy.renamed(asked.name) if asked.members else asked
+        decides = renamed(chosen.policy, asked.name) if asked.members else asked
         execution = Execution(self, plan, decides, seed, record)
         execution.finish(progress)
         return replace(execution.result(protocol, seed, ratio, objectives), choice=chosen.evidence)
@@ -250,7 +251,7 @@ class Execution:
 
     def __init__(self, simulator: Simulator, plan: Schedule, policy: Policy, seed: int, record: bool) -> None:
         self.simulator, self.plan, self.recorded = simulator, plan, record
-        self.policy = policy.default_member
+        self.policy = default_member(policy)
         self.prepared = self.policy.prepared
         self.state = simulator._state.permuted(plan.nodes)
         self.arrivals = engine.Arrivals(
@@ -279,8 +280,8 @@ class Execution:
         self._without_devices = np.zeros(len(self.state.nodes), dtype=np.int64)
         if plan.standing:
             self._stand()
-        self.node_rule, self.device_rule = self.policy.node_rule, self.policy.device_rule
-        self.scorer = self._scorer(seed) if self.node_rule == kernels.SELECT_EXTERNAL else None
+        self.selection = self.policy.selection
+        self.scorer = self._scorer(seed) if self.selection.node == kernels.SELECT_EXTERNAL else None
 
     def _stand(self) -> None:
         """Bind the pods that stay where the workload recorded them."""
@@ -331,7 +332,7 @@ class Execution:
 
     def advance(self, until: int) -> int:
         """Handle events until `until` are recorded; see `engine.advance`."""
-        rules = self.node_rule, self.device_rule
+        rules = self.selection.node, self.selection.devices
         return engine.advance(self.cluster, self.arrivals, self.run, self.record, *rules, self.plan.waits, until)
 
     def _answer(self) -> None:
@@ -429,7 +430,7 @@ class Execution:
         return self.simulator.warnings + prepared + self._telemetry_warnings()
 
     def _telemetry_warnings(self) -> tuple[str, ...]:
-        if not self.policy.needs_telemetry:
+        if Need.TELEMETRY not in self.policy.needs:
             return ()
         instead = "it has no metrics to decide by" if self.policy.is_learned else "it decides by requests alone"
         return (

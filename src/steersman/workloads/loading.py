@@ -15,6 +15,7 @@ from steersman.cluster.objects.device_offers import DeviceOffers
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.workloads.files import HIERARCHY_SUFFIX, folder_files, stem
 from steersman.workloads.formats.base import FormatContent
+from steersman.workloads.formats.kubernetes.devices import KINDS as DEVICE_KINDS
 from steersman.workloads.formats.kubernetes.devices import offer_warnings, offers_of
 from steersman.workloads.formats.kubernetes.expansion import Expanded, PartlyReadError
 from steersman.workloads.formats.kubernetes.format import KubernetesContent
@@ -141,7 +142,7 @@ def load_workload(
         for_pods.refer_to(for_nodes)
     has_pods = for_pods.has_pods() or not (partial and for_pods.has_nodes())
     pods, expanded = for_pods.expanded(nodes) if has_pods else ((), None)
-    offers = offers_of(_objects(sources), nodes)
+    offers = offers_of((obj for each in _objects(sources) for obj in each.of_kind(*DEVICE_KINDS)), nodes)
     nodes, pods, expanded = _with_devices(offers, nodes, pods, expanded)
     problems = [problem for source in sources for problem in source.problems()]
     problems += expanded.problems if expanded is not None else ()
@@ -178,7 +179,7 @@ def workload_of_objects(
     """
     objects = Objects(documents)
     nodes = objects.nodes()
-    offers = offers_of([objects], nodes)
+    offers = offers_of(objects.of_kind(*DEVICE_KINDS), nodes)
     nodes, _, expanded = _with_devices(offers, nodes, (), objects.expanded(nodes))
     assert expanded is not None
     for what, result in (("nodes", nodes), ("pods that have not finished", expanded.pods)):

@@ -11,6 +11,7 @@ from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.simulations import Evolution, SimulationTask
 from steersman.cli.main import main
 from steersman.core.errors import InputError, UsageError
+from steersman.policies.base import default_member
 from steersman.policies.features import GPU
 from steersman.policies.files.policy_file import Card, prepare_policy, read_policy, write_policy
 from steersman.policies.registry import resolve
@@ -119,4 +120,4 @@ def test_the_command_goes_on_from_the_shipped_policy(tmp_path, monkeypatch, work
     given = ("--nodes", "nodes.yaml", "--workload", "pods.yaml", "--start", "steersman", "--jobs", "1", *size)
     assert main(["train", *given, "--output", "run"]) == 0
     found = resolve("run/policy.safetensors").weights
-    assert np.allclose(found, resolve("steersman").default_member.weights, atol=1e-5)
+    assert np.allclose(found, default_member(resolve("steersman")).weights, atol=1e-5)

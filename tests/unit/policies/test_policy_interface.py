@@ -11,9 +11,10 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
 from steersman.envs.inflation.episodes import ExternalAgent
-from steersman.policies.base import Policy
+from steersman.policies.base import Policy, default_member, renamed
 from steersman.policies.decision import kernels
 from steersman.policies.decision.decider import Decider
+from steersman.policies.files.policy_file import network_of
 from steersman.policies.registry import as_policy, names, policy_path, resolve
 from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
@@ -69,8 +70,8 @@ def test_a_decider_takes_every_policy(policy: Policy) -> None:
     assert [abs(each.contribution) for each in parts] == sorted(
         (abs(each.contribution) for each in parts), reverse=True
     )
-    assert policy.renamed("another").name == "another"
-    assert policy.default_member.name == policy.name
+    assert renamed(policy, "another").name == "another"
+    assert default_member(policy).name == policy.name
 
 
 def test_a_users_object_a_name_and_a_policy_are_taken_alike(tmp_path, monkeypatch) -> None:
@@ -101,8 +102,8 @@ def test_what_is_saved_is_what_is_opened() -> None:
     for name in ("steersman", "greedy-forecast"):
         with policy_path(name) as file:
             assert file.exists()
-    assert resolve("greedy-forecast").saved_as == "linear"
+    assert network_of(resolve("greedy-forecast")) == "linear"
     assert set(resolve("greedy-forecast").tensors()) == {"weights"}
-    assert resolve("steersman").saved_as == "portfolio"
-    assert resolve("fgd").saved_as == "rule"
-    assert resolve("kube-default").saved_as == ""
+    assert network_of(resolve("steersman")) == "portfolio"
+    assert network_of(resolve("fgd")) == "rule"
+    assert network_of(resolve("kube-default")) == ""

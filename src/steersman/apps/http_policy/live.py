@@ -23,6 +23,7 @@ from steersman.cluster.state import ClusterState
 from steersman.core.redaction import redact_url
 from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
 from steersman.policies.decision.decider import Decider, NodeChoice
+from steersman.policies.decision.selection import Selection
 
 PAUSE_SECONDS = 5.0
 """Time after a failure in which the rule decides without asking the server, so that a dead one delays few pods."""
@@ -144,9 +145,9 @@ class LastAnswerPolicy(Policy):
     answer: Answer = field(default_factory=Answer)
 
     @property
-    def is_bound_to_classes(self) -> bool:
+    def selection(self) -> Selection:
         """See `Policy`."""
-        return False
+        return Selection(follows_classes=False)
 
     def scorer(self, context: ScoringContext) -> Scorer:
         """See `Policy`."""

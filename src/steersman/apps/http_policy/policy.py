@@ -14,6 +14,7 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.redaction import redact_url
 from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
+from steersman.policies.decision.selection import Selection
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +33,18 @@ class HttpPolicy(Policy):
         return redact_url(self.url)
 
     @property
-    def is_bound_to_classes(self) -> bool:
+    def selection(self) -> Selection:
         """See `Policy`."""
-        return False
-
-    @property
-    def server_url(self) -> str:
-        """See `Policy`."""
-        return self.url
+        return Selection(follows_classes=False)
 
     def scorer(self, context: ScoringContext) -> Scorer:
         """Return a scorer that waits for the server, see `Policy`; a live scheduler has `live.HttpDecider`."""
         return HttpScorer(blocking_client(self.url), context.state)
+
+
+def server_url(policy: Policy) -> str:
+    """Return the URL of the server that scores for a policy; "" if scores are computed in this process."""
+    return policy.url if isinstance(policy, HttpPolicy) else ""
 
 
 class HttpScorer(Scorer):

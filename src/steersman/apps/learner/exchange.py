@@ -15,7 +15,6 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import structlog
@@ -25,11 +24,9 @@ from steersman.core.atomic_files import keep_copy, replacing
 from steersman.core.errors import SteersmanError
 from steersman.core.statistics import mean_interval
 from steersman.policies.files.policy_file import open_policy, read_policy
+from steersman.policies.networks.policy import NetworkPolicy
 from steersman.policies.observations.kernels import ObservationArrays
 from steersman.training.run import POLICY
-
-if TYPE_CHECKING:
-    from steersman.policies.networks.policy import NetworkPolicy
 
 EXCHANGES = "exchanges.csv"
 CANDIDATE = "candidate.safetensors"
@@ -150,15 +147,14 @@ def _replace(folder: Path, candidate: Path) -> None:
 def _rewards(file: Path, bindings: list[ObservedBinding]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return [B] the reward of a policy's choice on each decision."""
     policy = open_policy(file, read_policy(file)[0].name)
-    assert policy.is_network
-    network = cast("NetworkPolicy", policy)
+    assert isinstance(policy, NetworkPolicy)
     rewards = np.empty(len(bindings))
     for i, binding in enumerate(bindings):
         parts, known = binding.observation, binding.rewards
         assert known is not None
         nodes = np.ascontiguousarray(parts["nodes"])
         arrays = ObservationArrays(nodes, nodes.reshape(-1), parts["pod"], parts["context"], parts["mask"])
-        rewards[i] = known[network.choose(arrays, parts["groups"])]
+        rewards[i] = known[policy.choose(arrays, parts["groups"])]
     return rewards
 
 

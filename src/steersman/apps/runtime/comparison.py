@@ -24,7 +24,7 @@ from steersman.apps.runtime.policy_reloader import PolicyReloader
 from steersman.cluster.model import Constraints, Node, Pod, PodClass
 from steersman.core.errors import SteersmanError
 from steersman.core.processes import ask_process
-from steersman.policies.base import Policy
+from steersman.policies.base import Policy, default_member, renamed
 from steersman.policies.heuristics import heuristic
 from steersman.policies.portfolio_policy import DEFAULT_RULE
 from steersman.simulation.selection.comparison import RuleComparison, compare, members_of
@@ -191,7 +191,7 @@ class PolicyComparison:
             log.info(
                 "the policy is not compared with rules: it has another objective", objective=self.file.other_objective
             )
-        return PolicyChoice(policy.default_member, member, self.file.version)
+        return PolicyChoice(default_member(policy), member, self.file.version)
 
     async def compare_if_due(self, nodes: Sequence[Node], classes: Sequence[PodClass]) -> bool:
         """Compare if a comparison is due, activate what it chose, and return True if the active policy changed.
@@ -293,7 +293,7 @@ class PolicyComparison:
         if not result.own[candidate]:
             return PolicyChoice(heuristic(name), evidence=evidence)
         member = name if policy.members else ""
-        chosen = members_of(policy)[name].renamed(policy.name) if policy.members else policy
+        chosen = renamed(members_of(policy)[name], policy.name) if policy.members else policy
         return PolicyChoice(chosen, member, self.file.version, evidence)
 
     def _activate(self, choice: PolicyChoice) -> bool:

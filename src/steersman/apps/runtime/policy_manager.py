@@ -10,6 +10,7 @@ from collections.abc import Callable
 import structlog
 
 from steersman.apps.http_policy.live import HttpDecider, LiveScoreClient
+from steersman.apps.http_policy.policy import server_url
 from steersman.apps.runtime.comparison import FALLBACK_RULE, PolicyComparison
 from steersman.apps.runtime.live_profile import LiveProfile
 from steersman.apps.runtime.policy_reloader import PolicyReloader
@@ -21,7 +22,7 @@ from steersman.cluster.state import ClusterState
 from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Selectors
-from steersman.policies.base import Policy
+from steersman.policies.base import Need, Policy, default_member, derives_tables, with_profile
 from steersman.policies.decision.decider import Decider, NodeChoice
 from steersman.policies.heuristics import heuristic
 from steersman.policies.node_scores.kube_arrays import HOSTNAME
@@ -73,7 +74,7 @@ class PolicyManager:
         self.file, self.profile, self.telemetry = policy, LiveProfile(), telemetry
         self._warned: set[str] = set()
         self.comparison = PolicyComparison(policy, unchecked=unchecked)
-        url = policy.policy.server_url
+        url = server_url(policy.policy)
         self.score_client = LiveScoreClient(url, FALLBACK_RULE) if url else None
 
     @property
@@ -101,7 +102,7 @@ class PolicyManager:
             "telemetry": self.telemetry,
             "demand": self._demand(cache),
         }
-        if url := self.deciding.server_url:
+        if url := server_url(self.deciding):
             if self.score_client is None:  # the policy of a file was replaced
                 self.score_client = LiveScoreClient(url, FALLBACK_RULE)
             return HttpDecider(cache.state, self.score_client, heuristic(FALLBACK_RULE), **options)
@@ -130,7 +131,7 @@ class PolicyManager:
 
     def selectors(self, client: Client) -> Selectors | None:
         """Return the selectors of services and controllers if the policy spreads their pods by default, else None."""
-        return Selectors(client) if self.policy.needs_selectors else None
+        return Selectors(client) if Need.SELECTORS in self.policy.needs else None
 
     async def begin(self, state: ClusterState) -> None:
         """Build the first workload profile, before the first decider; activate a policy fitted to this cluster.
@@ -143,7 +144,7 @@ class PolicyManager:
 
     async def _rebuild_profile(self, state: ClusterState) -> bool:
         """Rebuild the workload profile; return True if it changed and the active policy has no embedded profile."""
-        needs_leftovers = any(policy.derives_tables for policy in (self.policy, self.deciding))
+        needs_leftovers = any(derives_tables(policy) for policy in (self.policy, self.deciding))
         has_changed = await self.profile.make(state.gpu_types, leftovers=needs_leftovers)
         return has_changed and self.deciding.prepared is None
 
@@ -211,8 +212,8 @@ def warm_up(
         choose: function that chooses a node for a pod's class.
         telemetry: whether the kernels of latency limits are compiled.
     """
-    candidates = [] if policy.server_url else [policy]
-    if policy.is_learned or policy.server_url:
+    candidates = [] if server_url(policy) else [policy]
+    if policy.is_learned or server_url(policy):
         candidates.append(heuristic(FALLBACK_RULE))
     for candidate in candidates:
         _choose_twice(candidate, choose, telemetry=telemetry)
@@ -228,7 +229,7 @@ def _choose_twice(policy: Policy, choose: Callable[[Decider, PodQuery], NodeChoi
     ]
     collector = TelemetryCollector(Configuration(), dict) if telemetry else None
     decider = Decider(
-        state, policy.default_member.with_profile(None) if policy.prepared else policy, telemetry=collector
+        state, with_profile(default_member(policy), None) if policy.prepared else policy, telemetry=collector
     )
     if telemetry:
         decider.choose(PodQuery(class_ids[0], limits=LatencyLimits(1.0, 1.0)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,10 @@ from steersman.apps.scheduler.agent_link import AgentLink, DecisionOutcome, Ques
 from steersman.cluster.pod_query import PodQuery
 from steersman.objectives import summary
 from steersman.objectives.registry import WeightedObjectives
-from steersman.policies.base import Candidates, Floats, Policy, Scorer, ScoringContext
+from steersman.policies.base import Candidates, Floats, Need, Policy, Scorer, ScoringContext, default_member
 from steersman.policies.decision.decider import Decider
-from steersman.policies.features import GPU, TELEMETRY, View
+from steersman.policies.features import View
+from steersman.policies.networks.policy import needs_of_view
 from steersman.policies.node_metrics.view import Telemetry
 from steersman.policies.observations.live import LiveObservations
 from steersman.policies.observations.telemetry_live import TelemetryObservations
@@ -119,17 +120,10 @@ class AgentPolicy(Policy):
     transition: PendingTransition
     telemetry: Telemetry | None = None
 
-    needs_peers: ClassVar[bool] = True
-
     @property
-    def needs_leftover_tables(self) -> bool:
-        """Return whether the view needs them, see `Policy`."""
-        return self.view is GPU or self.fallback.needs_leftover_tables
-
-    @property
-    def needs_telemetry(self) -> bool:
-        """Return whether the view has measured metrics, see `Policy`."""
-        return self.view is TELEMETRY
+    def needs(self) -> frozenset[Need]:
+        """See `Policy`; what the agent observes, and the leftover tables of the fallback."""
+        return frozenset({Need.PEERS}) | needs_of_view(self.view) | (self.fallback.needs & {Need.LEFTOVER_TABLES})
 
     def scorer(self, context: ScoringContext) -> Scorer:
         """Return a scorer that asks the agent, see `Policy`."""
@@ -235,7 +229,7 @@ def agent_policy(settings: AgentSettings, fallback: Policy, telemetry: Telemetry
         name=settings.name,
         view=settings.view,
         objective=settings.objective,
-        fallback=fallback.default_member,
+        fallback=default_member(fallback),
         link=settings.link,
         transition=PendingTransition(),
         telemetry=telemetry,

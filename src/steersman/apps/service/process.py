@@ -27,7 +27,7 @@ from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache, Listener
 from steersman.kubernetes.client import Client
-from steersman.policies.base import Policy
+from steersman.policies.base import Policy, derives_tables
 from steersman.policies.decision.decider import Decider, NodeChoice
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import read_configuration
@@ -140,7 +140,7 @@ class Service:
         unchecked = config.unchecked or client is None
         file = PolicyReloader(config.policy, has_telemetry=self.telemetry is not None)
         self.policy_manager = PolicyManager(file, self.telemetry, unchecked=unchecked)
-        if client is None and self.policy.derives_tables:
+        if client is None and derives_tables(self.policy):
             raise SteersmanError(
                 f"policy {config.policy!r} derives tables from typical pods, and without a cluster to watch there are "
                 "none; steersman policy prepare puts them into a file"
@@ -196,7 +196,7 @@ class Service:
             RefusedRequestError: the policy derives tables from the profile, which takes longer than a request may.
         """
         policy = self.policy_manager.deciding
-        if policy.derives_tables:
+        if derives_tables(policy):
             raise RefusedRequestError(
                 f"policy {policy.name!r} derives tables from typical pods, which takes too long for a question that "
                 "brings its cluster; steersman policy prepare puts them into a file"

@@ -414,7 +414,7 @@ def _compared_on(card: Card) -> str:
 
 
 def _size(arrays: Arrays) -> str:
-    from steersman.policies.files.embedded_profile import split
+    from steersman.policies.embedded_profile import split
 
     weights, _ = split(arrays)
     return f"{sum(array.size for array in weights.values())} weights in {len(weights)} tensors"

@@ -148,9 +148,11 @@ def serve(
     target = find_cluster(kubeconfig, context, name) if watch else None
     configure_logs(log_format, log_level, log_file)
 
+    from steersman.apps.http_policy.policy import server_url
     from steersman.apps.runtime.policy_manager import warm_up
     from steersman.apps.runtime.tasks import run
     from steersman.apps.service.process import Service, choose_by_scores
+    from steersman.policies.base import derives_tables
     from steersman.policies.registry import resolve
 
     follower = None
@@ -164,18 +166,18 @@ def serve(
         follower = following(plan, live_run, target.config, settings.telemetry, logs)
         settings = msgspec.structs.replace(settings, policy=str(learn / POLICY))
     decides = resolve(settings.policy)
-    if decides.server_url:
+    if server_url(decides):
         raise UsageError(f"--policy {settings.policy} is a server itself; ask it, or give a policy that decides here")
     say_without_telemetry(decides, settings.policy, has_telemetry=bool(settings.telemetry))
     if target is not None:
         log_cluster(target)
-    elif inputs is None and decides.derives_tables:
+    elif inputs is None and derives_tables(decides):
         raise UsageError(
             f"--policy {settings.policy} derives tables from typical pods, and --no-watch follows no cluster; give "
             "--nodes and --pods, or a file of 'steersman policy prepare'"
         )
     with ExitStack() as stack:
-        if inputs is not None and decides.derives_tables:
+        if inputs is not None and derives_tables(decides):
             prepared = stack.enter_context(_prepared(settings.policy, inputs))
             settings = msgspec.structs.replace(settings, policy=str(prepared))
             decides = resolve(settings.policy)

@@ -111,8 +111,9 @@ def run_with_client(target: ClusterTarget, question: Callable[[Client], Coroutin
 
 def say_without_telemetry(policy: Policy, spec: str, *, has_telemetry: bool) -> None:
     """Say that a rule of nodes' metrics decides without any. Raises UsageError: a learned policy cannot."""
+    from steersman.policies.base import Need
     from steersman.policies.registry import check_telemetry
 
     check_telemetry(policy, spec, has_telemetry=has_telemetry)
-    if policy.needs_telemetry and not has_telemetry:
+    if Need.TELEMETRY in policy.needs and not has_telemetry:
         say(f"--policy {spec} without --telemetry uses the pods' requests alone")

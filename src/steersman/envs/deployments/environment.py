@@ -18,7 +18,7 @@ from steersman.envs.base import Arrays, EnvCore, known_options, make_options
 from steersman.envs.buffers import arrays_of, empty_like, put, restored
 from steersman.envs.deployments import kernels
 from steersman.envs.deployments.kernels import EpisodeRules, FillState
-from steersman.envs.inflation.batch import AFTER
+from steersman.envs.observation import AFTER
 from steersman.envs.single import SchedulingEnv
 from steersman.envs.vector import SteersmanVectorEnv
 from steersman.objectives import registry as objectives

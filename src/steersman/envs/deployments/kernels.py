@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, MEMORY, PODS, ClassArrays, NodeArrays, fits, place
 from steersman.core.compiled import inlined_kernel, kernel
-from steersman.envs.inflation.batch import AFTER, BEFORE, NOW, nodes_of, owners_of
-from steersman.envs.inflation.kernels import Observation, attempt, best_by_rule, observation_of
+from steersman.envs.inflation.batch import nodes_of, owners_of
+from steersman.envs.inflation.kernels import attempt, best_by_rule
+from steersman.envs.observation import AFTER, BEFORE, NOW, Observation, observation_of
 from steersman.objectives import summary as state
 from steersman.objectives.fragmentation import FragmentArrays
 from steersman.objectives.measures import weighted
@@ -49,7 +50,7 @@ class FillState(NamedTuple):
         nodes: [E, N, ...], see `NodeArrays`.
         owners: [E, ...], see `OwnerArrays`; the one owner is the current Deployment.
         counts: [E, 11] int64, see NODES...
-        summary: [E, 3, 16] float64, see `batch.NOW` and `objectives.summary`.
+        summary: [E, 3, 16] float64, see `envs.observation` and `objectives.summary`.
         rng: [E, 1] uint64 states of the random numbers.
     """
 

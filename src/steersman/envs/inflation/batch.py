@@ -32,8 +32,6 @@ ARRIVALS, NODES, STEPS, STEP_LIMIT, FOLLOWED, ILLEGAL = range(6)
 COUNTS = 6
 # Columns of `Batch.clock`: the time up to which waiting was counted, and how many waited then.
 TIME, WAITED_FOR = range(2)
-# Rows of `Batch.summary`: the state at the decision that is to be made; before and after the last action.
-NOW, BEFORE, AFTER = range(3)
 
 
 class StepCache(NamedTuple):
@@ -58,7 +56,7 @@ class Batch(NamedTuple):
         counts: [E, 6] int64, see ARRIVALS...
         leftovers, room: of view `gpu`; of no pods in another.
         clock: [E, 2] float64, see TIME...
-        summary: [E, 3, 16] float64, see NOW..., and `objectives.summary`.
+        summary: [E, 3, 16] float64, see `envs.observation`, and `objectives.summary`.
     """
 
     nodes: NodeArrays

@@ -18,6 +18,7 @@ from steersman.envs.buffers import arrays_of, empty_like, put, restored
 from steersman.envs.inflation import batch as layout
 from steersman.envs.inflation import kernels
 from steersman.envs.inflation.batch import Batch, BatchConfig, StepCache, empty_arrays
+from steersman.envs.observation import AFTER
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
 from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
@@ -242,7 +243,7 @@ class WorkloadCore(EnvCore):
         return {
             "allocation": allocation,
             "node_variance": variance,
-            "nodes_used": summary[:, layout.AFTER, summed.NODES_USED].copy(),
+            "nodes_used": summary[:, AFTER, summed.NODES_USED].copy(),
             "waiting": self.batch.run.cursor[:, engine.WAITING_NOW].copy(),
             "illegal": self.batch.counts[:, layout.ILLEGAL] == 1,
         }

@@ -6,8 +6,6 @@ dynamics are those of `simulation.engine` and of nothing else.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
@@ -15,11 +13,8 @@ from steersman.cluster.arrays import ClassArrays, NodeArrays
 from steersman.cluster.constraints.inter_pod import has_inter_pod_rules
 from steersman.core.compiled import inlined_kernel, ir_inlined, kernel
 from steersman.envs.inflation.batch import (
-    AFTER,
-    BEFORE,
     FOLLOWED,
     ILLEGAL,
-    NOW,
     STEP_LIMIT,
     STEPS,
     TIME,
@@ -40,6 +35,7 @@ from steersman.envs.inflation.batch import (
     scene_of,
     terms_of,
 )
+from steersman.envs.observation import AFTER, BEFORE, NOW, Observation, observation_of
 from steersman.objectives import summary as state
 from steersman.objectives.fragmentation import FragmentArrays
 from steersman.objectives.measures import cpu_mean, weighted
@@ -47,7 +43,6 @@ from steersman.policies.decision import kernels
 from steersman.policies.node_scores.local_scores import local_score
 from steersman.policies.observations.encoding import encode_context, share_nearby
 from steersman.policies.observations.kernels import (
-    ObservationArrays,
     write_observation,
     write_terminal_observation,
 )
@@ -56,32 +51,6 @@ from steersman.simulation.run_tracker import follow_event, summarise
 from steersman.workloads.profile import ProfileArrays
 
 NO_LIMIT = 1 << 62
-
-
-class Observation(NamedTuple):
-    """Observations of E environments.
-
-    Attributes:
-        nodes: [E, N, F] float32.
-        flat: [E, N F] the same memory.
-        pod: [E, P] float32.
-        context: [E, X] float32.
-        mask: [E, N] int8, 1 where the pod may run.
-        groups: [E, N, 2] int32, index of the node's rack and server, -1: none.
-    """
-
-    nodes: npt.NDArray[np.float32]
-    flat: npt.NDArray[np.float32]
-    pod: npt.NDArray[np.float32]
-    context: npt.NDArray[np.float32]
-    mask: npt.NDArray[np.int8]
-    groups: npt.NDArray[np.int32]
-
-
-@inlined_kernel
-def observation_of(out: Observation, e: int) -> ObservationArrays:
-    """Return the observation of environment `e`."""
-    return ObservationArrays(out.nodes[e], out.flat[e], out.pod[e], out.context[e], out.mask[e])
 
 
 @inlined_kernel

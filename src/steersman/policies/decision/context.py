@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from steersman.cluster.model import Node
 from steersman.cluster.state import ClusterState
 from steersman.objectives.fragmentation import fragment_arrays
-from steersman.policies.base import Policy
+from steersman.policies.base import Need, Policy
 from steersman.policies.decision import kernels
 from steersman.policies.decision.score_table import empty_score_table
-from steersman.policies.gpu_state.arrays import LearnedArrays
+from steersman.policies.decision.selection import Selection
+from steersman.policies.gpu_state.arrays import LearnedArrays, empty_learned, features_only, with_weights
+from steersman.policies.gpu_state.kernels import learned_refresh_all
+from steersman.policies.node_scores.kube_arrays import KubeArrays, kube_arrays
 from steersman.workloads.profile import ProfileArrays
 from steersman.workloads.workload import SpreadSelectors
 
@@ -35,9 +39,9 @@ def build_decision_state(
         selectors: the selectors of default spreading in `kube-default`.
         known: factory of the arrays of view `gpu` for these nodes and this profile; called if the policy needs them.
     """
-    kube = policy.kube_arrays(state, selectors)  # first, because it adds selectors to `state.term_arrays`
-    functions, weights = policy.score_functions
-    has_table = bool(functions)
+    selection = policy.selection
+    kube = _kube_arrays(selection, state, selectors)  # first, because it adds selectors to `state.term_arrays`
+    has_table = bool(selection.functions)
     return kernels.DecisionState(
         nodes=state.arrays,
         classes=state.class_arrays,
@@ -45,8 +49,31 @@ def build_decision_state(
         profile=profile,
         fragments=fragment_arrays(profile, state.arrays),
         table=empty_score_table(
-            len(state.nodes) if has_table else 0, classes if has_table else 0, changes, functions, weights
+            len(state.nodes) if has_table else 0,
+            classes if has_table else 0,
+            changes,
+            selection.functions,
+            selection.weights,
         ),
         kube=kube,
-        learned=policy.learned_arrays(state, profile, known),
+        learned=_learned_arrays(policy, state, profile, known),
     )
+
+
+def _kube_arrays(selection: Selection, state: ClusterState, selectors: SpreadSelectors) -> KubeArrays:
+    """Return the arrays of kube-scheduler's scores; of a dummy node where they are not read."""
+    if selection.node != kernels.SELECT_KUBE_DEFAULT:
+        return kube_arrays(ClusterState((Node("unused", 0, 0),)))
+    return kube_arrays(state, selectors, selection.percentage)
+
+
+def _learned_arrays(
+    policy: Policy, state: ClusterState, profile: ProfileArrays, known: Callable[[], LearnedArrays]
+) -> LearnedArrays:
+    """Return the arrays of learned scores; empty where neither scores nor features are read."""
+    weights = policy.selection.learned
+    if weights is None:
+        return features_only(known()) if Need.LEFTOVER_TABLES in policy.needs else empty_learned()
+    learned = with_weights(known(), weights.weights, weights.network, state.class_arrays, weights.rules)
+    learned_refresh_all(learned, profile, state.arrays)
+    return learned

@@ -21,7 +21,7 @@ from steersman.cluster.constraints.node import eligible_nodes
 from steersman.cluster.model import Node
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.policies.base import Candidates, Observations, Policy, ScoringContext
+from steersman.policies.base import Candidates, Need, Observations, Policy, ScoringContext, default_member
 from steersman.policies.decision import kernels
 from steersman.policies.decision.context import build_decision_state
 from steersman.policies.decision.contributions import Contribution
@@ -90,10 +90,10 @@ class Decider:
         demand: Iterable[int] = (),
     ) -> None:
         self.state, self.name, self.waiting = state, policy.name, 0
-        self.policy, self.profile, self.seed = policy.default_member, profile, seed
+        self.policy, self.profile, self.seed = default_member(policy), profile, seed
         self.prepared = self.policy.prepared
         self._read_services, self.services = services, services()
-        self.node_rule, self.device_rule = self.policy.node_rule, self.policy.device_rule
+        self.selection = self.policy.selection
         self.node_metrics = NodeMetricsView(state, telemetry)
         self._leftovers = leftovers
         self._demand = set(demand)
@@ -175,20 +175,17 @@ class Decider:
                 return None
             if not (candidates == feasible).all():
                 return self._choose_by_scores(query, candidates)
-        if self.node_rule == kernels.SELECT_EXTERNAL:
+        if self.selection.node == kernels.SELECT_EXTERNAL:
             return self._choose_by_scorer(query)
-        changed, node_rule, device_rule = self._drain_changes(), self.node_rule, self.device_rule
+        changed, rules = self._drain_changes(), (self.selection.node, self.selection.devices)
         rng, output = self._kernel_rng, self._output
-        kernels.decide(
-            *(self.cluster, changed, self._mask, rng, node_rule, device_rule),
-            *(query.class_id, query.labels_id, output),
-        )
+        kernels.decide(self.cluster, changed, self._mask, rng, *rules, query.class_id, query.labels_id, output)
         slot, devices = self._output.tolist()
         return None if slot == kernels.NONE else NodeChoice(slot, devices)
 
     def selects_argmax(self, query: PodQuery) -> bool:
         """Return whether `choose` is the argmax of `scores` (lowest slot on ties), so that scores alone suffice."""
-        return self.node_rule == kernels.SELECT_BEST and not self._filters(query)
+        return self.selection.node == kernels.SELECT_BEST and not self._filters(query)
 
     def _filters(self, query: PodQuery) -> bool:
         return query.limits.hard < math.inf and self.node_metrics.telemetry is not None
@@ -200,7 +197,7 @@ class Decider:
 
     def _choose_by_scores(self, query: PodQuery, candidates: npt.NDArray[np.bool_]) -> NodeChoice:
         """Return the choice among candidates, [N] bool, of which there is at least one."""
-        if self.node_rule == kernels.SELECT_RANDOM:
+        if self.selection.node == kernels.SELECT_RANDOM:
             slot = self._python_rng.choice(np.flatnonzero(candidates).tolist())
         else:
             slot = int(np.argmax(self._scores(query, candidates)))
@@ -221,7 +218,7 @@ class Decider:
     def _scores(self, query: PodQuery, candidates: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.float64]:
         """Return the scores of candidates, [N] bool, -inf elsewhere; None: all feasible slots."""
         class_id, labels_id = query.class_id, query.labels_id
-        if self.node_rule == kernels.SELECT_BEST:
+        if self.selection.node == kernels.SELECT_BEST:
             scores, mask = np.empty(len(self.state.nodes)), self._mask
             if masked := self.state.has_inter_pod_constraints(class_id, labels_id):
                 mask = self.state.mask(class_id, labels_id)
@@ -248,7 +245,8 @@ class Decider:
             slot: the preferred slot.
             other: the other slot.
         """
-        parts = self.policy.contributions(self, query, self.candidates(query), slot, other)
+        nodes = self.candidates(query)
+        parts = self.policy.contributions(self._context(), query, nodes, slot, other)
         return sorted(parts, key=lambda part: -abs(part.contribution))
 
     def observations(self, view: View) -> Observations:
@@ -260,9 +258,9 @@ class Decider:
     def devices(self, class_id: int, slot: int) -> int:
         """Return the GPU devices, as a bit mask, for a pod of a class on a node that it fits on."""
         self.follow()
-        if self.node_rule == kernels.SELECT_EXTERNAL:
+        if self.selection.node == kernels.SELECT_EXTERNAL:
             return int(best_devices(self.state.arrays, self.state.class_arrays, class_id, slot))
-        return int(kernels.devices_on(self.cluster, self.device_rule, class_id, slot, self._kernel_rng))
+        return int(kernels.devices_on(self.cluster, self.selection.devices, class_id, slot, self._kernel_rng))
 
     def _choose_by_scorer(self, query: PodQuery) -> NodeChoice | None:
         self._apply_changes()
@@ -298,9 +296,9 @@ class Decider:
         is_outdated = state.arrays is not cluster.nodes or state.gpu_types != self._models
         is_outdated = is_outdated or len(state.classes) > self._class_capacity
         has_same_pods = classes is cluster.classes and terms is cluster.terms
-        if self.policy.needs_selectors and (services := self._read_services()) != self.services:
+        if Need.SELECTORS in self.policy.needs and (services := self._read_services()) != self.services:
             self.services, is_outdated = services, True
-        if is_outdated or (self.policy.is_bound_to_classes and not has_same_pods):
+        if is_outdated or (self.selection.follows_classes and not has_same_pods):
             self._rebuild()
         elif not has_same_pods:
             self.cluster = cluster._replace(classes=classes, terms=terms)
@@ -343,10 +341,12 @@ class Decider:
             self.cluster.kube.cursor[:] = previous.kube.cursor  # start of the next search
         self._changed.clear()
         self._mask = np.zeros(len(state.nodes), dtype=np.bool_)
-        context = ScoringContext(
-            state, self.cluster, self.profile, self.services, self.node_metrics, self.observations, self.seed
+        self.scorer = self.policy.scorer(self._context())
+
+    def _context(self) -> ScoringContext:
+        return ScoringContext(
+            self.state, self.cluster, self.profile, self.services, self.node_metrics, self.observations, self.seed
         )
-        self.scorer = self.policy.scorer(context)
 
     def _leftovers_for(self, profile: ProfileArrays) -> LeftoverArrays:
         if self.prepared is not None:

@@ -18,17 +18,17 @@ from safetensors.numpy import save
 
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import InputError, SteersmanError
-from steersman.policies.base import RULE, Policy
-from steersman.policies.features import VIEWS, View
-from steersman.policies.files.embedded_profile import (
+from steersman.policies.base import Policy, renamed, with_profile
+from steersman.policies.embedded_profile import (
     ProfileCard,
     embed_profile,
     is_profile_tensor,
     open_prepared,
     split,
 )
+from steersman.policies.features import VIEWS, View
 from steersman.policies.gpu_state.arrays import GPU_VIEW, KINDS, RULES, WEIGHTS
-from steersman.policies.heuristics import HEURISTIC_IDS, heuristic
+from steersman.policies.heuristics import HEURISTIC_IDS, HeuristicPolicy, heuristic
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.networks.layers import check_arrays
 from steersman.policies.networks.numpy_networks import check_network, mlp_shapes, open_network
@@ -37,6 +37,8 @@ from steersman.policies.portfolio_policy import PORTFOLIO, PortfolioPolicy
 from steersman.workloads.workload import Workload
 
 SCHEMA = 1
+RULE = "rule"
+"""The network in the card of a rule, which has no trained weights."""
 CARD = "steersman"
 SUFFIX = ".safetensors"
 LINEAR = "weights"
@@ -191,7 +193,7 @@ def open_policy(path: Path, name: str) -> Policy:
     if card.network == PORTFOLIO:
         return open_portfolio(str(path), name, card, arrays)
     policy = _open(str(path), name, card, weights)
-    return policy.with_profile(open_prepared(str(path), card.profile, VIEWS[card.view], profile_tensors))
+    return with_profile(policy, open_prepared(str(path), card.profile, VIEWS[card.view], profile_tensors))
 
 
 def _open(file: str, name: str, card: Card, weights: Arrays) -> Policy:
@@ -200,7 +202,7 @@ def _open(file: str, name: str, card: Card, weights: Arrays) -> Policy:
         check_arrays(file, {}, weights)
         if len(card.members) != 1 or card.members[0] not in HEURISTIC_IDS:
             raise InputError(file, "card", "members", f"must name one rule; known are {', '.join(HEURISTIC_IDS)}")
-        return heuristic(card.members[0]).renamed(name)
+        return renamed(heuristic(card.members[0]), name)
     if card.network == "linear" and card.view == GPU_VIEW and "head.weight" not in weights:
         shapes: dict[str, tuple[int, ...]] = {LINEAR: (KINDS, WEIGHTS)}
         if RULE_WEIGHTS in weights:
@@ -261,6 +263,24 @@ def _as_float64(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return np.ascontiguousarray(array, dtype=np.float64)
 
 
+def network_of(policy: Policy) -> str:
+    """Return the network in the card of a policy's file; "" if it cannot be saved."""
+    match policy:
+        case HeuristicPolicy():
+            return RULE
+        case LinearPolicy():
+            return "mlp" if policy.network else "linear"
+        case PortfolioPolicy():
+            return PORTFOLIO
+        case _:
+            return ""
+
+
+def tensors_of(policy: Policy) -> Arrays:
+    """Return the tensors of a policy's file by name; empty for a rule."""
+    return dict(policy.tensors()) if isinstance(policy, LinearPolicy) else {}
+
+
 def prepare_policy(
     path: Path,
     workload: Workload,
@@ -283,8 +303,8 @@ def prepare_policy(
         if choose is None:
             raise InputError(str(path), "card", "network", "is a portfolio; one member has to be chosen for a workload")
         member = choose(policy, workload)
-        weights = member.tensors()
-        card = msgspec.structs.replace(card, network=member.saved_as, members=(member.name,))
+        weights = tensors_of(member)
+        card = msgspec.structs.replace(card, network=network_of(member), members=(member.name,))
     profile, profile_tensors = embed_profile(workload, card.view)
     return msgspec.structs.replace(card, profile=profile, compared_on=None), weights | profile_tensors
 

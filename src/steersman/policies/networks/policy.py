@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import SteersmanError
-from steersman.policies.base import Candidates, ObservationChooser, Observations, Policy, Scorer, ScoringContext
+from steersman.policies.base import Candidates, Need, Observations, Policy, Scorer, ScoringContext
 from steersman.policies.decision.contributions import Contribution, occlusion_contributions
+from steersman.policies.embedded_profile import EmbeddedProfile
 from steersman.policies.features import TELEMETRY, View
-from steersman.policies.files.embedded_profile import EmbeddedProfile
 from steersman.policies.gpu_state.arrays import GPU_VIEW
 from steersman.policies.networks.layers import first_best
 from steersman.policies.networks.numpy_networks import Network
 from steersman.policies.observations.kernels import ObservationArrays
-
-if TYPE_CHECKING:
-    from steersman.policies.decision.decider import Decider
 
 Floats = npt.NDArray[np.float64]
 
@@ -41,29 +38,22 @@ class NetworkPolicy(Policy):
     network: Network
     prepared: EmbeddedProfile | None = None
 
-    needs_peers: ClassVar[bool] = True
     is_learned: ClassVar[bool] = True
-    is_network: ClassVar[bool] = True
 
     @property
-    def needs_leftover_tables(self) -> bool:
-        """Return whether the view needs them, see `Policy`."""
-        return self.view.name == GPU_VIEW
-
-    @property
-    def needs_telemetry(self) -> bool:
-        """Return whether the view has measured metrics, see `Policy`."""
-        return self.view is TELEMETRY
+    def needs(self) -> frozenset[Need]:
+        """See `Policy`; leftover tables or measured metrics, if the view has them."""
+        return frozenset({Need.PEERS}) | needs_of_view(self.view)
 
     def scorer(self, context: ScoringContext) -> Scorer:
         """Return a scorer, see `Policy`."""
         return NetworkScorer(self, context.observations(self.view))
 
     def contributions(
-        self, decider: Decider, query: PodQuery, nodes: Candidates, slot: int, other: int
+        self, context: ScoringContext, query: PodQuery, nodes: Candidates, slot: int, other: int
     ) -> list[Contribution]:
         """Return contributions by occlusion, see `Policy`."""
-        observation, groups = decider.observations(self.view).observe(query, nodes)
+        observation, groups = context.observations(self.view).observe(query, nodes)
         row, other_row = observation.nodes[slot].copy(), observation.nodes[other].copy()
 
         def score(rows: Floats) -> Floats:
@@ -78,10 +68,6 @@ class NetworkPolicy(Policy):
             return occlusion_contributions(names, row.astype(np.float64), other_row.astype(np.float64), score)
         finally:
             observation.nodes[slot] = row
-
-    def chooser(self, view: View) -> ObservationChooser | None:
-        """Return `choose` for the view that it observes, see `Policy`."""
-        return self.choose if view is self.view else None
 
     def choose(self, observation: ObservationArrays, groups: npt.NDArray[np.int32]) -> int:
         """Return the feasible node with the highest score, the first of equals; some node must be feasible.
@@ -103,6 +89,12 @@ class NetworkPolicy(Policy):
         if not np.isfinite(scores).all():
             raise SteersmanError(f"policy {self.name!r}: the score of a node is not a finite number")
         return scores
+
+
+def needs_of_view(view: View) -> frozenset[Need]:
+    """Return what observations in a view are computed from."""
+    needs = {GPU_VIEW: Need.LEFTOVER_TABLES, TELEMETRY.name: Need.TELEMETRY}
+    return frozenset({needs[view.name]} if view.name in needs else ())
 
 
 class NetworkScorer(Scorer):

@@ -283,7 +283,7 @@ def _cluster_no_gpus(fit: bool, out: Row) -> None:
 
 @called_kernel
 def _gpu_node(context: EncodingContext, c: int, n: int, fit: bool, out: Row) -> None:
-    """Write the features of `gpu_state.views.write_node_features` on the devices of the best-fit rule; 0 if infeasible."""
+    """Write the features of `gpu_state.views.write_node_features` on the best-fit devices; 0 if infeasible."""
     nodes, classes = context.nodes, context.classes
     if not fit:
         for i in range(2 * FEATURES + 1):

@@ -11,6 +11,7 @@ import numpy as np
 from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.simulations import Evolution, SimulationTask, excluded_features
 from steersman.core.errors import InputError, UsageError
+from steersman.policies.base import default_member, with_profile
 from steersman.policies.features import view
 from steersman.policies.files.policy_file import Card, WorkloadResult, open_policy, read_policy, write_policy
 from steersman.policies.gpu_state.arrays import GPU_VIEW
@@ -21,6 +22,7 @@ from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
 from steersman.training.network import check_start, fingerprint
 from steersman.training.run import OnIteration, TrainingLimits, TrainingProgress, TrainingRun
+from steersman.training.search.linear_start import as_linear
 from steersman.training.workloads import check_disjoint, identity
 from steersman.version import __version__
 from steersman.workloads.gpu_warnings import no_devices
@@ -129,11 +131,11 @@ def _first(plan: EvolutionPlan) -> LinearPolicy | None:
         if card.network != PORTFOLIO or plan.config.network != "linear":
             check_start(file, card, GPU_VIEW, plan.config.network, plan.config.widths)
         policy = open_policy(file, plan.name)
-    start = policy.default_member.as_linear() if policy.is_learned else None
+    start = as_linear(default_member(policy)) if policy.is_learned else None
     if start is None:
         problem = "is a rule, or sees the whole cluster; evolution on workloads continues from its own policies"
         raise InputError(plan.start, "file", "policy", problem)
-    return start.with_profile(None)
+    return with_profile(start, None)
 
 
 class SimulationValidator:

@@ -19,9 +19,9 @@ from steersman.agents.evolution.simulations import Evolution, SimulationTask
 from steersman.core.errors import UsageError
 from steersman.core.statistics import Interval, mean_interval
 from steersman.policies.base import Policy
+from steersman.policies.embedded_profile import embed_profile
 from steersman.policies.features import view
-from steersman.policies.files.embedded_profile import embed_profile
-from steersman.policies.files.policy_file import Arrays, Card, ComparedOn, WorkloadResult
+from steersman.policies.files.policy_file import Arrays, Card, ComparedOn, WorkloadResult, network_of, tensors_of
 from steersman.policies.gpu_state.arrays import GPU_VIEW
 from steersman.policies.heuristics import HEURISTIC_IDS, heuristic
 from steersman.policies.linear import LinearPolicy
@@ -29,6 +29,7 @@ from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.simulation.arrivals import Schedule, draw
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
+from steersman.training.search.linear_start import as_linear
 from steersman.version import __version__
 from steersman.workloads.coarse import coarse
 from steersman.workloads.gpu_warnings import no_devices
@@ -160,7 +161,7 @@ def fit(
         mean_duration=options.mean_duration,
     )
     best = candidates[selection.leader]
-    first = best.as_linear()
+    first = as_linear(best)
     assert first is not None
     result, generations = _search(workload, first, options, jobs, on_generation)
     compared = _compare(simulator, {FITTED: result, **others}, options)
@@ -228,7 +229,7 @@ def _file(
         name=kept.name,
         view=GPU_VIEW,
         view_version=view(GPU_VIEW).version,
-        network=kept.policy.saved_as,
+        network=network_of(kept.policy),
         members=() if kept.policy.is_learned else (kept.name,),
         objective=options.task.objective,
         algorithm=Evolution.algorithm if kept.policy.is_learned else "rule",
@@ -247,4 +248,4 @@ def _file(
         profile=profile,
         compared_on=ComparedOn(len(workload.nodes), shapes_digest(node_shapes(workload.nodes)), len(kept.costs)),
     )
-    return card, kept.policy.tensors() | profile_tensors
+    return card, tensors_of(kept.policy) | profile_tensors

@@ -35,6 +35,7 @@ from steersman.policies.linear import LinearPolicy
 from steersman.policies.portfolio_policy import PORTFOLIO
 from steersman.policies.rule_choice import CHOOSABLE_RULES
 from steersman.simulation.arrivals import resample
+from steersman.training.search.linear_start import heuristic_as_linear
 from steersman.version import __version__
 from steersman.workloads.generators.clusters import random_cluster
 from steersman.workloads.workload import Workload
@@ -169,7 +170,7 @@ def _members(
     plan: PortfolioPlan, workloads: tuple[Workload, ...], general: LinearPolicy, arena: CandidateEvaluator, say: Say
 ) -> tuple[Members, int]:
     """Search on from the general policy and from rules, each on the clusters that it is best on."""
-    starts = {f"{GENERAL}-2": general} | {f"from-{name}": heuristic(name).as_linear() for name in STARTS}
+    starts = {f"{GENERAL}-2": general} | {f"from-{name}": heuristic_as_linear(heuristic(name)) for name in STARTS}
     config = EvolutionConfig(population=16, episodes=4)
     searches = {
         name: Evolution(workloads, SimulationTask(), config, plan.seed + 1 + i, start=start, arena=arena)

@@ -18,6 +18,7 @@ from tests.support.servers.score_servers import answering, names_of, steersman_s
 
 from steersman.apps.http_policy import client
 from steersman.apps.http_policy.client import ScoreServerError, blocking_client
+from steersman.apps.http_policy.policy import server_url
 from steersman.apps.http_policy.request_encoder import RequestEncoder
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.cli.main import main
@@ -420,7 +421,7 @@ def test_a_password_is_never_shown():
 @pytest.mark.parametrize("url", ["http://localhost:5000/score", "https://[::1]:5000/score?model=a=b,c", "http://h_1/s"])
 def test_a_url_is_a_policy_that_processes_can_be_sent(url):
     policy = resolve(url)
-    assert (policy.name, policy.server_url) == (url, url)
+    assert (policy.name, server_url(policy)) == (url, url)
     assert pickle.loads(pickle.dumps(policy)) == policy
 
 

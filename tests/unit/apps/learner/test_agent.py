@@ -51,6 +51,7 @@ from steersman.objectives import registry
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import CLUSTER
 from steersman.policies.files.policy_file import read_policy
+from steersman.policies.networks.policy import NetworkPolicy
 from steersman.policies.node_metrics.view import Telemetry
 from steersman.policies.registry import resolve
 from steersman.training.network import NetworkPlan
@@ -601,7 +602,7 @@ def test_the_best_options_of_a_search_are_an_agents(tmp_path):
         scheduler = Scheduler(plan, link)
         answered(scheduler, link)
         scheduler.place(100)
-    assert resolve(str(tmp_path / "run" / "policy.safetensors")).is_network
+    assert isinstance(resolve(str(tmp_path / "run" / "policy.safetensors")), NetworkPolicy)
     given = replace(given, learn=tmp_path / "other", network="mlp", hidden="16")
     plan = live_plan_of(given, {"initial_epsilon": 0.5}, None, "steersman", has_telemetry=False)
     assert (plan.network.name, plan.network.hidden, plan.config.initial_epsilon) == ("mlp", (16,), 0.5)

@@ -29,7 +29,7 @@ from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.evaluation.bound.gpu_bound import check_bound
 from steersman.kubernetes.cache.cluster_cache import CachedPod
-from steersman.policies.base import Policy
+from steersman.policies.base import Policy, default_member
 from steersman.policies.decision.decider import Decider
 from steersman.policies.files.policy_file import open_policy, prepare_policy, write_policy
 from steersman.policies.gpu_state.leftovers import leftover_arrays
@@ -336,7 +336,7 @@ def pods(draw: st.DrawFn) -> Pod:
 
 @cache
 def policy_of(name: str) -> Policy:
-    return resolve(name).default_member
+    return default_member(resolve(name))
 
 
 @settings(max_examples=examples(120), deadline=None)

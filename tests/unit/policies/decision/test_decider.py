@@ -5,7 +5,7 @@ import pytest
 
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState, device_indices
-from steersman.policies.base import Policy
+from steersman.policies.base import Policy, default_member
 from steersman.policies.decision.decider import Decider
 from steersman.policies.files.policy_file import prepare_policy, write_policy
 from steersman.policies.gpu_state.leftovers import leftover_arrays
@@ -20,7 +20,7 @@ from steersman.workloads.workload import Workload
 
 def concrete(name: str) -> Policy:
     """A policy by name; of a portfolio its first member, as a decider takes it."""
-    return resolve(name).default_member
+    return default_member(resolve(name))
 
 
 POLICIES = ("fgd", "steersman", "kube-default", "best-fit", "fgd=500,best-fit=500", "random")

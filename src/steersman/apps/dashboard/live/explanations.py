@@ -13,7 +13,7 @@ from steersman.cluster.model import Pod
 from steersman.cluster.state import device_indices
 from steersman.core.errors import UsageError
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
-from steersman.policies.base import Policy
+from steersman.policies.base import Policy, renamed
 from steersman.policies.registry import PACKAGED_POLICY, resolve
 from steersman.simulation.selection.comparison import member_choice
 from steersman.workloads.workload import Workload
@@ -77,7 +77,7 @@ class LiveExplainer:
             policy, member, choice = resolve(name), "", ""
             if policy.members:
                 chosen = member_choice(policy, workload)
-                policy, member, choice = chosen.policy.renamed(name), chosen.policy.name, chosen.evidence
+                policy, member, choice = renamed(chosen.policy, name), chosen.policy.name, chosen.evidence
             self._policies[name] = policy, member, choice
         return self._policies[name]
 

@@ -9,7 +9,7 @@ from steersman.apps.service.messages.types import Explanation
 from steersman.apps.service.scoring.explanation import explain_placed
 from steersman.cluster.model import Pod
 from steersman.core.errors import UsageError
-from steersman.policies.base import Policy
+from steersman.policies.base import Policy, renamed
 from steersman.simulation.selection.comparison import member_choice
 from steersman.workloads.workload import Workload
 
@@ -74,7 +74,7 @@ class RunExplainer:
         if self._policy.members:
             chosen = member_choice(self._policy, self._workload)
             self._member, self._choice = chosen.policy.name, chosen.evidence
-            self._policy = chosen.policy.renamed(self._policy.name)
+            self._policy = renamed(chosen.policy, self._policy.name)
         pod = self._workload.pods[columns.pod[event]]
         others = pods_before(self._workload, columns, event)
         result = explain_placed(self._policy, self._workload, pod, others)

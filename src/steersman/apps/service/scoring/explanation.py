@@ -18,9 +18,10 @@ from steersman.cluster.model import Pod
 from steersman.cluster.owner_pods import OwnerPods
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.policies.base import Policy
+from steersman.policies.base import Policy, renamed
 from steersman.policies.decision.contributions import Contribution
 from steersman.policies.decision.decider import Decider
+from steersman.policies.decision.kernels import SELECT_RANDOM
 from steersman.policies.node_metrics.view import Telemetry
 from steersman.simulation.selection.comparison import member_choice
 from steersman.workloads.profile import typical_pods
@@ -130,7 +131,7 @@ def explain_placed(
     member = choice = ""
     if policy.members:
         chosen = member_choice(policy, workload)
-        member, choice, policy = chosen.policy.name, chosen.evidence, chosen.policy.renamed(policy.name)
+        member, choice, policy = chosen.policy.name, chosen.evidence, renamed(chosen.policy, policy.name)
     state = ClusterState(workload.nodes)
     running = [each for each in others if each.constraints.node_name in state.slots]
     state.place_running([running_pod(state, each) for each in running])
@@ -206,4 +207,5 @@ def _decided_by(policy: Policy, equal: int, others: int) -> str:
     """Return what decided, where `equal` of the `others` feasible nodes have the same score."""
     if not others:
         return "it fits on no other node"
-    return policy.tie_rule if equal or policy.scores_nothing else "the score"
+    selection = policy.selection
+    return selection.tie_rule if equal or selection.node == SELECT_RANDOM else "the score"

@@ -232,6 +232,7 @@ def schedule(
     target = find_cluster(kubeconfig, context, name)
     configure_logs(log_format, log_level, log_file)
 
+    from steersman.apps.http_policy.policy import server_url
     from steersman.apps.runtime.policy_manager import warm_up
     from steersman.apps.scheduler.process import LiveScheduler, SchedulerSettings
     from steersman.apps.scheduler.scheduler import SchedulerOptions
@@ -240,7 +241,7 @@ def schedule(
 
     telemetry_config = None if telemetry is None else read_configuration(telemetry)
     resolved = resolve(policy)
-    if resolved.server_url and shadow:
+    if server_url(resolved) and shadow:
         raise UsageError("--shadow asks no server; leave it out, or give a policy that decides here")
     say_without_telemetry(resolved, policy, has_telemetry=telemetry_config is not None)
     log_cluster(target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -12,9 +12,6 @@ from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.device_objects import DeviceClass, ResourceClaim, ResourceSlice
 from steersman.cluster.objects.device_offers import DeviceOffers, device_offers
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
-
-if TYPE_CHECKING:
-    from steersman.workloads.formats.kubernetes.objects import Objects
 
 KINDS: Mapping[str, type[msgspec.Struct]] = MappingProxyType(
     {"DeviceClass": DeviceClass, "ResourceSlice": ResourceSlice, "ResourceClaim": ResourceClaim}
@@ -30,12 +27,11 @@ def read_device_object(obj: KubernetesObject) -> Any:
         raise obj.error(path.rstrip("`"), problem.replace("`", "")) from None
 
 
-def offers_of(every: Iterable[Objects], nodes: Sequence[Node]) -> DeviceOffers:
-    """Return what the nodes offer by the objects of all inputs."""
+def offers_of(objects: Iterable[KubernetesObject], nodes: Sequence[Node]) -> DeviceOffers:
+    """Return what the nodes offer by objects of the `KINDS`."""
     known: dict[str, list[Any]] = {kind: [] for kind in KINDS}
-    for objects in every:
-        for obj in objects.of_kind(*KINDS):
-            known[obj.kind].append(read_device_object(obj))
+    for obj in objects:
+        known[obj.kind].append(read_device_object(obj))
     names = {node.name for node in nodes}
     return device_offers(known["DeviceClass"], known["ResourceSlice"], known["ResourceClaim"], names)
 

@@ -14,6 +14,7 @@ from steersman.agents.evolution.simulations import fgd_weights
 from steersman.cli.compiling import MESSAGE
 from steersman.cli.main import main
 from steersman.core.errors import InputError
+from steersman.policies.base import with_profile
 from steersman.policies.features import CLUSTER, GPU
 from steersman.policies.files import embedded_profile
 from steersman.policies.files.policy_file import CARD, Card, prepare_policy, read_policy, write_policy
@@ -84,7 +85,7 @@ def test_elsewhere_it_decides_by_its_own_mix_and_is_measured_by_the_workloads(fi
     other, file = part("multigpu40"), str(files / f"{name}.safetensors")
     policy = resolve(file)
     profile = typical_pods(part("gpuspec25").pods)
-    believing = Simulator(other, profile=profile).run(policy.with_profile(None), seed=3, record=True)
+    believing = Simulator(other, profile=profile).run(with_profile(policy, None), seed=3, record=True)
     nodes, devices, metrics = results(other, file)
     assert (nodes, devices) == (believing.placements.node, believing.placements.devices)
     wanted = {metric.name: metric.value for metric in believing.metrics}

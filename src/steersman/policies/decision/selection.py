@@ -1,0 +1,56 @@
+"""What the decision kernels do of a policy's decision, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.policies.decision import kernels
+from steersman.policies.gpu_state.arrays import Layer
+
+TIE_RULES = {
+    kernels.SELECT_RANDOM: "a random draw",
+    kernels.SELECT_KUBE_DEFAULT: "a random draw among the nodes of equal score, as in kube-scheduler",
+}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LearnedWeights:
+    """Weights of the learned scores in the score table, see `policies.linear.LinearPolicy`."""
+
+    weights: npt.NDArray[np.float64]
+    rules: npt.NDArray[np.float64] | None = None
+    network: tuple[Layer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Selection of the node and of its GPU devices by the decision kernels.
+
+    Attributes:
+        node: selection rule of the node (`kernels.SELECT_...`).
+        devices: selection rule of the devices (`kernels.DEVICES_...`).
+        functions, weights: ids (`policies.node_scores.local_scores`) and weights of the score table's functions.
+        learned: weights of the learned scores; None if there are none.
+        percentage: `percentageOfNodesToScore` of kube-scheduler; 0: its default for the number of nodes.
+        follows_classes: whether the arrays must be rebuilt for every new pod class.
+    """
+
+    node: int = kernels.SELECT_EXTERNAL
+    devices: int = kernels.DEVICES_BEST
+    functions: tuple[int, ...] = ()
+    weights: tuple[float, ...] = ()
+    learned: LearnedWeights | None = None
+    percentage: int = 0
+    follows_classes: bool = True
+
+    @property
+    def tie_rule(self) -> str:
+        """Description of the choice among nodes of equal score."""
+        return TIE_RULES.get(self.node, "the order of the nodes: the first of equal scores wins")
+
+
+BY_SCORER = Selection()
+"""A scorer in Python chooses the node, the best-fit rule its devices."""

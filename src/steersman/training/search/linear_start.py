@@ -1,0 +1,30 @@
+"""Linear policies that searches start from."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steersman.policies.base import Policy
+from steersman.policies.gpu_state.arrays import KINDS, RULES, WEIGHTS
+from steersman.policies.gpu_state.gpu_features import FEATURES
+from steersman.policies.heuristics import HeuristicPolicy
+from steersman.policies.linear import LinearPolicy
+from steersman.policies.node_scores import local_scores
+
+
+def as_linear(policy: Policy) -> LinearPolicy | None:
+    """Return an equivalent linear policy; None if there is none."""
+    if isinstance(policy, LinearPolicy):
+        return policy
+    return heuristic_as_linear(policy) if isinstance(policy, HeuristicPolicy) else None
+
+
+def heuristic_as_linear(policy: HeuristicPolicy) -> LinearPolicy:
+    """Return a heuristic as a linear policy; unlike in FGD itself, its FGD score also depends on memory."""
+    weights, rules = np.zeros((KINDS, WEIGHTS)), np.zeros((KINDS, RULES))
+    for kind, weight in zip(policy.kinds, policy.weights, strict=True):
+        if kind == local_scores.FGD:
+            weights[:, 2 * FEATURES] = weight
+        else:
+            rules[:, kind] = weight
+    return LinearPolicy(policy.name, weights, rules)
