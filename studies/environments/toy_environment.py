@@ -74,9 +74,7 @@ class ToyVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray[Any
             raise UsageError(f"unknown toy environment {variant!r}; known are {', '.join(VARIANTS)}")
         rows = nodes if max_nodes is None else max_nodes
         if not 2 <= nodes <= rows:
-            raise UsageError(
-                f"{nodes} nodes in {rows} rows do not work; 2 nodes or more, and a row for each, are right"
-            )
+            raise UsageError(f"{nodes} nodes in {rows} rows do not work; expected 2 nodes or more, and a row for each")
         self.num_envs, self.variant, self.nodes, self.rows, self.limit = num_envs, variant, nodes, rows, limit
         self.commons = nodes - nodes // 2  # the pods of kind 0 in `reserve`: as many as small nodes
         self.length = 1 if variant != "reserve" else self.commons + SLOTS * (nodes // 2)

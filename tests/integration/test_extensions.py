@@ -118,7 +118,7 @@ def test_an_algorithm_that_is_not_installed_is_named_by_its_module(tmp_path):
     told = json.loads((tmp_path / "run" / "run.json").read_text())
     assert told["config"] == {"made_up_rate": 0.05, "candidates": 0}
     for wrong, message in (
-        ("made_up_algorithm:Reinforce", "; an AlgorithmSpec is right"),
+        ("made_up_algorithm:Reinforce", "; expected an AlgorithmSpec"),
         ("made_up_algorithm:NOTHING", "module 'made_up_algorithm' has no 'NOTHING'"),
         ("nowhere:NOTHING", "cannot import 'nowhere'"),
     ):

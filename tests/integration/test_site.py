@@ -71,7 +71,7 @@ def test_a_link_that_is_broken_is_noticed(tmp_path: Path) -> None:
     assert sorted(line.removeprefix("a.html: ") for line in problems(tmp_path)) == [
         "b.html#gone: the page has no such anchor",
         "c.html leads nowhere",
-        "http:/x is no address",
+        "http:/x is not an address",
         "loads https://cdn.example/x.js",
         "x.png is missing",
     ]

@@ -70,7 +70,7 @@ def problems(site: Path) -> Iterator[str]:
             parts = urlsplit(address)
             if parts.scheme:
                 if not re.fullmatch(r"https?://[\w.-]+(?::\d+)?(?:/\S*)?|mailto:\S+@\S+", address):
-                    yield f"{where}: {address} is no address"
+                    yield f"{where}: {address} is not an address"
                 continue
             target = (file.parent / unquote(parts.path)).resolve() if parts.path else file
             if target not in pages:

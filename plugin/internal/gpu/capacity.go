@@ -119,7 +119,7 @@ func sharedOffer(node *v1.Node) (count int64, stated bool, err error) {
 		all = count * whole
 	}
 	if haveMilli && milli != all && milli != min(count, 1)*whole {
-		problem := fmt.Sprintf("%d does not go with %d devices of %d; %d is right", milli, count, whole, all)
+		problem := fmt.Sprintf("%d does not go with %d devices of %d; expected %d", milli, count, whole, all)
 		return 0, true, offerError(MilliKey, problem)
 	}
 	return count, true, nil

@@ -118,7 +118,7 @@ func annotated(notes map[string]string) (count, milli int64, err error) {
 		problem := fmt.Sprintf("is missing or 0 where %s is %d; give the number of devices", MilliKey, milli)
 		return 0, 0, annotationError(CountKey, problem)
 	case count > 0 && milli == 0 && has(notes, MilliKey):
-		problem := fmt.Sprintf("is 0 of each of %d devices; 1 to %d is right", count, whole)
+		problem := fmt.Sprintf("is 0 of each of %d devices; expected 1 to %d", count, whole)
 		return 0, 0, annotationError(MilliKey, problem)
 	case count > 0 && milli == 0:
 		milli = whole

@@ -60,7 +60,7 @@ func TestRequestOf(t *testing.T) {
 		"large":                 {asking(notes("9223372036854775808")), Request{}, "is too much"},
 		"line breaks":           {asking(notes("1\n2")), Request{}, `"1\n2" is not`},
 		"milli of nothing":      {asking(notes("-", "300")), Request{}, "is missing or 0 where alibabacloud.com/gpu-milli is 300"},
-		"nothing of many":       {asking(notes("2", "0")), Request{}, "is 0 of each of 2 devices; 1 to 1000 is right"},
+		"nothing of many":       {asking(notes("2", "0")), Request{}, "is 0 of each of 2 devices; expected 1 to 1000"},
 		"an empty model":        {asking(notes("1", "1", "A||B")), Request{}, `"A||B" has an empty model; write models as A|B`},
 		"contradiction":         {asking(notes("2"), "nvidia.com/gpu", "3"), Request{}, "2 contradicts the 3 devices"},
 		"both plugins":          {asking(nil, "nvidia.com/gpu", "3", "amd.com/gpu", "1"), Request{}, "request both nvidia.com/gpu and amd.com/gpu"},

@@ -140,7 +140,7 @@ func TestTheSameObjectsGetTheSameScores(t *testing.T) {
 				worst = max(worst, compare(t, source, nodes, &all.Clusters[i], said.Name, rounded))
 			}
 			if worst > allowed {
-				t.Errorf("scores differ by up to %g; %g is right", worst, allowed)
+				t.Errorf("scores differ by up to %g; expected %g", worst, allowed)
 			}
 		})
 	}

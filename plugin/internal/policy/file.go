@@ -224,7 +224,7 @@ func parseCard(file string, metadata map[string]string) (*Card, error) {
 func checkView(file string, card *Card) error {
 	view, ok := views[card.View]
 	if !ok {
-		problem := fmt.Sprintf("is %q; cluster or gpu is right here", card.View)
+		problem := fmt.Sprintf("is %q; expected cluster or gpu here", card.View)
 		return &FileError{file, "card", "view", problem}
 	}
 	if card.ViewVersion != view.version {

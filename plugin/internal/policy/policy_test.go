@@ -169,9 +169,9 @@ func TestWhatCannotBeScoredIsAnError(t *testing.T) {
 		{same, share, []int{1}, "there is no node 1 among 1"},
 		{same, share, []int{-1}, "there is no node -1 among 1"},
 		{same, share, []int{0, 0}, "there is room for 1 scores of 2 nodes"},
-		{same, &Pod{GPUCount: 1}, []int{0}, "1 to 1000 milli are right"},
+		{same, &Pod{GPUCount: 1}, []int{0}, "expected 1 to 1000 milli"},
 		{same, &Pod{GPUCount: -1}, []int{0}, "asks for -1 GPUs"},
-		{same, &Pod{GPUCount: 1, GPUMilli: 1001}, []int{0}, "1 to 1000 milli are right"},
+		{same, &Pod{GPUCount: 1, GPUMilli: 1001}, []int{0}, "expected 1 to 1000 milli"},
 		{changed(func(n *Node) { n.GPUFree = []int64{1001} }), share, []int{0}, "a GPU with 1001 milli left"},
 		{changed(func(n *Node) { n.GPUFree = make([]int64, 63) }), share, []int{0}, "has 63 GPUs; at most 62"},
 	} {

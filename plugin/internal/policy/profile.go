@@ -64,11 +64,11 @@ func readProfile(reader *profileReader, card *ProfileCard) (*Profile, error) {
 		return nil, &FileError{reader.file, "card", "mix.version", problem}
 	}
 	if card.TypicalPods < 0 {
-		problem := fmt.Sprintf("is %d; 0 or more is right", card.TypicalPods)
+		problem := fmt.Sprintf("is %d; expected 0 or more", card.TypicalPods)
 		return nil, &FileError{reader.file, "card", "mix.typical_pods", problem}
 	}
 	if len(card.Models) > maxModels {
-		problem := fmt.Sprintf("has %d GPU models; at most %d are right", len(card.Models), maxModels)
+		problem := fmt.Sprintf("has %d GPU models; expected at most %d", len(card.Models), maxModels)
 		return nil, &FileError{reader.file, "card", "mix.models", problem}
 	}
 	pods, models := card.TypicalPods, len(card.Models)
@@ -120,7 +120,7 @@ func (p *Profile) readResources(reader *profileReader, card *ProfileCard) error 
 		return nil
 	}
 	if len(card.Resources) != len(p.pods) {
-		problem := fmt.Sprintf("has %d names for %d typical pods; one each is right, or none", len(card.Resources), len(p.pods))
+		problem := fmt.Sprintf("has %d names for %d typical pods; expected one each, or none", len(card.Resources), len(p.pods))
 		return &FileError{reader.file, "card", "mix.resources", problem}
 	}
 	for i, name := range card.Resources {
@@ -133,7 +133,7 @@ func (p *Profile) readResources(reader *profileReader, card *ProfileCard) error 
 			p.resources = append(p.resources, name)
 		}
 		if (len(p.names)+1)<<min(len(p.resources), 30) > maxTypes {
-			problem := fmt.Sprintf("names too many GPUs beside %d models; at most %d types are right", len(p.names), maxTypes)
+			problem := fmt.Sprintf("names too many GPUs beside %d models; expected at most %d types", len(p.names), maxTypes)
 			return &FileError{reader.file, "card", "mix.resources", problem}
 		}
 		p.pods[i].resource = place

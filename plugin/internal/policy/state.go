@@ -91,7 +91,7 @@ func (p *Pod) kind() int {
 // check checks that the request is one.
 func (p *Pod) check() error {
 	if p.GPUCount < 0 || p.GPUCount > 0 && (p.GPUMilli < 1 || p.GPUMilli > Whole) {
-		return fmt.Errorf("a pod asks for %d GPUs and %d milli of each; 1 to %d milli are right", p.GPUCount, p.GPUMilli, Whole)
+		return fmt.Errorf("a pod asks for %d GPUs and %d milli of each; expected 1 to %d milli", p.GPUCount, p.GPUMilli, Whole)
 	}
 	return nil
 }

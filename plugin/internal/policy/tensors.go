@@ -40,7 +40,7 @@ func (t *tensors) checkNumbers() error {
 	names := t.names()
 	for _, name := range names {
 		if each := t.byName[name]; !isEmbedded(name) && !each.isFloat() {
-			return t.wrong(name, "is %s; F32 or F64 is right for weights", each.kind)
+			return t.wrong(name, "is %s; expected F32 or F64 for weights", each.kind)
 		}
 	}
 	for _, name := range names {
@@ -76,10 +76,10 @@ func (t *tensors) checkAllRead(weights bool, problem string) error {
 func (t *tensors) weights(name string, shape ...int) ([]float64, error) {
 	each, ok := t.byName[name]
 	if !ok {
-		return nil, t.wrong(name, "is missing; %v is right", shape)
+		return nil, t.wrong(name, "is missing; expected %v", shape)
 	}
 	if !sameShape(each.shape, shape) {
-		return nil, t.wrong(name, "is of shape %v; %v is right", each.shape, shape)
+		return nil, t.wrong(name, "is of shape %v; expected %v", each.shape, shape)
 	}
 	t.read[name] = true
 	return each.floats(), nil
@@ -149,7 +149,7 @@ func (r *profileReader) tensor(name string, float bool, shape []int) (tensor, bo
 	if !sameShape(each.shape, shape) || each.isFloat() != float {
 		words := map[bool]string{true: "real", false: "whole"}
 		right := fmt.Sprintf("%s numbers of shape %v (%d: any length)", words[float], shape, anyLength)
-		r.err = r.wrong(name, "is %s of shape %v; %s are right", each.kind, each.shape, right)
+		r.err = r.wrong(name, "is %s of shape %v; expected %s", each.kind, each.shape, right)
 		return tensor{}, false
 	}
 	r.read[name] = true
@@ -285,7 +285,7 @@ func cut(entries map[string]entry, data []byte) (map[string]tensor, error) {
 		}
 		width, known := widths[each.Kind]
 		if !known {
-			return nil, fmt.Errorf("the tensor %s is of type %q; F32, F64 or whole numbers are right", oneLine(name), each.Kind)
+			return nil, fmt.Errorf("the tensor %s is of type %q; expected F32, F64 or whole numbers", oneLine(name), each.Kind)
 		}
 		if bytes, ok := volume(width, each.Shape); !ok || bytes != end-begin {
 			return nil, fmt.Errorf("the tensor %s has other bytes than its shape %v needs", oneLine(name), each.Shape)

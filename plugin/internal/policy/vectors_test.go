@@ -185,7 +185,7 @@ func TestVectors(t *testing.T) {
 				worst, cases = max(worst, result), cases+len(all.Clusters[i].Pods)
 			}
 			if worst > allowed {
-				t.Errorf("scores differ by up to %g; %g is right", worst, allowed)
+				t.Errorf("scores differ by up to %g; expected %g", worst, allowed)
 			}
 			t.Logf("largest difference %g", worst)
 		})

@@ -46,7 +46,7 @@ func readRule(all *tensors, card *Card, profile *Profile) (func() scorer, error)
 			return func() scorer { return heuristic(score) }, nil
 		}
 	}
-	return nil, &FileError{all.file, "card", "members", fmt.Sprintf("is %v; one heuristic is right", card.Members)}
+	return nil, &FileError{all.file, "card", "members", fmt.Sprintf("is %v; expected one heuristic", card.Members)}
 }
 
 // checkNetwork checks that there is such a network.
@@ -56,10 +56,10 @@ func checkNetwork(file string, card *Card) error {
 		return &FileError{file, "card", "network", problem}
 	}
 	if !slices.Contains(networks, card.Network) {
-		return &FileError{file, "card", "network", fmt.Sprintf("is %q; linear, mlp or deepsets are right here", card.Network)}
+		return &FileError{file, "card", "network", fmt.Sprintf("is %q; expected linear, mlp or deepsets here", card.Network)}
 	}
 	if !slices.Contains(normalisations, card.Normalisation) {
-		problem := fmt.Sprintf("is %q; none, layer or batch are right", card.Normalisation)
+		problem := fmt.Sprintf("is %q; expected none, layer or batch", card.Normalisation)
 		return &FileError{file, "card", "normalisation", problem}
 	}
 	if card.Network != "linear" && (len(card.Hidden) == 0 || slices.Min(card.Hidden) < 1) {

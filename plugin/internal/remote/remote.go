@@ -46,9 +46,9 @@ func (c *Config) check() error {
 	where, err := url.Parse(c.Endpoint)
 	switch {
 	case err != nil || where.Host == "" || where.Scheme != "http" && where.Scheme != "https":
-		return fmt.Errorf("endpoint: %q is no URL; http://HOST:PORT or https://HOST:PORT is right", c.Endpoint)
+		return fmt.Errorf("endpoint: %q is not a URL; expected http://HOST:PORT or https://HOST:PORT", c.Endpoint)
 	case where.User != nil || where.RawQuery != "" || where.Fragment != "":
-		return fmt.Errorf("endpoint: %q holds more than an address; HOST:PORT alone is right", where.Redacted())
+		return fmt.Errorf("endpoint: %q holds more than an address; expected HOST:PORT alone", where.Redacted())
 	case (c.CertFile == "") != (c.KeyFile == ""):
 		return errors.New("certFile, keyFile: one is of no use without the other")
 	case where.Scheme == "http" && (c.CAFile != "" || c.CertFile != ""):

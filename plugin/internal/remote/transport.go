@@ -152,7 +152,7 @@ func (c *Config) open(files [][]byte) (*transport, error) {
 	if c.TokenFile != "" {
 		token := bytes.TrimSpace(files[0])
 		if len(token) == 0 || bytes.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return nil, fmt.Errorf("tokenFile: %s: is empty or no token; one line of letters, digits and signs is right", c.TokenFile)
+			return nil, fmt.Errorf("tokenFile: %s: is empty or not a token; expected one line of letters, digits and signs", c.TokenFile)
 		}
 		header.Set("Authorization", "Bearer "+string(token))
 	}

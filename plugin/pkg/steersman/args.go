@@ -106,9 +106,9 @@ func (a *Args) check() error {
 	var err error
 	switch {
 	case !slices.Contains([]string{modeNative, modeService, modeShadow}, a.Mode):
-		return fmt.Errorf("mode: %q is none; native, service or shadow is right", a.Mode)
+		return fmt.Errorf("mode: %q is unknown; expected native, service or shadow", a.Mode)
 	case a.Breaker.Failures < 1 || a.Breaker.Failures > maxFailures:
-		return fmt.Errorf("breaker.failures: %d is out of range; 1 to %d is right", a.Breaker.Failures, maxFailures)
+		return fmt.Errorf("breaker.failures: %d is out of range; expected 1 to %d", a.Breaker.Failures, maxFailures)
 	}
 	if a.timeout, err = parseDuration("timeout", a.Timeout, minTimeout, maxTimeout); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (a *Args) checkSource() error {
 	case a.Mode == modeService && local:
 		return errors.New("policyFile, policy: are for the modes native and shadow; the service has its own")
 	case a.Mode == modeService && a.Endpoint == "":
-		return errors.New("endpoint: is missing; http://HOST:PORT of a score service is right")
+		return errors.New("endpoint: is missing; expected http://HOST:PORT of a score service")
 	case a.Mode == modeShadow && local == (a.Endpoint != ""):
 		return errors.New("mode: shadow asks a policy or a service; give either policyFile, policy, or endpoint")
 	case a.Endpoint == "" && a.TokenFile+a.CAFile+a.CertFile+a.KeyFile != "":
@@ -141,10 +141,10 @@ func (a *Args) checkSource() error {
 func parseDuration(field, text string, least, most time.Duration) (time.Duration, error) {
 	value, err := time.ParseDuration(text)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %q is no duration; such as 50ms or 10s is right", field, text)
+		return 0, fmt.Errorf("%s: %q is not a duration; expected one such as 50ms or 10s", field, text)
 	}
 	if value < least || value > most {
-		return 0, fmt.Errorf("%s: %s is out of range; %s to %s is right", field, text, least, most)
+		return 0, fmt.Errorf("%s: %s is out of range; expected %s to %s", field, text, least, most)
 	}
 	return value, nil
 }

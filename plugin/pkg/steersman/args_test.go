@@ -42,7 +42,7 @@ func TestArgsThatMakeNoSense(t *testing.T) {
 		{`{"policyFile": "p", "policyFile": "q"}`, `duplicate field "policyFile"`},
 		{`{"policyFile": 1}`, "policyFile"},
 		{`{"policyFile": "p", "timeout": 50}`, "timeout"},
-		{`{"policyFile": "p", "timeout": "50"}`, `args.timeout: "50" is no duration`},
+		{`{"policyFile": "p", "timeout": "50"}`, `args.timeout: "50" is not a duration`},
 		{`{"policyFile": "p", "timeout": "0s"}`, "args.timeout: 0s is out of range; 1ms to 5s"},
 		{`{"policyFile": "p", "timeout": "1h"}`, "args.timeout"},
 		{`{"policyFile": "p", "mode": "both"}`, `args.mode: "both" is none; native, service or shadow`},

@@ -88,7 +88,7 @@ func checkedScores(ctx context.Context, source scoring.Source, pod *v1.Pod, node
 	for i, score := range out {
 		if score < 0 || score > scoring.Best {
 			name := nodes[i].Node().Name
-			return &reasonError{fmt.Errorf("node %q has the score %d; 0 to %d is right", name, score, scoring.Best), reasonRange}
+			return &reasonError{fmt.Errorf("node %q has the score %d; expected 0 to %d", name, score, scoring.Best), reasonRange}
 		}
 	}
 	return nil

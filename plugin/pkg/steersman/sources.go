@@ -66,8 +66,8 @@ func (p *Plugin) createNativeSource(
 func (p *Plugin) checkPolicy() error {
 	switch name := p.args.Policy; {
 	case slices.Contains(telemetryPolicies, name):
-		return fmt.Errorf("policy: %q decides by nodes' metrics; mode: service with an endpoint of "+
-			"\"steersman serve --policy %s --telemetry FILE\" is right", name, name)
+		return fmt.Errorf("policy: %q decides by nodes' metrics; expected mode: service with an endpoint of "+
+			"\"steersman serve --policy %s --telemetry FILE\"", name, name)
 	case name == policy.FGD && p.args.PolicyFile == "":
 		return fmt.Errorf("policyFile: is missing; policy %q needs the workload profile of a prepared policy file", name)
 	case name != "" && name != policy.FGD:

@@ -55,7 +55,7 @@ def _check_batch_size(config: DQNConfig | ImitationConfig) -> None:
     if config.batch_size > config.replay_size:
         raise UsageError(
             f"{flag('batch_size')} {config.batch_size} does not work with {flag('replay_size')} {config.replay_size}, "
-            "which would never hold a batch; a replay buffer of at least a batch is right"
+            "which would never hold a batch; expected a replay buffer of at least a batch"
         )
 
 
@@ -289,7 +289,7 @@ class EvolutionConfig:
         """Check the values."""
         check_config(self)
         if not re.fullmatch(r"[1-9][0-9]{0,3}(,[1-9][0-9]{0,3})*", self.hidden):
-            raise UsageError(f"hidden {self.hidden!r}: widths of layers are right, such as 16 or 32,16")
+            raise UsageError(f"hidden {self.hidden!r}: expected widths of layers, such as 16 or 32,16")
 
     @property
     def widths(self) -> tuple[int, ...]:

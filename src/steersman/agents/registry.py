@@ -156,5 +156,5 @@ def find_algorithm(name: str, plays: str = IN_ENVIRONMENTS) -> AlgorithmSpec:
         raise UsageError(f"unknown algorithm {name!r}; known are {', '.join(algorithm_names())}, module:NAME")
     result = import_object("algorithm", name)
     if not isinstance(result, AlgorithmSpec):
-        raise UsageError(f"algorithm {name!r} is {result!r}; an AlgorithmSpec is right")
+        raise UsageError(f"algorithm {name!r} is {result!r}; expected an AlgorithmSpec")
     return result

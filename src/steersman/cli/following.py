@@ -31,7 +31,7 @@ def prepare_to_follow(
     """Prepare the folder of the training; return its plan and the run.
 
     Raises:
-        UsageError: the policy is no policy file, or the folder is not writable.
+        UsageError: the policy is not a policy file, or the folder is not writable.
         SteersmanError: the policy cannot be trained further, or not in that folder.
     """
     if not policy.is_file():

@@ -44,7 +44,7 @@ class Strategy(Protocol):
 def check_name(name: str) -> None:
     """Raise UsageError if no strategy has this name."""
     if name not in NAMES:
-        raise UsageError(f"--strategy {name} is unknown; {' or '.join(NAMES)} is right")
+        raise UsageError(f"--strategy {name} is unknown; expected {' or '.join(NAMES)}")
 
 
 def build(name: str, start: Array, *, step: float, population: int, seed: int, learning_rate: float) -> Strategy:
@@ -60,7 +60,7 @@ class _Base:
 
     def __init__(self, start: Array, step: float, population: int, seed: int) -> None:
         if population < 4 or population % 2:
-            raise ValueError(f"population {population}: an even number from 4 on is right")
+            raise ValueError(f"population {population}: expected an even number from 4 on")
         self.mean = np.array(start, dtype=np.float64)
         self.step, self.population = step, population
         self.rng = np.random.default_rng(seed)

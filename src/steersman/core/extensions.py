@@ -82,7 +82,7 @@ def register_extension(kind: str, group: str, value: Any, expected: type[Any]) -
     """
     value = _instance(value, expected)
     if not isinstance(value, expected):
-        raise UsageError(f"{kind} {value!r}: a {expected.__name__} is right")
+        raise UsageError(f"{kind} {value!r}: expected a {expected.__name__}")
     _registered.setdefault(group, {})[value.name] = value
 
 
@@ -109,7 +109,7 @@ def _load_entry_points(kind: str, group: str, expected: type[Any]) -> dict[str, 
             with attribute_errors(who):
                 value = _instance(point.load(), expected)
             if not isinstance(value, expected) or value.name != point.name:
-                raise UsageError(f"{who}: a {expected.__name__} of that name is right, not {value!r}")
+                raise UsageError(f"{who}: expected a {expected.__name__} of that name, not {value!r}")
         except SteersmanError as error:
             value = error
         loaded[point.name] = value

@@ -43,7 +43,7 @@ def default_jobs() -> int:
 def check_jobs(jobs: int) -> None:
     """Check a number of processes. Raises UsageError: it is below 1."""
     if jobs < 1:
-        raise UsageError(f"--jobs {jobs}: 1 or more is right")
+        raise UsageError(f"--jobs must be at least 1, not {jobs}")
 
 
 def start_worker(work: Callable[..., object], *arguments: object) -> SpawnProcess:

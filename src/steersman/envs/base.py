@@ -39,7 +39,7 @@ class EnvCore(ABC):
 
     def __init__(self, count: int, view: View, max_nodes: int) -> None:
         if count < 1:
-            raise UsageError(f"num_envs {count} is out of range; 1 or more is right")
+            raise UsageError(f"num_envs must be at least 1, not {count}")
         self.count, self.view, self.max_nodes = count, view, max_nodes
         nodes = np.zeros((count, max_nodes, len(view.node)), dtype=np.float32)
         self.observation = Observation(

@@ -59,7 +59,7 @@ class SteersmanVectorEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDAr
         chosen = np.asarray(rest.pop("reset_mask", np.ones(self.num_envs)), dtype=np.bool_)
         seeds = _seeds(seed, self.num_envs)
         if chosen.shape != (self.num_envs,):
-            raise UsageError(f"reset_mask has the shape {chosen.shape}; ({self.num_envs},) is right")
+            raise UsageError(f"reset_mask has the shape {chosen.shape}; expected ({self.num_envs},)")
         if seed is not None and isinstance(seed, int):
             super().reset(seed=seed)
         for e in np.flatnonzero(chosen).tolist():
@@ -78,7 +78,7 @@ class SteersmanVectorEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDAr
         """
         chosen = check_actions(np.asarray(actions), self.core.max_nodes)
         if chosen.shape != (self.num_envs,):
-            raise UsageError(f"actions have the shape {chosen.shape}; ({self.num_envs},) is right")
+            raise UsageError(f"actions have the shape {chosen.shape}; expected ({self.num_envs},)")
         core = self.core
         core.step(chosen)
         infos = _with_masks(core.infos(), np.ones(self.num_envs, dtype=np.bool_))

@@ -77,7 +77,7 @@ def check_objectives(
     if waits and "timed" not in protocols:
         raise UsageError(
             f"objective {waits[0]!r} is undefined in --protocol {' and '.join(protocols)}: no pod waits; "
-            "--protocol timed is right, with times in the data or --load"
+            "expected --protocol timed, with times in the data or --load"
         )
     return ("timed",) if waits else tuple(protocols)
 

@@ -172,7 +172,7 @@ def decode_replay(path: Path, file: BinaryIO) -> ReplayFile:
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(path, "", "", f"is damaged: {error}; simulate the run anew") from None
     if len(text) > MOST_BYTES:
-        raise InputError(path, "", "", f"has more than {MOST_BYTES >> 20} MiB, and is no file of steersman")
+        raise InputError(path, "", "", f"has more than {MOST_BYTES >> 20} MiB, and is not a file of steersman")
     try:
         content = msgspec.json.decode(text, type=ReplayFile)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -185,12 +185,12 @@ def decode_replay(path: Path, file: BinaryIO) -> ReplayFile:
 def _problems(content: ReplayFile) -> Iterator[str]:
     """Yield what is wrong with the content."""
     if content.version != VERSION:
-        yield f"has version {content.version}, and {VERSION} is right; simulate the run anew"
+        yield f"has version {content.version}; expected {VERSION}: simulate the run anew"
     if not content.nodes:
         yield "has no nodes"
     for node in content.nodes:
         if not 0 <= node.gpu_count <= MOST_GPUS:
-            yield f"node {node.name} has {node.gpu_count} GPUs; 0 to {MOST_GPUS} are right"
+            yield f"node {node.name} has {node.gpu_count} GPUs; expected 0 to {MOST_GPUS}"
     for row in content.pods:
         if not 0 <= row.pod_class < len(content.classes):
             yield f"pod {row.name} has class {row.pod_class} of {len(content.classes)}"

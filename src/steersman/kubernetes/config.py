@@ -99,7 +99,7 @@ def load(kubeconfig: Path | None = None, context: str | None = None) -> KubeConf
 
     Raises:
         SteersmanError: there is none, or no such context.
-        InputError: a file cannot be read or is no kubeconfig.
+        InputError: a file cannot be read or is not a kubeconfig.
     """
     stated = os.environ.get("KUBECONFIG", "")
     files = _files(kubeconfig, stated)
@@ -185,9 +185,9 @@ def _read(file: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise InputError(file, "", "", f"cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError):
-        raise InputError(file, "", "", "is not YAML; a kubeconfig file is right") from None
+        raise InputError(file, "", "", "is not YAML; expected a kubeconfig file") from None
     if not isinstance(content, Mapping) or not isinstance(content.get("clusters"), list):
-        raise InputError(file, "", "clusters", "is missing; a kubeconfig file is right")
+        raise InputError(file, "", "clusters", "is missing; expected a kubeconfig file")
     return content
 
 

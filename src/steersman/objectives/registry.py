@@ -64,7 +64,7 @@ def _rewards(objective: Objective, before: Floats, after: Floats) -> Floats:
         rewards = np.asarray(objective.function(before.copy(), after.copy()), dtype=np.float64)
     if rewards.shape != (len(before),) or not np.isfinite(rewards).all():
         wrong = f"have the shape {rewards.shape}" if rewards.shape != (len(before),) else "are not all finite"
-        raise SteersmanError(f"objective {objective.name!r}: its rewards {wrong}; {len(before)} numbers are right")
+        raise SteersmanError(f"objective {objective.name!r}: its rewards {wrong}; expected {len(before)} numbers")
     return rewards
 
 
@@ -136,7 +136,7 @@ def _find(name: str) -> Objective:
     if value is None and ":" in name:
         value = import_object("objective", name)
         if not isinstance(value, Objective):
-            raise UsageError(f"objective {name!r}: a {Objective.__name__} is right, not {value!r}")
+            raise UsageError(f"objective {name!r}: expected a {Objective.__name__}, not {value!r}")
     if value is None:
         raise UsageError(
             f"unknown objective {name!r}; known are {', '.join(objective_names())}, mixes "

@@ -159,9 +159,9 @@ def open_prepared(file: str, card: ProfileCard | None, view: View, profile_tenso
         problem = f"is {card.version}, but this version of steersman reads {VERSION}: prepare the policy again"
         raise InputError(file, "card", "mix.version", problem)
     if card.typical_pods < 0:
-        raise InputError(file, "card", "mix.typical_pods", f"is {card.typical_pods}; 0 or more is right")
+        raise InputError(file, "card", "mix.typical_pods", f"is {card.typical_pods}; expected 0 or more")
     if card.resources and len(card.resources) != card.typical_pods:
-        problem = f"has {len(card.resources)} names for {card.typical_pods} typical pods; one each is right, or none"
+        problem = f"has {len(card.resources)} names for {card.typical_pods} typical pods; expected one each, or none"
         raise InputError(file, "card", "mix.resources", problem)
     reader = _Reader(file, card, profile_tensors)
     profile = reader.profile()
@@ -230,6 +230,6 @@ class _Reader:
         if not fits or not np.issubdtype(array.dtype, kind):
             result = f"{array.dtype} of shape {list(array.shape)}"
             right = f"{'whole' if kind is np.integer else 'real'} numbers of shape {list(shape)}"
-            raise InputError(self.file, "tensor", name, f"is {result}; {right} are right")
+            raise InputError(self.file, "tensor", name, f"is {result}; expected {right}")
         self.read.add(name)
         return array

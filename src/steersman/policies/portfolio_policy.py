@@ -33,7 +33,7 @@ class PortfolioPolicy(Policy):
 
     name: str
     members: tuple[LinearPolicy | HeuristicPolicy, ...]
-    digest: str
+    digest: str = ""
 
     is_learned: ClassVar[bool] = True
 

@@ -71,9 +71,7 @@ def register(name: str, implementation: object) -> None:
         UsageError: the name is one of a built-in policy, or is not a plain name.
     """
     if name in BUILT_IN or name in TELEMETRY_POLICIES or not name or set(name) & set("=:/,"):
-        raise UsageError(
-            f"policy {name!r}: a name that no built-in policy has, without '=', ':', '/' and ',', is right"
-        )
+        raise UsageError(f"policy {name!r}: expected a name that no built-in policy has, without '=', ':', '/' and ','")
     _registered[name] = implementation
 
 

@@ -108,7 +108,7 @@ class PrometheusClient:
             raise PrometheusError(f"{self._url}: {_line(answer.error) or 'failed'} (HTTP {status})", reached=True)
         if answer.data.result_type != "vector":
             raise PrometheusError(
-                f"{self._url}: the query gives a {_line(answer.data.result_type)}; an instant vector is right",
+                f"{self._url}: the query gives a {_line(answer.data.result_type)}; expected an instant vector",
                 reached=True,
             )
         try:
@@ -143,7 +143,7 @@ class PrometheusClient:
         try:
             token = Path(self.server.token_file).read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is no text"
+            reason = getattr(error, "strerror", None) or "it is not text"
             raise PrometheusError(f"{self.server.token_file} cannot be read: {reason}", reached=False) from None
         return {"Authorization": f"Bearer {token}"}
 

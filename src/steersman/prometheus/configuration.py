@@ -190,14 +190,16 @@ def _with_defaults(given: object, source: Path | str) -> dict[str, FeatureQuery]
     if given is None:
         given = {}
     if not isinstance(given, dict):
-        raise InputError(source, "", "features", "is no mapping from names of features to their settings")
+        raise InputError(source, "", "features", "is not a mapping from names of features to their settings")
     if unknown := [name for name in given if name not in FEATURES]:
-        raise InputError(source, "", f"features.{unknown[0]}", f"is unknown; {', '.join(FEATURES)} are right")
+        raise InputError(source, "", f"features.{unknown[0]}", f"is unknown; expected {', '.join(FEATURES)}")
     queries: dict[str, FeatureQuery] = {}
     for name, default in DEFAULT_FEATURES.items():
         stated = given.get(name)
         if stated is not None and not isinstance(stated, dict):
-            raise InputError(source, "", f"features.{name}", "is no mapping; query, sampledAt and whenStale are right")
+            raise InputError(
+                source, "", f"features.{name}", "is not a mapping; expected query, sampledAt and whenStale"
+            )
         if stated and stated.get("query") and not stated.get("sampledAt"):
             raise InputError(
                 source,
@@ -216,7 +218,10 @@ def _check(configuration: Configuration, source: Path | str) -> None:
         r"https?://[^\s/?#@]+(/[^\s?#]*)?", server.url
     ):  # without a password, which would appear in logs
         raise InputError(
-            source, "", "prometheus.url", "is no address; such as http://prometheus:9090 is right, without a password"
+            source,
+            "",
+            "prometheus.url",
+            "is not an address; expected one such as http://prometheus:9090, without a password",
         )
     ranges = [
         ("prometheus.timeoutSeconds", server.timeout_seconds, 0.1, 300),
@@ -241,6 +246,6 @@ def _check_pattern(pattern: str, source: Path | str) -> None:
     try:
         groups = re.compile(pattern).groups
     except re.error as error:
-        raise InputError(source, "", field, f"is no regular expression: {error}") from None
+        raise InputError(source, "", field, f"is not a regular expression: {error}") from None
     if groups < 1:
-        raise InputError(source, "", field, "has no group; one that names the node is right, such as (.+?)(?::[0-9]+)?")
+        raise InputError(source, "", field, "has no group; expected one that names the node, such as (.+?)(?::[0-9]+)?")

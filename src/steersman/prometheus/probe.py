@@ -57,7 +57,7 @@ def parse_target(text: str) -> ProbeTarget:
         number = int(port) if port else 80 if http else 0
         if 0 < number < 1 << 16 and (http or not path):
             return ProbeTarget(user, host.strip("[]"), number, (path or "/") if http else "")
-    raise UsageError(f"--target {text}: is not a target; USER=HOST:PORT or USER=http://HOST/PATH are right")
+    raise UsageError(f"--target {text}: is not a target; expected USER=HOST:PORT or USER=http://HOST/PATH")
 
 
 async def round_trip(to: ProbeTarget, timeout: float) -> float:

@@ -74,7 +74,7 @@ class LearningPlan:
         """Check the values."""
         uses_teacher = find_algorithm(self.algorithm).uses_teacher
         if self.environments < 1:
-            raise UsageError(f"--environments {self.environments}: 1 or more is right")
+            raise UsageError(f"--environments must be at least 1, not {self.environments}")
         check_disjoint(self.scene.training, test=self.test)
         for rule in (self.teacher, self.reference):
             if rule is not None:
@@ -177,7 +177,7 @@ def find_device(name: str) -> str:
         return "cuda" if has_cuda else "mps" if has_mps else "cpu"
     kind, colon, number = name.partition(":")
     if kind not in ("cpu", "cuda", "mps") or bool(colon) != number.isdigit() or (colon and kind != "cuda"):
-        raise UsageError(f"--device {name}: there is no such device; {DEVICES} is right")
+        raise UsageError(f"--device {name}: there is no such device; expected {DEVICES}")
     there = {"cpu": True, "cuda": has_cuda and int(number or 0) < torch.cuda.device_count(), "mps": has_mps}[kind]
     if not there:
         raise UsageError(f"--device {name}: this machine has none that torch could use; cpu works everywhere")

@@ -95,16 +95,16 @@ class TrainingLimits:
         """Check the values."""
         for name in ("iterations", "validate_every"):
             if getattr(self, name) < 1:
-                raise UsageError(f"{flag(name)} {getattr(self, name)}: 1 or more is right")
+                raise UsageError(f"{flag(name)} must be at least 1, not {getattr(self, name)}")
         check_minutes(self.minutes)
         if self.patience < 0:
-            raise UsageError(f"{flag('patience')} {self.patience}: 0 or more is right")
+            raise UsageError(f"{flag('patience')} must be at least 0, not {self.patience}")
 
 
 def check_minutes(minutes: float | None) -> None:
     """Check that a number of minutes is above 0. Raises UsageError: it is not."""
     if minutes is not None and not 0 < minutes < math.inf:
-        raise UsageError(f"{flag('minutes')} {minutes:g}: a number above 0 is right")
+        raise UsageError(f"{flag('minutes')} must be above 0, not {minutes:g}")
 
 
 @dataclass(slots=True)

@@ -83,7 +83,7 @@ AnyTracker = Board | MlflowTracker | TrackioTracker
 def check_tracker(name: str) -> None:
     """Raise SteersmanError if the package of a tracker is not installed, UsageError if there is none of that name."""
     if name not in TRACKERS:
-        raise UsageError(f"tracker {name!r}: one of {', '.join(TRACKERS)} is right")
+        raise UsageError(f"tracker {name!r}: expected one of {', '.join(TRACKERS)}")
     if TRACKERS[name] and importlib.util.find_spec(name) is None:
         raise SteersmanError(f"--track {name}: {name} is not installed; pip install {TRACKERS[name]}")
 

@@ -133,7 +133,7 @@ def recorded_class(row: RecordedBinding) -> PodClass:
 
 def _check_header(file: Path, header: list[str]) -> int:
     """Return the number of nodes. Raises InputError: the header is another one."""
-    right = f"{','.join(COLUMNS)},{USAGE.format(0)},... is right"
+    right = f"expected {','.join(COLUMNS)},{USAGE.format(0)},..."
     for column in COLUMNS:
         if header.count(column) != 1:
             problem = "column is missing" if column not in header else "column appears twice"
@@ -157,7 +157,7 @@ def _row(file: Path, line: int, row: Mapping[str, str], nodes: int) -> RecordedB
         except ValueError:
             value = math.nan
         if not (math.isfinite(value) and check(value)):
-            raise InputError(file, f"line {line}", column, f"{row[column]!r} is wrong; {right} is right")
+            raise InputError(file, f"line {line}", column, f"{row[column]!r} is wrong; expected {right}")
         return value
 
     def whole(column: str, low: int, high: int) -> int:
@@ -177,7 +177,7 @@ def _row(file: Path, line: int, row: Mapping[str, str], nodes: int) -> RecordedB
         return tuple(float(row[column.format(i)]) for i in range(nodes))
 
     if not row["pod_name"] or not row["pod_name"].isprintable():
-        raise InputError(file, f"line {line}", "pod_name", f"{row['pod_name']!r} is wrong; the name of a pod is right")
+        raise InputError(file, f"line {line}", "pod_name", f"{row['pod_name']!r} is wrong; expected the name of a pod")
     cpu, memory = whole("cpu_request", 0, 1_000_000), whole("memory_request", 0, 10_000_000)
     return RecordedBinding(
         line=line,

@@ -40,9 +40,9 @@ class Hierarchy:
     def __post_init__(self) -> None:
         """Check the values."""
         if self.servers_per_rack < 1:
-            raise UsageError(f"{self.servers_per_rack} servers per rack are too few; 1 or more is right")
+            raise UsageError(f"{self.servers_per_rack} servers per rack are too few; expected 1 or more")
         if self.racks_per_zone < 0:
-            raise UsageError(f"{self.racks_per_zone} racks per zone are too few; 1 or more is right, 0 for no zones")
+            raise UsageError(f"{self.racks_per_zone} racks per zone are too few; expected 1 or more, 0 for no zones")
 
     def labels(self, index: int) -> dict[str, str]:
         """Return the labels of the node at this index in its list."""

@@ -173,7 +173,7 @@ def test_a_service_that_is_not_there_costs_no_pod(
         ({"policyfile": "p"}, 'unknown field "policyfile"'),
         (
             {"policy": "best-fit", "timeout": "soon"},
-            'args.timeout: "soon" is no duration; such as 50ms or 10s is right',
+            'args.timeout: "soon" is not a duration; expected one such as 50ms or 10s',
         ),
         (
             {"policy": "fgd"},

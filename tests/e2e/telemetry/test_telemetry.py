@@ -144,7 +144,7 @@ def test_a_hard_limit_is_kept_as_long_as_it_is_known_who_keeps_it(
         assert place(cluster, "odd", {"latencyHardConstraint": "soon"}) == far
         until(lambda: "odd" in events(cluster, "LatencyLimitIgnored"))
         assert events(cluster, "LatencyLimitIgnored")["odd"].startswith(
-            "annotation latencyHardConstraint: 'soon' is no number of milliseconds above 0"
+            "annotation latencyHardConstraint: 'soon' is not a number of milliseconds above 0"
         )
         create(cluster, *(pod(f"limited-{i}", "500m", LIMITS) for i in range(10)))
         until(lambda: sum(name.startswith("limited") for name in bound(cluster)) == 10)

@@ -219,7 +219,7 @@ WRONG_USAGE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "a cluster's name without one": (("--policy", "fgd", "--name", "one"), ("--name one", "--cluster")),
     "ratio of zero": (("--policy", "fgd", "--ratio", "0"), ("--ratio",)),
     "ratio without inflation": (("--policy", "fgd", "--ratio", "2", "--protocol", "timed"), ("--ratio", "inflation")),
-    "ratio that is no number": (("--policy", "fgd", "--ratio", "much"), ("error: --ratio much: is not a number",)),
+    "ratio that is not a number": (("--policy", "fgd", "--ratio", "much"), ("error: --ratio much: is not a number",)),
     "jobs that are no number": (("--policy", "fgd", "--jobs", "x"), ("error: --jobs x: is not a whole number",)),
     "no nodes": (("--policy", "fgd", "--nodes", ""), ("--nodes", "empty")),
     "no output": (("--policy", "fgd", "--output", ""), ("--output", "empty")),

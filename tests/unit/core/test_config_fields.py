@@ -42,11 +42,11 @@ def test_fields_of_named_tuples_and_dataclasses_are_read_alike():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"size": 0}, "--size 0 does not work; a whole number of 1 or more is right"),
-        ({"kind": "c"}, "--kind c is unknown; a or b is right"),
-        ({"size": "3"}, "--size '3' does not work; a whole number is right"),
-        ({"size": 1.5}, "--size 1.5 does not work; a whole number is right"),
-        ({"size": True}, "--size True does not work; a whole number is right"),
+        ({"size": 0}, "--size 0 does not work; expected a whole number of 1 or more"),
+        ({"kind": "c"}, "--kind c is unknown; expected a or b"),
+        ({"size": "3"}, "--size '3' does not work; expected a whole number"),
+        ({"size": 1.5}, "--size 1.5 does not work; expected a whole number"),
+        ({"size": True}, "--size True does not work; expected a whole number"),
     ],
 )
 def test_a_value_out_of_range_is_named(wrong, message):
@@ -60,7 +60,7 @@ def test_settings_by_name_are_checked():
     assert (config.batch_size, config.learning_rate) == (8, 1)
     with pytest.raises(UsageError, match=r"^unknown option of DQN 'actor_learning_rate'; did you mean 'learning_rate'"):
         make_config(configs.DQNConfig, {"actor_learning_rate": 0.1}, "DQN")
-    with pytest.raises(UsageError, match=r"--learning-rate '0.1' does not work; a number is right"):
+    with pytest.raises(UsageError, match=r"--learning-rate '0.1' does not work; expected a number"):
         make_config(configs.DQNConfig, {"learning_rate": "0.1"}, "DQN")
 
 

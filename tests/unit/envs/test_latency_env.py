@@ -142,7 +142,7 @@ def test_reset_options():
         ),
         ({"objective": "none"}, "unknown objective 'none'"),
         ({"penalty": -1}, "penalty -1 is out of range"),
-        ({"step_limit": 0}, "step_limit 0 is out of range; 1 or more is right"),
+        ({"step_limit": 0}, "step_limit 0 is out of range; expected 1 or more"),
         ({"nods": 3}, "unknown option of the environment 'nods'; did you mean 'nodes'?"),
         ({"nodes": 3.5}, "setting 'nodes': 3.5 is out of range"),
     ],

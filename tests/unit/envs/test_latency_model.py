@@ -369,10 +369,10 @@ def test_zones_are_near_themselves_and_limits_are_ordered():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"nodes": 1}, "setting 'nodes': 1 is out of range; a whole number from 2 to 1000 is right"),
-        ({"pods": 2.5}, "setting 'pods': 2.5 is out of range; a whole number from 1 to 100000 is right"),
-        ({"load": math.nan}, "setting 'load': nan is out of range; a number from 0.01 to 2 is right"),
-        ({"noise": "much"}, "setting 'noise': 'much' is out of range; a number from 0 to 0.5 is right"),
+        ({"nodes": 1}, "setting 'nodes': 1 is out of range; expected a whole number from 2 to 1000"),
+        ({"pods": 2.5}, "setting 'pods': 2.5 is out of range; expected a whole number from 1 to 100000"),
+        ({"load": math.nan}, "setting 'load': nan is out of range; expected a number from 0.01 to 2"),
+        ({"noise": "much"}, "setting 'noise': 'much' is out of range; expected a number from 0 to 0.5"),
         ({"nodes": 20}, "setting 'nodes': 20 are more than 'max_nodes', 16"),
     ],
 )

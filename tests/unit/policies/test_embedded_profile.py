@@ -166,7 +166,7 @@ def test_a_mix_that_was_spoilt_is_one_line(files, tmp_path, change, message):
         (None, "mix.accepts: belongs to a workload profile"),
         ({"version": 1}, "mix.version: is 1"),
         ({"typical_pods": 3}, "of shape"),
-        ({"typical_pods": -1}, "mix.typical_pods: is -1; 0 or more is right"),
+        ({"typical_pods": -1}, "mix.typical_pods: is -1; expected 0 or more"),
     ],
 )
 def test_a_card_that_does_not_fit_the_mix_is_one_line(files, tmp_path, profile, message):

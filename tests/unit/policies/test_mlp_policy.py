@@ -107,13 +107,13 @@ def test_with_features_of_the_cluster_it_is_no_policy_of_the_score_table(tmp_pat
 @pytest.mark.parametrize(
     ("change", "more", "message"),
     [
-        (lambda a: a.pop("head.bias"), {}, r"head.bias: is missing; \[1\] is right"),
-        (lambda a: a.update(weights=np.zeros((4, 3))), {}, r"weights: is of shape \[4, 3\]; \[4, 101\] is right"),
+        (lambda a: a.pop("head.bias"), {}, r"head.bias: is missing; expected \[1\]"),
+        (lambda a: a.update(weights=np.zeros((4, 3))), {}, r"weights: is of shape \[4, 3\]; expected \[4, 101\]"),
         (lambda a: a.update(more=np.zeros(3)), {}, "more: is not one of this network's"),
         (lambda a: a["layers.1.bias"].fill(np.nan), {}, "layers.1.bias: holds a weight that is not a finite number"),
-        (lambda a: a.update({"layers.0.weight": np.zeros((8, 113))}), {}, r"\[8, 113\]; \[8, 122\] is right"),
-        (lambda a: a.update({"layers.0.weight": np.zeros(112)}), {}, r"\[112\]; \[8, 122\] is right"),
-        (None, {"hidden": (8, 5)}, r"layers.1.weight: is of shape \[4, 8\]; \[5, 8\] is right"),
+        (lambda a: a.update({"layers.0.weight": np.zeros((8, 113))}), {}, r"\[8, 113\]; expected \[8, 122\]"),
+        (lambda a: a.update({"layers.0.weight": np.zeros(112)}), {}, r"\[112\]; expected \[8, 122\]"),
+        (None, {"hidden": (8, 5)}, r"layers.1.weight: is of shape \[4, 8\]; expected \[5, 8\]"),
         (None, {"hidden": ()}, "one layer or more"),
         (None, {"normalisation": "layer"}, "normalisation: is 'layer'; a network without features of the cluster"),
         (None, {"normalisation": "group"}, "known are none, layer, batch"),

@@ -62,20 +62,20 @@ def test_the_example_is_the_defaults() -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "file.yaml: is no mapping"),
-        ("kind: Other", "file.yaml, apiVersion: steersman.dev/v1alpha1 is right"),
+        ("", "file.yaml: is not a mapping"),
+        ("kind: Other", "file.yaml, apiVersion: expected steersman.dev/v1alpha1"),
         ("a: [", "file.yaml: is not YAML"),
         ("colour: red", "file.yaml, file: Object contains unknown field `colour`"),
-        ("prometheus: {url: 'http://me:secret@host'}", "prometheus.url: is no address; such as"),
-        ("prometheus: {url: prometheus:9090}", "file.yaml, prometheus.url: is no address; such as http://"),
+        ("prometheus: {url: 'http://me:secret@host'}", "prometheus.url: is not an address; such as"),
+        ("prometheus: {url: prometheus:9090}", "file.yaml, prometheus.url: is not an address; such as http://"),
         ("features: {cpu: {}}", "file.yaml, features.cpu: is unknown; cpu_used_percent, memory_available_bytes,"),
         ("features: {tcp_connections: {query: x}}", "features.tcp_connections.sampledAt: is missing; a query needs"),
         ("features: {tcp_connections: {whenStale: x}}", "features.tcp_connections.whenStale: Invalid enum value 'x'"),
         ("features: {tcp_connections: {userLabel: x}}", "features.tcp_connections.userLabel: is for latency_mill"),
-        ("features: {tcp_connections: {maxAgeSeconds: -1}}", "maxAgeSeconds: is -1; 0 to 86400 is right"),
-        ("nodes: {pattern: (}", "file.yaml, nodes.pattern: is no regular expression"),
-        ("nodes: {pattern: a}", "file.yaml, nodes.pattern: has no group; one that names the node is right"),
-        ("refreshSeconds: 0", "file.yaml, refreshSeconds: is 0; 0.1 to 3600 is right"),
+        ("features: {tcp_connections: {maxAgeSeconds: -1}}", "maxAgeSeconds: is -1; expected 0 to 86400"),
+        ("nodes: {pattern: (}", "file.yaml, nodes.pattern: is not a regular expression"),
+        ("nodes: {pattern: a}", "file.yaml, nodes.pattern: has no group; expected one that names the node"),
+        ("refreshSeconds: 0", "file.yaml, refreshSeconds: is 0; expected 0.1 to 3600"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_said(tmp_path: Path, content: str, said: str) -> None:

@@ -320,8 +320,8 @@ def test_wrong_options_of_generate_are_named(tmp_path: Path, arguments: list[str
     [
         (["--node-count", "100000000000"], "--node-count 100000000000: must be at most 1000000"),
         (["--node-pods", "100000000000"], "--node-pods 100000000000: must be at most 1000000"),
-        (["--namespace", "A_B"], "'--namespace': 'A_B' is no name of a namespace"),
-        (["--scheduler-name", "bad name!"], "'--scheduler-name': 'bad name!' is no name of a scheduler"),
+        (["--namespace", "A_B"], "'--namespace': 'A_B' is not a name of a namespace"),
+        (["--scheduler-name", "bad name!"], "'--scheduler-name': 'bad name!' is not a name of a scheduler"),
     ],
 )
 def test_options_of_generate_that_cannot_be(

@@ -177,7 +177,7 @@ def test_lists_that_are_something_else_and_bad_names_are_refused(
     with raises(InputError, "nodes.csv", "--pods"):
         app(["topology", "--pods", str(tmp_path / "nodes.csv")], standalone_mode=False)
     assert main(["workload", "topology", "--data-dir", str(tmp_path), "--scheduler-name", "bad name!"]) == 2
-    assert "'--scheduler-name': 'bad name!' is no name of a scheduler" in capsys.readouterr().err
+    assert "'--scheduler-name': 'bad name!' is not a name of a scheduler" in capsys.readouterr().err
     assert not list(tmp_path.glob("*-hier*"))
 
 

@@ -47,7 +47,7 @@ def _opened(file: Path) -> Iterator[Any]:
         raise InputError(file, "", "", "there is no such file") from error
     except (OSError, EOFError, ValueError, AttributeError, TypeError, zipfile.BadZipFile) as error:
         raise InputError(
-            file, "", "", "not a recording; an .npz file of transitions, or AAML's .csv, is right"
+            file, "", "", "not a recording; expected an .npz file of transitions, or AAML's .csv"
         ) from error
 
 

@@ -88,8 +88,8 @@ def read_transitions(file: Path) -> SchedulerTransitions:
     used = cpu_usage_cores(rows[-1], has_free_shares(rows))
     if abs(used - play.cores) > max(MOST_UNEXPLAINED * cores, CLEARED_PODS):
         problem = (
-            f"{used:.0f} of {cores} CPUs are in use, and the pods before request {play.cores:.0f}; a recording that "
-            f"begins with an empty cluster of nodes with {NODE_CPU} CPUs is right"
+            f"{used:.0f} of {cores} CPUs are in use, and the pods before request {play.cores:.0f}; expected a "
+            f"recording that begins with an empty cluster of nodes with {NODE_CPU} CPUs"
         )
         raise InputError(file, f"line {rows[-1].line}", USAGE.format(0), problem)
     count = len(rows) if terminated[-1] else len(rows) - 1

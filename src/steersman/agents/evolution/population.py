@@ -35,7 +35,7 @@ def shapes_of(spec: NetworkConfig) -> Shapes:
     if spec.name not in INPUTS:
         raise UsageError(f"network {spec.name!r} does not evolve in episodes; {', '.join(INPUTS)} do")
     if spec.normalisation != "none" or spec.dropout:
-        raise UsageError("evolution has no use for normalisation and dropout; none is right")
+        raise UsageError("evolution has no use for normalisation and dropout; leave them out")
     joint, hidden = spec.sizes.joint, spec.hidden
     if spec.name == "linear":
         return {"head.weight": (KINDS, joint), "head.bias": (KINDS,)}

@@ -360,6 +360,6 @@ def load(network: ScoreNetwork | ValueNetwork, arrays: Mapping[str, npt.NDArray[
     for name, (_, tensor) in own.items():
         if tuple(tensor.shape) != arrays[name].shape:
             raise SteersmanError(
-                f"weights of a network: {name!r} has the shape {arrays[name].shape}; {tuple(tensor.shape)} is right"
+                f"weights of a network: {name!r} has the shape {arrays[name].shape}; expected {tuple(tensor.shape)}"
             )
     network.load_state_dict({full: torch.tensor(arrays[name]) for name, (full, _) in own.items()})

@@ -59,7 +59,7 @@ class NetworkConfig:
         if has_layers and (not self.hidden or min(self.hidden) < 1):
             raise UsageError(f"the network {self.name!r} needs hidden layers of 1 unit or more, not {self.hidden}")
         if not BELOW_1.holds(self.dropout):
-            raise UsageError(f"{flag('dropout')} {self.dropout} does not work; {BELOW_1.text} is right")
+            raise UsageError(f"{flag('dropout')} {self.dropout} does not work; expected {BELOW_1.text}")
         if self.sizes.pod < KINDS:
             raise UsageError(f"a pod has {self.sizes.pod} features; its {KINDS} kinds come first, so {KINDS} or more")
 

@@ -46,7 +46,7 @@ def position_in_query(request: web.Request, name: str) -> int:
     """
     text = request.query.get(name, "")
     if not re.fullmatch(rf"[0-9]{{1,{LARGEST_POSITION_DIGITS}}}", text):
-        raise UsageError(f"{name}: {text!r} is no position; a whole number from 0 is right")
+        raise UsageError(f"{name}: {text!r} is not a position; expected a whole number from 0")
     return int(text)
 
 

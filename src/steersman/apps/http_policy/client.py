@@ -139,7 +139,7 @@ class ScoreClient:
             raise ScoreServerError(f"{self.url}: the answer {problem}")
         for name in names:
             if not (math.isfinite(scores[name]) and 0 <= scores[name] <= HIGHEST):
-                problem = f"the score of {name} is {scores[name]:g}; a number from 0 to {HIGHEST} is right"
+                problem = f"the score of {name} is {scores[name]:g}; expected a number from 0 to {HIGHEST}"
                 raise ScoreServerError(f"{self.url}: {problem}")
         return np.array([scores[name] for name in names], dtype=np.float64)
 

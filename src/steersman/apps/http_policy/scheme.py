@@ -60,4 +60,4 @@ def _is_address(host: str) -> bool:
 
 
 def _wrong(url: str, problem: str) -> UsageError:
-    return UsageError(f"policy {url!r}: {problem}; a URL such as {EXAMPLE} is right")
+    return UsageError(f"policy {url!r}: {problem}; expected a URL such as {EXAMPLE}")

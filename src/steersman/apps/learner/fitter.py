@@ -49,7 +49,7 @@ def fit_in_background(options: BackgroundFitOptions, config: KubeConfig) -> None
     Returns at once if the file holds a policy that was fitted to an equal cluster.
 
     Raises:
-        SteersmanError: the file is no policy file or cannot be written.
+        SteersmanError: the file is not a policy file or cannot be written.
     """
     os.nice(NICENESS)
     while True:

@@ -186,7 +186,7 @@ def live_plan(
 
     Raises:
         UsageError: an argument is invalid or contradicts another.
-        InputError: the file is no policy file, or its policy cannot be trained further like this.
+        InputError: the file is not a policy file, or its policy cannot be trained further like this.
     """
     card = None if policy is None else _card_of(policy)
     if algorithm is None:

@@ -90,4 +90,4 @@ def pod_object(pod: Pod, run: str, image: str, priority_class: str = "") -> Mani
 def check_name(name: str, file: str, where: str) -> None:
     """Raise InputError if Kubernetes would refuse the name of a Deployment, which is also a label value."""
     if not re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name):
-        raise InputError(file, where, "name", f"{name!r} is no name: a-z, 0-9 and - inside, at most 63, are right")
+        raise InputError(file, where, "name", f"{name!r} is not a name: expected a-z, 0-9 and - inside, at most 63")

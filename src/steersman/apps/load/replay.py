@@ -50,9 +50,9 @@ class ReplaySpeed(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         """Check the values."""
         if not (math.isfinite(self.speed) and self.speed > 0):
-            raise UsageError(f"--speed {self.speed:g}: a number above 0 is right, such as 3600 for an hour in a second")
+            raise UsageError(f"--speed must be above 0, such as 3600 for an hour in a second, not {self.speed:g}")
         if not (math.isfinite(self.rate) and self.rate >= 0):
-            raise UsageError(f"--rate {self.rate:g}: pods a second are right, such as 100")
+            raise UsageError(f"--rate {self.rate:g}: expected pods a second, such as 100")
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ def parse_groups(texts: Sequence[str]) -> list[NodeGroup]:
         name = DEFAULT_PREFIX if match["name"] is None else match["name"].strip()
         if not _NODE_PREFIX.fullmatch(name):
             raise UsageError(
-                f"--node-shape {text}: {name!r} is no name of nodes; a-z, 0-9 and - inside, at most 40, are right"
+                f"--node-shape {text}: {name!r} is not a name of nodes; expected a-z, 0-9 and - inside, at most 40"
             )
         if any(name == group.name for group in groups):
             raise UsageError(
@@ -146,7 +146,7 @@ def _memory(text: str, quantity: str) -> int:
 
 def _count(text: str, digits: str, most: int) -> int:
     if not digits.isdigit() or not 0 < int(digits[:10]) <= most:
-        raise _wrong(text, f"{digits!r} is no number from 1 to {most}")
+        raise _wrong(text, f"{digits!r} is not a number from 1 to {most}")
     return int(digits)
 
 

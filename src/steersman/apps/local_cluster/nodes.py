@@ -64,7 +64,7 @@ def equal_nodes(count: int, shape: NodeShape, prefix: str = DEFAULT_PREFIX, firs
         first: number of the first one.
     """
     if not 1 <= count <= MAX_NODES:
-        raise UsageError(f"--count {count}: 1 to {MAX_NODES} nodes are right")
+        raise UsageError(f"--count {count}: expected 1 to {MAX_NODES} nodes")
     width = max(4, len(str(first + count - 1)))
     return tuple(shape.node(f"{prefix}-{i:0{width}}") for i in range(first, first + count))
 

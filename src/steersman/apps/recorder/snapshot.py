@@ -82,7 +82,7 @@ def is_file(output: Path) -> bool:
     if output.name.endswith((".yaml", ".yml")):
         return True
     if output.name.endswith((*YAML_SUFFIXES, ".csv", ".gz")):
-        raise InputError(output, "", "", "is not the name of a YAML file or folder; such as cluster.yaml is right")
+        raise InputError(output, "", "", "is not the name of a YAML file or folder; expected one such as cluster.yaml")
     return False
 
 

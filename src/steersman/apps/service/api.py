@@ -261,7 +261,7 @@ class Api:
     def _extender_nodes(self, args: ExtenderArgs) -> NodeSet:
         """Return the nodes of the request. Raises InvalidRequestError: there are none, or one is named twice."""
         if (args.nodes is None) == (bytes(args.node_names) == NULL):
-            raise InvalidRequestError("Nodes or NodeNames: one of them is right")
+            raise InvalidRequestError("Nodes or NodeNames: expected one of them")
         if args.nodes is not None:
             names = [_name_of(raw, f"Nodes.items[{i}]") for i, raw in enumerate(args.nodes.items)]
         else:
@@ -372,7 +372,7 @@ class Api:
             most = NAMES_FOR_EACH_NODE * count + NAMES_BEYOND
             if len(names) > most:
                 raise InvalidRequestError(
-                    f"nodes: there are {len(names)} names; at most {most} are right for this cluster"
+                    f"nodes: there are {len(names)} names; expected at most {most} for this cluster"
                 )
         _check_names(names)
 
@@ -465,7 +465,7 @@ def _name_of(raw: msgspec.Raw, where: str) -> str:
 
 def _check_names(names: Sequence[str]) -> None:
     if not names:
-        raise InvalidRequestError("nodes: there is none; one or more are right")
+        raise InvalidRequestError("nodes: expected at least one")
     if len(set(names)) < len(names):
         ((twice, _),) = Counter(names).most_common(1)
         raise InvalidRequestError(f"nodes: {twice!r} is there twice")

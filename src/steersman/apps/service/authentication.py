@@ -129,7 +129,7 @@ def _readable(file: str) -> None:
 
 def _no_password() -> str:
     """Refuse encrypted keys, for which OpenSSL would prompt on the terminal."""
-    raise ValueError("the key is encrypted; one without a password is right")
+    raise ValueError("the key is encrypted; expected one without a password")
 
 
 def _said(error: Exception) -> str:

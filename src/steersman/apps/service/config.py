@@ -123,5 +123,5 @@ def read_token(path: str) -> bytes:
     except OSError as error:
         raise InputError(path, "", "", f"cannot be read: {error.strerror}") from None
     if not re.fullmatch(rb"[\x21-\x7e]+", token):
-        raise InputError(path, "", "", "is empty or no token; one line of letters, digits and signs is right")
+        raise InputError(path, "", "", "is empty or not a token; expected one line of letters, digits and signs")
     return token

@@ -271,7 +271,7 @@ def _of_http(error: web.HTTPException, largest: int) -> web.Response:
             return _problem(404, "there is no such path; /openapi.json lists those there are")
         case 405:
             allowed = ", ".join(sorted(getattr(error, "allowed_methods", ())))
-            return _problem(405, f"the method is not allowed here; {allowed} is right", {"Allow": allowed})
+            return _problem(405, f"the method is not allowed here; expected {allowed}", {"Allow": allowed})
         case 413:
             return _problem(413, f"the body is larger than {largest} bytes (maxBodyBytes)")
     return _problem(error.status, error.reason)

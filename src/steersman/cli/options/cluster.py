@@ -29,7 +29,7 @@ DEFAULT_CLUSTER = "$KUBECONFIG, else ~/.kube/config, else the pod's own, else th
 def dns_label(text: str) -> str:
     """Return the name of a namespace. Raises an error unless Kubernetes allows it."""
     if not re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text):
-        raise ValueError(f"{text!r} is no name of a namespace; a-z, 0-9 and - inside, at most 63, are right")
+        raise ValueError(f"{text!r} is not a name of a namespace; expected a-z, 0-9 and - inside, at most 63")
     return text
 
 
@@ -41,7 +41,7 @@ def optional_dns_label(text: str) -> str:
 def scheduler(text: str) -> str:
     """Return the name of a scheduler. Raises an error unless Kubernetes allows it."""
     if not re.fullmatch("[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?", text):
-        raise ValueError(f"{text!r} is no name of a scheduler; letters, digits and - . _ inside are right")
+        raise ValueError(f"{text!r} is not a name of a scheduler; expected letters, digits and - . _ inside")
     return text
 
 

@@ -189,7 +189,7 @@ def duration_seconds(text: str) -> float:
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", text.strip(), re.ASCII)
     seconds = float(match[1]) * SECONDS_OF[match[2]] if match else 0.0
     if seconds <= 0:
-        raise ValueError(f"{text!r} is no duration above 0; such as 90s, 30m, 2h or 1.5d are right")
+        raise ValueError(f"{text!r} is not a duration above 0; expected a duration such as 90s, 30m, 2h or 1.5d")
     return seconds
 
 

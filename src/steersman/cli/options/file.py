@@ -144,17 +144,17 @@ def _value(file: Path, name: str, value: Any, kind: Any) -> Any:
     """Return the value as an option of that type. Raises InputError: it is invalid."""
     if choices := _choices(kind):
         if value not in choices:
-            raise InputError(file, "", name, f"is {value!r}; {', '.join(choices)} are right")
+            raise InputError(file, "", name, f"is {value!r}; expected {', '.join(choices)}")
         return kind(value) if isinstance(kind, type) else value
     if not is_of_kind(value, kind):
-        raise InputError(file, "", name, f"is {value!r}; {KINDS[kind]} is right")
+        raise InputError(file, "", name, f"is {value!r}; expected {KINDS[kind]}")
     return kind(value)
 
 
 def _check_range(file: Path, name: str, value: Any, valid: ValueCheck | None) -> None:
     """Check that a value is in range. Raises InputError: it is not."""
     if valid is not None and not valid.holds(value):
-        raise InputError(file, "", name, f"is {value}; {valid.text} is right")
+        raise InputError(file, "", name, f"is {value}; expected {valid.text}")
 
 
 def _choices(kind: Any) -> list[str]:

@@ -73,7 +73,7 @@ def number_range(name: str, text: str) -> tuple[int, int]:
     low, dash, high = (part.strip() for part in text.partition("-"))
     ends = (low, high if dash else low)
     if not all(end.isascii() and end.isdigit() and len(end) < 10 for end in ends) or int(ends[0]) > int(ends[1]):
-        raise UsageError(f"{flag(name)} {text}: a number such as 10 or a range such as 5-20 is right")
+        raise UsageError(f"{flag(name)} {text}: expected a number such as 10 or a range such as 5-20")
     return int(ends[0]), int(ends[1])
 
 
@@ -124,7 +124,7 @@ def latency_options(given: Mapping[str, Any], declared: Mapping[str, Any], commo
         low, high = number_range("node_count", given["node_count"])
         if low != high:
             raise UsageError(
-                f"--node-count {given['node_count']}: with --protocol latency a number such as 12 is right"
+                f"--node-count {given['node_count']}: expected a number such as 12 with --protocol latency"
             )
         settings |= {"nodes": low, "max_nodes": max(low, LatencySettings().max_nodes)}
     if "load" in given:

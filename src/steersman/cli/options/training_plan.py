@@ -256,7 +256,7 @@ def widths(text: str) -> tuple[int, ...]:
     """Return the layers of `128,64`. Raises UsageError."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() and 0 < int(part) <= MAX_WIDTH for part in parts):
-        raise UsageError(f"--hidden {text}: widths from 1 to {MAX_WIDTH} such as 128,64 are right")
+        raise UsageError(f"--hidden {text}: expected widths from 1 to {MAX_WIDTH} such as 128,64")
     return tuple(int(part) for part in parts)
 
 

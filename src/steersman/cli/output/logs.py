@@ -76,7 +76,7 @@ def check_log_file(file: Path | None) -> None:
     check_writable("--log-file", file)
     if file.exists():
         if not file.is_file():
-            raise UsageError(f"--log-file {file}: is no file; a new or regular file is right")
+            raise UsageError(f"--log-file {file}: is not a file; expected a new or regular file")
         try:
             file.open("ab").close()
         except OSError as error:

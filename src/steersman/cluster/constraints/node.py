@@ -380,7 +380,7 @@ def _int64(value: str) -> int | None:
 
 
 def _parses(requirement: Requirement) -> bool:
-    """Return whether kube-scheduler can parse a requirement on labels; "-1" is no label value."""
+    """Return whether kube-scheduler can parse a requirement on labels; "-1" is not a label value."""
     values = requirement.values
     if not all(_LABEL_VALUE.fullmatch(value) for value in values):
         return False

@@ -312,7 +312,7 @@ def _pod_gpus(plain: Mapping[str, int], path: str, annotations: Object, notes: s
             join(notes, GPU_COUNT_KEY), f"is missing or 0 where {GPU_MILLI_KEY} is {milli}; give the number of devices"
         )
     if count and milli == 0:
-        raise FieldError(join(notes, GPU_MILLI_KEY), f"is 0 of each of {count} devices; 1 to {GPU_MILLI} is right")
+        raise FieldError(join(notes, GPU_MILLI_KEY), f"is 0 of each of {count} devices; expected 1 to {GPU_MILLI}")
     if count and milli is None:
         milli = GPU_MILLI
     if plugin:
@@ -385,7 +385,7 @@ def _seconds(annotations: Object, key: str, path: str) -> float | None:
     seconds = _timestamp(value) if isinstance(value, str) and "T" in value else _number(value)
     if not 0 <= seconds < MAX_SECONDS:
         raise FieldError(
-            join(path, key), f"{value!r} is not a time; seconds, 0 or more, are right, or 2024-05-01T12:00:00Z"
+            join(path, key), f"{value!r} is not a time; expected seconds, 0 or more, or 2024-05-01T12:00:00Z"
         )
     return seconds
 

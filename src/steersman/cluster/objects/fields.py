@@ -118,7 +118,7 @@ def choice(parent: Object, key: str, path: str, allowed: Sequence[str], default:
     """Return one of the `allowed` strings; missing, null and empty are `default` where there is one."""
     value = text(parent, key, path) or default
     if value not in allowed:
-        raise FieldError(join(path, key), f"{value!r} is unknown; one of {', '.join(allowed)} is right")
+        raise FieldError(join(path, key), f"{value!r} is unknown; expected one of {', '.join(allowed)}")
     return value
 
 

@@ -110,15 +110,15 @@ def set_free(state: ClusterState, slot: int, content: FreeResources) -> None:
         free[column] = _amount(_PARSERS.get(column, whole), quantity, f"resources: {name}", allocatable[column])
     count = int(arrays.gpu_count[slot])
     if len(content.gpu_milli) != count or not all(0 <= milli <= GPU_MILLI for milli in content.gpu_milli):
-        problem = f"gpuMilli: {count} numbers from 0 to {GPU_MILLI} are right, one for each device"
+        problem = f"gpuMilli: expected {count} numbers from 0 to {GPU_MILLI}, one for each device"
         raise FieldError(_PATH, problem)
     limit = min(allocatable[PODS], MAX_PODS)
     if not 0 <= content.pod_count <= limit:
-        raise FieldError(_PATH, f"podCount: {content.pod_count} is out of range; 0 to {limit} is right")
+        raise FieldError(_PATH, f"podCount: {content.pod_count} is out of range; expected 0 to {limit}")
     free[PODS] = allocatable[PODS] - content.pod_count
     width = arrays.gpu_kinds.shape[1]
     if len(content.gpu_pods) > width or not all(0 <= number <= content.pod_count for number in content.gpu_pods):
-        raise FieldError(_PATH, f"gpuPods: at most {width} numbers from 0 to podCount are right")
+        raise FieldError(_PATH, f"gpuPods: expected at most {width} numbers from 0 to podCount")
     taken = (arrays.allocatable[slot] - free)[[CPU, MEMORY]]
     for i, (name, parse) in enumerate(((requests.CPU, cpu_milli), (requests.MEMORY, bytes_))):
         if name in content.scoring:

@@ -47,7 +47,7 @@ def limits_of(annotations: Mapping[str, Any]) -> LatencyLimits:
     soft, hard = (_milliseconds(annotations, keys, ignored) for keys in (SOFT_KEYS, HARD_KEYS))
     user = annotations.get(USER_KEY, "")
     if not isinstance(user, str):
-        ignored.append(f"annotation {USER_KEY}: is no text")
+        ignored.append(f"annotation {USER_KEY}: is not text")
         user = ""
     return LatencyLimits(soft, hard, user, tuple(ignored))
 
@@ -64,6 +64,6 @@ def _milliseconds(annotations: Mapping[str, Any], keys: tuple[str, ...], ignored
         if 0 < number < math.inf:
             return number
         shown = str(value)[:SHOWN]
-        ignored.append(f"annotation {key}: {shown!r} is no number of milliseconds above 0, such as 100; it is ignored")
+        ignored.append(f"annotation {key}: {shown!r} is not a number of milliseconds above 0, such as 100; ignored")
         return math.inf
     return math.inf

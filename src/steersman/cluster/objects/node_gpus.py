@@ -71,7 +71,7 @@ def _shared_gpus(quantities: Mapping[str, Any], path: str) -> int | None:
     milli = 0 if stated_milli is None else _amount(quantities, GPU_MILLI_KEY, path)
     count = milli // GPU_MILLI if stated_count is None else _amount(quantities, SHARED_GPUS, path)
     if stated_milli is not None and milli not in {count * GPU_MILLI, min(count, 1) * GPU_MILLI}:
-        problem = f"{milli} does not go with {count} devices of {GPU_MILLI}; {count * GPU_MILLI} is right"
+        problem = f"{milli} does not go with {count} devices of {GPU_MILLI}; expected {count * GPU_MILLI}"
         raise FieldError(join(path, GPU_MILLI_KEY), problem)
     return count
 

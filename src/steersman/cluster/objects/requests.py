@@ -217,7 +217,7 @@ def _pod_level(spec: Object, path: str, resized: _Resized) -> Amounts:
     requests, limits = _resource_requirements(spec, path)
     for name in (*requests, *limits):
         if name not in (CPU, MEMORY) and not name.startswith(HUGEPAGES):
-            raise FieldError(where, f"{name!r} is no pod-level resource; cpu, memory and hugepages are")
+            raise FieldError(where, f"{name!r} is not a pod-level resource; cpu, memory and hugepages are")
     of_containers = aggregate(*_containers(spec, path, None), {})
     for name, amount in requests.items():
         if of_containers.get(name, 0) > amount:

@@ -110,11 +110,11 @@ def check_config(config: Any) -> None:
     for name, field in config_fields(type(config)).items():
         value, valid = getattr(config, name), field.option.valid
         if field.type in KINDS and not is_of_kind(value, field.type):
-            raise UsageError(f"{flag(name)} {value!r} does not work; {KINDS[field.type]} is right")
+            raise UsageError(f"{flag(name)} {value!r} does not work; expected {KINDS[field.type]}")
         if get_origin(field.type) is Literal and value not in get_args(field.type):
-            raise UsageError(f"{flag(name)} {value} is unknown; {' or '.join(get_args(field.type))} is right")
+            raise UsageError(f"{flag(name)} {value} is unknown; expected {' or '.join(get_args(field.type))}")
         if valid is not None and not valid.holds(value):
-            raise UsageError(f"{flag(name)} {value} does not work; {valid.text} is right")
+            raise UsageError(f"{flag(name)} {value} does not work; expected {valid.text}")
 
 
 def is_of_kind(value: object, kind: type[Any]) -> bool:

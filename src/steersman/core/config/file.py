@@ -28,10 +28,10 @@ def read_document(path: Path, kind: str) -> dict[str, Any]:
     except (msgspec.DecodeError, ValueError) as error:
         raise InputError(path, "", "", f"is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(document, dict):
-        raise InputError(path, "", "", f"is no mapping; apiVersion: {API_VERSION} and kind: {kind} are right")
+        raise InputError(path, "", "", f"is not a mapping; expected apiVersion: {API_VERSION} and kind: {kind}")
     for field, expected in (("apiVersion", API_VERSION), ("kind", kind)):
         if document.pop(field, None) != expected:
-            raise InputError(path, "", field, f"{expected} is right")
+            raise InputError(path, "", field, f"expected {expected}")
     return document
 
 
@@ -49,4 +49,4 @@ def check_ranges(ranges: Iterable[tuple[str, float, float, float]], source: Path
     """Check (field, value, least, most) tuples. Raises InputError: a value is out of range."""
     for field, value, low, high in ranges:
         if not low <= value <= high:
-            raise InputError(source, "", field, f"is {value:g}; {low:g} to {high:g} is right")
+            raise InputError(source, "", field, f"is {value:g}; expected {low:g} to {high:g}")

@@ -87,15 +87,15 @@ class DeploymentsOptions:
         """Check the values."""
         fewest, most = self.range
         if not 1 <= fewest <= most <= (self.max_nodes or most):
-            raise UsageError(f"nodes {self.nodes} is out of range; 1 to max_nodes, such as 10 or (5, 20), is right")
+            raise UsageError(f"nodes {self.nodes} is out of range; expected 1 to max_nodes, such as 10 or (5, 20)")
         if not 0 <= self.penalty < 1e9:
-            raise UsageError(f"penalty {self.penalty} is out of range; 0 or more is right")
+            raise UsageError(f"penalty must be at least 0, not {self.penalty}")
         if not 0 <= self.equal_share <= 1:
-            raise UsageError(f"equal_share {self.equal_share} is out of range; 0 to 1 is right")
+            raise UsageError(f"equal_share {self.equal_share} is out of range; expected 0 to 1")
         if self.step_limit is not None and self.step_limit < 1:
-            raise UsageError(f"step_limit {self.step_limit} is out of range; 1 or more is right")
+            raise UsageError(f"step_limit must be at least 1, not {self.step_limit}")
         if self.servers_per_rack < 0:
-            raise UsageError(f"servers_per_rack {self.servers_per_rack} is out of range; 0 or more is right")
+            raise UsageError(f"servers_per_rack must be at least 0, not {self.servers_per_rack}")
 
     @property
     def sizes(self) -> tuple[Shape, ...]:
@@ -123,7 +123,7 @@ class DeploymentsCore(EnvCore):
         most = options.range[1]
         if options.view != CLUSTER.name:
             find_view(options.view)
-            raise UsageError(f"view {options.view!r} is about GPUs, which no node has here; {CLUSTER.name!r} is right")
+            raise UsageError(f"view {options.view!r} is about GPUs, which no node has here; expected {CLUSTER.name!r}")
         super().__init__(count, CLUSTER, options.max_nodes or most)
         self.options = options
         cpu, memory, places = options.sizes[0]

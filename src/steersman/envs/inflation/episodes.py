@@ -73,13 +73,13 @@ class WorkloadOptions:
     def __post_init__(self) -> None:
         """Check the values."""
         if not 0 <= self.penalty < 1e9:
-            raise UsageError(f"penalty {self.penalty} is out of range; 0 or more is right")
+            raise UsageError(f"penalty must be at least 0, not {self.penalty}")
         if self.step_limit is not None and self.step_limit < 1:
-            raise UsageError(f"step_limit {self.step_limit} is out of range; 1 or more is right")
+            raise UsageError(f"step_limit must be at least 1, not {self.step_limit}")
         if self.max_nodes is not None and self.max_nodes < 1:
-            raise UsageError(f"max_nodes {self.max_nodes} is out of range; 1 or more is right")
+            raise UsageError(f"max_nodes must be at least 1, not {self.max_nodes}")
         if self.servers_per_rack < 0:
-            raise UsageError(f"servers_per_rack {self.servers_per_rack} is out of range; 0 or more is right")
+            raise UsageError(f"servers_per_rack must be at least 0, not {self.servers_per_rack}")
 
     def workloads(self) -> tuple[Workload, ...]:
         """Return the workloads, with racks if requested. Raises UsageError: there is none, or none of that name."""

@@ -65,9 +65,9 @@ class LatencyOptions:
     def __post_init__(self) -> None:
         """Check the values."""
         if not 0 <= self.penalty < 1e9:
-            raise UsageError(f"penalty {self.penalty} is out of range; 0 or more is right")
+            raise UsageError(f"penalty must be at least 0, not {self.penalty}")
         if self.step_limit is not None and self.step_limit < 1:
-            raise UsageError(f"step_limit {self.step_limit} is out of range; 1 or more is right")
+            raise UsageError(f"step_limit must be at least 1, not {self.step_limit}")
 
 
 class LatencyCore(EnvCore):

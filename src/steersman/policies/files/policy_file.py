@@ -175,7 +175,7 @@ def _check_types(path: Path, types: dict[str, str]) -> None:
     """Check by the header alone that weights are floating-point numbers. Raises InputError: one is not."""
     for name, kind in types.items():
         if not is_profile_tensor(name) and kind not in WEIGHT_TYPES:
-            problem = f"is {kind}; {' or '.join(WEIGHT_TYPES)} is right for weights"
+            problem = f"is {kind}; expected {' or '.join(WEIGHT_TYPES)} for weights"
             raise InputError(str(path), "tensor", name, problem)
 
 
@@ -232,7 +232,7 @@ def open_portfolio(file: str, name: str, card: Card, arrays: Arrays) -> Portfoli
         raise InputError(file, "card", "members", f"must name all {count} sets of weights, each once, then rules")
     for rule in rules:
         if rule not in HEURISTIC_IDS:
-            raise InputError(file, "card", "members", f"{rule!r} is no rule; known are {', '.join(HEURISTIC_IDS)}")
+            raise InputError(file, "card", "members", f"{rule!r} is not a rule; known are {', '.join(HEURISTIC_IDS)}")
     points = _as_float64(arrays[RULE_WEIGHTS])
     learned = [LinearPolicy(each, _as_float64(arrays[LINEAR][i]), points[i].copy()) for i, each in enumerate(names)]
     digest = hashlib.sha256(_as_float64(arrays[LINEAR]).tobytes() + points.tobytes() + repr(card.members).encode())

@@ -35,9 +35,9 @@ def check_arrays(file: str, shapes: Shapes, arrays: Arrays) -> None:
     """
     for name, shape in shapes.items():
         if name not in arrays:
-            raise InputError(file, "tensor", name, f"is missing; {list(shape)} is right")
+            raise InputError(file, "tensor", name, f"is missing; expected {list(shape)}")
         if arrays[name].shape != shape:
-            raise InputError(file, "tensor", name, f"is of shape {list(arrays[name].shape)}; {list(shape)} is right")
+            raise InputError(file, "tensor", name, f"is of shape {list(arrays[name].shape)}; expected {list(shape)}")
     for name in sorted(arrays.keys() - shapes.keys()):
         raise InputError(file, "tensor", name, "is not one of this network's")
 

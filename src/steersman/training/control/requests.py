@@ -32,7 +32,7 @@ def post_request(folder: Path, request: str) -> None:
         SteersmanError: no process trains there, another request is there, or the folder cannot be written.
     """
     if request not in REQUESTS:
-        raise UsageError(f"request {request[:40]!r}: one of {', '.join(REQUESTS)} is right")
+        raise UsageError(f"request {request[:40]!r}: expected one of {', '.join(REQUESTS)}")
     if not is_locked(folder):
         raise SteersmanError(f"{folder}: no process trains there now, so nobody would answer")
     try:

@@ -142,7 +142,7 @@ def random_cluster(
     """
     low, high = nodes
     if not 1 <= low <= high <= 100_000:
-        raise UsageError(f"nodes {low}-{high}: a range within 1 to 100000, such as 5-2000, is right")
+        raise UsageError(f"nodes {low}-{high}: expected a range within 1 to 100000, such as 5-2000")
     values = _VALUES[distribution]
     random = np.random.default_rng((seed, values.stream))
     count = round(math.exp(random.uniform(math.log(low), math.log(high))))

@@ -105,17 +105,17 @@ class DeploymentSettings:
         for name in ("cpu_load", "memory_load", "pod_load"):
             load = getattr(self, name)
             if not 0 < load <= 10:
-                raise UsageError(f"{_option(name)} {load} is out of range; a share above 0, such as 0.5, is right")
+                raise UsageError(f"{_option(name)} {load} is out of range; expected a share above 0, such as 0.5")
         for name in ("interval_seconds", "wait_seconds"):
             seconds = getattr(self, name)
             if not 0 <= seconds < 1e9:
                 option = _option(name.removesuffix("_seconds"))
-                raise UsageError(f"{option} {seconds} is out of range; seconds, 0 or more, are right")
+                raise UsageError(f"{option} {seconds} is out of range; expected seconds, 0 or more")
         if self.resets < 1:
-            raise UsageError(f"--cluster-resets {self.resets} is out of range; 1 or more is right")
+            raise UsageError(f"--cluster-resets must be at least 1, not {self.resets}")
         if not 1 <= self.min_replicas <= self.max_replicas <= MAX_REPLICAS:
             raise UsageError(
-                f"--replicas {self.min_replicas}-{self.max_replicas} is out of range; such as 5-15 is right"
+                f"--replicas {self.min_replicas}-{self.max_replicas} is out of range; expected a range such as 5-15"
             )
         _check_lists("cpu_requests", self.cpu_requests, self.cpu_limits, _cpu)
         _check_lists("memory_requests", self.memory_requests, self.memory_limits, _memory)
@@ -146,8 +146,8 @@ def generate(settings: DeploymentSettings, nodes: Sequence[Node], rng: np.random
             pod_count += row.pod_count
             if pod_count * settings.resets > MAX_PODS * epochs:
                 raise UsageError(
-                    f"this would be more than {MAX_PODS} pods; fewer nodes, a lower --pod-load, larger requests or "
-                    "fewer --cluster-resets are right"
+                    f"this would be more than {MAX_PODS} pods; choose fewer nodes, a lower --pod-load, larger requests "
+                    "or fewer --cluster-resets"
                 )
             used += row.pod_count * np.array([cpu_milli(row.cpu_request), bytes_(row.mem_request), 1])
         rows += epoch
@@ -261,7 +261,7 @@ def cluster(
         UsageError: no nodes or too many, or a quantity that no machine has.
     """
     if not 1 <= count <= MAX_NODES:
-        raise UsageError(f"--node-count {count} is out of range; 1 to {MAX_NODES} is right")
+        raise UsageError(f"--node-count {count} is out of range; expected 1 to {MAX_NODES}")
     milli = _amount("node_cpu", cpu, _cpu)
     memory_bytes = _amount("node_memory", memory, _memory)
     width = max(4, len(str(count - 1)))
@@ -327,7 +327,7 @@ def _row(cells: dict[str, str], path: str | Path, where: str) -> Row:
         raise InputError(path, where, "pod_count", f"{count!r} is not a number of pods, 1 to {MAX_REPLICAS}")
     action = ACTIONS.get(cells["action"].lower())
     if action is None:
-        raise InputError(path, where, "action", f"{cells['action']!r} is unknown; add (or create) and delete are right")
+        raise InputError(path, where, "action", f"{cells['action']!r} is unknown; expected add (or create) or delete")
     for resource, parse in (("cpu", _cpu), ("mem", _memory)):
         request, limit = f"{resource}_request", f"{resource}_limit"
         amounts = {}

@@ -142,7 +142,7 @@ def checked(settings: LatencySettings) -> LatencySettings:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not low <= value <= high or type(default)(value) != value:
             kind = "a whole number" if isinstance(default, int) else "a number"
-            raise UsageError(f"setting {name!r}: {value!r} is out of range; {kind} from {low:g} to {high:g} is right")
+            raise UsageError(f"setting {name!r}: {value!r} is out of range; expected {kind} from {low:g} to {high:g}")
         values[name] = type(default)(value)
     typed = LatencySettings(**values)
     if typed.nodes > typed.max_nodes:

@@ -113,7 +113,7 @@ def link_to_itself(file: Path) -> None:
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "deep options": lambda run: (run / "run.json").write_bytes(DEEP),
     "deep progress": lambda run: (run / "progress.json").write_bytes(DEEP),
-    "progress is no text": lambda run: (run / "progress.json").write_bytes(b'{"state":"\xff"}'),
+    "progress is not text": lambda run: (run / "progress.json").write_bytes(b'{"state":"\xff"}'),
     "options link to themselves": lambda run: link_to_itself(run / "run.json"),
     "progress links to itself": lambda run: link_to_itself(run / "progress.json"),
 }

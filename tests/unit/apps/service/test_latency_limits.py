@@ -101,7 +101,7 @@ def test_otherwise_nothing_is_restricted(known: Told | None, annotations: dict[s
 
 def test_invalid_annotations_are_named_and_a_shadow_restricts_nothing() -> None:
     (ignored,) = ask(told(LATENCIES), {"latencyHardConstraint": "soon"}).ignored
-    assert ignored.startswith("annotation latencyHardConstraint: 'soon' is no number")
+    assert ignored.startswith("annotation latencyHardConstraint: 'soon' is not a number")
     answer = ask(told(LATENCIES), {"latencyHardConstraint": "100"}, ServiceConfig(shadow=True))
     assert (kept(answer), answer.neutral) == (None, "shadow")
 

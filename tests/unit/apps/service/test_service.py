@@ -403,10 +403,10 @@ BAD: list[tuple[str, Any, int, str]] = [
     ("/v1/scores", {"pod": pod(), "among": "AQ=="}, 400, "among: of which nodes?"),
     ("/v1/scores", {"pod": pod(), "cluster": CLUSTER, "among": "AQ=="}, 400, "all nodes are meant"),
     ("/v1/scores", {"pod": pod(), "nodes": ["a"], "among": "?"}, 400, "base64"),
-    ("/v1/scores", {"pod": pod(), "nodes": ["a"], "among": "AQA="}, 400, "among: has 2 bytes; 1 are right for 1 nodes"),
+    ("/v1/scores", {"pod": pod(), "nodes": ["a"], "among": "AQA="}, 400, "among: has 2 bytes; expected 1 for 1 nodes"),
     ("/v1/scores", {"pod": pod(), "nodes": ["a"], "among": "Ag=="}, 400, "lowest 1 bits"),
     ("/v1/scores", {"pod": pod(), "nodes": ["a"], "among": "AA=="}, 400, "one or more"),
-    ("/v1/scores", {"pod": 7, "cluster": CLUSTER}, 400, "pod: is no object"),
+    ("/v1/scores", {"pod": 7, "cluster": CLUSTER}, 400, "pod: is not an object"),
     ("/v1/scores", {"pod": pod(), "cluster": {"nodes": []}}, 400, "nodes: there is none"),
     ("/v1/scores", {"pod": pod(), "cluster": {"nodes": [node("a"), node("a")]}}, 400, "not unique"),
     ("/v1/scores", {"pod": pod(cpu="lots"), "cluster": CLUSTER}, 400, "lots"),
@@ -444,7 +444,7 @@ def test_limits_of_size_and_method():
         status, answer = await ask("/v1/scores", b" " * 5000)
         assert (status, answer["error"]) == (413, "the body is larger than 4096 bytes (maxBodyBytes)")
         status, answer = await ask("/v1/scores", method="GET")
-        assert (status, answer["error"]) == (405, "the method is not allowed here; POST is right")
+        assert (status, answer["error"]) == (405, "the method is not allowed here; expected POST")
 
     serve(story, max_body_bytes=4096)
 
@@ -624,12 +624,12 @@ def test_a_configuration_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "is no mapping"),
+        ("", "is not a mapping"),
         ("kind: X", "apiVersion"),
         (HEAD + "colour: red", "unknown field `colour`"),
         (HEAD + "port: many", "port: Expected `int`"),
-        (HEAD + "port: 70000", "port: is 70000; 0 to 65535 is right"),
-        (HEAD + "canary: {share: 2}", "canary.share: is 2; 0 to 1 is right"),
+        (HEAD + "port: 70000", "port: is 70000; expected 0 to 65535"),
+        (HEAD + "canary: {share: 2}", "canary.share: is 2; expected 0 to 1"),
         (HEAD + "{", "is not YAML"),
     ],
 )

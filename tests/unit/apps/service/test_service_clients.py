@@ -417,7 +417,7 @@ def test_certificates_and_tokens_that_are_replaced_are_used_without_a_restart(pa
         ("service.pem", "client.key", "", "is no usable certificate: key values mismatch"),
         ("empty", "service.key", "", "empty: with"),
         ("service.pem", "service.key", "empty", "empty: holds no usable certificate"),
-        ("service.pem", "encrypted.key", "", "the key is encrypted; one without a password is right"),
+        ("service.pem", "encrypted.key", "", "the key is encrypted; expected one without a password"),
     ],
 )
 def test_files_that_cannot_be_used_are_one_line_at_the_start(papers, certificate, key, authority, said):

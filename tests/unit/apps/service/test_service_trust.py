@@ -450,6 +450,6 @@ def test_more_names_than_the_cluster_could_have_are_refused() -> None:
             ("/prioritize", {"Pod": pod("web"), "NodeNames": names}),
         ):
             status, answer = await ask(path, question)
-            assert (status, "at most 1008 are right" in answer["error"]) == (400, True)
+            assert (status, "expected at most 1008" in answer["error"]) == (400, True)
 
     serve(NODES, RUNNING, story)

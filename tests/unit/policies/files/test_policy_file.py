@@ -103,9 +103,9 @@ def test_an_unknown_view_is_one_line(tmp_path):
         ({"weights": np.full(fgd_weights().shape, -1e13)}, r"holds a weight beyond 1e\+12"),
         ({"weights": np.zeros((2, 3))}, r"of shape \[2, 3\]"),
         ({"other": np.zeros(3)}, "missing"),
-        ({"weights": np.zeros(fgd_weights().shape, dtype=np.bool_)}, "is BOOL; F32 or F64 is right"),
-        ({"weights": np.zeros(fgd_weights().shape, dtype=np.int8)}, "is I8; F32 or F64 is right for weights"),
-        ({"weights": fgd_weights(), "rules": np.zeros((4, 7), dtype=np.uint64)}, "rules: is U64; F32 or F64 is right"),
+        ({"weights": np.zeros(fgd_weights().shape, dtype=np.bool_)}, "is BOOL; expected F32 or F64"),
+        ({"weights": np.zeros(fgd_weights().shape, dtype=np.int8)}, "is I8; expected F32 or F64 for weights"),
+        ({"weights": fgd_weights(), "rules": np.zeros((4, 7), dtype=np.uint64)}, "rules: is U64; expected F32 or F64"),
     ],
 )
 def test_weights_that_do_not_fit_are_one_line(tmp_path, arrays, message):
@@ -120,7 +120,7 @@ def test_what_is_refused_is_refused_before_it_is_expanded(tmp_path):
     whole = raw(tmp_path, {"weights": np.zeros(16 << 20, dtype=np.int8)})
     for path, message in (
         (large, "large.safetensors, file, size: is 67108865 bytes; a policy has 64 MiB at most"),
-        (whole, "tensor, weights: is I8; F32 or F64 is right for weights"),
+        (whole, "tensor, weights: is I8; expected F32 or F64 for weights"),
     ):
         tracemalloc.start()
         with pytest.raises(InputError) as error:

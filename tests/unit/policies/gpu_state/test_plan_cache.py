@@ -1,4 +1,4 @@
-"""Planned tables are kept, for one code and one mix; whatever lies in the folder, the answer is right."""
+"""Planned tables are kept, for one code and one mix; expected whatever lies in the folder, the answer."""
 
 import threading
 from pathlib import Path

@@ -56,7 +56,7 @@ def trained(name, norm="none", view=CLUSTER, seed=3):
 
 
 def observe(view, seed, nodes):
-    """A random observation; some nodes are not feasible, and the last row is no node."""
+    """A random observation; some nodes are not feasible, and the last row is not a node."""
     rng, size = np.random.default_rng(seed), sizes(view)
     mask = rng.random(nodes) < 0.6
     mask[0] = True
@@ -206,10 +206,10 @@ def test_a_policy_of_gradients_on_the_view_gpu_is_a_network(tmp_path):
 @pytest.mark.parametrize(
     ("name", "change", "more", "message"),
     [
-        ("mlp", lambda a: a.pop("head.bias"), {}, r"tensor, head.bias: is missing; \[1\] is right"),
-        ("mlp", lambda a: a.update({"layers.1.bias": np.zeros(3)}), {}, r"is of shape \[3\]; \[12\] is right"),
+        ("mlp", lambda a: a.pop("head.bias"), {}, r"tensor, head.bias: is missing; expected \[1\]"),
+        ("mlp", lambda a: a.update({"layers.1.bias": np.zeros(3)}), {}, r"is of shape \[3\]; expected \[12\]"),
         ("mlp", lambda a: a.update(more=np.zeros(3)), {}, "more: is not one of this network's"),
-        ("mlp", None, {"hidden": (8, 13)}, r"layers.1.weight: is of shape \[12, 8\]; \[13, 8\] is right"),
+        ("mlp", None, {"hidden": (8, 13)}, r"layers.1.weight: is of shape \[12, 8\]; expected \[13, 8\]"),
         ("mlp", None, {"hidden": ()}, "one layer or more"),
         ("mlp", None, {"normalisation": "layer"}, "norm.weight: is missing"),
         ("mlp", None, {"normalisation": "group"}, "known are none, layer, batch"),
@@ -219,16 +219,16 @@ def test_a_policy_of_gradients_on_the_view_gpu_is_a_network(tmp_path):
             "linear",
             None,
             {"view": "gpu", "view_version": GPU.version},
-            r"is of shape \[4, 49\]; \[4, 122\] is right",
+            r"is of shape \[4, 49\]; expected \[4, 122\]",
         ),
         (
             "linear",
             None,
             {"view": "telemetry", "view_version": TELEMETRY.version},
-            r"is of shape \[4, 49\]; \[4, 63\] is right",
+            r"is of shape \[4, 49\]; expected \[4, 63\]",
         ),
         ("deepsets", lambda a: a["rho.0.bias"].fill(np.nan), {}, "not a finite number"),
-        ("gnn", lambda a: a.pop("attention.0.att"), {}, r"attention.0.att: is missing; \[1, 4, 2\] is right"),
+        ("gnn", lambda a: a.pop("attention.0.att"), {}, r"attention.0.att: is missing; expected \[1, 4, 2\]"),
         ("gnn", None, {"normalisation": "batch"}, "norm.0.weight: is missing"),
     ],
 )

@@ -168,7 +168,7 @@ def test_a_mix_keeps_weights_and_order(tmp_path: Path) -> None:
             {},
             "pluginConfig[1].args.gpuSelMethod: 'best' is not how FGDScore",
         ),
-        ({"FGDScore": 1}, {"gpuSelMethod": "nearest"}, {}, "'nearest' is unknown; FGDScore is right"),
+        ({"FGDScore": 1}, {"gpuSelMethod": "nearest"}, {}, "'nearest' is unknown; expected FGDScore"),
         (
             {"BestFitScore": 1},
             {"gpuSelMethod": "worst"},

@@ -202,7 +202,7 @@ def _protocol(run: FoundRun, name: str, line: int, text: str) -> Protocol:
     for known in get_args(Protocol):
         if text == known:
             return known  # type: ignore[no-any-return]
-    problem = f"{text[:40]!r} is no protocol; one of {', '.join(get_args(Protocol))} is right"
+    problem = f"{text[:40]!r} is not a protocol; expected one of {', '.join(get_args(Protocol))}"
     raise InputError(run.folder / name, f"line {line}", "protocol", problem)
 
 

@@ -200,9 +200,9 @@ def _quantile(before: Mapping[Labels, float], now: Mapping[Labels, float], part:
 
 
 def metrics_url(flag: str, url: str) -> str:
-    """Return the address of a server's metrics. Raises UsageError: that is no address."""
+    """Return the address of a server's metrics. Raises UsageError: that is not an address."""
     if not url.startswith(("http://", "https://")) or not url.partition("://")[2].strip("/"):
-        raise UsageError(f"{flag} {url}: is no address; http://127.0.0.1:10251 is right")
+        raise UsageError(f"{flag} {url}: is not an address; expected one such as http://127.0.0.1:10251")
     parts = urlsplit(url)
     path = parts.path.rstrip("/")
     return parts._replace(path=path if path.endswith("/metrics") else f"{path}/metrics").geturl()

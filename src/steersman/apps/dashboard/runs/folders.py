@@ -31,8 +31,8 @@ HEADER_BYTES = 4096
 BINDINGS_COLUMNS = {"pod_name", "action", "reward"}
 """Columns by which a recording of a scheduler is told from other files; those of nodes may be thousands."""
 READ = (
-    "a folder of steersman simulate, evaluate, train or tune (their --output), of schedule --learn, one that has such "
-    "folders in it, a CSV file of workload run or a recording of a scheduler is right"
+    "expected a folder of steersman simulate, evaluate, train or tune (their --output), of schedule --learn, one that "
+    "has such folders in it, a CSV file of workload run or a recording of a scheduler"
 )
 
 
@@ -69,7 +69,7 @@ class FoundRun:
         path = self.folder / name
         real = Path(os.path.realpath(path))
         if not real.is_relative_to(self.root):
-            raise InputError(path, "", "", f"is a link out of {self.root}; a file of that folder is right")
+            raise InputError(path, "", "", f"is a link out of {self.root}; expected a file of that folder")
         try:
             file = open_regular_file(real)
         except FileNotFoundError:

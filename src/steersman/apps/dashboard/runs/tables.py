@@ -83,14 +83,14 @@ def rows_of(run: FoundRun, name: str, columns: Sequence[str]) -> Iterator[tuple[
     """Yield the rows of a CSV file with these columns, with their line numbers.
 
     Raises:
-        InputError: it has other columns, a row of another length, or is no text.
+        InputError: it has other columns, a row of another length, or is not text.
     """
     with run.open(name) as file:
         reader = csv.reader(_decoded_lines(run.folder / name, file))
         try:
             header = next(reader, [])
             if header != list(columns):
-                problem = f"has the columns {','.join(header)[:200] or 'of no line'}; {','.join(columns)} are right"
+                problem = f"has the columns {','.join(header)[:200] or 'of no line'}; expected {','.join(columns)}"
                 raise InputError(run.folder / name, "line 1", "", problem)
             for row in reader:
                 if len(row) != len(columns):
@@ -107,7 +107,7 @@ def cell_number(run: FoundRun, name: str, line: int, column: str, text: str) -> 
     try:
         return float(text) if text else math.nan
     except ValueError:
-        raise InputError(run.folder / name, f"line {line}", column, f"{text[:40]!r} is no number") from None
+        raise InputError(run.folder / name, f"line {line}", column, f"{text[:40]!r} is not a number") from None
 
 
 def cell_whole_number(run: FoundRun, name: str, line: int, column: str, text: str) -> int:
@@ -186,7 +186,7 @@ class GrowingTable:
     def _begin(self, header: bytes) -> None:
         names = header.decode(errors="replace").rstrip("\r\n").split(",")
         if names[0] != "iteration":
-            problem = f"begins with the column {names[0][:40]!r}; iteration is right"
+            problem = f"begins with the column {names[0][:40]!r}; expected iteration"
             raise InputError(self._run.folder / self._name, "line 1", "", problem)
         self._header, self._offset, self._last = header, len(header), header
         self.columns = {name: array("d") for name in names}

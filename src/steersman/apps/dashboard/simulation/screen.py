@@ -134,7 +134,7 @@ class SimulationScreen:
             if entries[number].problem:
                 raise UsageError(entries[number].problem)
         if len(set(shown)) < len(shown):
-            raise UsageError("first and second are the same run; another one with the same arrivals is right")
+            raise UsageError("first and second are the same run; expected another one with the same arrivals")
         if len(shown) == MOST_SHOWN and shown[1] not in _comparable(entries, shown[0]):
             raise UsageError(f"{entries[shown[1]].name} has other arrivals than {entries[shown[0]].name}")
         return shown

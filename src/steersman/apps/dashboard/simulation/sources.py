@@ -176,7 +176,7 @@ def _placements(run: FoundRun, workload: Workload) -> Placements:
     for line, (event, time, *row) in rows_of(run, PLACEMENTS, PLACEMENTS_COLUMNS):
         problem = _problem_of(row, pods, nodes)
         if event != str(len(times)):
-            problem = f"event {event[:40]!r}; {len(times)} is right"
+            problem = f"event {event[:40]!r}; expected {len(times)}"
         running[row[0]] = running.get(row[0], 0) + (row[3] == "bound") - (row[3] == "finished")
         if running[row[0]] < 0:
             problem = f"pod {row[0][:80]!r} finished, and was not bound before"
@@ -185,7 +185,7 @@ def _placements(run: FoundRun, workload: Workload) -> Placements:
         times.append(cell_number(run, PLACEMENTS, line, "time", time))
         cells.append(row)
     if not times:
-        raise InputError(run.folder / PLACEMENTS, "", "", "has no event; a run with pods is right")
+        raise InputError(run.folder / PLACEMENTS, "", "", "has no event; expected a run with pods")
     pod, node, devices, outcome, reason = (list(column) for column in zip(*cells, strict=True))
     return Placements(np.array(times), pod, node, devices, outcome, reason)
 
@@ -200,7 +200,7 @@ def _problem_of(row: Sequence[str], pods: Collection[str], nodes: Mapping[str, i
     if devices and not (DEVICES.fullmatch(devices) and max(map(int, devices.split("-"))) < nodes[node]):
         return f"devices {devices[:40]!r} are none of the node's {nodes[node]}"
     if outcome not in OUTCOMES:
-        return f"outcome {outcome[:40]!r}; one of {', '.join(OUTCOMES)} is right"
+        return f"outcome {outcome[:40]!r}; expected one of {', '.join(OUTCOMES)}"
     return f"outcome {outcome} without a node" if outcome in ("bound", "finished") and not node else ""
 
 

@@ -112,6 +112,6 @@ def _position(request: web.Request, name: str) -> Position:
     """Return what a page has of a table, as GENERATION:ROWS in the query; nothing if it does not say."""
     text = request.query.get(name, "0:0")
     if not re.fullmatch(r"[0-9]{1,9}:[0-9]{1,9}", text):
-        raise UsageError(f"{name}: {text[:40]!r} is no position; GENERATION:ROWS is right")
+        raise UsageError(f"{name}: {text[:40]!r} is not a position; expected GENERATION:ROWS")
     generation, rows = text.split(":")
     return Position(int(generation), int(rows))

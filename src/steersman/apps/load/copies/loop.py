@@ -50,13 +50,13 @@ class CopyOptions:
     def __post_init__(self) -> None:
         """Check the values. Raises UsageError."""
         if self.copies < 1:
-            raise UsageError(f"--copies {self.copies}: 1 or more is right")
+            raise UsageError(f"--copies must be at least 1, not {self.copies}")
         if self.cycles is not None and self.cycles < 1:
-            raise UsageError(f"--cycles {self.cycles}: 1 or more is right")
+            raise UsageError(f"--cycles must be at least 1, not {self.cycles}")
         for name in ("interval", "patience", "pause"):
             value = getattr(self, name)
             if not 0 <= value < 1e6:
-                raise UsageError(f"--{name} {value:g}: 0 or more seconds are right")
+                raise UsageError(f"--{name} {value:g}: expected 0 or more seconds")
 
 
 class CopyStats(NamedTuple):

@@ -103,7 +103,7 @@ def _deployment(document: Document) -> DeploymentTemplate:
     content = document.content
     if not isinstance(content, dict) or (content.get("apiVersion"), content.get("kind")) != (API_VERSION, KIND):
         what = content.get("kind") if isinstance(content, dict) else type(content).__name__
-        raise document.error("kind", f"{what!r} is not copied; a {KIND} of {API_VERSION} is right")
+        raise document.error("kind", f"{what!r} is not copied; expected a {KIND} of {API_VERSION}")
     metadata, spec = _mapping(document, content, "metadata"), _mapping(document, content, "spec")
     template = _mapping(document, spec, "template", "spec.")
     pod_spec = _mapping(document, template, "spec", "spec.template.")
@@ -111,17 +111,17 @@ def _deployment(document: Document) -> DeploymentTemplate:
     if not isinstance(name, str) or not name:
         raise document.error("metadata.name", "is missing; the copies are called by it")
     if not isinstance(replicas, int) or isinstance(replicas, bool) or not 0 <= replicas <= MAX_REPLICAS:
-        raise document.error("spec.replicas", f"{replicas!r} is no number of pods; 0 to {MAX_REPLICAS} is right")
+        raise document.error("spec.replicas", f"{replicas!r} is not a number of pods; expected 0 to {MAX_REPLICAS}")
     of_pod = template.get("metadata") or {}
     if not isinstance(of_pod, dict):
-        raise document.error("spec.template.metadata", "is no mapping")
+        raise document.error("spec.template.metadata", "is not a mapping")
     for owner, field in ((of_pod, "spec.template.metadata"), (metadata, "metadata")):
         for key in ("labels", "annotations"):
             if not isinstance(owner.get(key) or {}, dict):
-                raise document.error(f"{field}.{key}", "is no mapping")
+                raise document.error(f"{field}.{key}", "is not a mapping")
     selector = spec.get("selector") or {}
     if not isinstance(selector, dict) or not isinstance(selector.get("matchLabels") or {}, dict):
-        raise document.error("spec.selector", "is no selector; matchLabels are right")
+        raise document.error("spec.selector", "is not a selector; expected matchLabels")
     pod = pod_from_object(
         {"metadata": {"name": name, **of_pod}, "spec": pod_spec},
         file=document.file,
@@ -134,5 +134,5 @@ def _deployment(document: Document) -> DeploymentTemplate:
 def _mapping(document: Document, content: dict[str, Any], key: str, path: str = "") -> dict[str, Any]:
     value = content.get(key)
     if not isinstance(value, dict):
-        raise document.error(f"{path}{key}", "is missing" if value is None else "is no mapping")
+        raise document.error(f"{path}{key}", "is missing" if value is None else "is not a mapping")
     return value

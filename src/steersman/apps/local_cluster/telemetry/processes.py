@@ -64,7 +64,7 @@ class TelemetryOptions:
         """Check the interval. Raises UsageError."""
         low, high = SCRAPE_INTERVALS
         if not low <= self.scrape_interval <= high:
-            raise UsageError(f"--scrape-interval {self.scrape_interval:g}: {low:g} to {high:g} seconds are right")
+            raise UsageError(f"--scrape-interval {self.scrape_interval:g}: expected {low:g} to {high:g} seconds")
 
 
 def find_program() -> str:

@@ -107,10 +107,10 @@ class NodeSubset(NodeSet):
         self.whole, count = whole, len(whole.names)
         length = -(-count // 8)
         if len(mask) != length:
-            raise InvalidRequestError(f"among: has {len(mask)} bytes; {length} are right for {count} nodes")
+            raise InvalidRequestError(f"among: has {len(mask)} bytes; expected {length} for {count} nodes")
         self._picked = np.flatnonzero(np.unpackbits(np.frombuffer(mask, dtype=np.uint8), bitorder="little"))
         if not len(self._picked) or self._picked[-1] >= count:
-            raise InvalidRequestError(f"among: one or more of the lowest {count} bits are right, and no others")
+            raise InvalidRequestError(f"among: expected one or more of the lowest {count} bits, and no others")
         super().__init__([whole.names[i] for i in self._picked.tolist()])
 
     def slots(self, state: ClusterState, as_of: object) -> npt.NDArray[np.int64]:
@@ -229,7 +229,7 @@ def cluster_of(nodes: Sequence[msgspec.Raw], pods: Sequence[msgspec.Raw]) -> Clu
         except (InputError, FieldError) as error:
             raise InvalidRequestError(f"nodes[{i}]: {error}") from None
     if not result:
-        raise InvalidRequestError("nodes: there is none; one or more are right")
+        raise InvalidRequestError("nodes: expected at least one")
     try:
         state = ClusterState(result)
     except SteersmanError as error:
@@ -237,7 +237,7 @@ def cluster_of(nodes: Sequence[msgspec.Raw], pods: Sequence[msgspec.Raw]) -> Clu
     for slot, left in enumerate(free):
         if left is not None:
             if pods:
-                raise InvalidRequestError(f"nodes[{slot}]: has {FREE_KEY}, and pods are sent; one of them is right")
+                raise InvalidRequestError(f"nodes[{slot}]: has {FREE_KEY}, and pods are sent; expected one of them")
             try:
                 set_free(state, slot, left)
             except FieldError as error:
@@ -260,7 +260,7 @@ def cluster_of(nodes: Sequence[msgspec.Raw], pods: Sequence[msgspec.Raw]) -> Clu
 def _check_running(state: ClusterState, pod: Pod) -> None:
     name = pod.constraints.node_name
     if not name:
-        raise InvalidRequestError("has no spec.nodeName; only pods that run are right")
+        raise InvalidRequestError("has no spec.nodeName; expected pods that run")
     if name not in state.slots:
         raise InvalidRequestError(f"runs on {name!r}, which is none of the nodes")
 
@@ -279,7 +279,7 @@ def _object(raw: msgspec.Raw, what: str) -> dict[str, Any]:
         )
     content = whole(raw)
     if not isinstance(content, dict):
-        raise InvalidRequestError(f"{what}: is no object")
+        raise InvalidRequestError(f"{what}: is not an object")
     return content
 
 

@@ -373,7 +373,7 @@ def _annotations(given: list[str]) -> dict[str, str]:
     for text in given:
         key, separator, value = text.partition("=")
         if not (separator and re.fullmatch(ANNOTATION_KEY, key)):
-            raise UsageError(f"--annotation {text}: KEY=VALUE is right, such as latencySoftConstraint=35")
+            raise UsageError(f"--annotation {text}: expected KEY=VALUE, such as latencySoftConstraint=35")
         if key in result:
             raise UsageError(f"--annotation {text}: {key} is given twice")
         result[key] = value

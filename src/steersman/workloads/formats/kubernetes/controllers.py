@@ -74,7 +74,7 @@ def created(obj: KubernetesObject) -> float | None:
             return moment.timestamp()
     except (TypeError, ValueError, OverflowError):
         pass
-    raise obj.error("metadata.creationTimestamp", f"{stamp!r} is no time; such as 2024-05-01T12:00:00Z is right")
+    raise obj.error("metadata.creationTimestamp", f"{stamp!r} is not a time; expected one such as 2024-05-01T12:00:00Z")
 
 
 class Controllers:

@@ -176,7 +176,7 @@ def _number(parent: Object, key: str, path: str) -> float:
     if value is None:
         return 0.0
     if isinstance(value, bool) or not isinstance(value, int | float) or not -1000 <= value <= 1000:
-        raise FieldError(join(path, key), f"{value!r} is not a ratio; a number such as 1.3 is right")
+        raise FieldError(join(path, key), f"{value!r} is not a ratio; expected a number such as 1.3")
     return float(value)
 
 

@@ -136,7 +136,7 @@ class SchedulerConfig:
         if self.learned == HTTP_PLUGIN and not own:
             own = os.environ.get(ENDPOINT_KEY) or DEFAULT_ENDPOINT
             if "://" not in own:
-                raise UsageError(f"{ENDPOINT_KEY} is {own!r}; a URL such as {DEFAULT_ENDPOINT} is right")
+                raise UsageError(f"{ENDPOINT_KEY} is {own!r}; expected a URL such as {DEFAULT_ENDPOINT}")
         if self.learned and own and "://" in own and len(self.scores) > 1:
             others = ", ".join(name for name, _ in self.scores if name)
             raise UsageError(
@@ -176,7 +176,7 @@ def _document(path: Path) -> Document:
         content = document.content
         if isinstance(content, dict) and content.get("kind") == KIND:
             if str(content.get("apiVersion", "")).partition("/")[0] != GROUP:
-                raise document.error("apiVersion", f"{content.get('apiVersion')!r} is unknown; {GROUP}/v1 is right")
+                raise document.error("apiVersion", f"{content.get('apiVersion')!r} is unknown; expected {GROUP}/v1")
             return document
     raise InputError(path, "", "kind", f"holds no {KIND}")
 
@@ -319,7 +319,7 @@ def _check_gpu_methods(args: Mapping[str, tuple[Object, str]], weights: Mapping[
     if stated not in methods:
         known = (*_SELECTIONS, *POLICY_OF_PLUGIN, *LEARNED)
         what = f"is not how {deciding} chooses GPUs here" if stated in known else "is unknown"
-        raise FieldError(join(path, "gpuSelMethod"), f"{stated!r} {what}; {' or '.join(methods)} is right")
+        raise FieldError(join(path, "gpuSelMethod"), f"{stated!r} {what}; expected {' or '.join(methods)}")
 
 
 def _selection(plugin: str) -> tuple[str, ...]:

@@ -132,7 +132,7 @@ def test_addresses_are_checked() -> None:
     assert metrics_url("--scheduler", "http://127.0.0.1:1") == "http://127.0.0.1:1/metrics"
     assert metrics_url("--scheduler", "https://h:1/x/metrics") == "https://h:1/x/metrics"
     for url in ("127.0.0.1:1", "file:///etc/passwd", "http://"):
-        with pytest.raises(UsageError, match=f"^--service {re.escape(url)}: is no address; [^\\n]+$"):
+        with pytest.raises(UsageError, match=f"^--service {re.escape(url)}: is not an address; [^\\n]+$"):
             metrics_url("--service", url)
 
 

@@ -222,10 +222,10 @@ def test_names_of_copies_are_checked_before_anything_is_created(tmp_path, monkey
         (("--cycles", "3"), "--cycles belongs to --manifest"),
         (("--manifest", "nginx.yaml", "--resume"), "--resume does not apply"),
         (("--manifest", "nginx.yaml", "--interval", "-1"), "--interval -1"),
-        (("--annotation", "latencySoftConstraint"), "KEY=VALUE is right"),
+        (("--annotation", "latencySoftConstraint"), "expected KEY=VALUE"),
         (("--annotation", "latencySoftConstraint=fast"), "no number of milliseconds"),
         (("--annotation", "a=1", "--annotation", "a=2"), "given twice"),
-        (("--annotation", "a b=1"), "KEY=VALUE is right"),
+        (("--annotation", "a b=1"), "expected KEY=VALUE"),
     ],
 )
 def test_what_is_wrong_is_said_before_the_cluster_is_touched(tmp_path, monkeypatch, capsys, arguments, problem):
