@@ -235,7 +235,7 @@ def write_evaluation(
     `parts.csv` is written where a workload gives the arrivals and runs divide them into parts.
     """
     write_csv(folder / RESULTS, RESULTS_COLUMNS, results_rows(runs))
-    recorded = (recorded_rows(result, protocol) for protocol, result in recordings.items())
+    recorded = (recorded_rows(recorded_run, protocol) for protocol, recorded_run in recordings.items())
     write_csv(folder / METRICS, METRICS_COLUMNS, chain(metrics_rows(runs), *recorded, *map(bound_rows, bounds)))
     write_csv(folder / SUMMARY, SUMMARY_COLUMNS, summary_rows(summary))
     if any(run.parts for run in runs):

@@ -228,8 +228,8 @@ class _Reader:
             raise InputError(self.file, "tensor", name, "is missing; prepare the policy again")
         fits = array.ndim == len(shape) and all(b in (-1, a) for a, b in zip(array.shape, shape, strict=True))
         if not fits or not np.issubdtype(array.dtype, kind):
-            result = f"{array.dtype} of shape {list(array.shape)}"
+            found = f"{array.dtype} of shape {list(array.shape)}"
             right = f"{'whole' if kind is np.integer else 'real'} numbers of shape {list(shape)}"
-            raise InputError(self.file, "tensor", name, f"is {result}; expected {right}")
+            raise InputError(self.file, "tensor", name, f"is {found}; expected {right}")
         self.read.add(name)
         return array

@@ -106,17 +106,17 @@ class TelemetryCollector:
             return error
         now = self.clock()
         known = self._by_node(name, times, nodes, count=False)
-        ages = {key: min(series.time - series.value for series in result) for key, result in known.items()}
+        ages = {key: min(series.time - series.value for series in found) for key, found in known.items()}
         measured = self._by_node(name, values, nodes, count=True)
         for (node, _), series in measured.items():
             if len(series) > 1:
                 return AmbiguousSeriesError(name, node, series)
-        result = [
+        samples = [
             MetricSample(node, user, series[0].value, ages[node, user])
             for (node, user), series in measured.items()
             if (node, user) in ages
         ]
-        self.store.record(name, result, now)
+        self.store.record(name, samples, now)
         return None
 
     def _by_node(

@@ -84,14 +84,14 @@ class NetworkPlan:
 
 def check_start(file: Path, card: Card, view: str, network: str, hidden: tuple[int, ...], norm: str = "none") -> None:
     """Check the view and network of a policy file to start with. Raises InputError: they differ from those trained."""
-    for field, result, expected in (
+    for field, found, expected in (
         ("view", card.view, view),
         ("network", card.network, network),
         ("hidden", list(card.hidden), list(hidden)),
         ("normalisation", card.normalisation, norm),
     ):
-        if result != expected:
-            raise InputError(file, "card", field, f"is {result!r}, but {expected!r} is trained here")
+        if found != expected:
+            raise InputError(file, "card", field, f"is {found!r}, but {expected!r} is trained here")
 
 
 def fingerprint(file: Path | None) -> str | None:

@@ -182,8 +182,8 @@ def workload_of_objects(
     offers = offers_of(objects.of_kind(*DEVICE_KINDS), nodes)
     nodes, _, expanded = _with_devices(offers, nodes, (), objects.expanded(nodes))
     assert expanded is not None
-    for what, result in (("nodes", nodes), ("pods that have not finished", expanded.pods)):
-        if not result:
+    for what, found in (("nodes", nodes), ("pods that have not finished", expanded.pods)):
+        if not found:
             raise SteersmanError(f"{name}: there are no {what}")
     left_out = _left_out((*objects.problems, *expanded.problems))
     about_gpus = (*gpu_warnings(nodes, expanded.pods), *offer_warnings(offers, expanded.pods))

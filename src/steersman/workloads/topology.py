@@ -151,9 +151,11 @@ def _documents(file: Path) -> list[Document]:
     """Return a file as Kubernetes documents that may be changed, whatever its format."""
     if not file.name.endswith(CSV_SUFFIXES):
         return list(read_documents(file))
-    result = format_of(file)
-    if result.name != OpenbCsv.name:
-        raise InputError(file, "", "", f"is {result.title}; convert it to YAML first (steersman workload convert)")
+    workload_format = format_of(file)
+    if workload_format.name != OpenbCsv.name:
+        raise InputError(
+            file, "", "", f"is {workload_format.title}; convert it to YAML first (steersman workload convert)"
+        )
     objects = (
         [node_to_object(node) for node in traces.read_nodes(file)]
         if is_node_list(file)
@@ -169,14 +171,14 @@ def _change(documents: list[Document], numbering: _Numbering, scheduler_name: st
         raise problems[0]
     nodes = objects.nodes()
     numbering.start([node.name for node in nodes])
-    for node, result in zip(nodes, objects.of_kind("Node"), strict=True):
-        labels = _child(_child(result.content, "metadata"), "labels")
+    for node, obj in zip(nodes, objects.of_kind("Node"), strict=True):
+        labels = _child(_child(obj.content, "metadata"), "labels")
         for key, value in numbering.labels(node.name).items():
             labels.setdefault(key, value)
     pods = kept = 0
-    for result in objects.of_kind("Pod", *CONTROLLERS):
-        spec = _child(result.content, "spec")
-        if result.kind != "Pod":
+    for obj in objects.of_kind("Pod", *CONTROLLERS):
+        spec = _child(obj.content, "spec")
+        if obj.kind != "Pod":
             spec = _child(_child(spec, "template"), "spec")
         pods += 1
         if scheduler_name and spec.get("schedulerName") in (None, "", DEFAULT_SCHEDULER):

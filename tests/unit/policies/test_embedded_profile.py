@@ -147,7 +147,7 @@ def put(array, value):
         (lambda a: spoil(a, "mix.share", lambda v: v.astype(np.int64)), "real numbers of shape"),
         (lambda a: spoil(a, "mix.share", lambda v: put(v, np.nan)), "not a finite number"),
         (lambda a: spoil(a, "outlook.sequences", lambda v: put(v, 1000)), "outlook.sequences: has a value outside"),
-        (lambda a: spoil(a, "outlook.tables", lambda v: v[:, :7].copy()), r"of shape \[5, 1001\] are right"),
+        (lambda a: spoil(a, "outlook.tables", lambda v: v[:, :7].copy()), r"expected float32 of shape \[5, 1001\]"),
         (lambda a: a | {"outlook.more": np.zeros(1)}, "outlook.more: is not one that the view 'gpu' sees"),
     ],
 )

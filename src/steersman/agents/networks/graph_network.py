@@ -105,9 +105,9 @@ class GraphBody(Body):
         vertices, pairs = [pods, nodes], [(b, own)]
         for kind, key in zip(self.kind, (rack, server), strict=True):
             members = (key >= 0).nonzero().squeeze(1)
-            result, group = torch.unique(key[members], return_inverse=True)
-            count = torch.bincount(group, minlength=len(result)).unsqueeze(1)
-            mean = nodes.new_zeros(len(result), nodes.shape[1]).index_add(0, group, nodes[members]) / count
+            groups, group = torch.unique(key[members], return_inverse=True)
+            count = torch.bincount(group, minlength=len(groups)).unsqueeze(1)
+            mean = nodes.new_zeros(len(groups), nodes.shape[1]).index_add(0, group, nodes[members]) / count
             pairs.append((group + sum(len(part) for part in vertices), own[members]))
             vertices.append(mean + kind)
         return torch.cat(vertices), [way for pair in pairs for way in (torch.stack(pair), torch.stack(pair[::-1]))]

@@ -126,8 +126,8 @@ class ScoreClientMetrics(Collector):
             "scored was feasible any more; failed, or skipped after a failure, where a rule decided.",
             labels=("result",),
         )
-        for result, count in self._client.decisions.items():
-            family.add_metric((result,), count)
+        for outcome, count in self._client.decisions.items():
+            family.add_metric((outcome,), count)
         yield family
         yield from self._client.seconds.collect()
 

@@ -94,8 +94,8 @@ class PolicyExchange:
             "low": low,
             "high": high,
         }
-        result = EXCHANGED if is_better else KEPT
-        _append(self._folder, {"result": result, **figures, "policy": digest_of(active)})
+        outcome = EXCHANGED if is_better else KEPT
+        _append(self._folder, {"result": outcome, **figures, "policy": digest_of(active)})
         message = "the learned policy is better and replaces the one in use" if is_better else "the policy is kept"
         log.info(message, **figures)
         return is_better

@@ -66,10 +66,10 @@ def fit_in_background(options: BackgroundFitOptions, config: KubeConfig) -> None
     start = packaged_portfolio()
     log.info("fitting", nodes=len(workload.nodes), pods=len(workload.pods), seconds=options.seconds)
     began = time.monotonic()
-    result = fit(workload, start, FitOptions(seconds=options.seconds))
-    if result.chosen == FITTED:
-        write_policy(options.file, result.card, result.arrays)
-    _log_result(result, time.monotonic() - began, options.file)
+    fitted = fit(workload, start, FitOptions(seconds=options.seconds))
+    if fitted.chosen == FITTED:
+        write_policy(options.file, fitted.card, fitted.arrays)
+    _log_result(fitted, time.monotonic() - began, options.file)
 
 
 def _take_snapshot(config: KubeConfig) -> Workload | None:

@@ -208,8 +208,8 @@ class DeploymentLoadGenerator:
         except ApiError as error:
             if error.status != 409:
                 raise SteersmanError(f"Deployment {row.name}: {error.message}") from None
-            result = await retry_transient(lambda: self.client.get(f"{self._path}/{row.name}"))
-            if (result["metadata"].get("labels") or {}).get(RUN) != self.state.id:
+            there = await retry_transient(lambda: self.client.get(f"{self._path}/{row.name}"))
+            if (there["metadata"].get("labels") or {}).get(RUN) != self.state.id:
                 raise SteersmanError(
                     f"Deployment {self.store.namespace}/{row.name} exists already and is not of this run; "
                     "--namespace names another place"

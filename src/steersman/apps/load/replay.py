@@ -210,8 +210,8 @@ class PodReplay:
         except ApiError as error:
             if error.status != 409:
                 raise SteersmanError(f"pod {pod.namespace}/{pod.name}: {error.message}") from None
-            result = await retry_transient(lambda: self.client.get(f"{path}/{pod.name}"))
-            if (result["metadata"].get("labels") or {}).get(RUN) != self.state.id:
+            there = await retry_transient(lambda: self.client.get(f"{path}/{pod.name}"))
+            if (there["metadata"].get("labels") or {}).get(RUN) != self.state.id:
                 raise SteersmanError(
                     f"pod {pod.namespace}/{pod.name} exists already and is not of this replay; --clean removes what "
                     "others made, --namespace names another place"

@@ -68,9 +68,9 @@ def find_target(kubeconfig: Path | None = None, context: str | None = None, name
 
 def _is_ours(loaded: KubeConfig) -> bool:
     for name in record.names():
-        result = record.find(name)
-        if result is None or result.way is ClusterBackend.KUBECONFIG or result.context != loaded.context:
+        recorded = record.find(name)
+        if recorded is None or recorded.way is ClusterBackend.KUBECONFIG or recorded.context != loaded.context:
             continue
-        if Path(result.kubeconfig).resolve() == loaded.source.resolve():
+        if Path(recorded.kubeconfig).resolve() == loaded.source.resolve():
             return True
     return False

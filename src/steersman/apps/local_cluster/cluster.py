@@ -161,16 +161,16 @@ def take_down(name: str, say: Callable[[str], None]) -> bool:
 
 def check_new(name: str) -> None:
     """Raise SteersmanError if there is a cluster of the name."""
-    result = record.find(name)
-    if result is None:
+    recorded = record.find(name)
+    if recorded is None:
         return
-    ended = servers.ended(record.folder_of(name)) if result.way is ClusterBackend.BINARIES else ()
-    if result.ready and ended and len(ended) < len(servers.SERVERS):
+    ended = servers.ended(record.folder_of(name)) if recorded.way is ClusterBackend.BINARIES else ()
+    if recorded.ready and ended and len(ended) < len(servers.SERVERS):
         raise SteersmanError(
             f"cluster {name!r} exists, but {', '.join(ended)} stopped running; "
             f"{record.command('down', name)} removes it"
         )
-    if result.ready and not ended:
+    if recorded.ready and not ended:
         raise SteersmanError(
             f"cluster {name!r} is up already ({record.command('status', name)}); "
             f"{record.command('down', name)} stops it, --name starts another"

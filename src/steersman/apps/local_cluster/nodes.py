@@ -206,7 +206,7 @@ async def _wait_ready(client: Client, nodes: dict[str, Node], report: Report) ->
     while True:
         # From the server's cache, to spare the server that the nodes wait for.
         listed = map(msgspec.json.decode, (await client.list(NODES, {"resourceVersion": "0"})).items)
-        ready = sum(1 for result in listed if _takes_pods(result, nodes.get(result["metadata"]["name"])))
+        ready = sum(1 for node in listed if _takes_pods(node, nodes.get(node["metadata"]["name"])))
         report((len(nodes) + ready) // 2, len(nodes))
         if ready == len(nodes) and await _is_played(client, next(reversed(nodes))):
             return

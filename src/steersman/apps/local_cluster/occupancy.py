@@ -47,19 +47,19 @@ async def node_rows(client: Client) -> tuple[list[OccupancyRow], list[InputError
     """Return a row for each node by name, and the problems of objects that make no sense, which count as empty."""
     problems: list[InputError] = []
     nodes = []
-    for result in map(msgspec.json.decode, (await client.list(NODES)).items):
+    for obj in map(msgspec.json.decode, (await client.list(NODES)).items):
         try:
-            node = node_from_object(result, file="the cluster", where=_where("Node", result))
+            node = node_from_object(obj, file="the cluster", where=_where("Node", obj))
         except InputError as problem:
             problems.append(problem)
-            node = Node(result["metadata"]["name"], 0, 0, 0)
-        nodes.append((node, is_ready(result)))
+            node = Node(obj["metadata"]["name"], 0, 0, 0)
+        nodes.append((node, is_ready(obj)))
     there: dict[str, list[Requests]] = {}
-    for result in map(msgspec.json.decode, (await client.list(PODS)).items):
-        name = result.get("spec", {}).get("nodeName")
-        if name and not is_finished(result):
+    for obj in map(msgspec.json.decode, (await client.list(PODS)).items):
+        name = obj.get("spec", {}).get("nodeName")
+        if name and not is_finished(obj):
             try:
-                requests = pod_from_object(result, file="the cluster", where=_where("Pod", result)).requests
+                requests = pod_from_object(obj, file="the cluster", where=_where("Pod", obj)).requests
             except InputError as problem:
                 problems.append(problem)
                 requests = Requests()

@@ -50,9 +50,9 @@ async def take_snapshot(client: Client, name: str, *, free: bool = False) -> Wor
     listed = await client.list(ALL_PODS)
     there = decode_objects(documents(listed, "Pod"))
     odd = tuple(
-        f"{len(result.problems)} {what} make no sense and are left out: {example(result.problems)}"
-        for what, result in (("nodes", nodes), ("pods", there))
-        if result.problems
+        f"{len(found.problems)} {what} make no sense and are left out: {example(found.problems)}"
+        for what, found in (("nodes", nodes), ("pods", there))
+        if found.problems
     )
     if not nodes.nodes:
         raise SteersmanError("the cluster has no nodes")
@@ -128,10 +128,10 @@ def _as_pod(pod: Pod, content: Mapping[str, Any], *, free: bool) -> Pod:
 
 async def _services(client: Client, pods: Sequence[Pod]) -> tuple[SpreadSelectors, tuple[str, ...]]:
     """Return the selectors that select a pod, and warnings about kinds that may not be listed."""
-    result, refused = [], []
+    listed, refused = [], []
     for each in SELECTING:
         try:
-            result += documents(await client.list(each.path), each.kind, each.version)
+            listed += documents(await client.list(each.path), each.kind, each.version)
         except ApiError as error:
             if error.status not in REFUSALS:
                 raise
@@ -139,7 +139,7 @@ async def _services(client: Client, pods: Sequence[Pod]) -> tuple[SpreadSelector
     labels: dict[str, list[Mapping[str, str]]] = {}
     for pod in pods:
         labels.setdefault(pod.namespace, []).append(pod.labels)
-    everything = Objects(result).services()
+    everything = Objects(listed).services()
     by_labels = (
         each
         for each in everything.selectors

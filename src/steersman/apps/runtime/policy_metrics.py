@@ -35,8 +35,8 @@ class PolicyMetrics(Collector):
         reads = CounterMetricFamily(
             "steersman_policy_reads", "Reads of the policy file by result: loaded or refused.", labels=["result"]
         )
-        for result, count in file.reads.items():
-            reads.add_metric((result,), count)
+        for outcome, count in file.reads.items():
+            reads.add_metric((outcome,), count)
         yield reads
         broken = GaugeMetricFamily(
             "steersman_policy_file_broken",

@@ -254,6 +254,6 @@ class AgentMetrics(Collector):
             "not fit on, or no longer), late, absent (not ready, still busy or ended), where the fallback decided.",
             labels=["result"],
         )
-        for result, count in self._link.results.items():
-            questions.add_metric((result,), count)
+        for outcome, count in self._link.results.items():
+            questions.add_metric((outcome,), count)
         yield questions

@@ -326,7 +326,7 @@ def fit_to(
     fitted_to = next((experiment for experiment in experiments if experiment.protocol == "timed"), experiments[0])
     if any(experiment.protocol != "timed" for experiment in experiments):
         fitted_to = replace(fitted_to, protocol="inflation", load=None, mean_duration=None)
-    result = fit_workload(
+    fitted = fit_workload(
         fitted_to.workloads[0],
         fitted_to.protocol,
         ratio=fitted_to.ratio,
@@ -335,8 +335,8 @@ def fit_to(
         seconds=seconds,
         jobs=jobs,
     )
-    write_policy(file, result.card, result.arrays)
-    note = describe_fit(result)
+    write_policy(file, fitted.card, fitted.arrays)
+    note = describe_fit(fitted)
     say(note)
     extended = [replace(experiment, policies=(*experiment.policies, str(file))) for experiment in experiments]
     return extended, note

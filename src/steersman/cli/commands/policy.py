@@ -219,7 +219,7 @@ def fit(
     (source,) = inputs.read(warn)
     if protocol is Protocol.TIMED:
         warn(duration_warnings(source, load, mean_duration))
-    result = fit_workload(
+    fitted = fit_workload(
         source,
         protocol.value,
         ratio=share,
@@ -230,12 +230,12 @@ def fit(
         seed=seed,
         jobs=jobs or default_jobs(),
     )
-    write_policy(output, result.card, result.arrays)
+    write_policy(output, fitted.card, fitted.arrays)
     if output_format is TableOrJson.JSON:
-        print_json(_fit_record(result, source.name))
+        print_json(_fit_record(fitted, source.name))
     else:
-        print_table(_fit_table(result, source.name))
-    say(describe_fit(result))
+        print_table(_fit_table(fitted, source.name))
+    say(describe_fit(fitted))
     say(f"wrote {output}")
 
 

@@ -48,8 +48,8 @@ def probe(
     """
     from steersman.prometheus.probe import Probe, parse_target
 
-    result = [parse_target(each) for each in targets]
-    users = [each.user for each in result]
+    parsed = [parse_target(each) for each in targets]
+    users = [each.user for each in parsed]
     if len(set(users)) < len(users):
         twice = next(user for user in users if users.count(user) > 1)
         raise UsageError(f"--target {twice}=...: is given twice; users have one target each")
@@ -59,4 +59,4 @@ def probe(
     from steersman.apps.runtime.probe_server import serve_probe
     from steersman.apps.runtime.tasks import run
 
-    run(serve_probe(Probe(result, interval, samples, timeout), address, port))
+    run(serve_probe(Probe(parsed, interval, samples, timeout), address, port))

@@ -169,7 +169,7 @@ def _pod_term(
             raise FieldError(where, problem)
         else:
             by_labels = (
-                name for name, result in namespaces.items() if all(holds(each, result) for each in namespace_selector)
+                name for name, own in namespaces.items() if all(holds(each, own) for each in namespace_selector)
             )
             among = (among or frozenset()).union(by_labels)
     elif not among:

@@ -305,13 +305,13 @@ class GpuBound:
         upper = np.full(self._columns, np.inf)
         upper[self._moment :] = 1
         between = np.stack([np.zeros(self._columns), upper], axis=1)
-        result: Any = linprog(cost, A_ub=matrix, b_ub=limit, bounds=between, options={"time_limit": PATIENCE_SECONDS})
-        if result.status == INFEASIBLE:
+        solution: Any = linprog(cost, A_ub=matrix, b_ub=limit, bounds=between, options={"time_limit": PATIENCE_SECONDS})
+        if solution.status == INFEASIBLE:
             return float("nan")
-        if result.status != 0:
-            reason = f"not within {PATIENCE_SECONDS:g} s" if result.status == OUT_OF_TIME else result.message
+        if solution.status != 0:
+            reason = f"not within {PATIENCE_SECONDS:g} s" if solution.status == OUT_OF_TIME else solution.message
             raise SteersmanError(f"{self.workload.name}: the LP of the bound was not solved: {reason}")
         # For any dual <= 0: cost @ x >= dual @ limit + (cost - matrix.T @ dual) @ x, and 0 <= x <= highest.
-        dual = np.minimum(result.ineqlin.marginals, 0)
+        dual = np.minimum(solution.ineqlin.marginals, 0)
         reduced = cost - matrix.T @ dual
         return float(-GPU_MILLI * (dual @ limit + np.minimum(reduced, 0) @ highest))

@@ -399,19 +399,19 @@ class Headline:
         If the two have different seeds, the best by its mean may be the worse in the seeds that both have.
         """
         best = self.order(self.workload)[0]
-        result = self.difference(self.workload, self.primary, best, other)
+        more = self.difference(self.workload, self.primary, best, other)
         same = "as long as under" if self._waits else "as much as"
         digits, unit = self.criterion.digits, self.criterion.unit
-        if not math.isfinite(result.mean):
+        if not math.isfinite(more.mean):
             return f"in other seeds than {other}"
-        size = abs(result.mean)
-        if size == 0 and not result.interval.low < result.interval.high:
+        size = abs(more.mean)
+        if size == 0 and not more.interval.low < more.interval.high:
             return f"{same} {other}"
         smallest = 10.0**-digits
         text = (f"less than {smallest:g} {unit}" if size < smallest / 2 else f"{size:,.{digits}f} {unit}").rstrip()
-        is_less = result.mean < 0 or (result.mean == 0 and not self.criterion.larger_is_better)
-        low, high = result.interval
-        ends = Interval(-high, -low) if is_less else result.interval
+        is_less = more.mean < 0 or (more.mean == 0 and not self.criterion.larger_is_better)
+        low, high = more.interval
+        ends = Interval(-high, -low) if is_less else more.interval
         sign, than = "less" if is_less else "more", "than under" if self._waits else "than"
         return f"{text}{brackets(ends, digits)} {sign} {than} {other}"
 
@@ -422,7 +422,11 @@ class Headline:
         """
         reference = self._reference(known)
         against = {each: self.difference(self.workload, self.unplaced_metric, best, each) for each in known[1:]}
-        fewer = {each: result for each, result in against.items() if result.is_significant and result.mean > 0}
+        fewer = {
+            each: difference
+            for each, difference in against.items()
+            if difference.is_significant and difference.mean > 0
+        }
         verb, what = ("leaves", " waiting") if self.timed else ("fails", "")
         if reference in fewer:
             return f", but it {verb} {self._pods_amount(fewer[reference])} more{what}", True

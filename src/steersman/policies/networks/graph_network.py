@@ -148,15 +148,15 @@ class Graph:
         )
         for start, key in zip(self.group, keys, strict=True):
             members = np.flatnonzero(key >= 0)
-            result, group, size = np.unique(key[members], return_inverse=True, return_counts=True)
+            distinct, group, size = np.unique(key[members], return_inverse=True, return_counts=True)
             order = np.argsort(group, kind="stable")
             first = np.concatenate([[0], np.cumsum(size)[:-1]]).astype(np.int64)
-            if len(result):
+            if len(distinct):
                 vertices.append(
                     np.add.reduceat(nodes[members[order]], first) / size[:, None].astype(np.float32) + start
                 )
             pairs.append((group + total, own[members]))
-            total += len(result)
+            total += len(distinct)
         return np.concatenate(vertices), _edges(pairs, total)
 
 

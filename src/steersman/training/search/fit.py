@@ -163,8 +163,8 @@ def fit(
     best = candidates[selection.leader]
     first = as_linear(best)
     assert first is not None
-    result, generations = _search(workload, first, options, jobs, on_generation)
-    compared = _compare(simulator, {FITTED: result, **others}, options)
+    fitted_policy, generations = _search(workload, first, options, jobs, on_generation)
+    compared = _compare(simulator, {FITTED: fitted_policy, **others}, options)
     fitted = next(each for each in compared if each.name == FITTED)
     rival = next(each for each in compared if each.name != FITTED)
     gains = rival.costs - fitted.costs

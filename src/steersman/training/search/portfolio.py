@@ -108,10 +108,10 @@ def train_portfolio(plan: PortfolioPlan, output: Path, say: Say) -> None:
     """
     searches: list[Search] = [_on_random_clusters, *([_on_openb] if plan.openb else []), _for_short_waits]
     with Workers(min(plan.jobs, len(searches)), partial(_searcher, plan, say)) as workers:
-        result = dict(workers.answers(searches))
-    members = {name: policy for i in range(len(searches)) for name, policy in result[i][0].items()}
+        found = dict(workers.answers(searches))
+    members = {name: policy for i in range(len(searches)) for name, policy in found[i][0].items()}
     members[greedy_forecast.NAME] = greedy_forecast.forecast_policy()
-    steps = sum(episodes for _, episodes in result.values())
+    steps = sum(episodes for _, episodes in found.values())
     write_policy(output, _card(plan, members, steps), _arrays(list(members.values())))
 
 

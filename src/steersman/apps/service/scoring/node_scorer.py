@@ -87,8 +87,8 @@ class NodeSet:
             as_of: another object whenever a name may stand for another slot.
         """
         if self._as_of is not as_of:
-            result = map(state.slots.get, self.names, repeat(-1))
-            self._slots, self._as_of = np.fromiter(result, dtype=np.int64, count=len(self.names)), as_of
+            found = map(state.slots.get, self.names, repeat(-1))
+            self._slots, self._as_of = np.fromiter(found, dtype=np.int64, count=len(self.names)), as_of
         return self._slots
 
 
@@ -220,18 +220,18 @@ def cluster_of(nodes: Sequence[msgspec.Raw], pods: Sequence[msgspec.Raw]) -> Clu
     Raises:
         InvalidRequestError: they make no cluster.
     """
-    result, free = [], []
+    decoded, free = [], []
     for i, raw in enumerate(nodes):
         try:
             content = _object(raw, f"nodes[{i}]")
-            result.append(node_from_object(content))
+            decoded.append(node_from_object(content))
             free.append(free_of(content))
         except (InputError, FieldError) as error:
             raise InvalidRequestError(f"nodes[{i}]: {error}") from None
-    if not result:
+    if not decoded:
         raise InvalidRequestError("nodes: expected at least one")
     try:
-        state = ClusterState(result)
+        state = ClusterState(decoded)
     except SteersmanError as error:
         raise InvalidRequestError(f"nodes: {error}") from None
     for slot, left in enumerate(free):

@@ -127,5 +127,5 @@ def train(
             on_iteration=bar.update,
             tracker=track.value,
         )
-    result = TrainingResult(plan, output, state)
-    print_text(f"{result.file}: {result.summary}.")
+    trained = TrainingResult(plan, output, state)
+    print_text(f"{trained.file}: {trained.summary}.")

@@ -241,15 +241,15 @@ def convert(
 
     warn = Warnings()
     if workload is not None:
-        (result,) = Inputs(nodes, (pods,) if pods else (), (workload,)).read(warn)
+        (source,) = Inputs(nodes, (pods,) if pods else (), (workload,)).read(warn)
     else:
         with status_if_slow(f"reading {pods or nodes}"):
-            result = load_workload(nodes, pods, partial=True, running=RunningPods.AS_WRITTEN)
-        warn(result.warnings)
-    with status_if_slow(f"writing {len(result.nodes)} nodes and {len(result.pods)} pods"):
-        files = {"nodes_file": nodes or pods or result.name, "pods_file": pods or nodes or result.name}
-        warn(write(result, to, output, lossy=lossy, **files))
-    say(f"wrote {output}: {len(result.nodes)} nodes, {len(result.pods)} pods")
+            source = load_workload(nodes, pods, partial=True, running=RunningPods.AS_WRITTEN)
+        warn(source.warnings)
+    with status_if_slow(f"writing {len(source.nodes)} nodes and {len(source.pods)} pods"):
+        files = {"nodes_file": nodes or pods or source.name, "pods_file": pods or nodes or source.name}
+        warn(write(source, to, output, lossy=lossy, **files))
+    say(f"wrote {output}: {len(source.nodes)} nodes, {len(source.pods)} pods")
 
 
 @app.command(cls=ManyValues)
@@ -303,9 +303,9 @@ def topology(
             node_list=nodes,
             pod_list=pods,
         )
-    for result in written:
-        say(f"wrote {result.path}: {result.nodes} nodes, {result.pods} pods")
-    kept = sum(result.kept_schedulers for result in written)
+    for file in written:
+        say(f"wrote {file.path}: {file.nodes} nodes, {file.pods} pods")
+    kept = sum(file.kept_schedulers for file in written)
     if kept:
         Warnings()([f"{kept} pods name another scheduler than {scheduler_name} and keep it"])
 
