@@ -31,7 +31,7 @@ NODES = 10
 EQUAL_SHARE = 0.5
 """Of the clusters that are trained on; the others have nodes of several sizes."""
 CONFIG = DQNConfig(
-    discount=0.0, batch_size=256, replay_size=20_000, update_every=20, epsilon_decay=0.99, minimum_epsilon=0.02
+    gamma=0.0, batch_size=256, replay_size=20_000, update_every=20, epsilon_decay=0.99, minimum_epsilon=0.02
 )
 FIRST_SEED = 1_000_000
 RANDOM, GREEDY = "random", "greedy"

@@ -75,13 +75,13 @@ class Variant:
 
     Attributes:
         words: for the report.
-        discount: of DQN.
+        gamma: of DQN.
         without: what the network may not see, see `agents.evolution.simulations.excluded_features`.
         reward_scale: brings its values to about 1.
     """
 
     words: str
-    discount: float
+    gamma: float
     without: str = ""
     reward_scale: float = 8.0
 
@@ -101,7 +101,7 @@ def config(variant: Variant, decisions: int) -> DQNConfig:
     """DQN's options; the learning rate falls to a fiftieth."""
     update_every = 16
     return DQNConfig(
-        discount=variant.discount,
+        gamma=variant.gamma,
         learning_rate=3e-3,
         learning_rate_decay=0.02 ** (update_every / decisions),
         batch_size=256,

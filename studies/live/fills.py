@@ -259,7 +259,9 @@ def learning_curve_of(file: Path) -> Json:
     part = steps[-1] / PARTS
     first, last = steps <= max(part, steps[0]), steps > steps[-1] - part
     each = np.minimum((CURVE_POINTS * (steps - weights) / steps[-1]).astype(np.int64), CURVE_POINTS - 1)
-    names = [name for name in ("reward", "node_variance", "epsilon", "entropy", "loss") if name in rows[-1]]
+    names = [
+        name for name in ("reward", "node_variance", "epsilon", "entropy", "loss", "policy_loss") if name in rows[-1]
+    ]
     places = [inside for i in range(CURVE_POINTS) if (inside := each == i).any()]
     return {
         "decisions": int(steps[-1]),

@@ -4,7 +4,7 @@ The actor is a policy pi(n | s), the softmax over the scores of the feasible nod
 return. After a few decisions in each environment, the actor ascends the policy gradient (Williams, "Simple statistical
 gradient-following algorithms", 1992; Mnih et al., "Asynchronous methods for deep reinforcement learning", ICML 2016)
 
-    mean of  A_t grad log pi(n_t | s_t) + entropy_bonus grad H(pi(. | s_t))
+    mean of  A_t grad log pi(n_t | s_t) + ent_coef grad H(pi(. | s_t))
 
 and the critic moves towards the returns. A is the advantage: how much better a decision was than expected. The entropy
 H keeps the policy from settling before it has explored. The actor learns from each decision once. Features that never
@@ -80,7 +80,7 @@ class ActorCritic(Agent):
                 steps.append(step)
             elif steps:  # the next step kept does not follow on the last one
                 steps[-1] = replace(steps[-1], truncated=~steps[-1].terminated)
-        return rollout(steps, self._values, self.config.discount, self.config.trace)
+        return rollout(steps, self._values, self.config.gamma, self.config.gae_lambda)
 
     def _explore(self, scores: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_]) -> Actions:
         return draw(scores, mask, self.rng)
@@ -106,20 +106,24 @@ class ActorCritic(Agent):
             advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
 
         log_probability = log_probabilities(self.network(observation))
-        spread = entropy(log_probability, observation["mask"]).mean()
-        gain = (advantage * log_probability.gather(1, row).squeeze(1)).mean()
-        actor_loss = -gain - self.config.entropy_bonus * spread
-        loss = self.learn(actor_loss, self.actor_optimiser, self.config.gradient_norm)
+        mean_entropy = entropy(log_probability, observation["mask"]).mean()
+        policy_loss = -(advantage * log_probability.gather(1, row).squeeze(1)).mean()
+        loss = policy_loss - self.config.ent_coef * mean_entropy
+        self.learn(loss, self.actor_optimiser, self.config.max_grad_norm)
 
         target = torch.tensor(played.targets, device=self.device)
         self.critic.update_return_statistics(target)
-        critic_losses = [self._learn_values(observation, target) for _ in range(self.config.critic_steps)]
-        return {"loss": loss, "critic_loss": float(np.mean(critic_losses)), "entropy": float(spread.detach())}
+        value_losses = [self._learn_values(observation, target) for _ in range(self.config.critic_steps)]
+        return {
+            "policy_loss": float(policy_loss.detach()),
+            "value_loss": float(np.mean(value_losses)),
+            "entropy": float(mean_entropy.detach()),
+        }
 
     def _learn_values(self, observation: Tensors, target: Tensor) -> float:
         """Take one gradient step of the critic towards target [B]; return its error in units of the values' spread."""
         loss = functional.mse_loss(self.critic(observation) / self.critic.spread, target / self.critic.spread)
-        return self.learn(loss, self.critic_optimiser, self.config.gradient_norm)
+        return self.learn(loss, self.critic_optimiser, self.config.max_grad_norm)
 
     def _more_state(self) -> dict[str, Any]:
         return {"ranges": pack(self.ranges.arrays())}

@@ -257,7 +257,7 @@ class Agent(ABC):
         )
         return sample_candidates(observation, self.config.candidates, self.rng, self._teacher_actions)
 
-    def learn(self, loss: Tensor, optimiser: Optimizer, gradient_norm: float) -> float:
+    def learn(self, loss: Tensor, optimiser: Optimizer, max_grad_norm: float) -> float:
         """Take one gradient step with clipped norm; return the loss as a number.
 
         Raises:
@@ -267,7 +267,7 @@ class Agent(ABC):
             raise self._diverged("the loss is not finite")
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_([p for group in optimiser.param_groups for p in group["params"]], gradient_norm)
+        nn.utils.clip_grad_norm_([p for group in optimiser.param_groups for p in group["params"]], max_grad_norm)
         optimiser.step()
         return float(loss.detach())
 

@@ -28,10 +28,10 @@ BATCHES = (64, 128, 200, 400)
 INTERVALS = (5, 10, 25, 50)
 
 Strategy = Annotated[Literal["cma-es", "openai-es"], Option("`cma-es` (separable) or `openai-es`.")]
-Discount = Annotated[
+Gamma = Annotated[
     float, Option("Discount of the reward of the next decision.", SHARE, (0.0, 0.5, 0.9, 0.97, 0.99, 1.0))
 ]
-Trace = Annotated[
+GaeLambda = Annotated[
     float,
     Option(
         "Lambda of the advantages; 1 sums rewards to the rollout's end, 0 trusts the critic at once.",
@@ -41,7 +41,7 @@ Trace = Annotated[
 ]
 ActorRate = Annotated[float, Option("Of the actor's Adam.", POSITIVE, LEARNING_RATES)]
 CriticRate = Annotated[float, Option("Of the critic's Adam.", POSITIVE, LEARNING_RATES)]
-EntropyBonus = Annotated[float, Option("Weight of the entropy (nats).", AMOUNT, FloatRange(1e-4, 1e-1, log=True))]
+EntropyCoefficient = Annotated[float, Option("Weight of the entropy (nats).", AMOUNT, FloatRange(1e-4, 1e-1, log=True))]
 UpdateEvery = Annotated[
     int, Option("Decisions for each gradient step; more environments do not change the ratio.", COUNT, INTERVALS)
 ]
@@ -63,7 +63,7 @@ def _check_batch_size(config: DQNConfig | ImitationConfig) -> None:
 class DQNConfig:
     """Options of DQN."""
 
-    discount: Discount = 0.99
+    gamma: Gamma = 0.99
     learning_rate: Annotated[float, Option("Of Adam, at first.", POSITIVE, LEARNING_RATES)] = 1e-3
     learning_rate_decay: Annotated[
         float,
@@ -118,7 +118,7 @@ class DQNConfig:
     ] = 10_000
     use_heuristic: Annotated[bool, Option("Take half of the exploratory actions from the teacher.")] = False
     prefill: Annotated[int, Option("Decisions of the teacher in the replay buffer at the start.", AMOUNT)] = 0
-    gradient_norm: GradientNorm = 10.0
+    max_grad_norm: GradientNorm = 10.0
     reward_scale: Annotated[
         float,
         Option(
@@ -139,8 +139,8 @@ class DQNConfig:
 class ActorCriticConfig:
     """Options of actor-critic."""
 
-    discount: Discount = 0.99
-    trace: Trace = 0.95
+    gamma: Gamma = 0.99
+    gae_lambda: GaeLambda = 0.95
     rollout: Annotated[
         int, Option("Decisions in each environment for each of the actor's gradient steps.", COUNT, (8, 16, 32, 64))
     ] = 16
@@ -154,11 +154,11 @@ class ActorCriticConfig:
     ] = 8
     actor_learning_rate: ActorRate = 3e-3
     critic_learning_rate: CriticRate = 3e-3
-    entropy_bonus: EntropyBonus = 0.01
+    ent_coef: EntropyCoefficient = 0.01
     normalise_advantages: Annotated[
         bool, Option("To mean 0 and standard deviation 1 in each rollout, so that rewards may have any scale.")
     ] = True
-    gradient_norm: GradientNorms = 0.5
+    max_grad_norm: GradientNorms = 0.5
     candidates: Candidates = 128
 
     def __post_init__(self) -> None:
@@ -170,21 +170,21 @@ class ActorCriticConfig:
 class PPOConfig:
     """Options of PPO."""
 
-    discount: Discount = 0.99
-    trace: Trace = 0.95
+    gamma: Gamma = 0.99
+    gae_lambda: GaeLambda = 0.95
     rollout: Annotated[int, Option("Decisions in each environment for each iteration.", COUNT, (32, 64, 128))] = 64
     epochs: Annotated[int, Option("Passes over the rollout in an iteration.", COUNT, (2, 4, 8))] = 4
     batch_size: Annotated[int, Option("Decisions in a minibatch.", COUNT, (64, 128, 256, 512))] = 256
-    clip: Annotated[float, Option("Range of the ratio of probabilities around 1.", POSITIVE, FloatRange(0.1, 0.3))] = (
-        0.2
-    )
+    clip_range: Annotated[
+        float, Option("Range of the ratio of probabilities around 1.", POSITIVE, FloatRange(0.1, 0.3))
+    ] = 0.2
     actor_learning_rate: ActorRate = 3e-3
     critic_learning_rate: CriticRate = 3e-3
-    entropy_bonus: EntropyBonus = 0.01
-    target_divergence: Annotated[
+    ent_coef: EntropyCoefficient = 0.01
+    target_kl: Annotated[
         float, Option("An iteration stops early when the policies are this far apart (nats); 0: never.", AMOUNT)
     ] = 0.0
-    gradient_norm: GradientNorms = 0.5
+    max_grad_norm: GradientNorms = 0.5
     candidates: Candidates = 128
 
     def __post_init__(self) -> None:
@@ -205,7 +205,7 @@ class ImitationConfig:
     teacher_decay: Annotated[
         float, Option("Factor of that share after each gradient step.", SHARE, FloatRange(0.9, 0.999))
     ] = 0.99
-    gradient_norm: GradientNorm = 10.0
+    max_grad_norm: GradientNorm = 10.0
     candidates: Annotated[
         int,
         Option("Nodes in a sample while learning, with the teacher's choice; 0: all.", AMOUNT),

@@ -1,6 +1,6 @@
 """DQN: learn the value of each placement, and take the best.
 
-Q(s, n) is the discounted sum of rewards if the pod goes to node n. It obeys Q(s, n) = r + discount max Q(s', .), and a
+Q(s, n) is the discounted sum of rewards if the pod goes to node n. It obeys Q(s, n) = r + gamma max Q(s', .), and a
 network learns it by moving towards the right-hand side (Mnih et al., "Human-level control through deep reinforcement
 learning", Nature 2015). Four things make that work:
 
@@ -142,7 +142,7 @@ class DQN(Agent):
             # Only the chosen row's score is needed, but batch normalisation needs all rows.
             before["mask"] = torch.zeros_like(before["mask"]).scatter(1, row, True)
         value = self.network(before).gather(1, row).squeeze(1)
-        loss = self.learn(functional.smooth_l1_loss(value, td_target), self.optimiser, self.config.gradient_norm)
+        loss = self.learn(functional.smooth_l1_loss(value, td_target), self.optimiser, self.config.max_grad_norm)
 
         self.ranges.fold_constant_features(self.network)
         self.updates += 1
@@ -166,11 +166,11 @@ class DQN(Agent):
     def _td_target(self, batch: Arrays) -> Tensor:
         """Return [B] the TD target; with a discount of 0 the next observation is not evaluated."""
         reward = torch.tensor(batch["reward"] * self.config.reward_scale, dtype=torch.float32, device=self.device)
-        if self.config.discount == 0.0:
+        if self.config.gamma == 0.0:
             return reward
         after = as_tensors(unflatten("after", batch), self.device)
         goes_on = torch.tensor(~batch["terminated"], device=self.device) & after["mask"].any(1)
-        return reward + self.config.discount * torch.where(goes_on, self._next_value(after), 0.0)
+        return reward + self.config.gamma * torch.where(goes_on, self._next_value(after), 0.0)
 
     @torch.no_grad()
     def _next_value(self, observation: Tensors) -> Tensor:

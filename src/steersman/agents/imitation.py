@@ -94,7 +94,7 @@ class Imitation(Agent):
         observation = as_tensors(unflatten("before", batch), self.device)
         row = torch.tensor(batch["row"], device=self.device).unsqueeze(1)
         scores = self.network(observation)
-        loss = self.learn(-log_probabilities(scores).gather(1, row).mean(), self.optimiser, self.config.gradient_norm)
+        loss = self.learn(-log_probabilities(scores).gather(1, row).mean(), self.optimiser, self.config.max_grad_norm)
 
         nodes, copies = observation["nodes"], torch.arange(len(row), device=self.device)
         chosen = nodes[copies, scores.detach().argmax(1)]

@@ -1,18 +1,18 @@
 """PPO: actor-critic that learns from each decision several times, with bounded updates.
 
 A rollout is used for several epochs in minibatches. As the policy moves away from the one that acted, each decision is
-weighted by the ratio of probabilities rho = pi(n | s) / pi_old(n | s), and the ratio is clipped so that nothing is
-gained by moving further than `clip` (Schulman et al., "Proximal Policy Optimization Algorithms", 2017):
+weighted by ratio = pi(n | s) / pi_old(n | s), which is clipped so that nothing is gained by moving further than
+`clip_range` (Schulman et al., "Proximal Policy Optimization Algorithms", 2017):
 
-    mean of  min(rho A, clamp(rho, 1 - clip, 1 + clip) A)
+    mean of  min(ratio A, clamp(ratio, 1 - clip_range, 1 + clip_range) A)
 
 Further details, after Andrychowicz et al. ("What Matters for On-Policy Deep Actor-Critic Methods?", ICLR 2021) and
 Huang et al. ("The 37 Implementation Details of Proximal Policy Optimization", 2022): advantages are normalised within
 each minibatch; scores start nearly equal; masked nodes have probability zero in the ratio and in the entropy alike; the
 critic's loss is not clipped. The policy acts without dropout and with running statistics; so if a network has either,
 the old probabilities are recomputed by a copy of the old network under the same dropout and the same minibatch's
-statistics (cf. Hausknecht and Wagener, "Consistent Dropout for Policy Gradient Reinforcement Learning", 2022), or rho
-would not start at 1.
+statistics (cf. Hausknecht and Wagener, "Consistent Dropout for Policy Gradient Reinforcement Learning", 2022), or the
+ratio would not start at 1.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PPO(ActorCritic):
             for start in range(0, len(order), self.config.batch_size):
                 index = order[start : start + self.config.batch_size]
                 seen.append(self._minibatch(played, index, old, fixed))
-            if 0.0 < self.config.target_divergence < seen[-1]["divergence"]:
+            if 0.0 < self.config.target_kl < seen[-1]["approx_kl"]:
                 break
         return {name: float(np.mean([one[name] for one in seen])) for name in seen[0]}
 
@@ -71,22 +71,23 @@ class PPO(ActorCritic):
         )
         log_probability = log_probabilities(self.network(observation))
         log_ratio = log_probability.gather(1, row).squeeze(1) - before
-        ratio = log_ratio.exp()
-        clipped = ratio.clamp(1.0 - self.config.clip, 1.0 + self.config.clip)
-        gain = torch.minimum(ratio * advantage, clipped * advantage).mean()
-        spread = entropy(log_probability, observation["mask"]).mean()
-        loss = self.learn(-gain - self.config.entropy_bonus * spread, self.actor_optimiser, self.config.gradient_norm)
+        ratio, clip_range = log_ratio.exp(), self.config.clip_range
+        clipped_ratio = ratio.clamp(1.0 - clip_range, 1.0 + clip_range)
+        policy_loss = -torch.minimum(ratio * advantage, clipped_ratio * advantage).mean()
+        mean_entropy = entropy(log_probability, observation["mask"]).mean()
+        loss = policy_loss - self.config.ent_coef * mean_entropy
+        self.learn(loss, self.actor_optimiser, self.config.max_grad_norm)
 
-        critic = self._learn_values(observation, torch.tensor(played.targets[index], device=self.device))
-        # An estimate of KL(old, new) that is never negative and varies little: rho - 1 - log rho (Schulman, 2020).
-        divergence = float((ratio - 1.0 - log_ratio).detach().mean())
-        beyond = float(((ratio - 1.0).abs() > self.config.clip).float().mean())
+        value_loss = self._learn_values(observation, torch.tensor(played.targets[index], device=self.device))
+        # An estimate of KL(old, new) that is never negative and varies little (Schulman, "Approximating KL", 2020).
+        approx_kl = (ratio - 1.0 - log_ratio).detach().mean()
+        clip_fraction = ((ratio - 1.0).abs() > clip_range).float().mean()
         return {
-            "loss": loss,
-            "critic_loss": critic,
-            "entropy": float(spread.detach()),
-            "divergence": divergence,
-            "clipped": beyond,
+            "policy_loss": float(policy_loss.detach()),
+            "value_loss": value_loss,
+            "entropy": float(mean_entropy.detach()),
+            "approx_kl": float(approx_kl),
+            "clip_fraction": float(clip_fraction),
         }
 
     def _is_noisy(self) -> bool:

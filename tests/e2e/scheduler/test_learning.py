@@ -33,7 +33,7 @@ def trained(control_plane: LocalCluster, tmp_path_factory: pytest.TempPathFactor
 
     @cache
     def train(network: str) -> Path:
-        options = "--algorithm dqn --protocol deployments --iterations 12 --discount 0 --hidden 16 --batch-size 64"
+        options = "--algorithm dqn --protocol deployments --iterations 12 --gamma 0 --hidden 16 --batch-size 64"
         control_plane.must("train", *options.split(), "--network", network, "--output", str(folder / network))
         return folder / network / "policy.safetensors"
 

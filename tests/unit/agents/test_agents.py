@@ -146,8 +146,8 @@ def test_first_ratio_of_ppo_is_one_whatever_the_network_does_in_training(norm, d
     agent = make("ppo", "deepsets", norm, dropout, rollout=4, epochs=1, batch_size=64)
     for _ in range(3):
         metrics = agent.iterate()
-        assert metrics["divergence"] == pytest.approx(0.0, abs=1e-6)
-        assert metrics["clipped"] == 0.0
+        assert metrics["approx_kl"] == pytest.approx(0.0, abs=1e-6)
+        assert metrics["clip_fraction"] == 0.0
 
 
 @pytest.mark.parametrize("name", ["dqn", "actor-critic", "ppo"])
@@ -195,22 +195,22 @@ def test_advantages_are_their_definition(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**31)))
     rewards, values, following = rng.normal(size=(3, t, e)).astype(np.float32)
     terminated, truncated = rng.random((t, e)) < 0.3, rng.random((t, e)) < 0.3
-    discount, trace = data.draw(st.floats(0, 1)), data.draw(st.floats(0, 1))
-    found = generalised_advantages(rewards, values, following, terminated, truncated, discount, trace)
+    gamma, gae_lambda = data.draw(st.floats(0, 1)), data.draw(st.floats(0, 1))
+    found = generalised_advantages(rewards, values, following, terminated, truncated, gamma, gae_lambda)
     for copy in range(e):
         for start in range(t):
             total, weight = 0.0, 1.0
             for i in range(start, t):
                 after = 0.0 if terminated[i, copy] else following[i, copy]
-                total += weight * (rewards[i, copy] + discount * after - values[i, copy])
-                weight *= discount * trace
+                total += weight * (rewards[i, copy] + gamma * after - values[i, copy])
+                weight *= gamma * gae_lambda
                 if terminated[i, copy] or truncated[i, copy]:
                     break
             assert found[start, copy] == pytest.approx(total, abs=1e-4)
 
 
 def test_critics_learn_that_a_cut_off_episode_goes_on():
-    """Every decision earns 1: if episodes go on, a state is worth 1 / (1 - discount); if they end, less than that."""
+    """Every decision earns 1: if episodes go on, a state is worth 1 / (1 - gamma); if they end, less than that."""
     values = {}
     for cut in (True, False):
 
@@ -227,7 +227,7 @@ def test_critics_learn_that_a_cut_off_episode_goes_on():
             "linear",
             env=Constant(8, "reserve", limit=2),
             rollout=8,
-            discount=0.5,
+            gamma=0.5,
             critic_learning_rate=0.1,
         )
         iterate(agent, 40)
@@ -453,8 +453,8 @@ def test_metrics_are_means_of_what_the_environments_report():
 @pytest.mark.parametrize(
     ("make_config", "told"),
     [
-        (lambda: configs.DQNConfig(discount=1.5), "--discount 1.5 does not work; expected a number from 0 to 1"),
-        (lambda: configs.PPOConfig(clip=0.0), "--clip 0.0"),
+        (lambda: configs.DQNConfig(gamma=1.5), "--gamma 1.5 does not work; expected a number from 0 to 1"),
+        (lambda: configs.PPOConfig(clip_range=0.0), "--clip-range 0.0"),
         (lambda: configs.ActorCriticConfig(actor_learning_rate=float("nan")), "--actor-learning-rate nan"),
         (lambda: configs.ImitationConfig(batch_size=0), "--batch-size 0 does not work; a whole number of 1 or more"),
         (lambda: configs.DQNConfig(candidates=-1), "--candidates -1"),

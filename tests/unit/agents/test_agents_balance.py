@@ -88,7 +88,7 @@ def test_a_few_seconds_of_reward_make_clusters_of_other_sizes_more_even(mixed):
     agent = DQN(
         mixed,
         build("mlp", sizes_of(mixed.single_observation_space), (32, 32)),
-        DQNConfig(discount=0.0, learning_rate=2e-3, batch_size=128, update_every=16, epsilon_decay=0.98),
+        DQNConfig(gamma=0.0, learning_rate=2e-3, batch_size=128, update_every=16, epsilon_decay=0.98),
         seed=0,
     )
     other = DeploymentsVectorEnv(3, nodes=30)

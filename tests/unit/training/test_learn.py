@@ -225,11 +225,11 @@ def test_a_file_says_what_its_options_are_for(tmp_path, given, protocol, objecti
 
 
 def test_the_command_trains_and_takes_options_from_a_file(here, capsys):
-    (here / "o.json").write_text(json.dumps({"algorithm": "ppo", "rollout": 8, "clip": 0.1, "hidden": "8"}))
-    assert main(["train", *DEPLOYMENTS, *TINY, "--options", "o.json", "--clip", "0.3", "--output", "run"]) == 0
+    (here / "o.json").write_text(json.dumps({"algorithm": "ppo", "rollout": 8, "clip_range": 0.1, "hidden": "8"}))
+    assert main(["train", *DEPLOYMENTS, *TINY, "--options", "o.json", "--clip-range", "0.3", "--output", "run"]) == 0
     assert "than least-allocated earns" in " ".join(capsys.readouterr().out.split())
     told = json.loads((here / "run" / "run.json").read_text())
-    assert (told["algorithm"], told["config"]["rollout"], told["config"]["clip"]) == ("ppo", 8, 0.3)
+    assert (told["algorithm"], told["config"]["rollout"], told["config"]["clip_range"]) == ("ppo", 8, 0.3)
     assert told["network"]["hidden"] == [8]
 
 
@@ -244,7 +244,7 @@ def test_evolution_trains_in_environments(here):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--algorithm", "ppo", "--epsilon-decay", "0.9"), "--epsilon-decay is no option of ppo; it has --discount"),
+        (("--algorithm", "ppo", "--epsilon-decay", "0.9"), "--epsilon-decay is no option of ppo; it has --gamma"),
         (("--algorithm", "magic"), "unknown algorithm 'magic'; known are evolution, dqn"),
         (("--network", "gnn"), "gnn cannot be trained by evolution in environments; these can"),
         (("--algorithm", "ppo", "--device", "tpu"), "there is no such device"),
@@ -261,7 +261,7 @@ def test_evolution_trains_in_environments(here):
         (("--algorithm", "dqn", "--teacher", "best-fit"), "only with --use-heuristic or --prefill"),
         (("--algorithm", "imitation", "--teacher", "magic"), "unknown rule 'magic'"),
         (("--algorithm", "ppo", "--hidden", "0"), "widths from 1 to"),
-        (("--algorithm", "ppo", "--clip", "-1"), "--clip -1.0 does not work"),
+        (("--algorithm", "ppo", "--clip-range", "-1"), "--clip-range -1.0 does not work"),
         (("--algorithm", "ppo", "--node-count", "9-3"), "a range such as 5-20"),
         (("--algorithm", "evolution", "--device", "cpu"), "--device does not apply to evolution in environments"),
         (
@@ -290,8 +290,8 @@ def test_evolution_trains_in_environments(here):
 )
 def test_what_is_wrong_is_one_line(here, capsys, arguments, message):
     (here / "list.json").write_text("[]")
-    (here / "wrong.json").write_text('{"algorithm": "ppo", "clip": "much"}')
-    (here / "other.json").write_text('{"algorithm": "dqn", "clip": 0.1}')
+    (here / "wrong.json").write_text('{"algorithm": "ppo", "clip_range": "much"}')
+    (here / "other.json").write_text('{"algorithm": "dqn", "clip_range": 0.1}')
     (here / "nan.json").write_text('{"algorithm": "dqn", "learning_rate": NaN}')
     (here / "infinite.json").write_text('{"algorithm": "dqn", "learning_rate": 1e999}')
     (here / "negative.json").write_text('{"algorithm": "dqn", "replay_size": -5}')
@@ -338,12 +338,12 @@ def config_of(folder):
 
 
 def test_the_options_of_aaml(here, capsys):
-    dqn = "--hidden 16,8 --discount 0.9 --learning-rate 0.002 --replay-size 500 --batch-size 32 --update-every 10"
+    dqn = "--hidden 16,8 --gamma 0.9 --learning-rate 0.002 --replay-size 500 --batch-size 32 --update-every 10"
     dqn += " --target-update-every 2 --prefill 40 --use-heuristic --dropout 0.1 --normalisation batch --progress scroll"
     chosen = ("--algorithm", "dqn", *DEPLOYMENTS, "--objective", "balance", *TINY[:-2], *dqn.split())
     assert main(["train", *chosen, "--name", "mine", "--output", "run"]) == 0
     config, network = config_of(here / "run")
-    assert (config["discount"], config["learning_rate"], config["replay_size"]) == (0.9, 0.002, 500)
+    assert (config["gamma"], config["learning_rate"], config["replay_size"]) == (0.9, 0.002, 500)
     assert (config["update_every"], config["target_update_every"], config["prefill"]) == (10, 2, 40)
     assert (network["hidden"], network["dropout"], network["normalisation"]) == ([16, 8], 0.1, "batch")
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("training: ")]

@@ -34,7 +34,7 @@ class Rollout:
     targets: npt.NDArray[np.float32]
 
 
-def rollout(steps: Sequence[Step], critic: Values, discount: float, trace: float) -> Rollout:
+def rollout(steps: Sequence[Step], critic: Values, gamma: float, gae_lambda: float) -> Rollout:
     """Return consecutive steps with values and advantages by a critic."""
     shape = len(steps), len(steps[0].rows)
     observation = {name: np.concatenate([s.before[name] for s in steps]) for name in steps[0].before}
@@ -49,7 +49,7 @@ def rollout(steps: Sequence[Step], critic: Values, discount: float, trace: float
         ends = [take(s.after, rows) for s, rows in zip(steps, apart, strict=True) if rows.any()]
         following[apart] = critic({name: np.concatenate([end[name] for end in ends]) for name in ends[0]})
     rewards = np.stack([s.reward for s in steps])
-    advantages = generalised_advantages(rewards, values, following, terminated, truncated, discount, trace)
+    advantages = generalised_advantages(rewards, values, following, terminated, truncated, gamma, gae_lambda)
     rows = np.concatenate([s.rows for s in steps])
     return Rollout(observation, rows, values.ravel(), advantages.ravel(), (advantages + values).ravel())
 
@@ -60,12 +60,12 @@ def generalised_advantages(
     following: npt.NDArray[np.float32],
     terminated: npt.NDArray[np.bool_],
     truncated: npt.NDArray[np.bool_],
-    discount: float,
-    trace: float,
+    gamma: float,
+    gae_lambda: float,
 ) -> npt.NDArray[np.float32]:
     """Return generalised advantage estimates (Schulman et al., ICLR 2016), all arrays [T, E].
 
-        d_t = r_t + discount V(s_t+1) - V(s_t),    A_t = d_t + discount trace A_t+1
+        d_t = r_t + gamma V(s_t+1) - V(s_t),    A_t = d_t + gamma gae_lambda A_t+1
 
     After a terminated episode nothing follows, so V(s_t+1) counts as zero. After a truncated one V(s_t+1) counts, but
     the sum ends, for the next row belongs to another episode.
@@ -76,11 +76,11 @@ def generalised_advantages(
         following: V(s_t+1), of the observation before any reset.
         terminated: where the episode has ended.
         truncated: where it was cut off.
-        discount: from 0 to 1.
-        trace: lambda, from 0 (one step, little variance) to 1 (to the end, no bias).
+        gamma: from 0 to 1.
+        gae_lambda: lambda, from 0 (one step, little variance) to 1 (to the end, no bias).
     """
-    delta = rewards + discount * np.where(terminated, 0.0, following) - values
-    keep = discount * trace * ~(terminated | truncated)
+    delta = rewards + gamma * np.where(terminated, 0.0, following) - values
+    keep = gamma * gae_lambda * ~(terminated | truncated)
     advantages = np.zeros_like(rewards)
     running = np.zeros(rewards.shape[1])
     for t in range(len(rewards) - 1, -1, -1):

@@ -155,5 +155,6 @@ class _Log:
     def __call__(self, progress: TrainingProgress, metrics: dict[str, float]) -> None:
         if time.monotonic() - self._last >= LOG_SECONDS:
             self._last = time.monotonic()
-            shown = ("steps", FROM_OTHERS, "episodes", "reward", "loss", "epsilon", "node_variance")
+            losses = "loss", "policy_loss"
+            shown = ("steps", FROM_OTHERS, "episodes", "reward", *losses, "epsilon", "node_variance")
             log.info("learned", **{name: round(metrics[name], 5) for name in shown if name in metrics})

@@ -48,7 +48,7 @@ OBJECTIVE = "balance"
 NETWORK, HIDDEN, NORMALISATION = "mlp", (64, 64), "none"
 DEFAULTS_UNTRAINED: dict[str, dict[str, Any]] = {
     "dqn": {
-        "discount": 0.0,
+        "gamma": 0.0,
         "reward_scale": 10.0,
         "batch_size": 64,
         "update_every": 1,
@@ -56,8 +56,8 @@ DEFAULTS_UNTRAINED: dict[str, dict[str, Any]] = {
         "epsilon_decay": 0.9987,
         "candidates": 64,
     },
-    "actor-critic": {"discount": 0.0},
-    "ppo": {"discount": 0.0},
+    "actor-critic": {"gamma": 0.0},
+    "ppo": {"gamma": 0.0},
 }
 """Default options by algorithm for an untrained network, which has about a thousand decisions to learn from. A discount
 of 0 learns the reward that follows at once; the sum of many later rewards cannot be learned in so few."""
@@ -240,7 +240,7 @@ def _settings(spec: AlgorithmSpec, card: Card | None, objective: objectives.Weig
     if card is None:
         settings = dict(DEFAULTS_UNTRAINED.get(spec.name, {}))
         if any(part.name in REWARDED_LATER for part in objective.objectives):
-            settings.pop("discount", None)
+            settings.pop("gamma", None)
         return settings
     names = {field.name for field in fields(spec.config)}
     trained = card.settings if card.algorithm == spec.name else {}

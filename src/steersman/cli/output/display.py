@@ -31,6 +31,7 @@ PROGRESS_METRICS = (
     "reward",
     "return",
     "loss",
+    "policy_loss",
     "allocation",
     "throughput",
 )  # metrics of an iteration that a line of progress shows

@@ -1,6 +1,6 @@
 """Options as fields of configuration classes: help, valid values and search space stand beside each field.
 
-    discount: Annotated[float, Option("Discount of the reward of the next decision.", SHARE)] = 0.99
+    gamma: Annotated[float, Option("Discount of the reward of the next decision.", SHARE)] = 0.99
 
 The command line, files of options and `steersman tune` read these fields, so a module with a configuration class
 imports neither torch nor Gymnasium.

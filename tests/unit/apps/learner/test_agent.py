@@ -190,7 +190,7 @@ def test_the_reward_is_that_of_the_state_after_each_placement(tmp_path):
 
 
 def test_an_agent_from_nothing_gets_better(tmp_path):
-    plan = plan_of(update_every=2, discount=0.0, epsilon_decay=0.99, learning_rate=3e-3)
+    plan = plan_of(update_every=2, gamma=0.0, epsilon_decay=0.99, learning_rate=3e-3)
     with agent(plan, tmp_path / "run") as link:
         scheduler = Scheduler(plan, link)
         answered(scheduler, link)
@@ -508,7 +508,7 @@ class AlternatingScheduler:
 )
 @pytest.mark.parametrize("algorithm", ["dqn", "actor-critic", "ppo"])
 def test_nothing_is_learned_from_a_node_that_the_agent_was_not_offered(algorithm, max_nodes, candidates, closed_slot):
-    plan = plan_of(algorithm, candidates=candidates, discount=0.5)
+    plan = plan_of(algorithm, candidates=candidates, gamma=0.5)
     scheduler = AlternatingScheduler(plan, closed_slot=closed_slot)
     objective = registry.resolve(plan.objective)
     env = LiveEnv(cast("Connection", scheduler), plan.find_view(), max_nodes, objective)
@@ -537,10 +537,10 @@ def test_a_choice_of_the_fallback_beyond_the_capacity_is_none_of_a_teacher():
 
 @pytest.mark.parametrize("algorithm", ["dqn", "actor-critic", "ppo"])
 def test_from_nothing_the_next_reward_counts_unless_only_later_ones_tell_nodes_apart(algorithm):
-    default = find_algorithm(algorithm).config().discount
-    assert live_plan("steersman", algorithm=algorithm).config.discount == 0.0
+    default = find_algorithm(algorithm).config().gamma
+    assert live_plan("steersman", algorithm=algorithm).config.gamma == 0.0
     for objective in ("allocation", "balance=1,allocation=0.5"):
-        assert live_plan("steersman", algorithm=algorithm, objective=objective).config.discount == default
+        assert live_plan("steersman", algorithm=algorithm, objective=objective).config.gamma == default
 
 
 def test_plans_are_checked(tmp_path):
@@ -593,10 +593,10 @@ BEST = {"algorithm": "dqn", "network": "deepsets", "hidden": "8", "dropout": 0.1
 
 def test_the_best_options_of_a_search_are_an_agents(tmp_path):
     file = tmp_path / "best.json"
-    file.write_text(json.dumps({**BEST, "discount": 0.9, "batch_size": 16}))
+    file.write_text(json.dumps({**BEST, "gamma": 0.9, "batch_size": 16}))
     given = LiveLearning(tmp_path / "run", options=file)
     plan = live_plan_of(given, {}, None, "steersman", has_telemetry=False)
-    assert (plan.algorithm, plan.config.discount, plan.config.batch_size) == ("dqn", 0.9, 16)
+    assert (plan.algorithm, plan.config.gamma, plan.config.batch_size) == ("dqn", 0.9, 16)
     assert plan.network == NetworkPlan("deepsets", (8,), 0.1, "batch")
     with agent(plan, tmp_path / "run") as link:
         scheduler = Scheduler(plan, link)
@@ -610,7 +610,7 @@ def test_the_best_options_of_a_search_are_an_agents(tmp_path):
     for name, value, error in (
         ("dropout", 2.0, InputError),
         ("network", "cnn", InputError),
-        ("clip", 0.1, InputError),
+        ("clip_range", 0.1, InputError),
         ("reference", "fgd", InputError),
         ("algorithm", "evolution", UsageError),
     ):

@@ -15,8 +15,8 @@ const LIST_EVERY = 4;
 /** Metrics of one chart, by its title; the first that a run has decides. */
 const GROUPS = [
   { title: "Reward", names: ["reward", "return", "gain"] },
-  { title: "Loss", names: ["loss", "critic_loss"] },
-  { title: "Exploration", names: ["epsilon", "entropy", "teacher_share", "sigma", "divergence"] },
+  { title: "Loss", names: ["loss", "policy_loss", "value_loss"] },
+  { title: "Exploration", names: ["epsilon", "entropy", "teacher_share", "sigma", "approx_kl"] },
 ];
 const BUTTONS = ["pause", "continue", "stop", "checkpoint"];
 
