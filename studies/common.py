@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from steersman.agents.configs import EvolutionConfig
+from steersman.core.atomic_files import write_atomically
 from steersman.core.processes import (
     Workers,
     default_jobs,
@@ -182,9 +182,7 @@ def plain(value: Any) -> Any:
 def write_json(path: Path, value: Any) -> None:
     """Write JSON that appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n")
-    os.replace(part, path)
+    write_atomically(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
 
 
 @dataclass(frozen=True, slots=True)
