@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -15,11 +14,15 @@ import aiohttp
 import msgspec
 from aiohttp.abc import AbstractStreamWriter
 
+from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.config import KubeConfig
 from steersman.kubernetes.credentials import Credentials
 from steersman.version import __version__
 
+MISSING, CONFLICT, TOO_MANY = 404, 409, 429
+BUSY = (TOO_MANY, 500, 502, 503, 504)
+"""Statuses of a server that may do later what it does not do now."""
 CONNECTIONS = 128
 TIMEOUT_SECONDS = 30.0
 DELETION_SECONDS = 90.0
@@ -27,7 +30,7 @@ DELETION_SECONDS = 90.0
 PAGE = 1000
 """Objects in a page of a list."""
 RETRIES = 4
-RETRY_SECONDS = 0.2
+RETRY_SECONDS = (0.25, 4.0)
 LONGEST_RETRY_SECONDS = 30.0
 """Upper limit of a wait that a server asks for."""
 JSON = "application/json"
@@ -57,6 +60,11 @@ class ApiError(SteersmanError):
 
 class UnreachableError(SteersmanError):
     """The server could not be reached, or did not answer in time."""
+
+
+def is_transient(error: SteersmanError) -> bool:
+    """Return whether the same request may succeed later: the server is busy, or was not reached."""
+    return isinstance(error, UnreachableError) or (isinstance(error, ApiError) and error.status in BUSY)
 
 
 class GuardedBody(aiohttp.BytesPayload):
@@ -252,13 +260,14 @@ class Client:
 
     async def _patiently(self, method: str, path: str, **arguments: Any) -> bytes:
         """Send a request as `request` does, and retry while the server is too busy (it did nothing then)."""
-        for attempt in range(RETRIES):
+        backoff = Backoff(*RETRY_SECONDS)
+        for _ in range(RETRIES):
             try:
                 return await self.request(method, path, **arguments)
             except ApiError as error:
-                if error.status != 429 and not (error.status in (502, 503, 504) and method == "GET"):
+                if error.status != TOO_MANY and not (error.status in (502, 503, 504) and method == "GET"):
                     raise
-                await asyncio.sleep(max(error.retry_after, RETRY_SECONDS * 2**attempt) * random.uniform(0.8, 1.2))
+                await backoff.wait(error.retry_after)
         return await self.request(method, path, **arguments)
 
     def _understood(self, body: bytes, decoder: msgspec.json.Decoder[T]) -> T:

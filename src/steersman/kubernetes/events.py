@@ -15,8 +15,9 @@ from typing import Any, Literal, Self
 
 import structlog
 
+from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
-from steersman.kubernetes.client import ApiError, Client, UnreachableError
+from steersman.kubernetes.client import ApiError, Client, is_transient
 from steersman.kubernetes.lease import micro_time, own_identity
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/{}/events"
@@ -34,8 +35,7 @@ SENDING = 8
 SENDING_WHEN_BUSY = 1
 BUSY_POLL_SECONDS = 0.05
 FLUSH_SECONDS = 5.0
-RETRY_SECONDS = (1.0, 2.0)
-TRANSIENT = (429, 500, 502, 503, 504)
+TRIES, RETRY_SECONDS = 3, (1.5, 3.0)
 WARN_SECONDS = 60.0
 
 Kind = Literal["Normal", "Warning"]
@@ -196,17 +196,17 @@ class EventRecorder:
 
     async def _send(self, event: _Event) -> None:
         try:
-            for wait in (*RETRY_SECONDS, None):
+            backoff = Backoff(*RETRY_SECONDS)
+            for attempt in range(TRIES):
                 try:
                     await self._write(event)
                     self.sent += 1
                     break
                 except SteersmanError as error:
-                    transient = isinstance(error, UnreachableError) or getattr(error, "status", 0) in TRANSIENT
-                    if wait is None or not transient or self._stopping:
+                    if attempt == TRIES - 1 or not is_transient(error) or self._stopping:
                         self._give_up(error)
                         break
-                await asyncio.sleep(wait)
+                await backoff.wait()
         finally:
             event.pending = False
             self._pending -= 1

@@ -17,6 +17,7 @@ import aiohttp
 import msgspec
 import structlog
 
+from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import ApiError, Client, Query, Status
 
@@ -144,7 +145,7 @@ class Reflector:
         Raises:
             ApiError: listing or watching is forbidden, or the collection does not exist.
         """
-        wait = BACKOFF_SECONDS[0]
+        backoff = Backoff(*BACKOFF_SECONDS)
         while True:
             began, is_reported, pause, listing = time.monotonic(), False, 0.0, self._must_list
             try:
@@ -164,20 +165,20 @@ class Reflector:
                     self._version = ""
                 else:
                     pause = error.retry_after
-                    self._warn(error, max(wait, pause))
+                    self._warn(error, max(backoff.seconds, pause))
             except msgspec.MsgspecError as error:
                 self._version = ""  # some changes may have been applied
-                self._warn(error, wait)
+                self._warn(error, backoff.seconds)
             except SteersmanError as error:
                 if not listing and self._must_list:
                     continue  # ended by `relist`
-                self._warn(error, wait)
+                self._warn(error, backoff.seconds)
             if is_reported or time.monotonic() - began > BACKOFF_SECONDS[1]:
-                wait = BACKOFF_SECONDS[0]
+                backoff.reset()
             # Also after a watch that the server ended, so that one that always ends at once does not spin.
-            await asyncio.sleep(max(pause, wait * random.uniform(0.5, 1.0)))
-            if not is_reported:
-                wait = min(2 * wait, BACKOFF_SECONDS[1])
+            await backoff.wait(pause)
+            if is_reported:
+                backoff.reset()
 
     async def relist(self) -> None:
         """List again while `run` runs; return when the handler has all that was true when this was called."""

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.apps.http_policy.access import ServerAccess
+from steersman.core.backoff import Backoff
 from steersman.core.errors import InputError, SteersmanError
 from steersman.version import __version__
 
@@ -24,7 +25,7 @@ SIMULATION_SECONDS = 10.0
 """Time limit of a request, with its retries, in simulations, where no pod waits."""
 LIVE_SECONDS = 1.0
 """The same in a live cluster."""
-RETRIES, RETRY_SECONDS = 2, 0.1
+RETRIES, RETRY_SECONDS = 2, 0.15
 """Retries after a connection that failed or an answer that says "try again", and the wait before the first."""
 BUSY = (429, 502, 503, 504)
 """HTTP statuses of servers that may answer soon."""
@@ -51,7 +52,8 @@ _decoder = msgspec.json.Decoder(ScoreAnswer)
 
 async def _retry(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
     """Send a request again where nothing answered, or a server is busy; asking for scores changes nothing."""
-    for attempt in range(RETRIES):
+    backoff = Backoff(RETRY_SECONDS, 1.0)
+    for _ in range(RETRIES):
         try:
             response = await handler(request)
         except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
@@ -60,7 +62,7 @@ async def _retry(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerT
             if response.status not in BUSY:
                 return response
             response.close()
-        await asyncio.sleep(RETRY_SECONDS * 2**attempt)
+        await backoff.wait()
     return await handler(request)
 
 

@@ -21,7 +21,7 @@ from steersman.apps.load.run_state import RunState, StateStore
 from steersman.apps.runtime.tasks import BackgroundTasks, retry_transient
 from steersman.cluster.model import Pod
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.kubernetes.client import ApiError, Client
+from steersman.kubernetes.client import MISSING, ApiError, Client
 from steersman.kubernetes.objects import whole
 
 CONCURRENCY = 96
@@ -266,7 +266,7 @@ class PodReplay:
             try:
                 await retry_transient(partial(self.client.get, f"{NAMESPACES}/{namespace}"))
             except ApiError as error:
-                if error.status == 404:
+                if error.status == MISSING:
                     missing.append(namespace)
                 elif error.status != 403:
                     raise

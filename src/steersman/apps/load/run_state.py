@@ -10,7 +10,7 @@ import msgspec
 from steersman.apps.load.objects import CONFIG_MAPS, run_labels
 from steersman.apps.runtime.tasks import retry_transient
 from steersman.core.errors import SteersmanError
-from steersman.kubernetes.client import ApiError, Client
+from steersman.kubernetes.client import MISSING, ApiError, Client
 
 NAME = "steersman-workload"
 KEY = "state.json"
@@ -69,7 +69,7 @@ class StateStore:
         try:
             value = await self.client.get(f"{self._path}/{NAME}")
         except ApiError as error:
-            if error.status == 404:
+            if error.status == MISSING:
                 return None
             raise
         try:
@@ -86,7 +86,7 @@ class StateStore:
         try:
             self._version = _version(await self.client.create(self._path, self._object(state)))
         except ApiError as error:
-            if error.status == 404:
+            if error.status == MISSING:
                 raise SteersmanError(NO_NAMESPACE.format(self.namespace)) from None
             if error.status != 409:
                 raise
@@ -110,7 +110,7 @@ class StateStore:
         except ApiError as error:
             if error.status not in (404, 409):
                 raise
-            if error.status == 404:
+            if error.status == MISSING:
                 raise RemovedError(f"this run was removed meanwhile (namespace {self.namespace!r})") from None
             raise SteersmanError(f"another process continues this run (namespace {self.namespace!r})") from None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -11,8 +10,9 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from steersman.core.backoff import Backoff
 from steersman.core.early_signals import SIGNALS
-from steersman.kubernetes.client import ApiError, UnreachableError
+from steersman.kubernetes.client import ApiError, UnreachableError, is_transient
 
 T = TypeVar("T")
 
@@ -75,16 +75,14 @@ async def retry_transient(ask: Callable[[], Awaitable[T]], patience: float = PAT
         ApiError: the API refuses the request, or is overloaded for longer than `patience`.
     """
     deadline = asyncio.get_running_loop().time() + patience
-    delay = WAIT_SECONDS[0]
+    backoff = Backoff(*WAIT_SECONDS)
     while True:
         try:
             return await ask()
         except (ApiError, UnreachableError) as error:
-            is_transient = isinstance(error, UnreachableError) or error.status in (429, 500, 502, 503, 504)
-            if not is_transient or asyncio.get_running_loop().time() > deadline:
+            if not is_transient(error) or asyncio.get_running_loop().time() > deadline:
                 raise
-        await asyncio.sleep(delay * random.uniform(0.5, 1.0))
-        delay = min(2 * delay, WAIT_SECONDS[1])
+        await backoff.wait()
 
 
 async def run_concurrently(jobs: Iterable[Callable[[], Awaitable[object]]], concurrency: int = CONCURRENCY) -> None:

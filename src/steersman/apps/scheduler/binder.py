@@ -6,8 +6,6 @@ which is how a new leader makes sure that no late binding of the last one succee
 
 from __future__ import annotations
 
-import asyncio
-import random
 from collections.abc import Callable
 from enum import Enum
 
@@ -17,14 +15,22 @@ import structlog
 from steersman.cluster.gpu_resources import PLUGIN_GPUS
 from steersman.cluster.objects.decoding import GPU_INDEX_KEY
 from steersman.cluster.state import device_indices
+from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cluster_cache import CachedPod, has_changed
-from steersman.kubernetes.client import ApiError, Client, GuardedBody, UnreachableError
+from steersman.kubernetes.client import (
+    BUSY,
+    CONFLICT,
+    MISSING,
+    TOO_MANY,
+    ApiError,
+    Client,
+    GuardedBody,
+    UnreachableError,
+)
 from steersman.kubernetes.objects import PodHead, pod_head
 
-TOO_MANY, CONFLICT, MISSING = 429, 409, 404
-BUSY = (TOO_MANY, 500, 502, 503, 504)
-RETRY_SECONDS = (0.1, 5.0)
+RETRY_SECONDS = (0.2, 8.0)
 TRIES = 6
 """Attempts of a binding while the server is busy or does not answer."""
 
@@ -111,7 +117,7 @@ class Binder:
     async def bind(self, pod: CachedPod, node: str, devices: int) -> tuple[BindOutcome, str]:
         """Bind a pod, and return the outcome with the server's message if it was not bound."""
         path = f"/api/v1/namespaces/{pod.pod.namespace}/pods/{pod.pod.name}"
-        version, wait = pod.version, RETRY_SECONDS[0]
+        version, backoff = pod.version, Backoff(*RETRY_SECONDS)
         for _ in range(TRIES):
             requested = binding(pod, node, devices, version)
             if objection := self.objection(node):
@@ -144,8 +150,7 @@ class Binder:
                     if has_changed(pod, pod_now) or version == requested.metadata.resource_version:
                         return BindOutcome.LOST, message
                     continue  # only its status changed, such as by our own condition
-            await asyncio.sleep(max(retry_after, wait) * random.uniform(1.0, 1.5))
-            wait = min(2 * wait, RETRY_SECONDS[1])
+            await backoff.wait(retry_after)
         return BindOutcome.REFUSED, message
 
     async def _send(self, path: str, requested: Binding) -> None:
@@ -159,7 +164,7 @@ class Binder:
 
     async def _get_pod(self, path: str, uid: str) -> PodHead | None:
         """Return a pod, repeating the request until there is an answer; None: there is no such pod."""
-        wait = RETRY_SECONDS[0]
+        backoff = Backoff(*RETRY_SECONDS)
         while True:
             try:
                 head = pod_head(await self.client.request("GET", path))
@@ -169,8 +174,7 @@ class Binder:
                     return None
             except (SteersmanError, msgspec.MsgspecError):
                 pass
-            await asyncio.sleep(wait * random.uniform(0.5, 1.0))
-            wait = min(2 * wait, RETRY_SECONDS[1])
+            await backoff.wait()
 
     def _count(self, status: int) -> None:
         self.errors[status] = self.errors.get(status, 0) + 1

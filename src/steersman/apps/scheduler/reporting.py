@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import OrderedDict
 from datetime import UTC, datetime
 
 import msgspec
 import structlog
 
-from steersman.apps.scheduler.binder import BUSY, CONFLICT, MISSING
 from steersman.apps.scheduler.metrics import SchedulerMetrics
 from steersman.apps.scheduler.queue import QueuedPod
+from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cluster_cache import CachedPod
-from steersman.kubernetes.client import STRATEGIC_PATCH, ApiError, Client
+from steersman.kubernetes.client import BUSY, CONFLICT, MISSING, STRATEGIC_PATCH, ApiError, Client
 from steersman.kubernetes.events import EventRecorder, ObjectReference
 
 CONDITION_WRITERS = 4
 CONDITIONS_WAITING = 10_000
-TRIES, RETRY_SECONDS = 6, 0.2
+TRIES, RETRY_SECONDS = 6, (0.25, 8.0)
 """Attempts to write a condition; the wait between them doubles."""
 
 log = structlog.get_logger("scheduler")
@@ -138,7 +137,7 @@ class Conditions:
     async def _write_one(self, pod: CachedPod, why: str) -> None:
         """Write a pod's condition, unless the pod no longer waits, which is checked before every attempt."""
         path = f"/api/v1/namespaces/{pod.pod.namespace}/pods/{pod.pod.name}/status"
-        wait = RETRY_SECONDS
+        backoff = Backoff(*RETRY_SECONDS)
         for attempt in range(TRIES):
             if pod.node or pod.deleting:
                 return
@@ -150,8 +149,7 @@ class Conditions:
                     return
                 if error.status not in (CONFLICT, *BUSY) or attempt == TRIES - 1:
                     raise
-                await asyncio.sleep(max(error.retry_after, wait) * random.uniform(0.8, 1.2))
-                wait *= 2
+                await backoff.wait(error.retry_after)
 
 
 def _condition(pod: CachedPod, why: str) -> bytes:

@@ -15,10 +15,9 @@ import msgspec
 import structlog
 
 from steersman.apps.runtime.tasks import run_concurrently
-from steersman.apps.scheduler.binder import MISSING
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache
-from steersman.kubernetes.client import STRATEGIC_PATCH, ApiError, Client
+from steersman.kubernetes.client import MISSING, STRATEGIC_PATCH, ApiError, Client
 
 LEADER_KEY = "steersman.dev/leader"
 """Annotation of pods that waited when a scheduler took over: its identity in the lease."""

@@ -18,7 +18,7 @@ from steersman.apps.load.pod_tracker import RunPodTracker
 from steersman.apps.load.run_state import NO_NAMESPACE, new_id
 from steersman.apps.runtime.tasks import BackgroundTasks, retry_transient
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.kubernetes.client import ApiError, Client
+from steersman.kubernetes.client import CONFLICT, MISSING, ApiError, Client
 from steersman.workloads.generators.deployments import DELETE
 
 SYNC_SECONDS = 60.0
@@ -182,11 +182,11 @@ class CopyLoop:
         return bool((result["metadata"].get("labels") or {}).get(RUN) == self.run_id)
 
     def _refused(self, name: str, error: ApiError) -> SteersmanError:
-        if error.status == 409:
+        if error.status == CONFLICT:
             return SteersmanError(
                 f"Deployment {self._namespace}/{name} exists already and is not of this run; --namespace names another "
                 "place, --clean removes what earlier runs made"
             )
-        if error.status == 404:
+        if error.status == MISSING:
             return SteersmanError(NO_NAMESPACE.format(self._namespace))
         return SteersmanError(f"Deployment {name}: {error.message}")

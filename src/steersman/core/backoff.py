@@ -1,0 +1,31 @@
+"""Waits between attempts that grow, so that whoever is overloaded is asked less and less often."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+
+class Backoff:
+    """Waits of which each is twice as long as the last, with jitter, so that clients do not ask in step.
+
+    Args:
+        initial: seconds of the first wait.
+        most: seconds of the longest wait.
+
+    Attributes:
+        seconds: the next wait without jitter.
+    """
+
+    def __init__(self, initial: float, most: float) -> None:
+        self._initial, self._most = initial, most
+        self.seconds = initial
+
+    def reset(self) -> None:
+        """Begin again with the first wait, after a success."""
+        self.seconds = self._initial
+
+    async def wait(self, at_least: float = 0.0) -> None:
+        """Sleep for half to all of the next wait, and for `at_least` as many seconds as a server's `Retry-After`."""
+        seconds, self.seconds = self.seconds * random.uniform(0.5, 1.0), min(2.0 * self.seconds, self._most)
+        await asyncio.sleep(max(at_least, seconds))
