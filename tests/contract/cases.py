@@ -25,9 +25,9 @@ from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.cluster.owner_pods import OwnerPods
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.policies.base import RULE, Policy
+from steersman.policies.base import Policy
 from steersman.policies.decision.decider import Decider
-from steersman.policies.files.policy_file import LINEAR, RULE_WEIGHTS, Arrays, Card, open_policy, read_policy
+from steersman.policies.files.policy_file import LINEAR, RULE, RULE_WEIGHTS, Arrays, Card, open_policy, read_policy
 from steersman.policies.networks.layers import MASKED, ROUNDING, Array, Flags
 from steersman.policies.networks.numpy_networks import Network
 from steersman.policies.networks.policy import NetworkPolicy

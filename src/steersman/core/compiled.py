@@ -133,8 +133,10 @@ def _type_key(kind: Any) -> object:
     if not isinstance(kind, types.BaseTuple):
         return repr(kind)
     named: Any = kind
-    name = (named.instance_class.__qualname__, named.fields) if isinstance(kind, types.BaseNamedTuple) else ()
-    return name, [_type_key(each) for each in named]
+    if isinstance(kind, types.BaseNamedTuple):  # the file refers to it by module and name
+        cls = named.instance_class
+        return (cls.__module__, cls.__qualname__, named.fields), [_type_key(each) for each in named]
+    return (), [_type_key(each) for each in named]
 
 
 @cache

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +22,10 @@ from steersman.objectives.fragmentation import CAUSES
 from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.base import Policy
 from steersman.policies.features import TELEMETRY
-from steersman.policies.kube_default import KubeDefaultPolicy
+from steersman.policies.kinds import metrics_rule, observing_policy
 from steersman.policies.networks.policy import NetworkPolicy
-from steersman.policies.node_metrics.rules import RULES
 from steersman.policies.observations.kernels import ObservationArrays
-from steersman.policies.telemetry import RULE_OF_POLICY, TelemetryPolicy
+from steersman.policies.telemetry import RULE_OF_POLICY
 from steersman.simulation.metrics import reward_metric
 from steersman.simulation.result import Curve, FinalNodes, LatencyEpisode, Metric, RunResult
 
@@ -65,24 +63,15 @@ def play_all(
     return made
 
 
-def _rule_of(policy: Policy) -> str:
-    """Return the name of the rule of `policies.node_metrics.rules` that decides as a policy does; "" if none does."""
-    match policy:
-        case KubeDefaultPolicy():
-            return "kube-default"
-        case TelemetryPolicy():
-            return next(name for name, number in RULES.items() if number == policy.rule)
-        case _:
-            return ""
-
-
-def _observes_metrics(policy: Policy) -> TypeGuard[NetworkPolicy]:
-    return isinstance(policy, NetworkPolicy) and policy.view is TELEMETRY
+def _network_of(policy: Policy) -> NetworkPolicy | None:
+    """Return the policy itself if it is a network that observes metrics, else None."""
+    network = observing_policy(policy)
+    return network if network is not None and network.view is TELEMETRY else None
 
 
 def check_policy(policy: Policy) -> None:
     """Check that a policy can decide here. Raises UsageError: the message lists those that can."""
-    if not _rule_of(policy) and not _observes_metrics(policy):
+    if not metrics_rule(policy) and _network_of(policy) is None:
         raise UsageError(
             f"policy {policy.name!r} does not decide in --protocol latency; kube-default, {', '.join(RULE_OF_POLICY)} "
             "and policies of steersman train --protocol latency do"
@@ -124,7 +113,7 @@ def play_run(
     notes: dict[str, _Recorder] = {}
     for objective in (each.name for each in rewarded or objectives[:1]):
         # The objective changes no decision, and no random number: every episode of the seed is the same.
-        keeps = not _rule_of(policy)
+        keeps = not metrics_rule(policy)
         cores[objective] = LatencyCore(1, replace(options, objective=objective, keep_hard_limits=keeps))
         notes[objective] = _play(cores[objective], policy, seed)
     core, first = next(iter(cores.values())), next(iter(notes.values()))
@@ -154,17 +143,17 @@ def play_run(
 
 
 def _play(core: LatencyCore, policy: Policy, seed: int) -> _Recorder:
-    rule, notes = _rule_of(policy), _Recorder()
+    rule, network, notes = metrics_rule(policy), _network_of(policy), _Recorder()
     core.start(0, np.random.default_rng(0), {"seed": seed})
     nodes = len(core.names(0))
     while True:
         if rule:
             n = int(core.rule_actions(rule)[0])
         else:
-            assert _observes_metrics(policy)
+            assert network is not None
             seen = core.observation
             rows = seen.nodes[0, :nodes]
-            n = policy.choose(
+            n = network.choose(
                 ObservationArrays(rows, rows.reshape(-1), seen.pod[0], seen.context[0], seen.mask[0, :nodes]),
                 seen.groups[0, :nodes],
             )

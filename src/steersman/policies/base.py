@@ -19,7 +19,7 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.decision import kernels
 from steersman.policies.decision.contributions import Contribution
-from steersman.policies.decision.selection import BY_SCORER, Selection
+from steersman.policies.decision.selection import BY_SCORER, SelectionRules
 
 if TYPE_CHECKING:
     from steersman.policies.embedded_profile import EmbeddedProfile
@@ -128,6 +128,8 @@ class Need(Enum):
     """Measured metrics of the nodes."""
     PEERS = auto()
     """On which nodes pods of the same owner run."""
+    SERVER = auto()
+    """A server that scores, see `apps.http_policy`."""
 
 
 class Policy:
@@ -153,7 +155,7 @@ class Policy:
         return frozenset()
 
     @property
-    def selection(self) -> Selection:
+    def selection(self) -> SelectionRules:
         """How the decision kernels select the node and its devices."""
         return BY_SCORER
 

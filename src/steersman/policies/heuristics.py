@@ -11,7 +11,7 @@ from steersman.policies.base import Candidates, Policy, ScoringContext
 from steersman.policies.decision import kernels
 from steersman.policies.decision.contributions import Contribution
 from steersman.policies.decision.explanation_kernels import rule_scores
-from steersman.policies.decision.selection import Selection
+from steersman.policies.decision.selection import SelectionRules
 from steersman.policies.embedded_profile import EmbeddedProfile
 from steersman.policies.node_scores import local_scores
 
@@ -40,10 +40,10 @@ class HeuristicPolicy(Policy):
     prepared: EmbeddedProfile | None = None
 
     @property
-    def selection(self) -> Selection:
+    def selection(self) -> SelectionRules:
         """See `Policy`."""
         devices = kernels.DEVICES_FGD if self.fgd_devices else kernels.DEVICES_BEST
-        return Selection(kernels.SELECT_BEST, devices, self.kinds, self.weights, follows_classes=False)
+        return SelectionRules(kernels.SELECT_BEST, devices, self.kinds, self.weights, follows_classes=False)
 
     def contributions(
         self, context: ScoringContext, query: PodQuery, nodes: Candidates, slot: int, other: int

@@ -11,7 +11,7 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext
 from steersman.policies.decision import kernels
 from steersman.policies.decision.contributions import Contribution
-from steersman.policies.decision.selection import Selection
+from steersman.policies.decision.selection import SelectionRules
 from steersman.policies.node_scores.kube_kernels import KubeDefault
 
 
@@ -33,9 +33,9 @@ class KubeDefaultPolicy(Policy):
         return frozenset({Need.SELECTORS})
 
     @property
-    def selection(self) -> Selection:
+    def selection(self) -> SelectionRules:
         """See `Policy`."""
-        return Selection(kernels.SELECT_KUBE_DEFAULT, percentage=self.percentage)
+        return SelectionRules(kernels.SELECT_KUBE_DEFAULT, percentage=self.percentage)
 
     def scorer(self, context: ScoringContext) -> Scorer:
         """See `Policy`."""

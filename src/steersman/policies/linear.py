@@ -13,7 +13,7 @@ from steersman.policies.base import Candidates, Need, Policy, ScoringContext
 from steersman.policies.decision import kernels
 from steersman.policies.decision.contributions import Contribution, occlusion_contributions
 from steersman.policies.decision.explanation_kernels import linear_features, rule_scores
-from steersman.policies.decision.selection import LearnedWeights, Selection
+from steersman.policies.decision.selection import LearnedWeights, SelectionRules
 from steersman.policies.embedded_profile import EmbeddedProfile
 from steersman.policies.features import GPU
 from steersman.policies.gpu_state.arrays import KINDS, Layer
@@ -52,10 +52,10 @@ class LinearPolicy(Policy):
         return frozenset({Need.LEFTOVER_TABLES})
 
     @property
-    def selection(self) -> Selection:
+    def selection(self) -> SelectionRules:
         """See `Policy`; the network's first layer is computed in advance for every pod class."""
         learned = LearnedWeights(self.weights, self.rules, self.network)
-        return Selection(
+        return SelectionRules(
             *(kernels.SELECT_BEST, kernels.DEVICES_LEARNED, (LEARNED,), (1.0,), learned),
             follows_classes=bool(self.network),
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from steersman.policies.base import EqualScorer, Policy, Scorer, ScoringContext
 from steersman.policies.decision import kernels
-from steersman.policies.decision.selection import Selection
+from steersman.policies.decision.selection import SelectionRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +16,9 @@ class RandomPolicy(Policy):
     name: str = "random"
 
     @property
-    def selection(self) -> Selection:
+    def selection(self) -> SelectionRules:
         """See `Policy`."""
-        return Selection(kernels.SELECT_RANDOM, kernels.DEVICES_RANDOM, follows_classes=False)
+        return SelectionRules(kernels.SELECT_RANDOM, kernels.DEVICES_RANDOM, follows_classes=False)
 
     def scorer(self, context: ScoringContext) -> Scorer:
         """See `Policy`."""

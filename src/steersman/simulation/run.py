@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -150,9 +151,9 @@ class Simulator:
 
         Any other policy is its own only member.
         """
-        if not isinstance(policy, PortfolioPolicy):
+        if not policy.members:
             return MemberChoice(policy, "")
-        key = policy.digest, protocol, ratio, load, mean_duration
+        key = cast(PortfolioPolicy, policy).digest, protocol, ratio, load, mean_duration
         if key not in self._members:
             selection = self.select(
                 policy.members, protocol=protocol, ratio=ratio, load=load, mean_duration=mean_duration

@@ -93,6 +93,8 @@ def test_fields_of_named_tuples_are_in_the_key_of_arguments():
     kinds = (numba.int64, numba.int64)
     keys = [compiled._type_key(types.NamedTuple(kinds, namedtuple("Pair", fields))) for fields in ("a b", "b a", "a b")]
     assert keys[0] == keys[2] != keys[1]
+    moved = namedtuple("Pair", "a b", module="elsewhere")
+    assert compiled._type_key(types.NamedTuple(kinds, moved)) != keys[0]
 
 
 def test_a_global_that_cannot_be_hashed_is_named():

@@ -23,7 +23,7 @@ from steersman.cluster.state import ClusterState
 from steersman.core.redaction import redact_url
 from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
 from steersman.policies.decision.decider import Decider, NodeChoice
-from steersman.policies.decision.selection import Selection
+from steersman.policies.decision.selection import SelectionRules
 
 PAUSE_SECONDS = 5.0
 """Time after a failure in which the rule decides without asking the server, so that a dead one delays few pods."""
@@ -145,9 +145,9 @@ class LastAnswerPolicy(Policy):
     answer: Answer = field(default_factory=Answer)
 
     @property
-    def selection(self) -> Selection:
+    def selection(self) -> SelectionRules:
         """See `Policy`."""
-        return Selection(follows_classes=False)
+        return SelectionRules(follows_classes=False)
 
     def scorer(self, context: ScoringContext) -> Scorer:
         """See `Policy`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +14,8 @@ from steersman.cluster.model import Pod
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.redaction import redact_url
-from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
-from steersman.policies.decision.selection import Selection
+from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext
+from steersman.policies.decision.selection import SelectionRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,14 @@ class HttpPolicy(Policy):
         return redact_url(self.url)
 
     @property
-    def selection(self) -> Selection:
+    def needs(self) -> frozenset[Need]:
         """See `Policy`."""
-        return Selection(follows_classes=False)
+        return frozenset({Need.SERVER})
+
+    @property
+    def selection(self) -> SelectionRules:
+        """See `Policy`."""
+        return SelectionRules(follows_classes=False)
 
     def scorer(self, context: ScoringContext) -> Scorer:
         """Return a scorer that waits for the server, see `Policy`; a live scheduler has `live.HttpDecider`."""
@@ -44,7 +50,7 @@ class HttpPolicy(Policy):
 
 def server_url(policy: Policy) -> str:
     """Return the URL of the server that scores for a policy; "" if scores are computed in this process."""
-    return policy.url if isinstance(policy, HttpPolicy) else ""
+    return cast(HttpPolicy, policy).url if Need.SERVER in policy.needs else ""
 
 
 class HttpScorer(Scorer):

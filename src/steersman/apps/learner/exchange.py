@@ -24,7 +24,7 @@ from steersman.core.atomic_files import keep_copy, replacing
 from steersman.core.errors import SteersmanError
 from steersman.core.statistics import mean_interval
 from steersman.policies.files.policy_file import open_policy, read_policy
-from steersman.policies.networks.policy import NetworkPolicy
+from steersman.policies.kinds import observing_policy
 from steersman.policies.observations.kernels import ObservationArrays
 from steersman.training.run import POLICY
 
@@ -146,8 +146,8 @@ def _replace(folder: Path, candidate: Path) -> None:
 
 def _rewards(file: Path, bindings: list[ObservedBinding]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return [B] the reward of a policy's choice on each decision."""
-    policy = open_policy(file, read_policy(file)[0].name)
-    assert isinstance(policy, NetworkPolicy)
+    policy = observing_policy(open_policy(file, read_policy(file)[0].name))
+    assert policy is not None
     rewards = np.empty(len(bindings))
     for i, binding in enumerate(bindings):
         parts, known = binding.observation, binding.rewards

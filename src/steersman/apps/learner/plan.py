@@ -21,7 +21,7 @@ from steersman.objectives import telemetry
 from steersman.policies.features import CLUSTER, GPU, TELEMETRY, View
 from steersman.policies.features import view as find_view
 from steersman.policies.files.policy_file import Card, open_policy, read_policy, write_policy
-from steersman.policies.networks.policy import NetworkPolicy
+from steersman.policies.kinds import observing_policy
 from steersman.training.checkpoint import read_identity
 from steersman.training.network import NetworkPlan
 from steersman.training.run import (
@@ -221,7 +221,7 @@ def live_plan(
 
 def _card_of(policy: Path) -> Card:
     card, _ = read_policy(policy)
-    if not isinstance(open_policy(policy, card.name), NetworkPolicy):
+    if observing_policy(open_policy(policy, card.name)) is None:
         problem = f"is {card.algorithm!r}; learning on a cluster needs a policy of {', '.join(ALGORITHMS)}"
         raise InputError(policy, "card", "algorithm", problem)
     try:

@@ -10,7 +10,7 @@ from steersman.objectives.fragmentation import fragment_arrays
 from steersman.policies.base import Need, Policy
 from steersman.policies.decision import kernels
 from steersman.policies.decision.score_table import empty_score_table
-from steersman.policies.decision.selection import Selection
+from steersman.policies.decision.selection import SelectionRules
 from steersman.policies.gpu_state.arrays import LearnedArrays, empty_learned, features_only, with_weights
 from steersman.policies.gpu_state.kernels import learned_refresh_all
 from steersman.policies.node_scores.kube_arrays import KubeArrays, kube_arrays
@@ -60,7 +60,7 @@ def build_decision_state(
     )
 
 
-def _kube_arrays(selection: Selection, state: ClusterState, selectors: SpreadSelectors) -> KubeArrays:
+def _kube_arrays(selection: SelectionRules, state: ClusterState, selectors: SpreadSelectors) -> KubeArrays:
     """Return the arrays of kube-scheduler's scores; of a dummy node where they are not read."""
     if selection.node != kernels.SELECT_KUBE_DEFAULT:
         return kube_arrays(ClusterState((Node("unused", 0, 0),)))

@@ -26,7 +26,7 @@ class LearnedWeights:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class SelectionRules:
     """Selection of the node and of its GPU devices by the decision kernels.
 
     Attributes:
@@ -52,5 +52,5 @@ class Selection:
         return TIE_RULES.get(self.node, "the order of the nodes: the first of equal scores wins")
 
 
-BY_SCORER = Selection()
+BY_SCORER = SelectionRules()
 """A scorer in Python chooses the node, the best-fit rule its devices."""

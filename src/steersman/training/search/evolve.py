@@ -15,6 +15,7 @@ from steersman.policies.base import default_member, with_profile
 from steersman.policies.features import view
 from steersman.policies.files.policy_file import Card, WorkloadResult, open_policy, read_policy, write_policy
 from steersman.policies.gpu_state.arrays import GPU_VIEW
+from steersman.policies.kinds import as_linear
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.portfolio_policy import PORTFOLIO
 from steersman.policies.registry import policy_path, resolve
@@ -22,7 +23,6 @@ from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
 from steersman.training.network import check_start, fingerprint
 from steersman.training.run import OnIteration, TrainingLimits, TrainingProgress, TrainingRun
-from steersman.training.search.linear_start import as_linear
 from steersman.training.workloads import check_disjoint, identity
 from steersman.version import __version__
 from steersman.workloads.gpu_warnings import no_devices

@@ -24,12 +24,12 @@ from steersman.policies.features import view
 from steersman.policies.files.policy_file import Arrays, Card, ComparedOn, WorkloadResult, network_of, tensors_of
 from steersman.policies.gpu_state.arrays import GPU_VIEW
 from steersman.policies.heuristics import HEURISTIC_IDS, heuristic
+from steersman.policies.kinds import as_linear
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.simulation.arrivals import Schedule, draw
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
-from steersman.training.search.linear_start import as_linear
 from steersman.version import __version__
 from steersman.workloads.coarse import coarse
 from steersman.workloads.gpu_warnings import no_devices

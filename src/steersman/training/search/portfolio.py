@@ -31,11 +31,11 @@ from steersman.policies.features import view
 from steersman.policies.files.policy_file import Card, write_policy
 from steersman.policies.gpu_state.arrays import GPU_VIEW, KINDS, RULES
 from steersman.policies.heuristics import heuristic
+from steersman.policies.kinds import heuristic_as_linear
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.portfolio_policy import PORTFOLIO
 from steersman.policies.rule_choice import CHOOSABLE_RULES
 from steersman.simulation.arrivals import resample
-from steersman.training.search.linear_start import heuristic_as_linear
 from steersman.version import __version__
 from steersman.workloads.generators.clusters import random_cluster
 from steersman.workloads.workload import Workload

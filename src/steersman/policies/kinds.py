@@ -1,4 +1,4 @@
-"""Linear policies that searches start from."""
+"""Questions about the kind of a policy, which the interface of all policies leaves out."""
 
 from __future__ import annotations
 
@@ -8,8 +8,28 @@ from steersman.policies.base import Policy
 from steersman.policies.gpu_state.arrays import KINDS, RULES, WEIGHTS
 from steersman.policies.gpu_state.gpu_features import FEATURES
 from steersman.policies.heuristics import HeuristicPolicy
+from steersman.policies.kube_default import KubeDefaultPolicy
 from steersman.policies.linear import LinearPolicy
+from steersman.policies.networks.policy import NetworkPolicy
+from steersman.policies.node_metrics.rules import RULES as METRICS_RULES
 from steersman.policies.node_scores import local_scores
+from steersman.policies.telemetry import TelemetryPolicy
+
+
+def metrics_rule(policy: Policy) -> str:
+    """Return the name of the rule of `node_metrics.rules` that decides as a policy does; "" if none does."""
+    match policy:
+        case KubeDefaultPolicy():
+            return "kube-default"
+        case TelemetryPolicy():
+            return next(name for name, number in METRICS_RULES.items() if number == policy.rule)
+        case _:
+            return ""
+
+
+def observing_policy(policy: Policy) -> NetworkPolicy | None:
+    """Return the policy itself if it is a network over observations, else None."""
+    return policy if isinstance(policy, NetworkPolicy) else None
 
 
 def as_linear(policy: Policy) -> LinearPolicy | None:
