@@ -269,11 +269,11 @@ def test_one_policy_needs_no_list() -> None:
 def test_a_number_of_processes_below_1_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     workload = steersman.load_workload("default-small")
     for jobs in (0, -1):
-        with raises(UsageError, f"--jobs {jobs}"):
+        with raises(UsageError, f"--jobs must be at least 1, not {jobs}"):
             steersman.evaluate(workload, "fgd", jobs=jobs)
-        with raises(UsageError, f"--jobs {jobs}"):
+        with raises(UsageError, f"--jobs must be at least 1, not {jobs}"):
             steersman.train(workload, tmp_path / "run", jobs=jobs)
-        with raises(UsageError, f"--jobs {jobs}"):
+        with raises(UsageError, f"--jobs must be at least 1, not {jobs}"):
             steersman.tune(workload, tmp_path / "study", jobs=jobs)
     assert not list(tmp_path.iterdir())
 

@@ -264,7 +264,7 @@ func TestNewRefusesWhatMakesNoSense(t *testing.T) {
 	for _, each := range []struct{ args, says string }{
 		{`{"policy": "fgd"}`, `args.policyFile: is missing; policy "fgd" needs`},
 		{`{"policy": "best"}`, `args.policy: unknown policy "best"; known are balanced-allocation`},
-		{`{"policy": "p0"}`, `args.policy: "p0" decides by nodes' metrics; mode: service`},
+		{`{"policy": "p0"}`, `args.policy: "p0" decides by nodes' metrics; expected mode: service`},
 		{`{"policy": "best-fit", "endpoint": "nowhere"}`, "args.endpoint"},
 		{`{"mode": "service", "endpoint": "nowhere"}`, "args.endpoint"},
 	} {

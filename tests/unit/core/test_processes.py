@@ -209,5 +209,5 @@ def test_a_worker_that_hears_nothing_is_killed() -> None:
 def test_a_number_of_processes_below_1_is_refused() -> None:
     check_jobs(1)
     for jobs in (0, -1):
-        with raises(UsageError, f"--jobs {jobs}"):
+        with raises(UsageError, f"--jobs must be at least 1, not {jobs}"):
             check_jobs(jobs)

@@ -14,9 +14,9 @@ from steersman.agents.evolution.simulations import fgd_weights
 from steersman.cli.compiling import MESSAGE
 from steersman.cli.main import main
 from steersman.core.errors import InputError
+from steersman.policies import embedded_profile
 from steersman.policies.base import with_profile
 from steersman.policies.features import CLUSTER, GPU
-from steersman.policies.files import embedded_profile
 from steersman.policies.files.policy_file import CARD, Card, prepare_policy, read_policy, write_policy
 from steersman.policies.gpu_state import planning
 from steersman.policies.registry import policy_path, resolve
@@ -147,7 +147,10 @@ def put(array, value):
         (lambda a: spoil(a, "mix.share", lambda v: v.astype(np.int64)), "real numbers of shape"),
         (lambda a: spoil(a, "mix.share", lambda v: put(v, np.nan)), "not a finite number"),
         (lambda a: spoil(a, "outlook.sequences", lambda v: put(v, 1000)), "outlook.sequences: has a value outside"),
-        (lambda a: spoil(a, "outlook.tables", lambda v: v[:, :7].copy()), r"expected float32 of shape \[5, 1001\]"),
+        (
+            lambda a: spoil(a, "outlook.tables", lambda v: v[:, :7].copy()),
+            r"expected real numbers of shape \[5, 1001\]",
+        ),
         (lambda a: a | {"outlook.more": np.zeros(1)}, "outlook.more: is not one that the view 'gpu' sees"),
     ],
 )

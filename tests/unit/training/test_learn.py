@@ -279,13 +279,13 @@ def test_evolution_trains_in_environments(here):
         (("--options", "idle.json"), "idle.json, exploration_decisions: has no effect unless exploration is linear"),
         (("--options", "none.json"), "none.json: cannot be read"),
         (("--options", "list.json"), "is no JSON object"),
-        (("--options", "wrong.json"), "wrong.json, clip: is 'much'; expected a number"),
-        (("--options", "other.json"), "other.json, clip: is no option of dqn"),
+        (("--options", "wrong.json"), "wrong.json, clip_range: is 'much'; expected a number"),
+        (("--options", "other.json"), "other.json, clip_range: is no option of dqn"),
         (("--options", "nan.json"), "nan.json, learning_rate: is nan; expected a number above 0"),
         (("--options", "infinite.json"), "infinite.json, learning_rate: is inf; expected a number above 0"),
         (("--options", "negative.json"), "negative.json, replay_size: is -5; expected a whole number of 1 or more"),
         (("--options", "twice.json"), "twice.json, tau: is there twice"),
-        (("--options", "layers.json"), "layers.json, hidden: --hidden 8,x: widths from 1 to 65536"),
+        (("--options", "layers.json"), "layers.json, hidden: --hidden 8,x: expected widths from 1 to 65536"),
     ],
 )
 def test_what_is_wrong_is_one_line(here, capsys, arguments, message):

@@ -88,8 +88,8 @@ def test_a_database_that_another_program_writes(store: Path, monkeypatch: pytest
 @pytest.mark.parametrize("minutes", [0.0, -1.0, float("nan")])
 def test_minutes_are_named_as_an_option(tmp_path: Path, minutes: float) -> None:
     options: dict[str, Any] = {"algorithm": "dqn", "minutes": minutes}
-    with raises(UsageError, f"--minutes {minutes:g}"):
+    with raises(UsageError, f"--minutes must be above 0, not {minutes:g}"):
         steersman.train(DeploymentsOptions(nodes=3), tmp_path / "run", **options)
-    with raises(UsageError, f"--minutes {minutes:g}"):
+    with raises(UsageError, f"--minutes must be above 0, not {minutes:g}"):
         steersman.tune(DeploymentsOptions(nodes=3), tmp_path / "study", **options)
     assert not list(tmp_path.iterdir())

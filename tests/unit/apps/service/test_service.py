@@ -399,7 +399,7 @@ BAD: list[tuple[str, Any, int, str]] = [
     ("/v1/scores", {"pod": pod()}, 400, "no cluster is watched here"),
     ("/v1/scores", {"pod": pod(), "nodeSet": "x", "nodes": ["a"]}, 400, "one of them"),
     ("/v1/scores", {"pod": pod(), "nodeSet": "x"}, 404, "nodeSet 'x' is not known here"),
-    ("/v1/scores", {"pod": pod(), "nodes": []}, 400, "there is none"),
+    ("/v1/scores", {"pod": pod(), "nodes": []}, 400, "expected at least one"),
     ("/v1/scores", {"pod": pod(), "among": "AQ=="}, 400, "among: of which nodes?"),
     ("/v1/scores", {"pod": pod(), "cluster": CLUSTER, "among": "AQ=="}, 400, "all nodes are meant"),
     ("/v1/scores", {"pod": pod(), "nodes": ["a"], "among": "?"}, 400, "base64"),
@@ -407,7 +407,7 @@ BAD: list[tuple[str, Any, int, str]] = [
     ("/v1/scores", {"pod": pod(), "nodes": ["a"], "among": "Ag=="}, 400, "lowest 1 bits"),
     ("/v1/scores", {"pod": pod(), "nodes": ["a"], "among": "AA=="}, 400, "one or more"),
     ("/v1/scores", {"pod": 7, "cluster": CLUSTER}, 400, "pod: is not an object"),
-    ("/v1/scores", {"pod": pod(), "cluster": {"nodes": []}}, 400, "nodes: there is none"),
+    ("/v1/scores", {"pod": pod(), "cluster": {"nodes": []}}, 400, "nodes: expected at least one"),
     ("/v1/scores", {"pod": pod(), "cluster": {"nodes": [node("a"), node("a")]}}, 400, "not unique"),
     ("/v1/scores", {"pod": pod(cpu="lots"), "cluster": CLUSTER}, 400, "lots"),
     (

@@ -173,7 +173,7 @@ def test_a_mix_keeps_weights_and_order(tmp_path: Path) -> None:
             {"BestFitScore": 1},
             {"gpuSelMethod": "worst"},
             {},
-            "'worst' is not how BestFitScore chooses GPUs here; best is",
+            "'worst' is not how BestFitScore chooses GPUs here; expected best",
         ),
         ({"FGDScore": 1}, {"dimExtMethod": "merge"}, {}, "dimExtMethod: 'merge' is a variant of FGDScore"),
         (
@@ -183,7 +183,7 @@ def test_a_mix_keeps_weights_and_order(tmp_path: Path) -> None:
             "pluginConfig[0].args.dimExtMethod",
         ),
         ({"DotProductScore": 1}, {"normMethod": "pod"}, {}, "'pod' is a variant of DotProductScore"),
-        ({"BestFitScore": 1}, {"normMethod": "most"}, {}, "'most' is unknown; one of"),
+        ({"BestFitScore": 1}, {"normMethod": "most"}, {}, "'most' is unknown; expected one of"),
         ({"FGDScore": 1, "MyScore": 1}, {}, {}, "score.enabled[1].name: 'MyScore' has no policy"),
         ({"Simon": 1}, {}, {}, "'Simon' has no policy"),
         ({"RLScore": 1, "RLSchedulerScore": 1}, {}, {}, "only one policy of your own"),

@@ -174,7 +174,7 @@ def test_impossible_sequences_are_named() -> None:
     [
         ({"cpu_load": 0}, "--cpu-load 0 is out of range"),
         ({"memory_load": float("nan")}, "--memory-load nan is out of range"),
-        ({"resets": 0}, "--cluster-resets 0"),
+        ({"resets": 0}, "--cluster-resets must be at least 1, not 0"),
         ({"min_replicas": 9, "max_replicas": 5}, "--replicas 9-5"),
         ({"interval_seconds": -1}, "--interval -1"),
         ({"cpu_requests": ("64",)}, "--cpu-requests 64 is above every limit"),

@@ -223,7 +223,7 @@ def test_names_of_copies_are_checked_before_anything_is_created(tmp_path, monkey
         (("--manifest", "nginx.yaml", "--resume"), "--resume does not apply"),
         (("--manifest", "nginx.yaml", "--interval", "-1"), "--interval -1"),
         (("--annotation", "latencySoftConstraint"), "expected KEY=VALUE"),
-        (("--annotation", "latencySoftConstraint=fast"), "no number of milliseconds"),
+        (("--annotation", "latencySoftConstraint=fast"), "not a number of milliseconds"),
         (("--annotation", "a=1", "--annotation", "a=2"), "given twice"),
         (("--annotation", "a b=1"), "expected KEY=VALUE"),
     ],
