@@ -109,7 +109,7 @@ func TestWhatIsWrongWithAFileIsOneLine(t *testing.T) {
 			"of which one member must be chosen for a cluster: steersman policy prepare"},
 		{"compared on", "linear", func(c *contents) { c.card["compared_on"] = map[string]any{"more": 1} },
 			`is not a model card: json: unknown field "more"`},
-		{"network", "linear", func(c *contents) { c.card["network"] = "gnn" }, `is "gnn"; linear, mlp or deepsets`},
+		{"network", "linear", func(c *contents) { c.card["network"] = "gnn" }, `is "gnn"; expected linear, mlp or deepsets`},
 		{"norm", "linear", func(c *contents) { c.card["normalisation"] = "x" }, "expected none, layer or batch"},
 		{"own norm", "mlp", func(c *contents) { c.card["normalisation"] = "layer" }, "without features of the cluster has none"},
 		{"hidden", "mlp", func(c *contents) { c.card["hidden"] = []int{} }, `the network "mlp" has one layer or more`},
@@ -118,7 +118,7 @@ func TestWhatIsWrongWithAFileIsOneLine(t *testing.T) {
 		{"no mix", "linear", func(c *contents) { delete(c.card, "mix") }, "embed one: steersman policy prepare"},
 		{"mix version", "linear", func(c *contents) { c.profile()["version"] = 1 }, "mix.version: is 1"},
 		{"fewer pods", "linear", func(c *contents) { c.profile()["typical_pods"] = 3 }, "mix.accepts: is U8 of shape"},
-		{"negative pods", "linear", func(c *contents) { c.profile()["typical_pods"] = -1 }, "mix.typical_pods: is -1; 0 or more"},
+		{"negative pods", "linear", func(c *contents) { c.profile()["typical_pods"] = -1 }, "mix.typical_pods: is -1; expected 0 or more"},
 		{"no tensor", "linear", func(c *contents) { delete(c.tensors, "mix.cpu") }, "mix.cpu: is missing; prepare the policy again"},
 		{"no weights", "linear", func(c *contents) { delete(c.tensors, "weights") }, "weights: is missing; expected [4 101]"},
 		{"more", "linear", func(c *contents) { c.zeros("more", "F32", 3) }, "more: is not one of this network's"},
@@ -140,7 +140,7 @@ func TestWhatIsWrongWithAFileIsOneLine(t *testing.T) {
 		{"endless", "linear", func(c *contents) { c.zeros("outlook.sequences", "I64", 6, 2000) }, "of more than 1024 pods"},
 		{"head", "cluster-linear", func(c *contents) { delete(c.tensors, "head.bias") }, "head.bias: is missing; expected [4]"},
 		{"norm shape", "cluster-mlp", func(c *contents) { delete(c.tensors, "layers.1.norm.bias") }, "layers.1.norm.bias: is missing"},
-		{"rho", "gpu-deepsets", func(c *contents) { c.zeros("rho.0.weight", "F32", 6, 6) }, "rho.0.weight: is of shape [6 6]; [6 12]"},
+		{"rho", "gpu-deepsets", func(c *contents) { c.zeros("rho.0.weight", "F32", 6, 6) }, "rho.0.weight: is of shape [6 6]; expected [6 12]"},
 	} {
 		t.Run(each.name, func(t *testing.T) {
 			spoilt := takenApart(t, each.file)
