@@ -26,6 +26,6 @@ class Backoff:
         self.seconds = self._initial
 
     async def wait(self, at_least: float = 0.0) -> None:
-        """Sleep for half to all of the next wait, and for `at_least` as many seconds as a server's `Retry-After`."""
+        """Sleep for half to all of the next wait; for `at_least` as many seconds as a server says in `Retry-After`."""
         seconds, self.seconds = self.seconds * random.uniform(0.5, 1.0), min(2.0 * self.seconds, self._most)
-        await asyncio.sleep(max(at_least, seconds))
+        await asyncio.sleep(max(at_least * random.uniform(1.0, 1.25), seconds))

@@ -93,7 +93,7 @@ class Decider:
         self.policy, self.profile, self.seed = default_member(policy), profile, seed
         self.prepared = self.policy.prepared
         self._read_services, self.services = services, services()
-        self.selection = self.policy.selection
+        self.selection, self._follows_selectors = self.policy.selection, Need.SELECTORS in self.policy.needs
         self.node_metrics = NodeMetricsView(state, telemetry)
         self._leftovers = leftovers
         self._demand = set(demand)
@@ -296,7 +296,7 @@ class Decider:
         is_outdated = state.arrays is not cluster.nodes or state.gpu_types != self._models
         is_outdated = is_outdated or len(state.classes) > self._class_capacity
         has_same_pods = classes is cluster.classes and terms is cluster.terms
-        if Need.SELECTORS in self.policy.needs and (services := self._read_services()) != self.services:
+        if self._follows_selectors and (services := self._read_services()) != self.services:
             self.services, is_outdated = services, True
         if is_outdated or (self.selection.follows_classes and not has_same_pods):
             self._rebuild()
