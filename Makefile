@@ -131,22 +131,22 @@ clean: ## remove .venv and everything that was built
 		echo "steersman needs Python 3.11 or newer with its venv module (apt-get install python3-venv); tried: $(PYTHON)" >&2; \
 		exit 1; \
 	fi
-	@echo "installing the base requirements (about 20 s, 100 MB to download)"
+	@echo "installing the base requirements (about 20 s, 100 MB to download, 420 MB of disk)"
 	@$(PIP) install --quiet --require-hashes -r requirements/base.txt -r requirements/build.txt
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .venv/learn: .venv/base requirements/learn.txt
-	@echo "installing what training needs (about a minute, 3 GB to download: torch)"
+	@echo "installing what training needs (about a minute, 3 GB to download: torch; 6 GB of disk)"
 	@.venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r requirements/learn.txt
 	@touch $@
 
 .venv/workbench: .venv/base requirements/workbench.txt
-	@echo "installing what the workbench needs (about a minute, 3 GB to download: torch)"
+	@echo "installing what the workbench needs (about a minute, 3 GB to download: torch; 7 GB of disk)"
 	@.venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r requirements/workbench.txt
 	@touch $@
 
 .venv/dev: .venv/base requirements/dev.txt
-	@echo "installing the development requirements (about 2 minutes, 3 GB to download: torch)"
+	@echo "installing the development requirements (about 2 minutes, 3 GB to download: torch; 7 GB of disk)"
 	@.venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r requirements/dev.txt
 	@touch $@
