@@ -17,7 +17,7 @@ def test_opinions(shape, policy):
     state = ClusterState(there.nodes)
     node_scorer = NodeScorer(Decider(state, resolve(policy), profile=typical_pods(there.pods)))
     for pod in there.pods:
-        numbers = node_scorer.number(pod)
+        query = node_scorer.query(pod)
         for asked in (None, NodeSet(["unknown"]), NodeSet(["unknown", *state.slots])):
-            ranking = node_scorer.ask(*numbers, asked, dict)
+            ranking = node_scorer.ask(query, asked)
             assert len(ranking.scores()) == len(ranking.names)

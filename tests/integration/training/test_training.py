@@ -169,7 +169,7 @@ def test_arrivals_are_evolved_for_any_objective_of_a_runs_end(objective, tmp_pat
         (lambda: SimulationTask("waiting-time", "inflation"), "needs --protocol timed"),
         (lambda: EvolutionConfig(population=5), "even number"),
         (lambda: EvolutionConfig(step=0), "above 0"),
-        (lambda: TrainingLimits(iterations=0), "1 or more"),
+        (lambda: TrainingLimits(iterations=0), "--iterations must be at least 1, not 0"),
         (lambda: TrainingLimits(minutes=-1), "above 0"),
         (lambda: plan(training=()), "at least one workload"),
         (lambda: plan(validation=(small("default"),)), "used for training"),

@@ -128,4 +128,4 @@ def test_a_study_ends_when_its_minutes_are_over(capsys):
     assert time.monotonic() - began < 120
     assert "Best of" in capsys.readouterr().out
     assert main(["tune", *options, "--minutes", "0", "--output", "study"]) == 2
-    assert "--minutes 0: expected a number above 0" in capsys.readouterr().err
+    assert "--minutes must be above 0, not 0" in capsys.readouterr().err
