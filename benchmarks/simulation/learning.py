@@ -25,7 +25,7 @@ def learned_run() -> Result:
     """One run of `default` by the shipped policy against one by FGD: the event loop alone, alternated.
 
     The policy's first run on a mix also plans (`policies.gpu_state.planning`), once for any number of runs; that is
-    told apart. Every run is of a seed of its own; `fresh` runs know no states from earlier ones.
+    told apart. Every run has a different seed; `fresh` runs reuse no cached states.
     """
     plans = [schedule(embedded("default"), "inflation", seed=seed, ratio=1.3, load=None) for seed in range(PAIRS + 1)]
     simulators = {name: Simulator(embedded("default")) for name in ("fgd", "steersman")}

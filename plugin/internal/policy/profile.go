@@ -133,7 +133,7 @@ func (p *Profile) readResources(reader *profileReader, card *ProfileCard) error 
 			p.resources = append(p.resources, name)
 		}
 		if (len(p.names)+1)<<min(len(p.resources), 30) > maxTypes {
-			problem := fmt.Sprintf("names too many GPUs beside %d models; expected at most %d types", len(p.names), maxTypes)
+			problem := fmt.Sprintf("names too many GPU types in addition to %d models; expected at most %d in all", len(p.names), maxTypes)
 			return &FileError{reader.file, "card", "mix.resources", problem}
 		}
 		p.pods[i].resource = place

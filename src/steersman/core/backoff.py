@@ -1,4 +1,4 @@
-"""Waits between attempts that grow, so that whoever is overloaded is asked less and less often."""
+"""Exponential backoff with jitter between attempts of a request."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 
 
 class Backoff:
-    """Waits of which each is twice as long as the last, with jitter, so that clients do not ask in step.
+    """Waits that double up to a limit, with jitter, so that clients do not retry at the same time.
 
     Args:
         initial: seconds of the first wait.

@@ -63,15 +63,15 @@ def play_all(
     return made
 
 
-def _network_of(policy: Policy) -> NetworkPolicy | None:
-    """Return the policy itself if it is a network that observes metrics, else None."""
+def _metrics_network(policy: Policy) -> NetworkPolicy | None:
+    """Return the policy if it is a network that observes metrics, else None."""
     network = observing_policy(policy)
     return network if network is not None and network.view is TELEMETRY else None
 
 
 def check_policy(policy: Policy) -> None:
     """Check that a policy can decide here. Raises UsageError: the message lists those that can."""
-    if not metrics_rule(policy) and _network_of(policy) is None:
+    if not metrics_rule(policy) and _metrics_network(policy) is None:
         raise UsageError(
             f"policy {policy.name!r} does not decide in --protocol latency; kube-default, {', '.join(RULE_OF_POLICY)} "
             "and policies of steersman train --protocol latency do"
@@ -143,7 +143,7 @@ def play_run(
 
 
 def _play(core: LatencyCore, policy: Policy, seed: int) -> _Recorder:
-    rule, network, notes = metrics_rule(policy), _network_of(policy), _Recorder()
+    rule, network, notes = metrics_rule(policy), _metrics_network(policy), _Recorder()
     core.start(0, np.random.default_rng(0), {"seed": seed})
     nodes = len(core.names(0))
     while True:

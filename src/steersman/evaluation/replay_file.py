@@ -170,7 +170,7 @@ def decode_replay(path: Path, file: BinaryIO) -> ReplayFile:
         with gzip.GzipFile(fileobj=file) as unpacked:
             text = unpacked.read(MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(path, "", "", f"is damaged: {error}; simulate the run anew") from None
+        raise InputError(path, "", "", f"is damaged: {error}; simulate the run again") from None
     if len(text) > MOST_BYTES:
         raise InputError(path, "", "", f"has more than {MOST_BYTES >> 20} MiB, and is not a file of steersman")
     try:
@@ -185,7 +185,7 @@ def decode_replay(path: Path, file: BinaryIO) -> ReplayFile:
 def _problems(content: ReplayFile) -> Iterator[str]:
     """Yield what is wrong with the content."""
     if content.version != VERSION:
-        yield f"has version {content.version}; expected {VERSION}: simulate the run anew"
+        yield f"has version {content.version}; expected {VERSION}: simulate the run again"
     if not content.nodes:
         yield "has no nodes"
     for node in content.nodes:

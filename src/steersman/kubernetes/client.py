@@ -21,7 +21,8 @@ from steersman.kubernetes.credentials import Credentials
 from steersman.version import __version__
 
 MISSING, CONFLICT, TOO_MANY = 404, 409, 429
-BUSY = (TOO_MANY, 500, 502, 503, 504)
+UNAVAILABLE = (502, 503, 504)
+BUSY = (TOO_MANY, 500, *UNAVAILABLE)
 """Statuses of a server that may do later what it does not do now."""
 CONNECTIONS = 128
 TIMEOUT_SECONDS = 30.0
@@ -265,7 +266,7 @@ class Client:
             try:
                 return await self.request(method, path, **arguments)
             except ApiError as error:
-                if error.status != TOO_MANY and not (error.status in (502, 503, 504) and method == "GET"):
+                if error.status != TOO_MANY and not (error.status in UNAVAILABLE and method == "GET"):
                     raise
                 await backoff.wait(error.retry_after)
         return await self.request(method, path, **arguments)

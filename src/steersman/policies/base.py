@@ -102,7 +102,7 @@ class Scorer(ABC):
         """Whether `ask` must be awaited before `choose`, because decisions come from elsewhere."""
         return False
 
-    async def ask(self, query: PodQuery, nodes: Candidates) -> None:  # noqa: B027  # most scorers ask nobody
+    async def ask(self, query: PodQuery, nodes: Candidates) -> None:  # noqa: B027  # most scorers send no request
         """Fetch what the next `choose` needs from elsewhere, without blocking the event loop."""
 
     def reset_cache(self) -> None:  # noqa: B027  # most scorers have no cache
@@ -118,7 +118,7 @@ class EqualScorer(Scorer):
 
 
 class Need(Enum):
-    """An input that a policy reads beside the cluster's nodes and pods."""
+    """An input that a policy reads in addition to the cluster's nodes and pods."""
 
     LEFTOVER_TABLES = auto()
     """Leftover tables, which take a second to compute where the policy embeds none."""
@@ -151,7 +151,7 @@ class Policy:
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What it reads beside the cluster's nodes and pods."""
+        """What it reads in addition to the cluster's nodes and pods."""
         return frozenset()
 
     @property

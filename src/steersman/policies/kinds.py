@@ -28,12 +28,12 @@ def metrics_rule(policy: Policy) -> str:
 
 
 def observing_policy(policy: Policy) -> NetworkPolicy | None:
-    """Return the policy itself if it is a network over observations, else None."""
+    """Return the policy if it is a network over observations, else None."""
     return policy if isinstance(policy, NetworkPolicy) else None
 
 
 def as_linear(policy: Policy) -> LinearPolicy | None:
-    """Return an equivalent linear policy; None if there is none."""
+    """Return an equivalent linear policy, or None."""
     if isinstance(policy, LinearPolicy):
         return policy
     return heuristic_as_linear(policy) if isinstance(policy, HeuristicPolicy) else None

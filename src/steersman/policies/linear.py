@@ -30,8 +30,8 @@ class LinearPolicy(Policy):
     Attributes:
         name: name in results.
         weights: [4, W] weights by pod kind, on the scale of FGD's score.
-        rules: [4, R] weights of the heuristics' scores by pod kind and id (`policies.node_scores.local_scores`);
-            None if there are none.
+        rules: [4, R] weights of the heuristics' scores by pod kind and id (`policies.node_scores.local_scores`),
+            or None.
         network: weights [H, I] and biases [H] of two or more layers with ReLU between them, whose output is added to
             the score. Inputs are the features of a node and of the pod in view `gpu`, the output is one number. Empty
             if there is none.

@@ -244,7 +244,7 @@ def test_evolution_trains_in_environments(here):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--algorithm", "ppo", "--epsilon-decay", "0.9"), "--epsilon-decay is no option of ppo; it has --gamma"),
+        (("--algorithm", "ppo", "--epsilon-decay", "0.9"), "--epsilon-decay is not an option of ppo; it has --gamma"),
         (("--algorithm", "magic"), "unknown algorithm 'magic'; known are evolution, dqn"),
         (("--network", "gnn"), "gnn cannot be trained by evolution in environments; these can"),
         (("--algorithm", "ppo", "--device", "tpu"), "there is no such device"),
@@ -280,7 +280,7 @@ def test_evolution_trains_in_environments(here):
         (("--options", "none.json"), "none.json: cannot be read"),
         (("--options", "list.json"), "is no JSON object"),
         (("--options", "wrong.json"), "wrong.json, clip_range: is 'much'; expected a number"),
-        (("--options", "other.json"), "other.json, clip_range: is no option of dqn"),
+        (("--options", "other.json"), "other.json, clip_range: is not an option of dqn"),
         (("--options", "nan.json"), "nan.json, learning_rate: is nan; expected a number above 0"),
         (("--options", "infinite.json"), "infinite.json, learning_rate: is inf; expected a number above 0"),
         (("--options", "negative.json"), "negative.json, replay_size: is -5; expected a whole number of 1 or more"),

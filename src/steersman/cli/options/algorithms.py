@@ -192,7 +192,7 @@ def options_of(algorithm: AlgorithmSpec, given: Mapping[str, Any]) -> dict[str, 
     known = config_fields(algorithm.config)
     for name in given:
         if name not in known and name not in setting_fields():
-            raise UsageError(f"{flag(name)} is no option of {algorithm.label}; it has {_flags(known)}")
+            raise UsageError(f"{flag(name)} is not an option of {algorithm.label}; it has {_flags(known)}")
     return {name: value for name, value in given.items() if name in known}
 
 

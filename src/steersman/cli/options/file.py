@@ -95,7 +95,7 @@ def settings_of(file: Path, stated: Mapping[str, Any], algorithm: AlgorithmSpec)
     known = config_fields(algorithm.config)
     for name in stated:
         if name not in known:
-            raise InputError(file, "", name, f"is no option of {algorithm.label}; it has {', '.join(known)}")
+            raise InputError(file, "", name, f"is not an option of {algorithm.label}; it has {', '.join(known)}")
     settings = {name: _value(file, name, value, known[name].type) for name, value in stated.items()}
     for name, value in settings.items():
         _check_range(file, name, value, known[name].option.valid)

@@ -1,4 +1,4 @@
-"""What the decision kernels do of a policy's decision, as data."""
+"""The part of a policy's decision that the decision kernels make, as data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SelectionRules:
         node: selection rule of the node (`kernels.SELECT_...`).
         devices: selection rule of the devices (`kernels.DEVICES_...`).
         functions, weights: ids (`policies.node_scores.local_scores`) and weights of the score table's functions.
-        learned: weights of the learned scores; None if there are none.
+        learned: weights of the learned scores, or None.
         percentage: `percentageOfNodesToScore` of kube-scheduler; 0: its default for the number of nodes.
         follows_classes: whether the arrays must be rebuilt for every new pod class.
     """

@@ -174,7 +174,7 @@ def _kinds(folder: Path, names: set[str]) -> tuple[Sequence[Kind], SteersmanErro
     kinds: list[Kind] = []
     if {PLACEMENTS, TIMELINE} <= names:
         if REPLAY not in names:
-            problem = f"{REPLAY} is missing, which older versions of steersman did not write; simulate the run anew"
+            problem = f"{REPLAY} is missing, which older versions of steersman did not write; simulate the run again"
             return kinds, InputError(folder, "", "", problem)
         kinds.append("simulation")
     elif names & {PLACEMENTS, TIMELINE, REPLAY}:
