@@ -34,6 +34,19 @@ class Observation(NamedTuple):
     groups: npt.NDArray[np.int32]
 
 
+class StepResults(NamedTuple):
+    """What a step says of each of E environments, beside the observation.
+
+    Attributes:
+        rewards: [E] float64.
+        terminated, truncated: [E] bool.
+    """
+
+    rewards: npt.NDArray[np.float64]
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+
+
 @inlined_kernel
 def observation_of(out: Observation, e: int) -> ObservationArrays:
     """Return the observation of environment `e`."""

@@ -22,6 +22,22 @@ CAUSES = ("lack_both", "lack_gpu", "lack_cpu", "cpu_pod_satisfied", "cpu_pod_lac
 CPU alone; the pod wants no GPU (with and without the CPU for it); the pod does not accept the node's GPU model."""
 
 
+class DeviceChange(NamedTuple):
+    """What a placement takes of a node's devices.
+
+    Attributes:
+        devices: number of devices that change.
+        before, after: free milli of each of them.
+    """
+
+    devices: int
+    before: int
+    after: int
+
+
+NO_CHANGE = DeviceChange(0, 0, 0)
+
+
 class FragmentArrays(NamedTuple):
     """Fragmentation of nodes, refreshed when a node changes.
 
@@ -73,7 +89,7 @@ def refresh(profile: ProfileArrays, nodes: NodeArrays, fragments: FragmentArrays
         fragments.usable[n, v] = usable
         fragments.wasted[n, v] = wasted
     by_cause = causes(
-        profile, fragments.usable[n], fragments.wasted[n], nodes.free[n, CPU], idle, nodes.gpu_model[n], 0, 0, 0
+        profile, fragments.usable[n], fragments.wasted[n], nodes.free[n, CPU], idle, nodes.gpu_model[n], NO_CHANGE
     )
     total = 0.0
     for i in range(len(by_cause)):
@@ -84,22 +100,13 @@ def refresh(profile: ProfileArrays, nodes: NodeArrays, fragments: FragmentArrays
 
 @inlined_kernel
 def fragment_after(
-    profile: ProfileArrays,
-    fragments: FragmentArrays,
-    n: int,
-    cpu: int,
-    idle: int,
-    model: int,
-    devices: int,
-    old: int,
-    new: int,
+    profile: ProfileArrays, fragments: FragmentArrays, n: int, cpu: int, idle: int, model: int, change: DeviceChange
 ) -> float:
     """Return the fragmented GPU milli of node `n` after a placement.
 
-    It would have `cpu` milli-CPU and `idle` GPU milli left, and `devices` of those devices that have `old` milli left
-    would have `new`.
+    It would have `cpu` milli-CPU and `idle` GPU milli left.
     """
-    by_cause = causes(profile, fragments.usable[n], fragments.wasted[n], cpu, idle, model, devices, old, new)
+    by_cause = causes(profile, fragments.usable[n], fragments.wasted[n], cpu, idle, model, change)
     total = 0.0
     for i in range(len(by_cause)):
         total += by_cause[i]
@@ -114,9 +121,7 @@ def causes(
     cpu: int,
     idle: int,
     model: int,
-    devices: int,
-    old: int,
-    new: int,
+    change: DeviceChange,
 ) -> tuple[float, float, float, float, float, float]:
     """Return the fragmented GPU milli of a node by `CAUSES`.
 
@@ -127,10 +132,9 @@ def causes(
         cpu: milli-CPU left after the placement.
         idle: GPU milli left after it.
         model: its GPU model.
-        devices: number of devices that change.
-        old: milli left on each of them now.
-        new: milli left on each of them after the placement.
+        change: what the placement takes.
     """
+    devices, old, new = change
     lack_both = lack_gpu = lack_cpu = cpu_satisfied = cpu_lack = no_access = 0.0
     for m in range(profile.cpu.shape[0]):
         share = profile.share[m]

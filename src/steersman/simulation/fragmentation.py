@@ -12,7 +12,7 @@ import numpy.typing as npt
 from steersman.cluster.arrays import ClassArrays, NodeArrays, place, remove
 from steersman.core.compiled import kernel
 from steersman.objectives.fragmentation import FragmentArrays, refresh
-from steersman.simulation.engine import ARRIVAL, BOUND, CAUSE, DEVICES, FINISHED, OUTCOME, SLOT
+from steersman.simulation.engine import ARRIVAL, BOUND, CAUSE, DEVICES, FINISHED, OUTCOME, SLOT, EventRecord
 from steersman.workloads.profile import ProfileArrays
 
 
@@ -24,10 +24,9 @@ def recount(
     fragments: FragmentArrays,
     weight: npt.NDArray[np.float64],
     class_id: npt.NDArray[np.int64],
-    numbers: npt.NDArray[np.int64],
-    sums: npt.NDArray[np.float64],
+    record: EventRecord,
 ) -> None:
-    """Replay a run's placements, and write the causes of fragmentation after each event into `sums`, [E, 10].
+    """Replay a run's placements, and write the causes of fragmentation after each of E events into `record.sums`.
 
     Args:
         nodes: as at the start of the run.
@@ -37,9 +36,9 @@ def recount(
         weight: [N] GPUs that each device of a node is; 0 for nodes that do not count, see
             `cluster.constraints.node.eligible_nodes`.
         class_id: [A] classes of the arrivals.
-        numbers: [E, 10] of the record.
-        sums: [E, 10] of the record.
+        record: of the run.
     """
+    numbers, sums = record.numbers, record.sums
     causes = fragments.causes.shape[1]
     for e in range(numbers.shape[0]):
         n, outcome, arrival = numbers[e, SLOT], numbers[e, OUTCOME], numbers[e, ARRIVAL]

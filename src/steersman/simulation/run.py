@@ -464,8 +464,7 @@ class Execution:
             fragments,
             np.where(self.eligible, device / GPU_MILLI, 0.0),
             self.arrivals.class_id,
-            record.numbers,
-            record.sums,
+            record,
         )
 
     def _decision_states(self, record: engine.EventRecord) -> DecisionStates:

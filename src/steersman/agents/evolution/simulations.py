@@ -35,7 +35,7 @@ from steersman.policies.features import view
 from steersman.policies.gpu_state.arrays import GPU_VIEW, KINDS, RULES, WEIGHTS
 from steersman.policies.gpu_state.gpu_features import FEATURES, FILLED, TABLE
 from steersman.policies.gpu_state.leftovers import TABLES
-from steersman.policies.gpu_state.views import accumulate_variance
+from steersman.policies.gpu_state.views import accumulate_variance, empty_variances
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.node_scores.local_scores import FGD
 from steersman.policies.observations.encoder import summary_of
@@ -195,8 +195,7 @@ class CandidateEvaluator:
 
         It is the mean standard deviation within a decision, along runs of the reference policy.
         """
-        sums, count = np.zeros((KINDS, 2, FEATURES)), np.zeros(KINDS)
-        moments = np.zeros((5, FEATURES))
+        variances = empty_variances()
         weights = fgd_weights()
         for simulator in self.simulators:
             plan = resample(simulator.workload, ratio=1.0, seed=SPREAD_SEED)
@@ -206,10 +205,8 @@ class CandidateEvaluator:
                 if execution.advance(until) == engine.DONE:
                     break
                 cluster, c = execution.cluster, int(execution.arrivals.class_id[until])
-                accumulate_variance(
-                    cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, sums, count, moments
-                )
-        spread: Array = np.sqrt(sums / np.maximum(count, 1.0)[:, None, None])
+                accumulate_variance(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, variances)
+        spread: Array = np.sqrt(variances.sums / np.maximum(variances.counts, 1.0)[:, None, None])
         return spread
 
 

@@ -18,7 +18,7 @@ from steersman.envs.base import Arrays, EnvCore, known_options, make_options
 from steersman.envs.buffers import arrays_of, empty_like, put, restored
 from steersman.envs.deployments import kernels
 from steersman.envs.deployments.kernels import EpisodeRules, FillState
-from steersman.envs.observation import AFTER
+from steersman.envs.observation import AFTER, StepResults
 from steersman.envs.single import SchedulingEnv
 from steersman.envs.vector import SteersmanVectorEnv
 from steersman.objectives import registry as objectives
@@ -224,9 +224,8 @@ class DeploymentsCore(EnvCore):
 
     def step(self, actions: npt.NDArray[np.int64]) -> None:
         """Take one action in each environment, see `EnvCore`."""
-        kernels.step_filling(
-            self.filling, self.rules, self.observation, actions, self.rewards, self.terminated, self.truncated
-        )
+        results = StepResults(self.rewards, self.terminated, self.truncated)
+        kernels.step_filling(self.filling, self.rules, self.observation, actions, results)
         if self.objective.has_own:
             self._add_user_objectives(
                 self.objective, self.filling.summary, self.filling.counts[:, kernels.ILLEGAL] == 0

@@ -15,7 +15,7 @@ from steersman.cluster.arrays import CPU, MEMORY, PODS, ClassArrays, NodeArrays,
 from steersman.core.compiled import inlined_kernel, kernel
 from steersman.envs.inflation.batch import nodes_of, owners_of
 from steersman.envs.inflation.kernels import attempt, best_by_rule
-from steersman.envs.observation import AFTER, BEFORE, NOW, Observation, observation_of
+from steersman.envs.observation import AFTER, BEFORE, NOW, Observation, StepResults, observation_of
 from steersman.objectives import summary as state
 from steersman.objectives.fragmentation import FragmentArrays
 from steersman.objectives.measures import weighted
@@ -25,6 +25,7 @@ from steersman.policies.gpu_state.gpu_features import Scratch
 from steersman.policies.gpu_state.leftover_tables import LeftoverTables
 from steersman.policies.observations.encoding import (
     EncodingContext,
+    ObservedCluster,
     OwnerArrays,
     count_owner,
     encode_context,
@@ -177,11 +178,11 @@ def _next(filling: FillState, rules: EpisodeRules, out: Observation, e: int) -> 
 
 @inlined_kernel
 def _observe(filling: FillState, rules: EpisodeRules, out: Observation, e: int, feasible: int) -> None:
-    scene, owners, c = _scene(filling, rules, e), owners_of(filling.owners, e), filling.counts[e, CLASS]
-    now = filling.summary[e, NOW]
+    scene, c = _scene(filling, rules, e), filling.counts[e, CLASS]
+    cluster = ObservedCluster(scene, owners_of(filling.owners, e), filling.summary[e, NOW])
     for n in range(filling.counts[e, NODES]):
         encode_node(rules.view_number, scene, c, n, out.nodes[e, n])
-    write_shared_features(rules.view_number, scene, owners, now, c, ONLY, feasible, observation_of(out, e))
+    write_shared_features(rules.view_number, cluster, c, ONLY, feasible, observation_of(out, e))
 
 
 @inlined_kernel
@@ -249,15 +250,14 @@ def step_filling(
     rules: EpisodeRules,
     out: Observation,
     actions: npt.NDArray[np.int64],
-    rewards: npt.NDArray[np.float64],
-    terminated: npt.NDArray[np.bool_],
-    truncated: npt.NDArray[np.bool_],
+    results: StepResults,
 ) -> None:
     """Take one action in each of E clusters, and write its results into the other arrays.
 
     An illegal action (no such node, or the pod does not fit there) changes nothing but the count of steps, and costs
     the penalty.
     """
+    rewards, terminated, truncated = results
     for e in range(actions.shape[0]):
         n, counts = actions[e], filling.counts[e]
         terminated[e] = False

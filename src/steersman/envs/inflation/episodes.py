@@ -18,7 +18,7 @@ from steersman.envs.buffers import arrays_of, empty_like, put, restored
 from steersman.envs.inflation import batch as layout
 from steersman.envs.inflation import kernels
 from steersman.envs.inflation.batch import Batch, BatchConfig, StepCache, empty_arrays
-from steersman.envs.observation import AFTER
+from steersman.envs.observation import AFTER, StepResults
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
 from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
@@ -223,9 +223,7 @@ class WorkloadCore(EnvCore):
             self._kept,
             self.observation,
             actions,
-            self.rewards,
-            self.terminated,
-            self.truncated,
+            StepResults(self.rewards, self.terminated, self.truncated),
         )
         if self.objective.has_own:
             self._add_user_objectives(self.objective, self.batch.summary, self.batch.counts[:, layout.ILLEGAL] == 0)

@@ -35,14 +35,15 @@ from steersman.envs.inflation.batch import (
     scene_of,
     terms_of,
 )
-from steersman.envs.observation import AFTER, BEFORE, NOW, Observation, observation_of
+from steersman.envs.observation import AFTER, BEFORE, NOW, Observation, StepResults, observation_of
 from steersman.objectives import summary as state
 from steersman.objectives.fragmentation import FragmentArrays
 from steersman.objectives.measures import cpu_mean, weighted
 from steersman.policies.decision import kernels
 from steersman.policies.node_scores.local_scores import local_score
-from steersman.policies.observations.encoding import encode_context, share_nearby
+from steersman.policies.observations.encoding import ObservedCluster, encode_context, share_nearby
 from steersman.policies.observations.kernels import (
+    CachedFeatures,
     write_observation,
     write_terminal_observation,
 )
@@ -105,14 +106,14 @@ def _run_to_next_decision(batch: Batch, task: BatchConfig, e: int) -> bool:
 @kernel
 def _observe(batch: Batch, task: BatchConfig, kept: StepCache, out: Observation, e: int) -> None:
     """Write the observation of a run that has a question."""
-    scene, owners, summary = scene_of(batch, kept.known, e), owners_of(batch.owners, e), batch.summary[e, NOW]
+    cluster = ObservedCluster(scene_of(batch, kept.known, e), owners_of(batch.owners, e), batch.summary[e, NOW])
     arrival = batch.run.question[e, engine.QUESTION]
     c, owner = batch.arrivals.class_id[e, arrival], batch.owner[e, arrival]
     masked = has_inter_pod_rules(terms_of(batch.terms, e), c, batch.arrivals.labels_id[e, arrival])
-    rows, observation, log, logged = rows_of(kept.rows, e), observation_of(out, e), batch.log[e], batch.logged[e, 0]
-    write_observation(
-        task.view_number, scene, owners, summary, rows, log, logged, c, owner, batch.run.mask[e], masked, observation
-    )
+    mask = batch.run.mask[e]
+    allowed = mask if masked else mask[:0]
+    known = CachedFeatures(rows_of(kept.rows, e), batch.log[e], batch.logged[e, 0])
+    write_observation(task.view_number, cluster, known, c, owner, allowed, observation_of(out, e))
 
 
 @inlined_kernel
@@ -158,15 +159,14 @@ def step(
     kept: StepCache,
     out: Observation,
     actions: npt.NDArray[np.int64],
-    rewards: npt.NDArray[np.float64],
-    terminated: npt.NDArray[np.bool_],
-    truncated: npt.NDArray[np.bool_],
+    results: StepResults,
 ) -> None:
     """Take one action in each of E runs, and write its results into the other arrays.
 
     An illegal action (no such node, or the pod may not run there) changes nothing but the count of steps, and costs
     the penalty.
     """
+    rewards, terminated, truncated = results
     for e in range(actions.shape[0]):
         n, counts = actions[e], batch.counts[e]
         terminated[e] = False

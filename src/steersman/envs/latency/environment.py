@@ -21,6 +21,7 @@ from steersman.envs.latency.state import (
     USE_MEMORY,
     new_simulator_state,
 )
+from steersman.envs.observation import StepResults
 from steersman.envs.single import SchedulingEnv
 from steersman.envs.vector import SteersmanVectorEnv
 from steersman.objectives import registry, summary
@@ -124,9 +125,7 @@ class LatencyCore(EnvCore):
             self.task,
             self.observation,
             actions,
-            self.rewards,
-            self.terminated,
-            self.truncated,
+            StepResults(self.rewards, self.terminated, self.truncated),
         )
         if self.filters:
             filter_environments(self.simulator.scheduler_view, self.observation.mask, 0, self.count)

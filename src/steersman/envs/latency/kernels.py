@@ -15,7 +15,7 @@ from steersman.envs.latency.generator import start
 from steersman.envs.latency.state import (
     SimulatorState,
 )
-from steersman.envs.observation import Observation, observation_of
+from steersman.envs.observation import Observation, StepResults, observation_of
 from steersman.objectives import summary
 from steersman.objectives.connections import least_connections
 from steersman.objectives.latency import latency_aware
@@ -83,15 +83,14 @@ def step(
     task: LatencyConfig,
     out: Observation,
     actions: npt.NDArray[np.int64],
-    rewards: npt.NDArray[np.float64],
-    terminated: npt.NDArray[np.bool_],
-    truncated: npt.NDArray[np.bool_],
+    results: StepResults,
 ) -> None:
     """Take one action in each of E environments, and write its results into the other arrays.
 
     An illegal action (no such node, or the pod does not fit there) changes nothing but the count of steps, and costs
     the penalty.
     """
+    rewards, terminated, truncated = results
     for e in range(actions.shape[0]):
         n, counts = actions[e], task.counts[e]
         terminated[e] = False

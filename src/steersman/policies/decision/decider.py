@@ -100,7 +100,6 @@ class Decider:
         self._eligible_by: tuple[int, list[Node | None]] = (-1, [])
         self._eligible = np.zeros(0, dtype=np.bool_)
         self._kernel_rng, self._python_rng = np.array([seed], dtype=np.uint64), random.Random(seed)
-        self._output = np.zeros(2, dtype=np.int64)
         self._changed: set[int] = set()
         self._rebuild()
 
@@ -178,9 +177,8 @@ class Decider:
         if self.selection.node == kernels.SELECT_EXTERNAL:
             return self._choose_by_scorer(query)
         changed, rules = self._drain_changes(), (self.selection.node, self.selection.devices)
-        rng, output = self._kernel_rng, self._output
-        kernels.decide(self.cluster, changed, self._mask, rng, *rules, query.class_id, query.labels_id, output)
-        slot, devices = self._output.tolist()
+        kernels.decide(self.cluster, changed, self._room, *rules, query.class_id, query.labels_id)
+        slot, devices = self._room.answer.tolist()
         return None if slot == kernels.NONE else NodeChoice(slot, devices)
 
     def selects_argmax(self, query: PodQuery) -> bool:
@@ -219,7 +217,7 @@ class Decider:
         """Return the scores of candidates, [N] bool, -inf elsewhere; None: all feasible slots."""
         class_id, labels_id = query.class_id, query.labels_id
         if self.selection.node == kernels.SELECT_BEST:
-            scores, mask = np.empty(len(self.state.nodes)), self._mask
+            scores, mask = np.empty(len(self.state.nodes)), self._room.mask
             if masked := self.state.has_inter_pod_constraints(class_id, labels_id):
                 mask = self.state.mask(class_id, labels_id)
             cluster = self.cluster
@@ -340,7 +338,8 @@ class Decider:
         if previous is not None and self.cluster.kube.nodes == previous.kube.nodes:
             self.cluster.kube.cursor[:] = previous.kube.cursor  # start of the next search
         self._changed.clear()
-        self._mask = np.zeros(len(state.nodes), dtype=np.bool_)
+        mask = np.zeros(len(state.nodes), dtype=np.bool_)
+        self._room = kernels.DecisionRoom(mask, self._kernel_rng, np.zeros(2, dtype=np.int64))
         self.scorer = self.policy.scorer(self._context())
 
     def _context(self) -> ScoringContext:

@@ -13,11 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import CPU, ClassArrays, NodeArrays, devices_taken, place, remove
-from steersman.cluster.model import GPU_MILLI
-from steersman.core.compiled import called_kernel, inlined_kernel
+from steersman.core.compiled import inlined_kernel
 from steersman.core.random_numbers import GOLDEN, mixed
-from steersman.objectives.fragmentation import FragmentArrays, fragment_after, refresh
 from steersman.workloads.profile import ProfileArrays
 
 CACHE_SIZE = 1 << 14
@@ -62,69 +59,3 @@ def profile_key(profile: ProfileArrays) -> npt.NDArray[np.int64]:
 def device_key(left: int) -> np.uint64:
     """Return a device's summand of the hash, 0 if nothing is left of it; the sum ignores the order of devices."""
     return mixed(np.uint64(left) * GOLDEN)
-
-
-@inlined_kernel
-def fragmented_with(
-    known: FragmentationCache,
-    nodes: NodeArrays,
-    classes: ClassArrays,
-    profile: ProfileArrays,
-    fragments: FragmentArrays,
-    c: int,
-    n: int,
-    devices: int,
-    idle: int,
-    old: int,
-    devices_key: np.uint64,
-) -> float:
-    """Return the fragmented GPU milli of a node after placing a pod, which must fit, on given devices.
-
-    Args:
-        known: the cache.
-        nodes: the nodes.
-        classes: the pod classes.
-        profile: the workload profile.
-        fragments: current fragmentation of the nodes.
-        c: the pod's class.
-        n: the node.
-        devices: bit mask of the devices.
-        idle: current idle GPU milli of the node.
-        old: current free milli of one of `devices`.
-        devices_key: the sum of `device_key` over the node's devices after the placement.
-    """
-    cpu = min(nodes.free[n, CPU] - classes.request[c, CPU], known.mark[MAX_CPU])
-    fixed = np.uint64(known.mark[PROFILE_HASH]) + np.uint64(nodes.gpu_model[n])
-    key = mixed(mixed(devices_key + np.uint64(cpu) * GOLDEN) + fixed * GOLDEN) | np.uint64(1)
-    row = int(key >> np.uint64(20)) & (known.keys.shape[0] - 1)
-    if known.keys[row, KEY] != key:
-        known.states[row, FRAGMENTED] = _compute_fragmentation(
-            nodes, classes, profile, fragments, c, n, devices, idle, old
-        )
-        known.keys[row, KEY] = key
-    return float(known.states[row, FRAGMENTED])
-
-
-@called_kernel
-def _compute_fragmentation(
-    nodes: NodeArrays,
-    classes: ClassArrays,
-    profile: ProfileArrays,
-    fragments: FragmentArrays,
-    c: int,
-    n: int,
-    devices: int,
-    idle: int,
-    old: int,
-) -> float:
-    count, milli = devices_taken(nodes, classes, c, n), classes.gpu_milli[c]
-    if count > 1 and milli < GPU_MILLI:
-        # Devices with different free milli have no closed form: place the pod, measure, and remove it.
-        place(nodes, classes, c, n, devices)
-        refresh(profile, nodes, fragments, n)
-        after = fragments.total[n]
-        remove(nodes, classes, c, n, devices)
-        refresh(profile, nodes, fragments, n)
-        return float(after)
-    cpu = nodes.free[n, CPU] - classes.request[c, CPU]
-    return fragment_after(profile, fragments, n, cpu, idle - count * milli, nodes.gpu_model[n], count, old, old - milli)

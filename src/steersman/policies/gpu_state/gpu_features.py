@@ -15,7 +15,7 @@ import numpy.typing as npt
 from steersman.cluster.arrays import CPU, MEMORY, NodeArrays
 from steersman.cluster.model import GPU_MILLI
 from steersman.core.compiled import called_kernel, inlined_kernel
-from steersman.objectives.fragmentation import causes
+from steersman.objectives.fragmentation import NO_CHANGE, causes
 from steersman.policies.gpu_state.leftover_tables import (
     CPU_PER_GPU,
     CPU_PER_MEMORY,
@@ -48,6 +48,14 @@ FILLED = TABLE + len(TABLES)
 FEATURES = FILLED + 6
 
 Array = npt.NDArray[np.float64]
+
+
+class Left(NamedTuple):
+    """What a node has left in a state: `cpu` usable milli-CPU, and `milli` less on the devices of the bit mask."""
+
+    cpu: int
+    devices: int
+    milli: int
 
 
 class Scratch(NamedTuple):
@@ -112,16 +120,14 @@ def describe(
     nodes: NodeArrays,
     room: Scratch,
     n: int,
-    cpu: int,
-    devices: int,
-    milli: int,
+    left: Left,
     out: npt.NDArray[np.float32],
 ) -> float:
-    """Write the features of node `n` into `out`, [F]; return its fragmented GPU milli.
+    """Write the features of node `n` with `left` into `out`, [F]; return its fragmented GPU milli.
 
-    The node has `cpu` usable milli-CPU, and the devices of the bit mask have `milli` less. The return value is float64,
-    since FGD's score truncates it.
+    The return value is float64, since FGD's score truncates it.
     """
+    cpu, devices, milli = left
     model, nonempty = nodes.gpu_model[n], _sort_devices(nodes, n, devices, milli, room.amounts[LEFT])
     idle = _describe_devices(leftovers, room, nonempty, nodes.gpu_count[n], out)
     out[UNTOUCHED] = out[ALL_WHOLE] if cpu == usable_cpu_of(leftovers, nodes, n) else 0.0
@@ -192,7 +198,7 @@ def _describe_causes(
     profile: ProfileArrays, buffers: Scratch, model: int, idle: int, cpu: int, out: npt.NDArray[np.float32]
 ) -> float:
     """Write fragmentation by cause; return the sum in GPU milli."""
-    by_cause = causes(profile, buffers.amounts[USABLE_BY], buffers.amounts[WASTED], cpu, idle, model, 0, 0, 0)
+    by_cause = causes(profile, buffers.amounts[USABLE_BY], buffers.amounts[WASTED], cpu, idle, model, NO_CHANGE)
     total = 0.0
     for i in range(len(by_cause)):
         total += by_cause[i]

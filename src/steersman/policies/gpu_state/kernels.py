@@ -5,6 +5,8 @@ The hash is a sum over devices, so a placement updates it by the devices that it
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from steersman.cluster.arrays import (
@@ -22,7 +24,7 @@ from steersman.core.compiled import called_kernel, inlined_kernel, ir_inlined, k
 from steersman.core.random_numbers import GOLDEN, mixed
 from steersman.policies.gpu_state.arrays import FRAGMENTED, KEY, KINDS, VALUE, LearnedArrays
 from steersman.policies.gpu_state.fragmentation_cache import device_key
-from steersman.policies.gpu_state.gpu_features import FEATURES, describe, usable_cpu, usable_cpu_of
+from steersman.policies.gpu_state.gpu_features import FEATURES, Left, describe, usable_cpu, usable_cpu_of
 from steersman.policies.node_scores.local_scores import (
     BALANCED_ALLOCATION,
     BEST_FIT,
@@ -39,6 +41,13 @@ from steersman.policies.node_scores.local_scores import (
 )
 from steersman.policies.node_scores.plugin_scores import balanced_allocation, least_allocated, most_allocated
 from steersman.workloads.profile import ProfileArrays
+
+
+class OnDevices(NamedTuple):
+    """Devices that a pod takes (bit mask; -1: by best fit), and the hash of all devices with the placement."""
+
+    devices: int
+    key: np.uint64
 
 
 @inlined_kernel
@@ -77,23 +86,14 @@ def _row(key: np.uint64, size: int) -> int:
 
 @inlined_kernel
 def cached_features(
-    learned: LearnedArrays,
-    profile: ProfileArrays,
-    nodes: NodeArrays,
-    n: int,
-    cpu: int,
-    devices: int,
-    milli: int,
-    key: np.uint64,
+    learned: LearnedArrays, profile: ProfileArrays, nodes: NodeArrays, n: int, left: Left, key: np.uint64
 ) -> int:
-    """Return the row of `features` for the state `key`: node `n` with `cpu` milli-CPU, `devices` with `milli` less."""
+    """Return the row of `features` for the state `key`: node `n` with `left`."""
     row = _row(key, learned.feature_keys.shape[0])
     if learned.feature_keys[row] != key:
         learned.feature_keys[row] = key
         features = learned.features[row]
-        learned.fragmented[row] = describe(
-            learned.leftovers, profile, nodes, learned.room, n, cpu, devices, milli, features
-        )
+        learned.fragmented[row] = describe(learned.leftovers, profile, nodes, learned.room, n, left, features)
     return row
 
 
@@ -117,14 +117,12 @@ def _cache_state(
     profile: ProfileArrays,
     nodes: NodeArrays,
     n: int,
-    cpu: int,
-    devices: int,
-    milli: int,
+    left: Left,
     key: np.uint64,
     row: int,
 ) -> None:
     """Write the key, fragmentation and values of a state into a row of `states`."""
-    feature_row, states = cached_features(learned, profile, nodes, n, cpu, devices, milli, key), learned.states
+    feature_row, states = cached_features(learned, profile, nodes, n, left, key), learned.states
     for first in range(0, learned.columns.shape[1] // 2, 4):
         j = VALUE + first
         states[row, j], states[row, j + 1], states[row, j + 2], states[row, j + 3] = _four_sums(
@@ -146,7 +144,7 @@ def learned_refresh(learned: LearnedArrays, profile: ProfileArrays, nodes: NodeA
     """Recompute the current state of node `n`, which changed."""
     learned.node_keys[n] = _devices_key(learned, nodes, n)
     cpu, before = _cpu_now(learned, nodes, n), learned.before
-    feature_row = cached_features(learned, profile, nodes, n, cpu, 0, 0, _state_key(learned.node_keys[n], cpu))
+    feature_row = cached_features(learned, profile, nodes, n, Left(cpu, 0, 0), _state_key(learned.node_keys[n], cpu))
     values = learned.columns.shape[1] // 2
     for first in range(0, values, 4):
         j = FRAGMENTED + first
@@ -162,20 +160,19 @@ def _score(
     profile: ProfileArrays,
     nodes: NodeArrays,
     classes: ClassArrays,
-    kind: int,
     c: int,
     n: int,
-    devices: int,
-    devices_key: np.uint64,
+    taken: OnDevices,
 ) -> float:
-    """Return the score of class `c` on devices (-1: best fit) of node `n`; `devices_key` includes the placement."""
+    """Return the score of class `c` on devices of node `n`."""
+    kind, (devices, devices_key) = pod_kind(classes, c), taken
     cpu = _cpu_with(learned, nodes, classes, c, n)
     key = _state_key(devices_key, cpu)
     row = _row(key, learned.keys.shape[0])
     if learned.keys[row, KEY] != key:
         if devices < 0:
             devices = best_devices(nodes, classes, c, n)
-        _cache_state(learned, profile, nodes, n, cpu, devices, classes.gpu_milli[c], key, row)
+        _cache_state(learned, profile, nodes, n, Left(cpu, devices, classes.gpu_milli[c]), key, row)
     points = fgd_points(learned.before[n, 0], learned.states[row, FRAGMENTED])
     score = learned.states[row, VALUE + kind] - learned.before[n, 1 + kind] + learned.columns[FEATURES, kind] * points
     if learned.sizes.shape[0] > 0:
@@ -244,12 +241,12 @@ def _state_score(
         return _best_shared_device(learned, profile, nodes, classes, c, n)[0]
     if kind == 0 or milli == GPU_MILLI:  # unused devices are interchangeable
         key += np.uint64(devices_taken(nodes, classes, c, n)) * (device_key(0) - device_key(GPU_MILLI))
-        return _score(learned, profile, nodes, classes, kind, c, n, -1, key)
+        return _score(learned, profile, nodes, classes, c, n, OnDevices(-1, key))
     devices = best_devices(nodes, classes, c, n)
     for d in range(nodes.gpu_count[n]):
         if (devices >> d) & 1:
             key += device_key(nodes.gpu_free[n, d] - milli) - device_key(nodes.gpu_free[n, d])
-    return _score(learned, profile, nodes, classes, kind, c, n, devices, key)
+    return _score(learned, profile, nodes, classes, c, n, OnDevices(devices, key))
 
 
 @inlined_kernel
@@ -266,7 +263,7 @@ def _best_shared_device(
         if left < milli or has_equal_earlier_device(nodes, n, d):
             continue
         key = learned.node_keys[n] + device_key(left - milli) - device_key(left)
-        score = _score(learned, profile, nodes, classes, 1, c, n, 1 << d, key)
+        score = _score(learned, profile, nodes, classes, c, n, OnDevices(1 << d, key))
         if score > best or (score == best and left < least and learned.columns[FEATURES, 1] == 0.0):
             best, chosen, least = score, d, left
     return best, chosen
@@ -284,7 +281,7 @@ def learned_device(
 def features_now(learned: LearnedArrays, profile: ProfileArrays, nodes: NodeArrays, n: int) -> int:
     """Return the row of `features` for the current state of node `n`."""
     cpu = _cpu_now(learned, nodes, n)
-    return cached_features(learned, profile, nodes, n, cpu, 0, 0, _state_key(learned.node_keys[n], cpu))
+    return cached_features(learned, profile, nodes, n, Left(cpu, 0, 0), _state_key(learned.node_keys[n], cpu))
 
 
 @inlined_kernel
@@ -302,4 +299,4 @@ def features_with(
     for d in range(nodes.gpu_count[n]):
         if (devices >> d) & 1:
             key += device_key(nodes.gpu_free[n, d] - milli) - device_key(nodes.gpu_free[n, d])
-    return cached_features(learned, profile, nodes, n, cpu, devices, milli, _state_key(key, cpu))
+    return cached_features(learned, profile, nodes, n, Left(cpu, devices, milli), _state_key(key, cpu))

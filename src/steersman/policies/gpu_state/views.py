@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import ClassArrays, NodeArrays, best_devices, fits, pod_kind
 from steersman.core.compiled import kernel
-from steersman.policies.gpu_state.arrays import LearnedArrays
+from steersman.policies.gpu_state.arrays import KINDS, LearnedArrays
 from steersman.policies.gpu_state.gpu_features import FEATURES
 from steersman.policies.gpu_state.kernels import features_now, features_with, learned_device
 from steersman.policies.node_scores.local_scores import fgd_points
 from steersman.workloads.profile import ProfileArrays
+
+
+class FeatureVariances(NamedTuple):
+    """Sums of variances of features by pod kind.
+
+    Attributes:
+        sums: [4, 2, F] of the features' changes, and of their values after placement.
+        counts: [4] number of summands.
+        moments: [5, F] buffer.
+    """
+
+    sums: npt.NDArray[np.float64]
+    counts: npt.NDArray[np.float64]
+    moments: npt.NDArray[np.float64]
+
+
+def empty_variances() -> FeatureVariances:
+    """Return sums of nothing."""
+    return FeatureVariances(np.zeros((KINDS, 2, FEATURES)), np.zeros(KINDS), np.zeros((5, FEATURES)))
 
 
 @kernel
@@ -21,9 +42,7 @@ def accumulate_variance(
     nodes: NodeArrays,
     classes: ClassArrays,
     c: int,
-    sums: npt.NDArray[np.float64],
-    counts: npt.NDArray[np.float64],
-    moments: npt.NDArray[np.float64],
+    variances: FeatureVariances,
 ) -> None:
     """Add the variance of features over the nodes that fit class `c` to the sums of its pod kind.
 
@@ -33,10 +52,9 @@ def accumulate_variance(
         nodes: the nodes.
         classes: the pod classes.
         c: the class.
-        sums: [4, 2, F] sums of variances by pod kind: of the features' changes, and of their values after placement.
-        counts: [4] number of summands; unchanged if fewer than two nodes fit.
-        moments: [5, F] buffer.
+        variances: the sums; unchanged if fewer than two nodes fit.
     """
+    sums, counts, moments = variances
     kind, feasible = pod_kind(classes, c), 0
     for i in range(FEATURES):
         for j in range(4):

@@ -70,7 +70,6 @@ def choose(
     kube: KubeArrays,
     c: int,
     labels: int,
-    masked: bool,
     mask: npt.NDArray[np.bool_],
 ) -> int:
     """Return the slot for a pod, -1 if it fits nowhere; advance the start of the next search.
@@ -82,10 +81,9 @@ def choose(
         kube: the arrays of `kube_arrays` for the state.
         c: the pod's class.
         labels: the pod's label set.
-        masked: whether the feasible nodes are those of `mask`; otherwise those that pass `fits`.
-        mask: [N] feasible nodes, read if `masked`.
+        mask: [N] feasible nodes; [0]: those that pass `fits`.
     """
-    count = _search(nodes, classes, kube, c, masked, mask)
+    count = _search(nodes, classes, kube, c, mask)
     if count == 0:
         return -1
     if count == 1:
@@ -115,7 +113,7 @@ def decide(
     mask: npt.NDArray[np.bool_],
 ) -> int:
     """Call `choose` among the nodes of `mask` from Python."""
-    return choose(nodes, classes, terms, kube, c, labels, True, mask)
+    return choose(nodes, classes, terms, kube, c, labels, mask)
 
 
 @inlined_kernel
@@ -129,9 +127,7 @@ def _nodes_to_find(nodes: int, percentage: int) -> int:
 
 
 @inlined_kernel
-def _search(
-    nodes: NodeArrays, classes: ClassArrays, kube: KubeArrays, c: int, masked: bool, mask: npt.NDArray[np.bool_]
-) -> int:
+def _search(nodes: NodeArrays, classes: ClassArrays, kube: KubeArrays, c: int, mask: npt.NDArray[np.bool_]) -> int:
     """Fill `kube.kept` with feasible nodes, and return their number.
 
     The search ends at the first feasible node beyond the limit, which itself does not count as visited.
@@ -146,7 +142,7 @@ def _search(
     while visited < size:
         n = kube.lists[first + position]
         position = position + 1 if position + 1 < size else 0
-        if mask[n] if masked else fits(nodes, classes, c, n):
+        if mask[n] if mask.shape[0] > 0 else fits(nodes, classes, c, n):
             if count == limit:
                 break
             kube.kept[count] = n

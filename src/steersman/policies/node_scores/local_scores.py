@@ -24,7 +24,7 @@ from steersman.cluster.arrays import (
 )
 from steersman.cluster.model import GPU_MILLI
 from steersman.core.compiled import inlined_kernel
-from steersman.objectives.fragmentation import FragmentArrays, fragment_after, refresh
+from steersman.objectives.fragmentation import DeviceChange, FragmentArrays, fragment_after, refresh
 from steersman.policies.node_scores.plugin_scores import balanced_allocation, least_allocated, most_allocated
 from steersman.workloads.profile import ProfileArrays
 
@@ -130,7 +130,8 @@ def fgd_share(
         left = nodes.gpu_free[n, d]
         if left < milli or has_equal_earlier_device(nodes, n, d):
             continue
-        after = fragment_after(profile, fragments, n, cpu, idle, nodes.gpu_model[n], 1, left, left - milli)
+        change = DeviceChange(1, left, left - milli)
+        after = fragment_after(profile, fragments, n, cpu, idle, nodes.gpu_model[n], change)
         score = fgd_points(fragments.total[n], after)
         if score > best:
             best, best_device = score, d
@@ -149,7 +150,8 @@ def fgd(
     idle = idle_gpu(nodes, n) - count * milli
     model = nodes.gpu_model[n]
     if count == 0 or milli == GPU_MILLI:
-        after = fragment_after(profile, fragments, n, cpu, idle, model, count, GPU_MILLI, GPU_MILLI - milli)
+        change = DeviceChange(count, GPU_MILLI, GPU_MILLI - milli)
+        after = fragment_after(profile, fragments, n, cpu, idle, model, change)
         return fgd_points(fragments.total[n], after)
     before = fragments.total[n]
     devices = best_devices(nodes, classes, c, n)

@@ -10,9 +10,9 @@ from steersman.cluster.model import GPU_MILLI
 from steersman.core.compiled import kernel
 from steersman.objectives import summary as summed
 from steersman.policies.features import View
-from steersman.policies.observations.encoding import EncodingContext, OwnerArrays, number_of
+from steersman.policies.observations.encoding import EncodingContext, ObservedCluster, OwnerArrays, number_of
 from steersman.policies.observations.kernels import (
-    FeatureCache,
+    CachedFeatures,
     ObservationArrays,
     new_feature_cache,
     write_observation,
@@ -60,20 +60,10 @@ class ObservationEncoder:
         Returns:
             The observation, valid until the next call.
         """
-        masked = allowed is not None
+        cluster = ObservedCluster(self.context, self.owners, self.summary)
+        known = CachedFeatures(self._rows, self.log, int(self.logged[0]))
         _write(
-            self.number,
-            self.context,
-            self.owners,
-            self.summary,
-            self._rows,
-            self.log,
-            self.logged,
-            c,
-            owner,
-            allowed if allowed is not None else _NOWHERE,
-            masked,
-            self.observation,
+            self.number, cluster, known, c, owner, _WHEREVER_IT_FITS if allowed is None else allowed, self.observation
         )
         return self.observation
 
@@ -131,7 +121,7 @@ def owner_arrays(owners: int, rack: npt.NDArray[np.int64], racks: int) -> OwnerA
     )
 
 
-_NOWHERE = np.zeros(0, dtype=np.bool_)
+_WHEREVER_IT_FITS = np.zeros(0, dtype=np.bool_)
 
 
 def _empty_observation(view: View, nodes: int) -> ObservationArrays:
@@ -148,16 +138,11 @@ def _empty_observation(view: View, nodes: int) -> ObservationArrays:
 @kernel
 def _write(
     view: int,
-    context: EncodingContext,
-    owners: OwnerArrays,
-    summary: npt.NDArray[np.float64],
-    rows: FeatureCache,
-    log: npt.NDArray[np.int64],
-    logged: npt.NDArray[np.int64],
+    cluster: ObservedCluster,
+    known: CachedFeatures,
     c: int,
     owner: int,
     allowed: npt.NDArray[np.bool_],
-    masked: bool,
     observation: ObservationArrays,
 ) -> None:
-    write_observation(view, context, owners, summary, rows, log, logged[0], c, owner, allowed, masked, observation)
+    write_observation(view, cluster, known, c, owner, allowed, observation)

@@ -22,12 +22,15 @@ from steersman.cluster.arrays import (
     best_devices,
     devices_taken,
     fits,
+    place,
     pod_kind,
+    remove,
 )
 from steersman.cluster.model import GPU_MILLI
 from steersman.core.compiled import called_kernel, inlined_kernel, kernel
 from steersman.core.errors import UsageError
-from steersman.objectives.fragmentation import FragmentArrays
+from steersman.core.random_numbers import GOLDEN, mixed
+from steersman.objectives.fragmentation import DeviceChange, FragmentArrays, fragment_after, refresh
 from steersman.objectives.measures import cpu_deviation, cpu_mean
 from steersman.objectives.summary import (
     CPU_TAKEN,
@@ -43,8 +46,9 @@ from steersman.objectives.summary import (
     WAITING,
 )
 from steersman.policies.features import GPU, View, bounds
-from steersman.policies.gpu_state.fragmentation_cache import FragmentationCache, device_key, fragmented_with
-from steersman.policies.gpu_state.gpu_features import FEATURES, Scratch, describe, usable_cpu
+from steersman.policies.gpu_state.fragmentation_cache import FRAGMENTED as FRAGMENTED_MILLI
+from steersman.policies.gpu_state.fragmentation_cache import KEY, MAX_CPU, PROFILE_HASH, FragmentationCache, device_key
+from steersman.policies.gpu_state.gpu_features import FEATURES, Left, Scratch, describe, usable_cpu
 from steersman.policies.gpu_state.leftover_tables import LeftoverTables
 from steersman.policies.node_scores.local_scores import fgd_points
 from steersman.policies.observations import columns
@@ -89,6 +93,30 @@ class EncodingContext(NamedTuple):
     known: FragmentationCache
     leftovers: LeftoverTables
     room: Scratch
+
+
+class ObservedCluster(NamedTuple):
+    """What shared features are about: the cluster, where its owners' pods run, and its summary, [16]."""
+
+    context: EncodingContext
+    owners: OwnerArrays
+    summary: npt.NDArray[np.float64]
+
+
+class TakenDevices(NamedTuple):
+    """The devices that a pod would take of a node.
+
+    Attributes:
+        devices: bit mask.
+        idle: idle GPU milli of the node before.
+        old: free milli before of one of `devices`.
+        key: sum of `device_key` over the node's devices after the placement.
+    """
+
+    devices: int
+    idle: int
+    old: int
+    key: np.uint64
 
 
 class OwnerArrays(NamedTuple):
@@ -256,9 +284,7 @@ def _cluster_gpus(context: EncodingContext, c: int, n: int, fit: bool, out: Row)
     taken, after = 0, before
     if fit:
         taken = devices_taken(nodes, classes, c, n) * milli
-        after = fragmented_with(
-            context.known, nodes, classes, context.profile, context.fragments, c, n, devices, idle, old, key
-        )
+        after = _fragmented_with(context, c, n, TakenDevices(devices, idle, old, key))
     out[columns.NODE_GPU_FREE_BEFORE] = idle / (GPU_MILLI * count)
     out[columns.NODE_GPU_FREE_AFTER] = (idle - taken) / (GPU_MILLI * count)
     out[columns.NODE_GPU_LEFT] = _amount(idle - taken, 8.0 * GPU_MILLI)
@@ -272,6 +298,36 @@ def _cluster_gpus(context: EncodingContext, c: int, n: int, fit: bool, out: Row)
     out[columns.NODE_FGD_SCORE] = 1.0 / (1.0 + math.exp(-(before - after) / GPU_MILLI)) if fit else 0.0
     out[columns.NODE_UNTOUCHED_BEFORE] = 1.0 if whole_before == count else 0.0
     out[columns.NODE_UNTOUCHED_AFTER] = 1.0 if whole == count else 0.0
+
+
+@inlined_kernel
+def _fragmented_with(context: EncodingContext, c: int, n: int, taken: TakenDevices) -> float:
+    """Return the fragmented GPU milli of node `n` after placing a pod of class `c`, which must fit; cached."""
+    known, nodes = context.known, context.nodes
+    cpu = min(nodes.free[n, CPU] - context.classes.request[c, CPU], known.mark[MAX_CPU])
+    fixed = np.uint64(known.mark[PROFILE_HASH]) + np.uint64(nodes.gpu_model[n])
+    key = mixed(mixed(taken.key + np.uint64(cpu) * GOLDEN) + fixed * GOLDEN) | np.uint64(1)
+    row = int(key >> np.uint64(20)) & (known.keys.shape[0] - 1)
+    if known.keys[row, KEY] != key:
+        known.states[row, FRAGMENTED_MILLI] = _compute_fragmentation(context, c, n, taken)
+        known.keys[row, KEY] = key
+    return float(known.states[row, FRAGMENTED_MILLI])
+
+
+@called_kernel
+def _compute_fragmentation(context: EncodingContext, c: int, n: int, taken: TakenDevices) -> float:
+    nodes, classes, profile, fragments = context.nodes, context.classes, context.profile, context.fragments
+    count, milli = devices_taken(nodes, classes, c, n), classes.gpu_milli[c]
+    if count > 1 and milli < GPU_MILLI:
+        # Devices with different free milli have no closed form: place the pod, measure, and remove it.
+        place(nodes, classes, c, n, taken.devices)
+        refresh(profile, nodes, fragments, n)
+        after = fragments.total[n]
+        remove(nodes, classes, c, n, taken.devices)
+        refresh(profile, nodes, fragments, n)
+        return float(after)
+    cpu, change = nodes.free[n, CPU] - classes.request[c, CPU], DeviceChange(count, taken.old, taken.old - milli)
+    return fragment_after(profile, fragments, n, cpu, taken.idle - count * milli, nodes.gpu_model[n], change)
 
 
 @inlined_kernel
@@ -296,8 +352,8 @@ def _gpu_node(context: EncodingContext, c: int, n: int, fit: bool, out: Row) -> 
         nodes.free[n, CPU] - classes.request[c, CPU],
         nodes.free[n, MEMORY] - classes.request[c, MEMORY],
     )
-    before = describe(context.leftovers, context.profile, nodes, context.room, n, cpu, 0, 0, change)
-    after = describe(context.leftovers, context.profile, nodes, context.room, n, cpu_left, devices, milli, out)
+    before = describe(context.leftovers, context.profile, nodes, context.room, n, Left(cpu, 0, 0), change)
+    after = describe(context.leftovers, context.profile, nodes, context.room, n, Left(cpu_left, devices, milli), out)
     for i in range(FEATURES):
         change[i] = out[i] - change[i]
     out[2 * FEATURES] = fgd_points(before, after)

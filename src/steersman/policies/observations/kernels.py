@@ -17,7 +17,7 @@ from steersman.core.compiled import inlined_kernel
 from steersman.objectives.summary import SLOTS
 from steersman.policies.observations.encoding import (
     EncodingContext,
-    OwnerArrays,
+    ObservedCluster,
     encode_context,
     encode_node,
     encode_pod,
@@ -43,6 +43,20 @@ class FeatureCache(NamedTuple):
     log_position: npt.NDArray[np.int64]
     stamp: npt.NDArray[np.int64]
     stamps: npt.NDArray[np.int64]
+
+
+class CachedFeatures(NamedTuple):
+    """The cache of one run, and the log of what has changed since.
+
+    Attributes:
+        rows: the cache.
+        log: [L] slots of changed nodes, in order.
+        logged: length of the log.
+    """
+
+    rows: FeatureCache
+    log: npt.NDArray[np.int64]
+    logged: int
 
 
 class ObservationArrays(NamedTuple):
@@ -85,57 +99,41 @@ def new_feature_cache(runs: tuple[int, ...], classes: int, nodes: int, width: in
 @inlined_kernel
 def write_observation(
     view: int,
-    context: EncodingContext,
-    owners: OwnerArrays,
-    summary: npt.NDArray[np.float64],
-    rows: FeatureCache,
-    log: npt.NDArray[np.int64],
-    logged: int,
+    cluster: ObservedCluster,
+    known: CachedFeatures,
     c: int,
     owner: int,
     allowed: npt.NDArray[np.bool_],
-    masked: bool,
     observation: ObservationArrays,
 ) -> None:
     """Write the observation for a pod of class `c`.
 
     Args:
         view: the number of the view.
-        context: the cluster.
-        owners: locations of owners' pods.
-        summary: the state, see `objectives.summary`.
-        rows: the cache.
-        log: [L] slots of changed nodes, in order.
-        logged: length of the log.
+        cluster: the cluster.
+        known: local features that may be reused.
         c: the class.
         owner: of the pod, -1: none.
-        allowed: [N] where the pod may run if `masked`; else it is not read.
-        masked: whether other pods matter to where it may run.
+        allowed: [N] where the pod may run, if other pods matter to it; [0]: wherever it fits.
         observation: where it is written.
     """
-    count = int(summary[SLOTS])
-    _write_local_features(view, context, rows, log, logged, c, count, observation)
-    if masked:
+    count = int(cluster.summary[SLOTS])
+    _write_local_features(view, cluster.context, known, c, count, observation)
+    if allowed.shape[0] > 0:
         for n in range(count):
             observation.mask[n] = allowed[n]
     feasible = 0
     for n in range(count):
         feasible += observation.mask[n]
-    write_shared_features(view, context, owners, summary, c, owner, feasible, observation)
+    write_shared_features(view, cluster, c, owner, feasible, observation)
 
 
 @inlined_kernel
 def write_shared_features(
-    view: int,
-    context: EncodingContext,
-    owners: OwnerArrays,
-    summary: npt.NDArray[np.float64],
-    c: int,
-    owner: int,
-    feasible: int,
-    observation: ObservationArrays,
+    view: int, cluster: ObservedCluster, c: int, owner: int, feasible: int, observation: ObservationArrays
 ) -> None:
     """Write the features that depend on the whole cluster, where the pod fits on `feasible` nodes."""
+    context, owners, summary = cluster
     encode_shared(view, context, owner, owners, summary, observation.nodes)
     encode_pod(context.classes, c, owners.running[owner] if owner >= 0 else 0, observation.pod)
     encode_context(summary, feasible, observation.context)
@@ -154,28 +152,22 @@ def write_terminal_observation(observation: ObservationArrays) -> None:
 
 @inlined_kernel
 def _write_local_features(
-    view: int,
-    context: EncodingContext,
-    rows: FeatureCache,
-    log: npt.NDArray[np.int64],
-    logged: int,
-    c: int,
-    count: int,
-    observation: ObservationArrays,
+    view: int, context: EncodingContext, known: CachedFeatures, c: int, count: int, observation: ObservationArrays
 ) -> None:
     """Write the local features of all nodes for class `c`, and where it fits, after updating the cache."""
-    width, kept, known = observation.nodes.shape[1], rows.features.shape[0] > 0, -1
+    rows, width, current_to = known.rows, observation.nodes.shape[1], -1
+    kept = rows.features.shape[0] > 0
     if kept:
-        known = rows.log_position[c]
-        rows.log_position[c] = logged
-    if known >= 0:
+        current_to = rows.log_position[c]
+        rows.log_position[c] = known.logged
+    if current_to >= 0:
         # Copy all rows at once, then recompute those that changed: they are in the CPU cache by then.
         _copy_floats(rows.features[c], observation.flat, count * width)
         _copy_flags(rows.fit[c], observation.mask, count)
     rows.stamps[0] += 1
     stamp = rows.stamps[0]
-    for k in range(count if known < 0 else logged - known):
-        n = k if known < 0 else log[known + k]
+    for k in range(count if current_to < 0 else known.logged - current_to):
+        n = k if current_to < 0 else known.log[current_to + k]
         if rows.stamp[n] != stamp:
             rows.stamp[n] = stamp
             row = observation.flat[n * width : (n + 1) * width]

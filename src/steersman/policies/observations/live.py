@@ -75,12 +75,8 @@ class LiveObservations:
             slot: the chosen slot, where the pod must fit.
         """
         before = self.state()
-        after, cluster = before.copy(), self._cluster
-        owner = 0 if query.owner_pods.running else -1
-        write_outcome(
-            *(cluster.nodes, cluster.classes, cluster.profile, cluster.fragments, self._owners),
-            *(query.class_id, owner, slot, after),
-        )
+        after, owner = before.copy(), 0 if query.owner_pods.running else -1
+        write_outcome(self._context, self._owners, query.class_id, owner, slot, after)
         return before, after
 
     def _count(self, running: Mapping[int, int]) -> int:

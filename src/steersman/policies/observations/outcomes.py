@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import CPU, MEMORY, PODS, ClassArrays, NodeArrays, best_devices, idle_gpu, place, remove
+from steersman.cluster.arrays import CPU, MEMORY, PODS, best_devices, idle_gpu, place, remove
 from steersman.core.compiled import kernel
-from steersman.objectives.fragmentation import FragmentArrays, refresh
+from steersman.objectives.fragmentation import refresh
 from steersman.objectives.summary import (
     CPU_SHARE,
     CPU_SQUARE,
@@ -18,27 +18,19 @@ from steersman.objectives.summary import (
     NODES_USED,
     RACK_LOCALITY,
 )
-from steersman.policies.observations.encoding import OwnerArrays, count_owner, share_nearby
-from steersman.workloads.profile import ProfileArrays
+from steersman.policies.observations.encoding import EncodingContext, OwnerArrays, count_owner, share_nearby
 
 
 @kernel
 def write_outcome(
-    nodes: NodeArrays,
-    classes: ClassArrays,
-    profile: ProfileArrays,
-    fragments: FragmentArrays,
-    owners: OwnerArrays,
-    c: int,
-    owner: int,
-    n: int,
-    row: npt.NDArray[np.float64],
+    context: EncodingContext, owners: OwnerArrays, c: int, owner: int, n: int, row: npt.NDArray[np.float64]
 ) -> None:
     """Change a summary, [16], as the placement of a pod of class `c` on node `n`, where it must fit, would.
 
     The pod takes the default devices (`best_devices`); `owner` is the index of its owner, -1 for none. All other arrays
     are as before when this returns.
     """
+    nodes, classes, profile, fragments = context.nodes, context.classes, context.profile, context.fragments
     cpu = nodes.allocatable[n, CPU]
     share = (cpu - nodes.free[n, CPU]) / cpu if cpu > 0 else 0.0
     idle, fragmented = idle_gpu(nodes, n), fragments.total[n]
