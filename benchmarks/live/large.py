@@ -25,6 +25,7 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.kubernetes.cache.cluster_cache import ClusterCache, Listener
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser, load
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
 from steersman.workloads.profile import typical_pods
@@ -65,7 +66,7 @@ def large_cluster() -> dict[str, Any]:
     listing = time.process_time() - began
     queue = [pod for pod in cache.pods.values() if not pod.node]
     profile = typical_pods(pod.pod for pod in cache.pods.values())
-    listener.decider = decider = Decider(cache.state, resolve(policy), profile=profile)
+    listener.decider = decider = Decider(ClusterView(cache.state, profile=profile), resolve(policy))
     decider.choose(PodQuery(queue[0].class_id))
     seconds = []
     for pod in queue:

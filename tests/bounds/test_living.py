@@ -20,6 +20,7 @@ from steersman.cluster.owner_pods import OwnerPods
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.objectives.registry import resolve
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import CLUSTER, GPU, TELEMETRY, View
 from steersman.policies.heuristics import heuristic
@@ -42,7 +43,8 @@ def test_a_decider_lives_through_changes(name: str, first: int, tmp_path: Path) 
     state = ClusterState(nodes[:first])
     services = workload(shapes[-1], seed=1).services
     decider = Decider(
-        state, policy_of(name, tmp_path), profile=typical_pods(pods), services=lambda: services, telemetry=told
+        ClusterView(state, profile=typical_pods(pods), selectors=lambda: services, telemetry=told),
+        policy_of(name, tmp_path),
     )
     outside, placed = nodes[first:], dict[str, str]()
     for step, pod in enumerate(pods[:60]):
@@ -98,7 +100,7 @@ def test_what_comes_of_a_placement_is_told_to_agents(shape: str, view: View) -> 
     told = Told()
     state = ClusterState(there.nodes)
     policy = agent_policy(settings, heuristic("best-fit"), told)
-    decider = Decider(state, policy, profile=typical_pods(there.pods), telemetry=told)
+    decider = Decider(ClusterView(state, profile=typical_pods(there.pods), telemetry=told), policy)
     rng = np.random.default_rng(3)
     for i, pod in enumerate(there.pods[:10]):
         _tell(told, list(state.slots), rng)

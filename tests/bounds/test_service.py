@@ -5,6 +5,7 @@ from tests.bounds.clusters import SHAPES, workload
 
 from steersman.apps.service.scoring.node_scorer import NodeScorer, NodeSet
 from steersman.cluster.state import ClusterState
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
 from steersman.workloads.profile import typical_pods
@@ -15,7 +16,7 @@ from steersman.workloads.profile import typical_pods
 def test_opinions(shape, policy):
     there = workload(SHAPES[shape], seed=2)
     state = ClusterState(there.nodes)
-    node_scorer = NodeScorer(Decider(state, resolve(policy), profile=typical_pods(there.pods)))
+    node_scorer = NodeScorer(Decider(ClusterView(state, profile=typical_pods(there.pods)), resolve(policy)))
     for pod in there.pods:
         query = node_scorer.query(pod)
         for asked in (None, NodeSet(["unknown"]), NodeSet(["unknown", *state.slots])):

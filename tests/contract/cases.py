@@ -26,6 +26,7 @@ from steersman.cluster.owner_pods import OwnerPods
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.files.policy_file import LINEAR, RULE, RULE_WEIGHTS, Arrays, Card, open_policy, read_policy
 from steersman.policies.networks.layers import MASKED, ROUNDING, Array, Flags
@@ -161,7 +162,7 @@ def decider_of(cluster: Json, policy: Policy, profile: tuple[TypicalPod, ...]) -
         policy = replace(policy, network=recorder)
     state = state_of(cluster["nodes"])
     classes = [state.class_id(pod_of(f"p{i}", pod).pod_class) for i, pod in enumerate(cluster["pods"])]
-    decider = Decider(state, policy, profile=profile)
+    decider = Decider(ClusterView(state, profile=profile), policy)
     decider.waiting = cluster["waiting"]
     return decider, classes
 
@@ -199,7 +200,7 @@ def scores_of(decider: Decider, c: int, *, nowhere: bool) -> npt.NDArray[np.floa
     if nowhere:
         return np.full(count, -np.inf)
     if recorder is None:
-        return np.asarray(decider.cluster.table.scores[c, :count])
+        return np.asarray(decider.live.arrays.table.scores[c, :count])
     return np.where(recorder.found == MASKED, -np.inf, recorder.found.astype(np.float64))
 
 

@@ -24,6 +24,7 @@ from steersman.kubernetes.cache.cluster_cache import ClusterCache, Listener
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.policies.base import Policy
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.networks.policy import NetworkPolicy
 from steersman.workloads.profile import TypicalPod
@@ -73,7 +74,7 @@ def ask(cluster: Json, policy: Policy, profile: tuple[TypicalPod, ...]) -> Told:
     cache = cache_of(cluster)
     names = [node["metadata"]["name"] for node in cluster["nodes"]]
     assert [node.name for node in cache.state.nodes if node is not None] == names
-    decider = Decider(cache.state, policy, profile=profile)
+    decider = Decider(ClusterView(cache.state, profile=profile), policy)
     scores, best, devices, clear, ranks = [], [], [], [], []
     for obj in cluster["pods"]:
         pod = pod_from_object(obj)

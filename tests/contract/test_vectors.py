@@ -22,6 +22,7 @@ from tests.contract.make import DRAWN, POLICIES, view_said
 from steersman.agents.networks.score_networks import ScoreNetwork, build, load
 from steersman.agents.networks.spec import FeatureCounts
 from steersman.cluster.pod_query import PodQuery
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import GPU, VIEWS
 from steersman.policies.files.policy_file import read_policy
@@ -112,7 +113,7 @@ def test_features_and_weights_say_what_the_file_says(content: Json, files: dict[
     network = torch_of(policy) if policy.network else None
     for cluster in content["clusters"][::8]:
         decider, classes = decider_of(cluster, policy, ())
-        arrays, wanted = decider.cluster, cluster["answers"][name]
+        arrays, wanted = decider.live.arrays, cluster["answers"][name]
         pods = np.zeros((len(decider.state.classes), POD), dtype=np.float32)
         encode_pods(arrays.classes, pods)
         for i, c in enumerate(classes):
@@ -125,7 +126,8 @@ def test_features_and_weights_say_what_the_file_says(content: Json, files: dict[
                     points = np.zeros(len(rows))
                     if rule != "fgd":  # whose weight stands among the features'
                         own = Decider(
-                            decider.state, HeuristicPolicy("rule", (number,), (1.0,)), profile=policy.prepared.pods
+                            ClusterView(decider.state, profile=policy.prepared.pods),
+                            HeuristicPolicy("rule", (number,), (1.0,)),
                         )
                         points = np.nan_to_num(own.scores(PodQuery(c)), neginf=0.0)
                     found = found + weights[number] * points

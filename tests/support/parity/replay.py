@@ -17,6 +17,7 @@ from steersman.cluster.objects.api_fields import FieldUse, field_use
 from steersman.cluster.objects.decoding import node_from_object, pod_from_object
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.kube_default import KubeDefaultPolicy
 from steersman.policies.node_scores.kube_arrays import START
@@ -115,7 +116,9 @@ class Replay:
         self.kube = KubeDefault(self.state, self.services, self.percentage)
         self.kube.arrays.cursor[START] = start
         # Where its search starts is its own; so it looks at all nodes whatever the scheduler does.
-        self.decider = Decider(self.state, KubeDefaultPolicy(percentage=ALL_NODES), services=lambda: self.services)
+        self.decider = Decider(
+            ClusterView(self.state, selectors=lambda: self.services), KubeDefaultPolicy(percentage=ALL_NODES)
+        )
 
     def _place(self, key: str, node: str, class_id: int, labels_id: int) -> None:
         self.state.place(key, class_id, self.state.slot(node), None, labels_id, force=True)

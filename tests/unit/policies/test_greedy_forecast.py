@@ -6,6 +6,7 @@ import pytest
 from steersman.cli.main import main
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import GPU
 from steersman.policies.files.policy_file import prepare_policy, write_policy
@@ -32,12 +33,12 @@ def test_it_is_built_in():
 
 def test_it_takes_the_node_where_forecasts_grow_least(workload):
     state = ClusterState(workload.nodes)
-    decider = Decider(state, resolve(NAME), profile=typical_pods(workload.pods))
+    decider = Decider(ClusterView(state, profile=typical_pods(workload.pods)), resolve(NAME))
     column = GPU.node_column
     for i, pod in enumerate(workload.pods[:150]):
         c = state.class_id(pod.pod_class)
         scores = decider.scores(PodQuery(c))
-        cluster = decider.cluster
+        cluster = decider.live.arrays
         rows = np.zeros((len(workload.nodes), len(GPU.node)))
         write_node_features(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, rows)
         growth = (rows[:, column("filled_idle_change")] + rows[:, column("gpu_filled_idle_change")]) / 2

@@ -13,6 +13,7 @@ from steersman.core.errors import SteersmanError
 from steersman.envs.inflation.episodes import ExternalAgent
 from steersman.policies.base import Policy, default_member, renamed
 from steersman.policies.decision import kernels
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.files.policy_file import network_of
 from steersman.policies.registry import as_policy, names, policy_path, resolve
@@ -59,7 +60,7 @@ def every_policy() -> list[Policy]:
 def test_a_decider_takes_every_policy(policy: Policy) -> None:
     state = cluster()
     c = state.class_id(PodClass(Requests(1000, 1 << 30, gpu_count=1, gpu_milli=500)))
-    decider = Decider(state, policy)
+    decider = Decider(ClusterView(state), policy)
     choice, scores = decider.choose(PodQuery(c)), decider.scores(PodQuery(c))
     assert choice is not None
     assert np.isfinite(scores).all()

@@ -36,6 +36,7 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import InputError
 from steersman.kubernetes.cache.cluster_cache import NODES_PATH, PODS_PATH
 from steersman.kubernetes.client import Client
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
 from steersman.prometheus.client import PrometheusError
@@ -311,7 +312,7 @@ def test_what_is_answered_counts_while_other_questions_wait() -> None:
         async with Prometheus() as server:
             server.answer = answering(answered, vector(*(({"instance": f"n{i}"}, 10.0, 10.0) for i in range(2))))
             made = collector(server, features=features, prometheus={"timeoutSeconds": 30})
-            decider, pod = Decider(state, resolve("lc"), telemetry=made), PodQuery(state.class_id(SMALL))
+            decider, pod = Decider(ClusterView(state, telemetry=made), resolve("lc")), PodQuery(state.class_id(SMALL))
             first = decider.choose(pod)
             async with made._client:
                 server.slow.add("slow")

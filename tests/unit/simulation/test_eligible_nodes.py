@@ -22,6 +22,7 @@ from steersman.objectives import registry as objectives
 from steersman.objectives import summary
 from steersman.objectives.judging import reward
 from steersman.policies.base import Candidates
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import CLUSTER
 from steersman.policies.observations.live import LiveObservations
@@ -144,7 +145,7 @@ def test_a_node_counts_if_one_pod_tolerates_its_taint() -> None:
 def test_without_pods_nodes_count_that_take_pods_without_constraints() -> None:
     nodes = (replace(NODE, name="control-plane", taints=CONTROL_PLANE), *workers(2))
     assert Workload("w", nodes, ()).eligible.tolist() == [False, True, True]
-    assert Decider(ClusterState(nodes), resolve("best-fit")).eligible.tolist() == [False, True, True]
+    assert Decider(ClusterView(ClusterState(nodes)), resolve("best-fit")).eligible.tolist() == [False, True, True]
 
 
 def test_where_no_pod_may_go_figures_are_undefined() -> None:
@@ -187,9 +188,9 @@ def test_a_live_policy_observes_the_cluster_without_them() -> None:
         for slot in range(len(state.nodes)):
             state.place(f"agent-{slot}", agent, slot)
         c = state.class_id(pod("p").pod_class)
-        decider = Decider(state, resolve("best-fit"))
+        decider = Decider(ClusterView(state), resolve("best-fit"))
         decider.choose(PodQuery(c))
-        observations = LiveObservations(CLUSTER, state.nodes, decider.cluster)
+        observations = LiveObservations(CLUSTER, state.nodes, decider.live.arrays)
         observation, _ = observations.observe(PodQuery(c), Candidates(state.mask(c), decider.eligible))
         contexts.append(observation.context)
         assert observation.mask.sum() == 3
@@ -198,7 +199,7 @@ def test_a_live_policy_observes_the_cluster_without_them() -> None:
 
 def test_a_live_cluster_follows_cordons_and_tolerant_pods() -> None:
     state = ClusterState([replace(NODE, name="control-plane", taints=CONTROL_PLANE), *workers(2)])
-    decider = Decider(state, resolve("best-fit"))
+    decider = Decider(ClusterView(state), resolve("best-fit"))
     decider.choose(PodQuery(state.class_id(pod("p").pod_class)))
     assert decider.eligible.tolist() == [False, True, True]
     state.update_node(replace(workers(2)[0], unschedulable=True))
@@ -210,4 +211,4 @@ def test_a_live_cluster_follows_cordons_and_tolerant_pods() -> None:
     slots = [state.slot(name) for name in ("control-plane", "worker-0", "worker-1", "new")]
     assert decider.eligible[slots].all()
     assert decider.eligible.sum() == 4
-    assert Decider(state, resolve("best-fit"), demand=[tolerant]).eligible.sum() == 4
+    assert Decider(ClusterView(state, demand=[tolerant]), resolve("best-fit")).eligible.sum() == 4

@@ -21,6 +21,7 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError
 from steersman.policies.base import Candidates
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import CLUSTER
 from steersman.policies.heuristics import heuristic
@@ -117,8 +118,8 @@ class _Replay:
         for each in classes.values():
             self._state.class_id(each)
         profile = typical_pods(Pod(row.name, each) for row, each in classes.items())
-        self._decider = Decider(self._state, heuristic("best-fit"), profile=profile)
-        self._observations = self._decider.observations(CLUSTER)
+        self._decider = Decider(ClusterView(self._state, profile=profile), heuristic("best-fit"))
+        self._observations = self._decider.live.observations(CLUSTER)
         self._owners: dict[str, Counter[int]] = {}
         self.cores = 0.0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.redaction import redact_url
 from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider, NodeChoice
 from steersman.policies.decision.selection import SelectionRules
 
@@ -173,16 +173,15 @@ class HttpDecider(Decider):
     """Decider of a policy behind HTTP: `ask` before `choose`; the rule chooses where there is no answer.
 
     Args:
-        state: the cluster's state.
+        view: the cluster.
         client: client of the server.
         rule: policy that decides instead.
-        **options: of both deciders, see `Decider`.
     """
 
-    def __init__(self, state: ClusterState, client: LiveScoreClient, rule: Policy, **options: Any) -> None:
-        self._client, self._rule = client, Decider(state, rule, **options)
-        self._encoder = RequestEncoder(state)
-        super().__init__(state, LastAnswerPolicy(redact_url(client.url), client.answer), **options)
+    def __init__(self, view: ClusterView, client: LiveScoreClient, rule: Policy) -> None:
+        self._client, self._rule = client, Decider(view, rule)
+        self._encoder = RequestEncoder(view.state)
+        super().__init__(view, LastAnswerPolicy(redact_url(client.url), client.answer))
 
     @property
     def asks_first(self) -> bool:

@@ -22,6 +22,7 @@ from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache, Li
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeConfig
 from steersman.objectives.judging import reward
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import GPU
 from steersman.policies.heuristics import heuristic
@@ -148,12 +149,16 @@ class BindingObserver(Listener):
         """Rebuild the decider."""
         policy = agent_policy(self._settings, heuristic("least-allocated"), self.telemetry)
         self._decider = Decider(
-            self.cache.state,
+            ClusterView(
+                self.cache.state,
+                profile=self._profile.pods,
+                leftovers=self._profile.leftovers,
+                telemetry=self.telemetry,
+                demand={
+                    pod.class_id for pod in self.cache.pods.values() if pod.pod.scheduler_name == self.scheduler_name
+                },
+            ),
             policy,
-            profile=self._profile.pods,
-            leftovers=self._profile.leftovers,
-            telemetry=self.telemetry,
-            demand={pod.class_id for pod in self.cache.pods.values() if pod.pod.scheduler_name == self.scheduler_name},
         )
 
     def _observe(self, pod: CachedPod, ahead: int) -> None:
@@ -171,7 +176,7 @@ class BindingObserver(Listener):
             nodes = decider.candidates(query)
             if not nodes.feasible[placed.slot]:  # the scheduler saw another state
                 return
-            scorer = decider.scorer
+            scorer = decider.live.scorer
             assert isinstance(scorer, AgentScorer)
             observation, outcome = scorer.observe(query, nodes), scorer.outcome(query, nodes, placed.slot)
             self._count += 1

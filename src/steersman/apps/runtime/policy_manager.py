@@ -23,6 +23,7 @@ from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Selectors
 from steersman.policies.base import Need, Policy, default_member, derives_tables, with_profile
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider, NodeChoice
 from steersman.policies.heuristics import heuristic
 from steersman.policies.node_scores.kube_arrays import HOSTNAME
@@ -95,18 +96,19 @@ class PolicyManager:
     def decider(self, cache: ClusterCache) -> Decider:
         """Return a new decider of the active policy for the cache's state."""
         self._warn(cache.state.gpu_types)
-        options = {
-            "profile": self._expected_pods(cache.state),
-            "leftovers": self.profile.leftovers,
-            "services": LiveSpreadSelectors(cache.selectors),
-            "telemetry": self.telemetry,
-            "demand": self._demand(cache),
-        }
+        view = ClusterView(
+            cache.state,
+            profile=self._expected_pods(cache.state),
+            leftovers=self.profile.leftovers,
+            selectors=LiveSpreadSelectors(cache.selectors),
+            telemetry=self.telemetry,
+            demand=self._demand(cache),
+        )
         if url := server_url(self.deciding):
             if self.score_client is None:  # the policy of a file was replaced
                 self.score_client = LiveScoreClient(url, FALLBACK_RULE)
-            return HttpDecider(cache.state, self.score_client, heuristic(FALLBACK_RULE), **options)
-        return Decider(cache.state, self.deciding, **options)  # type: ignore[arg-type]
+            return HttpDecider(view, self.score_client, heuristic(FALLBACK_RULE))
+        return Decider(view, self.deciding)
 
     def _expected_pods(self, state: ClusterState) -> tuple[TypicalPod, ...]:
         """Return the typical pods; a learned policy was compared by the pods that came, without generic ones."""
@@ -229,7 +231,8 @@ def _choose_twice(policy: Policy, choose: Callable[[Decider, PodQuery], NodeChoi
     ]
     collector = TelemetryCollector(Configuration(), dict) if telemetry else None
     decider = Decider(
-        state, with_profile(default_member(policy), None) if policy.prepared else policy, telemetry=collector
+        ClusterView(state, telemetry=collector),
+        with_profile(default_member(policy), None) if policy.prepared else policy,
     )
     if telemetry:
         decider.choose(PodQuery(class_ids[0], limits=LatencyLimits(1.0, 1.0)))

@@ -18,6 +18,7 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.objectives import summary
 from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.base import Candidates, Floats, Need, Policy, Scorer, ScoringContext, default_member
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import View
 from steersman.policies.networks.policy import needs_of_view
@@ -204,11 +205,13 @@ class AgentScorer(Scorer):
         context = self._context
         if self._fallback is None:
             self._fallback = Decider(
-                context.state,
+                ClusterView(
+                    context.state,
+                    profile=context.typical_pods,
+                    selectors=lambda: context.selectors,
+                    telemetry=self._policy.telemetry,
+                ),
                 self._policy.fallback,
-                profile=context.typical_pods,
-                services=lambda: context.selectors,
-                telemetry=self._policy.telemetry,
             )
         for slot in range(len(context.state.nodes)):  # it is told of no changes in between, so all slots are marked
             self._fallback.changed(slot)

@@ -123,7 +123,7 @@ class ShadowCluster:
             memory_percent=_percent(used[:, MEMORY].sum(), whole[:, MEMORY].sum()),
             gpu_percent=_percent(*(each[eligible].sum() for each in self.cache.state.gpu_use_by_node())),
             cpu_deviation_percent=100.0 * float(shares.std()) if some.any() else 0.0,
-            fragmented_gpus=float(self.decider.cluster.fragments.total[eligible].sum()) / GPU_MILLI,
+            fragmented_gpus=float(self.decider.live.arrays.fragments.total[eligible].sum()) / GPU_MILLI,
             unplaced=sum(not pod.node for pod in self.cache.pods.values()),
         )
 

@@ -28,6 +28,7 @@ from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache, Listener
 from steersman.kubernetes.client import Client
 from steersman.policies.base import Policy, derives_tables
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider, NodeChoice
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import read_configuration
@@ -202,7 +203,7 @@ class Service:
                 "brings its cluster; steersman policy prepare puts them into a file"
             )
         classes = [state.classes[placed.class_id] for placed in state.placements.values()]
-        return NodeScorer(Decider(state, policy, profile=typical_pods([*classes, pod.pod_class])))
+        return NodeScorer(Decider(ClusterView(state, profile=typical_pods([*classes, pod.pod_class])), policy))
 
     def _age(self) -> float:
         assert self.watched is not None

@@ -25,6 +25,7 @@ from steersman.cluster.objects.latency_limits import LatencyLimits
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.client import Client
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.registry import resolve
 
 NODES = "/api/v1/nodes"
@@ -242,7 +243,7 @@ def test_a_decision_on_a_pod_with_a_hard_limit_counts_once_where_the_rule_decide
     told, state = Told(), ClusterState([Node(f"n{i}", 4000, 16 << 30, pods=110) for i in range(3)])
     told.tell(LATENCY, {"n0": 20.0, "n1": 150.0, "n2": 150.0})
     client = LiveScoreClient("http://127.0.0.1:1/scores", "fgd")
-    decider = HttpDecider(state, client, resolve("fgd"), telemetry=told)
+    decider = HttpDecider(ClusterView(state, telemetry=told), client, resolve("fgd"))
     client.answer.scores = {"gone": 1.0}  # of the nodes that it scored none is there any more
     choice = decider.choose(PodQuery(state.class_id(PodClass(Requests(cpu_milli=250))), limits=LatencyLimits(hard=100)))
     assert choice is not None

@@ -48,6 +48,7 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.objectives import registry
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import CLUSTER
 from steersman.policies.files.policy_file import read_policy
@@ -80,7 +81,7 @@ class Scheduler:
         settings = AgentSettings(plan.algorithm, plan.find_view(), registry.resolve(plan.objective), link)
         self.policy: AgentPolicy = agent_policy(settings, resolve(fallback), telemetry)
         self.state = ClusterState(NODES)
-        self.decider = Decider(self.state, self.policy, telemetry=telemetry)
+        self.decider = Decider(ClusterView(self.state, telemetry=telemetry), self.policy)
         self.slots: list[int] = []
         self.running: list[str] = []
 
@@ -168,7 +169,7 @@ def test_every_algorithm_decides_learns_and_leaves_a_policy_file(tmp_path, algor
         -1
     ].keys()
     assert float(rows[-1]["episodes"]) >= 2
-    decider = Decider(ClusterState(NODES), resolve(str(tmp_path / "run" / "policy.safetensors")))
+    decider = Decider(ClusterView(ClusterState(NODES)), resolve(str(tmp_path / "run" / "policy.safetensors")))
     assert decider.choose(PodQuery(decider.state.class_id(POD))) is not None
 
 
@@ -474,7 +475,7 @@ class AlternatingScheduler:
         decider = Scheduler(plan, None).decider
         query = PodQuery(decider.state.class_id(POD))
         nodes = decider.candidates(query)
-        scorer = decider.scorer
+        scorer = decider.live.scorer
         assert isinstance(scorer, AgentScorer)
         self._seen, self._outcome = scorer.observe(query, nodes), scorer.outcome(query, nodes, 0)
         if closed_slot is not None:

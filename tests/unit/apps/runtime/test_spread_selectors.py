@@ -29,6 +29,7 @@ from steersman.kubernetes.cache.cluster_cache import ClusterCache, NodeFeed, Pod
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.kubernetes.selectors import SELECTING, Selectors
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.kube_default import KubeDefaultPolicy
 from steersman.policies.node_scores.kube_arrays import HOSTNAME, KEPT, START, ZONE, KubeArrays
@@ -72,17 +73,19 @@ class Live:
             self.live._make()
 
     def _make(self) -> None:
-        self.decider = Decider(self.cache.state, KubeDefaultPolicy(), services=LiveSpreadSelectors(self.selectors))
+        self.decider = Decider(
+            ClusterView(self.cache.state, selectors=LiveSpreadSelectors(self.selectors)), KubeDefaultPolicy()
+        )
 
     def choose(self, name: str) -> tuple[str, dict[str, int]]:
         """The node for a pod, and the score of each that was scored."""
         found = self.cache.pods[f"default/{name}"]
-        self.decider.cluster.kube.cursor[START] = 0
+        self.decider.live.arrays.kube.cursor[START] = 0
         self.decider.follow()
-        self.decider.cluster.kube.cursor[START] = 0
+        self.decider.live.arrays.kube.cursor[START] = 0
         choice = self.decider.choose(PodQuery(found.class_id, found.labels_id))
         state = self.cache.state
-        return "" if choice is None else state.nodes[choice.slot].name, scored(state, self.decider.cluster.kube)
+        return "" if choice is None else state.nodes[choice.slot].name, scored(state, self.decider.live.arrays.kube)
 
     def simulated(self, name: str) -> tuple[str, dict[str, int]]:
         """The same in a simulation that is given the objects as they are."""

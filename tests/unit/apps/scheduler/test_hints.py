@@ -12,6 +12,7 @@ from steersman.apps.scheduler.queue import QueuedPod
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
 
@@ -34,7 +35,9 @@ class Counts:
 @pytest.fixture
 def scheduler(tmp_path: Any) -> Scheduler:
     client = Client(KubeConfig(tmp_path, "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default"))
-    made = Scheduler(client, lambda cache: Decider(cache.state, resolve("best-fit")), Counts(), SchedulerOptions())  # type: ignore[arg-type]
+    made = Scheduler(
+        client, lambda cache: Decider(ClusterView(cache.state), resolve("best-fit")), Counts(), SchedulerOptions()
+    )  # type: ignore[arg-type]
     for name in ("n0", "n1"):
         made.cache.upsert_node(raw(node(name, cpu=4, labels={"zone": name})))
         made.cache.upsert_pod(raw(pod(f"full-{name}", cpu="4", on=name)))

@@ -11,6 +11,7 @@ from tests.unit.cluster.objects.test_gpu_ways import gpu_node, plugged, sharing
 
 from steersman.apps.scheduler.shadow import Shadow
 from steersman.kubernetes.client import Client
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
 
@@ -40,7 +41,7 @@ def on_shadow(begin: Callable[[LiveDouble], None], test: Callable[[LiveDouble, S
     async def run(double: LiveDouble, client: Client) -> None:
         double.bind_after = None
         begin(double)
-        shadow = Shadow(client, lambda cache: Decider(cache.state, resolve("best-fit")), "other")
+        shadow = Shadow(client, lambda cache: Decider(ClusterView(cache.state), resolve("best-fit")), "other")
         running = asyncio.create_task(shadow.run(lambda: asyncio.sleep(0)))
         await until(lambda: shadow.actual.decider is not None)
         await test(double, shadow)

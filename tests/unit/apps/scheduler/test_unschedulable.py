@@ -12,6 +12,7 @@ from steersman.apps.scheduler.queue import QueuedPod
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.kubernetes.cache.gpu_mixing import SHARED_THERE
 from steersman.kubernetes.client import Client
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
 
@@ -40,7 +41,9 @@ def whole(obj: dict[str, Any]) -> Any:
 def test_whatever_refused_a_pod_invalid_nodes_and_preemption_are_told(cpu: str, is_closed: bool, reason: str) -> None:
     async def test(_: LiveDouble, client: Client) -> None:
         told = LastReason()
-        scheduler = Scheduler(client, lambda cache: Decider(cache.state, resolve("best-fit")), told, SchedulerOptions())  # type: ignore[arg-type]
+        scheduler = Scheduler(
+            client, lambda cache: Decider(ClusterView(cache.state), resolve("best-fit")), told, SchedulerOptions()
+        )  # type: ignore[arg-type]
         scheduler.cache.upsert_node(whole(node("small", cpu="4")))
         scheduler.cache.upsert_node(whole(node("odd", cpu="many")))
         waiting = pod("waiting", cpu, scheduler="steersman")
@@ -49,7 +52,7 @@ def test_whatever_refused_a_pod_invalid_nodes_and_preemption_are_told(cpu: str, 
         if is_closed:
             every_node = np.ones(len(scheduler.cache.state.nodes), dtype=np.bool_)
             scheduler.cache.gpu_pods.refusal = lambda *_: (SHARED_THERE, every_node)  # type: ignore[method-assign]
-        scheduler.decider = Decider(scheduler.cache.state, resolve("best-fit"))
+        scheduler.decider = Decider(ClusterView(scheduler.cache.state), resolve("best-fit"))
         queued = scheduler.queue.pop()
         assert queued is not None
         scheduler._schedule_one(queued)

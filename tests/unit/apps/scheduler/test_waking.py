@@ -18,6 +18,7 @@ from steersman.apps.scheduler.queue import QueuedPod
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
 
@@ -51,7 +52,7 @@ class World:
         config = KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default")
         self.scheduler = Scheduler(
             Client(config),
-            lambda cache: Decider(cache.state, resolve("best-fit")),
+            lambda cache: Decider(ClusterView(cache.state), resolve("best-fit")),
             self.attempts,  # type: ignore[arg-type]
             SchedulerOptions(),
             clock=lambda: self.now,

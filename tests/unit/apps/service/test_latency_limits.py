@@ -18,6 +18,7 @@ from steersman.apps.service.scoring.node_scorer import NodeScorer, RefusedReques
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
 
@@ -33,7 +34,7 @@ class Watched:
     def __init__(self, told: Told | None) -> None:
         state = ClusterState([Node(name, 4000, 16 << 30, pods=110) for name in NODES])
         state.place("big", state.class_id(PodClass(Requests(cpu_milli=4000))), 3)
-        self.node_scorer = NodeScorer(Decider(state, resolve("fgd"), telemetry=told))
+        self.node_scorer = NodeScorer(Decider(ClusterView(state, telemetry=told), resolve("fgd")))
         self.node_scorer.changed(3)
         self.node_count = len(NODES)
 

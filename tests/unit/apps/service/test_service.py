@@ -46,6 +46,7 @@ from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.cache import cluster_cache
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
 from steersman.workloads.formats.openb.traces import SMALL, embedded
@@ -143,7 +144,7 @@ def crowded() -> ClusterState:
     """64 nodes of the openb cluster with 200 pods, and every class of the workload."""
     workload = embedded(SMALL)
     state = ClusterState(workload.nodes)
-    decider = Decider(state, resolve("fgd"), profile=typical_pods(workload.pods))
+    decider = Decider(ClusterView(state, profile=typical_pods(workload.pods)), resolve("fgd"))
     for number, each in enumerate(workload.pods):
         c = state.class_id(each.pod_class)
         choice = decider.choose(PodQuery(c)) if number < 200 else None
@@ -159,7 +160,7 @@ POLICIES = ("best-fit", "fgd", "fgd=2,best-fit=1", "kube-default", "steersman")
 @pytest.mark.parametrize("name", POLICIES)
 def test_scores_are_what_the_scheduler_decides_by(crowded, name):
     profile = typical_pods(embedded(SMALL).pods)
-    decider, chooses, asked = (Decider(crowded, resolve(name), profile=profile) for _ in range(3))
+    decider, chooses, asked = (Decider(ClusterView(crowded, profile=profile), resolve(name)) for _ in range(3))
     node_scorer = NodeScorer(asked)
     for c in range(len(crowded.classes)):
         choice, scores, ranking = chooses.choose(PodQuery(c)), decider.scores(PodQuery(c)), node_scorer.ask(PodQuery(c))
@@ -180,7 +181,7 @@ def test_scores_are_what_the_scheduler_decides_by(crowded, name):
 
 @pytest.mark.parametrize("name", ["steersman", "fgd=2,gpu-packing=1", "kube-default"])
 def test_contributions_add_up_to_what_tells_two_nodes_apart(crowded, name):
-    decider = Decider(crowded, resolve(name), profile=typical_pods(embedded(SMALL).pods))
+    decider = Decider(ClusterView(crowded, profile=typical_pods(embedded(SMALL).pods)), resolve(name))
     told = 0
     for c in range(0, len(crowded.classes), 7):
         scores = decider.scores(PodQuery(c))
@@ -198,7 +199,7 @@ def test_contributions_add_up_to_what_tells_two_nodes_apart(crowded, name):
 
 
 def test_nodes_that_are_not_known_fit_nothing_and_the_best_of_the_others_is_chosen(crowded):
-    node_scorer = NodeScorer(Decider(crowded, resolve("best-fit")))
+    node_scorer = NodeScorer(Decider(ClusterView(crowded), resolve("best-fit")))
     asked = Pod("p", PodClass(Requests(1000, 1 << 20)))
     all_nodes = node_scorer.ask(node_scorer.query(asked))
     assert all_nodes.names[all_nodes.chosen] == crowded.nodes[int(all_nodes.raw.argmax())].name
@@ -267,6 +268,7 @@ from numba.core.registry import CPUDispatcher
 from steersman.cluster.model import Constraints, Node, PodAffinityTerm, PodClass, PodSelector, Requests
 from steersman.cluster.state import ClusterState
 from steersman.apps.runtime.policy_manager import warm_up
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
 from steersman.cluster.pod_query import PodQuery
@@ -282,7 +284,7 @@ before = compiled()
 state = ClusterState([Node(name, cpu, 1 << 30, labels={"zone": name}) for name, cpu in (("a", 8000), ("b", 9000))])
 apart = Constraints(anti_affinity=(PodAffinityTerm(PodSelector((), None), "zone"),))
 c = state.class_id(PodClass(Requests(1000, 1 << 20), apart))
-opinions = NodeScorer(Decider(state, resolve(sys.argv[1])))
+opinions = NodeScorer(Decider(ClusterView(state), resolve(sys.argv[1])))
 for pod, slot in (("one", 0), ("two", 1), ("three", -1)):
     ranking = opinions.ask(PodQuery(c), NodeSet(["a", "b"]))
     ranking.scores(10)
@@ -334,7 +336,7 @@ def test_names_follow_nodes_that_come_and_go():
 def test_a_part_of_a_list_is_as_good_as_a_list_of_its_own(count, random):
     names = [f"n{i}" for i in range(count)]
     state = ClusterState([Node(name, 1000 * random.randint(1, 9), 1 << 30) for name in names])
-    node_scorer = NodeScorer(Decider(state, resolve("best-fit")))
+    node_scorer = NodeScorer(Decider(ClusterView(state), resolve("best-fit")))
     c = state.class_id(PodClass(Requests(cpu_milli=2000, memory_bytes=1 << 20)))
     random.shuffle(names)
     names.insert(random.randrange(count + 1), "unknown")

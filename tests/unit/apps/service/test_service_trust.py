@@ -33,6 +33,7 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.kubernetes.cache import cluster_cache
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
 
@@ -242,7 +243,7 @@ def test_whatever_is_asked_about_is_answered_as_if_it_were_there_and_leaves_noth
             ranking = asked.ask(query).settled()
             refused = asked.refused(query)
         known = PodQuery(*twin.cache.number(decoded))  # the twin keeps apart whatever the pod selects by
-        expected = NodeScorer(Decider(twin.cache.state, resolve(policy), profile=profile))
+        expected = NodeScorer(Decider(ClusterView(twin.cache.state, profile=profile), resolve(policy)))
         if policy != "kube-default":  # which begins its search where the last one ended
             assert ranking.raw.tolist() == expected.ask(known).raw.tolist(), each
         assert refused == expected.refused(known), each

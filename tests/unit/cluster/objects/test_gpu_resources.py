@@ -30,6 +30,7 @@ from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.evaluation.bound.gpu_bound import check_bound
 from steersman.kubernetes.cache.cluster_cache import CachedPod
 from steersman.policies.base import Policy, default_member
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.files.policy_file import open_policy, prepare_policy, write_policy
 from steersman.policies.gpu_state.leftovers import leftover_arrays
@@ -346,7 +347,7 @@ def test_whatever_decides_every_pod_gets_what_it_asks_for(
 ) -> None:
     state = ClusterState(nodes)
     profile = typical_pods(wanted)
-    decider = Decider(state, policy_of(name), profile=profile)
+    decider = Decider(ClusterView(state, profile=profile), policy_of(name))
     plain = [Oracle(node, [GPU_MILLI] * node.gpu_count, node.counted_gpus) for node in nodes]
     placed: dict[str, Pod] = {}
     for i, pod in enumerate(wanted):
@@ -413,9 +414,9 @@ def test_idle_devices_of_one_vendor_are_of_no_use_to_pods_of_the_other():
     types = (GpuType("", (AMD,)), GpuType("", (NVIDIA,)), GpuType("", (SHARED_GPUS, NVIDIA)))
     assert profile_arrays(profile, types).accepts.tolist() == [[False, True, True, True], [True, False, False, True]]
     state = ClusterState([node_of("a", 4, AMD), node_of("b", 4, NVIDIA), node_of("c", 4)])
-    decider = Decider(state, resolve("fgd"), profile=profile)
+    decider = Decider(ClusterView(state, profile=profile), resolve("fgd"))
     decider.choose(PodQuery(state.class_id(pod_of(0).pod_class)))
-    assert decider.cluster.fragments.total[:3].tolist() == [2000, 2000, 0]
+    assert decider.live.arrays.fragments.total[:3].tolist() == [2000, 2000, 0]
 
 
 @pytest.mark.parametrize("base", ["steersman-default", "gpu-deepsets"])

@@ -15,6 +15,7 @@ from tests.unit.apps.scheduler.test_binding import Bindings, Notes, bind, nodes_
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.volumes.objects import BIND_COMPLETED, SELECTED_NODE
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
 
@@ -75,7 +76,11 @@ def played(
             double.put("/api/v1/nodes", node(f"node-{zone}", **{ZONE: zone}))
         begin(double)
         scheduler = Scheduler(
-            client, lambda cache: Decider(cache.state, resolve("best-fit")), told, SchedulerOptions(), clock=clock
+            client,
+            lambda cache: Decider(ClusterView(cache.state), resolve("best-fit")),
+            told,
+            SchedulerOptions(),
+            clock=clock,
         )
         scheduler.volume_binder.timeout = timeout
         async with asyncio.TaskGroup() as group:

@@ -6,6 +6,7 @@ import pytest
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.policies.base import Policy, default_member
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.files.policy_file import prepare_policy, write_policy
 from steersman.policies.gpu_state.leftovers import leftover_arrays
@@ -42,7 +43,7 @@ def test_decisions_are_those_of_a_simulation(workload: Workload, name: str) -> N
     plan = schedule(workload, "arrivals", seed=seed, ratio=1.3, load=None)
     nodes = [workload.nodes[i] for i in plan.nodes]
     state = ClusterState(nodes)
-    decider = Decider(state, policy, profile=simulator.profile, seed=seed)
+    decider = Decider(ClusterView(state, profile=simulator.profile, seed=seed), policy)
     found = []
     for i in plan.pods:
         pod = workload.pods[i]
@@ -64,7 +65,7 @@ def test_a_decider_that_lived_through_changes_decides_like_a_new_one(workload: W
     profile = Simulator(workload).profile
     policy = concrete(name)
     state = ClusterState(workload.nodes[:8])
-    decider = Decider(state, policy, profile=profile)
+    decider = Decider(ClusterView(state, profile=profile), policy)
     waiting = list(workload.nodes[8:])
     placed: list[str] = []
     for step, pod in enumerate(workload.pods[:200]):
@@ -77,9 +78,9 @@ def test_a_decider_that_lived_through_changes_decides_like_a_new_one(workload: W
         if rng.random() < 0.3 and placed:
             decider.changed(state.remove(placed.pop(int(rng.integers(len(placed))))).slot)
         c = state.class_id(pod.pod_class)
-        fresh = Decider(state, policy, profile=profile) if step % 10 == 0 else None
+        fresh = Decider(ClusterView(state, profile=profile), policy) if step % 10 == 0 else None
         if fresh is not None and name == "kube-default":  # where its search stands is its own
-            fresh.cluster.kube.cursor[:] = decider.cluster.kube.cursor
+            fresh.live.arrays.kube.cursor[:] = decider.live.arrays.kube.cursor
         choice = decider.choose(PodQuery(c))
         if fresh is not None:
             assert choice == fresh.choose(PodQuery(c))
@@ -119,7 +120,7 @@ def test_gpu_models_come_change_and_go_while_a_decider_lives(
     state = ClusterState(plain)
     for node in plain[4:]:
         state.remove_node(node.name)
-    decider, outside, placed, changes = Decider(state, policy, profile=profile), plain[4:], list[str](), 0
+    decider, outside, placed, changes = Decider(ClusterView(state, profile=profile), policy), plain[4:], list[str](), 0
     for step, pod in enumerate(choosy.pods[:150]):
         there = sorted(state.slots)
         if rng.random() < 0.2 and outside:
@@ -142,7 +143,7 @@ def test_gpu_models_come_change_and_go_while_a_decider_lives(
         c = state.class_id(pod.pod_class)
         choice = decider.choose(PodQuery(c))
         if step % 3 == 0:
-            fresh = Decider(state, policy, profile=profile)
+            fresh = Decider(ClusterView(state, profile=profile), policy)
             assert choice == fresh.choose(PodQuery(c))
             np.testing.assert_array_equal(decider.scores(PodQuery(c)), fresh.scores(PodQuery(c)))
         if choice is not None:
@@ -160,8 +161,8 @@ def test_what_is_known_of_a_mix_serves_nodes_that_are_numbered_otherwise(choosy:
     profile, policy = Simulator(choosy).profile, concrete("steersman")
     state = ClusterState(choosy.nodes)
     other = profile_arrays(profile, tuple(reversed(state.gpu_types)))
-    decider = Decider(state, policy, profile=profile, leftovers=leftover_arrays(profile, other))
-    plain = Decider(state, policy, profile=profile)
+    decider = Decider(ClusterView(state, profile=profile, leftovers=leftover_arrays(profile, other)), policy)
+    plain = Decider(ClusterView(state, profile=profile), policy)
     for pod in choosy.pods[:40]:
         c = state.class_id(pod.pod_class)
         np.testing.assert_array_equal(decider.scores(PodQuery(c)), plain.scores(PodQuery(c)))

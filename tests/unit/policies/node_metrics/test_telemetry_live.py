@@ -11,6 +11,7 @@ from steersman.cluster.objects.latency_limits import LatencyLimits, limits_of
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.envs.latency.environment import LatencyCore, LatencyOptions
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.node_metrics.rules import LEAST_ALLOCATED, decide_all, rule_number, score_all
 from steersman.policies.node_metrics.view import NodeMetricsView
@@ -25,7 +26,7 @@ SMALL = PodClass(Requests(cpu_milli=250, memory_bytes=1 << 28))
 
 
 def decide(policy: str, state: ClusterState, told: Told | None, limits: LatencyLimits = LatencyLimits()) -> str:  # noqa: B008
-    decider = Decider(state, resolve(policy), telemetry=told)
+    decider = Decider(ClusterView(state, telemetry=told), resolve(policy))
     choice = decider.choose(PodQuery(state.class_id(SMALL), limits=limits))
     assert choice is not None
     node = state.nodes[choice.slot]
@@ -299,7 +300,7 @@ def test_scores_of_nodes_that_break_the_limit_are_none() -> None:
     told, state = Told(), cluster()
     told.tell(LATENCY, {"n0": 20.0, "n1": 150.0, "n2": 30.0, "n3": 150.0})
     for policy in POLICIES:
-        decider = Decider(state, resolve(policy), telemetry=told)
+        decider = Decider(ClusterView(state, telemetry=told), resolve(policy))
         scores = decider.scores(PodQuery(state.class_id(SMALL), limits=LIMITED))
         assert np.isfinite(scores).tolist() == [True, False, True, False]
     assert not told.limits  # nothing was decided
@@ -310,7 +311,7 @@ def test_what_told_two_nodes_apart() -> None:
     told.tell(LATENCY, {"n0": 20.0, "n1": 60.0, "n2": 500.0})
     told.tell(CPU, {"n0": 20.0, "n1": 40.0, "n2": 20.0})
     state.place("p", state.class_id(SMALL), 1)
-    decider, c = Decider(state, resolve("p0"), telemetry=told), state.class_id(SMALL)
+    decider, c = Decider(ClusterView(state, telemetry=told), resolve("p0")), state.class_id(SMALL)
     found = {each.name: each for each in decider.contributions(PodQuery(c, limits=LIMITED), 0, 1)}
     assert (found["latency_milliseconds"].value, found["latency_milliseconds"].other) == (20, 60)
     assert found["latency_milliseconds"].contribution == 100  # within the soft limit
@@ -322,7 +323,7 @@ def test_what_told_two_nodes_apart() -> None:
 def test_nodes_come_and_go() -> None:
     told, state = Told(), cluster(2)
     told.tell(CPU, {"n0": 20.0, "n1": 30.0, "late": 1.0})
-    decider, c = Decider(state, resolve("la"), telemetry=told), state.class_id(SMALL)
+    decider, c = Decider(ClusterView(state, telemetry=told), resolve("la")), state.class_id(SMALL)
 
     def chosen() -> int:
         choice = decider.choose(PodQuery(c))

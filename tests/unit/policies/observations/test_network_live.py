@@ -13,6 +13,7 @@ from steersman.agents.networks.spec import FeatureCounts
 from steersman.cluster.owner_pods import OwnerPods
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import CLUSTER, GPU, View
 from steersman.policies.files.policy_file import Card, write_policy
@@ -72,7 +73,7 @@ def test_room_to_grow_changes_nothing(tmp_path: Path, workload: Workload, name: 
     for node in workload.nodes[5:]:
         roomy.add_node(node)
     assert len(roomy.nodes) > len(tight.nodes)
-    deciders = [Decider(state, policy, profile=profile) for state in (tight, roomy)]
+    deciders = [Decider(ClusterView(state, profile=profile), policy) for state in (tight, roomy)]
     chosen = set()
     for pod in workload.pods[:60]:
         slots = []
@@ -99,7 +100,7 @@ def test_decisions_are_those_of_a_simulation(tmp_path: Path, workload: Workload,
     state = ClusterState(nodes)
     for pod in workload.pods:  # as in a simulation, which numbers all classes before it starts
         state.class_id(pod.pod_class)
-    decider = Decider(state, policy, profile=simulator.profile)
+    decider = Decider(ClusterView(state, profile=simulator.profile), policy)
     owner_pods: dict[str, Counter[int]] = {}
     found, failed = [], 0
     for i in plan.pods:

@@ -11,6 +11,7 @@ from steersman.cluster.owner_pods import OwnerPods
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.objectives import summary
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import CLUSTER
 from steersman.policies.observations.live import LiveObservations
@@ -23,7 +24,7 @@ from steersman.workloads.profile import typical_pods
 def test_an_outcome_is_the_state_after_the_placement(shape: str, seed: int) -> None:
     given = workload(SHAPES[shape], seed=seed)
     state = ClusterState(given.nodes)
-    decider = Decider(state, RandomPolicy("random"), profile=typical_pods(given.pods))
+    decider = Decider(ClusterView(state, profile=typical_pods(given.pods)), RandomPolicy("random"))
     rng, checked = np.random.default_rng(seed), 0
     on_node: dict[int, int] = {}
     for i, pod in enumerate(given.pods):
@@ -32,7 +33,7 @@ def test_an_outcome_is_the_state_after_the_placement(shape: str, seed: int) -> N
         nodes = decider.candidates(query)
         if not nodes.feasible.any():
             continue
-        observations = decider.observations(CLUSTER)
+        observations = decider.live.observations(CLUSTER)
         assert isinstance(observations, LiveObservations)
         observations.observe(query, nodes)
         slot = int(rng.choice(np.flatnonzero(nodes.feasible)))
@@ -44,7 +45,7 @@ def test_an_outcome_is_the_state_after_the_placement(shape: str, seed: int) -> N
         state.place(f"pod-{i}", query.class_id, slot, devices, query.labels_id)
         decider.changed(slot)
         decider.follow()
-        observations = decider.observations(CLUSTER)
+        observations = decider.live.observations(CLUSTER)
         assert isinstance(observations, LiveObservations)
         observations.observe(query, nodes)
         now = observations.state()

@@ -17,6 +17,7 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
 from steersman.workloads.profile import TypicalPod
@@ -60,7 +61,7 @@ class RuleAgreement:
         state.place("pod", pod, 0, None, 0, force=True)
         profile = (TypicalPod(1000, 500, 1, (), 1.0),)
         for policy in self._policies.values():
-            decider = Decider(state, policy, profile=profile)
+            decider = Decider(ClusterView(state, profile=profile), policy)
             decider.scores(PodQuery(pod))
             decider.changed(0)
             decider.scores(PodQuery(pod))
@@ -74,7 +75,7 @@ class RuleAgreement:
         """Rebuild the deciders for the cache's state."""
         services = LiveSpreadSelectors(cache.selectors)
         self._deciders = {
-            rule: Decider(cache.state, policy, profile=self.profile, services=services)
+            rule: Decider(ClusterView(cache.state, profile=self.profile, selectors=services), policy)
             for rule, policy in self._policies.items()
         }
 

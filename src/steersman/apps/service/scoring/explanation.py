@@ -19,6 +19,7 @@ from steersman.cluster.owner_pods import OwnerPods
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy, renamed
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.contributions import Contribution
 from steersman.policies.decision.decider import Decider
 from steersman.policies.decision.kernels import SELECT_RANDOM
@@ -140,7 +141,7 @@ def explain_placed(
     siblings = OwnerPods(on_nodes, 1 + len(names) - on_nodes.total())
     profile = typical_pods([workload.pods[i] for i in workload.demand()] if typical is None else typical)
     node_scorer = NodeScorer(
-        Decider(state, policy, profile=profile, services=lambda: workload.services, telemetry=telemetry)
+        Decider(ClusterView(state, profile=profile, selectors=lambda: workload.services, telemetry=telemetry), policy)
     )
     query = replace(node_scorer.query(pod.unbound()), owner_pods=siblings)
     result = explanation(policy.name, node_scorer, query)

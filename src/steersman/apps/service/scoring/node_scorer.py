@@ -372,7 +372,7 @@ class NodeScorer:
         feasible = decider.state.mask(query.class_id, query.labels_id) & requested
         if not feasible.any():
             return None, ""
-        left, outcome = decider.node_metrics.filter_by_hard_limit(query, feasible)
+        left, outcome = decider.live.node_metrics.filter_by_hard_limit(query, feasible)
         if (left == feasible).all():
             return None, outcome
         return (slots >= 0) & left[slots], outcome

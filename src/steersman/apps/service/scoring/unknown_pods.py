@@ -27,7 +27,7 @@ from steersman.cluster.provisional import (
 )
 from steersman.core.errors import SteersmanError
 from steersman.policies.base import Need
-from steersman.policies.decision.decider import NEVER_REFRESHED
+from steersman.policies.decision.cluster_view import NEVER_REFRESHED
 
 if TYPE_CHECKING:
     from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache
@@ -100,7 +100,7 @@ class UnknownPods:
                         count_selected(state, counted, kept, lambda name: self._cache.pods[name].pod)
                     yield node_scorer.with_decider(guest), self._query(node_scorer, pod, numbers)
             finally:
-                decider.cluster.table.log_position[len(state.classes) :] = (
+                decider.live.arrays.table.log_position[len(state.classes) :] = (
                     NEVER_REFRESHED  # rows that the next class will use
                 )
 
