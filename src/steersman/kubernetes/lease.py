@@ -14,7 +14,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -75,6 +75,16 @@ def own_identity() -> str:
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Where a Lease is, and the labels and annotations that its holder puts on it, such as the policy in use."""
+
+    namespace: str
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
 class LeaderElection:
     """Leader election of one process.
 
@@ -83,10 +93,9 @@ class LeaderElection:
 
     Args:
         client: connection to the API server.
-        namespace, name: of the Lease, which is created if it does not exist.
+        lease: the Lease, which is created if it does not exist.
         identity: our unique identity.
         times: times of the lease.
-        labels, annotations: put on the Lease by its holder, such as the policy in use.
         on_change: called with True when this starts to lead, with False when it stops.
         may_release: returns, when `lead()` has ended, whether nothing of what it began goes on. If it is false the
             lease is not released, so that the next leader knows (`succeeds`).
@@ -101,23 +110,20 @@ class LeaderElection:
     def __init__(
         self,
         client: Client,
-        namespace: str,
-        name: str,
+        lease: Lease,
         *,
         identity: str = "",
         times: LeaseTimes | None = None,
-        labels: Mapping[str, str] | None = None,
-        annotations: Mapping[str, str] | None = None,
         on_change: Callable[[bool], None] | None = None,
         may_release: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = boot_clock,
     ) -> None:
-        self.client, self.namespace, self.name = client, namespace, name
+        self.client, self.namespace, self.name = client, lease.namespace, lease.name
         self.identity, self.times = identity or own_identity(), times or LeaseTimes()
-        self.labels, self.annotations = dict(labels or {}), dict(annotations or {})
+        self.labels, self.annotations = dict(lease.labels), dict(lease.annotations)
         self.holder, self.succeeds = "", False
         self._on_change, self._may_release, self._clock = on_change, may_release, clock
-        self._collection = LEASES.format(namespace)
+        self._collection = LEASES.format(lease.namespace)
         self._until = -1.0
         self._spec: Spec = {}
         self._changed_at = 0.0

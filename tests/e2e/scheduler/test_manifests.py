@@ -18,7 +18,7 @@ from tests.e2e.conftest import STEERSMAN, LocalCluster
 from steersman.kubernetes.client import ApiError, Client
 from steersman.kubernetes.config import KubeConfig, KubeUser, load
 from steersman.kubernetes.events import EventRecorder, ObjectReference
-from steersman.kubernetes.lease import APP_LABEL, POLICY_KEY, LeaderElection
+from steersman.kubernetes.lease import APP_LABEL, POLICY_KEY, LeaderElection, Lease
 
 pytestmark = pytest.mark.e2e
 
@@ -139,7 +139,7 @@ def test_it_may_lead_and_write_events(deployed: LocalCluster) -> None:
     async def story() -> None:
         async with Client(config) as client:
             annotations = {POLICY_KEY: "fgd"}
-            election = LeaderElection(client, NAMESPACE, "steersman", labels=dict([APP_LABEL]), annotations=annotations)
+            election = LeaderElection(client, Lease(NAMESPACE, "steersman", dict([APP_LABEL]), annotations))
 
             async def lead() -> None:
                 pod = ObjectReference("default", "waits", uid)
@@ -152,7 +152,7 @@ def test_it_may_lead_and_write_events(deployed: LocalCluster) -> None:
 
             await election.run(lead)
             with pytest.raises(ApiError, match="forbidden"):
-                await LeaderElection(client, NAMESPACE, "another").run(lead)
+                await LeaderElection(client, Lease(NAMESPACE, "another")).run(lead)
 
     asyncio.run(story())
     lease = json.loads(deployed.kubectl("get", "lease", "steersman", "-n", NAMESPACE, "-o", "json"))

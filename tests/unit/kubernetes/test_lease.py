@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,18 +15,19 @@ from tests.support.servers.fake_api_server import JumpingLoop, KubeDouble, clock
 
 from steersman.core.errors import UsageError
 from steersman.kubernetes.client import ApiError, Client
-from steersman.kubernetes.lease import LeaderElection, LeaseLostError, LeaseTimes
+from steersman.kubernetes.lease import LeaderElection, Lease, LeaseLostError, LeaseTimes
 
+STEERSMAN = Lease("default", "steersman")
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 
 
 class Candidate:
     """One of several that want to lead; keeps when it did."""
 
-    def __init__(self, client: Client, name: str, linger: float = 0.0, **options: Any) -> None:
-        self.election = LeaderElection(
-            client, "default", "steersman", identity=name, clock=clock, on_change=self._changed, **options
-        )
+    def __init__(
+        self, client: Client, name: str, linger: float = 0.0, lease: Lease = STEERSMAN, **options: Any
+    ) -> None:
+        self.election = LeaderElection(client, lease, identity=name, clock=clock, on_change=self._changed, **options)
         self.changes: list[tuple[float, bool]] = []
         self.began: list[float] = []
         self.ended: list[float] = []
@@ -80,7 +82,7 @@ def spec(server: KubeDouble) -> dict[str, Any]:
 
 def test_who_comes_first_leads_and_hands_over_at_its_end() -> None:
     async def story(server: KubeDouble, client: Client) -> None:
-        first = Candidate(client, "first", annotations={"steersman.dev/policy": "fgd"})
+        first = Candidate(client, "first", lease=replace(STEERSMAN, annotations={"steersman.dev/policy": "fgd"}))
         await leading(first)
         second = Candidate(client, "second")
         await asyncio.sleep(60)
@@ -260,7 +262,7 @@ def test_what_the_work_raises_and_that_it_ended_is_passed_on_and_frees_the_lease
         async def end() -> None:
             return
 
-        election = LeaderElection(client, "default", "steersman", identity="x", clock=clock)
+        election = LeaderElection(client, Lease("default", "steersman"), identity="x", clock=clock)
         with pytest.raises(ValueError, match="broken"):
             await election.run(fail)
         assert spec(server)["holderIdentity"] == ""
@@ -278,7 +280,7 @@ def test_a_lease_that_somebody_took_is_not_released() -> None:
             thief = {**spec(server), "holderIdentity": "thief"}
             server.put(LEASES, {**server.objects[LEASES, "steersman"], "spec": thief})
 
-        await LeaderElection(client, "default", "steersman", identity="x", clock=clock).run(be_robbed_and_end)
+        await LeaderElection(client, Lease("default", "steersman"), identity="x", clock=clock).run(be_robbed_and_end)
         assert spec(server)["holderIdentity"] == "thief"
 
     with_server(story)
@@ -355,7 +357,7 @@ def test_the_lease_expires_while_the_machine_is_suspended(monkeypatch: pytest.Mo
     async def story(_: KubeDouble, client: Client) -> None:
         nonlocal suspended
         monkeypatch.setattr(time, "clock_gettime", clock_gettime)
-        election = LeaderElection(client, "default", "steersman", identity="x")
+        election = LeaderElection(client, Lease("default", "steersman"), identity="x")
         assert await election._try_acquire_or_renew()
         assert election.is_leader
         suspended = 20.0

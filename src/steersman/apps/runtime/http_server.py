@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType, TracebackType
 from typing import Self
 
@@ -32,19 +33,39 @@ VERBOSE = "verbose"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """Checks of a server's probes.
+
+    Attributes:
+        healthy: of `/healthz` and `/livez`; if one fails, the process should be restarted.
+        ready: additional ones of `/readyz`.
+        notes: reported with `?verbose` alone; they fail no probe, because a degraded server that still responds
+            correctly stays in its service's endpoints.
+    """
+
+    healthy: Checks = field(default_factory=dict)
+    ready: Checks = field(default_factory=dict)
+    notes: Checks = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where a server listens: the address, the port (0: a free one), and the TLS context of HTTPS."""
+
+    address: str = ADDRESS
+    port: int = 0
+    tls: ssl.SSLContext | None = None
+
+
 class WebServer:
     """HTTP or HTTPS server; an asynchronous context manager that listens inside its block.
 
     Args:
         registry: metrics of `/metrics`.
-        healthy: checks of `/healthz` and `/livez`; if one fails, the process should be restarted.
-        ready: additional checks of `/readyz`.
-        notes: checks that are reported with `?verbose` alone and fail no probe: a degraded server that still responds
-            correctly stays in its service's endpoints.
-        address: address to listen on.
-        port: port to listen on; 0 selects a free one.
+        probes: checks of the probes.
+        listen: where it listens.
         app: application with further routes.
-        tls: TLS context for HTTPS; None for HTTP.
         headers: headers of responses to requests that no handler answers.
         keepalive_seconds: time after which an idle connection is closed.
 
@@ -55,22 +76,19 @@ class WebServer:
     def __init__(
         self,
         registry: CollectorRegistry,
-        healthy: Checks,
-        ready: Checks,
-        address: str = ADDRESS,
-        port: int = 0,
+        probes: Probes,
+        listen: Listen,
         app: web.Application | None = None,
-        tls: ssl.SSLContext | None = None,
-        notes: Checks | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
         keepalive_seconds: float = KEEPALIVE_SECONDS,
     ) -> None:
-        self.port = port
-        self._address, self._tls = address, tls
+        self.port = listen.port
+        self._address, self._tls = listen.address, listen.tls
         app = web.Application() if app is None else app
         app.router.add_get("/metrics", _metrics_handler(registry))
-        for path, checks in (("healthz", healthy), ("livez", healthy), ("readyz", {**healthy, **ready})):
-            app.router.add_get(f"/{path}", _probe_handler(path, checks, notes or {}))
+        healthy, ready = probes.healthy, {**probes.healthy, **probes.ready}
+        for path, checks in (("healthz", healthy), ("livez", healthy), ("readyz", ready)):
+            app.router.add_get(f"/{path}", _probe_handler(path, checks, probes.notes))
         self._runner = ErrorAwareRunner(
             app, headers, shutdown_timeout=SHUTDOWN_SECONDS, keepalive_timeout=keepalive_seconds
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 
 from steersman.apps.http_policy.live import ScoreClientMetrics
-from steersman.apps.runtime.http_server import ADDRESS, WebServer
+from steersman.apps.runtime.http_server import ADDRESS, Listen, Probes, WebServer
 from steersman.apps.runtime.policy_manager import PolicyManager
 from steersman.apps.runtime.policy_metrics import PolicyMetrics
 from steersman.apps.runtime.policy_reloader import PolicyReloader
@@ -24,7 +24,7 @@ from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.kubernetes.cache.cluster_cache import CachedPod
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.events import EventRecorder
-from steersman.kubernetes.lease import APP_LABEL, POLICY_KEY, LeaderElection
+from steersman.kubernetes.lease import APP_LABEL, POLICY_KEY, LeaderElection, Lease
 from steersman.kubernetes.watch import Reflector
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
@@ -190,15 +190,19 @@ class LiveScheduler(Scheduler):
             LeaseLostError: another scheduler may lead.
             SteersmanError: the endpoints' port is taken.
         """
-        checks = {"loop": self._stuck}
-        ready = {"watches": self._unsynced, "bindings": self.binding_check.problem}
         score_client = self.policy_manager.score_client
-        notes = {
-            "policy": lambda: self.policy_manager.file.problem or ("" if score_client is None else score_client.problem)
-        }
+        probes = Probes(
+            healthy={"loop": self._stuck},
+            ready={"watches": self._unsynced, "bindings": self.binding_check.problem},
+            notes={
+                "policy": lambda: (
+                    self.policy_manager.file.problem or ("" if score_client is None else score_client.problem)
+                )
+            },
+        )
         settings = self.settings
         async with (
-            WebServer(self.metrics.registry, checks, ready, settings.address, settings.port, notes=notes) as endpoints,
+            WebServer(self.metrics.registry, probes, Listen(settings.address, settings.port)) as endpoints,
             self.events,
             asyncio.TaskGroup() as group,
         ):
@@ -222,14 +226,9 @@ class LiveScheduler(Scheduler):
 
     def _election(self, client: Client) -> LeaderElection:
         settings = self.settings
-        return LeaderElection(
-            client,
-            settings.lease_namespace,
-            settings.lease_name,
-            labels=dict([APP_LABEL]),
-            annotations={POLICY_KEY: self.policy_manager.policy.name, "steersman.dev/scheduler": settings.options.name},
-            may_release=lambda: self.all_bindings_ended,
-        )
+        annotations = {POLICY_KEY: self.policy_manager.policy.name, "steersman.dev/scheduler": settings.options.name}
+        lease = Lease(settings.lease_namespace, settings.lease_name, dict([APP_LABEL]), annotations)
+        return LeaderElection(client, lease, may_release=lambda: self.all_bindings_ended)
 
     def _nodes(self) -> Addresses:
         return addresses_of(self.cache.state.nodes)

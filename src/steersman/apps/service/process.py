@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from steersman.apps.runtime.http_server import Probes
 from steersman.apps.runtime.policy_manager import PolicyManager
 from steersman.apps.runtime.policy_metrics import PolicyMetrics
 from steersman.apps.runtime.policy_reloader import PolicyReloader
@@ -170,9 +171,11 @@ class Service:
         """
         api = Api(self.config, self._name, self.watched, self._scorer_for, self.metrics)
         explainer = Explainer(self._name, self._choice, self.watched, self._scorer_for, api.check_sent)
-        ready = {} if self.watched is None else {"watches": self._unsynced}
-        notes = {"policy": lambda: self.policy_manager.file.problem}
-        async with HttpServer(self.config, api, explainer, self.metrics, {}, ready, notes) as server:
+        probes = Probes(
+            ready={} if self.watched is None else {"watches": self._unsynced},
+            notes={"policy": lambda: self.policy_manager.file.problem},
+        )
+        async with HttpServer(self.config, api, explainer, self.metrics, probes) as server:
             log.info("listening", address=self.config.address, port=server.port, policy=self._name())
             if problem := exposure(self.config):
                 log.warning(problem, address=self.config.address)

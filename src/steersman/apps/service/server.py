@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ import structlog
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
-from steersman.apps.runtime.http_server import OPEN, Checks, Handler, WebServer
+from steersman.apps.runtime.http_server import OPEN, Handler, Listen, Probes, WebServer
 from steersman.apps.service.admission import Deadline
 from steersman.apps.service.api import Api
 from steersman.apps.service.authentication import Authenticator
@@ -110,8 +110,7 @@ class HttpServer(WebServer):
         config: configuration of the service.
         api, explainer: handlers.
         metrics: exported at `/metrics`; counts every request.
-        healthy, ready, notes: checks by name, each returns what is wrong in a few words, "" for nothing; see
-            `WebServer`.
+        probes: checks of the probes.
 
     Attributes:
         port: port that it listens on.
@@ -126,9 +125,7 @@ class HttpServer(WebServer):
         api: Api,
         explainer: Explainer,
         metrics: ServiceMetrics,
-        healthy: Checks,
-        ready: Checks,
-        notes: Checks,
+        probes: Probes,
     ) -> None:
         self.config, self._metrics = config, metrics
         self._guard = Authenticator(config)
@@ -143,17 +140,13 @@ class HttpServer(WebServer):
             app.router.add_post(each.route.path, self._handler(each))
         document = openapi([each.route for each in routes], secured=self._guard.has_token)
         app.router.add_get("/openapi.json", _constant(msgspec.json.encode(document), "application/json"))
-        notes = {**notes, "files": lambda: self._guard.problem}
+        probes = replace(probes, notes={**probes.notes, "files": lambda: self._guard.problem})
         metrics.watch_files(lambda: self._guard.problem)
         super().__init__(
             metrics.registry,
-            healthy,
-            ready,
-            config.address,
-            config.port,
+            probes,
+            Listen(config.address, config.port, self._guard.tls),
             app,
-            self._guard.tls,
-            notes,
             keepalive_seconds=IDLE_SECONDS,
         )
 

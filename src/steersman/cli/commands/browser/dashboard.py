@@ -185,11 +185,11 @@ async def _serve(screens: Sequence[Screen], port: int, browser: bool) -> None:
 
     from steersman.apps.dashboard.access import HEADERS, OneTimeCode, new_token
     from steersman.apps.dashboard.server import application
-    from steersman.apps.runtime.http_server import ADDRESS, WebServer
+    from steersman.apps.runtime.http_server import ADDRESS, Listen, Probes, WebServer
 
     token, code = new_token(), OneTimeCode()
     app = application(screens, token, ADDRESS, code)
-    server = WebServer(CollectorRegistry(), {}, {}, ADDRESS, port, app, headers=HEADERS)
+    server = WebServer(CollectorRegistry(), Probes(), Listen(ADDRESS, port), app, headers=HEADERS)
     async with server, asyncio.TaskGroup() as group:
         address = f"http://{ADDRESS}:{server.port}/"
         print_text(f"The dashboard is at {address}?token={token}\nCtrl-C ends it.")
