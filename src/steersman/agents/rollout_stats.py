@@ -50,8 +50,8 @@ class RolloutStats:
             if name == "final_info" and isinstance(value, Mapping):
                 self._add_infos(value, "final_")
             elif isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and not name.startswith("_"):
-                there = infos.get(f"_{name}", np.ones(len(value), np.bool_))
-                self._infos[prefix + name] += [float(np.mean(one)) for one in value[there]]
+                has_value = infos.get(f"_{name}", np.ones(len(value), np.bool_))
+                self._infos[prefix + name] += [float(np.mean(one)) for one in value[has_value]]
 
     def take(self) -> Metrics:
         """Return the iteration's metrics, and reset them."""

@@ -186,7 +186,7 @@ class ClusterState:
                 arrays.allocatable[slot, EXTENDED + self.resources.index(name)] = amount
         arrays.gpu_count[slot] = 0 if node is None else node.gpu_count
         arrays.gpu_model[slot] = self._type_number(ANY_GPU if node is None else node.gpu_type)
-        former, self.nodes[slot] = self.nodes[slot], node
+        previous, self.nodes[slot] = self.nodes[slot], node
         self.table.set(slot, node)
         self.terms.node_changed(slot)
         if self._class_arrays is not None:
@@ -194,7 +194,7 @@ class ClusterState:
             for (constraints, gpu_resource), row in self._rows.items():
                 self._class_arrays.allowed[row, slot] = static.allowed_nodes(here, constraints, gpu_resource)[0]
         self._recount(slot)
-        if former is not None and node is not None and _gpus(former) != _gpus(node):
+        if previous is not None and node is not None and _gpus(previous) != _gpus(node):
             self._give_devices(slot)
 
     def _give_devices(self, slot: int) -> None:

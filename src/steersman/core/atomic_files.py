@@ -143,8 +143,8 @@ def _replacing(path: Path, sync: bool) -> Iterator[Path]:
     """Yield a temporary path whose file replaces that of `path`; raises OSError or InputError."""
     target = Path(os.path.realpath(path))
     with suppress(FileNotFoundError):
-        if not stat.S_ISREG((former := target.stat()).st_mode):
-            is_folder = stat.S_ISDIR(former.st_mode)
+        if not stat.S_ISREG((existing := target.stat()).st_mode):
+            is_folder = stat.S_ISDIR(existing.st_mode)
             raise InputError(path, "", "", f"is {'a folder' if is_folder else 'a device or pipe'}; expected a file")
     with _private_folder(target.parent) as stage:
         part = stage / target.name
@@ -195,10 +195,10 @@ def _locked(folder: Path) -> Iterator[None]:
 def _keep_access(target: Path, part: Path) -> None:
     """Give a new file the owner and the permissions of the one that it replaces, as far as the system lets us."""
     with suppress(FileNotFoundError):
-        former = target.stat()
+        existing = target.stat()
         with suppress(PermissionError):
-            os.chown(part, former.st_uid, former.st_gid)
-        part.chmod(stat.S_IMODE(former.st_mode))
+            os.chown(part, existing.st_uid, existing.st_gid)
+        part.chmod(stat.S_IMODE(existing.st_mode))
 
 
 def _sync(path: Path) -> None:

@@ -55,13 +55,13 @@ def start_worker(work: Callable[..., object], *arguments: object) -> SpawnProces
         # A worker that runs a script again which starts workers: the process that waits for it says what is wrong.
         raise SystemExit(1)
     process = multiprocessing.get_context("spawn").Process(target=_run_worker, args=(work, arguments))
-    former = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         resource_tracker.ensure_running()  # a process too; when it is new it unblocks signals, here as well
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         process.start()
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
     return process
 
 
@@ -162,9 +162,9 @@ class Workers(Generic[Task, Answer]):
         self._end = Finalize(self, _close, (self._members,), exitpriority=0)
         for _ in range(self._jobs):
             with defer_signals():
-                here, there = multiprocessing.Pipe()
-                self._members.append((start_worker(_serve, there, self._niceness), here))
-                there.close()
+                ours, theirs = multiprocessing.Pipe()
+                self._members.append((start_worker(_serve, theirs, self._niceness), ours))
+                theirs.close()
         with self._raise_if_worker_died():
             for _, pipe in self._members:
                 pipe.send(self._prepare)

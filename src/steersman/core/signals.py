@@ -95,13 +95,13 @@ def interruptible() -> Iterator[SignalState]:
     """
     state = SignalState()
     replaced = signal.SIG_DFL, signal.default_int_handler, end_program
-    former = _replace_handlers(state.interrupt, lambda handler: handler in replaced)
+    previous = _replace_handlers(state.interrupt, lambda handler: handler in replaced)
     hook, sys.unraisablehook = sys.unraisablehook, state.lost
     try:
         yield state
     finally:
         sys.unraisablehook = hook
-        for number, handler in former.items():
+        for number, handler in previous.items():
             signal.signal(number, handler if state.signal is None else signal.SIG_IGN)
 
 
@@ -109,11 +109,11 @@ def interruptible() -> Iterator[SignalState]:
 def defer_signals() -> Iterator[None]:
     """Handle signals at the end of the block, for what is short and must not be interrupted."""
     deferred: list[int] = []
-    former = _replace_handlers(lambda number, _: deferred.append(number), callable)
+    previous = _replace_handlers(lambda number, _: deferred.append(number), callable)
     try:
         yield
     finally:
-        for number, handler in former.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
         if deferred:
             signal.raise_signal(deferred[0])
@@ -121,9 +121,9 @@ def defer_signals() -> Iterator[None]:
 
 def _replace_handlers(handler: Handler, is_replaced: Callable[[Any], bool]) -> dict[int, Any]:
     """Return the former handlers of the signals whose handler was replaced; none outside the main thread."""
-    former: dict[int, Any] = {}
+    previous: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():  # no other one is ever interrupted
         for number in SIGNALS:
             if is_replaced(signal.getsignal(number)):
-                former[number] = signal.signal(number, handler)
-    return former
+                previous[number] = signal.signal(number, handler)
+    return previous

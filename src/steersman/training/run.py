@@ -208,7 +208,7 @@ class TrainingRun:
         began, before, saved = time.monotonic(), self.standing.seconds, time.monotonic()
         with (
             self._shown(),
-            trackers.opened(tracker, self.folder, self.options, self.standing.iteration) as board,
+            trackers.opened(tracker, self.folder, self.options, self.standing.iteration) as tracker_log,
         ):
             self._log(f"{'continuing at' if self.resumed else 'starting at'} iteration {self.standing.iteration}")
             while not self._over():
@@ -224,12 +224,12 @@ class TrainingRun:
                     raise SteersmanError(f"{error}{self._kept()}") from error
                 self.standing.iteration += 1
                 self.standing.seconds = before + time.monotonic() - began
-                scalars = self._record(numbers, board)
+                scalars = self._record(numbers, tracker_log)
                 report = partial(on_iteration, self.standing, scalars) if on_iteration is not None else _nothing
                 began += self._obey(learner, save, report)
                 due = self.standing.iteration % self.limits.validate_every == 0 or self._over()
                 if due and validate is not None:
-                    self._validate(validate, save, board)
+                    self._validate(validate, save, tracker_log)
                 elif due:
                     save(self.folder / POLICY)
                 if due or time.monotonic() - saved > self.limits.checkpoint_seconds:
@@ -239,7 +239,7 @@ class TrainingRun:
                 if self._progress.is_due:
                     self._show("learning")
             if (self.folder / POLICY).exists():
-                board.artifact(self.folder / POLICY)
+                tracker_log.artifact(self.folder / POLICY)
             self._log(f"done after {self.standing.iteration} iterations; best {self.standing.best:.4f}")
         return self.standing
 
@@ -352,7 +352,7 @@ class TrainingRun:
             or (limits.patience > 0 and standing.stale >= limits.patience)
         )
 
-    def _validate(self, validate: Callable[[], float], save: Save, board: trackers.AnyTracker) -> None:
+    def _validate(self, validate: Callable[[], float], save: Save, tracker_log: trackers.AnyTracker) -> None:
         value = validate()
         standing = self.standing
         self._validated = standing.iteration
@@ -363,7 +363,7 @@ class TrainingRun:
             standing.stale += 1
         row = {"iteration": standing.iteration, "seconds": round(standing.seconds, 1), "value": value}
         self._append(VALIDATION, row)
-        board.scalars({"validation": value}, standing.iteration)
+        tracker_log.scalars({"validation": value}, standing.iteration)
         self._log(f"iteration {standing.iteration}: validation {value:.4f}, best {standing.best:.4f}")
 
     def _checkpoint(self, learner: Learner) -> None:
@@ -371,7 +371,7 @@ class TrainingRun:
         state = {"learner": learner.state_dict(), "standing": standing}
         write_checkpoint(self.folder / CHECKPOINT, state, self.options)
 
-    def _record(self, numbers: dict[str, Any], board: trackers.AnyTracker) -> dict[str, float]:
+    def _record(self, numbers: dict[str, Any], tracker_log: trackers.AnyTracker) -> dict[str, float]:
         """Record an iteration's metrics; return the scalars among them."""
         standing, scalars = self.standing, _scalars(numbers)
         self._newest = numbers
@@ -379,8 +379,8 @@ class TrainingRun:
         self._append(METRICS, {"iteration": standing.iteration, "seconds": round(standing.seconds, 1), **scalars})
         for name, value in numbers.items():
             if isinstance(value, np.ndarray) and value.size:
-                board.histogram(name, value, standing.iteration)
-        board.scalars(scalars, standing.iteration)
+                tracker_log.histogram(name, value, standing.iteration)
+        tracker_log.scalars(scalars, standing.iteration)
         return scalars
 
     def _append(self, name: str, row: dict[str, Any]) -> None:

@@ -77,13 +77,13 @@ def _hide_write_errors() -> None:
 
     The hook stays, since the thread may still end when the writer is closed.
     """
-    former = threading.excepthook
-    if former.__module__ == __name__:
+    previous = threading.excepthook
+    if previous.__module__ == __name__:
         return
 
     def hook(error: threading.ExceptHookArgs) -> None:
         is_writer = type(error.thread).__module__.startswith("tensorboard.")
         if not (is_writer and isinstance(error.exc_value, OSError)):
-            former(error)
+            previous(error)
 
     threading.excepthook = hook

@@ -88,15 +88,18 @@ class Recording:
         """
         assert isinstance(space, spaces.Dict)
         for part in ("nodes", "pod", "context"):
-            there, here = self.before[part].shape[-1], (space[part].shape or ())[-1]
-            if there != here:
+            recorded, expected = self.before[part].shape[-1], (space[part].shape or ())[-1]
+            if recorded != expected:
                 raise InputError(
-                    file, "", f"before.{part}", f"has {there} features, here are {here}: it is of another view"
+                    file, "", f"before.{part}", f"has {recorded} features, expected {expected}: it is of another view"
                 )
-        there, here = self.before["mask"].shape[1], (space["mask"].shape or ())[0]
-        if there != here and not 0 < candidates < min(there, here):
+        recorded, expected = self.before["mask"].shape[1], (space["mask"].shape or ())[0]
+        if recorded != expected and not 0 < candidates < min(recorded, expected):
             raise InputError(
-                file, "", "before.nodes", f"has {there} nodes, here are {here}; fewer --candidates than both allow it"
+                file,
+                "",
+                "before.nodes",
+                f"has {recorded} nodes, expected {expected}; fewer --candidates than both allow it",
             )
 
     def steps(self, candidates: int, rng: np.random.Generator) -> Iterator[Step]:

@@ -70,7 +70,7 @@ class Residual:
 
 def mean_units(spread: Array, least: float) -> Array:
     """Return [2, F] one over the mean of the spread [4, 2, F] over kinds of pods that have any; 0 where none has."""
-    there = spread > least
-    mean = spread.sum(axis=0, where=there) / np.maximum(there.sum(axis=0), 1)
+    varies = spread > least
+    mean = spread.sum(axis=0, where=varies) / np.maximum(varies.sum(axis=0), 1)
     units: Array = np.divide(1.0, mean, out=np.zeros_like(mean), where=mean > least)
     return units

@@ -135,8 +135,8 @@ class BindingObserver(Listener):
 
     async def run(self) -> None:
         """Observe until cancelled."""
-        beside = () if self.telemetry is None else (self.telemetry.run(),)
-        async with BackgroundTasks(*(reflector.run() for reflector in self.cache.reflectors), *beside):
+        background = () if self.telemetry is None else (self.telemetry.run(),)
+        async with BackgroundTasks(*(reflector.run() for reflector in self.cache.reflectors), *background):
             for reflector in self.cache.reflectors:
                 await reflector.synced.wait()
             while True:

@@ -53,14 +53,14 @@ async def fill(
     place: RunTarget,
     settings: DeploymentSettings,
     seeds: Sequence[int],
-    manner: FillOptions,
+    fill_options: FillOptions,
     output: Path | None,
     report: Report,
 ) -> RowTally:
     """Fill and clear a cluster. Raises SteersmanError: a run exists already, it cannot be done, or the API refuses."""
-    plan = FillPlan(settings, tuple(seeds), await read_capacity(place.client), manner)
+    plan = FillPlan(settings, tuple(seeds), await read_capacity(place.client), fill_options)
     rows = plan.rows()
-    return await _play(place, plan.state(rows), rows, manner, output, report)
+    return await _play(place, plan.state(rows), rows, fill_options, output, report)
 
 
 async def resume_fill(place: RunTarget, output: Path | None, report: Report) -> RowTally:
@@ -69,21 +69,21 @@ async def resume_fill(place: RunTarget, output: Path | None, report: Report) -> 
     plan = FillPlan.of(state)
     rows = plan.rows()
     fill_plan.check_digest(state, fill_plan.digest(rows), fill_plan.OTHER_VERSION)
-    return await _drive(place, store, state, rows, plan.manner, output, report)
+    return await _drive(place, store, state, rows, plan.fill_options, output, report)
 
 
 async def replay_rows(
-    place: RunTarget, rows: Sequence[Row], manner: FillOptions, file: str, report: Report, *, resume: bool
+    place: RunTarget, rows: Sequence[Row], fill_options: FillOptions, file: str, report: Report, *, resume: bool
 ) -> RowTally:
     """Replay the Deployments of a CSV. Raises SteersmanError: as `fill`; InputError: Kubernetes would refuse a name."""
     for number, row in enumerate(rows, start=2):
         check_name(row.name, file, f"line {number}")
     if not resume:
         state = RunState("replay", new_id(), fill_plan.digest(rows), {}, len(rows))
-        return await _play(place, state, rows, manner, None, report)
+        return await _play(place, state, rows, fill_options, None, report)
     store, state = await stopped(place, "replay")
     fill_plan.check_digest(state, fill_plan.digest(rows), OTHER_FILES)
-    return await _drive(place, store, state, rows, manner, None, report)
+    return await _drive(place, store, state, rows, fill_options, None, report)
 
 
 async def replay_pods(
@@ -130,14 +130,14 @@ async def _play(
     place: RunTarget,
     state: RunState,
     rows: Sequence[Row],
-    manner: FillOptions,
+    fill_options: FillOptions,
     output: Path | None,
     report: Report,
 ) -> RowTally:
     """Start to play rows."""
     store = place.store
     await store.begin(state)
-    return await _drive(place, store, state, rows, manner, output, report)
+    return await _drive(place, store, state, rows, fill_options, output, report)
 
 
 async def _drive(
@@ -145,7 +145,7 @@ async def _drive(
     store: StateStore,
     state: RunState,
     rows: Sequence[Row],
-    manner: FillOptions,
+    fill_options: FillOptions,
     output: Path | None,
     report: Report,
 ) -> RowTally:
@@ -155,15 +155,15 @@ async def _drive(
         if not state.done:
             await store.end()
         raise
-    place.say(_plan(rows, manner, state.done))
-    driver = DeploymentLoadGenerator(place.client, store, state, rows, manner, log, report, place.say)
+    place.say(_plan(rows, fill_options, state.done))
+    driver = DeploymentLoadGenerator(place.client, store, state, rows, fill_options, log, report, place.say)
     return await _cleaned_if_removed(place.client, state, {place.namespace}, driver.run())
 
 
-def _plan(rows: Sequence[Row], manner: FillOptions, done: int) -> str:
+def _plan(rows: Sequence[Row], fill_options: FillOptions, done: int) -> str:
     """Describe what will be done and how long it takes."""
     left = [row for row in rows[done:] if row.action == ADD]
-    seconds = planned_seconds(rows, manner, done)
+    seconds = planned_seconds(rows, fill_options, done)
     time = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
     return (
         f"{len(left)} Deployments of {sum(row.pod_count for row in left)} pods are to come: at least {time}, longer "

@@ -60,15 +60,15 @@ class FillStats:
     timed_out: int = 0
 
 
-def planned_seconds(rows: Sequence[Row], manner: FillOptions, done: int = 0) -> float:
+def planned_seconds(rows: Sequence[Row], fill_options: FillOptions, done: int = 0) -> float:
     """Return the minimum duration of the rows after `done`: their pauses, without waiting for pods."""
-    seconds, former = 0.0, rows[done - 1].action if done else ""
+    seconds, previous = 0.0, rows[done - 1].action if done else ""
     for row in rows[done:]:
-        if former == ADD:
-            seconds += manner.interval if row.action == ADD else manner.wait
-        elif former and row.action == ADD:
-            seconds += manner.wait
-        former = row.action
+        if previous == ADD:
+            seconds += fill_options.interval if row.action == ADD else fill_options.wait
+        elif previous and row.action == ADD:
+            seconds += fill_options.wait
+        previous = row.action
     return seconds
 
 
@@ -109,7 +109,7 @@ class DeploymentLoadGenerator:
         store: store of the state; its namespace is that of the Deployments.
         state: state of the run.
         rows: all rows.
-        manner: options.
+        fill_options: options.
         log: CSV of finished rows.
         report: called with the number of finished rows and of all.
         say: called with what is worth knowing during the run.
@@ -121,17 +121,17 @@ class DeploymentLoadGenerator:
         store: StateStore,
         state: RunState,
         rows: Sequence[Row],
-        manner: FillOptions,
+        fill_options: FillOptions,
         log: RowLog,
         report: Callable[[int, int], None] = lambda _, __: None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.client, self.store, self.state, self.rows, self.manner = client, store, state, rows, manner
+        self.client, self.store, self.state, self.rows, self.fill_options = client, store, state, rows, fill_options
         self.log, self.report, self._say = log, report, say
         self.fleet = RunPodTracker(client, state.id)
         self.tally = FillStats()
         self._path = DEPLOYMENTS.format(store.namespace)
-        self._there: dict[str, Row] = {}
+        self._created: dict[str, Row] = {}
 
     async def run(self) -> FillStats:
         """Play all rows that are not done yet.
@@ -151,11 +151,11 @@ class DeploymentLoadGenerator:
         """Create missing Deployments that should exist at this point, unless they are to be cleared next."""
         for row in self.rows[: self.state.done]:
             if row.action == ADD:
-                self._there[row.name] = row
+                self._created[row.name] = row
             else:
-                self._there.pop(row.name, None)
+                self._created.pop(row.name, None)
         if self.state.done < len(self.rows) and self.rows[self.state.done].action == ADD:
-            await run_concurrently(partial(self._create, row) for row in self._there.values())
+            await run_concurrently(partial(self._create, row) for row in self._created.values())
         self.report(self.state.done, len(self.rows))
 
     async def _step(self) -> None:
@@ -164,10 +164,10 @@ class DeploymentLoadGenerator:
         row, after_add = self.rows[done], done > 0 and self.rows[done - 1].action == ADD
         if row.action == ADD:
             if done:
-                await asyncio.sleep(self.manner.interval if after_add else self.manner.wait)
+                await asyncio.sleep(self.fill_options.interval if after_add else self.fill_options.wait)
                 await self._settle()
             await self._create_next(row)
-            self._there[row.name] = row
+            self._created[row.name] = row
             self.tally.deployments += 1
             self.tally.pods += row.pod_count
             rows: Sequence[Row] = (row,)
@@ -175,7 +175,7 @@ class DeploymentLoadGenerator:
             last = next((i for i in range(done, len(self.rows)) if self.rows[i].action == ADD), len(self.rows))
             rows = self.rows[done:last]
             if after_add:
-                await asyncio.sleep(self.manner.wait)
+                await asyncio.sleep(self.fill_options.wait)
                 await self._settle()
             await self._delete([row.name for row in rows])
         self.state.done += len(rows)
@@ -185,10 +185,14 @@ class DeploymentLoadGenerator:
 
     async def _settle(self) -> None:
         """Wait until every Deployment has its pods and these have nodes, for `patience` seconds at most."""
-        expected = sum(row.pod_count for row in self._there.values())
-        if not await self.fleet.until(lambda: self.fleet.bound >= expected, self.manner.patience):
+        expected = sum(row.pod_count for row in self._created.values())
+        if not await self.fleet.until(lambda: self.fleet.bound >= expected, self.fill_options.patience):
             if not self.tally.timed_out:
-                self._say(self.fleet.unbound_pods_warning(expected, self.manner.patience, [self.manner.scheduler_name]))
+                self._say(
+                    self.fleet.unbound_pods_warning(
+                        expected, self.fill_options.patience, [self.fill_options.scheduler_name]
+                    )
+                )
             self.tally.timed_out += 1
 
     async def _create_next(self, row: Row) -> None:
@@ -201,15 +205,17 @@ class DeploymentLoadGenerator:
 
     async def _create(self, row: Row) -> None:
         """Create a Deployment; one of this run that exists already is accepted. Raises SteersmanError."""
-        manner = self.manner
-        manifest = deployment_object(row, self.state.id, manner.scheduler_name, manner.image, manner.annotations)
+        fill_options = self.fill_options
+        manifest = deployment_object(
+            row, self.state.id, fill_options.scheduler_name, fill_options.image, fill_options.annotations
+        )
         try:
             await retry_transient(lambda: self.client.create(self._path, manifest))
         except ApiError as error:
             if error.status != 409:
                 raise SteersmanError(f"Deployment {row.name}: {error.message}") from None
-            there = await retry_transient(lambda: self.client.get(f"{self._path}/{row.name}"))
-            if (there["metadata"].get("labels") or {}).get(RUN) != self.state.id:
+            existing = await retry_transient(lambda: self.client.get(f"{self._path}/{row.name}"))
+            if (existing["metadata"].get("labels") or {}).get(RUN) != self.state.id:
                 raise SteersmanError(
                     f"Deployment {self.store.namespace}/{row.name} exists already and is not of this run; "
                     "--namespace names another place"
@@ -217,13 +223,13 @@ class DeploymentLoadGenerator:
 
     async def _delete(self, names: Sequence[str]) -> None:
         """Delete Deployments, and wait until their pods are gone."""
-        if set(names) >= self._there.keys():
+        if set(names) >= self._created.keys():
             # as a collection: deleting thousands of pods one by one takes minutes
             await cleaning.delete_pods(self.client, self.store.namespace, selector(self.state.id), lambda _, __: None)
         else:
             await run_concurrently(partial(self._delete_one, name) for name in names)
         for name in names:
-            self._there.pop(name, None)
+            self._created.pop(name, None)
         gone = await self.fleet.until(
             lambda: not any(self.fleet.by_app[name] for name in names), cleaning.PATIENCE_SECONDS
         )

@@ -30,13 +30,13 @@ class FillPlan:
         settings: which Deployments are drawn, up to which load of the whole cluster, and how often it is filled.
         seeds: seeds of the Deployments; with each of them the cluster is filled `settings.resets` times.
         room: capacity of the cluster when the run began, so that a resumed run does the same.
-        manner: how the Deployments are created.
+        fill_options: how the Deployments are created.
     """
 
     settings: DeploymentSettings
     seeds: tuple[int, ...]
     room: ClusterCapacity
-    manner: FillOptions
+    fill_options: FillOptions
 
     def rows(self) -> tuple[Row, ...]:
         """Return the Deployments that `generate` draws for this capacity and the load that other pods leave.

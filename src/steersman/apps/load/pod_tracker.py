@@ -102,21 +102,21 @@ class RunPodTracker:
 
     def _see(self, head: PodHead) -> None:
         bound = bool(head.spec.node_name)
-        former = self.pods.get(head.key)
-        if former is None:
+        known = self.pods.get(head.key)
+        if known is None:
             app = (head.metadata.labels or {}).get(APP, "")
             self.by_app[app] += 1
             self._on_came(head.key)
         else:
-            app = former.app
+            app = known.app
         self.pods[head.key] = RunPodStatus(app, bound)
-        if bound and (former is None or not former.bound):
+        if bound and (known is None or not known.bound):
             self.bound += 1
             self._on_bound(head.key)
 
     def _lose(self, key: str) -> None:
-        former = self.pods.pop(key, None)
-        if former is not None:
-            self.bound -= former.bound
-            self.by_app[former.app] -= 1
+        known = self.pods.pop(key, None)
+        if known is not None:
+            self.bound -= known.bound
+            self.by_app[known.app] -= 1
             self._on_gone(key)

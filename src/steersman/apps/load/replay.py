@@ -183,8 +183,7 @@ class PodReplay:
                 pass
             self._unseen.clear()
             ending = any(
-                not there.bound and self.pods[self._index[key]].runs is not None
-                for key, there in self.fleet.pods.items()
+                not pod.bound and self.pods[self._index[key]].runs is not None for key, pod in self.fleet.pods.items()
             )
             patience = PATIENCE_SECONDS if ending else BIND_SECONDS
             changes = partial(self._changes, idle, self.fleet.bound)
@@ -210,8 +209,8 @@ class PodReplay:
         except ApiError as error:
             if error.status != 409:
                 raise SteersmanError(f"pod {pod.namespace}/{pod.name}: {error.message}") from None
-            there = await retry_transient(lambda: self.client.get(f"{path}/{pod.name}"))
-            if (there["metadata"].get("labels") or {}).get(RUN) != self.state.id:
+            existing = await retry_transient(lambda: self.client.get(f"{path}/{pod.name}"))
+            if (existing["metadata"].get("labels") or {}).get(RUN) != self.state.id:
                 raise SteersmanError(
                     f"pod {pod.namespace}/{pod.name} exists already and is not of this replay; --clean removes what "
                     "others made, --namespace names another place"

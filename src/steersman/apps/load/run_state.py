@@ -90,9 +90,9 @@ class StateStore:
                 raise SteersmanError(NO_NAMESPACE.format(self.namespace)) from None
             if error.status != 409:
                 raise
-            there = await self.load()
-            far = f"{there.done} of {there.total} steps" if there else "it has just ended"
-            what = f"a workload {there.kind}" if there else "a run"
+            running = await self.load()
+            far = f"{running.done} of {running.total} steps" if running else "it has just ended"
+            what = f"a workload {running.kind}" if running else "a run"
             raise SteersmanError(
                 f"{what} is under way or was stopped in namespace {self.namespace!r} ({far}): --resume continues "
                 f"it, --clean removes what it made"

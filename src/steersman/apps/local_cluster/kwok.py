@@ -117,13 +117,13 @@ async def install(client: Client, image: str) -> int:
         ApiError: the API server refuses an object.
     """
     objects = manifests(image)
-    there = [await _existing(client, each["kind"]) for each in objects]
-    for found, each in zip(there, objects, strict=True):
+    existing = [await _existing(client, each["kind"]) for each in objects]
+    for found, each in zip(existing, objects, strict=True):
         if found is not None and not _is_ours(found):
             raise SteersmanError(
                 f"{each['kind']} {NAME} is there already, and steersman did not create it; KWOK may run in this cluster"
             )
-    for found, each in zip(there, objects, strict=True):
+    for found, each in zip(existing, objects, strict=True):
         collection = COLLECTIONS[each["kind"]]
         if found is None:
             await client.create(collection, each)

@@ -54,7 +54,7 @@ async def node_rows(client: Client) -> tuple[list[OccupancyRow], list[InputError
             problems.append(problem)
             node = Node(obj["metadata"]["name"], 0, 0, 0)
         nodes.append((node, is_ready(obj)))
-    there: dict[str, list[Requests]] = {}
+    requests_by_node: dict[str, list[Requests]] = {}
     for obj in map(msgspec.json.decode, (await client.list(PODS)).items):
         name = obj.get("spec", {}).get("nodeName")
         if name and not is_finished(obj):
@@ -63,8 +63,8 @@ async def node_rows(client: Client) -> tuple[list[OccupancyRow], list[InputError
             except InputError as problem:
                 problems.append(problem)
                 requests = Requests()
-            there.setdefault(name, []).append(requests)
-    rows = (_row(node, ready, there.get(node.name, ())) for node, ready in nodes)
+            requests_by_node.setdefault(name, []).append(requests)
+    rows = (_row(node, ready, requests_by_node.get(node.name, ())) for node, ready in nodes)
     return sorted(rows, key=lambda row: row.name), problems
 
 

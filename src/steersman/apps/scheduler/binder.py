@@ -92,8 +92,8 @@ def binding(pod: CachedPod, node: str, devices: int, version: str = "") -> Bindi
 
 def is_bound_so(pod: PodHead, binding: Binding) -> bool:
     """Return whether a pod is bound to the node and with the devices of a Binding."""
-    there = pod.metadata.annotations or {}
-    return pod.spec.node_name == binding.target.name and (binding.metadata.annotations or {}).items() <= there.items()
+    present = pod.metadata.annotations or {}
+    return pod.spec.node_name == binding.target.name and (binding.metadata.annotations or {}).items() <= present.items()
 
 
 class Binder:

@@ -104,15 +104,15 @@ class DeviceBinder:
         except ApiError as error:
             if error.status != CONFLICT:
                 raise
-        there = await self.client.get(path)
+        existing = await self.client.get(path)
         asked = [(each["name"], each["exactly"]["count"]) for each in claim["spec"]["devices"]["requests"]]
         known = [
             (each["name"], (each.get("exactly") or {}).get("count"))
-            for each in there["spec"].get("devices", {}).get("requests", ())
+            for each in existing["spec"].get("devices", {}).get("requests", ())
         ]
         if asked != known:
             raise DevicesTakenError(f"claim {claim['metadata']['name']} of the pod is for other devices")
-        return cast(Mapping[str, Any], there)
+        return cast(Mapping[str, Any], existing)
 
     def _plan(self, spec: Mapping[str, Any], node: str, resources: Sequence[str]) -> DevicePlan:
         """Return the requests of a pod and free devices for them. Raises DevicesTakenError."""

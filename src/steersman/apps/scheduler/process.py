@@ -150,12 +150,12 @@ class LiveScheduler(Scheduler):
         if self.telemetry is not None:
             self.metrics.registry.register(TelemetryMetrics(self.telemetry, self._nodes))
         self.binding_check = BindingCheck(lambda: self.binder.errors)
-        teller = CheckedStatusReporter(self.metrics, self.events, self.conditions, self.binding_check)
+        reporter = CheckedStatusReporter(self.metrics, self.events, self.conditions, self.binding_check)
         selectors = self.policy_manager.selectors(client)
         super().__init__(
             client,
             self.policy_manager.decider,
-            teller,
+            reporter,
             settings.options,
             self._may_decide,
             lambda: self.election.identity if self.election is not None and self.election.succeeds else "",
@@ -207,19 +207,19 @@ class LiveScheduler(Scheduler):
             asyncio.TaskGroup() as group,
         ):
             log.info("listening", address=settings.address, port=endpoints.port)
-            beside = [group.create_task(each) for each in (self._beat(), self.watch(), self.conditions.run())]
+            background = [group.create_task(each) for each in (self._beat(), self.watch(), self.conditions.run())]
             for reflector in self.cache.reflectors:
                 await reflector.synced.wait()
             if self.telemetry is not None:
-                beside.append(group.create_task(self.telemetry.run()))
+                background.append(group.create_task(self.telemetry.run()))
             await self.policy_manager.begin(self.cache.state)
             gc.collect()
             gc.freeze()  # nodes and pods stay; a garbage collection over 50,000 of them takes a tenth of a second
-            beside.append(group.create_task(self.policy_manager.keep(lambda: self.cache.state, self.renew)))
+            background.append(group.create_task(self.policy_manager.keep(lambda: self.cache.state, self.renew)))
             try:
                 await (self.election.run(self.schedule) if self.election is not None else self.schedule())
             finally:
-                for task in beside:
+                for task in background:
                     task.cancel()
                 if score_client is not None:
                     await score_client.close()

@@ -330,9 +330,9 @@ class Shadow:
         self.tally.refused += choice is None
         log.debug("decision", pod=pod.key, scheduler=pod.node, policy=chosen)
         if self._writer is not None:
-            there = other.node if other is not None else ""
+            other_node = other.node if other is not None else ""
             agrees = str(chosen == pod.node).lower()
-            self._writer.writerow([f"{time.time():.3f}", pod.key, pod.node, chosen, agrees, there])
+            self._writer.writerow([f"{time.time():.3f}", pod.key, pod.node, chosen, agrees, other_node])
 
 
 def _percent(part: np.int64 | int, whole: np.int64 | int) -> float:

@@ -166,8 +166,8 @@ class Api:
             gpus=list(device_indices(ranking.devices())),
             scores={
                 name: score
-                for name, score, there in zip(result.names, result.scores().tolist(), fits, strict=True)
-                if there
+                for name, score, feasible in zip(result.names, result.scores().tolist(), fits, strict=True)
+                if feasible
             },
         )
 

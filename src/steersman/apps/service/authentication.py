@@ -54,8 +54,8 @@ class Authenticator:
         if self._token is None:
             return False
         kind, _, given = request.headers.get("Authorization", "").partition(" ")
-        there = given.strip().encode("utf-8", "surrogateescape")
-        return kind.lower() != "bearer" or not hmac.compare_digest(there, self._token)
+        given_token = given.strip().encode("utf-8", "surrogateescape")
+        return kind.lower() != "bearer" or not hmac.compare_digest(given_token, self._token)
 
     async def keep(self) -> None:
         """Reload the files when they change, until cancelled."""

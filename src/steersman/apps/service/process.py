@@ -108,8 +108,8 @@ class WatchedCluster(Listener):
     async def run(self) -> None:
         """Watch the cluster until cancelled. Raises ApiError: the API server refuses."""
         telemetry = self.policy_manager.telemetry
-        beside = () if telemetry is None else (telemetry.run(),)
-        async with BackgroundTasks(*(reflector.run() for reflector in self.cache.reflectors), *beside):
+        background = () if telemetry is None else (telemetry.run(),)
+        async with BackgroundTasks(*(reflector.run() for reflector in self.cache.reflectors), *background):
             for reflector in self.cache.reflectors:
                 await reflector.synced.wait()
             await self.policy_manager.begin(self.cache.state)

@@ -129,7 +129,7 @@ class HttpServer(WebServer):
     ) -> None:
         self.config, self._metrics = config, metrics
         self._guard = Authenticator(config)
-        self._whole = 0
+        self._in_flight = 0
         self._large = None if api.takes_sent else TimeBudget(LARGE_SHARE, LARGE_SAVED_SECONDS)
         self._bodies, self._connections = BodyBudget(config.max_body_bytes), Connections()
         self._known = {*OPEN, "/openapi.json"}
@@ -174,7 +174,11 @@ class HttpServer(WebServer):
         began = asyncio.get_running_loop().time()
         self._connections.began(request.protocol)
         try:
-            answer = _problem(401, "a bearer token is needed") if self._is_stranger(request) else await handler(request)
+            answer = (
+                _problem(401, "a bearer token is needed")
+                if self._is_unauthenticated(request)
+                else await handler(request)
+            )
         except web.HTTPException as error:
             answer = _of_http(error, self.config.max_body_bytes)
         except (InvalidRequestError, msgspec.DecodeError) as error:
@@ -208,7 +212,7 @@ class HttpServer(WebServer):
         self._metrics.request(endpoint, answer.status, asyncio.get_running_loop().time() - began)
         return answer
 
-    def _is_stranger(self, request: web.Request) -> bool:
+    def _is_unauthenticated(self, request: web.Request) -> bool:
         return request.path not in OPEN and self._guard.is_unauthorized(request)
 
     def _handler(self, endpoint: Endpoint) -> Handler:
@@ -227,11 +231,11 @@ class HttpServer(WebServer):
     async def _answer(
         self, endpoint: Endpoint, decode: Callable[[bytes], Any], body: bytes, deadline: Deadline
     ) -> web.Response:
-        self._whole += 1
+        self._in_flight += 1
         try:
             if len(self._connections) > 1:
                 await asyncio.sleep(0)  # requests whose bodies arrived are counted, slow ones are not
-            overloaded = self._whole > self.config.max_requests
+            overloaded = self._in_flight > self.config.max_requests
             if self._large is not None and len(body) > LARGE_BODY:
                 if self._large.is_spent:
                     message = f"the body has {len(body)} bytes, and many such came just now; try again"
@@ -240,14 +244,14 @@ class HttpServer(WebServer):
             if endpoint.may_be_neutral:
                 answer = endpoint.answer(decode(body), deadline, overloaded)
             elif overloaded:
-                return _problem(503, f"{self._whole} requests are being answered; try again", {"Retry-After": "1"})
+                return _problem(503, f"{self._in_flight} requests are being answered; try again", {"Retry-After": "1"})
             else:
                 answer = endpoint.answer(decode(body))
             return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
         except RecursionError:
             return _problem(400, "body: nested too deeply")
         finally:
-            self._whole -= 1
+            self._in_flight -= 1
 
 
 def _problem(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:

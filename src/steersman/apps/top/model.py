@@ -65,8 +65,8 @@ class NodeRow:
 
     def fraction(self, column: str) -> float:
         """Return requested / allocatable of `cpu`, `memory`, `pods` or `gpu`; 0 without a limit or capacity."""
-        used, there = self.amounts(column)
-        return used / there if there else 0.0
+        used, capacity = self.amounts(column)
+        return used / capacity if capacity else 0.0
 
     def amounts(self, column: str) -> tuple[float, float]:
         """Return requested and allocatable cores, GiB, pods or devices; 0 allocatable pods where there is no limit."""

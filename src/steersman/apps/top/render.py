@@ -112,15 +112,15 @@ def name_cell(row: NodeRow, width: int = 0) -> Text:
 
 def bar_cell(row: NodeRow, column: Column, bar: int, numbers: int, blocks: str = BLOCKS) -> Text:
     """Return a bar and its numbers; empty for a resource that the node lacks."""
-    used, there = row.amounts(column)
-    if column == "gpu" and not there:
+    used, capacity = row.amounts(column)
+    if column == "gpu" and not capacity:
         return Text(" " * (bar + 1 + numbers))
-    fraction = used / there if there else 0.0
+    fraction = used / capacity if capacity else 0.0
     full = min(math.ceil(fraction * bar), bar) if fraction > 0 else 0
     style = "green" if fraction < NEARLY_FULL else "yellow" if fraction < FULL else "red"
     cell = Text(blocks[0] * full, style=style, no_wrap=True)
     cell.append(blocks[1] * (bar - full), style="bright_black")
-    cell.append(f" {_numbers(used, there):>{numbers}}", style="default")
+    cell.append(f" {_numbers(used, capacity):>{numbers}}", style="default")
     return cell
 
 
@@ -206,8 +206,8 @@ def _numbers_width(rows: Sequence[NodeRow], column: Column) -> int:
     return used + 1 + digits
 
 
-def _numbers(used: float, there: float) -> str:
-    return f"{_number(used)}/{_number(there)}" if there else f"{_number(used)}/-"
+def _numbers(used: float, capacity: float) -> str:
+    return f"{_number(used)}/{_number(capacity)}" if capacity else f"{_number(used)}/-"
 
 
 def _number(value: float) -> str:

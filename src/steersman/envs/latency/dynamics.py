@@ -150,10 +150,10 @@ def _judge(simulator: SimulatorState, settings: LatencySettings, e: int, pod: in
     if simulator.scheduler_view.user[e, pod] < 0:
         return WITHIN_SOFT
     soft, hard = simulator.scheduler_view.limit[e, pod, SOFT], simulator.scheduler_view.limit[e, pod, HARD]
-    there = latency_with(simulator, settings, e, pod, n)
-    if there <= soft:
+    milliseconds = latency_with(simulator, settings, e, pod, n)
+    if milliseconds <= soft:
         return WITHIN_SOFT
-    if there <= hard:
+    if milliseconds <= hard:
         return WITHIN_HARD
     for other in range(simulator.scheduler_view.counts[e, NODES]):
         if (
@@ -243,6 +243,6 @@ def take_note(simulator: SimulatorState, settings: LatencySettings, e: int) -> N
         n, user = simulator.slot[e, pod], simulator.scheduler_view.user[e, pod]
         if n >= 0 and user >= 0:
             total[e, LIMITED_NOW] += 1.0
-            there = latency(simulator, settings, e, n, user, 0.0, 0.0)
-            total[e, SOFT_NOW] += there <= simulator.scheduler_view.limit[e, pod, SOFT]
-            total[e, HARD_NOW] += there > simulator.scheduler_view.limit[e, pod, HARD]
+            milliseconds = latency(simulator, settings, e, n, user, 0.0, 0.0)
+            total[e, SOFT_NOW] += milliseconds <= simulator.scheduler_view.limit[e, pod, SOFT]
+            total[e, HARD_NOW] += milliseconds > simulator.scheduler_view.limit[e, pod, HARD]

@@ -137,8 +137,8 @@ def concave_envelope(x: npt.NDArray[Any], y: Floats) -> list[tuple[float, float]
 
     corners = np.array([[x[0], y.min() - 1], [x[-1], y.min() - 1]])  # below, so that points on a line have a hull
     normal_x, normal_y, _ = ConvexHull(np.concatenate([np.stack([x, y], axis=1), corners])).equations.T
-    above = normal_y > VERTICAL
-    slopes = np.unique(-normal_x[above] / normal_y[above])
+    is_upper = normal_y > VERTICAL
+    slopes = np.unique(-normal_x[is_upper] / normal_y[is_upper])
     # Qhull rounds; so each line is raised or lowered to touch the points, and no point is above it.
     intercepts = (y - slopes[:, np.newaxis] * x).max(axis=1)
     return list(zip(slopes.tolist(), intercepts.tolist(), strict=True))

@@ -59,8 +59,8 @@ class Decider:
     @property
     def eligible(self) -> npt.NDArray[np.bool_]:
         """Return which nodes are eligible, [N]: those that some pod scheduled here may enter."""
-        nodes, (classes, former) = self.state.nodes, self._eligible_by
-        if classes != len(self._demand) or len(nodes) != len(former) or any(map(is_not, nodes, former)):
+        nodes, (classes, known) = self.state.nodes, self._eligible_by
+        if classes != len(self._demand) or len(nodes) != len(known) or any(map(is_not, nodes, known)):
             self._eligible = eligible_nodes(self.state.table, (self.state.classes[c].constraints for c in self._demand))
             self._eligible_by = len(self._demand), list(nodes)
         return self._eligible

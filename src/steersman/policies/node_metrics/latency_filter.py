@@ -106,12 +106,12 @@ def filter_live(view: SchedulerView, mask: npt.NDArray[np.int8], e: int) -> int:
 @inlined_kernel
 def _limit_outcome(view: SchedulerView, e: int, n: int) -> int:
     """Return the outcome of the current pod's hard limit on node `n`, from `KEPT_SAFELY` to `NOT_MEASURED`."""
-    there, risk = latency_to_users(view, e, n), hard_limit_risk(view, e, n)
+    latency, risk = latency_to_users(view, e, n), hard_limit_risk(view, e, n)
     if risk == SAFE:
         return KEPT_SAFELY
-    if math.isnan(there):  # as far away as its zone
+    if math.isnan(latency):  # as far away as its zone
         return KEPT if risk < UNKNOWN else NOT_MEASURED
-    return KEPT if there <= float(view.limit[e, view.counts[e, POD], HARD]) else NOT_KEPT
+    return KEPT if latency <= float(view.limit[e, view.counts[e, POD], HARD]) else NOT_KEPT
 
 
 @inlined_kernel
@@ -131,9 +131,9 @@ def hard_limit_risk(view: SchedulerView, e: int, n: int) -> float:
     service = view.assumed[e, SERVICE]
     if math.isnan(distance):
         return UNKNOWN
-    there, now = latency_to_users(view, e, n), _use(view, e, n)
+    latency, now = latency_to_users(view, e, n), _use(view, e, n)
     if distance + service >= hard:
-        return float(BEYOND + (distance if math.isnan(there) else there) / hard)
+        return float(BEYOND + (distance if math.isnan(latency) else latency) / hard)
     most = 1.0 - service / (hard - distance)
     if math.isnan(now):
         cpu = cpu_requested(view, e, n) + view.pods.request[class_of(view, e, view.counts[e, POD]), CPU]
@@ -146,7 +146,7 @@ def hard_limit_risk(view: SchedulerView, e: int, n: int) -> float:
         link + view.assumed[e, POD_LINK] * (unseen + 1.0), by_queue + view.assumed[e, POD_LINK] * (since + 1.0)
     )
     worst, now = max(cpu_worst(view, e, n), network), max(now, by_queue)
-    if worst <= min(most, QUEUEING_KNEE) and there * MARGIN <= hard:  # not where it is NaN
+    if worst <= min(most, QUEUEING_KNEE) and latency * MARGIN <= hard:  # not where it is NaN
         return SAFE
     return float(1.0 + max(0.5 * (now + worst) - most, -0.9))
 

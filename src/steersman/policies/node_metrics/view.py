@@ -319,8 +319,8 @@ def _feature_swaps(view: SchedulerView, slot: int, other: int) -> Iterator[tuple
     yield "cpu_requested", float(share[slot]), float(share[other]), view._replace(nodes=nodes)
     siblings = view.siblings.copy()
     siblings[0, slot] = siblings[0, other]
-    there = view.siblings[0]
-    yield "pods_of_the_owner", float(there[slot]), float(there[other]), view._replace(siblings=siblings)
+    owner_pods = view.siblings[0]
+    yield "pods_of_the_owner", float(owner_pods[slot]), float(owner_pods[other]), view._replace(siblings=siblings)
 
 
 def _names(state: ClusterState) -> list[str | None]:

@@ -182,19 +182,19 @@ def _encode_gauges(view: SchedulerView, e: int, n: int, averages: Rates, out: np
 def _encode_latency(view: SchedulerView, e: int, n: int, out: npt.NDArray[np.float32]) -> None:
     pod = view.counts[e, POD]
     limited = view.user[e, pod] >= 0
-    there = latency_to_users(view, e, n)
-    out[e, n, columns.NODE_LATENCY_MISSING] = 1.0 if limited and math.isnan(there) else 0.0
+    latency = latency_to_users(view, e, n)
+    out[e, n, columns.NODE_LATENCY_MISSING] = 1.0 if limited and math.isnan(latency) else 0.0
     out[e, n, columns.NODE_LATENCY_AGE] = _clip(view.age[e, n, LATENCY] / MINUTE, 0.0, 5.0)
-    if math.isnan(there):
+    if math.isnan(latency):
         for i in range(columns.NODE_LATENCY, columns.NODE_WITHIN_HARD + 1):  # all that is derived from it
             out[e, n, i] = 0.0
         return
     soft, hard = view.limit[e, pod, SOFT], view.limit[e, pod, HARD]
-    out[e, n, columns.NODE_LATENCY] = _clip(there / 100.0, 0.0, 10.0)
-    out[e, n, columns.NODE_SOFT_MARGIN] = _clip((soft - there) / 100.0, -10.0, 10.0)
-    out[e, n, columns.NODE_HARD_MARGIN] = _clip((hard - there) / 100.0, -10.0, 10.0)
-    out[e, n, columns.NODE_WITHIN_SOFT] = 1.0 if there <= soft else 0.0
-    out[e, n, columns.NODE_WITHIN_HARD] = 1.0 if there <= hard else 0.0
+    out[e, n, columns.NODE_LATENCY] = _clip(latency / 100.0, 0.0, 10.0)
+    out[e, n, columns.NODE_SOFT_MARGIN] = _clip((soft - latency) / 100.0, -10.0, 10.0)
+    out[e, n, columns.NODE_HARD_MARGIN] = _clip((hard - latency) / 100.0, -10.0, 10.0)
+    out[e, n, columns.NODE_WITHIN_SOFT] = 1.0 if latency <= soft else 0.0
+    out[e, n, columns.NODE_WITHIN_HARD] = 1.0 if latency <= hard else 0.0
 
 
 @inlined_kernel

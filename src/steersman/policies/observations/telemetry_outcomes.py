@@ -115,10 +115,10 @@ def _limit_level(view: SchedulerView, mask: npt.NDArray[np.int8], chosen: int) -
     if view.user[0, pod] < 0:
         return WITHIN_SOFT
     soft, hard = view.limit[0, pod, SOFT], view.limit[0, pod, HARD]
-    there = latency_to_users(view, 0, chosen)
-    if there <= soft:
+    milliseconds = latency_to_users(view, 0, chosen)
+    if milliseconds <= soft:
         return WITHIN_SOFT
-    if there <= hard:
+    if milliseconds <= hard:
         return WITHIN_HARD
     for n in range(view.counts[0, NODES]):
         if mask[0, n] and latency_to_users(view, 0, n) <= hard:

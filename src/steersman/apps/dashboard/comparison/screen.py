@@ -207,8 +207,8 @@ class ComparisonScreen:
 
     def _open(self, run: FoundRun) -> EvaluationFolder:
         """Return a folder with its runs, as its files are now. Raises InputError: one of them is damaged."""
-        former = self._read.pop(run.id, None)
-        folder = former if former is not None and former.version == version_of(run) else EvaluationFolder(run)
+        previous = self._read.pop(run.id, None)
+        folder = previous if previous is not None and previous.version == version_of(run) else EvaluationFolder(run)
         _ = folder.runs  # whether they can be read is known before anything is shown
         self._read[run.id] = folder  # the newest last
         while len(self._read) > KEPT_FOLDERS:

@@ -117,4 +117,4 @@ class RuleAgreement:
 
     def rates(self) -> dict[str, float]:
         """Return the share of agreement in the last decisions by rule, percent; rules without decisions left out."""
-        return {rule: 100.0 * sum(there) / len(there) for rule, there in self.recent.items() if there}
+        return {rule: 100.0 * sum(agreed) / len(agreed) for rule, agreed in self.recent.items() if agreed}

@@ -189,13 +189,13 @@ class ClusterWatch(Listener):
     def snapshot(self) -> Snapshot:
         """Return nodes and what is on all of them."""
         self._lay_out()
-        there = [node for node in self.cache.state.nodes if node is not None]
+        present = [node for node in self.cache.state.nodes if node is not None]
         return Snapshot(
             nodes=self.columns(),
             use=self._with_unknown(self._use(self._order)),
             profile=profile_rows(self.rules.profile),
             layout=self.layout,
-            warnings=list(gpu_warnings(there, [pod.pod for pod in self.cache.pods.values()])),
+            warnings=list(gpu_warnings(present, [pod.pod for pod in self.cache.pods.values()])),
         )
 
     def columns(self) -> NodeColumns:
@@ -248,7 +248,10 @@ class ClusterWatch(Listener):
             rate=round(self._rate.of(now, self.bound), 1),
             gpu=round(100.0 * float(used.sum()) / float(whole.sum()), 2) if whole.sum() else None,
             cpu=round(100.0 * float(cpu - state.arrays.free[:, CPU].sum()) / float(cpu), 2) if cpu else None,
-            rules=[RuleRate(rule=rule, agreed=sum(there), of=len(there)) for rule, there in self.rules.recent.items()],
+            rules=[
+                RuleRate(rule=rule, agreed=sum(outcomes), of=len(outcomes))
+                for rule, outcomes in self.rules.recent.items()
+            ],
             skipped=self.rules.skipped,
             odd=len(self.cache.node_problems),
         )
@@ -260,8 +263,8 @@ class ClusterWatch(Listener):
             if since <= binding.time <= until:
                 waited.setdefault(binding.node, []).append(binding.waited)
         rows = [
-            NodeLatency(node=node, pods=len(there), median=round(median(there), 3), p90=round(_p90(there), 3))
-            for node, there in waited.items()
+            NodeLatency(node=node, pods=len(waits), median=round(median(waits), 3), p90=round(_p90(waits), 3))
+            for node, waits in waited.items()
         ]
         rows.sort(key=lambda row: (-row.median, row.node))
         return rows[:MOST_BARS]
@@ -322,15 +325,15 @@ class ClusterWatch(Listener):
             node = state.nodes[slot]
             assert node is not None
             sharing = [0] * node.gpu_count
-            there = state.pods_on(slot)
-            for placement in there.values():
+            placements = state.pods_on(slot)
+            for placement in placements.values():
                 for device in device_indices(placement.devices):
                     if device < len(sharing):
                         sharing[device] += 1
             result.at.append(self._positions[slot])
             result.cpu.append(int(arrays.allocatable[slot, CPU] - arrays.free[slot, CPU]))
             result.memory.append(int(arrays.allocatable[slot, MEMORY] - arrays.free[slot, MEMORY]) >> 20)
-            result.pods.append(len(there))
+            result.pods.append(len(placements))
             gpu = [GPU_MILLI - left for left in arrays.gpu_free[slot, : node.gpu_count].tolist()]
             result.gpu.append(gpu)
             result.counted.append(round(float(counted[slot]), 3))

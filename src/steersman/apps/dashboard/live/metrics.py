@@ -129,9 +129,9 @@ def _rows(
             series=f"{source}: {title}",
         )
 
-    there = now.get(shown.name, {})
+    values_by_label = now.get(shown.name, {})
     if shown.kind in ("state", "share"):
-        there = {labels: value for labels, value in there.items() if shown.label in dict(labels)}
+        values_by_label = {labels: value for labels, value in values_by_label.items() if shown.label in dict(labels)}
     match shown.kind:
         case "duration":
             for title, part in (("median", 0.5), ("99th percentile", 0.99)):
@@ -139,12 +139,12 @@ def _rows(
                 if value is not None:
                     yield row(f"{shown.title}, {title}", 1000 * value, "ms")
         case "name":
-            for labels, value in there.items():
+            for labels, value in values_by_label.items():
                 if value == 1:
                     words = " ".join(text for name, text in labels if text and name in ("member", "name"))
                     yield MetricRow(source=source, title=shown.title, word=words)
         case "state":
-            for labels, value in there.items():
+            for labels, value in values_by_label.items():
                 if value == 1:
                     others = " ".join(text for name, text in labels if name != shown.label)
                     yield MetricRow(
@@ -152,19 +152,19 @@ def _rows(
                     )
         case "share":
             total, yes = (
-                sum(there.values()),
-                sum(v for labels, v in there.items() if dict(labels)[shown.label] == "true"),
+                sum(values_by_label.values()),
+                sum(v for labels, v in values_by_label.items() if dict(labels)[shown.label] == "true"),
             )
             if total:
                 yield row(shown.title, 100 * yes / total, "%")
         case "rate":
             if before and seconds > 0:  # a counter that was not there counted nothing
                 earlier = _by_label(shown, before.get(shown.name, {}))
-                for label, value in _by_label(shown, there).items():
+                for label, value in _by_label(shown, values_by_label).items():
                     grown = max(0.0, value - earlier.get(label, 0.0))
                     yield row(f"{shown.title} {label}".strip(), grown / seconds, "/s")
         case _:
-            for label, value in _by_label(shown, there).items():
+            for label, value in _by_label(shown, values_by_label).items():
                 title = f"{shown.title} {label}".strip()
                 if shown.kind == "timestamp":
                     yield row(title, unix - value, "s")

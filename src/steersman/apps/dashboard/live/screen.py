@@ -203,9 +203,9 @@ class LiveScreen:
         return json_response(self._rows([pod])[0])
 
     async def _get_waiting(self, _: web.Request) -> web.Response:
-        there = sorted(self._cluster.waiting.pods.items(), key=lambda item: item[1].since)[:PODS_LISTED]
+        oldest = sorted(self._cluster.waiting.pods.items(), key=lambda item: item[1].since)[:PODS_LISTED]
         pods = self._cluster.cache.pods
-        return json_response(self._rows([pods[key] for key, _ in there if key in pods]))
+        return json_response(self._rows([pods[key] for key, _ in oldest if key in pods]))
 
     async def _get_search(self, request: web.Request) -> web.Response:
         text = request.query.get("text", "")

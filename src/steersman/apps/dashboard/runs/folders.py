@@ -151,8 +151,8 @@ def _root_names(roots: Iterable[Path]) -> dict[Path, Path]:
         for root, length in lengths.items():
             for shorter in range(1, length + 1):
                 # A root and one above it, named alike, give the same name to the same folder alone.
-                above = Path(*root.parts[: len(root.parts) - length + shorter])
-                others = by_end.get(root.parts[-length:][:shorter], set()) - {above}
+                ancestor = Path(*root.parts[: len(root.parts) - length + shorter])
+                others = by_end.get(root.parts[-length:][:shorter], set()) - {ancestor}
                 clashing |= others | {root} if others else set()
         if not clashing:
             return {root: Path(*root.parts[-length:]) for root, length in lengths.items()}

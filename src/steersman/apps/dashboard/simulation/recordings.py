@@ -86,16 +86,16 @@ def _events(
     """Return bindings and, where the cluster was cleared, ends; and the requested share of all CPU after each."""
     cells: list[tuple[float, str, str, str]] = []
     cpu: list[float] = []
-    there: list[int] = []
+    open_rows: list[int] = []
     cleared, whole, requested = set(clearings(rows)), sum(node.cpu_milli for node in nodes), 0
     for i, row in enumerate(rows):
         if i in cleared:
-            for other in there:
+            for other in open_rows:
                 requested -= rows[other].cpu_milli
                 cells.append((float(i), names[other], nodes[rows[other].node].name, "finished"))
                 cpu.append(100.0 * requested / whole)
-            there.clear()
-        there.append(i)
+            open_rows.clear()
+        open_rows.append(i)
         requested += row.cpu_milli
         cells.append((float(i), names[i], nodes[row.node].name, "bound"))
         cpu.append(100.0 * requested / whole)

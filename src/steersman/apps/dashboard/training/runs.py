@@ -128,14 +128,14 @@ class TrainingFolder:
         """
         news = RunNews(head=self.head(), tables={}, problems=[], log=[])
         for name, table in self._tables.items():
-            there = known.get(name, Position())
+            position = known.get(name, Position())
             try:
                 with self.run.wrapped_read_errors():
                     table.read()
             except SteersmanError as error:
                 news.problems.append(str(error))
                 continue
-            first, columns = table.since(there.generation, there.rows)
+            first, columns = table.since(position.generation, position.rows)
             news.tables[name] = TableNews(generation=table.generation, first=first, columns=columns)
         try:
             with self.run.wrapped_read_errors():

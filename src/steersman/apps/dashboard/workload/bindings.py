@@ -92,13 +92,13 @@ def _used(shares: Floats, is_free: bool) -> Floats:
 
 def _counted(rows: Sequence[RecordedBinding], shown: Sequence[int], resets: set[int]) -> Floats:
     """Return the pods of the recording on each node since the last reset, [T, N]."""
-    there, counted, wanted = np.zeros(len(rows[0].usage)), [], set(shown)
+    pods_on_node, counted, wanted = np.zeros(len(rows[0].usage)), [], set(shown)
     for i, row in enumerate(rows):
         if i in resets:
-            there[:] = 0
-        there[row.node] += 1
+            pods_on_node[:] = 0
+        pods_on_node[row.node] += 1
         if i in wanted:
-            counted.append(there.copy())
+            counted.append(pods_on_node.copy())
     return np.array(counted)
 
 

@@ -71,7 +71,7 @@ class DeploymentsDocument(msgspec.Struct, kw_only=True, rename="camel"):
 
 def deployments_document(rows: Sequence[Row]) -> DeploymentsDocument:
     """Return the document of rows."""
-    there: dict[str, tuple[Row, int]] = {}
+    running: dict[str, tuple[Row, int]] = {}
     listed: list[DeploymentRow] = []
     sums: list[_Sum] = []
     resets: list[int] = []
@@ -79,15 +79,15 @@ def deployments_document(rows: Sequence[Row]) -> DeploymentsDocument:
         if row.action == ADD or not sums or rows[i - 1].action == ADD:
             sums.append(sums[-1] if sums else _Sum())
         if row.action == ADD:
-            there[row.name] = row, len(listed)
+            running[row.name] = row, len(listed)
             cpu, memory = cpu_milli(row.cpu_request) / 1000, bytes_(row.mem_request) / GIB
             listed.append(DeploymentRow(name=row.name, pods=row.pod_count, cpu=cpu, memory=memory, created=len(sums)))
             sums[-1] = sums[-1].plus(row, 1)
-        elif row.name in there:  # else it was created before the file began
-            created, at = there.pop(row.name)
+        elif row.name in running:  # else it was created before the file began
+            created, at = running.pop(row.name)
             listed[at].deleted = len(sums)
             sums[-1] = sums[-1].plus(created, -1)
-            if not there:
+            if not running:
                 resets.append(len(sums))
     parts = _parts(len(sums), resets)
     peaks = [max(range(first - 1, last), key=lambda i: sums[i].pods) for first, last in parts]

@@ -68,9 +68,9 @@ class WorkloadScreen:
         except SteersmanError as error:
             entry.problem = str(error)
         else:
-            there = self._read.get(run.id)
-            if there is not None and there[0] == entry.version and isinstance(there[1], SteersmanError):
-                entry.problem = str(there[1])
+            cached = self._read.get(run.id)
+            if cached is not None and cached[0] == entry.version and isinstance(cached[1], SteersmanError):
+                entry.problem = str(cached[1])
         return entry
 
     async def _get_file(self, request: web.Request) -> web.Response:
@@ -84,15 +84,15 @@ class WorkloadScreen:
 
     def _document(self, run: FoundRun) -> DeploymentsDocument | BindingsDocument:
         version = run.version(run.table)
-        former = self._read.pop(run.id, None)
-        if former is None or former[0] != version:
-            former = version, _load(run)
-        self._read[run.id] = former  # the newest last
+        cached = self._read.pop(run.id, None)
+        if cached is None or cached[0] != version:
+            cached = version, _load(run)
+        self._read[run.id] = cached  # the newest last
         while len(self._read) > KEPT_FILES:
             del self._read[next(iter(self._read))]
-        if isinstance(former[1], SteersmanError):
-            raise former[1]
-        return former[1]
+        if isinstance(cached[1], SteersmanError):
+            raise cached[1]
+        return cached[1]
 
 
 def _load(run: FoundRun) -> DeploymentsDocument | BindingsDocument | SteersmanError:

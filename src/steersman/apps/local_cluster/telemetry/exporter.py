@@ -135,8 +135,8 @@ class _Nodes:
             log.warning("the node is not shown", node=metadata.name, error=str(error))
             self._remove(metadata.name)
             return
-        former = self._nodes.get(node.name)
-        if former is None or _capacity(former) != _capacity(node):
+        known = self._nodes.get(node.name)
+        if known is None or _capacity(known) != _capacity(node):
             self._exporters.model.put_node(node, self._exporters.now())
         self._nodes[node.name] = node
 

@@ -247,10 +247,10 @@ def cluster_of(nodes: Sequence[msgspec.Raw], pods: Sequence[msgspec.Raw]) -> Clu
         try:
             pod = pod_from_object(_object(raw, f"pods[{i}]"))
             _check_running(state, pod)
-            there = running_pod(state, pod)
-            if there.name in running:
-                raise InvalidRequestError(f"is there twice ({there.name})")
-            running[there.name] = there
+            running_here = running_pod(state, pod)
+            if running_here.name in running:
+                raise InvalidRequestError(f"is there twice ({running_here.name})")
+            running[running_here.name] = running_here
         except SteersmanError as error:
             raise InvalidRequestError(f"pods[{i}]: {error}") from None
     state.place_running(running.values())
