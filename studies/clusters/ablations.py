@@ -127,11 +127,11 @@ def section(result: Json) -> str:
     seconds = [spent for each in result["seconds"].values() for spent in each]
     return "\n".join(
         [
-            "## What the learned policy owes to its parts",
+            "## Ablations of the learned policy",
             "",
-            f"{generated.described(result)} A training takes {np.mean(seconds):.0f} CPU seconds, and differs from the "
-            "one in the first row with the same seed by what is left out alone; what is left out is seen neither in "
-            "training nor afterwards. Percent of the GPUs allocated, means over clusters. *Or a rule*: a short "
+            f"{generated.described(result)} A training takes {np.mean(seconds):.0f} CPU seconds. It differs from the "
+            "training of the first row with the same seed only by what is left out, in training and afterwards. "
+            "Percent of the GPUs allocated, means over clusters. *Or a rule*: a short "
             "simulation of each cluster takes the learned policy or one of seven rules, which is how such policies "
             f"are used. *openb*: the learned policy alone on {', '.join(result['openb'])}, which no training here "
             "saw. *Difference* is to the first row, in brackets 95 % intervals over trainings (Student's t), paired by "

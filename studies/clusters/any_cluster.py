@@ -1,4 +1,4 @@
-"""Clusters that nobody here has seen: generated ones of many sizes and kinds, beside openb.
+"""Held-out clusters: generated ones of many sizes and kinds, beside openb.
 
 Clusters are drawn from the validation distribution of `steersman.workloads.generators.clusters`, which no training
 uses. Each is filled by `inflation`. The difference is in points of GPU allocation, a mean over seeds, of a policy and
@@ -118,15 +118,16 @@ def section(result: Json) -> str:
     kept = Counter(each["kept"] for each in values)
     sizes = [each["nodes"] for each in values]
     text = [
-        "## Clusters that nobody here has seen",
+        "## Held-out clusters",
         "",
         f"{len(values)} generated clusters of {min(sizes)} to {max(sizes)} nodes, {len(result['seeds'])} seeds, "
-        "`inflation`. `steersman` is the shipped policy as it comes: short simulations choose one of its members. "
+        "`inflation`. No training saw these clusters. `steersman` is the shipped policy: short simulations choose one "
+        "of its members. "
         "`rules` is the same choice among seven rules and `greedy-forecast`, and nothing in it is learned. "
-        f"`fitted`: what `policy fit` made of it in {result['fit_seconds']:g} s of search on one core, kept "
-        f"{kept[FITTED]} times; a member or a rule was kept on the others. "
-        "Points of GPU allocation against `fgd`, and against the best of `fgd`, `best-fit` and `gpu-packing` on "
-        "the very same seeds; how many clusters are more than 0.1 and more than 1 point below that.",
+        f"`fitted` is the result of `policy fit` after {result['fit_seconds']:g} s of search on one core. The search "
+        f"was kept {kept[FITTED]} times; elsewhere a member or a rule was kept. Differences are points of GPU "
+        "allocation, against `fgd` and against the best of `fgd`, `best-fit` and `gpu-packing` on the same seeds. "
+        "*0.1 below* and *1 below* count the clusters that are so many points below that best rule.",
         "",
         tables.markdown(header, lines),
         "",

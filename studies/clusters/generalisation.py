@@ -169,20 +169,21 @@ def section(result: Json) -> str:
     ]
     return "\n".join(
         [
-            "## Kinds of clusters that were never seen",
+            "## Generalisation to held-out kinds of clusters",
             "",
-            f"{generated.described(result)} Upper rows are about those of these clusters that are of a family which "
-            "one set of trainings never saw, and of which another, with as many clusters and the same seeds, saw "
-            f"some. Then *{SAME}*: all {result['unseen']}, and *{OTHER}*: as many with other numbers of devices, CPU "
-            "and memory for a device and sizes of shares (`workloads.generators.clusters`), which nobody saw. Points "
-            "of GPU allocation; in brackets 95 % intervals over trainings (Student's t), paired by training. *Best of "
+            f"{generated.described(result)} The upper rows each show the clusters of one family. One set of trainings "
+            "never saw that family; another, with as many clusters and the same seeds, saw some of it. "
+            f"*{SAME.capitalize()}* is all {result['unseen']} clusters. *{OTHER.capitalize()}* is as many with other "
+            "numbers of devices, CPU and memory per device and sizes of shares (`workloads.generators.clusters`), "
+            "which no training saw. Points of GPU allocation; in brackets 95 % intervals over trainings (Student's t), "
+            "paired by training. *Best of "
             "3*: of `fgd`, `best-fit` and `gpu-packing` on each cluster.",
             "",
             tables.markdown(header, [_family_row(result, name) for name in (*result["families"], SAME, OTHER)]),
             "",
-            "Trained on generated clusters alone (the trainings of *saw some*), evaluated on openb, whose nodes and "
-            f"pods no training saw; beside it the shipped policy, longer trained and a choice among members, without "
-            "the members that were trained on openb traces, and with them. "
+            "The trainings of *saw some*, which know generated clusters alone, evaluated on openb. Beside them is the "
+            "shipped policy, which was trained longer and chooses among members: without its members that were "
+            "trained on openb traces, and with them. "
             f"{len(result['seeds'])} seeds.",
             "",
             tables.markdown(traces, _trace_rows(result)),

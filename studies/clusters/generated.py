@@ -207,8 +207,8 @@ def best_of(by: dict[str, list[float]]) -> list[float]:
 def described(result: Json) -> str:
     """Say how the policies of a result were trained and evaluated."""
     return (
-        f"Each row of trainings has {len(result['training_seeds'])}, each on {result['clusters']} generated clusters "
-        f"of its own ({result['nodes'][0]} to {result['nodes'][1]} nodes) with random numbers of its own, "
+        f"Each row has {len(result['training_seeds'])} trainings. Each has its own {result['clusters']} generated "
+        f"clusters ({result['nodes'][0]} to {result['nodes'][1]} nodes) and random numbers, runs "
         f"{result['generations']} generations of {result['config']['population']} candidates, and gives one set of "
         f"weights. Evaluated in `inflation`, {len(result['seeds'])} seeds, on {result['unseen']} clusters of "
         f"{result['unseen_nodes'][0]} to {result['unseen_nodes'][1]} nodes that no training saw."

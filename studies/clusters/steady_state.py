@@ -112,16 +112,17 @@ def section(result: Json) -> str:
     ]
     return "\n".join(
         [
-            "## Pods that come and go, on clusters that nobody here has seen",
+            "## Held-out clusters with arrivals and departures",
             "",
             f"{len(sizes)} generated clusters of {min(sizes)} to {max(sizes)} nodes, {len(result['seeds'])} seeds, "
-            "protocol `timed` (Poisson arrivals at a load, pods that fit nowhere wait; those that run when a run "
-            "begins do not count). `steersman`: the shipped policy, of which short simulations of the same load "
-            "choose a member; `rules`: the same choice among rules. "
-            f"`fitted`: `policy fit` for the load, {result['fit_seconds']:g} s on one core; what it "
-            f"found was kept {kept} times, else a member or a rule. Times the wait of `fgd`: the geometric mean over "
-            "clusters, a minute added to both waits, with 95 % intervals. Worse: more than 5 % above the best of "
-            f"{', '.join(f'`{name}`' for name in result['rules'])} on the very same arrivals.",
+            "protocol `timed`: Poisson arrivals at a load, and pods that fit nowhere wait. Pods that run at the start "
+            "do not count. `steersman` is the shipped policy, of which short simulations of the same load choose a "
+            "member; `rules` is the same choice among rules. "
+            f"`fitted` is the result of `policy fit` for the load, after {result['fit_seconds']:g} s on one core. "
+            f"Its search was kept {kept} times, else a member or a rule. The wait relative to `fgd` is the geometric "
+            "mean over clusters, with a minute added to both waits and 95 % intervals. A cluster counts as worse if "
+            "its wait is more than 5 % above the best of "
+            f"{', '.join(f'`{name}`' for name in result['rules'])} on the same arrivals.",
             "",
             tables.markdown(header, rows),
         ]

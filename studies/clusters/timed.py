@@ -135,16 +135,16 @@ def section(result: Json) -> str:
     ]
     return "\n".join(
         [
-            "## Pods that leave again: waiting times",
+            "## Waiting times with arrivals and departures",
             "",
             "Protocol `timed`: Poisson arrivals of the trace's pods, with its durations, at a load (GPU demand "
             "over capacity); pods that fit nowhere wait. One member of the shipped policy was trained for short waits, "
-            "on generated clusters and at a load of 1.0; which member decides is found by short simulations at the "
-            "load. Mean wait of a pod in minutes, means "
+            "on generated clusters and at a load of 1.0. Short simulations at the load choose the member that decides. "
+            "Mean wait of a pod in minutes, means "
             f"over seeds {tables.seeds_text(result['seeds'])}, differences paired by seed, "
-            "with 95 % intervals; below 0 the policy's pods wait less. Waits are those of the pods that come: the pods "
-            "that run when a run begins (the warm start), which all arrive at once, count in the second table only, "
-            "where it says so.",
+            "with 95 % intervals; below 0 the policy's pods wait less. Waits count the pods that arrive later. "
+            "The pods of the warm start, which all arrive at once, count only in the columns of the second table that "
+            "name it.",
             "",
             tables.markdown(header, waits),
             "",
@@ -158,7 +158,7 @@ def section(result: Json) -> str:
                     "mean wait, min",
                     "95 % wait at most, min",
                     "mean wait with the warm start, min",
-                    "of all pods, waited, %",
+                    "pods that waited, of all, %",
                     "GPU allocated over time, %",
                 ],
                 more,

@@ -257,18 +257,17 @@ def section(result: Json) -> str:
     minutes = [standing["seconds"] / 60 for standing in result["standings"].values()]
     return "\n".join(
         [
-            "## Waiting time, learned",
+            "## Policies trained for waiting time",
             "",
             f"Protocol `timed` on `{result['workload']}`. `{LEARNED}-LOAD-SEED` were trained by evolution on every "
-            f"{result['parts']}th node and pod at one load, for the logarithm of the mean wait, "
-            f"{result['generations']} generations, {np.mean(minutes):.0f} minutes each; bold: trained at that load. "
+            f"{result['parts']}th node and pod at one load, for the logarithm of the mean wait: "
+            f"{result['generations']} generations, {np.mean(minutes):.0f} minutes each. Bold: trained at that load. "
             f"Means over seeds {tables.seeds_text(result['seeds'])}, which none saw; differences are paired by seed, "
-            "with 95 % intervals; below 0: its pods wait less. Waits are those of the pods that come (so in "
-            "training); the last column counts also the pods that run when a run begins, which all arrive at once. "
-            "Few long pods do most of the work, so what counts is who waits: the columns before it say how much of "
-            "all waiting falls to pods of several GPUs (0.9 % of the pods), and the mean wait if every pod counts by "
-            "its GPUs. No scheduler is below the bound: in it all GPUs "
-            "are one, and the largest pods wait.",
+            "with 95 % intervals; below 0: its pods wait less. Waits count the pods that arrive after the "
+            "start, as in training; the last column also counts the pods of the warm start, which all arrive at once. "
+            "Few long pods do most of the work, so it matters which pods wait. Two columns show the share of all "
+            "waiting by pods of several GPUs (0.9 % of the pods), and the mean wait weighted by GPUs. No scheduler "
+            "is below the bound, in which all GPUs are one and the largest pods wait.",
             "",
             tables.markdown(
                 [

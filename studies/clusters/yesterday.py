@@ -179,11 +179,11 @@ def section(result: Json) -> str:
     kept = sum(each["members"][FITTED_OLD] == FITTED for each in (*traces, *clusters))
     return "\n".join(
         [
-            "## Yesterday's workload profile",
+            "## An outdated workload profile",
             "",
             "Policies know the workload profile of the first half of a trace, by creation time, as `policy prepare` "
-            "embeds it in a file: what is typical, planned losses, and for `rules` and `steersman` also which "
-            "member a short simulation takes. "
+            "embeds it in a file: typical pods and planned losses. For `rules` and `steersman` it also determines the "
+            "member that a short simulation takes. "
             f"`fitted` was fitted to that half for {result['fit_seconds']:g} s (the search was kept on {kept} of "
             f"{len(traces) + len(clusters)}). The cluster is then filled with draws of the second half. *True*: the "
             "same with the profile of the second half. *Changed*: the share of the GPU demand that is for pods of "
@@ -193,8 +193,8 @@ def section(result: Json) -> str:
             "",
             f"Points of GPU allocation, with 95 % intervals: on these {len(traces)} over seeds; on generated clusters "
             f"of {result['nodes'][0]} to {result['nodes'][1]} nodes, which no training saw, over clusters. "
-            f"*Near* are {len(near)} of which less than {NEAR:.0%} of the demand changed, *far* the other {len(far)}, "
-            "most of them in an order of owners or sizes: the pods of the second half are then other ones.",
+            f"*Near* are {len(near)} of which less than {NEAR:.0%} of the demand changed, *far* the other {len(far)}. "
+            "Most of the latter are sorted by owner or size, so the pods of the second half are different ones.",
             "",
             tables.markdown(["difference", *by], differences),
             "",

@@ -222,12 +222,12 @@ def section(result: Json) -> str:
     }
     times = "; ".join(f"{name} {', '.join(f'{s:.0f}' for s in all_)}" for name, all_ in seconds.items())
     header = ["nodes: policy", "mean", "interquartile mean", "of greedy's", "each training", "difference to greedy"]
-    return f"""## Even CPU use, learned from reward alone
+    return f"""## CPU balance learned from reward alone
 
-DQN learns to fill {NODES} nodes (in half of the clusters equal, in the others of drawn sizes) with random Deployments
-up to 50 %, from nothing but the reward 1 - 2 s / (s + 1), s the standard deviation over nodes of the share of CPU in
-use, at a discount of 0. Each network is trained {len(result["training_seeds"])} times (CPU seconds: {times}), and the
-same networks then fill clusters with sequences of Deployments that nobody was trained on
+DQN learns to fill {NODES} nodes with random Deployments up to 50 %. Nodes are equal in half of the clusters, and of
+drawn sizes in the others. The only signal is the reward 1 - 2 s / (s + 1), at a discount of 0, where s is the standard
+deviation over nodes of the share of CPU in use. Each network is trained {len(result["training_seeds"])} times (CPU
+seconds: {times}). The same networks then fill clusters with held-out sequences of Deployments
 ({", ".join(f"{each[2]} on {each[0]:,}" for each in result["clusters"])} nodes). Shown is s at the end, its mean over
 sequences and trainings. Greedy is the rule that minimises s after each placement.
 

@@ -355,9 +355,9 @@ def section(result: Json) -> str:
             "## A deep network trained by gradients",
             "",
             f"DQN with an MLP ({', '.join(map(str, result['hidden']))}) on afterstates, from rewards alone, "
-            f"{result['decisions']:,} decisions on clusters of every {result['keep']}th node. The reward is by how "
-            "much a placement lowers what its node is expected to lose in the end: the mean of forecasts by filling "
-            "it with typical pods and, for shares, of planned losses of devices. *Without forecasts* the network does "
+            f"{result['decisions']:,} decisions on clusters of every {result['keep']}th node. The reward is how "
+            "much a placement lowers the expected final loss of its node: the mean of forecasts by filling it with "
+            "typical pods and, for shares, of planned losses of devices. *Without forecasts* the network does "
             "not see these, nor any table of leftovers. Networks choose GPU devices as well when they are played. "
             f"Whole clusters, seeds {tables.seeds_text(result['seeds'])}, paired; means over "
             f"{len(result['values'])} workloads and {len(result['training_seeds'])} trainings with 95 % intervals over "

@@ -200,16 +200,16 @@ def section(result: Json) -> str:
         runs = [one for one in result["learned"].values() if one["algorithm"] == algorithm]
         costs.append(f"{algorithm} {np.mean([one['cpu_seconds'] for one in runs]):.0f}")
     header = ["task: policy", "figure", "mean", "each training", "difference"]
-    return f"""## Objectives of Matranga's thesis, learned in `steersman/Latency-v0`
+    return f"""## Matranga's objectives in `steersman/Latency-v0`
 
 Each policy learned from the reward of its objective alone ({
         "; ".join(f"`{task}` from `{reward}`" for task, reward in result["rewards"].items() if task != reward)
     }); evolution has a linear network, the others an MLP. Mean CPU
 seconds of a training: {"; ".join(costs)}. Evaluated are the clusters and workloads of seeds
-{tables.seeds_text(result["seeds"])}, on which nobody was trained; differences are to kube-scheduler's default and
-paired by seed. The state is only partly seen: nodes are scraped every {settings["scrape_interval"]:.0f} s, a sample has
-an error of {100 * settings["noise"]:.0f} %, {100 * settings["missed"]:.0f} % of scrapes begin an outage, CPU is a rate
-between two scrapes and traffic one over 5 minutes. Figures are true values, not measured ones. Learned `latency-aware`
+{tables.seeds_text(result["seeds"])}, which no training saw; differences are to kube-scheduler's default and paired
+by seed. The state is partly observed. Nodes are scraped every {settings["scrape_interval"]:.0f} s, a sample has an
+error of {100 * settings["noise"]:.0f} %, and {100 * settings["missed"]:.0f} % of scrapes begin an outage. CPU is a rate
+between two scrapes, traffic a rate over 5 minutes. Figures are true values, not measured ones. Learned `latency-aware`
 policies choose among the nodes that the filter of hard limits leaves (`policies.node_metrics.latency_filter`); rules
 and kube-scheduler do without. A hard limit counts as broken avoidably if some node with room could have met it.
 

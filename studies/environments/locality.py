@@ -161,12 +161,12 @@ def section(result: Json) -> str:
         rows.append(cells)
     header = ["policy", *(text for label in LABELS.values() for text in (label, "learned, difference"))]
     seconds = ", ".join(f"{each['cpu_seconds']:.0f}" for each in result["learned"].values())
-    return f"""## Jobs on few racks
+    return f"""## Rack locality of jobs
 
 64 nodes and 510 pods of the workload `default`, {result["servers_per_rack"]} nodes a rack; every {result["job"]} pods
 of one class are a job. Pods arrive in random order until they ask for 1.3 times the GPUs. A linear policy on the view
-`cluster` is evolved from FGD on with the objective `{result["objective"]}` (CPU seconds of each training: {seconds}),
-then all play the arrivals of seeds {tables.seeds_text(result["seeds"])}, on which nobody was trained. Racks are counted
+`cluster` is evolved from FGD on with the objective `{result["objective"]}` (CPU seconds of each training: {seconds}).
+All then play the arrivals of seeds {tables.seeds_text(result["seeds"])}, which no training saw. Racks are counted
 for jobs with two placed pods or more; in brackets each training.
 
 {tables.markdown(header, rows)}

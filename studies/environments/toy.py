@@ -203,15 +203,15 @@ def section(result: Json) -> str:
         [
             "## Every algorithm with every network",
             "",
-            "*Toy*: share of the known optimum that is earned on instances never seen; taking what earns most at once "
-            "stays below 0.9. *Deployments*: standard deviation of the nodes' CPU use at the end (10 nodes, objective "
+            "*Toy*: share of the known optimum that is earned on held-out instances; greedy play stays below 0.9. "
+            "*Deployments*: standard deviation of the nodes' CPU use at the end (10 nodes, objective "
             "`balance`), as a share of that of the rule `least-allocated`. *Inflation*: GPU allocated at the end "
-            "(64 nodes of `default`, objective `allocation`), as a share of `fgd`'s. On the toy problem the mean of "
-            f"{len(result['training_seeds'])} trainings, in parentheses the worst one; "
-            "else one training; after a small fixed budget of "
-            f"{counts['toy']:,}, {counts['deployments']:,} and {counts['inflation']:,} decisions "
-            f"({evolved['toy']:,}, {evolved['deployments']:,} and {evolved['inflation']:,} for evolution, which takes "
-            f"no gradient steps), default options, {len(result['seeds'])} seeds. Imitation learns from the rule, "
+            "(64 nodes of `default`, objective `allocation`), as a share of `fgd`'s. The toy problem shows the mean of "
+            f"{len(result['training_seeds'])} trainings, in parentheses the worst one; the others show one training. "
+            "The budget is small and fixed: "
+            f"{counts['toy']:,}, {counts['deployments']:,} and {counts['inflation']:,} decisions. Evolution, which "
+            f"takes no gradient steps, has {evolved['toy']:,}, {evolved['deployments']:,} and "
+            f"{evolved['inflation']:,}. Default options, {len(result['seeds'])} seeds. Imitation learns from the rule, "
             "on the toy problem from optimal play.",
             "",
             tables.markdown(header, rows),

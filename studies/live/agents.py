@@ -291,25 +291,27 @@ def _introduction(result: Json) -> str:
     minutes = [each["seconds"] / 60 for each in learned]
     bindings = [each["bindings"] for each in learned]
     answered = 100.0 * min(each["answered_share"] for each in learned)
-    text = f"""## Agents that learn where they schedule
+    text = f"""## Agents that learn on a live cluster
 
-The loop of AAML on a real control plane: `schedule --learn` from nothing, with its defaults, places random Deployments
-of {fills.replicas[0]} to {fills.replicas[1]} pods on {fills.nodes} simulated nodes of {fills.cpu} CPUs until
-{100 * fills.load:g} % of CPU, memory or pods is requested; then all are deleted, and again. {resets} resets of
-{deployments:.0f} Deployments: the budget of a training is {min(bindings):,} to {max(bindings):,} bindings and
-{min(minutes):.1f} to {max(minutes):.1f} minutes, with up to {result["clusters"]} clusters beside each other on two busy
-cores.
-Each agent is trained {result["trainings"]} times. In each the agent decided {answered:.1f} % of the pods or more
-(a rule decides where it does not answer within two seconds). The reward is 1 - 2 s / (s + 1), s the standard deviation
-over nodes of the share of CPU in use; below are its mean and the mean variance of a decision in the first and the last
-of {PARTS} parts of a training, with exploration, and Student's interval over trainings. Without learning,
+The loop of AAML on a real control plane. `schedule --learn` starts untrained, with its defaults. It places random
+Deployments of {fills.replicas[0]} to {fills.replicas[1]} pods on {fills.nodes} simulated nodes of {fills.cpu} CPUs
+until {100 * fills.load:g} % of CPU, memory or pods is requested. Then all are deleted, and the next filling
+begins. There are {resets} resets of {deployments:.0f} Deployments. The budget of a training is
+{min(bindings):,} to {max(bindings):,}
+bindings and {min(minutes):.1f} to {max(minutes):.1f} minutes, with up to {result["clusters"]} clusters beside each
+other on two busy cores.
+Each agent is trained {result["trainings"]} times. In each the agent decided at least {answered:.1f} % of the pods
+(a rule decides where it does not answer within two seconds). The reward is 1 - 2 s / (s + 1), where s is the standard
+deviation over nodes of the share of CPU in use. The table shows its mean and the mean variance of a decision, in the
+first and the last of {PARTS} parts of a training, with exploration and Student's interval over trainings.
+Without learning,
 `most-even` has a mean reward of {result["comparison"][GREEDY]["reward"]:.4f},
 random placement {result["comparison"][RANDOM]["reward"]:.4f}.
 
-What was learned then fills clusters without exploring, with sequences of Deployments that nobody was trained on: in
+What was learned then fills clusters without exploring, with held-out sequences of Deployments: in
 the simulator, seeds {tables.seeds_text(result["fresh_seeds"])}, paired by seed. Intervals of an agent are of the mean
-of its trainings over these seeds; how far trainings differ, their own figures say. The defaults were chosen in the
-simulator, on fillings of the same kind drawn from other seeds."""
+of its trainings over these seeds; the figures of single trainings show how far they differ. The defaults were chosen
+in the simulator, on fillings of the same kind drawn from other seeds."""
     heading, *paragraphs = text.split("\n\n")
     return "\n\n".join([heading, *(textwrap.fill(each, WIDTH, break_on_hyphens=False) for each in paragraphs)])
 
@@ -336,13 +338,13 @@ def _verdict(comparison: Json) -> str:
     """Say which agents are worse and which are better than each rule over the filling, and how many trainings are."""
     sentences = []
     for rule, title in RULES.items():
-        parts: dict[str, list[str]] = {"worse than": [], "better than": [], "not told apart from": []}
+        parts: dict[str, list[str]] = {"worse than": [], "better than": [], "not distinguished from": []}
         for agent in AGENTS:
             row = comparison[agent][OVER]
             each = [_sign(difference) for difference in row["of_trainings"][rule]]
             sign = _sign(row["differences"][rule])
             count = f" ({each.count(-1)} better, {each.count(1)} worse)" if len(each) > 1 else ""
-            parts[("not told apart from", "worse than", "better than")[sign]].append(f"{agent}{count}")
+            parts[("not distinguished from", "worse than", "better than")[sign]].append(f"{agent}{count}")
         told = [f"{how} it {'are' if len(who) > 1 else 'is'} {'; '.join(who)}" for how, who in parts.items() if who]
         sentences.append(f"**{title}**: {', and '.join(told)}.")
     lead = "Over the filling, by the mean of the trainings (in brackets, how many of them are better or worse):"

@@ -300,14 +300,15 @@ def _introduction(result: Json) -> str:
         for of in result["sizes"].values()
     )
     budget = "; ".join(_budget(name, of) for name, of in result["algorithms"].items())
-    text = f"""## Objectives of Matranga's thesis on a real control plane
+    text = f"""## Matranga's objectives on a real control plane
 
 etcd, kube-apiserver, kube-controller-manager, kube-scheduler, KWOK's nodes and Prometheus, as `cluster up --telemetry`
-starts them: nodes use what they would in `steersman/Latency-v0` by the pods bound to them, and are scraped every
-{first["scrape_interval"]:g} s. In a run nginx Deployments with limits of {first["soft"]:g} and {first["hard"]:g} ms are
-created {first["interval"]:g} s apart, run for {first["pause"]:g} s together and are deleted, {seconds:g} s in all
-({pods}). `steersman schedule` binds them by a rule or a learned policy, kube-scheduler by its default. Policies were
-trained in `steersman/Latency-v0` with as many nodes and copies as here ({budget}); the trainings of
+starts them. Nodes use what the model of `steersman/Latency-v0` says for the pods bound to them, and are scraped every
+{first["scrape_interval"]:g} s. A run creates nginx Deployments with limits of {first["soft"]:g} and
+{first["hard"]:g} ms, {first["interval"]:g} s apart. They run for {first["pause"]:g} s together and are deleted,
+{seconds:g} s in all ({pods}). `steersman schedule` binds them by a rule or a learned policy,
+kube-scheduler by its default. Policies were
+trained in `steersman/Latency-v0` with as many nodes and copies as here ({budget}). The trainings of
 an algorithm share its {result["runs"]} runs. Pods use the same in the same run of each policy; differences are to
 kube-scheduler's, or to the rule, and paired by run. Figures are true values, means over a run. A live scheduler keeps
 hard limits whatever its policy is; a limit counts as broken avoidably if another node could have kept it."""

@@ -43,7 +43,7 @@ def test_a_slice_out_of_range_is_an_error(i, j):
         _cut(np.zeros((3, 4)), i, j)
 
 
-def test_what_lies_within_is_none_and_writes_where_it_should():
+def test_index_in_range_is_no_error_and_writes_to_its_element():
     table = np.zeros((3, 4))
     _write_in_row(table, np.int64(2), 3)
     assert table[2, 3] == _read(table, 2, 3) == _cut(table, 2, 3) == 1.0

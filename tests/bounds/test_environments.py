@@ -49,7 +49,7 @@ GPU_OBJECTIVES = "allocation=1,fragmentation=1,balance=1,most-allocated=1,least-
 @pytest.mark.parametrize("view", VIEW_NUMBERS)
 @pytest.mark.parametrize("shape", ["one node", "1 to 8 GPUs", "models that no node has", "many models", "everything"])
 @pytest.mark.parametrize("protocol", ["inflation", "timed"])
-def test_runs_of_workloads(shape: str, view: str, protocol: str) -> None:
+def test_workload_runs_stay_in_bounds(shape: str, view: str, protocol: str) -> None:
     workloads = [workload(SHAPES[shape], seed) for seed in (1, 3)]
     options: dict[str, Any] = {"workload": workloads, "view": view, "max_nodes": 8, "penalty": 0.5, "ratio": 3.0}
     if protocol == "inflation":
@@ -91,7 +91,7 @@ def test_telemetry(objective: str, missed: float) -> None:
         core.step(core.rule_actions("kube-default"))
 
 
-def test_the_model_in_real_time() -> None:
+def test_live_model_stays_in_bounds() -> None:
     model = LiveModel(LatencySettings(missed=0.3, zones=2))
     pods = [Pod("p", PodClass(Requests(500, 1 << 30)), latency=limits) for limits in (NO_LIMITS, LatencyLimits(9, 50))]
     for step in range(400):
@@ -106,7 +106,7 @@ def test_the_model_in_real_time() -> None:
     assert model.truth(400.0).placed > 100
 
 
-def test_rewards_of_single_decisions() -> None:
+def test_single_decision_rewards_stay_in_bounds() -> None:
     row = np.linspace(1.0, 2.0, summary.COLUMNS)
     for name in objectives.OBJECTIVES:
         if objectives.OBJECTIVES[name].needs != "telemetry":

@@ -31,7 +31,7 @@ from steersman.workloads.profile import typical_pods
 
 @pytest.mark.parametrize("name", [*BUILT_IN, *FILES, "fgd=500,gpu-packing=500", *RULE_OF_POLICY])
 @pytest.mark.parametrize("first", [0, 3])
-def test_a_decider_lives_through_changes(name: str, first: int, tmp_path: Path) -> None:
+def test_decider_stays_in_bounds_while_the_cluster_changes(name: str, first: int, tmp_path: Path) -> None:
     """It begins with no or few nodes, of a shape that says nothing of those to come."""
     rng = np.random.default_rng(first)
     shapes = [SHAPES[each] for each in ("without GPUs", "one node", "many models", "everything")]
@@ -93,7 +93,7 @@ def test_a_decider_lives_through_changes(name: str, first: int, tmp_path: Path) 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("view", [CLUSTER, GPU, TELEMETRY], ids=lambda view: view.name)
-def test_what_comes_of_a_placement_is_told_to_agents(shape: str, view: View) -> None:
+def test_agents_observe_the_outcome_of_a_placement(shape: str, view: View) -> None:
     there = workload(SHAPES[shape], seed=3)
     objective = "balance=1,least-connections=1,latency-aware=1" if view is TELEMETRY else "balance"
     settings = AgentSettings("agent", view, resolve(objective), None)

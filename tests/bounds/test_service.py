@@ -13,7 +13,7 @@ from steersman.workloads.profile import typical_pods
 
 @pytest.mark.parametrize("policy", ["fgd", "kube-default", "random"])
 @pytest.mark.parametrize("shape", ["one node", "everything"])
-def test_opinions(shape, policy):
+def test_service_scores_stay_in_bounds(shape, policy):
     there = workload(SHAPES[shape], seed=2)
     state = ClusterState(there.nodes)
     node_scorer = NodeScorer(Decider(ClusterView(state, profile=typical_pods(there.pods)), resolve(policy)))

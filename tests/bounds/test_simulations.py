@@ -29,7 +29,7 @@ def test_runs(shape: str, name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_rewards_of_runs(shape: str) -> None:
+def test_run_rewards_stay_in_bounds(shape: str) -> None:
     simulator = Simulator(workload(SHAPES[shape], seed=1))
     every = resolve(
         "allocation=1,fragmentation=1,balance=1,most-allocated=1,least-allocated=1,waiting-time=1,locality=1"
@@ -38,7 +38,7 @@ def test_rewards_of_runs(shape: str) -> None:
 
 
 @pytest.mark.parametrize("shape", ["one node", "models that no node has", "everything"])
-def test_what_evolution_looks_at(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evolution_features_stay_in_bounds(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulations, "ARRIVALS_BETWEEN_LOOKS", 2)
     there = workload(SHAPES[shape], seed=1)
     assert np.isfinite(simulations.CandidateEvaluator([there], simulations.SimulationTask(), "fgd").spread).all()
@@ -50,7 +50,7 @@ def test_what_evolution_looks_at(shape: str, tmp_path: Path, monkeypatch: pytest
         write_node_features(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, wanted)
 
 
-def test_pods_that_stand_from_the_beginning() -> None:
+def test_recorded_pods_stay_in_bounds() -> None:
     there = workload(next(iter(SHAPES.values())), seed=3)
     recorded = (Recorded(there.nodes[0].name), *(None for _ in there.pods[1:]))
     run = Simulator(replace(there, recorded=recorded, from_now=True)).run("fgd", protocol="arrivals", seed=1)

@@ -60,7 +60,7 @@ def expect_policies(page: Page, names: Sequence[str]) -> None:
     expect(page.locator("#table tbody tr td:first-child")).to_have_text(names)
 
 
-def test_folders_of_one_name_are_told_apart_and_their_charts_fit(
+def test_folders_with_equal_names_are_distinguished_and_charts_fit(
     browser: Browser, serve: Callable[..., str], results: tuple[Path, Path]
 ) -> None:
     with opened(browser, serve(*map(str, results))) as page:
@@ -77,9 +77,7 @@ def test_folders_of_one_name_are_told_apart_and_their_charts_fit(
             page.screenshot(path=f"{folder}/shot-comparison-two.png", full_page=True)
 
 
-def test_nothing_is_shown_that_is_not_ticked(
-    browser: Browser, serve: Callable[..., str], results: tuple[Path, Path]
-) -> None:
+def test_only_ticked_results_are_shown(browser: Browser, serve: Callable[..., str], results: tuple[Path, Path]) -> None:
     with opened(browser, serve(*map(str, results))) as page:
         expect(page.locator("#table tbody tr")).to_have_count(2)
         box(page, "x/results")
@@ -92,7 +90,7 @@ def test_nothing_is_shown_that_is_not_ticked(
         wait_for_fit(page)
 
 
-def test_a_damaged_folder_is_named_and_the_others_are_shown(
+def test_damaged_folder_is_reported_and_others_are_shown(
     browser: Browser, serve: Callable[..., str], results: tuple[Path, Path]
 ) -> None:
     metrics = results[1] / "metrics.csv"
@@ -119,7 +117,7 @@ def test_a_damaged_folder_is_named_and_the_others_are_shown(
     page.close()
 
 
-def test_results_that_are_written_anew_are_shown_anew(
+def test_rewritten_results_are_reloaded(
     browser: Browser, serve: Callable[..., str], results: tuple[Path, Path]
 ) -> None:
     with opened(browser, serve(str(results[0]))) as page:
@@ -161,9 +159,7 @@ def test_any_policy_can_be_the_baseline_with_intervals_over_paired_seeds(
         expect(page.locator("#bars .name")).to_have_text([row.policy for row in rows if row.policy != baseline])
 
 
-def test_bars_have_an_axis_of_round_numbers(
-    browser: Browser, serve: Callable[..., str], results: tuple[Path, Path]
-) -> None:
+def test_bar_axis_has_round_numbers(browser: Browser, serve: Callable[..., str], results: tuple[Path, Path]) -> None:
     script = """async () => {
         const { ticksOf } = await import('/static/comparison/bars.js');
         return [[-7.2, 3.6, 12], [-7.2, 3.6, 3], [0, 531647.8, 4], [0, 0.0032, 5], [0, 1, 1]]
@@ -178,7 +174,7 @@ def test_bars_have_an_axis_of_round_numbers(
         expect(page.locator("#bars .axis")).to_have_count(1)
 
 
-def test_on_a_phone_the_difference_is_there_without_scrolling(
+def test_difference_is_visible_on_a_phone_without_scrolling(
     browser: Browser, serve: Callable[..., str], results: tuple[Path, Path]
 ) -> None:
     with opened(browser, serve(*map(str, results)), width=390) as page:
@@ -193,9 +189,7 @@ def test_on_a_phone_the_difference_is_there_without_scrolling(
             assert place["x"] + place["width"] <= 390
 
 
-def test_legends_of_many_lines_fold(
-    browser: Browser, serve: Callable[..., str], results: tuple[Path, Path], axe: str
-) -> None:
+def test_long_legends_fold(browser: Browser, serve: Callable[..., str], results: tuple[Path, Path], axe: str) -> None:
     script = """async count => {
         const { Chart } = await import('/static/shared/chart.js');
         const place = document.getElementById('charts').firstElementChild;

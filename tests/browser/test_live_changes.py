@@ -71,7 +71,7 @@ def test_gpus_without_indices_are_counted(browser: Browser, cluster: Cluster) ->
         assert abs(red - 165) + abs(green - 156) + abs(blue - 116) < 9, "not the colour of half"
 
 
-def test_a_node_that_is_not_understood_has_its_reason_and_pods(browser: Browser, cluster: Cluster) -> None:
+def test_invalid_node_shows_its_reason_and_pods(browser: Browser, cluster: Cluster) -> None:
     with opened(browser, cluster.address) as page:
         choose(page, "default/lost")
         page.locator("#details button", has_text="odd").click()
@@ -81,7 +81,7 @@ def test_a_node_that_is_not_understood_has_its_reason_and_pods(browser: Browser,
         expect(page.locator("#details tbody button")).to_have_text(["default/lost"])
 
 
-def test_headings_name_what_nodes_lack(browser: Browser, cluster: Cluster) -> None:
+def test_headings_name_missing_resources(browser: Browser, cluster: Cluster) -> None:
     with opened(browser, cluster.address) as page:
         page.evaluate(
             """() => {
@@ -98,7 +98,7 @@ def test_headings_name_what_nodes_lack(browser: Browser, cluster: Cluster) -> No
         assert not any("GPU model" in text for text in page.evaluate("window.drawn"))
 
 
-def test_the_card_of_a_pod_follows_it_and_keeps_the_explanation(browser: Browser, cluster: Cluster) -> None:
+def test_pod_card_follows_the_pod_and_keeps_the_explanation(browser: Browser, cluster: Cluster) -> None:
     cluster.put(PODS, pod("comes"))
     with closing(browser.new_context()) as context:
         page = context.new_page()
@@ -120,7 +120,7 @@ def test_the_card_of_a_pod_follows_it_and_keeps_the_explanation(browser: Browser
         assert page.locator("#details table").first.text_content() == explained
 
 
-def test_the_card_of_a_node_follows_it_and_keeps_the_place(browser: Browser, cluster: Cluster) -> None:
+def test_node_card_follows_the_node_and_keeps_its_scroll_position(browser: Browser, cluster: Cluster) -> None:
     with opened(browser, cluster.address) as page:
         choose(page, "node-1")
         expect(page.locator("#details .card p")).to_contain_text("; 60 pods")
@@ -137,7 +137,7 @@ def test_the_card_of_a_node_follows_it_and_keeps_the_place(browser: Browser, clu
 
 
 @pytest.mark.parametrize("width", [1400, 390])
-def test_the_longest_names_leave_the_page_as_wide_as_its_window(browser: Browser, cluster: Cluster, width: int) -> None:
+def test_long_names_do_not_widen_the_page(browser: Browser, cluster: Cluster, width: int) -> None:
     with opened(browser, cluster.address, width=width) as page:
         line = page.locator("#chart-pods .lines span", has_text=LONG[:50])
         expect(line).to_have_count(1, timeout=SECONDS)
@@ -154,7 +154,7 @@ def test_the_longest_names_leave_the_page_as_wide_as_its_window(browser: Browser
         assert box["height"] < 50
 
 
-def test_a_part_of_a_chart_is_named_and_has_its_date(browser: Browser, cluster: Cluster) -> None:
+def test_chart_segment_shows_its_name_and_date(browser: Browser, cluster: Cluster) -> None:
     clock = re.compile(r"\d\d:\d\d:\d\d to (.*\d\d:\d\d:\d\d|now)")
     with opened(browser, cluster.address) as page:
         window, span = page.locator("#window"), page.locator("#span")

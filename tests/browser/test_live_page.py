@@ -44,7 +44,7 @@ def stream(address: str) -> http.client.HTTPConnection:
     return connection
 
 
-def test_a_page_too_many_says_so_and_begins_when_another_is_closed(browser: Browser, address: str) -> None:
+def test_surplus_page_waits_until_another_is_closed(browser: Browser, address: str) -> None:
     with ExitStack() as others, closing(browser.new_context()) as context:
         pages = [others.enter_context(closing(stream(address))) for _ in range(MOST_CLIENTS)]
         page = context.new_page()
@@ -59,7 +59,7 @@ def test_a_page_too_many_says_so_and_begins_when_another_is_closed(browser: Brow
         expect(problem).to_be_hidden()
 
 
-def test_the_card_of_a_node_counts_pods_that_are_not_listed(browser: Browser, address: str) -> None:
+def test_node_card_counts_unlisted_pods(browser: Browser, address: str) -> None:
     with closing(browser.new_context()) as context:
         page = context.new_page()
         page.goto(address)

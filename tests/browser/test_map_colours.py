@@ -69,7 +69,7 @@ CELLS = """async () => {
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("eyes", ["all cones", "deuteranopia", "none"])
-def test_idle_and_wasted_gpus_are_told_apart(browser: Browser, small: str, dark: bool, eyes: str) -> None:
+def test_idle_and_wasted_gpus_have_distinct_colours(browser: Browser, small: str, dark: bool, eyes: str) -> None:
     with opened(browser, small, dark=dark) as page:
         cells = page.evaluate(CELLS)
     seen = {name: luminance(as_seen(colours[0], eyes)) for name, colours in cells.items()}
@@ -86,7 +86,7 @@ def test_idle_and_wasted_gpus_are_told_apart(browser: Browser, small: str, dark:
     ]
 
 
-def test_paper_is_light(browser: Browser, small: str) -> None:
+def test_printed_pages_use_light_colours(browser: Browser, small: str) -> None:
     with opened(browser, small, dark=True) as page:
         dark = page.evaluate(CELLS)
         page.evaluate("window.dispatchEvent(new Event('beforeprint'))")

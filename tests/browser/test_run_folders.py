@@ -155,7 +155,7 @@ def test_the_comparison_has_the_numbers_of_the_summary(browser: Browser, address
         expect(page.locator("#title")).to_have_text(f"Nodes in use at the end: difference from {POLICIES[1]}")
 
 
-def test_several_folders_are_told_apart_and_their_names_are_text(browser: Browser, address: str) -> None:
+def test_run_folders_are_distinguished_and_their_names_escaped(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         screen(page, "Comparison")
         expect(page.locator("#folders input")).not_to_have_count(0)
@@ -201,9 +201,7 @@ def test_a_training_is_followed_paused_continued_and_stopped(browser: Browser, a
     assert (folder / "policy.safetensors").exists()
 
 
-def test_a_damaged_run_keeps_no_other_from_being_shown(
-    browser: Browser, serve: Callable[..., str], tmp_path: Path
-) -> None:
+def test_damaged_run_does_not_hide_other_runs(browser: Browser, serve: Callable[..., str], tmp_path: Path) -> None:
     for name, table in (("good", "iteration,reward\n1,0.5\n"), ("torn", "nonsense\n")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "run.json").write_text('{"algorithm": "dqn"}')
@@ -238,7 +236,7 @@ def test_a_damaged_run_keeps_no_other_from_being_shown(
     page.close()
 
 
-def test_list_and_state_of_a_damaged_run_say_the_same_and_a_deleted_one_is_missing(
+def test_list_and_state_agree_about_damaged_and_deleted_runs(
     browser: Browser, serve: Callable[..., str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
@@ -259,7 +257,7 @@ def test_list_and_state_of_a_damaged_run_say_the_same_and_a_deleted_one_is_missi
         expect(page.locator("#state")).to_have_text("cannot be read")
 
 
-def test_a_page_that_is_left_while_it_asks_complains_of_nothing(browser: Browser, address: str) -> None:
+def test_leaving_a_page_during_a_request_logs_no_error(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         screen(page, "Training")
         page.route("**/api/training/news*", lambda _route: None)  # it is never answered
@@ -271,9 +269,7 @@ def test_a_page_that_is_left_while_it_asks_complains_of_nothing(browser: Browser
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("dark", [False, True])
-def test_nothing_keeps_people_from_using_the_pages(
-    browser: Browser, address: str, axe: str, width: str, dark: bool
-) -> None:
+def test_pages_pass_accessibility_checks(browser: Browser, address: str, axe: str, width: str, dark: bool) -> None:
     with opened(browser, address, width=WIDTHS[width], dark=dark) as page:
         for name, ready in (("Training", "#charts .chart"), ("Comparison", "#table tbody tr")):
             screen(page, name)

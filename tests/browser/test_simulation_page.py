@@ -40,7 +40,7 @@ def seek(page: Page, event: int) -> None:
     page.evaluate(move, event)
 
 
-def test_the_page_says_what_it_shows(browser: Browser, small: str, replay: Any) -> None:
+def test_page_title_names_workload_and_policies(browser: Browser, small: str, replay: Any) -> None:
     with opened(browser, small) as page:
         expect(page.locator("#subject")).to_contain_text(f"64 nodes, {len(replay.runs[0].time)} arrivals")
         expect(page.locator(".run h2")).to_have_text(POLICIES)
@@ -49,7 +49,7 @@ def test_the_page_says_what_it_shows(browser: Browser, small: str, replay: Any) 
         assert "token" not in page.url
 
 
-def test_the_state_is_the_simulations_whichever_way_time_goes(browser: Browser, small: str, replay: Any) -> None:
+def test_state_matches_the_simulation_forwards_and_backwards(browser: Browser, small: str, replay: Any) -> None:
     """Allocation and fragmentation that the page computes from events against those of the simulator's kernels."""
     last = len(replay.runs[0].time)
     events = [*np.random.default_rng(1).integers(1, last, 40).tolist(), 1, last]
@@ -77,7 +77,7 @@ def test_the_state_is_the_simulations_whichever_way_time_goes(browser: Browser, 
             assert lost == pytest.approx(columns.fragmentation[event - 1], abs=0.002)
 
 
-def test_the_end_of_the_slider_is_the_end_of_both_runs(browser: Browser, serve: Callable[..., str]) -> None:
+def test_slider_ends_where_both_runs_end(browser: Browser, serve: Callable[..., str]) -> None:
     workload = steersman.load_workload(WORKLOAD)
     results = {
         name: steersman.simulate(workload, name, protocol="timed", load=1.2, seed=SEED, record=True)
@@ -111,7 +111,7 @@ def crowded(serve: Callable[..., str], tmp_path_factory: pytest.TempPathFactory)
     return serve(*files, "--protocol", "timed", "--policy", "fgd", "most-even")
 
 
-def test_both_runs_show_the_same_arrivals_where_many_come_at_once(browser: Browser, crowded: str) -> None:
+def test_both_runs_show_the_same_arrivals_at_simultaneous_events(browser: Browser, crowded: str) -> None:
     script = """async () => {
         const { arrivalCounts, eventsUntil, WAITING } = await import('/static/simulation/replay.js');
         const { runs } = await (await fetch('/api/simulation/replay')).json();
@@ -147,7 +147,7 @@ def test_a_difference_shows_both_clusters_before_the_decision(browser: Browser, 
                 expect(page.locator(".run p").nth(run)).to_contain_text(name)
 
 
-def test_a_nodes_card_follows_the_slider_and_play_its_pace(browser: Browser, crowded: str) -> None:
+def test_node_card_follows_the_slider_and_playback_speed(browser: Browser, crowded: str) -> None:
     with opened(browser, crowded) as page:
         page.fill("#search", "n0")
         page.keyboard.press("Enter")
@@ -190,7 +190,7 @@ def test_differences_are_those_of_the_runs_with_both_explanations(browser: Brows
         expect(page.locator("#previous")).to_be_disabled()
 
 
-def test_the_next_difference_is_the_one_after_the_slider(browser: Browser, small: str, replay: Any) -> None:
+def test_next_difference_comes_after_the_slider_position(browser: Browser, small: str, replay: Any) -> None:
     one, other = replay.runs
     differ = [e for e in range(len(one.time)) if one.node[e] != other.node[e]]
     middle = differ[len(differ) // 2]
@@ -238,9 +238,7 @@ def words(first: float, second: float, refused: int) -> str:
     return f"{gpus} allocated, {pods} refused"
 
 
-def test_the_difference_at_the_moment_is_there_in_gpus_and_in_refused_pods(
-    browser: Browser, small: str, replay: Any
-) -> None:
+def test_current_difference_is_shown_in_gpus_and_refused_pods(browser: Browser, small: str, replay: Any) -> None:
     one, other = replay.runs
     gpus, last = sum(replay.nodes.gpus), len(one.time)
     said = set()
@@ -258,7 +256,7 @@ def test_the_difference_at_the_moment_is_there_in_gpus_and_in_refused_pods(
     assert any("more pod" in each or "fewer pod" in each for each in said)
 
 
-def test_pods_that_wait_are_compared_where_pods_wait(browser: Browser, crowded: str) -> None:
+def test_waiting_pods_are_compared_in_the_timed_protocol(browser: Browser, crowded: str) -> None:
     script = """async () => {
         const { unplacedCounts } = await import('/static/simulation/replay.js');
         const { runs } = await (await fetch('/api/simulation/replay')).json();
@@ -275,7 +273,7 @@ def test_pods_that_wait_are_compared_where_pods_wait(browser: Browser, crowded: 
         expect(page.locator("#gap strong")).to_contain_text("waiting")
 
 
-def test_playing_goes_to_the_end_and_keys_step(browser: Browser, small: str, replay: Any) -> None:
+def test_playback_reaches_the_end_and_keys_step(browser: Browser, small: str, replay: Any) -> None:
     last = len(replay.runs[0].time)
     with opened(browser, small) as page:
         page.select_option("#duration", "10")
@@ -289,7 +287,7 @@ def test_playing_goes_to_the_end_and_keys_step(browser: Browser, small: str, rep
             expect(page.locator("#now")).to_have_text(f"event {event} of {last}")
 
 
-def test_a_node_and_its_pods_are_a_click_or_a_key_away(browser: Browser, small: str, replay: Any) -> None:
+def test_node_and_its_pods_open_by_click_and_key(browser: Browser, small: str, replay: Any) -> None:
     with opened(browser, small) as page:
         page.fill("#search", replay.nodes.name[3])
         page.keyboard.press("Enter")
@@ -303,9 +301,7 @@ def test_a_node_and_its_pods_are_a_click_or_a_key_away(browser: Browser, small: 
         expect(page.locator("#details article")).to_contain_text("prefers", timeout=60_000)
 
 
-def test_gpus_that_are_only_counted_are_shown_as_used(
-    browser: Browser, serve: Callable[..., str], tmp_path: Path
-) -> None:
+def test_counted_gpus_are_shown_as_used(browser: Browser, serve: Callable[..., str], tmp_path: Path) -> None:
     """A node that shares its GPUs by time offers more than have an index."""
     file = tmp_path / "cluster.json"
     allocatable = {"cpu": "64", "memory": "32Gi", "pods": "99", "nvidia.com/gpu": "80"}
@@ -336,7 +332,7 @@ def test_gpus_that_are_only_counted_are_shown_as_used(
         expect(page.locator(".run canvas").first).to_have_attribute("title", re.compile("20.00 of 80 A100 GPUs"))
 
 
-def test_more_models_than_colours_share_one(browser: Browser, small: str) -> None:
+def test_surplus_models_share_a_colour(browser: Browser, small: str) -> None:
     script = """async count => {
         const { showLegend } = await import('/static/shared/legend.js');
         const place = document.createElement('div');
@@ -351,7 +347,7 @@ def test_more_models_than_colours_share_one(browser: Browser, small: str) -> Non
             assert len({colour for _, colour in entries}) == len(entries) == 9
 
 
-def test_a_score_that_is_not_finite_is_a_dash(browser: Browser, small: str) -> None:
+def test_non_finite_score_is_shown_as_a_dash(browser: Browser, small: str) -> None:
     script = """async () => {
         const { explanationParts } = await import('/static/shared/explanation.js');
         const feature = {name: 'x', value: null, other: 1, points: null};
@@ -382,9 +378,7 @@ def test_every_colouring_draws_and_has_a_legend(browser: Browser, small: str, mo
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("dark", [False, True])
-def test_nothing_keeps_people_from_using_the_page(
-    browser: Browser, small: str, axe: str, width: str, dark: bool
-) -> None:
+def test_page_passes_accessibility_checks(browser: Browser, small: str, axe: str, width: str, dark: bool) -> None:
     with opened(browser, small, width=WIDTHS[width], dark=dark) as page:
         for step in (lambda: None, lambda: page.click("#next")):
             step()
@@ -396,7 +390,7 @@ def test_nothing_keeps_people_from_using_the_page(
         expect(page.locator("#details [role=status]")).to_have_count(0, timeout=60_000)
 
 
-def test_names_from_a_cluster_are_text(browser: Browser, serve: Callable[..., str], tmp_path: Path) -> None:
+def test_cluster_names_are_escaped(browser: Browser, serve: Callable[..., str], tmp_path: Path) -> None:
     file = tmp_path / "cluster.json"
     allocatable = {"cpu": "8", "memory": "32Gi", "pods": "9"}
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": allocatable}}
@@ -421,7 +415,7 @@ def test_names_from_a_cluster_are_text(browser: Browser, serve: Callable[..., st
         assert page.locator("img").count() == 0
 
 
-def test_the_page_needs_its_token_and_ends_with_its_server(browser: Browser, small: str) -> None:
+def test_page_needs_the_token_and_ends_with_its_server(browser: Browser, small: str) -> None:
     context = browser.new_context()
     page = context.new_page()
     answer = page.goto(re.sub(r"\?.*", "", small))
@@ -430,7 +424,7 @@ def test_the_page_needs_its_token_and_ends_with_its_server(browser: Browser, sma
     context.close()
 
 
-def test_the_scripts_and_the_page_name_no_other_host() -> None:
+def test_page_and_scripts_load_from_no_other_host() -> None:
     folder = Path(steersman.__file__).parent / "apps" / "dashboard" / "static"
     ours = [file for file in folder.glob("*/*") if file.parent.name != "uplot"]  # its comments name sources
     assert ours

@@ -36,7 +36,9 @@ def read(browser: Browser, file: Path, width: int, dark: bool) -> Iterator[Page]
 
 @pytest.mark.parametrize("width", [1400, 390])
 @pytest.mark.parametrize("dark", [False, True])
-def test_pages_fit_and_load_nothing_from_elsewhere(site: Path, browser: Browser, width: int, dark: bool) -> None:
+def test_pages_fit_the_viewport_and_load_from_no_other_host(
+    site: Path, browser: Browser, width: int, dark: bool
+) -> None:
     for name in PAGES:
         with read(browser, site / f"{name}.html", width, dark) as page:
             page.wait_for_selector("h1")

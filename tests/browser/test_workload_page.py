@@ -60,7 +60,7 @@ def test_a_file_of_workload_run_is_shown_and_followed(
         )
 
 
-def test_several_files_are_compared_and_their_names_are_text(browser: Browser, address: str) -> None:
+def test_workload_files_are_compared_and_their_names_escaped(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         expect(page.locator("#files label")).to_have_count(4)
         expect(page.locator("#charts")).to_contain_text(HOSTILE)
@@ -72,9 +72,7 @@ def test_several_files_are_compared_and_their_names_are_text(browser: Browser, a
         assert page.locator("img").count() == 0
 
 
-def test_a_damaged_file_keeps_no_other_from_being_shown(
-    browser: Browser, serve: Callable[..., str], tmp_path: Path
-) -> None:
+def test_damaged_file_does_not_hide_other_files(browser: Browser, serve: Callable[..., str], tmp_path: Path) -> None:
     write_rows(ROWS, tmp_path / "run.csv")
     write_rows(ROWS, tmp_path / "torn.csv")
     with (tmp_path / "torn.csv").open("a") as file:
@@ -90,7 +88,7 @@ def test_a_damaged_file_keeps_no_other_from_being_shown(
     page.close()
 
 
-def test_a_recording_is_shown_node_by_node_and_moment_by_moment(browser: Browser, address: str, desk: Path) -> None:
+def test_recording_is_shown_per_node_over_time(browser: Browser, address: str, desk: Path) -> None:
     rows = read_bindings(desk / "sched_1.csv")
     with opened(browser, address) as page:
         part = page.locator("#recordings section").first
@@ -127,9 +125,7 @@ def test_a_recording_is_replayed_on_the_map(browser: Browser, serve: Callable[..
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("dark", [False, True])
-def test_nothing_keeps_people_from_using_the_page(
-    browser: Browser, address: str, axe: str, width: str, dark: bool
-) -> None:
+def test_page_passes_accessibility_checks(browser: Browser, address: str, axe: str, width: str, dark: bool) -> None:
     with opened(browser, address, width=WIDTHS[width], dark=dark) as page:
         page.locator("#runs-of-deployments section").first.wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width]

@@ -31,7 +31,7 @@ def _silent() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
 
 
-def test_there_are_objects_of_every_kind(content: Json) -> None:
+def test_vectors_cover_every_kind_of_object(content: Json) -> None:
     assert content["policies"] == list(OBJECT_POLICIES)
     pods = [pod for cluster in content["clusters"] for pod in (*cluster["running"], *cluster["pods"])]
     notes = [str(pod["metadata"]["annotations"]) for pod in pods]
@@ -50,7 +50,7 @@ def test_there_are_objects_of_every_kind(content: Json) -> None:
 
 
 @pytest.mark.parametrize("name", ["fgd-default", "steersman-default", "cluster-mlp", VENDORS])
-def test_the_live_cache_and_policies_say_what_the_file_says(content: Json, files: dict[str, Path], name: str) -> None:
+def test_live_cache_and_policies_match_the_vectors(content: Json, files: dict[str, Path], name: str) -> None:
     policy, profile = open_as_said(next(said for said in content["policies"] if said["name"] == name), files)
     for cluster in content["clusters"]:
         found, wanted = ask(cluster, policy, profile), cluster["answers"][name]

@@ -9,7 +9,7 @@ VECTOR = json.loads((Path(__file__).parent / "data" / "question.json").read_text
 SECRET = "hunter2"
 
 
-def test_what_is_sent_is_the_same_pod_without_its_secrets():
+def test_sent_pod_is_equal_but_for_its_secrets():
     assert SECRET in json.dumps(VECTOR["pod"])
     assert SECRET not in json.dumps(VECTOR["sent"])
     whole = pod_from_object(VECTOR["pod"])

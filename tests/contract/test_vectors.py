@@ -54,7 +54,7 @@ def said_of(content: Json, name: str) -> Json:
     return next(said for said in content["policies"] if said["name"] == name)
 
 
-def test_there_are_enough_cases_of_every_kind(content: Json) -> None:
+def test_vectors_cover_every_kind_of_case(content: Json) -> None:
     pods = [pod for cluster in content["clusters"] for pod in cluster["pods"]]
     assert len(pods) * len(content["policies"]) >= 10_000
     assert [said["name"] for said in content["policies"]] == NAMES
@@ -68,7 +68,7 @@ def test_there_are_enough_cases_of_every_kind(content: Json) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_compiled_kernels_say_what_the_file_says(content: Json, files: dict[str, Path], name: str) -> None:
+def test_compiled_kernels_match_the_vectors(content: Json, files: dict[str, Path], name: str) -> None:
     policy, profile = open_as_said(said_of(content, name), files)
     for cluster in content["clusters"][::3]:
         found, wanted = answers(cluster, policy, profile), cluster["answers"][name]
@@ -105,7 +105,7 @@ def compare(found: np.ndarray, wanted: list[float | None], best: int, scale: flo
 
 
 @pytest.mark.parametrize("name", LEARNED)
-def test_features_and_weights_say_what_the_file_says(content: Json, files: dict[str, Path], name: str) -> None:
+def test_features_and_weights_match_the_vectors(content: Json, files: dict[str, Path], name: str) -> None:
     """NumPy multiplies the features that the policy shows with its weights, torch runs its network."""
     policy, _ = open_as_said(said_of(content, name), files)
     assert isinstance(policy, LinearPolicy)
@@ -144,7 +144,7 @@ def pod_kind_of(pod: np.ndarray) -> int:
 
 
 @pytest.mark.parametrize("name", WITH_CONTEXT)
-def test_torch_says_what_the_file_says(content: Json, files: dict[str, Path], name: str) -> None:
+def test_torch_matches_the_vectors(content: Json, files: dict[str, Path], name: str) -> None:
     policy, _ = open_as_said(said_of(content, name), files)
     card, arrays = read_policy(files[name])
     view = VIEWS[card.view]

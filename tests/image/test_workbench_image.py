@@ -62,7 +62,7 @@ def started(fresh: FreshRoot) -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.usefixtures("plain_cluster")
-def test_the_image_is_made_and_its_workbench_answers(tmp_path: Path) -> None:
+def test_image_builds_and_its_workbench_responds(tmp_path: Path) -> None:
     service = yaml.safe_load((CHECKOUT / "deploy" / "compose.yaml").read_text())["services"]["workbench"]
     context = (CHECKOUT / "deploy" / service["build"]["context"]).resolve()
     fresh = FreshRoot(tmp_path / "root", context)

@@ -162,7 +162,7 @@ def test_the_bound_is_the_optimum_where_that_is_known(nodes: list[Node], wanted:
     assert bounds(workload(nodes, wanted)) == (expected, expected)
 
 
-def test_who_never_refuses_a_pod_cannot_wait_for_better_ones() -> None:
+def test_bound_without_refusals_cannot_wait_for_better_pods() -> None:
     hogs_first = workload([node("n", 4, 4)], [*pods(4, 1), *pods(4, 1, 1)])
     never, may = bounds(hogs_first)
     assert best_of_all(hogs_first, refuses=False) == 0
@@ -172,7 +172,7 @@ def test_who_never_refuses_a_pod_cannot_wait_for_better_ones() -> None:
     assert bounds(mixed) == (50, 100)
 
 
-def test_a_pod_that_looks_at_others_may_be_left_out() -> None:
+def test_bound_may_omit_pods_with_inter_pod_constraints() -> None:
     """Whether it fits depends on more than what is left, so that the argument about moments does not hold for it."""
     term = PodAffinityTerm(PodSelector((), None), "zone")
     hog, other = pod("", 1), pod("", 1, 1)
@@ -193,7 +193,7 @@ def test_a_pod_that_looks_at_others_may_be_left_out() -> None:
         assert bound_with(wishes) == 100
 
 
-def test_what_must_be_placed_is_or_there_is_no_bound() -> None:
+def test_bound_is_undefined_if_mandatory_pods_do_not_fit() -> None:
     late = workload([node("n", 4, 4)], [*pods(2, 2, 1), *pods(4, 1, 1)])
     bound = GpuBound(late)
     assert bound.solve("arrivals", refuses=True) == 100
@@ -212,7 +212,7 @@ def test_the_bounds_of_the_published_trace() -> None:
 
 @settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 10_000))
-def test_an_easier_pod_fits_wherever_a_harder_one_does(seed: int) -> None:
+def test_easier_pod_fits_wherever_a_harder_one_fits(seed: int) -> None:
     random = np.random.default_rng(seed)
     nodes = [
         node(f"n{i}", int(random.integers(1, 9)), int(random.integers(0, 5)), random.choice(["A", "B"]))
@@ -242,7 +242,7 @@ def test_an_easier_pod_fits_wherever_a_harder_one_does(seed: int) -> None:
             state.place(each.name, int(class_of[i]), int(random.choice(room)))
 
 
-def test_pooling_kinds_types_and_sizes_only_raises_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pooling_only_raises_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = trace("gpuspec25")
     part = Workload("part", whole.nodes[::20], whole.pods[::20])
     exact = GpuBound(part).solve()
@@ -260,7 +260,7 @@ def test_pooling_kinds_types_and_sizes_only_raises_the_bound(monkeypatch: pytest
 
 
 @given(st.sets(st.integers(120, 1000), min_size=1, max_size=5))
-def test_patterns_are_all_the_ways_to_fill_a_device(sizes: set[int]) -> None:
+def test_patterns_enumerate_every_filling_of_a_device(sizes: set[int]) -> None:
     found = device_patterns(dict.fromkeys(sizes, 1), 10_000)
     assert found.exact
     assert found.sizes.tolist() == sorted(sizes, reverse=True)
@@ -269,7 +269,7 @@ def test_patterns_are_all_the_ways_to_fill_a_device(sizes: set[int]) -> None:
     assert set(map(tuple, found.counts.tolist())) == {way for way, milli in taken if 1000 - min(sizes) < milli <= 1000}
 
 
-def test_too_many_patterns_are_avoided_by_taking_rare_shares_for_smaller_ones() -> None:
+def test_rare_shares_are_rounded_down_to_limit_patterns() -> None:
     demand = {milli: milli if milli % 100 else 100_000 for milli in range(20, 1000, 10)}
     found = device_patterns(demand, 500)
     assert not found.exact
@@ -301,9 +301,7 @@ def highest_chord(points: list[tuple[int, int]], at: int) -> Fraction:
 @example([(0, 0), (1, 1), (1, 0)])
 @example([(0, 3), (7, 3)])
 @example([(x, 2 * x) for x in range(8)])
-def test_an_envelope_is_the_least_that_is_concave_and_above(
-    scale: tuple[int, int], points: list[tuple[int, int]]
-) -> None:
+def test_envelope_is_the_least_concave_majorant(scale: tuple[int, int], points: list[tuple[int, int]]) -> None:
     points = sorted((x * scale[0], y * scale[1]) for x, y in points)
     lines = concave_envelope(np.array([x for x, _ in points]), np.array([float(y) for _, y in points]))
     near = 1e-12 * 20 * scale[1]
@@ -313,7 +311,7 @@ def test_an_envelope_is_the_least_that_is_concave_and_above(
         assert at == pytest.approx(float(highest_chord(points, x)), rel=1e-12, abs=near)
 
 
-def test_where_there_is_no_bound_one_line_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undefined_bound_is_explained_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus, cpus = node("n", 4, 4), node("m", 4, 0)
     with raises(UsageError):
         GpuBound(workload([gpus], pods(1, 1, 1))).solve("timed")
@@ -378,7 +376,7 @@ def test_evaluate_writes_and_shows_the_bound_beside_the_policies(cluster: Path, 
     assert bounds[0] == summary
 
 
-def test_evaluate_refuses_before_it_runs_what_has_no_bound(
+def test_evaluate_rejects_undefined_bounds_before_any_run(
     cluster: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*more: str, status: int = 2, workloads: Sequence[str] = ("pods.csv",)) -> str:
@@ -429,7 +427,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_does_not_wait_for_the_bounds_under_way(cluster: Path, sent: signal.Signals, status: int) -> None:
+def test_signal_interrupts_running_bounds(cluster: Path, sent: signal.Signals, status: int) -> None:
     (cluster / "slow.py").write_text(SLOW_SOLVER)
     options = "--nodes nodes.csv --pods pods.csv --policy best-fit --seeds 1-2 --bound --protocol inflation"
     command = [sys.executable, "slow.py", "evaluate", *options.split(), "--jobs", "1", "--output", "out"]
@@ -443,7 +441,7 @@ def test_a_signal_does_not_wait_for_the_bounds_under_way(cluster: Path, sent: si
     assert "interrupted after 2 of 2 runs" in said
 
 
-def test_the_bound_says_what_is_left_to_gain_and_wins_nothing() -> None:
+def test_bound_shows_remaining_gain_and_is_never_best() -> None:
     _, summary, headline = made(ENDS, [97.0, 97.4, 98.0, 97.2])
     assert headline.order("all") == ["fgd", "kube-default"]
     assert headline.sentence().startswith("fgd is best on average over 2 workloads (inflation): 95.40 % of 20 GPUs")

@@ -47,7 +47,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> None:
     evaluate(tmp_path_factory.mktemp("warm") / "out", "--policy", "fgd", "random", "--seeds", "1", "--jobs", "1")
 
 
-def test_the_same_seeds_give_the_same_bytes_whatever_the_processes(tmp_path: Path) -> None:
+def test_same_seeds_give_the_same_bytes_for_any_number_of_processes(tmp_path: Path) -> None:
     runs = ("--policy", "best-fit", "fgd", "random", "--seeds", "42-43")
     one = evaluate(tmp_path / "a" / "out", *runs, "--jobs", "1")
     two = evaluate(tmp_path / "b" / "out", *runs, "--jobs", "2")
@@ -100,7 +100,7 @@ def wait_until_gone(group: int) -> None:
         (2, signal.SIGHUP, 1, 129),
     ],
 )
-def test_ctrl_c_keeps_what_was_finished(tmp_path: Path, jobs: int, number: int, times: int, status: int) -> None:
+def test_ctrl_c_keeps_finished_runs(tmp_path: Path, jobs: int, number: int, times: int, status: int) -> None:
     output, temporary = tmp_path / "a" / "out", tmp_path / "b"
     output.parent.mkdir()
     temporary.mkdir()
@@ -127,7 +127,7 @@ def test_ctrl_c_keeps_what_was_finished(tmp_path: Path, jobs: int, number: int, 
     assert not list(temporary.iterdir())
 
 
-def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
+def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
     running = start(tmp_path / "out", 2)
     running.kill()
     running.communicate()
@@ -143,7 +143,7 @@ def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
         ("raise KeyboardInterrupt", "policy 'faulty:Faulty', seed "),
     ],
 )
-def test_an_error_in_a_worker_is_one_line(tmp_path: Path, statement: str, told: str) -> None:
+def test_an_error_in_a_worker_fails_in_one_line(tmp_path: Path, statement: str, told: str) -> None:
     module = tmp_path / "faulty.py"
     module.write_text(
         "import sys\n"

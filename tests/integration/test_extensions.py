@@ -56,7 +56,7 @@ def steersman(folder: Path, *arguments: str, path: Path = FILES) -> subprocess.C
     return run(folder, "-m", "steersman", *arguments, path=path)
 
 
-def test_an_installed_algorithm_and_an_installed_network_train_from_the_command_line(installed, tmp_path):
+def test_installed_algorithm_and_network_train_from_the_command_line(installed, tmp_path):
     chosen = ("--algorithm", "reinforce", "--network", "tanh", "--made-up-rate", "0.02")
     done = steersman(tmp_path, "train", *chosen, *SCENE, *TINY, path=installed)
     assert done.returncode == 0, done.stderr
@@ -88,7 +88,7 @@ def test_an_installed_objective_is_trained_for_from_the_command_line(installed, 
     assert "made_up_objective:MISSING" in broken.stderr
 
 
-def test_what_an_installed_algorithm_does_wrong_is_one_line_with_its_name(installed, tmp_path):
+def test_faulty_installed_algorithm_fails_in_one_line_with_its_name(installed, tmp_path):
     chosen = ("--algorithm", "reinforce", "--made-up-rate", "0.666")
     done = steersman(tmp_path, "train", *chosen, *SCENE, *TINY, path=installed)
     assert done.returncode == 1

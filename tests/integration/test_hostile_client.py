@@ -12,7 +12,7 @@ GROWTH = 1.15
 """Times what the service has in memory after the first attack, which fills what is kept."""
 
 
-def test_a_hostile_client_changes_nothing_for_others() -> None:
+def test_hostile_client_does_not_affect_others() -> None:
     found = measure("fgd", NODES, PODS, PAIRS, SECONDS)
     assert found["hostile_requests"] >= 100, found
     assert found["scores_changed"] == 0, found

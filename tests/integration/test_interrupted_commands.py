@@ -63,7 +63,7 @@ def cpu_seconds(pid: int) -> float:
         for after in moments
     ],
 )
-def test_a_command_ends_soon_whatever_it_does_with_large_files(
+def test_interrupted_command_ends_soon_with_large_files(
     command: str, after: float, number: signal.Signals, files: Path, tmp_path: Path
 ) -> None:
     for each in files.iterdir():

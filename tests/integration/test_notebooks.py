@@ -30,7 +30,7 @@ def test_a_tutorial_runs_from_start_to_end(name: str, tmp_path: Path) -> None:
     assert sum("image/png" in output.get("data", {}) for output in outputs) >= 1
 
 
-def test_a_tutorial_that_fails_is_noticed(tmp_path: Path) -> None:
+def test_failing_tutorial_is_detected(tmp_path: Path) -> None:
     cell = nbformat.v4.new_code_cell("1 / 0")
     nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "wrong.ipynb")
     done = run("wrong", "--input", str(tmp_path))

@@ -121,7 +121,7 @@ def test_a_page_runs_from_top_to_bottom(page: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("reader")
-def test_what_runs_needs_nothing_that_is_not_here() -> None:
+def test_quick_commands_are_recognised() -> None:
     for quick in ("completion", "evaluate --workload default-small --policy fgd --output o", "explain --nodes n.yaml"):
         assert is_quick(tuple(quick.split())), quick
     for slow in ("evaluate --workload default", "evaluate --cluster", "explain --nodes missing.yaml", "train", "top"):
@@ -129,7 +129,7 @@ def test_what_runs_needs_nothing_that_is_not_here() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_data_is_what_it_says(page: Path) -> None:
+def test_data_blocks_parse_in_their_language(page: Path) -> None:
     for block in blocks(page):
         if block.language and block.language != "python" and not block.is_shell:
             assert DATA[block.language](block.text), block.place

@@ -58,7 +58,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Table]:
 @pytest.mark.parametrize(
     ("metric", "tolerance"), [("gpu_allocation_percent", 0.01), ("gpu_fragmented_of_idle_percent", 0.02)]
 )
-def test_every_column_of_every_deterministic_run_is_the_published_one(ours, metric, tolerance):
+def test_deterministic_runs_match_every_published_column(ours, metric, tolerance):
     expected = {key: row for key, row in published(metric).items() if key[1] != "random"}
     assert len(expected) == 13 * 5 * 10
     for key, row in expected.items():

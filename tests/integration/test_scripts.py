@@ -47,7 +47,7 @@ def run(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
     ],
     ids=["bound", "object", "registered"],
 )
-def test_processes_know_what_a_script_defines_and_registers(tmp_path: Path, script: str) -> None:
+def test_worker_processes_know_definitions_of_a_script(tmp_path: Path, script: str) -> None:
     *head, call = script.splitlines(keepends=True)
     done = run(tmp_path, "".join(head) + GUARD + call)
     assert (done.returncode, done.stderr) == (0, "")
@@ -55,7 +55,7 @@ def test_processes_know_what_a_script_defines_and_registers(tmp_path: Path, scri
 
 
 @pytest.mark.parametrize("options", ["jobs=2", "bound=True"])
-def test_a_guard_that_is_missing_is_named(tmp_path: Path, options: str) -> None:
+def test_missing_main_guard_is_reported(tmp_path: Path, options: str) -> None:
     done = run(tmp_path, EVALUATE.format("['kube-default', 'fgd']", options))
     assert done.returncode == 1
     assert done.stderr.count("Traceback") == 1, "that of the script itself"

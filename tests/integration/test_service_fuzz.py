@@ -44,7 +44,7 @@ def service(tmp_path: Path) -> Iterator[tuple[str, str, Path]]:
     assert process.returncode == 143, log.read_text()
 
 
-def test_the_service_is_as_its_document_says(service: tuple[str, str, Path], tmp_path: Path) -> None:
+def test_service_conforms_to_its_openapi_document(service: tuple[str, str, Path], tmp_path: Path) -> None:
     url, header, log = service
     document = tmp_path / "openapi.json"
     asked = urllib.request.Request(f"{url}/openapi.json", headers=dict([header.split(": ")]))

@@ -23,7 +23,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_site(tmp_path_factory.mktemp("site"))
 
 
-def test_links_and_anchors_lead_somewhere(site: Path) -> None:
+def test_links_and_anchors_resolve(site: Path) -> None:
     assert list(problems(site)) == []
 
 
@@ -38,7 +38,7 @@ def test_every_page_is_in_the_navigation_or_linked(site: Path) -> None:
     assert {page.name for page in pages - linked} <= {"404.html", "index.html"}
 
 
-def test_policies_and_metrics_are_all_there(site: Path) -> None:
+def test_generated_references_list_all_policies_and_metrics(site: Path) -> None:
     assert {file.stem for file in (site / "policies").glob("*.html")} == {"index", *names()}
     page = (site / "reference" / "metrics.html").read_text()
     named = {name for name in metrics() if re.fullmatch(r"steersman_(?!simulated__)[a-z_]+[a-z]", name)}
@@ -46,21 +46,21 @@ def test_policies_and_metrics_are_all_there(site: Path) -> None:
     assert {name for name in named if f"{name}<" not in page and f"{name}_total<" not in page} == NO_METRICS
 
 
-def test_pages_for_those_who_work_on_steersman_are_left_out(site: Path) -> None:
+def test_contributor_pages_are_left_out(site: Path) -> None:
     assert not list(site.rglob("development*"))
 
 
-def test_the_search_knows_generated_pages(site: Path) -> None:
+def test_search_finds_generated_pages(site: Path) -> None:
     index = site / "search.js"
     assert "steersman_policy_server_duration_seconds" in index.read_text()
 
 
-def test_it_is_small(site: Path) -> None:
+def test_site_is_small(site: Path) -> None:
     size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
     assert size < SIZE_LIMIT_BYTES
 
 
-def test_a_link_that_is_broken_is_noticed(tmp_path: Path) -> None:
+def test_broken_link_is_detected(tmp_path: Path) -> None:
     (tmp_path / "b.html").write_text('<h1 id="there">B</h1>')
     good = '<a href="b.html#there"></a><a href="https://example.org/x"></a>'
     (tmp_path / "a.html").write_text(good)

@@ -56,14 +56,14 @@ def test_demo_runs_far_from_the_checkout(installed: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.integration
-def test_the_documentation_is_installed(installed: Path, tmp_path: Path) -> None:
+def test_wheel_contains_the_documentation(installed: Path, tmp_path: Path) -> None:
     page = Path(must(installed / "bin/steersman", "docs", "--no-open", cwd=tmp_path).strip())
     assert page.is_relative_to(installed)
     assert "<title>" in page.read_text()
 
 
 @pytest.mark.integration
-def test_installation_is_light(installed: Path) -> None:
+def test_wheel_installs_few_packages(installed: Path) -> None:
     (packages,) = installed.glob("lib/python*/site-packages")
     size = sum(path.stat().st_size for path in packages.rglob("*") if path.is_file())
     assert size < SIZE_LIMIT_BYTES, f"{size / 1e6:.0f} MB"

@@ -31,6 +31,7 @@ CHANGING = (
     (re.compile(r"\('127\.0\.0\.1', \d+\)"), "('127.0.0.1', PORT)"),
     (re.compile(r"0x[0-9a-f]{6,}"), "0xADDRESS"),
     (re.compile(r"\(process \d+\)"), "(process PID)"),
+    (re.compile(r"\.py, line \d+"), ".py, line N"),
     (re.compile(r"process \d+ on \S+ since [-\d]+ [:\d]+"), "process PID on HOST since TIME"),
     (re.compile(r"\b[0-9a-f]{16}\b"), "DIGEST"),  # trained weights differ in their last bits between processors
 )

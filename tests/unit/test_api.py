@@ -49,7 +49,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
         steersman.no_such_name  # noqa: B018
 
 
-def test_an_evaluation_is_what_the_command_line_writes(tmp_path: Path) -> None:
+def test_evaluation_equals_the_command_line_output(tmp_path: Path) -> None:
     evaluation = steersman.evaluate(
         steersman.load_workload("default-small"), ["fgd", "kube-default"], seeds=[3, 5], protocol="inflation"
     )
@@ -85,7 +85,7 @@ def test_results_are_data_frames_and_tables_of_notebooks() -> None:
     assert text.count("Diff. points: Difference from fgd, points;") == 1
 
 
-def test_results_print_a_sentence_and_not_their_arrays() -> None:
+def test_results_print_a_sentence_instead_of_arrays() -> None:
     workload = steersman.load_workload("default-small")
     run = steersman.simulate(workload, "fgd", record=True)
     assert repr(run) == "fgd on default-small: inflation, seed 42"
@@ -94,7 +94,7 @@ def test_results_print_a_sentence_and_not_their_arrays() -> None:
     assert len(repr(evaluation)) < 400
 
 
-def test_a_bound_that_there_is_not_is_refused_before_the_runs_and_left_out_cpu_decides(
+def test_undefined_bound_is_rejected_before_any_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     workload = steersman.load_workload("default-small")
@@ -107,7 +107,7 @@ def test_a_bound_that_there_is_not_is_refused_before_the_runs_and_left_out_cpu_d
         steersman.evaluate(plain, ["kube-default", "best-fit"], seeds=2, protocol="arrivals", bound=True)
 
 
-def test_a_cluster_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEERSMAN_STATE_DIR", str(tmp_path))
     with pytest.raises(SteersmanError, match="no cluster 'mine': 'steersman cluster up --name mine' starts one"):
         steersman.connect(name="mine")
@@ -115,7 +115,7 @@ def test_a_cluster_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.Monk
         steersman.connect(tmp_path / "kubeconfig", name="mine")
 
 
-def test_a_name_is_escaped_where_a_notebook_shows_it() -> None:
+def test_names_are_escaped_in_notebooks() -> None:
     own = Emptiest()
     own.name = "<script>"
     text = steersman.evaluate(steersman.load_workload("default-small"), ["fgd", own], seeds=1)._repr_html_()
@@ -130,7 +130,7 @@ def test_policies_are_loaded_by_name_file_and_object() -> None:
         steersman.load_policy("no-such-policy")
 
 
-def test_what_does_not_go_together_is_said() -> None:
+def test_conflicting_arguments_are_rejected() -> None:
     workload = steersman.load_workload("default-small")
     for workloads, policies, options in (
         ([], ["fgd"], {}),
@@ -151,7 +151,7 @@ def test_a_frame_needs_one_of_two_packages(monkeypatch: pytest.MonkeyPatch) -> N
         frames.to_frame({"a": [1]})
 
 
-def test_a_trained_policy_is_what_the_command_line_trains(tmp_path: Path) -> None:
+def test_trained_policy_equals_the_command_line_one(tmp_path: Path) -> None:
     workload = steersman.load_workload("default-small")
     trained = steersman.train(workload, tmp_path / "mine", iterations=2, validate_every=1)
     arguments = ["--workload", "default-small", "--iterations", "2", "--validate-every", "1", "--progress", "none"]
@@ -163,7 +163,7 @@ def test_a_trained_policy_is_what_the_command_line_trains(tmp_path: Path) -> Non
     assert steersman.simulate(workload, trained.policy).policy == "mine"
 
 
-def test_an_environment_is_trained_in(tmp_path: Path) -> None:
+def test_train_takes_an_environment(tmp_path: Path) -> None:
     options = DeploymentsOptions(nodes=3)
     trained = steersman.train(options, tmp_path, algorithm="evolution", iterations=1, validation_episodes=1)
     assert trained.plan.scene.protocol == "deployments"
@@ -192,7 +192,7 @@ def test_wrong_options_of_training_are_errors(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_name_of_a_workload_works_wherever_a_workload_does() -> None:
+def test_workload_names_are_accepted_for_workloads() -> None:
     by_name = steersman.simulate("default-small", "fgd", ratio=0.1)
     same = steersman.simulate(steersman.load_workload("default-small"), "fgd", ratio=0.1)
     assert by_name.metrics == same.metrics
@@ -220,7 +220,7 @@ def test_a_name_of_a_workload_works_wherever_a_workload_does() -> None:
         (lambda: steersman.connect(5), "connect: kubeconfig 5 is not a text or a path"),
     ],
 )
-def test_wrong_arguments_are_one_line(call, text) -> None:
+def test_wrong_arguments_fail_in_one_line(call, text) -> None:
     with pytest.raises(UsageError) as caught:
         call()
     assert text in str(caught.value)
@@ -266,7 +266,7 @@ def test_one_policy_needs_no_list() -> None:
         assert [run.policy for run in runs] == [name]
 
 
-def test_a_number_of_processes_below_1_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_too_few_processes_are_rejected_before_anything_is_written(tmp_path: Path) -> None:
     workload = steersman.load_workload("default-small")
     for jobs in (0, -1):
         with raises(UsageError, f"--jobs must be at least 1, not {jobs}"):

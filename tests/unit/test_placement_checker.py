@@ -80,7 +80,7 @@ def test_resources(name: str, amount: str) -> None:
     assert not kinds([node("n"), node("m")], [placed[0], pod("two", "m", requests={name: amount})])
 
 
-def test_a_resource_that_a_node_does_not_have() -> None:
+def test_missing_resource_is_a_violation() -> None:
     assert kinds([node("n")], [pod("p", "n", requests={"example.com/fpga": "1"})]) == [("resources", "p")]
     assert not kinds([node("n")], [pod("p", None, requests={"example.com/fpga": "1"})])
 
@@ -91,7 +91,7 @@ def test_number_of_pods() -> None:
     assert not kinds([node("n")], placed[:4])
 
 
-def test_a_node_that_is_not_there() -> None:
+def test_missing_node_is_a_violation() -> None:
     assert kinds([node("n")], [pod("p", "gone")]) == [("node", "p")]
 
 
@@ -138,7 +138,7 @@ def test_anti_affinity_in_both_directions(who_comes_first: int) -> None:
     assert not kinds([node("n"), node("m", zone="b")], placed)
 
 
-def test_anti_affinity_to_its_like() -> None:
+def test_anti_affinity_to_its_own_labels() -> None:
     placed = [pod(f"p{i}", "n", affinity=apart("app")) for i in range(2)]
     assert kinds([node("n")], placed) == [("anti-affinity", "p0"), ("anti-affinity", "p1")]
     assert not kinds([node("n")], placed[:1])
@@ -154,7 +154,7 @@ def test_spread_at_the_time_of_binding() -> None:
     assert not kinds(nodes, far([placed[0], placed[2], placed[1], placed[3]]))
 
 
-def test_spread_in_the_end() -> None:
+def test_final_spread_is_checked() -> None:
     nodes = [node("a", "a"), node("b", "b")]
     placed = [pod(f"p{i}", where, topologySpreadConstraints=spread(2)) for i, where in enumerate("aaab")]
     assert not kinds(nodes, placed)
@@ -162,7 +162,7 @@ def test_spread_in_the_end() -> None:
     assert kinds(nodes, placed) == [("spread", "p2")]
 
 
-def test_spread_looks_at_the_nodes_that_the_pod_may_use() -> None:
+def test_spread_counts_nodes_the_pod_may_use() -> None:
     nodes = [node("a", "a"), node("b", "b"), node("c", "c")]
     nodes[2]["metadata"]["labels"]["model"] = "A100"
     constrained = {"nodeSelector": {"model": "T4"}, "topologySpreadConstraints": spread()}
@@ -203,17 +203,17 @@ def test_soft_spread_and_preferences_forbid_nothing() -> None:
         {"topologySpreadConstraints": spread(matchLabelKeys=["pod-template-hash"])},
     ],
 )
-def test_what_is_not_checked_is_refused(spec: Object) -> None:
+def test_unchecked_constraints_are_rejected(spec: Object) -> None:
     with raises(UnsupportedError, "default/p"):
         kinds([node("n")], [pod("p", "n", **spec)])
 
 
-def test_a_binding_that_nobody_saw_is_an_error() -> None:
+def test_missing_binding_is_an_error() -> None:
     with pytest.raises(ValueError, match="when default/p was bound"):
         check([node("n")], [pod("p", "n")], [])
 
 
-def test_a_violation_says_who_where_and_why() -> None:
+def test_violation_names_pod_node_and_reason() -> None:
     (found,) = check([node("n", gpus=0)], [pod("p", "n", requests={GPU: "1"})], ["p"])
     assert found == Violation("resources", "default/p", "n", "nvidia.com/gpu: 1 of 0")
 

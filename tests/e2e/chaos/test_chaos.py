@@ -54,7 +54,7 @@ def test_the_scheduler_is_killed_and_another_takes_over(play: Callable[[Story], 
     play(story)
 
 
-def test_a_leader_that_is_asked_to_end_hands_over_to_one_whose_watch_lags(play: Callable[[Story], None]) -> None:
+def test_terminating_leader_hands_over_to_a_lagging_one(play: Callable[[Story], None]) -> None:
     async def story(scenario: Scenario) -> tuple[Verdict, str]:
         async with scenario.proxy() as its_way, scenario.proxy() as other_way:
             its_way.faults = [Fault("delay", BINDING, seconds=1.0 / SCALE)]  # so that many pods wait
@@ -93,7 +93,7 @@ def test_a_leader_is_killed(play: Callable[[Story], None]) -> None:
     play(story)
 
 
-def test_a_leader_that_stood_still_for_longer_than_its_lease_binds_nothing_more(play: Callable[[Story], None]) -> None:
+def test_leader_frozen_beyond_its_lease_binds_nothing(play: Callable[[Story], None]) -> None:
     async def story(scenario: Scenario) -> tuple[Verdict, str]:
         async with scenario.proxy() as its_way, scenario.proxy() as other_way:
             # Many bindings are to be tried again when it stands still.
@@ -124,7 +124,7 @@ def test_a_leader_that_stood_still_for_longer_than_its_lease_binds_nothing_more(
 
 
 @pytest.mark.parametrize("kind", ["shares", "cpu"])
-def test_a_leader_that_was_frozen_while_it_bound_exceeds_no_capacity(
+def test_leader_frozen_during_binding_exceeds_no_capacity(
     chaos: ChaosCluster, tmp_path: Path, kind: Kind, tell: Tell
 ) -> None:
     async def main() -> FrozenLeaderResult:
@@ -137,7 +137,7 @@ def test_a_leader_that_was_frozen_while_it_bound_exceeds_no_capacity(
     assert result.ended
 
 
-def test_a_late_binding_of_the_last_leader_is_refused(play: Callable[[Story], None]) -> None:
+def test_late_binding_of_the_last_leader_is_rejected(play: Callable[[Story], None]) -> None:
     """It was sent while it led, and comes when another leads, which has not bound the pod."""
 
     async def story(scenario: Scenario) -> tuple[Verdict, str]:
@@ -187,7 +187,7 @@ def test_a_server_is_killed(play: Callable[[Story], None], server: str) -> None:
     play(story)
 
 
-def test_the_api_is_away_for_longer_than_the_lease(play: Callable[[Story], None]) -> None:
+def test_api_outage_longer_than_the_lease(play: Callable[[Story], None]) -> None:
     async def story(scenario: Scenario) -> tuple[Verdict, str]:
         async with scenario.proxy() as its_way:
             its_way.faults = [Fault("delay", BINDING, seconds=1.0 / SCALE)]  # so that many pods wait
@@ -230,7 +230,7 @@ async def through_faults(scenario: Scenario, *faults: Fault, cuts: float = 0.0) 
         return verdict, f"{injected}; {len(proxy.binds)} bindings, {watches} watches anew, {relists} relists"
 
 
-def test_watches_are_cut_again_and_again(play: Callable[[Story], None]) -> None:
+def test_watches_are_cut_repeatedly(play: Callable[[Story], None]) -> None:
     async def story(scenario: Scenario) -> tuple[Verdict, str]:
         verdict, counts = await through_faults(scenario, Fault("cut", WATCH, 0.05), cuts=0.3)
         assert verdict.untold == 0
@@ -282,7 +282,7 @@ def test_storms(play: Callable[[Story], None], storm: str) -> None:
     play(story)
 
 
-def test_versions_are_too_old_again_and_again(play: Callable[[Story], None]) -> None:
+def test_versions_expire_repeatedly(play: Callable[[Story], None]) -> None:
     async def story(scenario: Scenario) -> tuple[Verdict, str]:
         old = [Fault("status", WATCH, 0.4, status=410), Fault("expire", WATCH, 0.5)]
         verdict, counts = await through_faults(scenario, *old, cuts=0.3)

@@ -54,7 +54,7 @@ def rows(cluster: LocalCluster, name: str = NAME) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(cluster.must("cluster", "nodes", "--name", name, "--format", "csv"))))
 
 
-def test_the_nodes_are_ready_and_read_back_as_what_was_asked_for(cluster: LocalCluster) -> None:
+def test_nodes_are_ready_and_read_back_as_requested(cluster: LocalCluster) -> None:
     listed = cluster.objects("nodes")
     for node in listed:
         labels = node["metadata"]["labels"]  # kube-controller-manager copies two of them under older names
@@ -95,7 +95,7 @@ def test_pods_run_where_kube_scheduler_puts_them_and_clean_removes_them(cluster:
     cluster.kubectl("delete", "configmap", "keep-me")
 
 
-def test_a_second_cluster_with_nodes_of_a_file_and_nothing_left_of_it(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_second_cluster_with_nodes_of_a_file_is_removed_entirely(cluster: LocalCluster, tmp_path: Path) -> None:
     (tmp_path / "nodes.csv").write_text(GPU_NODES)
     arguments = ["--nodes-from", str(tmp_path / "nodes.csv"), "--servers-per-rack", "1", "--racks-per-zone", "2"]
     name = "other"
@@ -172,7 +172,7 @@ def test_kubectl_completes_our_commands(cluster: LocalCluster) -> None:
     assert done.stdout.splitlines()[:2] == ["gpu-clustering", "gpu-packing"]
 
 
-def test_a_cluster_that_was_there_keeps_all_but_our_nodes(cluster: LocalCluster) -> None:
+def test_existing_cluster_keeps_all_but_our_nodes(cluster: LocalCluster) -> None:
     cluster.kubectl("run", "theirs", "--image=pause")
     place = ["--kubeconfig", str(cluster.kubeconfig)]
     cluster.must("cluster", "up", "--name", "guest", *place)
@@ -196,7 +196,7 @@ def test_a_cluster_that_was_there_keeps_all_but_our_nodes(cluster: LocalCluster)
     assert "theirs" in cluster.kubectl("get", "pods")
 
 
-def test_an_interrupted_start_leaves_nothing(cluster: LocalCluster) -> None:
+def test_interrupted_start_leaves_nothing(cluster: LocalCluster) -> None:
     folder = cluster.kubeconfig.parent.parent / "broken-off"
     command = [STEERSMAN, "cluster", "up", "--name", "broken-off", "--count", "500"]
     process = subprocess.Popen(command, env=cluster.environment, stderr=subprocess.PIPE, text=True)

@@ -86,7 +86,7 @@ def test_all_default_queries_are_answered_for_every_node(measured: LocalCluster)
     assert max(latency.values()) > 10 > min(latency.values())
 
 
-def test_what_runs_on_a_node_is_measured_and_decided_by(measured: LocalCluster, tmp_path: Path) -> None:
+def test_node_use_is_measured_and_decided_by(measured: LocalCluster, tmp_path: Path) -> None:
     manifest = tmp_path / "nginx.yaml"
     manifest.write_text(NGINX)
     run = ("workload", "run", "--name", NAME, "--manifest", str(manifest), "--copies", "10", "--interval", "0.2")
@@ -104,7 +104,7 @@ def test_what_runs_on_a_node_is_measured_and_decided_by(measured: LocalCluster, 
     assert len(rows) == 1 + 10 + 10
 
 
-def test_nodes_that_are_added_and_removed_appear_and_vanish(measured: LocalCluster) -> None:
+def test_added_and_removed_nodes_appear_and_vanish(measured: LocalCluster) -> None:
     def seen() -> int:
         return len(ask(measured, "node_netstat_Tcp_CurrEstab"))
 
@@ -114,7 +114,7 @@ def test_nodes_that_are_added_and_removed_appear_and_vanish(measured: LocalClust
     until(lambda: seen() == NODES)
 
 
-def test_a_process_that_ended_is_said(measured: LocalCluster) -> None:
+def test_dead_process_is_reported(measured: LocalCluster) -> None:
     pid_file = measured.kubeconfig.parent / "telemetry" / "exporters.pid"
     pid_file.rename(pid_file.with_suffix(".aside"))
     try:

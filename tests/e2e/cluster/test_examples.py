@@ -57,7 +57,7 @@ def home(tmp_path: Path) -> Iterator[dict[str, str]]:
         assert not servers.running(tmp_path / ".local/state/steersman/clusters/steersman")
 
 
-def test_the_readme_from_nothing_to_a_learned_policy_that_decides(home: dict[str, str], tmp_path: Path) -> None:
+def test_readme_commands_train_and_run_a_policy(home: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "matranga"
     folder.mkdir()
     for name in ("nginx.yaml", "telemetry.yaml"):
@@ -110,7 +110,7 @@ def exporters_port(home: Path) -> int:
     return int(json.loads(file.read_text())["port"])
 
 
-def test_the_files_are_what_the_programs_read() -> None:
+def test_example_files_are_read_by_the_programs() -> None:
     (nginx,) = read_manifest(EXAMPLE / "nginx.yaml")
     assert (nginx.name, nginx.replicas, nginx.pod.scheduler_name) == ("nginx", REPLICAS, "steersman")
     assert (nginx.pod.latency.soft, nginx.pod.latency.hard) == (35, 100)

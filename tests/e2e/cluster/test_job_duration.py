@@ -32,7 +32,7 @@ def test_nodes_have_the_labels_of_real_ones(cluster: LocalCluster) -> None:
         assert (labels["kubernetes.io/os"], labels["kubernetes.io/arch"]) == ("linux", "amd64")
 
 
-def test_pods_of_jobs_run_as_long_as_they_say(cluster: LocalCluster) -> None:
+def test_job_pods_run_for_their_stated_duration(cluster: LocalCluster) -> None:
     objects = {"apiVersion": "v1", "kind": "List", "items": [content for content, _ in JOBS.values()]}
     cluster.kubectl("create", "-f", "-", stdin=json.dumps(objects))
     ending = {name for name, (_, seconds) in JOBS.items() if seconds is not None}

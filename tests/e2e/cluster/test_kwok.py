@@ -34,7 +34,7 @@ def foreign(control_plane: LocalCluster, tmp_path: Path) -> Iterator[tuple[Local
         control_plane.steersman("cluster", "down", "--name", NAME)
 
 
-def test_a_process_of_this_machine_simulates_nodes(foreign: tuple[LocalCluster, list[str]]) -> None:
+def test_local_kwok_process_simulates_nodes(foreign: tuple[LocalCluster, list[str]]) -> None:
     cluster, options = foreign
     cluster.must("cluster", "kwok", "install", *options)
     again = cluster.steersman("cluster", "kwok", "install", *options)

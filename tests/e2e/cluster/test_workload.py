@@ -30,7 +30,7 @@ def names(cluster: LocalCluster, kind: str) -> list[str]:
     return cluster.kubectl("get", kind, "--output", "name").split()
 
 
-def test_a_killed_run_goes_on_and_has_made_what_the_simulator_makes(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_killed_run_resumes_and_matches_the_simulator(cluster: LocalCluster, tmp_path: Path) -> None:
     output = tmp_path / "run.csv"
     fill = (*FILL, *DEPLOYMENTS)
     command = [STEERSMAN, "workload", "run", *fill, "--interval", "1", "--name", cluster.name, "--output", output]
@@ -89,7 +89,7 @@ def test_kube_scheduler_is_recorded_while_deployments_come_and_go(cluster: Local
     cluster.must("train", *algorithm, "--recording", str(seen / "transitions.npz"), "--output", str(policy))
 
 
-def test_pods_of_a_trace_come_and_go_and_a_snapshot_answers_what_if(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_trace_is_replayed_and_snapshot_is_evaluated(cluster: LocalCluster, tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     lines = [f"stays-{i},2000,4096,0,0,,0," for i in range(150)]
     lines += [f"goes-{i},1000,1024,1,500,,{i},{3600 + i}" for i in range(30)]

@@ -44,7 +44,7 @@ def pod(name: str, cpu: str = "1", **spec: object) -> Object:
     }
 
 
-def test_decisions_are_those_of_kube_scheduler(scheduler: Explainer) -> None:
+def test_random_decisions_match_kube_scheduler(scheduler: Explainer) -> None:
     findings = Findings()
     compare(scheduler, findings, SEED, CLUSTERS)
     print(findings)
@@ -120,7 +120,7 @@ def test_pods_of_a_cycle_count_for_the_next_ones(scheduler: Explainer) -> None:
         ([], [], {"configuration": {**CONFIGURATION, "parallelism": -1}}, "configuration: parallelism: Invalid value"),
     ],
 )
-def test_a_question_that_makes_no_sense(
+def test_invalid_question_is_rejected(
     scheduler: Explainer, objects: list[Object], pods: list[Object], more: Object, problem: str
 ) -> None:
     assert scheduler.ask(objects, pods, **more).error.startswith(problem)

@@ -35,7 +35,7 @@ REASONS = {
 """What is certain to come up in the long histories; other reasons do, too."""
 
 
-def test_every_decision_of_kube_scheduler_is_ours(tmp_path: Path) -> None:
+def test_decisions_match_kube_scheduler(tmp_path: Path) -> None:
     folder = tmp_path / "parity"
     folder.mkdir()
     with control_plane(folder) as (kubeconfig, program):
@@ -90,7 +90,7 @@ def spoil(attempt: Attempt, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["", "TaintToleration", "total", "feasibility", "choice"])
-def test_a_comparison_notices_what_differs(what: str) -> None:
+def test_comparison_detects_other_decisions(what: str) -> None:
     replay, pod, attempt = made()
     spoil(attempt, what)
     replay.compare(attempt, pod)
@@ -101,7 +101,7 @@ def test_a_comparison_notices_what_differs(what: str) -> None:
     assert not replay.state.placements
 
 
-def test_a_comparison_notices_other_reasons() -> None:
+def test_comparison_detects_other_reasons() -> None:
     replay, _, _ = made()
     pod: Any = {
         "metadata": {"name": "q"},

@@ -108,7 +108,7 @@ def recovered(cluster: LocalCluster, scheduler: Scheduler, name: str) -> None:
         time.sleep(OPEN_SECONDS / 2)
 
 
-def test_a_service_that_is_unwell_costs_no_pod(
+def test_failing_service_blocks_no_pod(
     cluster: LocalCluster, scheduler_program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = (*PATIENT, "--name", cluster.name, "--policy", "best-fit")
@@ -144,7 +144,7 @@ def _under(cluster: LocalCluster, scheduler: Scheduler, proxy: FaultyService, fa
     return line
 
 
-def test_prometheus_that_is_gone_costs_no_pod(
+def test_missing_prometheus_blocks_no_pod(
     cluster: LocalCluster, scheduler_program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The service decides by what is measured, and by requests as long as nothing is; without it nodes are equal."""

@@ -148,7 +148,7 @@ def until_said(cluster: LocalCluster, name: str) -> str:
     return why(cluster, name)
 
 
-def test_what_makes_no_sense_waits_with_a_reason_until_it_does(gpus: LocalCluster, scheduling: Start) -> None:
+def test_invalid_request_waits_with_a_reason_until_corrected(gpus: LocalCluster, scheduling: Start) -> None:
     with scheduling():
         odd = {
             "word": sharing("word", "one"),
@@ -183,9 +183,7 @@ def test_a_waiting_pod_gets_the_devices_of_one_that_leaves(gpus: LocalCluster, s
         assert sorted(held(gpus).values()) == [600, 600]
 
 
-def test_a_scheduler_that_is_killed_in_a_burst_counts_anew_from_annotations(
-    gpus: LocalCluster, scheduling: Start
-) -> None:
+def test_killed_scheduler_recounts_from_annotations(gpus: LocalCluster, scheduling: Start) -> None:
     wanted = [sharing(f"burst-{i:03}", 1, 50 + 10 * (i % 11), "V100") for i in range(150)]
     create(gpus, *wanted)
     with scheduling(clientConnection={"kubeconfig": str(gpus.kubeconfig), "qps": 20, "burst": 40}) as first:
@@ -202,7 +200,7 @@ def test_a_scheduler_that_is_killed_in_a_burst_counts_anew_from_annotations(
     assert all(later[device] >= milli for device, milli in devices.items())
 
 
-def test_another_leader_knows_who_holds_what(gpus: LocalCluster, scheduling: Start) -> None:
+def test_new_leader_knows_allocated_devices(gpus: LocalCluster, scheduling: Start) -> None:
     with (
         scheduling(leaderElection=ELECTION) as first,
         scheduling(leaderElection=ELECTION) as second,
@@ -215,14 +213,14 @@ def test_another_leader_knows_who_holds_what(gpus: LocalCluster, scheduling: Sta
         assert sorted(held(gpus).values()) == [800, 800]
 
 
-def test_a_profile_that_binds_otherwise_leaves_shared_gpus_alone(gpus: LocalCluster, scheduling: Start) -> None:
+def test_profile_without_the_plugin_leaves_shared_gpus_alone(gpus: LocalCluster, scheduling: Start) -> None:
     with scheduling(bind=False):
         create(gpus, sharing("share", 1, 500), pod("plain", schedulerName=SCHEDULER))
         until(lambda: "plain" in where(gpus))
         assert f"does not bind by {PLUGIN}; enable it at bind, too" in until_said(gpus, "share")
 
 
-def test_a_pod_of_more_importance_gets_the_devices_of_others(gpus: LocalCluster, scheduling: Start) -> None:
+def test_pod_of_higher_priority_preempts_devices(gpus: LocalCluster, scheduling: Start) -> None:
     with scheduling():
         create(gpus, *(sharing(f"small-{i}", 1, 600, "P100") for i in range(2)))
         until(lambda: len(where(gpus)) == 2)

@@ -40,7 +40,7 @@ def ten_pods(cluster: LocalCluster, name: str = "web", annotations: dict[str, st
     until(lambda: sum(each.startswith(name) for each in bound(cluster)) == 10)
 
 
-def test_ten_pods_are_bound_where_the_policy_wants_them(
+def test_ten_pods_are_bound_to_the_policy_choice(
     cluster: LocalCluster, scheduler_program: Path, tmp_path: Path
 ) -> None:
     settings = configuration(cluster.kubeconfig, [profile({"policy": "best-fit"}, alone=True)])
@@ -51,7 +51,7 @@ def test_ten_pods_are_bound_where_the_policy_wants_them(
         until(lambda: scheduler.metrics("agreement_total") == {'agrees="true"': 10})
 
 
-def test_without_its_policy_file_the_others_decide(
+def test_missing_policy_file_leaves_decisions_to_other_plugins(
     cluster: LocalCluster, scheduler_program: Path, tmp_path: Path
 ) -> None:
     settings = configuration(cluster.kubeconfig, [profile({"policyFile": str(tmp_path / "none.safetensors")})])
@@ -63,7 +63,7 @@ def test_without_its_policy_file_the_others_decide(
         assert scheduler.log().count("The policy file cannot be used") == 1
 
 
-def test_a_policy_file_may_come_and_change_and_break_while_pods_are_bound(
+def test_policy_file_may_appear_change_and_break_at_runtime(
     cluster: LocalCluster, scheduler_program: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "policy.safetensors"
@@ -133,9 +133,7 @@ def gpu_node(name: str) -> dict[str, Any]:
     }
 
 
-def test_a_shadow_says_what_it_would_do_and_does_nothing(
-    cluster: LocalCluster, scheduler_program: Path, tmp_path: Path
-) -> None:
+def test_shadow_reports_and_binds_nothing(cluster: LocalCluster, scheduler_program: Path, tmp_path: Path) -> None:
     settings = configuration(cluster.kubeconfig, [profile({"mode": "shadow", "policy": "best-fit"}, alone=True)])
     with plugged(scheduler_program, tmp_path, settings) as scheduler:
         ten_pods(cluster)
@@ -153,9 +151,7 @@ def test_a_shadow_says_what_it_would_do_and_does_nothing(
             assert (said["wanted"].strip('"') == node) == (said["agrees"] == "true")
 
 
-def test_a_service_that_is_not_there_costs_no_pod(
-    cluster: LocalCluster, scheduler_program: Path, tmp_path: Path
-) -> None:
+def test_missing_service_blocks_no_pod(cluster: LocalCluster, scheduler_program: Path, tmp_path: Path) -> None:
     args = {
         "mode": "service",
         "endpoint": f"http://127.0.0.1:{free_port()}",
@@ -181,7 +177,7 @@ def test_a_service_that_is_not_there_costs_no_pod(
         ),
     ],
 )
-def test_args_that_make_no_sense_are_one_line_that_names_the_field(
+def test_invalid_args_error_names_the_field(
     cluster: LocalCluster, scheduler_program: Path, tmp_path: Path, args: dict[str, str], says: str
 ) -> None:
     file = tmp_path / "scheduler.json"

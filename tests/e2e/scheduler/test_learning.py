@@ -121,9 +121,7 @@ def test_an_agent_learns_from_nothing_where_it_schedules(
     assert scheduled[0]["timestamp"] < ended["timestamp"], "one clock"
 
 
-def test_dqn_also_learns_from_what_kube_scheduler_binds_until_nobody_observes_it(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
+def test_dqn_learns_from_kube_scheduler_bindings(cluster: LocalCluster, tmp_path: Path) -> None:
     learned, waves = tmp_path / "learned", count()
     warning = "the agent learns from its own decisions alone; other schedulers are not observed"
 
@@ -154,7 +152,7 @@ def test_dqn_also_learns_from_what_kube_scheduler_binds_until_nobody_observes_it
     assert {"steps_from_others", "dropped_from_others"} <= set(events.Tags()["scalars"])
 
 
-def test_scheduling_goes_on_when_learning_dies_and_learning_goes_on_at_the_next_start(
+def test_scheduling_survives_dead_learning_which_resumes_later(
     cluster: LocalCluster, trained: Callable[[str], Path], tmp_path: Path
 ) -> None:
     policy, learned = trained("mlp"), tmp_path / "learned"
@@ -186,7 +184,7 @@ def test_scheduling_goes_on_when_learning_dies_and_learning_goes_on_at_the_next_
     )
 
 
-def test_a_service_learns_from_kube_scheduler_and_says_what_it_tested(
+def test_service_learns_from_kube_scheduler_and_reports_its_test(
     cluster: LocalCluster, trained: Callable[[str], Path], tmp_path: Path
 ) -> None:
     policy, learned, log = trained("mlp"), tmp_path / "learned", tmp_path / "serve.log"

@@ -95,7 +95,7 @@ def test_the_server_takes_the_manifests(deployed: LocalCluster, folder: str) -> 
     assert "unchanged" not in said
 
 
-def test_its_pods_are_allowed_where_pod_security_is_restricted(deployed: LocalCluster) -> None:
+def test_pods_satisfy_restricted_pod_security(deployed: LocalCluster) -> None:
     (deployment,) = (obj for obj in rendered(deployed, "base") if obj["kind"] == "Deployment")
     template = deployment["spec"]["template"]
     pod = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": {**template["metadata"], "name": "as-deployed"}}
@@ -110,7 +110,7 @@ def test_its_pods_are_allowed_where_pod_security_is_restricted(deployed: LocalCl
         asyncio.run(create(pod))
 
 
-def test_the_service_account_may_do_no_more_than_it_must(deployed: LocalCluster) -> None:
+def test_service_account_has_minimal_rights(deployed: LocalCluster) -> None:
     config = with_token(deployed)
 
     async def rights(namespace: str) -> set[tuple[str, str, tuple[str, ...], tuple[str, ...]]]:
@@ -130,7 +130,7 @@ def test_the_service_account_may_do_no_more_than_it_must(deployed: LocalCluster)
     assert asyncio.run(rights("default")) == {rule for rule in RIGHTS if rule[1] != "leases"}
 
 
-def test_it_may_lead_and_write_events(deployed: LocalCluster) -> None:
+def test_service_account_may_lead_and_write_events(deployed: LocalCluster) -> None:
     deployed.kubectl("run", "waits", "--image=pause", "--overrides", json.dumps({"spec": {"schedulerName": "nobody"}}))
     uid = json.loads(deployed.kubectl("get", "pod", "waits", "-o", "json"))["metadata"]["uid"]
 
@@ -166,9 +166,7 @@ def test_it_may_lead_and_write_events(deployed: LocalCluster) -> None:
     assert "0/10 nodes are available" in described
 
 
-def test_the_scheduler_works_as_that_service_account_with_the_arguments_of_the_deployment(
-    deployed: LocalCluster, tmp_path: Path
-) -> None:
+def test_scheduler_runs_as_its_service_account_with_deployed_arguments(deployed: LocalCluster, tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     write_kubeconfig(kubeconfig, with_token(deployed))
     for index, cpu in enumerate(("1", "1", "1", "1", "9999")):

@@ -73,7 +73,7 @@ def test_no_secret_of_a_policy_server_can_be_read(cluster: LocalCluster, tmp_pat
             assert spelling not in text, where
 
 
-def test_a_password_in_the_address_is_refused_and_not_shown(cluster: LocalCluster) -> None:
+def test_a_password_in_the_address_is_rejected_and_not_shown(cluster: LocalCluster) -> None:
     address = f"https://user:{quote(PASSWORD, safe='')}@127.0.0.1:1/score"
     done = cluster.steersman("schedule", "--name", cluster.name, "--policy", address)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

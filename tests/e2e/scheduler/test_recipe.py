@@ -170,7 +170,7 @@ def test_the_recipe_compares_policies_on_what_kubectl_prints(busy: LocalCluster,
     assert sentence.partition(": ")[2] in report
 
 
-def test_whatever_else_is_dumped_is_understood_alike(busy: LocalCluster, tmp_path: Path) -> None:
+def test_other_dumps_are_read_alike(busy: LocalCluster, tmp_path: Path) -> None:
     (tmp_path / "nodes.yaml").write_text(busy.kubectl("get", "nodes", "-o", "yaml"))
     every = ["pods", "deployments", "statefulsets", "daemonsets", "jobs", "replicasets", "services", "cronjobs"]
     sentences = {}

@@ -130,9 +130,7 @@ def test_a_server_decides(cluster: LocalCluster, tmp_path: Path) -> None:
         assert 'steersman_policy_server_decisions_total{result="scored"} 1.0' in running.get("metrics")
 
 
-def test_a_pod_that_fits_nowhere_says_why_and_is_bound_when_there_is_room(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
+def test_unschedulable_pod_reports_why_and_is_bound_later(cluster: LocalCluster, tmp_path: Path) -> None:
     allocatable = int(cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[0].status.allocatable.cpu}"))
     with scheduling(cluster, tmp_path, "--policy", "steersman", "--unchecked"):
         create(cluster, *(pod(f"full-{i}", cpu=str(allocatable)) for i in range(NODES)))
@@ -236,7 +234,7 @@ def test_a_node_has_gpus_by_annotations_or_by_drivers(cluster: LocalCluster, tmp
         cluster.kubectl("delete", "deviceclass", "gpu.example.com")
 
 
-def test_what_it_cannot_do_is_left_with_an_event(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_unsupported_pods_are_left_with_an_event(cluster: LocalCluster, tmp_path: Path) -> None:
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "none"}}
     with scheduling(cluster, tmp_path, "--policy", "fgd"):
         create(cluster, pod("gated", schedulingGates=[{"name": "wait"}]), pod("volume", volumes=[claim]), pod("plain"))
@@ -301,7 +299,7 @@ def test_a_shadow_binds_nothing_and_reports(cluster: LocalCluster, tmp_path: Pat
     assert rows["unplaced"] == "2,1", "a node that is still empty has room for `whole`"
 
 
-def test_a_changed_policy_file_is_read_anew(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_changed_policy_file_is_reloaded(cluster: LocalCluster, tmp_path: Path) -> None:
     from importlib import resources
 
     shipped = (resources.files("steersman.data") / "steersman.safetensors").read_bytes()
@@ -330,7 +328,7 @@ def test_a_changed_policy_file_is_read_anew(cluster: LocalCluster, tmp_path: Pat
         (("--policy", "fgd", "--output", "x"), "--output belongs to --shadow"),
     ],
 )
-def test_wrong_options_are_one_line(cluster: LocalCluster, arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_options_fail_in_one_line(cluster: LocalCluster, arguments: tuple[str, ...], said: str) -> None:
     done = cluster.steersman("schedule", "--name", cluster.name, *arguments)
     assert done.returncode in (1, 2)
     assert said in done.stderr

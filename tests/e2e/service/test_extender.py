@@ -76,7 +76,7 @@ def test_the_policy_decides_where_kube_scheduler_asks_it(cluster: LocalCluster, 
             assert "panic" not in log.read_text()
 
 
-def test_no_pod_is_lost_where_the_service_is_hung_or_gone(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_hung_or_missing_service_loses_no_pod(cluster: LocalCluster, tmp_path: Path) -> None:
     with serving(cluster, tmp_path, "--policy", "best-fit") as service:
         port = next(line["port"] for line in service.log() if line["event"] == "listening")
         with extended(cluster, tmp_path, port) as log:
@@ -97,7 +97,7 @@ def test_no_pod_is_lost_where_the_service_is_hung_or_gone(cluster: LocalCluster,
     assert all("unschedulable" not in json.dumps(each["status"]).lower() for each in pods(cluster).values())
 
 
-def test_a_shadow_says_what_it_would_do_and_changes_nothing(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_shadow_reports_and_changes_nothing(cluster: LocalCluster, tmp_path: Path) -> None:
     with serving(cluster, tmp_path, "--policy", "best-fit", "--shadow") as service:
         port = next(line["port"] for line in service.log() if line["event"] == "listening")
         with extended(cluster, tmp_path, port, httpTimeout="10s"):

@@ -73,7 +73,7 @@ def as_service(cluster: LocalCluster) -> KubeConfig:
     return replace(admin(cluster), user=KubeUser(token=asyncio.run(ask_for())), namespace=NAMESPACE)
 
 
-def test_its_service_account_may_look_and_no_more(deployed: LocalCluster) -> None:
+def test_service_account_is_read_only(deployed: LocalCluster) -> None:
     config = as_service(deployed)
 
     async def rights() -> set[tuple[str, str, tuple[str, ...]]]:
@@ -92,9 +92,7 @@ def test_its_service_account_may_look_and_no_more(deployed: LocalCluster) -> Non
     assert asyncio.run(rights()) == RIGHTS
 
 
-def test_it_answers_as_that_service_account_with_the_configuration_of_the_deployment(
-    deployed: LocalCluster, tmp_path: Path
-) -> None:
+def test_service_runs_as_its_account_with_deployed_configuration(deployed: LocalCluster, tmp_path: Path) -> None:
     kubeconfig, config = tmp_path / "kubeconfig", tmp_path / "service.yaml"
     write_kubeconfig(kubeconfig, as_service(deployed))
     objects = rendered(deployed, "service")

@@ -40,7 +40,7 @@ def _mask(count: int) -> str:
     return b64encode((1 | 1 << count - 1).to_bytes(-(-count // 8), "little")).decode()
 
 
-def test_its_opinion_follows_the_cluster(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_service_scores_follow_the_cluster(cluster: LocalCluster, tmp_path: Path) -> None:
     log = tmp_path / "serve.log"
     command = [STEERSMAN, "serve", "--name", cluster.name, "--port", "0", "--policy", "best-fit", "--deadline", "10000"]
     with log.open("w") as stream:
@@ -75,7 +75,7 @@ def test_its_opinion_follows_the_cluster(cluster: LocalCluster, tmp_path: Path) 
         assert process.wait(30) == 143, log.read_text()
 
 
-def test_without_a_cluster_it_says_so(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_service_without_a_cluster_reports_it(cluster: LocalCluster, tmp_path: Path) -> None:
     done = cluster.steersman("serve", "--kubeconfig", str(tmp_path / "none"))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1].startswith(f"error: {tmp_path / 'none'}")
@@ -151,7 +151,7 @@ def started(cluster: LocalCluster, folder: Path, *options: str | Path) -> Iterat
         process.wait()
 
 
-def test_without_the_api_server_it_has_no_opinion_until_it_is_back(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_service_scores_are_neutral_until_the_api_server_returns(cluster: LocalCluster, tmp_path: Path) -> None:
     content = yaml.safe_load(cluster.kubeconfig.read_text())
     (entry,) = content["clusters"]
     server = urlsplit(entry["cluster"]["server"])
@@ -181,9 +181,7 @@ def test_without_the_api_server_it_has_no_opinion_until_it_is_back(cluster: Loca
         way.cut()
 
 
-def test_a_policy_file_is_replaced_and_spoiled_under_load_and_no_request_fails(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
+def test_policy_file_changes_under_load_fail_no_request(cluster: LocalCluster, tmp_path: Path) -> None:
     file = tmp_path / "policy.safetensors"
     with as_file(files("steersman") / "data" / "steersman.safetensors") as shipped:
         shutil.copy(shipped, file)

@@ -78,7 +78,7 @@ def figures(folder: Path, file: str) -> list[dict[str, str]]:
         return [{key: value for key, value in row.items() if key != "workload"} for row in csv.DictReader(lines)]
 
 
-def test_a_live_cluster_gives_what_its_dump_gives(filled: LocalCluster, tmp_path: Path) -> None:
+def test_live_cluster_and_dump_evaluate_alike(filled: LocalCluster, tmp_path: Path) -> None:
     def there() -> dict[str, Any]:
         """What objects are to be; what becomes of them (status) goes on by itself."""
         items = json.loads(filled.kubectl("get", KINDS, "-A", "-o", "json"))["items"]
@@ -114,7 +114,7 @@ def test_a_live_cluster_gives_what_its_dump_gives(filled: LocalCluster, tmp_path
     assert set(bound.values()) == {"2"}  # those that are too large
 
 
-def test_other_commands_take_it_too(filled: LocalCluster, tmp_path: Path) -> None:
+def test_other_commands_take_a_live_cluster(filled: LocalCluster, tmp_path: Path) -> None:
     live = ("--cluster", "--kubeconfig", str(filled.kubeconfig))
     filled.must("simulate", *live, "--policy", "fgd", "--protocol", "arrivals", "--output", str(tmp_path / "run"))
     with (tmp_path / "run" / "placements.csv").open(newline="") as lines:

@@ -164,7 +164,7 @@ def filled(cluster: LocalCluster) -> Iterator[LocalCluster]:
         cluster.kubectl(*gone)
 
 
-def test_pods_of_templates_are_those_of_kube_controller_manager(filled: LocalCluster) -> None:
+def test_template_pods_match_kube_controller_manager(filled: LocalCluster) -> None:
     def listed(kinds: str) -> list[Object]:
         found: list[Object] = json.loads(filled.kubectl("get", kinds, "-n", TEAM, "-o", "json"))["items"]
         return found

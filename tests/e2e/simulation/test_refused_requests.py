@@ -58,7 +58,7 @@ def resources(name: str, request: str | None, limit: str | None, other: dict[str
     return stated | {"requests": stated.get("requests", {}) | other} if other else stated
 
 
-def test_the_same_requests_are_refused(cluster: LocalCluster) -> None:
+def test_the_same_requests_are_rejected(cluster: LocalCluster) -> None:
     every = pods()
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": every})
     said = refusal(cluster, "create", "--dry-run=server", stdin=listed)

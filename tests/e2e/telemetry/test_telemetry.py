@@ -113,7 +113,7 @@ def place(cluster: LocalCluster, name: str, annotations: dict[str, str] | None =
 
 
 @pytest.mark.parametrize("policy", ["ma", "la", "lc"])
-def test_objectives_follow_what_is_measured(
+def test_objectives_follow_measurements(
     policy: str, cluster: LocalCluster, measured: Telemetry, names: list[str], tmp_path: Path
 ) -> None:
     for i, name in enumerate(names):
@@ -131,7 +131,7 @@ def test_objectives_follow_what_is_measured(
             assert place(cluster, "second") == wanted  # a node in use, so that the others stay empty
 
 
-def test_a_hard_limit_is_kept_as_long_as_it_is_known_who_keeps_it(
+def test_hard_limit_is_kept_while_latencies_are_known(
     cluster: LocalCluster, measured: Telemetry, names: list[str], tmp_path: Path
 ) -> None:
     near, far = set(names[:3]), names[9]
@@ -191,7 +191,7 @@ def test_p0_fills_near_nodes_first(
         assert figure(running, "steersman_latency_limits_total", outcome="kept_by_no_node") >= 1
 
 
-def test_a_stale_value_is_what_the_configuration_says(
+def test_stale_values_follow_the_configuration(
     cluster: LocalCluster, measured: Telemetry, names: list[str], tmp_path: Path
 ) -> None:
     for i, name in enumerate(names):
@@ -212,7 +212,7 @@ def test_a_stale_value_is_what_the_configuration_says(
     measured.nodes[names[2]].there = True
 
 
-def test_the_service_gives_the_objectives_opinion(
+def test_service_scores_by_the_objective(
     cluster: LocalCluster, measured: Telemetry, names: list[str], tmp_path: Path
 ) -> None:
     for i, name in enumerate(names):
@@ -272,7 +272,7 @@ def test_a_learned_policy_decides_by_what_is_measured(
         assert near["node"] == names[0], {k: v for k, v in near.items() if k != "scores"}
 
 
-def test_values_that_are_an_hour_old_are_seen_to_be_so(tmp_path: Path) -> None:
+def test_hour_old_values_are_detected_as_stale(tmp_path: Path) -> None:
     with telemetry(tmp_path / "here", {}) as made:
         made.kill()
         connections = 'node_netstat_Tcp_CurrEstab{instance="%s"}'

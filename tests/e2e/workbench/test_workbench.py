@@ -148,7 +148,7 @@ def test_all_addresses_answer_and_one_ctrl_c_ends_all(tmp_path: Path) -> None:
         assert (tmp_path / "stderr").read_text().endswith("interrupted\n")
 
 
-def test_sigterm_ends_all_and_a_server_that_ends_ends_the_others(tmp_path: Path) -> None:
+def test_sigterm_or_a_dead_server_ends_all_servers(tmp_path: Path) -> None:
     with workbench(tmp_path) as running:
         running.process.terminate()
         assert running.process.wait(120) == 143

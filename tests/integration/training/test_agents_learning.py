@@ -27,7 +27,7 @@ def learned(algorithm, network, seed, variant="reserve", **more):
     return share_of_optimum(ToyVectorEnv(64, variant, nodes=4, max_nodes=7), agent.act, 500, seed=99)
 
 
-def test_greedy_and_chance_do_not_pass():
+def test_greedy_and_random_policies_miss_the_threshold():
     env = ToyVectorEnv(64, "reserve", nodes=4, max_nodes=5)
     assert share_of_optimum(env, lambda _: env.greedy(), 500, seed=99) < 0.9
     network = build("mlp", sizes_of(env.single_observation_space), (16,))
@@ -49,6 +49,6 @@ def test_normalised_networks_with_dropout_learn_too(algorithm, normalisation):
     assert learned(algorithm, "mlp", seed=0, normalisation=normalisation, dropout=0.05) > 0.95
 
 
-def test_only_the_graph_network_learns_what_racks_tell():
+def test_only_the_graph_network_learns_from_racks():
     assert learned("imitation", "gnn", seed=0, variant="rack") > 0.98
     assert learned("imitation", "deepsets", seed=0, variant="rack") < 0.98

@@ -48,7 +48,7 @@ def test_train_show_and_use_a_policy(files, capsys):
         assert {row["outcome"] for row in csv.DictReader(file)} >= {"bound"}
 
 
-def test_the_small_workload_is_known_by_name(tmp_path, monkeypatch):
+def test_small_workload_is_found_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     validation = ("--validation-episodes", "1", "--iterations", "1")
     assert main(["train", "--workload", "default-small", "--output", "run", *SMALL, *validation]) == 0
@@ -72,7 +72,7 @@ def test_the_small_workload_is_known_by_name(tmp_path, monkeypatch):
         (["policy", "show", "pods.yaml"], "no safetensors file"),
     ],
 )
-def test_what_is_wrong_is_one_line(files, capsys, arguments, message):
+def test_invalid_input_fails_in_one_line(files, capsys, arguments, message):
     assert main(arguments) in (1, 2)
     said = capsys.readouterr().err.replace(f"{MESSAGE}\n", "")
     assert message in said
@@ -80,7 +80,7 @@ def test_what_is_wrong_is_one_line(files, capsys, arguments, message):
     assert not (files / "o").exists()
 
 
-def test_a_run_without_gpus_is_refused(files, capsys):
+def test_a_run_without_gpus_is_rejected(files, capsys):
     (files / "cpu.yaml").write_text(
         "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n"
         "  - {name: c, resources: {requests: {cpu: '1'}}}\n"

@@ -51,7 +51,7 @@ def test_a_portfolio_is_built_and_serves(tmp_path: Path, capfd: pytest.CaptureFi
         assert found.costs[found.best, played].mean() <= fgd[played].mean()
 
 
-def test_a_range_of_nodes_that_is_none_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_node_range_fails_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "build", "--nodes", "8-5", "--output", str(tmp_path / "p.safetensors")]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line.startswith("error:")

@@ -85,7 +85,7 @@ def test_a_killed_run_in_an_environment_resumes_to_the_same_policy(tmp_path):
     assert (killed / "policy.safetensors").read_bytes() == (tmp_path / "whole" / "policy.safetensors").read_bytes()
 
 
-def test_what_is_wrong_is_one_line(files, tmp_path):
+def test_invalid_input_fails_in_one_line(files, tmp_path):
     train(files, tmp_path / "run")
     for more, message in (
         ([], "a run exists already"),

@@ -43,7 +43,7 @@ def rows(file):
     return list(csv.DictReader(file.read_text().splitlines()))
 
 
-def test_a_run_that_was_interrupted_goes_on_to_the_same_policy(tmp_path):
+def test_interrupted_run_resumes_to_the_same_policy(tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     evolve(plan(), whole, TrainingLimits(iterations=6, validate_every=2))
     evolve(plan(), parts, TrainingLimits(iterations=4, validate_every=2))
@@ -61,7 +61,7 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_policy(tmp_path):
     assert [row["iteration"] for row in rows(parts / "metrics.csv")] == list("123456")
 
 
-def test_the_card_says_where_a_policy_came_from(tmp_path):
+def test_model_card_names_the_origin_of_a_policy(tmp_path):
     evolve(
         plan(validation=(small("cpu100"),), test=("cpu072",)), tmp_path, TrainingLimits(iterations=2, validate_every=1)
     )
@@ -75,7 +75,7 @@ def test_the_card_says_where_a_policy_came_from(tmp_path):
     assert SimulationTask().gain(score.baseline_mean, score.mean) == pytest.approx(best, abs=0.02)  # the card rounds
 
 
-def test_processes_do_not_change_the_search():
+def test_search_does_not_depend_on_the_number_of_processes():
     task, config = SimulationTask(), EvolutionConfig(population=4, episodes=2)
     one, two = (Evolution((small("default"),), task, config, seed=3, jobs=jobs) for jobs in (1, 2))
     try:
@@ -100,7 +100,7 @@ def test_openai_es_improves_too():
 
 
 @pytest.mark.parametrize("network", ["linear", "mlp"])
-def test_what_is_left_out_never_gets_a_weight(network):
+def test_excluded_features_never_get_a_weight(network):
     def weights(without):
         config = EvolutionConfig(network=network, population=4, episodes=1, step=0.5, memory=0.0, without=without)
         search = Evolution((small("default"),), SimulationTask(), config, seed=1)
@@ -126,7 +126,7 @@ def test_waiting_time_is_evolved_in_timed_runs():
     assert np.isfinite(search.iterate()["gain"])
 
 
-def test_every_objective_of_a_runs_end_is_what_the_final_state_says():
+def test_final_state_objectives_match_the_final_state():
     workload, protocol = small("default"), "arrivals"
     arrivals = schedule(workload, protocol, seed=3, ratio=1.0, load=None)
     execution = Execution(Simulator(workload), arrivals, resolve("fgd"), 3, record=False)
@@ -151,7 +151,7 @@ def test_every_objective_of_a_runs_end_is_what_the_final_state_says():
 
 
 @pytest.mark.parametrize("objective", ["balance", "allocation=1,fragmentation=0.5"])
-def test_arrivals_are_evolved_for_any_objective_of_a_runs_end(objective, tmp_path):
+def test_evolution_in_arrivals_takes_any_final_state_objective(objective, tmp_path):
     task, run = SimulationTask(objective, "arrivals"), tmp_path / "run"
     evolve(plan(task=task, training=(small("default"),)), run, TrainingLimits(iterations=1, validate_every=1))
     card, _ = read_policy(run / POLICY)
@@ -177,12 +177,12 @@ def test_arrivals_are_evolved_for_any_objective_of_a_runs_end(objective, tmp_pat
         (lambda: plan(training=(Workload("cpu", embedded("default").nodes[:1], ()),)), "no GPU"),
     ],
 )
-def test_options_that_make_no_sense_are_one_line(make, message):
+def test_invalid_options_fail_in_one_line(make, message):
     with pytest.raises(UsageError, match=message):
         make()
 
 
-def test_a_run_is_not_overwritten_and_not_resumed_from_nothing(tmp_path):
+def test_run_is_neither_overwritten_nor_resumed_from_nothing(tmp_path):
     evolve(plan(), tmp_path / "run", TrainingLimits(iterations=1, validate_every=1))
     with raises(SteersmanError):
         evolve(plan(), tmp_path / "run", TrainingLimits(iterations=1))
@@ -207,7 +207,7 @@ class Diverging:
         pass
 
 
-def test_a_run_that_diverges_says_so_and_keeps_what_was_good(tmp_path):
+def test_diverging_run_reports_it_and_keeps_the_best_policy(tmp_path):
     run = TrainingRun(tmp_path, {}, TrainingLimits())
     with raises(SteersmanError):
         run.train(Diverging(), lambda: 0.0, [].append)
@@ -231,7 +231,7 @@ class Counting:
         self.count = state["count"]
 
 
-def test_it_stops_early_and_keeps_the_best(tmp_path):
+def test_early_stopping_keeps_the_best_policy(tmp_path):
     learner, saved = Counting(), []
     run = TrainingRun(tmp_path, {}, TrainingLimits(iterations=100, validate_every=5, patience=3))
     standing = run.train(learner, lambda: -abs(learner.count - 20), lambda _: saved.append(learner.count))
@@ -239,7 +239,7 @@ def test_it_stops_early_and_keeps_the_best(tmp_path):
     assert saved == [5, 10, 15, 20]
 
 
-def test_checkpoints_keep_every_kind_of_value(tmp_path):
+def test_checkpoints_round_trip_every_value_type(tmp_path):
     torch = pytest.importorskip("torch")
     state = {
         "numbers": [1, 2.5, None, True, "text"],

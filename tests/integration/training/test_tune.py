@@ -36,7 +36,7 @@ def values(folder):
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-def test_a_study_is_kept_and_goes_on(files, capsys):
+def test_study_is_stored_and_resumes(files, capsys):
     assert tune(2) == 0
     first = values(files)
     assert len(first) == 2
@@ -53,7 +53,7 @@ def test_a_study_is_kept_and_goes_on(files, capsys):
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-def test_options_that_are_given_are_not_searched_and_the_best_can_be_trained_with(tmp_path, monkeypatch, capsys):
+def test_given_options_are_fixed_and_the_best_trial_can_be_trained(tmp_path, monkeypatch, capsys):
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     cluster = ("--node-count", "3", "--node-cpu", "16", "--validation-episodes", "1")
@@ -84,7 +84,7 @@ def test_options_that_are_given_are_not_searched_and_the_best_can_be_trained_wit
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-def test_in_python_what_is_given_is_fixed_and_the_rest_can_be_trained_with(tmp_path):
+def test_python_api_fixes_given_options_and_returns_trainable_ones(tmp_path):
     pytest.importorskip("torch")
     task, short = DeploymentsOptions(nodes=3), {"algorithm": "dqn", "iterations": 1, "validation_episodes": 1}
     given = {"learning_rate": 0.005}
@@ -100,7 +100,7 @@ def test_in_python_what_is_given_is_fixed_and_the_rest_can_be_trained_with(tmp_p
     assert "hidden" not in with_widths.train_arguments
 
 
-def test_a_study_of_what_makes_no_sense_ends_at_once(tmp_path, monkeypatch, capsys):
+def test_study_with_invalid_options_fails_at_once(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     scene = ("--protocol", "deployments", "--objective", "allocation")
     assert main(["tune", *scene, "--algorithm", "ppo", "--trials", "3", "--jobs", "1", "--output", "study"]) == 2

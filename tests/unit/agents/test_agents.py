@@ -86,7 +86,7 @@ def test_resumed_run_is_the_uninterrupted_run(name, network, norm, dropout, opti
     assert same(whole.state_dict(), resumed.state_dict())
 
 
-def test_state_is_a_copy_that_learning_leaves_alone():
+def test_agent_state_is_a_copy():
     agent = make("dqn")
     agent.iterate()
     kept = agent.state_dict()
@@ -96,7 +96,7 @@ def test_state_is_a_copy_that_learning_leaves_alone():
     assert not same(kept, agent.state_dict())
 
 
-def test_checkpoints_of_others_are_refused_in_one_line():
+def test_checkpoint_of_another_algorithm_fails_in_one_line():
     state = make("dqn").state_dict()
     with raises(SteersmanError):
         make("ppo").load_state_dict(state)
@@ -126,7 +126,7 @@ class Recorded(ToyVectorEnv):
 
 @pytest.mark.parametrize("name", AGENTS)
 @pytest.mark.parametrize("candidates", [0, 2])
-def test_agents_only_play_what_fits(name, candidates):
+def test_agents_choose_feasible_actions_only(name, candidates):
     env = Recorded(8, "reserve", nodes=6, max_nodes=8)
     agent = make(name, "deepsets", env=env, candidates=candidates)
     for _ in range(6):
@@ -142,7 +142,7 @@ def test_agents_only_play_what_fits(name, candidates):
 
 
 @pytest.mark.parametrize(("norm", "dropout"), [("none", 0.0), ("batch", 0.0), ("layer", 0.4), ("batch", 0.4)])
-def test_first_ratio_of_ppo_is_one_whatever_the_network_does_in_training(norm, dropout):
+def test_first_ppo_ratio_is_one_with_dropout_and_batch_norm(norm, dropout):
     agent = make("ppo", "deepsets", norm, dropout, rollout=4, epochs=1, batch_size=64)
     for _ in range(3):
         metrics = agent.iterate()
@@ -151,7 +151,7 @@ def test_first_ratio_of_ppo_is_one_whatever_the_network_does_in_training(norm, d
 
 
 @pytest.mark.parametrize("name", ["dqn", "actor-critic", "ppo"])
-def test_diverging_run_says_so(name):
+def test_diverging_run_is_reported(name):
     class Broken(ToyVectorEnv):
         def step(self, actions):
             observation, rewards, *rest = super().step(actions)
@@ -162,12 +162,12 @@ def test_diverging_run_says_so(name):
         iterate(agent, 10)
 
 
-def test_too_large_a_learning_rate_is_noticed():
+def test_divergence_by_a_large_learning_rate_is_detected():
     with raises(DivergedError):
         iterate(make("imitation", learning_rate=1e30), 10)
 
 
-def test_weights_that_are_no_numbers_are_noticed():
+def test_non_finite_weights_are_detected():
     agent = make("dqn", batch_size=1000)  # no update yet, so no loss
     with torch.no_grad():
         agent.network.head.bias.fill_(np.nan)
@@ -175,7 +175,7 @@ def test_weights_that_are_no_numbers_are_noticed():
         agent.iterate()
 
 
-def test_what_follows_a_truncated_episode_is_its_own_end():
+def test_truncated_episode_bootstraps_from_its_last_observation():
     env = ToyVectorEnv(8, "reserve", limit=2)
     agent = make("ppo", env=env)
     first = agent.step(env.heuristic())
@@ -190,7 +190,7 @@ def test_what_follows_a_truncated_episode_is_its_own_end():
 
 @given(data=st.data())
 @settings(max_examples=examples(30))
-def test_advantages_are_their_definition(data):
+def test_advantages_match_the_gae_definition(data):
     t, e = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 3))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**31)))
     rewards, values, following = rng.normal(size=(3, t, e)).astype(np.float32)
@@ -209,7 +209,7 @@ def test_advantages_are_their_definition(data):
             assert found[start, copy] == pytest.approx(total, abs=1e-4)
 
 
-def test_critics_learn_that_a_cut_off_episode_goes_on():
+def test_critic_bootstraps_truncated_episodes():
     """Every decision earns 1: if episodes go on, a state is worth 1 / (1 - gamma); if they end, less than that."""
     values = {}
     for cut in (True, False):
@@ -264,7 +264,7 @@ def test_replay_refuses_clusters_of_another_size():
 
 @given(seed=st.integers(0, 2**31), nodes=st.integers(1, 12), candidates=st.integers(1, 12))
 @settings(max_examples=examples(60))
-def test_candidates_stand_for_the_whole_cluster(seed, nodes, candidates):
+def test_candidates_represent_the_whole_cluster(seed, nodes, candidates):
     rng = np.random.default_rng(seed)
     present = rng.random((4, nodes)) < 0.8
     mask = present & (rng.random((4, nodes)) < rng.random())
@@ -300,7 +300,7 @@ def test_candidates_stand_for_the_whole_cluster(seed, nodes, candidates):
         assert (weight > 0).sum() == min(candidates, present[copy].sum())
 
 
-def test_draws_follow_the_softmax_and_never_leave_the_mask():
+def test_samples_follow_the_masked_softmax():
     scores = np.tile(np.array([[0.0, 1.0, 2.0, 5.0]], np.float32), (20_000, 1))
     mask = np.tile(np.array([[True, True, True, False]]), (20_000, 1))
     scores[~mask] = MASKED
@@ -312,7 +312,7 @@ def test_draws_follow_the_softmax_and_never_leave_the_mask():
     assert entropy(flat, torch.tensor(mask[:1])).item() == pytest.approx(np.log(3))
 
 
-def test_prefill_and_half_of_the_exploration_are_the_heuristics():
+def test_prefill_and_half_of_exploration_follow_the_heuristic():
     env = ToyVectorEnv(64, "match", nodes=6)
     agent = make("dqn", env=env, prefill=640, batch_size=2000, initial_epsilon=1.0, update_every=64)
     agent.iterate()
@@ -340,7 +340,7 @@ def test_target_follows_the_network_by_steps():
     assert agent.epsilon == pytest.approx(0.995**3)
 
 
-def test_several_gradient_steps_take_the_place_of_each():
+def test_several_gradient_steps_replace_single_ones():
     one, four = make("dqn", prefill=0), make("dqn", prefill=0, gradient_steps=4)
     while one.updates < 3:
         one.iterate()
@@ -388,7 +388,7 @@ def test_cumulative_reward_goes_on_after_a_resume():
     assert again.iterate()["cumulative_reward"] == pytest.approx(agent.iterate()["cumulative_reward"])
 
 
-def test_recording_teaches_without_the_environment(tmp_path):
+def test_agent_learns_from_a_recording_without_the_environment(tmp_path):
     env = ToyVectorEnv(8, "reserve", limit=4)
     file = tmp_path / "teacher.npz"
     save(record(env, teacher_of(env), 400, seed=2), file)
@@ -407,7 +407,7 @@ def test_recording_teaches_without_the_environment(tmp_path):
     assert learner.replay.arrays()["reward"].sum() == pytest.approx(recording.rewards.sum())
 
 
-def test_bad_recordings_are_told(tmp_path):
+def test_invalid_recordings_are_reported(tmp_path):
     with raises(InputError):
         Recording.load(tmp_path / "nothing.npz")
     bad = tmp_path / "bad.npz"
@@ -427,7 +427,7 @@ def test_bad_recordings_are_told(tmp_path):
         Recording.load(bad)
 
 
-def test_metrics_are_means_of_what_the_environments_report():
+def test_metrics_are_means_over_environments():
     tally = RolloutStats(2)
     ended = np.array([False, True])
     infos = {
@@ -470,12 +470,12 @@ def test_metrics_are_means_of_what_the_environments_report():
         ),
     ],
 )
-def test_bad_options_are_told(make_config, told):
+def test_invalid_options_are_reported(make_config, told):
     with pytest.raises(UsageError, match=told):
         make_config()
 
 
-def test_what_an_agent_lacks_is_told():
+def test_incomplete_agent_is_reported():
     env = ToyVectorEnv(2)
     network = build("linear", sizes_of(env.single_observation_space))
     with raises(UsageError):
@@ -485,7 +485,7 @@ def test_what_an_agent_lacks_is_told():
     assert teacher_of(SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")])) is None
 
 
-def test_algorithms_have_names(monkeypatch):
+def test_algorithms_are_found_by_name(monkeypatch):
     specs = [find_algorithm(name) for name in GRADIENT_ALGORITHMS]
     assert {(spec.load(), spec.config) for spec in specs} == {(kind, type(config)) for kind, config in AGENTS.values()}
     assert all(spec.load().algorithm == spec.name for spec in specs)

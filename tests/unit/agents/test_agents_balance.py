@@ -55,7 +55,7 @@ def test_the_greedy_rule_leaves_the_smallest_deviation_there_can_be(mixed, seed,
         assert after[choice] == pytest.approx(after.min(), abs=1e-6)
 
 
-def test_sizes_are_drawn_anew_and_from_those_given(mixed):
+def test_cluster_sizes_are_drawn_from_the_given_ones(mixed):
     mixed.reset(seed=3)
     allocatable = mixed.core.filling.nodes.allocatable
     cores = {1000 * int(cpu) for cpu, _, _ in MIXED_SHAPES}
@@ -79,12 +79,12 @@ def test_a_share_of_the_clusters_has_nodes_of_one_size():
         DeploymentsEnv(equal_share=2)
 
 
-def test_a_size_that_a_pod_does_not_fit_on_is_refused():
+def test_a_size_that_a_pod_does_not_fit_on_is_rejected():
     with raises(UsageError):
         DeploymentsEnv(shapes=(("64", "256Gi", 110), ("2", "256Gi", 110)))
 
 
-def test_a_few_seconds_of_reward_make_clusters_of_other_sizes_more_even(mixed):
+def test_short_training_balances_clusters_of_other_sizes(mixed):
     agent = DQN(
         mixed,
         build("mlp", sizes_of(mixed.single_observation_space), (32, 32)),
@@ -102,7 +102,7 @@ def test_a_few_seconds_of_reward_make_clusters_of_other_sizes_more_even(mixed):
 
 
 @pytest.mark.parametrize(("kind", "config_class"), [(ActorCritic, ActorCriticConfig), (PPO, PPOConfig)])
-def test_policy_gradients_do_not_count_what_never_varied_either(mixed, kind, config_class):
+def test_policy_gradients_ignore_constant_features(mixed, kind, config_class):
     config = config_class(rollout=8)
     agent, other = (kind(mixed, build("mlp", sizes_of(mixed.single_observation_space), (8,)), config, 0) for _ in "ab")
     agent.iterate()
@@ -116,7 +116,7 @@ def test_policy_gradients_do_not_count_what_never_varied_either(mixed, kind, con
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_what_never_varied_is_moved_into_biases_and_no_score_changes(mixed, network):
+def test_constant_features_move_into_biases_without_changing_scores(mixed, network):
     seen, _ = mixed.reset(seed=5)
     net = build(network, sizes_of(mixed.single_observation_space), (8,), seed=1).eval()
     ranges = FeatureRanges(net.spec.sizes)

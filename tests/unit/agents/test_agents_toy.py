@@ -43,7 +43,7 @@ def best_by_enumeration(value, large, free, queue):
     return best(0, tuple(free))
 
 
-def test_stated_optimum_is_the_best_of_all_plays():
+def test_stated_optimum_matches_exhaustive_search():
     env = ToyVectorEnv(12, "reserve", nodes=4)
     env.reset(seed=3)
     start = env.snapshot()
@@ -54,7 +54,7 @@ def test_stated_optimum_is_the_best_of_all_plays():
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_rule_is_optimal_and_chance_is_not(variant):
+def test_rule_is_optimal_and_random_is_not(variant):
     env = ToyVectorEnv(32, variant)
     rng = np.random.default_rng(0)
     assert share_of_optimum(env, lambda _: env.heuristic(), 200, seed=5) == pytest.approx(1.0)
@@ -122,6 +122,6 @@ def test_limit_truncates_and_keeps_the_last_observation():
 
 
 @pytest.mark.parametrize("bad", [{"variant": "rock"}, {"nodes": 1}, {"nodes": 4, "max_nodes": 3}])
-def test_bad_arguments_are_told(bad):
+def test_invalid_arguments_are_reported(bad):
     with pytest.raises(UsageError):
         ToyVectorEnv(2, **bad)

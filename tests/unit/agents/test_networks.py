@@ -76,7 +76,7 @@ def test_order_of_nodes_does_not_matter(name, norm, seed, nodes):
 
 
 @pytest.mark.parametrize(("name", "norm"), ALL)
-def test_empty_rows_and_company_change_nothing(name, norm):
+def test_empty_rows_and_batching_do_not_change_scores(name, norm):
     network, critic = trained(name, norm), build_critic(trained(name, norm).spec).eval()
     padded = observe(5, absent=4)
     with torch.no_grad():
@@ -93,7 +93,7 @@ def test_empty_rows_and_company_change_nothing(name, norm):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_nothing_feasible_is_no_error(name):
+def test_no_feasible_node_is_no_error(name):
     observation = observe(1)
     observation["mask"][:] = False
     network = trained(name, "batch")
@@ -164,7 +164,7 @@ def test_exported_names_are_the_documented_ones():
     assert export(trained("deepsets")).keys() == head | {f"{g}.{part}" for g in ("phi", "rho") for part in dense}
 
 
-def test_loading_other_weights_is_one_clear_line():
+def test_loading_mismatched_weights_fails_in_one_line():
     arrays = export(trained("mlp"))
     with raises(SteersmanError, "'layers.0.weight'", "9", "13", "8"):
         load(trained("mlp"), arrays | {"layers.0.weight": np.zeros((9, 13), np.float32)})
@@ -193,7 +193,7 @@ def test_dropout_acts_in_training_alone(name):
     assert not torch.equal(network(observation), network(observation))
 
 
-def test_weight_counts_a_row_as_so_many_nodes():
+def test_row_weight_counts_as_that_many_nodes():
     network, observation = trained("deepsets"), observe(6, nodes=4)
     twice = nodes_at(observation, [0, 0, 1, 2, 3])
     weighted = observation | {"weight": torch.tensor([[2.0, 1.0, 1.0, 1.0]] * 3)}
@@ -218,7 +218,7 @@ def test_graph_network_looks_along_racks_and_servers():
     torch.testing.assert_close(scores["servers of two racks"], scores["servers of two racks, renumbered"])
 
 
-def test_graph_network_without_its_extra_is_one_line(monkeypatch):
+def test_graph_network_without_its_extra_fails_in_one_line(monkeypatch):
     import_module = importlib.import_module
 
     def missing(name):
@@ -233,7 +233,7 @@ def test_graph_network_without_its_extra_is_one_line(monkeypatch):
     graph_network._geometric.cache_clear()
 
 
-def test_critic_changes_its_units_but_not_its_values():
+def test_critic_rescaling_keeps_its_values():
     critic, observation = build_critic(trained("mlp").spec), observe(4, batch=20)
     before = critic(observation).detach()
     for targets in (torch.tensor([900.0, 1100.0]), torch.tensor([-5.0, -3.0, 4.0])):
@@ -254,7 +254,7 @@ def test_critic_changes_its_units_but_not_its_values():
         ({"name": "mlp", "sizes": FeatureCounts(3, 2, 1)}, "kinds come first"),
     ],
 )
-def test_bad_specs_are_told(bad, told):
+def test_invalid_specs_are_reported(bad, told):
     with pytest.raises(UsageError, match=told):
         build(**{"sizes": SIZES} | bad)
 

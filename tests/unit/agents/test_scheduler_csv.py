@@ -38,7 +38,7 @@ def written(tmp_path, lines, header=None, name="sched_20231204_084827.csv", node
 
 
 @pytest.mark.parametrize("free", [True, False])
-def test_a_recording_is_what_was_seen_before_each_decision(tmp_path: Path, free: bool):
+def test_recording_holds_the_state_before_each_decision(tmp_path: Path, free: bool):
     recording = Recording.load(written(tmp_path, rows(free=free)))
     assert len(recording) == 24
     assert recording.actions.tolist() == [i % 3 for i in range(24)]
@@ -74,13 +74,13 @@ def test_a_policy_is_trained_from_it(tmp_path: Path, algorithm: str, capsys):
     assert (tmp_path / "run" / "policy.safetensors").exists()
 
 
-def test_a_cluster_that_was_cleared_is_empty_again(tmp_path: Path):
+def test_cleared_cluster_is_empty(tmp_path: Path):
     recording = Recording.load(written(tmp_path, rows(deployments=6) + rows(deployments=6, start=1)))
     assert (recording.before["nodes"][36, :, FREE] == 1).all()
     assert recording.terminated[35]
 
 
-def test_the_last_row_is_left_out_where_nothing_followed_it(tmp_path: Path):
+def test_last_row_without_successor_is_dropped(tmp_path: Path):
     lines = rows()
     recording = Recording.load(written(tmp_path, [*lines, lines[-1].replace(",1,1,2,", ",0,1,2,")]))
     assert len(recording) == 24
@@ -96,7 +96,7 @@ def test_requests_without_units_are_understood(tmp_path: Path, cpu, memory, core
     assert pod[CLUSTER.pod_column("memory")] == pytest.approx(gib / 256)
 
 
-def test_further_columns_of_nodes_and_other_orders_are_read(tmp_path: Path):
+def test_extra_node_columns_and_column_orders_are_read(tmp_path: Path):
     header = "done,reward,action,pod_name,memory_request,cpu_request,"
     header += ",".join(f"{kind}_node_{i}" for i in (1, 0) for kind in ("pod_count", "memory_usage", "cpu_usage"))
     lines = [f"{int(i == 3)},0.1,{i % 2},a-b-{i},2,1,0.0,0.99,1.0,1,0.5,1.0" for i in range(4)]
@@ -135,7 +135,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("case", MALFORMED)
-def test_a_malformed_recording_is_one_line(tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_malformed_recording_fails_in_one_line(tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     lines, header, named = MALFORMED[case]
     file = written(Path(), lines, header)

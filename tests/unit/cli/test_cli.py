@@ -69,7 +69,7 @@ def error_line(capsys: Capture) -> str:
     return said
 
 
-def test_evaluate_writes_its_files_and_says_what_it_found(cluster: Path, capsys: Capture) -> None:
+def test_evaluate_writes_files_and_prints_the_result(cluster: Path, capsys: Capture) -> None:
     assert evaluate(*RUN) == 0
     assert sorted(path.name for path in (cluster / "out").iterdir()) == [
         "metrics.csv",
@@ -105,13 +105,13 @@ def test_every_protocol(cluster: Path, protocol: str) -> None:
     assert {row["protocol"] for row in rows(cluster / "out" / "metrics.csv")} == {protocol}
 
 
-def test_the_baseline_is_what_others_are_compared_with(cluster: Path) -> None:
+def test_others_are_compared_with_the_baseline(cluster: Path) -> None:
     assert evaluate(*RUN, "--baseline", "fgd") == 0
     compared = {(row["policy"], row["baseline"]) for row in rows(cluster / "out" / "summary.csv")}
     assert compared == {("best-fit", "fgd"), ("fgd", "")}
 
 
-def test_json_and_csv_on_standard_output_are_for_programs(cluster: Path, capsys: Capture) -> None:
+def test_json_and_csv_output_is_machine_readable(cluster: Path, capsys: Capture) -> None:
     assert evaluate(*RUN, "--format", "json") == 0
     records = json.loads(capsys.readouterr().out)
     assert evaluate(*RUN, "--format", "csv") == 0
@@ -121,7 +121,7 @@ def test_json_and_csv_on_standard_output_are_for_programs(cluster: Path, capsys:
     assert records[0]["baseline"] is None
 
 
-def test_simulate_tells_where_every_pod_went(cluster: Path, capsys: Capture) -> None:
+def test_simulate_lists_every_placement(cluster: Path, capsys: Capture) -> None:
     files = ("--nodes", "nodes.csv", "--pods", "pods.csv")
     assert main(["simulate", *files, "--policy", "fgd", "--protocol", "arrivals", "--output", "run"]) == 0
     placements = rows(cluster / "run" / "placements.csv")
@@ -198,7 +198,7 @@ def test_evaluate_has_defaults_for_policies_and_output(cluster: Path, capsys: Ca
 
 
 @pytest.mark.usefixtures("cluster")
-def test_the_first_table_is_one_in_which_policies_differ(capsys: Capture) -> None:
+def test_first_table_shows_a_workload_where_policies_differ(capsys: Capture) -> None:
     options = ("--workload", "default-small", "--policy", "kube-default", "fgd", "--seeds", "2", "--jobs", "1")
     assert main(["evaluate", *options, "--output", "out"]) == 0
     said = capsys.readouterr().out
@@ -242,7 +242,7 @@ def test_wrong_usage_is_one_line_and_leaves_nothing(cluster: Path, capsys: Captu
     assert not (cluster / "out").exists()
 
 
-def test_a_cluster_without_gpus_is_compared_where_it_can_be(cluster: Path, capsys: Capture) -> None:
+def test_cluster_without_gpus_is_compared_by_cpu(cluster: Path, capsys: Capture) -> None:
     (cluster / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\nn1,32000,64000,0,\n")
     assert evaluate(*RUN, "--protocol", "inflation") == 1
     said = capsys.readouterr().err.splitlines()
@@ -267,7 +267,7 @@ def with_times(ends: bool = True) -> str:
     return "\n".join(columns) + "\n"
 
 
-def test_without_a_protocol_the_data_choose(cluster: Path, capsys: Capture) -> None:
+def test_default_protocol_follows_from_the_data(cluster: Path, capsys: Capture) -> None:
     def protocols(file: str) -> set[str]:
         return {row["protocol"] for row in rows(cluster / "out" / file)}
 
@@ -298,7 +298,7 @@ def test_of_several_workloads_one_without_times_decides(cluster: Path, capsys: C
     assert "compared in inflation and arrivals: the pods of pods have" in capsys.readouterr().err
 
 
-def test_durations_that_are_not_in_the_data_are_assumed_aloud_or_given(cluster: Path, capsys: Capture) -> None:
+def test_missing_durations_are_assumed_with_a_warning(cluster: Path, capsys: Capture) -> None:
     (cluster / "pods.csv").write_text(with_times(ends=False))
     assert evaluate(*RUN) == 0
     assert "compared in inflation and arrivals" in capsys.readouterr().err
@@ -326,7 +326,7 @@ def test_durations_that_are_not_in_the_data_are_assumed_aloud_or_given(cluster: 
 
 
 @pytest.mark.parametrize("text", ["2", "h", "-1h", "0s", "1w", "1h30", "٣h", "1e3s"])
-def test_what_is_no_duration(cluster: Path, capsys: Capture, text: str) -> None:
+def test_invalid_duration_is_rejected(cluster: Path, capsys: Capture, text: str) -> None:
     assert evaluate(*RUN, f"--mean-duration={text}") == 2
     assert "such as 90s, 30m, 2h or 1.5d" in error_line(capsys)
     assert not (cluster / "out").exists()
@@ -374,7 +374,7 @@ WAYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("case", WAYS)
 @pytest.mark.parametrize("command", ["evaluate", "simulate", "prepare"])
-def test_there_is_one_way_to_say_what_the_workload_is(cluster: Path, capsys: Capture, command: str, case: str) -> None:
+def test_workload_options_are_exclusive(cluster: Path, capsys: Capture, command: str, case: str) -> None:
     options, parts = WAYS[case]
     commands = {"prepare": ["policy", "prepare", "--output", "x.safetensors"]}
     begin = commands.get(command, [command, "--output", "out"])
@@ -394,22 +394,20 @@ def test_there_is_one_way_to_say_what_the_workload_is(cluster: Path, capsys: Cap
         ((), "needs --workload, such as --workload default or a file of pods, or --cluster"),
     ],
 )
-def test_training_has_one_workload_too(cluster: Path, capsys: Capture, options: tuple[str, ...], part: str) -> None:
+def test_train_takes_one_workload_source(cluster: Path, capsys: Capture, options: tuple[str, ...], part: str) -> None:
     assert main(["train", "--output", "run", *options]) == 2
     assert part in error_line(capsys)
     assert not (cluster / "run").exists()
 
 
-def test_a_cluster_that_is_not_there_is_one_line(
-    cluster: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreachable_cluster_fails_in_one_line(cluster: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(cluster / "none"))
     for command in (("evaluate",), ("simulate",)):
         assert main([*command, "--cluster", "--policy", "fgd", "--output", "out"]) == 1
         assert "none" in error_line(capsys)
 
 
-def test_other_files_of_the_user_are_not_touched(cluster: Path) -> None:
+def test_user_files_are_kept(cluster: Path) -> None:
     (cluster / "out").mkdir()
     (cluster / "out" / "thesis.tex").write_text("mine")
     assert evaluate(*RUN) == 0
@@ -436,14 +434,14 @@ def test_former_results_are_overwritten(cluster: Path) -> None:
         ("--cluster-config", "c.yaml", "--scheduler-config", "s.yaml", "--load", "0.5"),
     ],
 )
-def test_simulate_says_which_options_go_together(cluster: Path, capsys: Capture, options: tuple[str, ...]) -> None:
+def test_simulate_reports_conflicting_options(cluster: Path, capsys: Capture, options: tuple[str, ...]) -> None:
     assert main(["simulate", "--output", "run", *options]) == 2
     error_line(capsys)
     assert not (cluster / "run").exists()
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_bug_is_one_line_too(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_is_one_line(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("no\nluck")
 
@@ -463,7 +461,7 @@ def test_a_bug_is_one_line_too(capsys: Capture, monkeypatch: pytest.MonkeyPatch)
         (MemoryError(), "out of memory"),
     ],
 )
-def test_what_the_machine_refuses_is_one_line(
+def test_operating_system_error_is_one_line(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -504,7 +502,7 @@ class Clean(Own):
 
 @pytest.mark.parametrize("name", ["Own", "Exits", "Nameless", "Clean"])
 @pytest.mark.parametrize("command", ["evaluate", "simulate"])
-def test_a_policy_that_fails_is_told_in_a_line_and_is_no_bug(
+def test_failing_policy_is_one_line_and_no_internal_error(
     cluster: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, command: str, name: str
 ) -> None:
     (cluster / "own_policies.py").write_text(OWN)
@@ -518,20 +516,20 @@ def test_a_policy_that_fails_is_told_in_a_line_and_is_no_bug(
 
 
 @pytest.mark.usefixtures("cluster")
-def test_an_exit_from_within_is_no_success(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_within_a_policy_is_no_success(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("steersman.workloads.loading.load_workload", lambda *_, **__: sys.exit(0))
     assert evaluate(*RUN) == 1
     error_line(capsys)
 
 
-def test_a_workload_called_all_is_refused_beside_others(cluster: Path, capsys: Capture) -> None:
+def test_a_workload_called_all_is_rejected_beside_others(cluster: Path, capsys: Capture) -> None:
     (cluster / "all.csv").write_text(PODS)
     assert evaluate(*RUN, "--pods", "all.csv") == 2
     assert "rename its file" in error_line(capsys)
     assert evaluate("--policy", "fgd", "--seeds", "1", "--jobs", "1", pods="all.csv") == 0
 
 
-def test_names_are_no_markup(cluster: Path, capsys: Capture) -> None:
+def test_names_are_not_parsed_as_markup(cluster: Path, capsys: Capture) -> None:
     name = "jobs[bold]:fire:"
     for file in (f"{name}.csv", "[red]more.csv"):
         (cluster / file).write_text(PODS)
@@ -544,7 +542,7 @@ def test_names_are_no_markup(cluster: Path, capsys: Capture) -> None:
     assert f"fgd on {name}," in capsys.readouterr().out
 
 
-def test_results_of_others_are_refused_before_the_run(cluster: Path, capsys: Capture) -> None:
+def test_foreign_results_are_rejected_before_the_run(cluster: Path, capsys: Capture) -> None:
     (cluster / "out").mkdir()
     (cluster / "out" / "summary.csv").write_text("precious\n")
     files = ("--nodes", "nodes.csv", "--pods", "pods.csv", "--output", "out")
@@ -565,7 +563,7 @@ def printed(table: Table, width: int) -> str:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
 @pytest.mark.parametrize("long", ["fgd=500,gpu-packing=500", "my.own.package.policies:Policy"])
-def test_no_number_is_cut_whatever_the_width(width: int, long: str) -> None:
+def test_numbers_are_not_cut_at_any_width(width: int, long: str) -> None:
     ends = {"kube-default": [90.0, 91.0], long: [95.0, 96.5], "balanced-allocation": [88.0, 88.5]}
     runs = made_experiment(ends, workloads=["one", "two"])
     headline = Headline(runs, summarise(runs, "kube-default"), "kube-default")
@@ -580,7 +578,7 @@ def test_no_number_is_cut_whatever_the_width(width: int, long: str) -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
-def test_long_waits_are_not_cut_either(width: int) -> None:
+def test_long_waits_are_not_cut(width: int) -> None:
     def waits(seconds: float) -> list[Metric]:
         names = ("waiting_time_mean_seconds", "waiting_time_p95_seconds", "pods_waiting")
         shares = ("gpu_allocation_over_time_percent", "cpu_allocation_over_time_percent")
@@ -597,7 +595,7 @@ def test_long_waits_are_not_cut_either(width: int) -> None:
     assert {"1,000,001.5", "2,000,001.5"} <= numbers <= {"1,000,001.5", "2,000,001.5", "1,000,002", "2,000,002"}
 
 
-def test_text_is_wrapped_at_words_but_commands_are_not() -> None:
+def test_text_wraps_at_words_and_commands_do_not_wrap() -> None:
     text = wrapped("one two three-four five\n\n  steersman evaluate --nodes nodes.csv", 12)
     assert text == "one two\nthree-four\nfive\n\n  steersman evaluate --nodes nodes.csv"
 
@@ -633,7 +631,7 @@ def test_workload_alone_is_its_help(capsys: Capture) -> None:
     assert said.err == ""
 
 
-def test_a_ratio_that_is_none_is_named_by_file_and_field(cluster: Path, capsys: Capture) -> None:
+def test_invalid_ratio_error_names_file_and_field(cluster: Path, capsys: Capture) -> None:
     config = (SIMON / "cluster-config.yaml").read_text()
     (cluster / "c.yaml").write_text(
         re.sub(r"ratio: *[0-9.]+", "ratio: 999", config).replace("customConfig: ", f"customConfig: {SIMON}/", 1)
@@ -654,9 +652,7 @@ def _handlers() -> Iterator[None]:
 
 @pytest.mark.usefixtures("cluster", "_handlers")
 @pytest.mark.parametrize(("number", "status"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
-def test_a_request_to_end_is_an_interruption(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch, number: str, status: int
-) -> None:
+def test_sigterm_is_an_interruption(capsys: Capture, monkeypatch: pytest.MonkeyPatch, number: str, status: int) -> None:
     def end(*_: object, **__: object) -> None:
         for _ in range(3):
             signal.raise_signal(getattr(signal, number))
@@ -668,7 +664,7 @@ def test_a_request_to_end_is_an_interruption(
 
 
 @pytest.mark.usefixtures("_handlers")
-def test_what_is_ignored_stays_ignored() -> None:
+def test_ignored_signals_stay_ignored() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     with interruptible() as received:
         signal.raise_signal(signal.SIGHUP)
@@ -676,7 +672,7 @@ def test_what_is_ignored_stays_ignored() -> None:
 
 
 @pytest.mark.parametrize("command", ["evaluate", "simulate"])
-def test_what_was_written_is_said_although_nobody_reads_the_table(
+def test_written_files_are_reported_with_a_closed_stdout(
     cluster: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     def full(*_: object, **__: object) -> None:
@@ -693,7 +689,7 @@ def test_what_was_written_is_said_although_nobody_reads_the_table(
     ("arguments", "closed", "status"),
     [("'--version'", ">&-", 1), ("'--version'", "2>&-", 1), ("'nope'", "2>&-", 2), ("'evaluate', '--help'", ">&-", 1)],
 )
-def test_closed_streams_are_no_bug(arguments: str, closed: str, status: int) -> None:
+def test_closed_streams_are_no_internal_error(arguments: str, closed: str, status: int) -> None:
     program = f"import sys; from steersman.cli.main import main; sys.exit(main([{arguments}]))"
     command = f'{sys.executable} -c "{program}" {closed}'
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
@@ -702,7 +698,7 @@ def test_closed_streams_are_no_bug(arguments: str, closed: str, status: int) -> 
 
 
 @pytest.mark.parametrize("arguments", ["'--version'", "'evaluate', '--help'", "'policy', 'show', 'greedy-forecast'"])
-def test_standard_output_that_is_full_is_named(arguments: str) -> None:
+def test_full_standard_output_is_reported(arguments: str) -> None:
     program = f"import sys; from steersman.cli.main import main; sys.exit(main([{arguments}]))"
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
@@ -740,7 +736,7 @@ def test_version(capsys: Capture) -> None:
     assert capsys.readouterr().out.startswith("steersman ")
 
 
-def test_help_and_wrong_options_do_not_wait_for_numba() -> None:
+def test_help_and_usage_errors_do_not_import_numba() -> None:
     program = (
         "import sys; from steersman.cli.main import main\n"
         "main(['evaluate', '--help']); main(['evaluate', '--nodes', 'a', '--pods', 'b', '--policy', 'fgd', "
@@ -751,7 +747,7 @@ def test_help_and_wrong_options_do_not_wait_for_numba() -> None:
     assert done.stderr.splitlines()[1:] == [""], done.stderr
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_closed_pipe_is_no_error() -> None:
     program = "import sys; from steersman.cli.main import main; sys.exit(main(['evaluate', '--help']))"
     command = f'{sys.executable} -c "{program}" | true; exit ${{PIPESTATUS[0]}}'
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
@@ -774,7 +770,7 @@ def test_seeds(text: str, seeds: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-", "1-", "-1", "1,", "1--2", "1.5", "²", "1_0", "9" * 25, "0x1", "0", "100001"])
-def test_what_is_no_seed(text: str) -> None:
+def test_invalid_seed_is_rejected(text: str) -> None:
     with raises(UsageError, "--seeds"):
         parse_seeds(text)
 
@@ -826,7 +822,7 @@ def test_a_pair_of_configurations_is_run_and_its_pods_are_placed(
     assert {(row["policy"], row["seed"]) for row in rows(cluster / "two" / "metrics.csv")} == {("best-fit", "7")}
 
 
-def test_a_line_of_training_without_numbers_says_how_far_it_is_and_the_best(capsys: Capture) -> None:
+def test_training_progress_without_metrics_shows_progress_and_best(capsys: Capture) -> None:
     with TrainingProgressBar(2, None) as progress:
         progress.update(TrainingProgress(iteration=1, seconds=1.0), {})
         progress.update(TrainingProgress(iteration=2, seconds=2.0, best=14.451), {})

@@ -70,7 +70,7 @@ def in_pipe(program: str, **variables: str) -> str:
 
 
 @every_output
-def test_a_terminal_has_colours_unless_they_are_not_wanted(program: str, word: str) -> None:
+def test_terminal_has_colours_unless_disabled(program: str, word: str) -> None:
     shown, plain = on_terminal(program), on_terminal(program, NO_COLOR="1")
     assert word in shown
     assert word in plain
@@ -78,7 +78,7 @@ def test_a_terminal_has_colours_unless_they_are_not_wanted(program: str, word: s
     assert not COLOUR.search(plain), plain
 
 
-def test_the_live_view_of_a_cluster_has_no_colours_either(tmp_path: Path) -> None:
+def test_top_honours_disabled_colours(tmp_path: Path) -> None:
     with running_double(tmp_path) as (double, kubeconfig):
         double.put(NODES, node("n1", gpus=4))
         top = f"from steersman.cli.main import main; main(['top', '--kubeconfig', '{kubeconfig}'])"
@@ -86,16 +86,16 @@ def test_the_live_view_of_a_cluster_has_no_colours_either(tmp_path: Path) -> Non
         assert not COLOUR.search(on_terminal(top, until="n1", NO_COLOR="1"))
 
 
-def test_an_empty_variable_asks_for_nothing() -> None:
+def test_empty_no_color_is_ignored() -> None:
     assert COLOUR.search(on_terminal(LOG, NO_COLOR=""))
 
 
 @pytest.mark.parametrize("program", [HELP, TABLE, LOG], ids=["help", "table", "log"])
-def test_what_is_no_terminal_has_no_colours(program: str) -> None:
+def test_output_to_a_pipe_has_no_colours(program: str) -> None:
     assert "\x1b" not in in_pipe(program)
 
 
 @pytest.mark.parametrize("program", [HELP, TABLE], ids=["help", "table"])
-def test_colours_can_be_forced_where_there_is_no_terminal(program: str) -> None:
+def test_colours_can_be_forced_without_a_terminal(program: str) -> None:
     assert COLOUR.search(in_pipe(program, FORCE_COLOR="1"))
     assert not COLOUR.search(in_pipe(program, FORCE_COLOR="1", NO_COLOR="1"))

@@ -280,14 +280,14 @@ def test_every_command_is_swept() -> None:
 
 @pytest.mark.parametrize("what", UNREADABLE)
 @pytest.mark.parametrize("command", [name for name in TREE if reads(name)])
-def test_files_that_cannot_be_read(place: Place, command: str, what: str) -> None:
+def test_unreadable_files_fail_in_one_line(place: Place, command: str, what: str) -> None:
     names = [name for name in reads(command) if (command, name, what) not in READABLE]
     changes = [{name: what} | TOGETHER.get(name, {}) for name in names]
     assert not all_objections(place, command, changes)
 
 
 @pytest.mark.parametrize("command", [name for name in TREE if writes(name)])
-def test_places_that_cannot_be_written_to(place: Place, command: str) -> None:
+def test_unwritable_outputs_fail_in_one_line(place: Place, command: str) -> None:
     suffix = ".safetensors" if command.startswith("policy") else ""
     places = (f"empty/below{suffix}", f"/proc/self/below{suffix}", f"{'x' * 300}{suffix}")
     changes = [{name: path} | TOGETHER.get(name, {}) for name in writes(command) for path in places]
@@ -296,21 +296,21 @@ def test_places_that_cannot_be_written_to(place: Place, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", [name for name in TREE if "--output" in writes(name) and "--nodes" in reads(name)])
-def test_where_results_go_is_looked_at_before_anything_is_read(place: Place, command: str) -> None:
+def test_output_is_checked_before_input_is_read(place: Place, command: str) -> None:
     output = "empty/below.safetensors" if command.startswith("policy") else "empty/below"
     assert not objections(place, called(command, {"--output": output, "--nodes": "missing"}), about=output)
 
 
 @pytest.mark.parametrize("command", [name for name in TREE if POLICIES & PARAMETERS[name].keys()])
 @pytest.mark.parametrize("policy", ["no-such-policy", "missing.safetensors", "no_such_module:Policy", "fgd=0"])
-def test_policies_that_there_are_not(place: Place, command: str, policy: str) -> None:
+def test_unknown_policies_fail_in_one_line(place: Place, command: str, policy: str) -> None:
     changes = [{name: policy} | TOGETHER.get(name, {}) for name in POLICIES & PARAMETERS[command].keys()]
     changes += [each | LIVE for each in changes if "--cluster" in PARAMETERS[command]]
     assert not all_objections(place, command, changes)
 
 
 @pytest.mark.parametrize("command", TREE)
-def test_options_that_contradict_each_other(place: Place, command: str) -> None:
+def test_conflicting_options_fail_in_one_line(place: Place, command: str) -> None:
     known = PARAMETERS[command].keys() | {"--no-such-option"}
     changes = [each for each in CONTRADICTIONS if each.keys() <= known and (command, *each) not in ALLOWED]
     assert not all_objections(place, command, changes)
@@ -328,7 +328,7 @@ def values(parameter: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("command", TREE)
-def test_values_that_an_option_does_not_take(place: Place, command: str) -> None:
+def test_invalid_option_values_fail_in_one_line(place: Place, command: str) -> None:
     options = {name: each for name, each in PARAMETERS[command].items() if name and not each.is_flag}
     changes = [{name: value} for name, each in options.items() for value in values(each)]
     assert not all_objections(place, command, changes)

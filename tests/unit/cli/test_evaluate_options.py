@@ -108,11 +108,11 @@ def test_latency_is_one_command(capsys: pytest.CaptureFixture[str]) -> None:
         ],
     ],
 )
-def test_what_does_not_belong_is_one_line(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_inapplicable_options_fail_in_one_line(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert error_of(wrong, capsys)
 
 
-def test_an_objective_without_gpus_names_what_needs_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_objective_error_without_gpus_lists_alternatives(capsys: pytest.CaptureFixture[str]) -> None:
     Path("nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\nn1,32000,64000,0,\n")
     Path("pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np1,1000,1000,0,0,\n")
     files = ["evaluate", "--nodes", "nodes.csv", "--pods", "pods.csv", "--policy", "fgd"]

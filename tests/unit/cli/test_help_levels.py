@@ -39,7 +39,7 @@ def test_commands_with_many_options_have_a_brief_help() -> None:
 
 
 @every_long
-def test_the_brief_help_has_what_is_declared_and_all_that_is_required(path: tuple[str, ...]) -> None:
+def test_brief_help_has_declared_and_required_options(path: tuple[str, ...]) -> None:
     parameters = {each.name: each for each in LONG[path].params}
     listed = BRIEF[path[-1]].split()
     assert set(listed) <= parameters.keys()
@@ -48,7 +48,7 @@ def test_the_brief_help_has_what_is_declared_and_all_that_is_required(path: tupl
 
 
 @every_long
-def test_the_last_line_says_how_to_see_the_rest(
+def test_brief_help_ends_with_help_all(
     path: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "250")

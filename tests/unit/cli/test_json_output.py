@@ -29,7 +29,7 @@ def document(capsys: Capture, *arguments: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_the_name_is_the_same_everywhere() -> None:
+def test_format_option_has_one_name() -> None:
     """--output is a folder or a file, and --format a format, of every command that has one."""
 
     def options(command: Any) -> list[Any]:
@@ -105,7 +105,7 @@ def test_a_shadows_report(capsys: Capture) -> None:
     assert found["actual"]["gpu_percent"] is None
 
 
-def test_a_shadow_without_decisions_reports_no_agreement(tmp_path: Path, capsys: Capture) -> None:
+def test_shadow_without_decisions_reports_no_agreement(tmp_path: Path, capsys: Capture) -> None:
     summary, none = ClusterSummary(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0), AgreementStats()
     print_json(shadow._record(none, summary, summary, "default-scheduler", "fgd"))
     found = json.loads(capsys.readouterr().out)
@@ -123,7 +123,7 @@ def test_a_shadow_without_decisions_reports_no_agreement(tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("command", "needed"), [(("schedule", "--policy", "fgd"), "--shadow"), (("top",), "--once"), (("evaluate",), "csv")]
 )
-def test_what_prints_no_table_has_no_json(command: tuple[str, ...], needed: str, capsys: Capture) -> None:
+def test_commands_without_tables_have_no_json(command: tuple[str, ...], needed: str, capsys: Capture) -> None:
     value = "yaml" if needed == "csv" else TableOrJson.JSON
     assert main([*command, "--format", value]) == 2
     said = capsys.readouterr()

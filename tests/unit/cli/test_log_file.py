@@ -28,7 +28,7 @@ def lines(file: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def test_the_log_is_in_the_file_too(tmp_path: Path, capsys):
+def test_log_is_also_written_to_the_file(tmp_path: Path, capsys):
     file = tmp_path / "new" / "schedule.log"
     configure_logs(LogFormat.AUTO, LogLevel.INFO, file)
     log = structlog.get_logger("x")
@@ -90,7 +90,7 @@ def test_background_processes_have_files_of_their_own(tmp_path: Path):
     assert LogOptions(LogFormat.AUTO, LogLevel.INFO).of_process("fit").file is None
 
 
-def test_a_disk_that_is_full_is_said_once_and_ends_nothing(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch):
+def test_full_disk_is_reported_once_and_ends_nothing(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch):
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -104,7 +104,7 @@ def test_a_disk_that_is_full_is_said_once_and_ends_nothing(tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize("place", ["folder", "file/x.log", "/proc/x.log", "/dev/null", "/dev/full"])
-def test_what_is_no_file_is_refused_before_anything_starts(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch):
+def test_log_path_that_is_no_file_is_rejected_at_the_start(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
     Path("file").touch()
@@ -114,7 +114,7 @@ def test_what_is_no_file_is_refused_before_anything_starts(tmp_path: Path, place
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_file_of_another_is_refused(tmp_path: Path):
+def test_foreign_log_file_is_rejected(tmp_path: Path):
     file = tmp_path / "a.log"
     file.touch(mode=0o400)
     with pytest.raises(UsageError):

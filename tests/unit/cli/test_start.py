@@ -48,7 +48,7 @@ def plan(workload, start, **options):
 
 
 @pytest.mark.parametrize("network", ["linear", "mlp"])
-def test_it_begins_at_the_policy_and_moves_from_there(workload, policies, network):
+def test_training_starts_at_the_policy_and_moves_away(workload, policies, network):
     start = resolve(str(policies[network]))
     search = Evolution(
         (workload,), SimulationTask(), EvolutionConfig(network=network, hidden="6", **STEPS), seed=1, start=start
@@ -61,7 +61,7 @@ def test_it_begins_at_the_policy_and_moves_from_there(workload, policies, networ
     assert all(not np.array_equal(moved[name], array) for name, array in start.tensors().items())
 
 
-def test_small_steps_stay_near_and_the_run_says_where_it_began(tmp_path, workload, policies):
+def test_small_steps_stay_near_the_recorded_start(tmp_path, workload, policies):
     evolve(plan(workload, policies["linear"], step=1e-12), tmp_path, ONCE)
     (_, first), (card, second) = read_policy(policies["linear"]), read_policy(tmp_path / "policy.safetensors")
     assert np.allclose(first["weights"], second["weights"], atol=1e-5)
@@ -71,14 +71,14 @@ def test_small_steps_stay_near_and_the_run_says_where_it_began(tmp_path, workloa
         evolve(plan(workload, Path("steersman"), step=1e-12), tmp_path, ONCE, resume=True)
 
 
-def test_a_prepared_policy_is_gone_on_from_without_its_mix(tmp_path, workload, policies):
+def test_training_from_a_prepared_policy_drops_its_profile(tmp_path, workload, policies):
     file = tmp_path / "prepared.safetensors"
     write_policy(file, *prepare_policy(policies["linear"], workload))
     evolve(plan(workload, file), tmp_path / "run", ONCE)
     assert read_policy(tmp_path / "run" / "policy.safetensors")[1].keys() == {"weights", "rules"}
 
 
-def test_policies_of_another_kind_are_refused(tmp_path, workload, policies):
+def test_policies_of_another_kind_are_rejected(tmp_path, workload, policies):
     for start, network, message in (
         (policies["mlp"], "linear", "network: is 'mlp', but 'linear' is trained here"),
         (policies["linear"], "mlp", "network: is 'linear', but 'mlp' is trained here"),
@@ -101,7 +101,7 @@ def test_policies_of_another_kind_are_refused(tmp_path, workload, policies):
     assert not (tmp_path / "run").exists()
 
 
-def test_the_command_goes_on_from_the_shipped_policy(tmp_path, monkeypatch, workload):
+def test_train_starts_from_the_shipped_policy(tmp_path, monkeypatch, workload):
     write_nodes(workload.nodes, tmp_path / "nodes.yaml")
     write_pods(workload.pods, tmp_path / "pods.yaml")
     monkeypatch.chdir(tmp_path)

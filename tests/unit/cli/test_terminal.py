@@ -109,7 +109,7 @@ def complete(capsys: Capture, monkeypatch: pytest.MonkeyPatch, line: str, shell:
     return captured.out.split()
 
 
-def test_the_names_that_are_completed_are_those_of_the_registries() -> None:
+def test_completed_names_match_the_registries() -> None:
     assert set(completing.POLICY_NAMES) == set(BUILT_IN)
     assert set(completing.TELEMETRY_POLICY_NAMES) == set(TELEMETRY_POLICIES)
     assert set(completing.OBJECTIVE_NAMES) == set(OBJECTIVES)
@@ -207,7 +207,7 @@ def test_contexts_are_those_of_the_kubeconfig(tmp_path: Path, capsys: Capture, m
     assert complete(capsys, monkeypatch, f"steersman top --kubeconfig {files[3]} --context ") == []
 
 
-def test_what_installed_packages_register_is_offered(tmp_path: Path) -> None:
+def test_registered_extensions_are_completed(tmp_path: Path) -> None:
     package = tmp_path / "mine-1.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")

@@ -62,7 +62,7 @@ def mig(profile):
         ({}, {"huawei.com/Ascend910": 8}, 0),
     ],
 )
-def test_a_node_has_as_many_gpus_as_its_units_are(labels, gpus, milli):
+def test_node_gpus_are_the_sum_of_its_units(labels, gpus, milli):
     assert gpu_milli(node(labels, **gpus)) == milli
 
 
@@ -81,7 +81,7 @@ def test_shared_gpus_without_a_number_of_replicas_are_unclear(labels, gpus, uncl
     assert is_unclear(node(labels, **gpus)) == unclear
 
 
-def test_a_request_is_the_mean_of_what_nodes_offer_under_its_name():
+def test_request_size_is_the_mean_offer_of_its_resource():
     nodes = [node({f"{GFD}.replicas": "4"}, **{GFD: 4}), node({}, **{GFD: 4}), node({}, **{mig("1g.5gb"): 7})]
     means = mean_milli(nodes)
     one = Requests(gpu_count=1, gpu_milli=1000, gpu_resource=GFD)
@@ -108,5 +108,5 @@ def test_a_request_is_the_mean_of_what_nodes_offer_under_its_name():
         ("rdma/hca", False),
     ],
 )
-def test_accelerators_are_told_from_other_resources(name, known):
+def test_accelerators_are_recognised(name, known):
     assert is_accelerator(name) == known

@@ -40,14 +40,14 @@ def test_a_local_cluster_has_the_labels_of_a_real_one(shape: str, gpus: dict[str
     assert node_from_object(node_object(node, "c")) == node
 
 
-def test_labels_that_a_file_states_are_left_as_they_are() -> None:
+def test_labels_of_a_file_are_kept() -> None:
     node = with_standard_labels(Node("n", 1000, 1 << 30, labels={"kubernetes.io/arch": "arm64", "rack": "a"}))
     assert (node.labels["kubernetes.io/arch"], node.labels["rack"]) == ("arm64", "a")
     assert "kubernetes.io/arch" not in added_labels(node)
     assert "kubernetes.io/os" in added_labels(node)
 
 
-def test_openb_and_generated_clusters_have_them_too() -> None:
+def test_openb_and_generated_clusters_have_standard_labels() -> None:
     (node,) = parse_nodes("f", "sn,cpu_milli,memory_mib,gpu,model\nopenb-1,64000,262144,2,V100M32\n")
     assert (node.labels[f"{GPU}.product"], node.labels[f"{GPU}.memory"]) == ("V100M32", "32768")
     assert node.labels["kubernetes.io/hostname"] == "openb-1"

@@ -105,7 +105,7 @@ def nothing_below_zero(state):
 
 @settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
-def test_removing_what_was_placed_restores_every_array_and_nothing_falls_below_zero(data):
+def test_removing_placed_pods_restores_every_array(data):
     state = with_classes([data.draw(nodes(f"n{i}")) for i in range(data.draw(st.integers(1, 5)))])
     before = everything(state)
     for i in range(data.draw(st.integers(1, 15))):
@@ -121,7 +121,7 @@ def test_removing_what_was_placed_restores_every_array_and_nothing_falls_below_z
 
 @settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
-def test_a_node_that_comes_and_goes_with_its_pods_leaves_no_trace(data):
+def test_removed_node_with_pods_leaves_no_trace(data):
     state = with_classes([data.draw(nodes(f"n{i}")) for i in range(data.draw(st.integers(0, 3)))])
     widest = Node(
         "wide", 5, 5, gpu_count=3, gpu_model="A", extended=(("x.io/y", 1), ("x.io/z", 1)), labels={"zone": "1"}
@@ -153,7 +153,7 @@ def test_a_node_that_comes_and_goes_with_its_pods_leaves_no_trace(data):
 
 @settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
-def test_a_state_that_changed_equals_one_that_was_made_like_that(data):
+def test_changed_state_equals_a_fresh_one(data):
     state = with_classes([data.draw(nodes(f"n{i}")) for i in range(3)])
     for i in range(data.draw(st.integers(0, 8))):
         place_somewhere(state, data, f"p{i}")
@@ -174,7 +174,7 @@ def test_a_state_that_changed_equals_one_that_was_made_like_that(data):
 
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
-def test_a_permuted_copy_says_the_same_in_its_order_and_is_independent(data):
+def test_permuted_copy_is_equivalent_and_independent(data):
     state = with_classes([data.draw(nodes(f"n{i}")) for i in range(4)])
     state.remove_node("n2")
     for i in range(6):
@@ -197,7 +197,7 @@ def test_a_permuted_copy_says_the_same_in_its_order_and_is_independent(data):
     assert same(before, everything(state))
 
 
-def test_a_copy_is_a_permutation_that_changes_nothing():
+def test_copy_equals_the_identity_permutation():
     state = with_classes([Node("a", 9, 9), Node("b", 9, 9)])
     state.place("p", 0, 1)
     other = state.copy()
@@ -209,7 +209,7 @@ def test_a_copy_is_a_permutation_that_changes_nothing():
 
 
 @pytest.mark.parametrize("order", [[0], [0, 0], [0, 2], [0, -1], [0, 1, 2]])
-def test_an_order_that_is_no_permutation_is_refused(order):
+def test_invalid_permutation_is_rejected(order):
     with raises(SteersmanError):
         ClusterState([Node("a", 1, 1), Node("b", 1, 1)]).permuted(order)
 
@@ -235,7 +235,7 @@ def test_the_pods_of_a_removed_node_are_returned_and_forgotten():
     state.place("p", c, 1)
 
 
-def test_a_node_that_shrinks_keeps_its_pods_and_has_less_than_nothing_free():
+def test_shrunk_node_keeps_its_pods_with_negative_free_resources():
     state = ClusterState([Node("a", 4, 4, gpu_count=2, gpu_model="A")])
     c = state.class_id(PodClass(Requests(3, 3, gpu_count=2, gpu_milli=1000)))
     other = state.class_id(PodClass(Requests(0, 0)))
@@ -251,7 +251,7 @@ def test_a_node_that_shrinks_keeps_its_pods_and_has_less_than_nothing_free():
     assert state.arrays.gpu_free[0].tolist() == [1000] * 3
 
 
-def test_models_resources_and_keys_that_come_later_are_known_from_then_on():
+def test_late_models_resources_and_keys_are_added():
     state = ClusterState([Node("a", 9, 9, gpu_count=1, gpu_model="B"), Node("b", 9, 9)])
     later = state.class_id(PodClass(Requests(0, 0, extended=(("x.io/y", 1),)), Constraints(gpu_models=("A",))))
     selected = state.class_id(PodClass(Requests(), Constraints(node_selector=(("new", "1"),))))
@@ -265,7 +265,7 @@ def test_models_resources_and_keys_that_come_later_are_known_from_then_on():
     assert state.resources == ("x.io/y",)
 
 
-def test_a_resource_that_a_pod_took_before_any_node_offered_it_is_accounted_for_once_one_does():
+def test_resource_taken_before_it_is_offered_is_counted_later():
     state = ClusterState([Node("a", 9, 9)])
     c = state.class_id(PodClass(Requests(extended=(("x.io/y", 2),))))
     state.place("p", c, 0, force=True)
@@ -275,7 +275,7 @@ def test_a_resource_that_a_pod_took_before_any_node_offered_it_is_accounted_for_
     assert state.arrays.free[0].tolist() == state.arrays.allocatable[0].tolist()
 
 
-def test_a_pod_that_is_placed_by_force_is_counted_like_any_other():
+def test_forced_placement_is_counted():
     state = ClusterState([Node("a", 1, 1, unschedulable=True)])
     c = state.class_id(PodClass(Requests(2, 2, gpu_count=2, gpu_milli=1000)))
     state.place("p", c, 0, 0b11, force=True)
@@ -290,7 +290,7 @@ def refused(match, act):
         act()
 
 
-def test_what_it_refuses():
+def test_invalid_changes_are_rejected():
     state = ClusterState([Node("a", 2, 2, gpu_count=2, gpu_model="A"), Node("b", 2, 2)])
     one = state.class_id(PodClass(Requests(1, 1, gpu_count=1, gpu_milli=600)))
     port = state.class_id(PodClass(Requests(), Constraints(host_ports=(HostPort(80),))))
@@ -313,7 +313,7 @@ def test_what_it_refuses():
     assert same(before, everything(state))
 
 
-def test_reasons_name_what_a_node_lacks():
+def test_reasons_name_missing_resources():
     state = ClusterState([Node("a", 1, 5, pods=0, gpu_count=1, gpu_model="A", extended=(("x.io/y", 1),))])
     wanted = Requests(2, 6, 1, gpu_count=1, gpu_milli=1000, extended=(("x.io/y", 2), ("x.io/z", 1)))
     c = state.class_id(PodClass(wanted))

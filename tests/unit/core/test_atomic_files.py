@@ -56,7 +56,7 @@ def write_often(path: Path, letter: bytes, failures: multiprocessing.Queue[str])
     failures.put("")
 
 
-def test_writers_of_one_file_neither_fail_nor_mix(tmp_path: Path) -> None:
+def test_concurrent_writers_of_a_file_do_not_mix(tmp_path: Path) -> None:
     file, context = tmp_path / "a.safetensors", multiprocessing.get_context("spawn")
     file.write_bytes(b"0" * 200_000)
     failures: multiprocessing.Queue[str] = context.Queue()
@@ -70,7 +70,7 @@ def test_writers_of_one_file_neither_fail_nor_mix(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
 
 
-def test_writers_of_one_folder_do_not_mix(tmp_path: Path) -> None:
+def test_concurrent_writers_of_a_folder_do_not_mix(tmp_path: Path) -> None:
     with filling(tmp_path / "out") as slow:
         (slow / "a.csv").write_text("slow")
         with filling(tmp_path / "out") as fast:
@@ -100,7 +100,7 @@ def test_long_names_can_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["device", "pipe", "folder"])
-def test_what_is_not_a_file_is_not_replaced(tmp_path: Path, kind: str) -> None:
+def test_special_file_is_not_replaced(tmp_path: Path, kind: str) -> None:
     path = Path(os.devnull) if kind == "device" else tmp_path / "a"
     if kind != "device":
         (os.mkfifo if kind == "pipe" else os.mkdir)(path)
@@ -117,7 +117,7 @@ def test_failed_block_leaves_nothing(tmp_path: Path) -> None:
         assert not list(tmp_path.iterdir())
 
 
-def test_what_is_set_aside_has_a_name_that_is_free(tmp_path: Path) -> None:
+def test_backup_has_an_unused_name(tmp_path: Path) -> None:
     file = tmp_path / "metrics.csv"
     assert set_aside(file) is None
     for content in ("1", "2"):
@@ -144,7 +144,7 @@ def test_policies_and_checkpoints_that_do_not_fit_are_named(tmp_path: Path, kind
     assert not list(tmp_path.iterdir())
 
 
-def test_an_error_without_a_name_gets_one() -> None:
+def test_error_without_file_name_gets_one() -> None:
     with (
         raises(InputError, "results.csv", "No space left on device"),
         naming_in_errors(Path("results.csv")),

@@ -31,13 +31,13 @@ def test_waits_double_up_to_the_longest(monkeypatch: pytest.MonkeyPatch) -> None
         assert most / 2 <= seconds <= most
 
 
-def test_a_server_may_ask_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_may_request_a_longer_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = waits(Backoff(0.1, 0.5), monkeypatch, 7.0, 0.0)
     assert 7.0 <= first <= 8.75
     assert 0.1 <= second <= 0.2
 
 
-def test_after_a_success_waits_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_success_resets_the_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     backoff = Backoff(0.1, 0.5)
     waits(backoff, monkeypatch, 0.0, 0.0, 0.0)
     backoff.reset()

@@ -105,7 +105,7 @@ def test_a_global_that_cannot_be_hashed_is_named():
         compiled.kernel_digest(compiled.kernel(lookup))
 
 
-def test_keys_hold_no_file_that_reads_objects():
+def test_cache_keys_cover_only_kernels_and_named_tuples():
     files = [file for file in PACKAGE.rglob("*.py") if has_kernels(file)]
     assert len(files) > 40
     keys = {file: compiled.source_files(file) for file in files}
@@ -114,7 +114,7 @@ def test_keys_hold_no_file_that_reads_objects():
     assert {file.relative_to(PACKAGE).as_posix() for file in without_kernels} == FILES_WITH_NAMED_TUPLES
 
 
-def test_machine_code_is_found_again_from_another_place_and_after_a_comment(tmp_path):
+def test_cached_code_survives_moves_and_comments(tmp_path):
     folder = tmp_path / "kernels"
     folder.mkdir()
     for age in range(5):
@@ -141,7 +141,7 @@ def test_machine_code_is_found_again_from_another_place_and_after_a_comment(tmp_
     assert run(STATE, tmp_path, copy) == ["[False]", "0 1"]
 
 
-def test_damaged_machine_code_is_compiled_again(tmp_path):
+def test_damaged_cached_code_is_recompiled(tmp_path):
     assert run(STATE, tmp_path) == ["[ True]", "0 1"]
     (file,) = tmp_path.glob("kernels/fit_mask-*")
     content = file.read_bytes()
@@ -150,12 +150,12 @@ def test_damaged_machine_code_is_compiled_again(tmp_path):
         assert run(STATE, tmp_path) == ["[ True]", "0 1"], damaged[:20]
 
 
-def test_a_folder_that_cannot_be_written_costs_time_only(tmp_path):
+def test_unwritable_folder_costs_time_only(tmp_path):
     (tmp_path / "file").write_text("")
     assert run(STATE, tmp_path / "file") == ["[ True]", "0 1"]
 
 
-def test_a_users_own_function_is_kept_by_numbas_own_rules(tmp_path):
+def test_user_function_uses_numba_caching(tmp_path):
     (tmp_path / "mine.py").write_text("import numba\n@numba.njit(cache=True)\ndef twice(x): return 2 * x\n")
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import steersman.core.compiled, mine; print(mine.twice(2))"
@@ -187,7 +187,7 @@ def test_constants_and_other_numbers_share_one_compilation(tmp_path, monkeypatch
     assert len(twice.overloads) == 1
 
 
-def test_kernels_need_no_scipy_and_a_users_function_has_blas_as_ever() -> None:
+def test_kernels_need_no_scipy_and_user_functions_keep_blas() -> None:
     program = (
         "import sys; import numba; import numpy as np; from steersman.core import compiled\n"
         "x = np.arange(4.0).reshape(2, 2)\n"

@@ -12,7 +12,7 @@ from steersman.core.errors import InputError, UsageError
 ROOT = Path(__file__).parents[3]
 
 
-def test_every_text_is_of_a_test_that_there_is() -> None:
+def test_every_text_belongs_to_an_existing_test() -> None:
     known: dict[str, set[str]] = {}
     for test in json.loads(errors.GOLDEN.read_text()):
         file, _, rest = test.partition("::")
@@ -22,7 +22,7 @@ def test_every_text_is_of_a_test_that_there_is() -> None:
         assert name in known[file], f"{test} is gone; take its text out of {errors.GOLDEN.name}"
 
 
-def test_another_text_another_value_and_another_type_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_texts_values_and_types_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(errors, "check_text", lambda _: None)
     with errors.raises(InputError, "cpu", 7, where="line 7"):
         raise InputError("f.csv", "line 7", "cpu", "is 7")

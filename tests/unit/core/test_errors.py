@@ -10,7 +10,7 @@ from steersman.core import errors
 from steersman.core.errors import MissingExtraError
 
 
-def test_a_missing_extra_names_this_checkout_which_pip_can_install() -> None:
+def test_missing_extra_error_names_the_checkout() -> None:
     message = str(MissingExtraError("the bound", "report"))
     checkout = Path(__file__).resolve().parents[3]
     assert (
@@ -25,7 +25,7 @@ def test_a_missing_extra_names_this_checkout_which_pip_can_install() -> None:
         (None, "steersman-VERSION-py3-none-any.whl[report]"),
     ],
 )
-def test_a_missing_extra_names_the_wheel_that_was_installed(
+def test_missing_extra_error_names_the_installed_wheel(
     source: str | None, requirement: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Installed(metadata.Distribution):

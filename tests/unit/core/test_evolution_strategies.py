@@ -25,7 +25,7 @@ def climb(strategy, generations, rng):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_it_climbs_a_noisy_hill(name):
+def test_evolution_climbs_a_noisy_objective(name):
     strategy = MAKERS[name]()
     climb(strategy, 400, np.random.default_rng(0))
     assert value(strategy.mean, 0) > -0.05 > value(np.zeros(12), 0)
@@ -39,7 +39,7 @@ def test_candidates_are_mirrored(name):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_it_continues_from_a_state(name):
+def test_evolution_resumes_from_a_state(name):
     first, second = MAKERS[name](), MAKERS[name]()
     climb(first, 5, np.random.default_rng(0))
     second.load_state_dict(first.state_dict())
@@ -48,13 +48,13 @@ def test_it_continues_from_a_state(name):
     assert (first.mean == second.mean).all()
 
 
-def test_the_step_shrinks_at_the_top():
+def test_step_size_shrinks_at_the_optimum():
     strategy = SeparableCma(TOP, 0.3, 12, seed=1)
     climb(strategy, 300, np.random.default_rng(0))
     assert strategy.step < 0.1
 
 
 @pytest.mark.parametrize("population", [2, 7])
-def test_an_odd_population_is_refused(population):
+def test_an_odd_population_is_rejected(population):
     with pytest.raises(ValueError, match="even"):
         SeparableCma(np.zeros(3), 0.1, population)

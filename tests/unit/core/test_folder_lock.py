@@ -37,7 +37,7 @@ def hold(_: object, folder: Path) -> None:
         time.sleep(0.02)
 
 
-def test_second_process_is_refused_and_names_the_holder(tmp_path: Path) -> None:
+def test_second_process_is_rejected_and_names_the_holder(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with lock_folder(folder):
         assert is_locked(folder)

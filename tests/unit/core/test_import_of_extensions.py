@@ -8,9 +8,7 @@ import pytest
 from steersman.core.extensions import import_object
 
 
-def test_the_current_folder_is_looked_into_for_what_a_user_names_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_current_folder_is_searched_for_user_modules_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "mine_alone.py").write_text("MADE = 7\n")

@@ -16,7 +16,7 @@ def series(random: np.random.Generator, count: int) -> np.ndarray:
     return values
 
 
-def test_of_dependent_values_the_mean_is_covered() -> None:
+def test_interval_covers_the_mean_of_dependent_values() -> None:
     covered = naive = 0
     for trial in range(200):
         values = series(np.random.default_rng(trial), 4000)
@@ -35,5 +35,5 @@ def test_equal_series_have_an_exact_difference() -> None:
 
 
 @pytest.mark.parametrize("parts", [np.ones((5, 2)), np.zeros((200, 2)), np.full((200, 2), np.nan)])
-def test_without_enough_parts_there_is_no_interval(parts: np.ndarray) -> None:
+def test_too_few_parts_have_no_interval(parts: np.ndarray) -> None:
     assert np.isnan(moving_block_interval(1.0, deviations(parts)).low)

@@ -54,7 +54,7 @@ def test_every_task_is_answered_once(doubling: Workers[int, int], tasks: list[in
     assert sorted(answers) == [(position, 2 * task) for position, task in enumerate(tasks)]
 
 
-def test_workers_stay_for_further_tasks_and_leave_requests_to_end_to_their_parent() -> None:
+def test_workers_are_reused_and_ignore_signals() -> None:
     before = set(multiprocessing.active_children())
     with Workers(2, caller) as workers:
         assert list(workers.answers([])) == []
@@ -83,7 +83,7 @@ def test_workers_stay_for_further_tasks_and_leave_requests_to_end_to_their_paren
         (partial(os._exit, 0), "a worker process died", 1),
     ],
 )
-def test_whatever_a_task_does_is_one_error(task: Callable[[], Any], message: str, status: int) -> None:
+def test_any_task_failure_is_one_error(task: Callable[[], Any], message: str, status: int) -> None:
     before = set(multiprocessing.active_children())
     workers = Workers(2, caller)
     with pytest.raises(SteersmanError) as raised:
@@ -104,7 +104,7 @@ def die_while_answering() -> bytes:
     return bytes(1000)
 
 
-def test_a_worker_that_dies_while_it_answers_is_told() -> None:
+def test_death_of_a_worker_during_its_answer_is_reported() -> None:
     """`concurrent.futures` waits here for the other half for ever."""
     before = set(multiprocessing.active_children())
     with raises(SteersmanError):
@@ -112,24 +112,24 @@ def test_a_worker_that_dies_while_it_answers_is_told() -> None:
     assert set(multiprocessing.active_children()) == before
 
 
-def test_fewer_jobs_than_one_are_not_advised() -> None:
+def test_error_does_not_advise_fewer_than_one_job() -> None:
     with raises(SteersmanError):
         list(Workers(1, caller).answers([partial(os._exit, 0)]))
 
 
-def test_workers_start_anew_after_an_error() -> None:
+def test_workers_restart_after_an_error() -> None:
     with Workers(1, caller) as workers:
         with pytest.raises(SteersmanError):
             list(workers.answers([partial(fail, SteersmanError("once"))]))
         assert list(workers.answers([os.cpu_count])) == [(0, os.cpu_count())]
 
 
-def test_an_error_of_the_preparation_is_told() -> None:
+def test_preparation_error_is_reported() -> None:
     with raises(SteersmanError, "ValueError"):
         list(Workers(2, partial(fail, ValueError("no arena"))).answers([1]))
 
 
-def test_workers_that_are_forgotten_end() -> None:
+def test_abandoned_workers_end() -> None:
     before = set(multiprocessing.active_children())
     workers = Workers(1, caller)
     for _ in workers.answers([os.getpid]):
@@ -140,7 +140,7 @@ def test_workers_that_are_forgotten_end() -> None:
 
 
 @pytest.mark.parametrize("after", [0.0, 0.02, 0.3])
-def test_many_requests_to_end_are_one_interruption_and_leave_no_process(after: float) -> None:
+def test_repeated_signals_are_one_interruption(after: float) -> None:
     before = set(multiprocessing.active_children())
 
     def send() -> None:
@@ -167,7 +167,7 @@ def test_many_requests_to_end_are_one_interruption_and_leave_no_process(after: f
             signal.signal(number, handler)
 
 
-def test_what_is_held_is_done_before_an_interruption() -> None:
+def test_protected_block_ends_before_an_interruption() -> None:
     done = []
 
     def work() -> None:
@@ -184,7 +184,7 @@ def test_what_is_held_is_done_before_an_interruption() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_the_end_of_a_background_process_is_told_unless_it_was_time() -> None:
+def test_unexpected_end_of_a_background_process_is_reported() -> None:
     before = set(multiprocessing.active_children())
     ended: queue.SimpleQueue[int] = queue.SimpleQueue()
     with background_process(ended.put, os._exit, 3):
@@ -197,7 +197,7 @@ def test_the_end_of_a_background_process_is_told_unless_it_was_time() -> None:
     assert set(multiprocessing.active_children()) == before
 
 
-def test_a_worker_that_hears_nothing_is_killed() -> None:
+def test_unresponsive_worker_is_killed() -> None:
     process = start_worker(time.sleep, 60)
     os.kill(process.pid or 0, signal.SIGTERM)
     process.join(0.2)
@@ -206,7 +206,7 @@ def test_a_worker_that_hears_nothing_is_killed() -> None:
     assert process.exitcode == -signal.SIGKILL
 
 
-def test_a_number_of_processes_below_1_is_refused() -> None:
+def test_a_number_of_processes_below_1_is_rejected() -> None:
     check_jobs(1)
     for jobs in (0, -1):
         with raises(UsageError, f"--jobs must be at least 1, not {jobs}"):

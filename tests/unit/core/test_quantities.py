@@ -73,36 +73,36 @@ def test_allocatable_rounds_down_and_requests_up() -> None:
         "9" * 500,
     ],
 )
-def test_malformed_quantities_are_refused(quantity: str) -> None:
+def test_malformed_quantities_are_rejected(quantity: str) -> None:
     with pytest.raises(ValueError, match="is not a Kubernetes quantity; write"):
         cpu_milli(quantity)
 
 
 @pytest.mark.parametrize("quantity", ["-1", "-500m", -2, "-0.1", "-1Ki"])
-def test_negative_quantities_are_refused(quantity: str | int) -> None:
+def test_negative_quantities_are_rejected(quantity: str | int) -> None:
     with pytest.raises(ValueError, match=r"'-.*' is negative; a quantity must be 0 or more"):
         bytes_(quantity)
 
 
 @pytest.mark.parametrize("quantity", ["8Ei", "1e19", "9223372036854775808", "1e999999999", 1e300, "10E"])
-def test_absurd_quantities_are_refused(quantity: str | float) -> None:
+def test_absurd_quantities_are_rejected(quantity: str | float) -> None:
     with pytest.raises(ValueError, match="is beyond what Kubernetes can hold"):
         bytes_(quantity)
 
 
 @pytest.mark.parametrize("quantity", [None, True, [], {}, b"1"])
-def test_other_types_are_refused(quantity: object) -> None:
+def test_other_types_are_rejected(quantity: object) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         cpu_milli(quantity)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("quantity", [float("nan"), float("inf")])
-def test_floats_that_are_no_numbers_are_refused(quantity: float) -> None:
+def test_non_finite_floats_are_rejected(quantity: float) -> None:
     with pytest.raises(ValueError, match="is not a Kubernetes quantity"):
         bytes_(quantity)
 
 
-def test_tiny_exponents_round_as_told() -> None:
+def test_tiny_exponents_round_in_the_given_direction() -> None:
     assert bytes_("1e-999999") == 1
     assert bytes_("1e-999999", round_up=False) == 0
 
@@ -135,7 +135,7 @@ def test_formats_read_back_exactly(amount: int) -> None:
     assert whole(format_whole(amount)) == amount
 
 
-def test_formats_are_the_reference_conventions() -> None:
+def test_formatted_quantities_use_milli_and_binary_units() -> None:
     assert format_cpu(12000) == "12000m"
     assert format_bytes(16 << 30) == "16384Mi"
     assert format_bytes(3 << 10) == "3Ki"

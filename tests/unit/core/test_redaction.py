@@ -29,7 +29,7 @@ SECRET = "s3cr3t-Value"
         ("run/policy.safetensors", "run/policy.safetensors"),
     ],
 )
-def test_url_keeps_its_address_alone(url: str, shown: str) -> None:
+def test_url_keeps_only_its_address(url: str, shown: str) -> None:
     assert redact_url(url) == shown
     assert redact(f"policy {url!r} failed") == f"policy {shown!r} failed"
 
@@ -54,7 +54,7 @@ def test_url_keeps_its_address_alone(url: str, shown: str) -> None:
         f"invalid id token eyJhbGciOiJIUzI1.eyJzdWIiOiIx{SECRET}.c2lnbmF0dXJl",
     ],
 )
-def test_texts_lose_their_secrets(text: str) -> None:
+def test_secrets_are_removed_from_texts(text: str) -> None:
     assert SECRET not in redact(text)
     assert "***" in redact(text)
     assert redact(redact(text)) == redact(text)
@@ -74,16 +74,16 @@ def test_texts_lose_their_secrets(text: str) -> None:
         "--policy http://h/score?model=a&seed=3",
     ],
 )
-def test_other_texts_stay(text: str) -> None:
+def test_other_texts_are_unchanged(text: str) -> None:
     assert redact(text) == text
 
 
 @given(st.text(alphabet="abcxyz0129-_.~%", min_size=1), st.text(alphabet="abcxyz0129-_.~%:@!$", min_size=1))
-def test_neither_user_nor_value_is_ever_shown(name: str, secret: str) -> None:
+def test_user_and_value_are_never_shown(name: str, secret: str) -> None:
     marked = f"Zq{secret}qZ"
     assert marked not in redact(f"http://user:{marked}@host/path?{name}={marked}")
 
 
-def test_errors_are_without_secrets() -> None:
+def test_errors_contain_no_secrets() -> None:
     assert str(SteersmanError("http://u:p@h/x?key=v: refused")) == "http://***@h/x?key=***: refused"
     assert SECRET not in str(InputError("a.yaml", "", "url", f"http://h/?token={SECRET}"))

@@ -37,7 +37,7 @@ def interrupt() -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-def test_a_key_that_is_held_down_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_ctrl_c_is_one_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     with pytest.raises(KeyboardInterrupt):
@@ -50,7 +50,7 @@ def test_a_key_that_is_held_down_is_one_request(monkeypatch: pytest.MonkeyPatch)
         interrupt()
 
 
-def test_dealing_with_an_interruption_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interruption_handling_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signals, "ONE_REQUEST_SECONDS", -1.0)  # every signal is a request of its own
     told = []
     try:
@@ -74,7 +74,7 @@ def test_dealing_with_an_interruption_is_not_interrupted(monkeypatch: pytest.Mon
         interrupt()
 
 
-def test_the_last_signal_is_the_status(received: SignalState) -> None:
+def test_exit_status_is_the_last_signal(received: SignalState) -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupt()
     signal.raise_signal(signal.SIGHUP)
@@ -85,7 +85,7 @@ def wait() -> None:
     time.sleep(10)
 
 
-def test_what_llvm_calls_is_interrupted_when_it_has_returned() -> None:
+def test_interruption_waits_for_llvm() -> None:
     done = []
 
     def _raw_object_cache_notify() -> None:
@@ -98,7 +98,7 @@ def test_what_llvm_calls_is_interrupted_when_it_has_returned() -> None:
         wait()
 
 
-def test_an_interruption_that_a_finalizer_swallows_comes_again(capfd: pytest.CaptureFixture[str]) -> None:
+def test_interruption_swallowed_by_a_finalizer_is_raised_again(capfd: pytest.CaptureFixture[str]) -> None:
     class Thing:
         def __del__(self) -> None:
             interrupt()
@@ -131,7 +131,7 @@ sys.exit(main())
 @pytest.mark.parametrize(
     "module", ["steersman.cli.main", "typer", "steersman.policies.decision.kernels", "steersman.simulation.run"]
 )
-def test_a_signal_during_imports_is_one_line(module: str, number: signal.Signals, tmp_path: Path) -> None:
+def test_signal_during_imports_exits_with_one_line(module: str, number: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-c", SIGNAL_AT_IMPORT, str(number.value), module]
     arguments = ["simulate", "--workload", "default-small", "--policy", "fgd", "--output", "out"]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, cwd=tmp_path)
@@ -145,7 +145,7 @@ exec("signal.raise_signal(signal.{name})")
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_within_an_exec_is_one_line(number: signal.Signals, tmp_path: Path) -> None:
+def test_signal_within_an_exec_exits_with_one_line(number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "within_exec.py").write_text(IN_AN_EXEC.format(name=number.name))
     command = "simulate --workload default-small --policy within_exec:Policy --output out"
     done = subprocess.run(
@@ -168,7 +168,7 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_after_the_command_is_one_line(number: signal.Signals) -> None:
+def test_signal_after_the_command_exits_with_one_line(number: signal.Signals) -> None:
     command = [sys.executable, "-c", AT_THE_END.format(number=number.value), "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (128 + number, "interrupted\n")
@@ -193,7 +193,7 @@ def test_little_is_imported_before_signals_are_handled() -> None:
     assert not slow & set(done.stdout.split())
 
 
-def test_signals_are_heard_while_a_large_table_is_laid_out() -> None:
+def test_signals_interrupt_rendering_of_large_tables() -> None:
     heard: list[float] = []
 
     def hear(_number: int, _frame: FrameType | None) -> None:
@@ -212,7 +212,7 @@ def test_signals_are_heard_while_a_large_table_is_laid_out() -> None:
     assert max(b - a for a, b in itertools.pairwise([began, *heard, ended])) < (ended - began) / 2
 
 
-def test_the_collector_does_not_look_at_what_is_being_read(tmp_path: Path) -> None:
+def test_garbage_collection_is_paused_while_reading(tmp_path: Path) -> None:
     (tmp_path / "w.json").write_text(json.dumps(objects(3_000, 10)))
     (tmp_path / "bad.json").write_text("{}")
     began = []

@@ -15,33 +15,33 @@ def test_interquartile_mean_cuts_a_quarter_at_either_end(n: int) -> None:
     assert interquartile_mean(values) == pytest.approx(stats.trim_mean(values, 0.25))
 
 
-def test_interquartile_mean_ignores_outliers_and_what_does_not_apply() -> None:
+def test_interquartile_mean_ignores_outliers_and_missing_values() -> None:
     assert interquartile_mean([1, 2, 3, 4, 5, 6, 7, 1e9, math.nan]) == pytest.approx(4.5)
     assert math.isnan(interquartile_mean([]))
     assert math.isnan(interquartile_mean([math.nan]))
 
 
 @pytest.mark.parametrize("degrees", [*range(1, 31), 50, 100, 1000, 100_000])
-def test_critical_values_are_those_of_scipy(degrees: int) -> None:
+def test_critical_values_match_scipy(degrees: int) -> None:
     assert t_critical_value(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), rel=1e-5)
 
 
 @pytest.mark.parametrize("n", [2, 5, 10, 30])
-def test_intervals_are_those_of_scipy(n: int) -> None:
+def test_intervals_match_scipy(n: int) -> None:
     values = np.random.default_rng(n).exponential(size=n)
     theirs = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
     assert mean_interval(values) == pytest.approx((theirs.low, theirs.high), rel=1e-4)
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 10, 40])
-def test_intervals_of_means_hold_the_truth_as_often_as_they_say(n: int) -> None:
+def test_mean_intervals_have_nominal_coverage(n: int) -> None:
     samples = np.random.default_rng(n).normal(7.0, 2.0, size=(4000, n))
     inside = [low <= 7.0 <= high for low, high in map(mean_interval, samples)]
     assert np.mean(inside) == pytest.approx(0.95, abs=0.015)
 
 
 @pytest.mark.parametrize("n", [3, 5, 10, 40])
-def test_intervals_of_reductions_hold_the_truth_as_often_as_they_say(n: int) -> None:
+def test_reduction_intervals_have_nominal_coverage(n: int) -> None:
     random = np.random.default_rng(n)
     inside = []
     for _ in range(4000):
@@ -57,7 +57,7 @@ def test_an_interval_does_not_depend_on_the_unit() -> None:
     assert mean_interval(values * 3) == pytest.approx(np.multiply(mean_interval(values), 3), rel=1e-9)
 
 
-def test_values_without_spread_have_an_interval_without_width() -> None:
+def test_constant_values_have_a_zero_width_interval() -> None:
     assert mean_interval([0.1] * 10) == pytest.approx((0.1, 0.1))
     assert mean_interval([0.0] * 10) == (0.0, 0.0)
 
@@ -67,7 +67,7 @@ def test_fewer_than_two_values_have_no_interval(values: list[float]) -> None:
     assert all(map(math.isnan, mean_interval(values)))
 
 
-def test_what_does_not_apply_is_left_out() -> None:
+def test_missing_values_are_left_out() -> None:
     values = [1.0, 2.0, 4.0, 8.0]
     assert mean_interval([math.nan, *values]) == mean_interval(values)
 
@@ -84,13 +84,13 @@ def test_reduction_leaves_out_pairs_of_which_one_is_missing() -> None:
 
 
 @pytest.mark.parametrize("baseline", [[0.0, 0.0], [math.nan, math.nan], []])
-def test_nothing_cannot_be_reduced(baseline: list[float]) -> None:
+def test_reduction_of_zero_is_undefined(baseline: list[float]) -> None:
     share, interval = reduction_percent(np.ones(len(baseline)), np.array(baseline, dtype=np.float64))
     assert math.isnan(share)
     assert all(map(math.isnan, interval))
 
 
-def test_a_reduction_of_what_may_be_zero_has_no_interval() -> None:
+def test_reduction_with_baseline_near_zero_has_no_interval() -> None:
     share, interval = reduction_percent(np.array([1.0, 2.0, 3.0]), np.array([-5.0, 10.0, 1.0]))
     assert share == pytest.approx(0.0)
     assert all(map(math.isnan, interval))

@@ -43,19 +43,19 @@ def pod() -> dict[str, Any]:
     return spec
 
 
-def test_every_file_is_part_of_the_base() -> None:
+def test_base_includes_every_file() -> None:
     listed = yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"]
     assert sorted([*listed, "kustomization.yaml"]) == sorted(file.name for file in BASE.iterdir())
 
 
-def test_the_image_is_of_this_version() -> None:
+def test_image_has_this_version() -> None:
     (image,) = yaml.safe_load((BASE / "kustomization.yaml").read_text())["images"]
     assert image == {"name": "steersman", "newTag": steersman.__version__}
     assert f"steersman:{steersman.__version__}" in (DEPLOY / "Containerfile").read_text()
 
 
 @pytest.mark.parametrize("container", [*pod()["initContainers"], *pod()["containers"]], ids=lambda found: found["name"])
-def test_containers_may_do_nothing_but_run(container: dict[str, Any]) -> None:
+def test_containers_are_unprivileged(container: dict[str, Any]) -> None:
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -68,7 +68,7 @@ def test_containers_may_do_nothing_but_run(container: dict[str, Any]) -> None:
     assert all("emptyDir" in volumes[mount["name"]] for mount in container["volumeMounts"])
 
 
-def test_the_pod_is_nobody_and_survives_the_loss_of_a_replica() -> None:
+def test_pod_runs_as_nobody_with_two_replicas() -> None:
     security = pod()["securityContext"]
     assert security["runAsNonRoot"] is True
     assert security["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -78,7 +78,7 @@ def test_the_pod_is_nobody_and_survives_the_loss_of_a_replica() -> None:
     assert "--leader-elect" in pod()["containers"][0]["args"]
 
 
-def test_probes_ask_what_is_served() -> None:
+def test_probes_use_served_paths() -> None:
     (container,) = pod()["containers"]
     assert container["ports"] == [{"name": "metrics", "containerPort": PORT}]
     assert f"--port={PORT}" in container["args"]
@@ -93,7 +93,7 @@ def test_probes_ask_what_is_served() -> None:
     assert asyncio.run(statuses()) == [200, 200, 200]
 
 
-def test_rights_have_no_wildcards_and_change_nothing_but_what_they_must() -> None:
+def test_roles_have_no_wildcards_and_minimal_writes() -> None:
     rules = [*one("ClusterRole")["rules"], *one("Role")["rules"]]
     named = {name for rule in rules for name in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])}
     assert "*" not in named
@@ -103,7 +103,7 @@ def test_rights_have_no_wildcards_and_change_nothing_but_what_they_must() -> Non
 
 
 @pytest.mark.parametrize("file", OVERLAYS, ids=lambda file: file.parent.name)
-def test_overlays_change_arguments_that_are_there(file: Path) -> None:
+def test_overlays_patch_existing_arguments(file: Path) -> None:
     overlay = yaml.safe_load(file.read_text())
     assert overlay["resources"] == ["../../base"]
     arguments = pod()["containers"][0]["args"]
@@ -115,14 +115,14 @@ def test_overlays_change_arguments_that_are_there(file: Path) -> None:
                 assert replaced.split("=")[0] == by.split("=")[0]
 
 
-def test_the_scheduler_has_the_arguments_of_its_container() -> None:
+def test_container_arguments_are_valid_for_schedule() -> None:
     command, *options = pod()["containers"][0]["args"]
     assert command == schedule.__name__
     known = {f"--{name.replace('_', '-')}" for name in inspect.signature(schedule).parameters}
     assert {option.split("=")[0] for option in options} <= known
 
 
-def test_the_image_compiles_kernels_by_functions_that_exist() -> None:
+def test_image_compiles_kernels_with_existing_functions() -> None:
     text = (DEPLOY / "Containerfile").read_text().replace("\\\n", "")
     (program,) = re.findall(r'python -c "([^"]+)"', text)
     tree = ast.parse(program.strip())
@@ -136,7 +136,7 @@ def test_the_image_compiles_kernels_by_functions_that_exist() -> None:
     assert pod()["initContainers"][0]["command"][2] == f"{cache[1]}/."
 
 
-def test_the_scheduler_may_look_at_all_that_it_watches() -> None:
+def test_scheduler_role_covers_every_watched_resource() -> None:
     client = Client(KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default"))
     scheduler = LiveScheduler(client, SchedulerSettings(policy="kube-default"))
     allowed = {

@@ -31,7 +31,7 @@ def pods() -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("folder", [PROMETHEUS, PROBE, PROMETHEUS / "service-monitors"], ids=lambda path: path.name)
-def test_every_file_is_part_of_it(folder: Path) -> None:
+def test_kustomization_includes_every_file(folder: Path) -> None:
     content = yaml.safe_load((folder / "kustomization.yaml").read_text())
     generated = [file for each in content.get("configMapGenerator", ()) for file in each["files"]]
     listed = [name for name in content["resources"] if not name.startswith("..")]
@@ -39,7 +39,7 @@ def test_every_file_is_part_of_it(folder: Path) -> None:
     assert {file.name for file in folder.iterdir() if file.is_file()} - {"telemetry.yaml"} == expected
 
 
-def test_the_probe_is_of_this_version_and_has_arguments_that_exist() -> None:
+def test_probe_image_has_this_version_and_valid_arguments() -> None:
     (image,) = yaml.safe_load((PROBE / "kustomization.yaml").read_text())["images"]
     assert image == {"name": "steersman", "newTag": steersman.__version__}
     (container,) = pods()["latency-probe"]["containers"]
@@ -55,7 +55,7 @@ def test_the_probe_is_of_this_version_and_has_arguments_that_exist() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(pods()))
-def test_pods_may_do_nothing_but_run(name: str) -> None:
+def test_pods_are_unprivileged(name: str) -> None:
     spec = pods()[name]
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -68,7 +68,7 @@ def test_pods_may_do_nothing_but_run(name: str) -> None:
         assert set(container["resources"]["limits"]) == {"memory"}
 
 
-def test_what_is_scraped_is_the_node_that_a_pod_runs_on() -> None:
+def test_scraped_series_name_the_node_of_the_pod() -> None:
     (job,) = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())["scrape_configs"]
     keep, _, instance = job["relabel_configs"]
     assert instance == {"source_labels": ["__meta_kubernetes_pod_node_name"], "target_label": "instance"}
@@ -83,7 +83,7 @@ def test_what_is_scraped_is_the_node_that_a_pod_runs_on() -> None:
         ]
 
 
-def test_the_exporter_shows_what_is_asked_for() -> None:
+def test_exporter_enables_every_queried_metric() -> None:
     (container,) = pods()["node-exporter"]["containers"]
     collectors = {
         arg.removeprefix("--collector.") for arg in container["args"] if re.fullmatch(r"--collector\.\w+", arg)
@@ -94,7 +94,7 @@ def test_the_exporter_shows_what_is_asked_for() -> None:
     assert collectors == {name for name, prefix in shown.items() if prefix in asked} == set(shown)
 
 
-def test_the_scheduler_is_given_a_file_that_is_mounted() -> None:
+def test_scheduler_arguments_name_a_mounted_file() -> None:
     content = yaml.safe_load((PROMETHEUS / "scheduler" / "kustomization.yaml").read_text())
     (patch,) = content["patches"]
     operations = {each["path"].rpartition("/spec/")[2]: each["value"] for each in yaml.safe_load(patch["patch"])}

@@ -29,7 +29,7 @@ PARTS = {
 """What a watch from a resource version says before the server ends it, in the midst of a line the first time."""
 
 
-def test_a_recording_goes_on_where_the_watch_ended(tmp_path: Path) -> None:
+def test_recording_resumes_where_the_watch_ended(tmp_path: Path) -> None:
     asked = []
 
     def watch(version: str, path: Path) -> subprocess.Popen[bytes]:

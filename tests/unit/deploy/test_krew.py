@@ -48,7 +48,7 @@ def test_the_manifest_has_what_krew_requires(manifest: dict[str, Any]) -> None:
     assert platform["bin"] == "kubectl-steersman"
 
 
-def test_the_archive_is_the_one_that_the_manifest_expects(manifest: dict[str, Any], tmp_path: Path) -> None:
+def test_archive_matches_the_manifest(manifest: dict[str, Any], tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("archive", KREW / "archive.py")
     assert spec is not None
     assert spec.loader is not None
@@ -67,7 +67,7 @@ def launch(path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([LAUNCHER, *arguments], env={"PATH": path}, capture_output=True, text=True, check=False)
 
 
-def test_the_launcher_runs_steersman_or_says_how_to_install_it(tmp_path: Path) -> None:
+def test_launcher_runs_steersman_or_prints_installation(tmp_path: Path) -> None:
     done = launch("/nowhere", "evaluate")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: ")
@@ -89,7 +89,7 @@ def test_the_launcher_runs_steersman_or_says_how_to_install_it(tmp_path: Path) -
         (("simulate", "--output", "my files/it's"), [":0"]),
     ],
 )
-def test_kubectl_completes_what_comes_after_steersman(words: tuple[str, ...], offered: list[str]) -> None:
+def test_kubectl_completes_steersman_commands(words: tuple[str, ...], offered: list[str]) -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     module, function = scripts["kubectl_complete-steersman"].split(":")
     program = f"import sys; from {module} import {function} as run; sys.exit(run())"

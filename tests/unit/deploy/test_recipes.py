@@ -47,7 +47,7 @@ def test_examples_name_the_kubeconfig_in_their_configuration(file: Path) -> None
     assert 'sed "s|KUBECONFIG|' in (file.parent / "README.md").read_text()
 
 
-def test_static_pod_runs_as_who_may_read_its_kubeconfig() -> None:
+def test_static_pod_user_can_read_its_kubeconfig() -> None:
     patch = yaml.safe_load((DEPLOY / "kube-scheduler" / "patches" / "kube-scheduler+strategic.yaml").read_text())
     (container,) = patch["spec"]["containers"]
     assert "USER 65532:65532" in (DEPLOY / "kube-scheduler" / "Containerfile").read_text()

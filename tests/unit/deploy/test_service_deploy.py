@@ -36,7 +36,7 @@ def pod() -> dict[str, Any]:
     return spec
 
 
-def test_every_file_is_used_and_the_image_is_of_this_version() -> None:
+def test_every_file_is_used_and_the_image_has_this_version() -> None:
     kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
     used = [*kustomization["resources"], "kustomization.yaml", "configuration.yaml"]
     assert sorted(used) == sorted(file.name for file in FOLDER.iterdir())
@@ -48,7 +48,7 @@ def test_every_file_is_used_and_the_image_is_of_this_version() -> None:
         assert generated["name"] == next(v["configMap"]["name"] for v in pod()["volumes"] if "configMap" in v)
 
 
-def test_configurations_are_read_and_say_where_the_others_look() -> None:
+def test_configurations_parse_and_addresses_agree() -> None:
     plain, secured = (read_config(folder / "configuration.yaml") for folder in (FOLDER, SECURED))
     beside = read_config(EXTENDER / "service.yaml")
     assert (beside.address, beside.deadline_milliseconds) == (
@@ -70,14 +70,14 @@ def test_configurations_are_read_and_say_where_the_others_look() -> None:
     assert secured.token_file == "/etc/steersman-secret/token"
 
 
-def test_the_service_has_the_arguments_of_its_container() -> None:
+def test_container_arguments_are_valid_for_serve() -> None:
     command, *options = pod()["containers"][0]["args"]
     assert command == serve.__name__
     assert {option.split("=")[0].strip("-") for option in options} <= set(inspect.signature(serve).parameters)
 
 
 @pytest.mark.parametrize("container", [*pod()["initContainers"], *pod()["containers"]], ids=lambda found: found["name"])
-def test_containers_may_do_nothing_but_run(container: dict[str, Any]) -> None:
+def test_containers_are_unprivileged(container: dict[str, Any]) -> None:
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -88,7 +88,7 @@ def test_containers_may_do_nothing_but_run(container: dict[str, Any]) -> None:
     assert pod()["securityContext"]["runAsNonRoot"] is True
 
 
-def test_it_may_look_at_what_it_watches_and_change_nothing() -> None:
+def test_service_account_is_read_only() -> None:
     client = Client(KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default"))
     watched = Service(ServiceConfig(policy="kube-default"), client).watched
     assert watched is not None

@@ -21,7 +21,7 @@ def instructions(kind: str) -> list[str]:
     return re.findall(rf"^{kind} (.+)$", CONTAINERFILE.read_text(), re.M)
 
 
-def test_the_compose_file_starts_the_workbench_beside_the_cluster_on_this_machine_alone() -> None:
+def test_compose_file_publishes_the_workbench_on_loopback_only() -> None:
     (included,) = COMPOSE["include"]
     assert WORKBENCH["depends_on"] == list(yaml.safe_load((DEPLOY / included).read_text())["services"])
     assert (DEPLOY / WORKBENCH["build"]["context"] / WORKBENCH["build"]["dockerfile"]).resolve() == CONTAINERFILE
@@ -31,7 +31,7 @@ def test_the_compose_file_starts_the_workbench_beside_the_cluster_on_this_machin
     assert WORKBENCH["image"] in CONTAINERFILE.read_text()
 
 
-def test_the_image_is_made_of_files_that_there_are_and_runs_as_a_user() -> None:
+def test_image_copies_existing_files_and_runs_unprivileged() -> None:
     sources = [name for line in instructions("COPY") for name in line.split()[:-1]]
     assert [name for name in sources if not (CHECKOUT / name).exists()] == []
     (entrypoint,) = re.findall(r'\["(.+)"\]', instructions("ENTRYPOINT")[0])

@@ -63,7 +63,7 @@ CITED: list[tuple[str, str, Callable[[], list[str]]]] = [
     ),
     (
         "README.md",
-        r"and (\S+) of 640 GPUs more were in use than under `fgd` \(95 % interval (\S+) to (\S+)\), "
+        r"(\S+) of 640 GPUs more were in use than under `fgd` \(95 % interval (\S+) to (\S+)\), "
         r"with (\S+) pods fewer bound \((\S+) to (\S+)\)",
         live_figures,
     ),

@@ -87,18 +87,18 @@ def lacking_attributes(node: ast.ClassDef, text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_what_docstrings_name_exists(path: Path) -> None:
+def test_names_in_docstrings_exist(path: Path) -> None:
     for node, text in documented(SOURCES[path]):
         assert not {name for name in DOTTED.findall(text) if is_missing(name)}
         if isinstance(node, ast.ClassDef):
             assert not lacking_attributes(node, text), node.name
 
 
-def test_a_class_name_exists_once() -> None:
+def test_class_names_are_unique() -> None:
     assert {name for name, count in Counter(node.name for node in DEFINED).items() if count > 1} == EXIST_TWICE
 
 
-def test_what_is_missing_is_noticed() -> None:
+def test_missing_name_is_detected() -> None:
     assert is_missing("decision.context.no_such_function")
     assert is_missing("MetricStore.no_such_method")
     assert not is_missing("prometheus.store.MetricStore.resolve")

@@ -161,12 +161,12 @@ def test_every_command_is_run_by_a_test_of_its_row(row: Row) -> None:
     assert not [words for words in row.commands if not any(is_run_by(words, *test) for test in tests)]
 
 
-def test_what_is_wrong_is_noticed() -> None:
+def test_faulty_row_is_detected() -> None:
     for wrong in ("cluster nodes ad", "top --twice", "train --output o --protocol sideways"):
         with pytest.raises((typer.TyperException, AssertionError)):
             parse(tuple(wrong.split()))
     used: Definitions = {"g": (ast.parse('h = ["top"]'), {})}
     assert words_of(ast.parse('"""run"""\nf(a="x --y=z")\ng'), used) == {"x", "--y", "top"}
-    here = (Path(__file__), "test_what_is_wrong_is_noticed")
+    here = (Path(__file__), "test_faulty_row_is_detected")
     assert is_run_by(("top", "--once"), *here)
     assert not is_run_by(("top", "-" + "-sort", "cpu"), *here)

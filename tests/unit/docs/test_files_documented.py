@@ -34,11 +34,11 @@ def documented(title: str) -> list[str]:
         (results.PLACEMENTS, results.PLACEMENTS_COLUMNS),
     ],
 )
-def test_the_documented_columns_are_the_written_ones(file: str, columns: tuple[str, ...]) -> None:
+def test_documented_columns_match_written_ones(file: str, columns: tuple[str, ...]) -> None:
     assert documented(file) == list(columns)
 
 
-def test_the_documented_columns_of_the_timeline_are_the_written_ones() -> None:
+def test_documented_timeline_columns_match_written_ones() -> None:
     names = documented(results.TIMELINE)
     for protocol, other in (("inflation", "pods_waiting"), ("timed", "pods_failed")):
         assert [name for name in names if name != other] == results.timeline_columns(protocol)  # type: ignore[arg-type]
@@ -50,7 +50,7 @@ def test_every_result_file_is_documented() -> None:
         assert f"`{file}`" in text or file == results.TRAINED, file
 
 
-def test_the_documented_metrics_are_the_written_ones() -> None:
+def test_documented_metrics_match_written_ones() -> None:
     cpu = PodClass(Requests(1000, 0, gpu_count=1, gpu_milli=500))
     pods = tuple(Pod(f"p{i}", cpu, creation_time=i, deletion_time=i + 50) for i in range(20))
     workload = Workload("w", (Node("n", 64000, 1 << 40, gpu_count=2, gpu_model="A"),), pods)

@@ -102,7 +102,7 @@ def calls(text: str) -> list[list[str]]:
 
 
 @page_of
-def test_places_that_are_named_exist(page: Path) -> None:
+def test_named_modules_files_and_links_exist(page: Path) -> None:
     text = page.read_text()
     spans = re.findall(r"`([^`\n]+)`", text)
     roots = "|".join(PACKAGES)
@@ -115,20 +115,20 @@ def test_places_that_are_named_exist(page: Path) -> None:
 
 
 @page_of
-def test_metrics_that_are_named_exist(page: Path) -> None:
+def test_named_metrics_exist(page: Path) -> None:
     named = set(re.findall(r"\b(steersman_[a-z_]+[a-z])\b(?!\()", page.read_text()))
     assert not {each for each in named if not is_metric(each)}
 
 
 @page_of
-def test_commands_and_targets_that_are_named_exist(page: Path) -> None:
+def test_named_commands_and_targets_exist(page: Path) -> None:
     text = page.read_text()
     assert not {problem for words in calls(text) if (problem := problem_of(words))}
     targets = {word for call in re.findall(r"`make ([a-z][a-z0-9 -]*)", text) for word in call.split()}
     assert not targets - make_targets()
 
 
-def test_a_name_that_is_gone_is_noticed() -> None:
+def test_stale_name_is_detected() -> None:
     assert exists("agents.dqn.DQN._td_target")
     assert not exists("agents.dqn.DQN.no_such_method")
     assert not exists("agents.no_such_module")

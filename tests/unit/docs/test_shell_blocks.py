@@ -23,7 +23,7 @@ NO_COMMANDS = {
 page_of = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
-def test_blocks_that_are_no_commands_are_few() -> None:
+def test_non_command_blocks_are_listed() -> None:
     others = [block for page in PAGES for block in blocks(page) if not block.language and not block.is_shell]
     assert {
         page: sum(str(each.page.relative_to(ROOT)) == page for each in others) for page in NO_COMMANDS
@@ -32,7 +32,7 @@ def test_blocks_that_are_no_commands_are_few() -> None:
 
 
 @page_of
-def test_calls_of_steersman_are_those_that_the_command_line_takes(page: Path) -> None:
+def test_steersman_calls_parse(page: Path) -> None:
     for block, words in calls_of("steersman", [page]):
         try:
             parse(words)
@@ -41,12 +41,12 @@ def test_calls_of_steersman_are_those_that_the_command_line_takes(page: Path) ->
 
 
 @page_of
-def test_targets_of_make_exist(page: Path) -> None:
+def test_make_targets_exist(page: Path) -> None:
     targets = {word for _, words in calls_of("make", [page]) for word in words if word[0] != "-" and "=" not in word}
     assert not targets - make_targets()
 
 
-def test_what_bash_makes_of_a_block_is_seen() -> None:
+def test_blocks_are_expanded_by_bash() -> None:
     page = ROOT / "README.md"
     text = "for a in x y; do steersman train --output $a-{1,2} \\\n  --seed 1; done  # twice\nmake site | jq ."
     assert commands(Block(page, "", 1, text)) == (

@@ -28,21 +28,21 @@ def cells(notebook: Path, kind: str) -> list[dict[str, Any]]:
     return [each for each in found if each["cell_type"] == kind]
 
 
-def test_there_are_seven_and_the_page_lists_them() -> None:
+def test_page_lists_the_seven_tutorials() -> None:
     page = (TUTORIALS / "README.md").read_text()
     assert len(NOTEBOOKS) == 7
     assert re.findall(r"\]\((0\d-[\w-]+\.ipynb)\)", page) == [file.name for file in NOTEBOOKS]
 
 
 @notebook_of
-def test_it_is_short(notebook: Path) -> None:
+def test_tutorial_is_short(notebook: Path) -> None:
     assert notebook.stat().st_size < MOST_BYTES
     words = sum(len("".join(cell["source"]).split()) for cell in cells(notebook, "markdown"))
     assert words < MOST_WORDS, "ten minutes"
 
 
 @notebook_of
-def test_its_outputs_are_those_of_one_run_and_name_no_folder_of_a_machine(notebook: Path) -> None:
+def test_outputs_come_from_one_run_and_name_no_local_folder(notebook: Path) -> None:
     code = cells(notebook, "code")
     assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1)), "make notebooks"
     outputs = [output for cell in code for output in cell["outputs"]]
@@ -52,7 +52,7 @@ def test_its_outputs_are_those_of_one_run_and_name_no_folder_of_a_machine(notebo
 
 
 @notebook_of
-def test_it_uses_the_public_api_alone(notebook: Path) -> None:
+def test_tutorial_uses_only_the_public_api(notebook: Path) -> None:
     for cell in cells(notebook, "code"):
         source = "".join(cell["source"])
         if source.startswith("%%"):
@@ -67,7 +67,7 @@ def test_it_uses_the_public_api_alone(notebook: Path) -> None:
 
 
 @notebook_of
-def test_its_links_lead_somewhere(notebook: Path) -> None:
+def test_tutorial_links_resolve(notebook: Path) -> None:
     text = "".join("".join(cell["source"]) for cell in cells(notebook, "markdown"))
     links = [each.partition("#")[0] for each in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in each]
     assert not [each for each in links if not (TUTORIALS / each).exists()]

@@ -56,7 +56,7 @@ def legal(mask: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_gymnasiums_checker_has_nothing_to_say(name):
+def test_environment_passes_gymnasium_checker(name):
     assert steersman.envs
     env = gymnasium.make(name)
     check_env(env.unwrapped)
@@ -65,7 +65,7 @@ def test_gymnasiums_checker_has_nothing_to_say(name):
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_a_whole_episode_stays_in_the_space_and_no_mask_is_empty_before_its_end(name):
+def test_episode_stays_in_the_space_with_nonempty_masks(name):
     env, random = gymnasium.make(name), np.random.default_rng(1)
     for seed in (0, 1, 2):
         seen, _ = env.reset(seed=seed)
@@ -83,7 +83,7 @@ def test_a_whole_episode_stays_in_the_space_and_no_mask_is_empty_before_its_end(
 
 
 @pytest.mark.parametrize("protocol", ["inflation", "timed"])
-def test_fgds_choices_played_in_the_environment_are_its_run_in_the_simulator_event_for_event(protocol):
+def test_fgd_in_the_environment_matches_the_simulator_event_for_event(protocol):
     workload, policy = embedded(SMALL), HeuristicPolicy("fgd", (FGD,), (1.0,), fgd_devices=False)
     plan = schedule(workload, protocol, seed=7, ratio=1.3, load=0.9)
     execution = Execution(Simulator(workload), plan, policy, 7, record=False)
@@ -105,7 +105,7 @@ def test_fgds_choices_played_in_the_environment_are_its_run_in_the_simulator_eve
         assert info["allocation"] == pytest.approx(execution.run.cursor[engine.GPU_USED] / capacity)
 
 
-def test_allocation_of_an_episode_sums_up_to_what_is_in_use_at_its_end():
+def test_allocation_rewards_sum_to_final_use():
     env, total, terminated = InflationEnv(), 0.0, False
     env.reset(seed=4)
     while not terminated:
@@ -115,7 +115,7 @@ def test_allocation_of_an_episode_sums_up_to_what_is_in_use_at_its_end():
     assert total == pytest.approx(info["allocation"] * gpus)
 
 
-def test_waiting_time_of_an_episode_sums_up_to_what_all_pods_waited():
+def test_waiting_rewards_sum_to_total_waiting_time():
     workload, policy = embedded(SMALL), HeuristicPolicy("fgd", (FGD,), (1.0,), fgd_devices=False)
     result = Simulator(workload).run(policy, protocol="timed", seed=3, load=1.2)
     metrics = {metric.name: metric.value for metric in result.metrics}
@@ -186,7 +186,7 @@ def test_one_seed_gives_one_trajectory_single_or_vectorised_across_resets(name):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_restored_snapshot_goes_on_as_if_nothing_had_happened(name):
+def test_restored_snapshot_continues_the_episode(name):
     kind, more = KINDS[name]
 
     def course(env, seen, steps: int, seed: int) -> list[np.ndarray]:
@@ -229,7 +229,7 @@ def test_observations_are_copies_unless_buffers_are_asked_for():
         assert np.array_equal(first["nodes"], second["nodes"]) != copy
 
 
-def test_only_the_environments_of_a_reset_mask_begin_anew():
+def test_reset_mask_resets_only_selected_environments():
     env = DeploymentsVectorEnv(3)
     env.reset(seed=1)
     for _ in range(5):
@@ -297,7 +297,7 @@ def test_every_request_of_a_deployment_is_equally_likely():
         assert ((seen - expected) ** 2 / expected).sum() < 40  # chi-square of at most 11 degrees of freedom
 
 
-def test_a_cluster_is_filled_as_often_as_asked_and_pods_without_a_place_are_dropped():
+def test_cluster_is_filled_as_often_as_requested_and_drops_pods():
     settings = DeploymentSettings(
         pod_load=2.0, cpu_load=2.0, memory_load=2.0, resets=2, cpu_requests=("1",), cpu_limits=("1",)
     )
@@ -385,7 +385,7 @@ HUGE = Workload(
         (lambda: DeploymentsVectorEnv(2).reset(seed=[1]), "1 seeds were given for 2 environments"),
     ],
 )
-def test_wrong_options_are_one_line(make, problem):
+def test_wrong_options_fail_in_one_line(make, problem):
     with pytest.raises(SteersmanError) as caught:
         make()
     assert problem in str(caught.value)
@@ -410,7 +410,7 @@ def test_illegal_actions_alone_truncate_every_environment(kind):
 
 @pytest.mark.parametrize("kind", SINGLE)
 @pytest.mark.parametrize("action", [-1, 64, 1 << 40, 0.5, "first", None])
-def test_actions_that_are_not_a_slot_are_refused(kind, action):
+def test_actions_that_are_not_a_slot_are_rejected(kind, action):
     env, vector = SINGLE[kind](), VECTOR[kind](2)
     env.reset(seed=1)
     vector.reset(seed=1)
@@ -420,7 +420,7 @@ def test_actions_that_are_not_a_slot_are_refused(kind, action):
         vector.step([0, action])
 
 
-def test_a_step_before_the_first_reset_is_refused():
+def test_a_step_before_the_first_reset_is_rejected():
     with raises(UsageError, "reset()"):
         DeploymentsEnv().step(0)
 
@@ -432,7 +432,7 @@ def test_gymnasium_makes_environments_once_the_package_is_imported(order):
     assert (done.stdout, done.stderr) == ("Discrete(10)\n", "")
 
 
-def test_actions_of_another_shape_are_refused():
+def test_actions_of_another_shape_are_rejected():
     env = DeploymentsVectorEnv(2)
     env.reset(seed=1)
     with raises(UsageError, "3", "2"):

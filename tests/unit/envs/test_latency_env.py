@@ -54,7 +54,7 @@ def test_observations_stay_within_their_space(objective):
         assert info["placed_pods"] + info["refused_pods"] <= SMALL["pods"]
 
 
-def test_single_and_vector_form_play_the_same():
+def test_single_and_vector_form_agree():
     count, rng = 3, np.random.default_rng(1)
     vector = LatencyVectorEnv(count, **SMALL)
     singles = [LatencyEnv(**SMALL) for _ in range(count)]
@@ -75,7 +75,7 @@ def test_single_and_vector_form_play_the_same():
                 alone[i], _ = env.reset()
 
 
-def test_a_snapshot_goes_on_exactly():
+def test_restored_snapshot_continues_exactly():
     env = LatencyVectorEnv(2, **SMALL)
     env.reset(seed=3)
     for _ in range(30):
@@ -147,7 +147,7 @@ def test_reset_options():
         ({"nodes": 3.5}, "setting 'nodes': 3.5 is out of range"),
     ],
 )
-def test_a_wrong_option_is_one_line(options, message):
+def test_a_wrong_option_fails_in_one_line(options, message):
     with pytest.raises(UsageError) as error:
         LatencyEnv(**options)
     assert str(error.value).startswith(message)
@@ -196,7 +196,7 @@ def truth(core, e):
         ("latency-aware", lambda now: ((~now.holds).mean() + now.filled) / 3),
     ],
 )
-def test_rewards_are_about_what_is_true_after_the_action(objective, formula):
+def test_rewards_use_the_true_state_after_the_action(objective, formula):
     """Pods that come at one moment: nothing happens between the action and the next question but the action."""
     core = LatencyCore(1, LatencyOptions(objective=objective, settings=LatencySettings(**SMALL, distance=120.0)))
     core.start(0, np.random.default_rng(0), {"seed": 8})
@@ -215,7 +215,7 @@ def test_rewards_are_about_what_is_true_after_the_action(objective, formula):
     assert compared > 20
 
 
-def test_objectives_by_hand():
+def test_objectives_match_hand_computed_values():
     assert least_connections.py_func(100.0, 400.0) == 0.25
     assert least_connections.py_func(0.0, 0.0) == 1.0
     assert latency_aware.py_func(4, 1, 0.6, latency.WITHIN_SOFT) == pytest.approx((0.75 + 0.6 + 1.0) / 3)

@@ -97,7 +97,7 @@ def test_normal_numbers_have_mean_0_and_variance_1():
 
 @settings(max_examples=10)
 @given(seed=st.integers(0, 1000), busy=st.booleans(), moves=st.randoms(use_true_random=False))
-def test_a_node_holds_what_its_pods_request_and_use(seed, busy, moves):
+def test_node_sums_requests_and_use_of_its_pods(seed, busy, moves):
     core = started(SMALL._replace(load=1.5 if busy else 0.4, lifetime=300.0), seed=seed)
     simulator, seen, n_max = core.simulator, core.simulator.scheduler_view, core.max_nodes
     for _ in range(50):
@@ -119,7 +119,7 @@ def test_a_node_holds_what_its_pods_request_and_use(seed, busy, moves):
         assert (simulator.leave[0, running] > simulator.clock[0, NOW]).all()
 
 
-def test_what_happens_does_not_depend_on_decisions():
+def test_arrivals_do_not_depend_on_decisions():
     """Runs of two policies are paired: the same pods, load and errors of measurement, whatever they decide."""
     cores = {rule: started(SMALL, count=3) for rule in ("most-allocated", "least-connections")}
     loads = {rule: [] for rule in cores}
@@ -137,14 +137,14 @@ def test_what_happens_does_not_depend_on_decisions():
     assert (a.rng == b.rng).all()
 
 
-def test_a_seed_decides_an_episode():
+def test_seed_determines_the_episode():
     a, b, other = started(SMALL, seed=5), started(SMALL, seed=5), started(SMALL, seed=6)
     assert (a.simulator.arrival == b.simulator.arrival).all()
     assert (a.observation.nodes == b.observation.nodes).all()
     assert (a.simulator.arrival != other.simulator.arrival).any()
 
 
-def test_load_is_what_was_asked_for():
+def test_load_matches_the_requested_one():
     """Little's law: requested CPU = arrival rate x lifetime x request."""
     core = started(LatencySettings(pods=20_000, nodes=12, load=0.6), seed=3)
     request = core.simulator.scheduler_view.pods.request[:, 0]
@@ -156,7 +156,7 @@ def test_load_is_what_was_asked_for():
     assert sorted(core.simulator.order[0]) == list(range(20_000))
 
 
-def test_copies_are_alike_and_leave_together():
+def test_copies_are_equal_and_depart_together():
     """The loop of Matranga's thesis: a Deployment every `copy_interval`, all deleted after `copy_pause`, again."""
     core = started(SMALL._replace(copies=3, copy_interval=4.0, copy_pause=20.0, replicas=2, pods=60), seed=4)
     simulator, view = core.simulator, core.simulator.scheduler_view
@@ -206,7 +206,7 @@ class Diary:
         return [time for time in times if time >= now - window]
 
 
-def test_metrics_are_what_prometheus_would_answer():
+def test_metrics_match_prometheus_queries():
     core = calm(11)
     diary, rng = Diary(core), np.random.default_rng(1)
     simulator, seen = core.simulator, core.simulator.scheduler_view
@@ -321,7 +321,7 @@ def test_limits_are_judged_by_the_truth_after_the_placement():
     assert min(counts) > 0, counts
 
 
-def test_figures_are_means_over_time():
+def test_metrics_are_time_averages():
     core = calm(4)
     diary, rng = Diary(core), np.random.default_rng(2)
     while True:
@@ -355,7 +355,7 @@ def test_figures_are_means_over_time():
     assert found["placed_pods"] + found["refused_pods"] == CALM.pods
 
 
-def test_zones_are_near_themselves_and_limits_are_ordered():
+def test_latency_is_symmetric_and_limits_are_ordered():
     core = started(SMALL, count=3)
     distance = core.simulator.distance
     assert (distance == np.swapaxes(distance, 1, 2)).all()
@@ -376,7 +376,7 @@ def test_zones_are_near_themselves_and_limits_are_ordered():
         ({"nodes": 20}, "setting 'nodes': 20 are more than 'max_nodes', 16"),
     ],
 )
-def test_a_wrong_setting_is_one_line(change, message):
+def test_a_wrong_setting_fails_in_one_line(change, message):
     with pytest.raises(UsageError) as error:
         checked(LatencySettings(**change))
     assert str(error.value) == message

@@ -60,7 +60,7 @@ def test_a_cluster_without_nodes_is_no_error():
     assert made.truth(6.0).placed == 0
 
 
-def test_cpu_seconds_are_what_the_model_says_is_used():
+def test_cpu_seconds_match_modelled_use():
     made = model(1)
     before = scraped(made, "n0", 10.0)
     for i in range(10):
@@ -81,7 +81,7 @@ def test_cpu_seconds_are_what_the_model_says_is_used():
     assert after.latency > before.latency
 
 
-def test_a_cpu_is_never_more_than_busy():
+def test_cpu_use_never_exceeds_capacity():
     made = model(1)
     for i in range(200):
         made.bind(f"p{i}", pod(4000, latency=NO_LIMITS), f"d{i}", "n0", 1.0)
@@ -90,7 +90,7 @@ def test_a_cpu_is_never_more_than_busy():
     assert two.idle_seconds == one.idle_seconds
 
 
-def test_what_a_pod_uses_follows_from_its_deployment_and_not_from_its_node():
+def test_pod_use_depends_on_its_deployment_not_its_node():
     def used(where: str, order: list[str], seed: int = 0) -> float:
         made = model(2, seed=seed)
         for owner in order:
@@ -104,7 +104,7 @@ def test_what_a_pod_uses_follows_from_its_deployment_and_not_from_its_node():
     assert used("n0", ["x"]) - SYSTEM_CONNECTIONS <= 2 * MAX_CONNECTIONS
 
 
-def test_kinds_are_told_by_limits_and_memory():
+def test_workload_kinds_are_inferred_from_limits_and_memory():
     assert kind_of(pod()) == WEB
     assert kind_of(pod(memory=4 << 30)) == CACHE
     assert kind_of(pod(memory=4 << 30, latency=NO_LIMITS)) == WORKER
@@ -166,7 +166,7 @@ def test_free_resources_are_what_the_bound_pods_leave(moves):
         assert counted >= 0
 
 
-def test_more_pods_than_there_was_room_for():
+def test_model_grows_beyond_its_initial_capacity():
     made = model(2)
     for i in range(700):
         made.bind(f"p{i}", pod(1, 1), f"d{i // 10}", f"n{i % 2}", 1.0)
@@ -188,7 +188,7 @@ def test_limits_are_judged_when_a_pod_is_bound():
     assert (truth.limited_pods, truth.soft_limits_kept, truth.hard_limits_broken) == (2, 1, 1)
 
 
-def test_nodes_of_a_zone_are_as_far_as_each_other():
+def test_nodes_of_a_zone_have_equal_latency():
     made = LiveModel(CALM, seed=5)
     for i, zone in enumerate(("a", "b", "a", "c")):
         made.put_node(node(f"n{i}", **{"topology.kubernetes.io/zone": zone}), 0.0)

@@ -42,7 +42,7 @@ def evaluated(objective: str | Sequence[str], workload: Workload = CPU_ONLY) -> 
         ("balance=9,most-allocated=1", "least-allocated"),
     ],
 )
-def test_the_objective_decides_headline_and_order(objective: str, best: str) -> None:
+def test_objective_determines_headline_and_order(objective: str, best: str) -> None:
     headline = evaluated(objective).comparisons[0].headline
     order = headline.order("cpu")
     assert headline.means("cpu")[best] == headline.means("cpu")[order[0]]
@@ -69,13 +69,13 @@ def test_without_an_objective_nothing_changes() -> None:
     assert not any("GPU" in column.title for column in default.columns("cpu"))
 
 
-def test_a_users_own_objective_and_one_with_owners_are_judged_by_their_mean_reward() -> None:
+def test_custom_objectives_are_compared_by_mean_reward() -> None:
     headline = evaluated("tests.support.extensions.made_up_objective:EVEN").comparisons[0].headline
     assert headline.primary.startswith("reward_mean_")
     assert all(abs(value) < 1e9 for value in headline.means("cpu").values())
 
 
-def test_reports_show_what_was_asked_for(tmp_path) -> None:
+def test_reports_show_the_requested_objectives(tmp_path) -> None:
     evaluation = evaluated(["balance", "most-allocated=1,least-allocated=1"])
     evaluation.write(tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text()
@@ -101,7 +101,7 @@ def test_reports_show_what_was_asked_for(tmp_path) -> None:
         ("balance=1,most-allocated", CPU_ONLY, "arrivals", ("most-allocated", "above 0")),
     ],
 )
-def test_what_is_undefined_is_refused(
+def test_undefined_combination_is_rejected(
     objective: str, workload: Workload, protocol: str, named: tuple[str, ...]
 ) -> None:
     with raises(UsageError, *named):

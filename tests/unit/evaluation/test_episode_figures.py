@@ -71,7 +71,7 @@ def test_latency_by_node_is_the_mean_of_the_pods_it_got() -> None:
     assert latency_by_node({"fgd": episode(3, 5, limited=False)}, STYLE) is None
 
 
-def test_success_lines_need_limits_and_have_a_band_over_seeds() -> None:
+def test_success_curves_need_limits_and_have_a_band_over_seeds() -> None:
     runs = [replace(made_run("fgd", seed), latency=episode(3, 50 + seed)) for seed in (1, 2)]
     plot = success_lines({"fgd": runs, "random": [made_run("random", 1)]}, STYLE)
     assert plot is not None

@@ -60,7 +60,7 @@ def policy_file(folder: Path, view: View, name: str = "mlp") -> str:
 
 @settings(max_examples=examples(15), deadline=None)
 @given(seed=st.integers(0, 1 << 40), nodes=st.integers(1, 12), mixed=st.booleans())
-def test_the_seed_decides_the_cluster_and_its_deployments(seed: int, nodes: int, mixed: bool) -> None:
+def test_seed_determines_cluster_and_deployments(seed: int, nodes: int, mixed: bool) -> None:
     options = DeploymentsOptions(nodes=(1, nodes), shapes=MIXED_SHAPES if mixed else (), equal_share=0.5)
     made = deployments_workload(options, seed)
     assert made == deployments_workload(options, seed)
@@ -109,7 +109,7 @@ def test_the_greedy_rule_takes_the_node_that_leaves_the_smallest_deviation() -> 
     assert CPU == 0
 
 
-def test_networks_of_both_views_decide_where_they_were_trained(tmp_path: Path) -> None:
+def test_networks_of_both_views_decide_in_their_protocol(tmp_path: Path) -> None:
     for name in ("mlp", "gnn"):
         evaluation = steersman.evaluate(FILLING, ["kube-default", policy_file(tmp_path, CLUSTER, name)], seeds=2)
         assert evaluation.comparisons[0].headline.criterion.metric == "cpu_balance_percent"
@@ -128,7 +128,7 @@ def test_networks_of_both_views_decide_where_they_were_trained(tmp_path: Path) -
         assert shown in page or shown in ("latency to users", "soft limits kept")
 
 
-def test_a_run_has_the_figures_of_the_environment_and_what_the_live_page_shows() -> None:
+def test_run_has_the_metrics_of_the_environment_and_live_page() -> None:
     expected = play_all({"p0": "latency-aware"}, [5], SMALL)["p0"]
     run = run_generated(SMALL, "p0", 5, parse_objectives(["latency-aware"]))
     metrics = {metric.name: metric.value for metric in run.metrics}
@@ -163,14 +163,14 @@ def test_a_mix_is_measured_by_its_mean_reward_in_both() -> None:
         (FILLING, "waiting-time", "fgd", ("waiting-time", "timed")),
     ],
 )
-def test_what_is_undefined_is_refused(
+def test_undefined_combination_is_rejected(
     options: DeploymentsOptions | LatencyOptions, objective: str, policy: str, named: tuple[str, ...]
 ) -> None:
     with raises(UsageError, *named):
         check_generated(options, parse_objectives([objective]), (policy,))
 
 
-def test_a_policy_of_another_view_is_refused(tmp_path: Path) -> None:
+def test_policy_with_another_view_is_rejected(tmp_path: Path) -> None:
     with raises(UsageError, "mlp-cluster", "latency"):
         check_generated(SMALL, (), (resolve(policy_file(tmp_path, CLUSTER)),))
 

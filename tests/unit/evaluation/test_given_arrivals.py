@@ -39,7 +39,7 @@ def rows_of(evaluation: Evaluation) -> dict[tuple[str, str], object]:
     return {(row.policy, row.metric): row for row in evaluation.summary}
 
 
-def test_timed_has_intervals_over_blocks_whatever_the_number_of_seeds(trace: Workload, tmp_path: Path) -> None:
+def test_timed_intervals_are_over_blocks_for_any_number_of_seeds(trace: Workload, tmp_path: Path) -> None:
     one, four = (steersman.evaluate(trace, POLICIES, seeds=n, protocol="timed") for n in (1, 4))
     rows = rows_of(one)
     wait = rows["fgd", "waiting_time_mean_seconds"]

@@ -85,7 +85,7 @@ def sentence(runs: Sequence[RunResult], baseline: str = "kube-default") -> str:
     return Headline(runs, summarise(runs, baseline), baseline).sentence()
 
 
-def test_the_headline_says_who_is_best_here_and_by_how_much() -> None:
+def test_headline_names_the_best_policy_and_its_gain() -> None:
     said = sentence(made_experiment(BETTER))
     assert said == (
         "fgd is best on default (inflation): 95.42 % of 20 GPUs allocated, 4.55 points [3.93, 5.17] more than "
@@ -106,7 +106,7 @@ def test_sentence_and_table_have_the_same_difference_and_interval() -> None:
     assert f"{cell.text.removeprefix('+')} points [{low}, {high}] more than kube-default" in headline.sentence()
 
 
-def test_the_best_is_the_baseline_where_nothing_beats_it() -> None:
+def test_baseline_is_best_where_nothing_beats_it() -> None:
     worse = {"kube-default": BETTER["fgd"], "random": BETTER["kube-default"]}
     assert sentence(made_experiment(worse)).startswith(
         "kube-default is best on default (inflation): 95.42 % of 20 GPUs allocated, 4.55 points [3.93, 5.17] more "
@@ -114,7 +114,7 @@ def test_the_best_is_the_baseline_where_nothing_beats_it() -> None:
     )
 
 
-def test_what_was_not_shown_is_not_recommended() -> None:
+def test_insignificant_gain_is_not_recommended() -> None:
     chance = {"kube-default": [90.0, 91.0, 92.0, 90.0], "fgd": [91.0, 90.0, 92.5, 89.8]}
     said = sentence(made_experiment(chance))
     assert said.startswith("fgd is not shown to differ from kube-default on default (inflation): fgd allocates")
@@ -134,7 +134,7 @@ def test_what_was_not_shown_is_not_recommended() -> None:
     assert said.startswith("policy-6 is not shown to differ from policy-5, policy-4, policy-3 and 3 others on default")
 
 
-def test_of_policies_that_differ_from_each_other_only_the_best_is_said_not_to() -> None:
+def test_sentence_says_the_best_policy_is_not_shown_to_differ() -> None:
     said = sentence(
         made_experiment(
             {
@@ -147,7 +147,7 @@ def test_of_policies_that_differ_from_each_other_only_the_best_is_said_not_to() 
     assert said.startswith("fgd is not shown to differ from kube-default and gpu-packing on default (inflation): fgd a")
 
 
-def test_who_allocates_more_and_fails_more_pods_is_said_to() -> None:
+def test_sentence_mentions_failed_pods() -> None:
     def runs(failed: Sequence[float]) -> list[RunResult]:
         by_default = [made_run("kube-default", 42 + i, allocation=90.0 + i / 10, failed=20.0) for i in range(5)]
         return by_default + [made_run("fgd", 42 + i, allocation=95.0, failed=many) for i, many in enumerate(failed)]
@@ -174,7 +174,7 @@ def test_who_allocates_more_and_fails_more_pods_is_said_to() -> None:
 
 @settings(max_examples=examples(60))
 @given(st.data())
-def test_best_is_only_who_was_shown_to_differ_from_every_other(data: st.DataObject) -> None:
+def test_best_policy_differs_significantly_from_every_other(data: st.DataObject) -> None:
     seeds = data.draw(st.integers(1, 7), "seeds")
     protocol = data.draw(st.sampled_from(["inflation", "arrivals", "timed"]), "protocol")
     # Few values, so that ties, equal policies and intervals without width come up; NaN: no pod was bound.
@@ -213,7 +213,7 @@ def test_best_is_only_who_was_shown_to_differ_from_every_other(data: st.DataObje
         assert failed[best] <= min(failed.values())
 
 
-def test_the_headline_of_one_policy_or_one_seed_claims_no_more_than_it_has() -> None:
+def test_headline_of_one_policy_or_seed_claims_no_difference() -> None:
     assert sentence(made_experiment({"fgd": [95.0, 96.0]}), "fgd").startswith(
         "fgd allocates 95.50 % of the GPUs on default (inflation)"
     )
@@ -230,7 +230,7 @@ def test_the_headline_of_a_cluster_without_gpus_is_about_cpu() -> None:
     assert "GPU" not in sentence(runs)
 
 
-def test_the_headline_of_pods_without_gpus_is_about_cpu_though_the_cluster_has_some(tmp_path: Path) -> None:
+def test_headline_of_pods_without_gpus_is_about_cpu_in_a_gpu_cluster(tmp_path: Path) -> None:
     runs = [
         made_run(policy, seed, allocation=0.0, cpu=cpu, protocol="arrivals")
         for policy, cpu in (("kube-default", 60.0), ("fgd", 70.0))
@@ -247,7 +247,7 @@ def test_the_headline_of_pods_without_gpus_is_about_cpu_though_the_cluster_has_s
     assert "GPU fragmentation: idle GPU" not in page.text
 
 
-def test_the_headline_of_equal_outcomes_says_so() -> None:
+def test_headline_reports_equal_outcomes() -> None:
     same = [90.0, 91.0, 92.0, 90.5, 90.0]
     said = sentence(made_experiment({"kube-default": same, "fgd": same}))
     assert said == (
@@ -289,7 +289,7 @@ def test_the_headline_of_the_timed_protocol_is_about_waiting(tmp_path: Path) -> 
     assert "Pods that wait for room." in page.text
 
 
-def test_the_report_holds_table_and_plots_in_one_file(tmp_path: Path) -> None:
+def test_report_is_one_file_with_table_and_plots(tmp_path: Path) -> None:
     headline, text = report(tmp_path, made_experiment(BETTER))
     assert is_result(tmp_path / "report.html")
     page = Page(text)
@@ -308,7 +308,7 @@ def test_a_report_needs_no_package_for_plots(tmp_path: Path, monkeypatch: pytest
     assert 'id="plotly"' in text
 
 
-def test_the_report_asks_nothing_of_the_network(tmp_path: Path) -> None:
+def test_report_loads_nothing_from_the_network(tmp_path: Path) -> None:
     _, text = report(tmp_path, made_experiment(BETTER, workloads=["one", "two"]))
     page = Page(text)
     assert not [tag for tag, _ in page.elements if tag in ("link", "img", "iframe", "object", "base")]
@@ -324,7 +324,7 @@ def test_the_report_asks_nothing_of_the_network(tmp_path: Path) -> None:
     assert b"plotly.js (cartesian - minified) v" in gzip.decompress(base64.b64decode(packed))[:200]
 
 
-def test_names_cannot_break_out_of_the_page(tmp_path: Path) -> None:
+def test_names_are_escaped_in_the_page(tmp_path: Path) -> None:
     name = "</script><b>&\"'"
     runs = [made_run(policy, seed, workload=name) for policy in ("kube-default", "<i>fgd") for seed in (1, 2)]
     _, text = report(tmp_path, runs)
@@ -334,7 +334,7 @@ def test_names_cannot_break_out_of_the_page(tmp_path: Path) -> None:
     assert figures_in(text)
 
 
-def test_several_workloads_are_chosen_from_and_compared(tmp_path: Path) -> None:
+def test_workloads_can_be_selected_and_compared(tmp_path: Path) -> None:
     headline, text = report(tmp_path, made_experiment(BETTER, workloads=["one", "two", "three"]))
     page = Page(text)
     assert headline.sentence().find("on average over 3 workloads") > 0
@@ -346,7 +346,7 @@ def test_the_same_runs_give_the_same_report(tmp_path: Path) -> None:
     assert report(tmp_path, made_experiment(BETTER))[1] == report(tmp_path, made_experiment(BETTER))[1]
 
 
-def test_a_policy_has_one_colour_and_no_two_policies_look_alike() -> None:
+def test_policy_colours_are_fixed_and_distinct() -> None:
     names = [f"policy-{i}" for i in range(20)]
     found = styles(names, "policy-3")
     assert len({(style.colour, style.dash) for style in found.values()}) == 20
@@ -356,7 +356,7 @@ def test_a_policy_has_one_colour_and_no_two_policies_look_alike() -> None:
     assert all(style.symbol for style in list(found.values())[9:])
 
 
-def test_every_plot_has_a_name_that_says_what_it_shows(tmp_path: Path) -> None:
+def test_every_plot_has_an_accessible_name(tmp_path: Path) -> None:
     _, text = report(tmp_path, made_experiment(BETTER, workloads=["one", "two"]))
     plots = [attributes for _, attributes in Page(text).elements if attributes.get("class") == "plot"]
     names = [str(each.get("aria-label")) for each in plots]
@@ -368,7 +368,7 @@ def test_every_plot_has_a_name_that_says_what_it_shows(tmp_path: Path) -> None:
     )
 
 
-def test_every_colour_that_is_drawn_on_paper_has_one_for_a_dark_page() -> None:
+def test_every_light_colour_has_a_dark_counterpart() -> None:
     def luminance(colour: str) -> float:
         parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
         linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
@@ -389,7 +389,7 @@ def test_every_colour_that_is_drawn_on_paper_has_one_for_a_dark_page() -> None:
     assert contrast(dark[SHARE_COLOURS[-1]], page) > 1.5
 
 
-def test_two_protocols_are_one_report(tmp_path: Path) -> None:
+def test_report_combines_two_protocols(tmp_path: Path) -> None:
     comparisons = []
     for protocol in ("inflation", "arrivals"):
         runs = made_experiment(BETTER, protocol=protocol)
@@ -407,7 +407,7 @@ def test_two_protocols_are_one_report(tmp_path: Path) -> None:
     assert {"w0-end", "w1-end"} <= set(figures_in(text))
 
 
-def test_many_policies_and_workloads_stay_below_the_limit_of_size(tmp_path: Path) -> None:
+def test_report_of_many_policies_stays_below_the_size_limit(tmp_path: Path) -> None:
     ends = {f"policy-{i}": [90.0 + i / 7, 91.0 + i / 9] for i in range(14)}
     runs = made_experiment(ends, workloads=[f"w{i}" for i in range(4)])
     random = np.random.default_rng(1)
@@ -447,7 +447,7 @@ def test_the_heat_map_of_a_huge_cluster_stays_small() -> None:
     assert heat.full == 100_000
 
 
-def test_a_mean_over_seeds_ends_with_the_first_of_them() -> None:
+def test_mean_curve_ends_with_the_shortest_seed() -> None:
     from steersman.evaluation.report.figures import curve_stats
 
     whole = made_run().curve
@@ -464,7 +464,7 @@ def test_the_difference_is_the_first_column_of_the_table(tmp_path: Path) -> None
     assert titles[:3] == ["Policy", "Difference from kube-default, s", "Mean wait, s"]
 
 
-def test_bands_reach_from_the_smallest_to_the_largest() -> None:
+def test_bands_span_minimum_to_maximum() -> None:
     from steersman.evaluation.report.figures import curve_stats
 
     runs = made_experiment({"fgd": [90.0, 94.0]})
@@ -481,7 +481,7 @@ def test_the_report_says_what_allocated_means(tmp_path: Path, protocol: str, sai
 
 
 @pytest.mark.parametrize("protocol", ["inflation", "arrivals", "timed"])
-def test_values_that_do_not_apply_leave_no_plot_and_no_nan(tmp_path: Path, protocol: str) -> None:
+def test_inapplicable_values_produce_no_plot_and_no_nan(tmp_path: Path, protocol: str) -> None:
     runs = [made_run(policy, seed, gpus=(), protocol=protocol) for policy in ("kube-default", "fgd") for seed in (1, 2)]
     _, text = report(tmp_path, runs)
     page = Page(text)

@@ -29,7 +29,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_results_have_a_row_for_every_percent_that_arrives(tmp_path: Path) -> None:
+def test_results_have_a_row_per_percent_of_arrivals(tmp_path: Path) -> None:
     write(tmp_path / "out", made_experiment(ENDS))
     rows = rows_of(tmp_path / "out" / "results.csv")
     assert list(rows[0]) == [
@@ -58,7 +58,7 @@ def test_results_of_other_protocols_have_no_rows(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "out" / "metrics.csv")[0]["protocol"] == "arrivals"
 
 
-def test_summary_compares_seed_by_seed(tmp_path: Path) -> None:
+def test_summary_pairs_by_seed(tmp_path: Path) -> None:
     write(tmp_path / "out", made_experiment(ENDS))
     rows = rows_of(tmp_path / "out" / "summary.csv")
     assert list(rows[0]) == list(results.SUMMARY_COLUMNS)
@@ -72,7 +72,7 @@ def test_summary_compares_seed_by_seed(tmp_path: Path) -> None:
     assert float(fgd["difference_ci_high"]) == pytest.approx(theirs.high)
 
 
-def test_an_interval_of_a_mean_goes_no_further_than_the_mean_can() -> None:
+def test_interval_is_clipped_to_the_range_of_the_metric() -> None:
     ends = {"kube-default": [99.0, 90.0, 100.0], "fgd": [98.0, 99.5, 99.9]}
     runs = [
         made_run(policy, 42 + i, allocation=each, failed=float(i))
@@ -101,7 +101,7 @@ def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     assert "nan" not in (tmp_path / "out" / "summary.csv").read_text().lower()
 
 
-def test_what_does_not_apply_is_an_empty_cell(tmp_path: Path) -> None:
+def test_inapplicable_value_is_an_empty_cell(tmp_path: Path) -> None:
     write(tmp_path / "out", [made_run(gpus=())], baseline="fgd")
     rows = rows_of(tmp_path / "out" / "metrics.csv")
     assert {row["metric"]: row["value"] for row in rows} == {
@@ -123,11 +123,11 @@ def test_what_does_not_apply_is_an_empty_cell(tmp_path: Path) -> None:
         (math.inf, ""),
     ],
 )
-def test_numbers_are_written_shortly_and_exactly(value: float, text: str) -> None:
+def test_numbers_are_written_with_the_shortest_exact_digits(value: float, text: str) -> None:
     assert results.number(value) == text
 
 
-def test_a_run_leaves_its_placements_and_its_course(tmp_path: Path) -> None:
+def test_run_writes_placements_and_timeline(tmp_path: Path) -> None:
     placements = Placements(
         time=np.array([0.0, 1.5]),
         pod=["web, the first", "gpu"],
@@ -165,20 +165,20 @@ def fail_half_way(folder: Path) -> None:
         raise RuntimeError
 
 
-def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_failure_leaves_no_files(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         fail_half_way(tmp_path / "a" / "b")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failure_leaves_former_results_as_they_were(tmp_path: Path) -> None:
+def test_failure_keeps_former_results(tmp_path: Path) -> None:
     (tmp_path / "results.csv").write_text("former")
     with pytest.raises(RuntimeError):
         fail_half_way(tmp_path)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("results.csv", "former")]
 
 
-def test_former_results_are_replaced_as_a_whole(tmp_path: Path) -> None:
+def test_former_results_are_replaced_entirely(tmp_path: Path) -> None:
     header = ",".join(results.RESULTS_COLUMNS)
     for name in ("results.csv", "results.partial.csv"):
         (tmp_path / name).write_text(f"{header}\nformer\n")
@@ -189,7 +189,7 @@ def test_former_results_are_replaced_as_a_whole(tmp_path: Path) -> None:
     assert "former" not in (tmp_path / "results.csv").read_text()
 
 
-def test_partial_results_leave_former_ones_alone(tmp_path: Path) -> None:
+def test_partial_results_keep_former_ones(tmp_path: Path) -> None:
     (tmp_path / "results.csv").write_text("former")
     with output.staged(tmp_path) as stage:
         results.write_partial(stage, [made_run()])
@@ -197,14 +197,14 @@ def test_partial_results_leave_former_ones_alone(tmp_path: Path) -> None:
     assert len(rows_of(tmp_path / "results.partial.csv")) == POINTS
 
 
-def test_new_files_are_as_readable_as_any_other(tmp_path: Path) -> None:
+def test_new_files_have_default_permissions(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.mkdir()
     write(tmp_path / "out", made_experiment(ENDS))
     assert (tmp_path / "out").stat().st_mode == plain.stat().st_mode
 
 
-def test_other_files_of_a_folder_stay_as_they_are(tmp_path: Path) -> None:
+def test_other_files_of_a_folder_are_kept(tmp_path: Path) -> None:
     for name in ("thesis.tex", "placements.csv"):  # the second has a name of ours, but not of this command
         (tmp_path / name).write_text("mine\n")
     (tmp_path / "logs").mkdir()
@@ -214,14 +214,14 @@ def test_other_files_of_a_folder_stay_as_they_are(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.tex").read_text() == (tmp_path / "placements.csv").read_text() == "mine\n"
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_output_below_a_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
     with raises(UsageError):
         output.check_output(tmp_path / "thesis.tex" / "out", results.EVALUATION_FILES)
 
 
 @pytest.mark.parametrize("name", results.EVALUATION_FILES)
-def test_a_file_of_the_user_is_none_of_ours_whatever_its_name(tmp_path: Path, name: str) -> None:
+def test_user_file_with_a_result_name_is_not_overwritten(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("precious\n")
     with raises(UsageError, name):
         output.check_output(tmp_path, results.EVALUATION_FILES)
@@ -231,7 +231,7 @@ def test_a_file_of_the_user_is_none_of_ours_whatever_its_name(tmp_path: Path, na
 
 
 @pytest.mark.parametrize("protocol", ["inflation", "timed"])
-def test_former_results_are_known_by_what_they_begin_with(tmp_path: Path, protocol: str) -> None:
+def test_former_results_of_every_protocol_are_recognised(tmp_path: Path, protocol: str) -> None:
     run = made_run(protocol=protocol)
     results.write_evaluation(tmp_path, [run], summarise([run], "fgd"))
     results.write_partial(tmp_path, [run])
@@ -242,13 +242,13 @@ def test_former_results_are_known_by_what_they_begin_with(tmp_path: Path, protoc
     output.check_output(folder, results.RUN_FILES)
 
 
-def test_a_command_does_not_touch_the_results_of_another(tmp_path: Path) -> None:
+def test_command_keeps_results_of_other_commands(tmp_path: Path) -> None:
     write(tmp_path, made_experiment(ENDS))
     with raises(UsageError):
         output.check_output(tmp_path, results.RUN_FILES)
 
 
-def test_what_cannot_be_written_is_known_before_the_run(tmp_path: Path) -> None:
+def test_unwritable_output_is_rejected_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "results.csv").mkdir()
     for folder in (tmp_path, tmp_path / ("x" * 300), tmp_path / "new" / ("x" * 300)):
         with raises(UsageError, "--output"):
@@ -258,12 +258,12 @@ def test_what_cannot_be_written_is_known_before_the_run(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results.csv", "x" * 250]
 
 
-def test_an_output_folder_is_not_made_before_there_are_results(tmp_path: Path) -> None:
+def test_output_folder_is_created_with_the_results(tmp_path: Path) -> None:
     output.check_output(tmp_path / "new" / "out", results.EVALUATION_FILES)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_detour_leaves_no_folder(tmp_path: Path) -> None:
+def test_relative_path_creates_no_extra_folder(tmp_path: Path) -> None:
     output.check_output(tmp_path / "new" / ".." / "out", results.EVALUATION_FILES)
     write(tmp_path / "new" / ".." / "out", made_experiment(ENDS))
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

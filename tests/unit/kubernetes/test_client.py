@@ -16,7 +16,7 @@ from steersman.kubernetes.client import ApiError, Client, UnreachableError
 
 
 @pytest.mark.parametrize("body", ["<html>Welcome</html>", "null", "[]", '{"items": ["cut'])
-def test_a_server_that_is_no_kubernetes_api_is_said_to_be_none(body):
+def test_server_without_kubernetes_api_is_reported(body):
     async def story() -> None:
         async with KubeDouble() as server:
 
@@ -47,7 +47,7 @@ def test_a_list_of_nothing_may_be_null():
     play(story())
 
 
-def test_tls_to_a_server_that_does_not_speak_it():
+def test_tls_to_a_plain_http_server_is_reported():
     async def story() -> None:
         async with KubeDouble() as server:
             config = server.config()
@@ -59,7 +59,7 @@ def test_tls_to_a_server_that_does_not_speak_it():
     play(story())
 
 
-def test_a_certificate_that_is_not_to_be_trusted():
+def test_untrusted_certificate_is_reported():
     async def story() -> None:
         async with KubeDouble() as server:
             client = Client(server.config())
@@ -71,7 +71,7 @@ def test_a_certificate_that_is_not_to_be_trusted():
     play(story())
 
 
-def test_of_tasks_that_failed_together_what_a_user_can_understand_is_told():
+def test_error_group_reports_the_user_facing_error():
     refused = ApiError("GET /api/v1/pods", 403, "Forbidden", "no", 0.0)
     group = ExceptionGroup("some", [ValueError("odd"), ExceptionGroup("more", [refused])])
     assert describe(group) == (str(refused), 1)

@@ -26,7 +26,7 @@ def error_of(config: KubeConfig) -> str:
     return asyncio.run(ask())
 
 
-def test_proxy_that_refuses_is_named_without_its_password() -> None:
+def test_proxy_error_hides_its_password() -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
@@ -49,7 +49,7 @@ def test_proxy_that_refuses_is_named_without_its_password() -> None:
     assert SECRET not in said
 
 
-def test_server_is_named_without_its_password() -> None:
+def test_server_error_hides_its_password() -> None:
     said = error_of(replace(CONFIG, cluster=KubeCluster(f"http://admin:{SECRET}@127.0.0.1:1")))
     assert "127.0.0.1:1" in said
     assert SECRET not in said
@@ -64,7 +64,7 @@ def test_server_is_named_without_its_password() -> None:
         f"helper: --password={SECRET} is wrong",
     ],
 )
-def test_last_words_of_a_plugin_are_shown_without_its_secrets(tmp_path: Path, printed: str) -> None:
+def test_credential_plugin_output_hides_secrets(tmp_path: Path, printed: str) -> None:
     plugin = tmp_path / "plugin"
     plugin.write_text(f"#!/bin/sh\necho '{printed}' >&2\nexit 1\n")
     plugin.chmod(0o755)

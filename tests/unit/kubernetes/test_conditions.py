@@ -40,14 +40,14 @@ async def written(answer: Callable[[CachedPod], web.Response | None], seen: str 
         return [condition["message"] for condition in found], tries
 
 
-def test_it_is_written() -> None:
+def test_condition_is_written() -> None:
     async def main() -> None:
         assert await written(lambda _: None) == (["no room"], 1)
 
     play(main())
 
 
-def test_it_is_written_when_the_server_is_busy_for_a_while() -> None:
+def test_condition_is_written_after_a_busy_server() -> None:
     async def main() -> None:
         answers = [failure(429, "TooMany"), failure(503, "Busy")]
         assert await written(lambda _: answers.pop(0) if answers else None) == (["no room"], 3)
@@ -55,7 +55,7 @@ def test_it_is_written_when_the_server_is_busy_for_a_while() -> None:
     play(main())
 
 
-def test_a_pod_that_was_bound_while_the_server_was_busy_is_left_alone() -> None:
+def test_pod_bound_meanwhile_gets_no_condition() -> None:
     async def main() -> None:
         def busy(pod: CachedPod) -> web.Response:
             pod.node = "n"
@@ -66,7 +66,7 @@ def test_a_pod_that_was_bound_while_the_server_was_busy_is_left_alone() -> None:
     play(main())
 
 
-def test_what_was_changed_since_it_was_seen_is_left_alone() -> None:
+def test_pod_changed_meanwhile_gets_no_condition() -> None:
     """It may have been bound meanwhile, and the watch is behind."""
 
     async def main() -> None:

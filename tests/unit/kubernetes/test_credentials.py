@@ -46,9 +46,7 @@ def config(server: str, user: KubeUser | None = None, authority: str = "") -> Ku
     )
 
 
-def test_a_plugin_that_does_not_answer_is_killed_with_what_it_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unresponsive_plugin_is_killed_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials, "EXEC_SECONDS", 3.0, raising=False)
     noted = tmp_path / "pid"
     plugin = ExecConfig("/bin/sh", args=["-c", SLOW, str(noted)], install_hint="install it anew")
@@ -62,7 +60,7 @@ def test_a_plugin_that_does_not_answer_is_killed_with_what_it_started(
     _until_ended(int(noted.read_text()))
 
 
-def test_a_plugin_that_is_not_waited_for_any_more_is_killed(tmp_path: Path) -> None:
+def test_abandoned_plugin_is_killed(tmp_path: Path) -> None:
     noted = tmp_path / "pid"
     plugin = ExecConfig("/bin/sh", args=["-c", SLOW, str(noted)])
 
@@ -78,9 +76,7 @@ def test_a_plugin_that_is_not_waited_for_any_more_is_killed(tmp_path: Path) -> N
     _until_ended(int(noted.read_text()))
 
 
-def test_a_plugin_that_has_only_just_started_is_killed_with_what_it_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_just_started_plugin_is_killed_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     noted = tmp_path / "pid"
     plugin = ExecConfig("/bin/sh", args=["-c", SLOW, str(noted)])
     connect = base_subprocess.BaseSubprocessTransport._connect_pipes
@@ -131,7 +127,7 @@ def put(file: Path, content: bytes) -> None:
     os.replace(new, file)
 
 
-def test_an_authority_that_is_replaced_counts_without_a_restart(tmp_path: Path) -> None:
+def test_replaced_certificate_authority_needs_no_restart(tmp_path: Path) -> None:
     former, new, file = trustme.CA(), trustme.CA(), tmp_path / "ca.crt"
     put(file, former.cert_pem.bytes())
 
@@ -164,7 +160,7 @@ def test_an_authority_that_is_replaced_counts_without_a_restart(tmp_path: Path) 
 
 
 @given(st.lists(st.booleans(), max_size=12))
-def test_the_context_is_another_exactly_when_a_usable_file_came(changes: list[bool]) -> None:
+def test_tls_context_changes_only_with_a_valid_file(changes: list[bool]) -> None:
     import tempfile
 
     authorities = [trustme.CA()]

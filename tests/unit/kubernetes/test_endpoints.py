@@ -47,7 +47,7 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     }
 
 
-def test_what_happened_and_what_is_can_be_scraped() -> None:
+def test_counters_and_gauges_are_exported() -> None:
     pending = {"active": 3, "backoff": 1}
     metrics = SchedulerMetrics(
         MetricSources(
@@ -112,7 +112,7 @@ def samples_of(metrics: SchedulerMetrics) -> list[tuple[Any, float]]:
     return list(samples(generate_latest(metrics.registry).decode()).items())
 
 
-def test_only_what_came_after_the_first_list_counts_as_a_restart() -> None:
+def test_watch_restarts_exclude_the_first_list() -> None:
     class Nobody:
         def keep(self, keys: set[str]) -> None: ...
 
@@ -131,7 +131,7 @@ def test_only_what_came_after_the_first_list_counts_as_a_restart() -> None:
     asyncio.run(main())
 
 
-def test_probes_say_what_is_missing() -> None:
+def test_probes_report_what_is_missing() -> None:
     problem = "nodes were not listed yet"
     dead = ""
 
@@ -153,7 +153,7 @@ def test_probes_say_what_is_missing() -> None:
     served(SchedulerMetrics(MetricSources()), story, {"loop": lambda: dead}, {"informers": lambda: problem})
 
 
-def test_a_port_that_is_taken_is_one_line() -> None:
+def test_port_in_use_fails_in_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 

@@ -40,7 +40,7 @@ def written(server: KubeDouble) -> list[dict[str, Any]]:
     return list(server.named(EVENTS).values())
 
 
-def test_an_event_says_what_happened_to_which_pod_and_who_says_so() -> None:
+def test_event_names_reason_pod_and_reporter() -> None:
     async def story(server: KubeDouble, recorder: EventRecorder) -> None:
         recorder.record(POD, "Scheduled", "Successfully assigned default/web-1 to node-3", action="Binding")
         await asyncio.sleep(1)
@@ -90,7 +90,7 @@ def test_equal_events_become_a_series_and_others_do_not() -> None:
     with_recorder(story)
 
 
-def test_what_comes_again_while_it_is_being_written_is_counted_soon() -> None:
+def test_events_repeated_during_a_write_are_counted() -> None:
     async def story(server: KubeDouble, recorder: EventRecorder) -> None:
         async def slow(_: web.Request) -> None:
             await asyncio.sleep(1)
@@ -105,7 +105,7 @@ def test_what_comes_again_while_it_is_being_written_is_counted_soon() -> None:
     with_recorder(story)
 
 
-def test_counts_that_the_server_does_not_know_are_told_at_the_end() -> None:
+def test_pending_counts_are_written_at_the_end() -> None:
     ended: list[KubeDouble] = []
 
     async def story(server: KubeDouble, recorder: EventRecorder) -> None:
@@ -118,7 +118,7 @@ def test_counts_that_the_server_does_not_know_are_told_at_the_end() -> None:
     assert written(ended[0])[0]["series"]["count"] == 5
 
 
-def test_an_event_that_the_server_forgot_is_written_anew() -> None:
+def test_expired_event_is_created_again() -> None:
     async def story(server: KubeDouble, recorder: EventRecorder) -> None:
         recorder.record(POD, "FailedScheduling", "no", "Warning")
         await asyncio.sleep(1)
@@ -131,7 +131,7 @@ def test_an_event_that_the_server_forgot_is_written_anew() -> None:
     with_recorder(story)
 
 
-def test_recording_never_waits_and_the_oldest_go_when_there_is_no_room() -> None:
+def test_recording_never_blocks_and_drops_the_oldest() -> None:
     async def story(server: KubeDouble, recorder: EventRecorder) -> None:
         before = clock()
         for index in range(30):
@@ -148,7 +148,7 @@ def test_recording_never_waits_and_the_oldest_go_when_there_is_no_room() -> None
     with_recorder(story, room=10)
 
 
-def test_one_at_a_time_while_pods_are_bound_and_many_when_not() -> None:
+def test_event_writes_are_serial_during_binding() -> None:
     busy = True
 
     async def story(server: KubeDouble, recorder: EventRecorder) -> None:
@@ -176,7 +176,7 @@ def test_one_at_a_time_while_pods_are_bound_and_many_when_not() -> None:
     with_recorder(story, busy=lambda: busy)
 
 
-def test_at_the_end_what_is_left_is_written_even_if_pods_are_bound() -> None:
+def test_remaining_events_are_written_at_the_end() -> None:
     ended: list[KubeDouble] = []
 
     async def story(server: KubeDouble, recorder: EventRecorder) -> None:
@@ -192,7 +192,7 @@ def test_at_the_end_what_is_left_is_written_even_if_pods_are_bound() -> None:
     assert len(written(ended[0])) == 200
 
 
-def test_the_end_waits_for_a_dead_server_no_longer_than_it_must() -> None:
+def test_shutdown_does_not_wait_for_a_dead_server() -> None:
     async def main() -> None:
         async def hang(_: web.Request) -> None:
             await asyncio.sleep(1000)
@@ -211,7 +211,7 @@ def test_the_end_waits_for_a_dead_server_no_longer_than_it_must() -> None:
     play(main())
 
 
-def test_a_server_that_is_away_for_a_moment_loses_nothing() -> None:
+def test_short_outage_loses_no_events() -> None:
     async def story(server: KubeDouble, recorder: EventRecorder) -> None:
         async def fail(_: web.Request) -> web.Response:
             return failure(500, "InternalError")
@@ -244,7 +244,7 @@ def test_an_event_whose_answer_was_lost_is_not_written_twice() -> None:
     with_recorder(story)
 
 
-def test_failures_are_said_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_are_logged_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[dict[str, Any]] = []
     monkeypatch.setattr(events.log, "warning", lambda _, **found: said.append(found), raising=False)
 
@@ -263,7 +263,7 @@ def test_failures_are_said_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> Non
     with_recorder(story)
 
 
-def test_a_name_fits_however_long_the_pod_is_called() -> None:
+def test_event_name_fits_long_pod_names() -> None:
     async def story(server: KubeDouble, recorder: EventRecorder) -> None:
         recorder.record(ObjectReference("default", "x" * 235 + "." + "y" * 17, "uid"), "Scheduled", "yes")
         await asyncio.sleep(1)
@@ -275,7 +275,7 @@ def test_a_name_fits_however_long_the_pod_is_called() -> None:
 
 
 @given(st.text(max_size=2000))
-def test_a_note_is_cut_at_a_character(note: str) -> None:
+def test_note_is_truncated_at_a_character(note: str) -> None:
     note = note.encode(errors="ignore").decode()
     short = shortened(note)
     assert len(short.encode()) <= 1024

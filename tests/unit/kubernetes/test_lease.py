@@ -80,7 +80,7 @@ def spec(server: KubeDouble) -> dict[str, Any]:
     return found
 
 
-def test_who_comes_first_leads_and_hands_over_at_its_end() -> None:
+def test_first_candidate_leads_and_releases_at_the_end() -> None:
     async def story(server: KubeDouble, client: Client) -> None:
         first = Candidate(client, "first", lease=replace(STEERSMAN, annotations={"steersman.dev/policy": "fgd"}))
         await leading(first)
@@ -167,7 +167,7 @@ def test_the_deadline_counts_between_two_attempts_too() -> None:
     with_server(story)
 
 
-def test_a_leader_whose_process_was_stopped_decides_nothing_when_it_goes_on() -> None:
+def test_stopped_leader_decides_nothing_after_resuming() -> None:
     async def story(server: KubeDouble, client: Client) -> None:
         candidate = Candidate(client, "first")
         await leading(candidate)
@@ -184,7 +184,7 @@ def test_a_leader_whose_process_was_stopped_decides_nothing_when_it_goes_on() ->
     with_server(story)
 
 
-def test_a_lease_that_somebody_took_is_lost_at_the_next_renewal() -> None:
+def test_taken_lease_is_lost_at_the_next_renewal() -> None:
     async def story(server: KubeDouble, client: Client) -> None:
         candidate = Candidate(client, "first")
         await leading(candidate)
@@ -201,7 +201,7 @@ def test_a_lease_that_somebody_took_is_lost_at_the_next_renewal() -> None:
     with_server(story)
 
 
-def test_of_two_that_try_at_once_one_is_refused() -> None:
+def test_one_of_two_concurrent_candidates_is_rejected() -> None:
     async def story(_: KubeDouble, client: Client) -> None:
         both = [Candidate(client, name) for name in ("a", "b")]
         await asyncio.sleep(40)
@@ -212,7 +212,7 @@ def test_of_two_that_try_at_once_one_is_refused() -> None:
     with_server(story)
 
 
-def test_failures_in_between_do_not_cost_the_lease() -> None:
+def test_transient_failures_keep_the_lease() -> None:
     async def story(server: KubeDouble, client: Client) -> None:
         count = 0
 
@@ -234,7 +234,7 @@ def test_failures_in_between_do_not_cost_the_lease() -> None:
     with_server(story)
 
 
-def test_an_answer_that_got_lost_is_no_conflict_with_ourselves() -> None:
+def test_lost_response_is_no_conflict() -> None:
     async def story(server: KubeDouble, client: Client) -> None:
         candidate = Candidate(client, "first")
         await leading(candidate)
@@ -254,7 +254,7 @@ def test_an_answer_that_got_lost_is_no_conflict_with_ourselves() -> None:
     with_server(story)
 
 
-def test_what_the_work_raises_and_that_it_ended_is_passed_on_and_frees_the_lease() -> None:
+def test_errors_and_end_of_the_work_release_the_lease() -> None:
     async def story(server: KubeDouble, client: Client) -> None:
         async def fail() -> None:
             raise ValueError("broken")
@@ -274,7 +274,7 @@ def test_what_the_work_raises_and_that_it_ended_is_passed_on_and_frees_the_lease
     with_server(story)
 
 
-def test_a_lease_that_somebody_took_is_not_released() -> None:
+def test_taken_lease_is_not_released() -> None:
     async def story(server: KubeDouble, client: Client) -> None:
         async def be_robbed_and_end() -> None:
             thief = {**spec(server), "holderIdentity": "thief"}
@@ -286,7 +286,7 @@ def test_a_lease_that_somebody_took_is_not_released() -> None:
     with_server(story)
 
 
-def test_no_permission_is_an_error_at_the_start_and_a_nuisance_later() -> None:
+def test_missing_permission_is_fatal_at_the_start_only() -> None:
     async def story(server: KubeDouble, client: Client) -> None:
         async def forbid(_: web.Request) -> web.Response:
             return failure(403, "Forbidden")
@@ -326,7 +326,7 @@ def test_a_new_leader_knows_whether_the_last_one_released_the_lease() -> None:
     with_server(story)
 
 
-def test_a_new_leader_whose_first_answer_got_lost_knows_that_it_succeeds_another() -> None:
+def test_new_leader_detects_its_predecessor_after_a_lost_response() -> None:
     async def story(server: KubeDouble, client: Client) -> None:
         held = {"holderIdentity": "gone", "leaseDurationSeconds": 1}
         server.put(LEASES, {"metadata": {"name": "steersman"}, "spec": held})
@@ -367,6 +367,6 @@ def test_the_lease_expires_while_the_machine_is_suspended(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("times", [(10, 15, 2), (15, 10, 9), (15, 10, 0)])
-def test_times_that_cannot_work_are_refused(times: tuple[float, float, float]) -> None:
+def test_inconsistent_lease_times_are_rejected(times: tuple[float, float, float]) -> None:
     with raises(UsageError):
         LeaseTimes(*times)

@@ -69,28 +69,28 @@ def asked_in_a_minute(fault: Fault) -> int:
     return asked
 
 
-def test_a_version_that_is_always_too_old_is_not_asked_for_without_a_pause() -> None:
+def test_expired_versions_are_retried_with_backoff() -> None:
     async def gone(_: web.Request) -> web.StreamResponse:
         return failure(410, "Expired")
 
     assert 5 < asked_in_a_minute(watches(gone)) < 40
 
 
-def test_a_watch_that_is_ended_at_once_is_not_asked_for_without_a_pause() -> None:
+def test_closed_watches_are_retried_with_backoff() -> None:
     async def ended(_: web.Request) -> web.StreamResponse:
         return web.Response()
 
     assert 5 < asked_in_a_minute(watches(ended)) < 40
 
 
-def test_nonsense_is_no_end() -> None:
+def test_malformed_stream_is_retried_with_backoff() -> None:
     async def nonsense(_: web.Request) -> web.StreamResponse:
         return web.Response(text="<html>\nthis is no API server\n</html>\n")
 
     assert 5 < asked_in_a_minute(nonsense) < 40
 
 
-def test_relist_tells_what_the_watch_did_not() -> None:
+def test_relist_reports_missed_changes() -> None:
     async def test(double: LiveDouble, client: Client) -> None:
         double.put(NODES, node("one"))
         names = Names()
@@ -119,7 +119,7 @@ def test_relist_tells_what_the_watch_did_not() -> None:
 
 
 @pytest.mark.parametrize("hangs", [True, False])
-def test_the_age_counts_from_the_last_word_of_the_server(hangs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_age_counts_from_the_last_message(hangs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """That is an event, or the end of a watch that the server ends."""
     monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=clock))
 

@@ -47,11 +47,11 @@ def rewards(objective: str, slots: list[int], *owners: str) -> list[float]:
 POD = ("Job/a",) * 8
 
 
-def test_allocation_is_the_gpus_put_to_use():
+def test_allocation_reward_is_the_allocated_gpus():
     assert rewards("allocation", [0, 0, 3], *POD) == pytest.approx([0.6, 0.6, 0.6])
 
 
-def test_fragmentation_is_the_idle_gpu_that_the_action_made_useless():
+def test_fragmentation_reward_is_newly_unusable_idle_gpu():
     # The only typical pod wants 600 milli: 400 left of a device are of no use to it. Two devices taken leave no
     # device for another, so that all 800 are useless; that was said of the first 400 before.
     assert rewards("fragmentation", [0, 0, 1], *POD) == pytest.approx([-0.4, -0.4, -0.4])
@@ -95,7 +95,7 @@ def test_locality_is_the_share_of_the_owners_pods_in_the_rack():
     assert found == pytest.approx([1, 1, 1 / 3, 2 / 4])
 
 
-def test_a_pod_without_an_owner_is_never_apart_from_its_own():
+def test_pod_without_owner_has_full_locality():
     some = ("Job/a", *[""] * 7)
     core = WorkloadCore(1, "inflation", WorkloadOptions(workload=workload(*some), objective="locality", ratio=0.6))
     core.start(0, np.random.default_rng(0), {})
@@ -112,7 +112,7 @@ def test_a_mix_is_the_weighted_sum():
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=60))
-def test_rewards_of_levels_stay_in_their_range(slots):
+def test_level_rewards_stay_in_range(slots):
     for objective in ("balance", "most-allocated", "least-allocated", "locality"):
         core = DeploymentsCore(1, DeploymentsOptions(objective=objective))
         core.start(0, np.random.default_rng(1), {"seed": 5})
@@ -153,14 +153,14 @@ def test_every_objective_has_a_formula_and_a_source_and_can_be_named():
         ("", "unknown objective ''"),
     ],
 )
-def test_a_wrong_name_or_weight_is_one_line(spec, problem):
+def test_a_wrong_name_or_weight_fails_in_one_line(spec, problem):
     with pytest.raises(UsageError) as caught:
         resolve(spec)
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_workload_that_lacks_what_an_objective_needs_is_one_line():
+def test_workload_lacking_required_data_fails_in_one_line():
     whole = workload(*POD)
     without_gpus = tuple(replace(node, gpu_count=0) for node in NODES)
     without_racks = tuple(replace(node, labels={}) for node in NODES)
@@ -181,7 +181,7 @@ def test_a_workload_that_lacks_what_an_objective_needs_is_one_line():
 OWN = "tests.support.extensions.made_up_objective"
 
 
-def test_a_users_own_objective_is_rewarded_as_a_built_in_one():
+def test_custom_objective_is_rewarded_like_a_built_in_one():
     slots = [0, 0, 1, 3, 2]
     assert rewards(f"{OWN}:EVEN", slots, *POD) == pytest.approx(rewards("balance", slots, *POD), abs=1e-12)
     mixed = [rewards(f"{name}=2,allocation=0.5", slots, *POD) for name in (f"{OWN}:EVEN", "balance")]
@@ -198,7 +198,7 @@ def test_a_users_own_objective_is_rewarded_as_a_built_in_one():
         assert core.rewards == pytest.approx(same.rewards, abs=1e-12)
 
 
-def test_an_illegal_action_earns_nothing_from_a_users_own_objective():
+def test_illegal_action_earns_nothing_from_a_custom_objective():
     core = WorkloadCore(1, "inflation", WorkloadOptions(workload=workload(*POD), objective=f"{OWN}:EVEN", penalty=7.0))
     core.start(0, np.random.default_rng(0), {})
     for _ in range(20):
@@ -219,14 +219,14 @@ def test_an_illegal_action_earns_nothing_from_a_users_own_objective():
         ("MISSING", ("MISSING",)),
     ],
 )
-def test_what_a_users_own_objective_does_wrong_is_one_line(name, said):
+def test_faulty_custom_objective_fails_in_one_line(name, said):
     with pytest.raises(SteersmanError) as caught:
         rewards(f"{OWN}:{name}", [0], *POD)
     assert all(part in str(caught.value) for part in said)
     assert "\n" not in str(caught.value)
 
 
-def test_what_was_seen_is_rewarded_as_what_is_simulated():
+def test_recorded_and_simulated_rewards_agree():
     before, after = np.zeros(summary.COLUMNS), np.zeros(summary.COLUMNS)
     after[[summary.CPU_NODES, summary.CPU_SHARE, summary.CPU_SQUARE]] = 4, 1.0, 0.5
     own, built_in = (reward(resolve(name), before, after) for name in (f"{OWN}:EVEN=3,balance=1", "balance=4"))

@@ -57,7 +57,7 @@ def results(workload, policy, **options):
     return run.placements.node, run.placements.devices, {metric.name: metric.value for metric in run.metrics}
 
 
-def test_the_mix_comes_back_as_it_was(files):
+def test_embedded_profile_round_trips(files):
     workload = part("gpuspec25")
     mine, pods = resolve(str(files / "gpu.safetensors")).prepared, typical_pods(workload.pods)
     for found, wanted in zip(mine.pods, pods, strict=True):
@@ -72,7 +72,7 @@ def test_the_mix_comes_back_as_it_was(files):
 
 
 @pytest.mark.parametrize(("name", "same"), [("gpu", "member"), ("cluster", "plain")])
-def test_the_same_to_the_last_bit_where_it_was_prepared(files, name, same):
+def test_prepared_policy_decides_bit_for_bit_on_its_workload(files, name, same):
     workload = part("gpuspec25")
     assert results(workload, str(files / f"{name}.safetensors")) == results(
         workload, str(files / f"{same}.safetensors")
@@ -80,7 +80,7 @@ def test_the_same_to_the_last_bit_where_it_was_prepared(files, name, same):
 
 
 @pytest.mark.parametrize("name", ["gpu", "cluster"])
-def test_elsewhere_it_decides_by_its_own_mix_and_is_measured_by_the_workloads(files, name):
+def test_prepared_policy_keeps_its_profile_on_other_workloads(files, name):
     """The same decisions as of a simulator that believes in the file's mix, but fragmentation by the workload's."""
     other, file = part("multigpu40"), str(files / f"{name}.safetensors")
     policy = resolve(file)
@@ -95,7 +95,7 @@ def test_elsewhere_it_decides_by_its_own_mix_and_is_measured_by_the_workloads(fi
     assert metrics["gpu_fragmented_percent"] != wanted["gpu_fragmented_percent"]
 
 
-def test_fragmentation_is_recounted_as_it_is_counted(files, monkeypatch):
+def test_recounted_fragmentation_equals_the_incremental_one(files, monkeypatch):
     """Of a mix that is the workload's own, recounting changes nothing but the last bits of sums; with departures."""
     workload, file = part("gpuspec25"), str(files / "gpu.safetensors")
     for options in ({"protocol": "inflation"}, {"protocol": "timed", "load": 1.0}):
@@ -112,7 +112,7 @@ def test_a_prepared_policy_does_not_plan(files, monkeypatch):
     Simulator(part("cpu050")).run(str(files / "gpu.safetensors"), seed=1)
 
 
-def test_models_that_the_mix_does_not_know_are_as_none_and_said_in_a_line(files):
+def test_unknown_gpu_models_count_as_none_with_one_warning(files):
     """Some nodes are of a model that neither the mix nor a pod knows; where there is none, all is the same."""
     policy, workload = str(files / "gpu.safetensors"), part("gpuspec25")
     runs = []
@@ -154,7 +154,7 @@ def put(array, value):
         (lambda a: a | {"outlook.more": np.zeros(1)}, "outlook.more: is not one that the view 'gpu' sees"),
     ],
 )
-def test_a_mix_that_was_spoilt_is_one_line(files, tmp_path, change, message):
+def test_corrupt_profile_fails_in_one_line(files, tmp_path, change, message):
     card, arrays = read_policy(files / "gpu.safetensors")
     file = tmp_path / "bad.safetensors"
     save_file(change(arrays), file, metadata={CARD: msgspec.json.encode(card).decode()})
@@ -172,7 +172,7 @@ def test_a_mix_that_was_spoilt_is_one_line(files, tmp_path, change, message):
         ({"typical_pods": -1}, "mix.typical_pods: is -1; expected 0 or more"),
     ],
 )
-def test_a_card_that_does_not_fit_the_mix_is_one_line(files, tmp_path, profile, message):
+def test_model_card_not_matching_the_profile_fails_in_one_line(files, tmp_path, profile, message):
     card, arrays = read_policy(files / "gpu.safetensors")
     profile = None if profile is None else msgspec.structs.replace(card.profile, **profile)
     file = tmp_path / "bad.safetensors"
@@ -181,7 +181,7 @@ def test_a_card_that_does_not_fit_the_mix_is_one_line(files, tmp_path, profile, 
         resolve(str(file))
 
 
-def test_a_mix_of_nothing_has_no_sequences(files, tmp_path):
+def test_empty_profile_has_no_sequences(files, tmp_path):
     card, arrays = read_policy(files / "gpu.safetensors")
     per_pod = (
         "mix.accepts",
@@ -236,7 +236,7 @@ def test_prepare_show_and_use(folder, capsys):
         assert (mine.node, mine.devices) == (its.node, its.devices)
 
 
-def test_show_says_what_networks_are(files, capsys):
+def test_show_describes_networks(files, capsys):
     assert main(["policy", "show", str(files / "plain.safetensors")]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "linear on the features 'cluster', version 1" in shown
@@ -253,7 +253,7 @@ def test_show_says_what_networks_are(files, capsys):
         ("none.safetensors", "mine.safetensors", "cannot be read"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_nothing_is_written(folder, capsys, policy, output, message):
+def test_invalid_input_fails_in_one_line_and_writes_nothing(folder, capsys, policy, output, message):
     (folder / "taken.safetensors").write_text("mine")
     assert prepare(policy=policy, output=output) in (1, 2)
     said = capsys.readouterr().err.replace(f"{MESSAGE}\n", "")
@@ -263,7 +263,7 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(folder, capsys, policy
     assert (folder / "taken.safetensors").read_text() == "mine"
 
 
-def test_what_is_baked_is_what_the_view_sees():
+def test_baked_features_match_the_view():
     gpu, cluster = (embedded_profile.embed_profile(part("default"), view.name)[1] for view in (GPU, CLUSTER))
     assert {name.partition(".")[0] for name in cluster} == {"mix"}
     assert {name.partition(".")[0] for name in gpu} == {"mix", "outlook"}

@@ -166,7 +166,7 @@ def asked(core: WorkloadCore) -> Pod:
 
 @settings(max_examples=examples(25))
 @given(workload=workloads(), seed=st.integers(0, 1000))
-def test_the_encoding_is_what_the_table_says_at_every_decision_of_a_run(workload, seed):
+def test_encoding_matches_the_feature_table_at_every_decision(workload, seed):
     core, random = WorkloadCore(1, "inflation", WorkloadOptions(workload=workload)), np.random.default_rng(seed)
     core.start(0, random, {})
     slow, space = SlowCluster(core), observation_space(core.view, core.max_nodes)
@@ -224,7 +224,7 @@ def test_the_spread_of_cpu_can_be_minimised_by_a_linear_policy_on_equal_nodes():
         core.step(random.integers(0, 7, 1))
 
 
-def test_rows_that_are_kept_are_those_computed_anew(monkeypatch):
+def test_cached_rows_equal_recomputed_ones(monkeypatch):
     def course(kept: bool) -> list[np.ndarray]:
         monkeypatch.setattr("steersman.policies.observations.kernels.MAX_KEPT_BYTES", 1 << 30 if kept else 0)
         core, random = WorkloadCore(2, "timed", WorkloadOptions()), np.random.default_rng(3)
@@ -267,7 +267,7 @@ def test_every_view_is_a_table_of_distinct_features_with_ranges_and_a_number():
             assert np.isfinite(high).all()
 
 
-def test_an_unknown_view_or_feature_is_one_line_that_names_the_known_ones():
+def test_unknown_view_or_feature_error_lists_known_ones():
     with raises(UsageError, "'x'"):
         view("x")
     with raises(UsageError, "'cluster'", "'x'", "cpu_free_before"):

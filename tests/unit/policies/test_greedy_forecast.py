@@ -25,13 +25,13 @@ def workload() -> Workload:
     return Workload("few", whole.nodes[::30], whole.pods[::20])
 
 
-def test_it_is_built_in():
+def test_greedy_forecast_is_built_in():
     assert NAME in BUILT_IN
     assert NAME in names()
     assert resolve(NAME).name == NAME
 
 
-def test_it_takes_the_node_where_forecasts_grow_least(workload):
+def test_greedy_forecast_minimises_growth_of_forecasts(workload):
     state = ClusterState(workload.nodes)
     decider = Decider(ClusterView(state, profile=typical_pods(workload.pods)), resolve(NAME))
     column = GPU.node_column
@@ -53,7 +53,7 @@ def test_it_takes_the_node_where_forecasts_grow_least(workload):
     assert len(state.placements) > 80
 
 
-def test_a_policy_file_carries_it_with_the_mix(workload, tmp_path, capsys):
+def test_policy_file_stores_greedy_forecast_with_the_profile(workload, tmp_path, capsys):
     file = tmp_path / "mine.safetensors"
     with policy_path(NAME) as plain:
         write_policy(file, *prepare_policy(plain, workload))

@@ -64,7 +64,7 @@ def placed(workload, policy):
 
 
 @pytest.mark.parametrize("hidden", [(5,), HIDDEN])
-def test_a_file_is_the_policy_again(tmp_path, hidden):
+def test_file_round_trips_the_policy(tmp_path, hidden):
     policy, file = random_policy(1, hidden), tmp_path / "m.safetensors"
     write_policy(file, card(hidden), policy.tensors())
     read = resolve(str(file))
@@ -90,7 +90,7 @@ def test_a_prepared_file_decides_the_same_where_it_was_prepared(tmp_path, capsys
     assert "Largest weights of the linear part" in shown
 
 
-def test_without_a_linear_part_it_is_zero(tmp_path):
+def test_missing_linear_part_is_zero(tmp_path):
     arrays = {name: array.astype(np.float32) for name, array in random_policy(3).tensors().items() if name != "weights"}
     write_policy(tmp_path / "m.safetensors", card(), arrays)
     read = resolve(str(tmp_path / "m.safetensors"))
@@ -98,7 +98,7 @@ def test_without_a_linear_part_it_is_zero(tmp_path):
     assert {array.dtype for layer in read.network for array in layer} == {np.dtype(np.float64)}
 
 
-def test_with_features_of_the_cluster_it_is_no_policy_of_the_score_table(tmp_path):
+def test_policy_with_cluster_features_does_not_use_the_score_table(tmp_path):
     network = build("mlp", FeatureCounts(NODE, POD, CONTEXT), HIDDEN, 0.0, "none", 1)
     write_policy(tmp_path / "m.safetensors", card(), export(network))
     assert isinstance(resolve(str(tmp_path / "m.safetensors")), NetworkPolicy)
@@ -120,7 +120,7 @@ def test_with_features_of_the_cluster_it_is_no_policy_of_the_score_table(tmp_pat
         (None, {"view_version": GPU.version + 1}, "train it again"),
     ],
 )
-def test_a_file_that_does_not_fit_is_one_line(tmp_path, change, more, message):
+def test_mismatched_file_fails_in_one_line(tmp_path, change, more, message):
     arrays, file = random_policy(4).tensors(), tmp_path / "bad.safetensors"
     if change:
         change(arrays)
@@ -214,7 +214,7 @@ def test_evolution_trains_it_and_simulate_takes_it(files, capsys, more):
         (("--network", "deepsets"), "cannot be trained by evolution on workloads; these can: evolution on workloads"),
     ],
 )
-def test_options_that_it_has_no_use_for_are_one_line(files, capsys, more, message):
+def test_unused_options_fail_in_one_line(files, capsys, more, message):
     assert train(*more) in (1, 2)
     said = capsys.readouterr().err.splitlines()
     assert message in said[-1]
@@ -223,7 +223,7 @@ def test_options_that_it_has_no_use_for_are_one_line(files, capsys, more, messag
 
 
 @pytest.mark.parametrize("network", ["linear", "mlp"])
-def test_what_tune_says_of_its_best_can_be_trained_with(files, network):
+def test_best_trial_of_tune_can_be_trained(files, network):
     plan = EvolutionPlan(
         "p", (part("default", 40),), config=EvolutionConfig(network=network, hidden="6", population=4, episodes=1)
     )
@@ -233,7 +233,7 @@ def test_what_tune_says_of_its_best_can_be_trained_with(files, network):
 
 
 @pytest.mark.usefixtures("files")
-def test_gradients_on_the_view_gpu_train_what_simulate_takes(capsys):
+def test_gradient_training_on_the_gpu_view_yields_a_simulatable_policy(capsys):
     few = ("--hidden", "8", "--environments", "2", "--iterations", "1", "--validation-episodes", "1", "--rollout", "8")
     assert train("--algorithm", "ppo", "--view", "gpu", *few) == 0, capsys.readouterr().err
     assert isinstance(resolve("run/policy.safetensors"), NetworkPolicy)

@@ -57,7 +57,7 @@ def change(state, feasible):
         (change, "failed: ValueError: assignment destination is read-only"),
     ],
 )
-def test_a_wrong_answer_is_said_in_one_line(answer, message):
+def test_invalid_scores_fail_in_one_line(answer, message):
     with pytest.raises(SteersmanError) as error:
         run(answer)
     assert message in str(error.value)
@@ -90,7 +90,7 @@ def test_infeasible_nodes_may_have_any_score():
         ("class P:\n    def __init__(self, a): pass", "failed: TypeError", SteersmanError),
     ],
 )
-def test_a_module_that_cannot_be_used_is_said_in_one_line(tmp_path, monkeypatch, code, message, error):
+def test_unusable_module_fails_in_one_line(tmp_path, monkeypatch, code, message, error):
     name = f"bad_policy_{abs(hash(code))}"
     (tmp_path / f"{name}.py").write_text(code)
     monkeypatch.chdir(tmp_path)

@@ -23,7 +23,7 @@ from steersman.workloads.workload import Workload
 SOURCE = Path(kernels.__file__).parents[2]
 
 
-def test_nobody_outside_asks_what_kind_a_policy_is() -> None:
+def test_no_isinstance_checks_of_policies_outside_their_package() -> None:
     asked = []
     for file in SOURCE.rglob("*.py"):
         if "policies" in file.relative_to(SOURCE).parts:
@@ -75,7 +75,7 @@ def test_a_decider_takes_every_policy(policy: Policy) -> None:
     assert default_member(policy).name == policy.name
 
 
-def test_a_users_object_a_name_and_a_policy_are_taken_alike(tmp_path, monkeypatch) -> None:
+def test_resolve_takes_objects_names_and_policies(tmp_path, monkeypatch) -> None:
     nodes = tuple(Node(f"n{i}", 8000, 1 << 34) for i in range(3))
 
     pods = tuple(Pod(f"p{i}", PodClass(Requests(3000, 1 << 30))) for i in range(4))
@@ -92,14 +92,14 @@ def test_a_users_object_a_name_and_a_policy_are_taken_alike(tmp_path, monkeypatc
     assert runs[0] == runs[1] == runs[2]
 
 
-def test_who_steps_an_environment_is_not_decided_for() -> None:
+def test_external_agent_cannot_run_in_a_simulation() -> None:
     nodes = tuple(Node(f"n{i}", 8000, 1 << 34) for i in range(3))
     workload = Workload("w", nodes, (Pod("p", PodClass(Requests(3000, 1 << 30))),))
     with pytest.raises(SteersmanError, match="stepped, not run"):
         Simulator(workload).run(ExternalAgent(), protocol="arrivals")
 
 
-def test_what_is_saved_is_what_is_opened() -> None:
+def test_saved_policy_opens_unchanged() -> None:
     for name in ("steersman", "greedy-forecast"):
         with policy_path(name) as file:
             assert file.exists()

@@ -49,14 +49,14 @@ def test_a_mix_keeps_its_weights():
         ("math:pi", "has no method 'prepare'"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(spec, message):
+def test_invalid_names_fail_in_one_line(spec, message):
     with pytest.raises(UsageError) as error:
         resolve(spec)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_the_documented_policy_runs_as_it_stands(tmp_path, monkeypatch):
+def test_documented_policy_runs_unchanged(tmp_path, monkeypatch):
     code = re.search(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     assert code is not None
     (tmp_path / "my_policies.py").write_text(code[1])
@@ -67,7 +67,7 @@ def test_the_documented_policy_runs_as_it_stands(tmp_path, monkeypatch):
     assert next(metric.value for metric in result.metrics if metric.name == "gpu_allocation_percent") > 50
 
 
-def test_a_policy_in_a_file_of_its_own_decides_from_the_command_line(tmp_path, monkeypatch):
+def test_policy_module_decides_from_the_command_line(tmp_path, monkeypatch):
     (tmp_path / "only_last.py").write_text(
         "class LastNode:\n"
         "    name = 'last-node'\n"

@@ -42,12 +42,12 @@ def test_targets(text: str, host: str, port: int, path: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "rome", "rome=", "=h:1", "r=h", "r=h:0", "r=h:65536", "r=h:1/p", "r=ftp://h/", "r=a b:1"]
 )
-def test_what_is_no_target(text: str) -> None:
+def test_invalid_target_is_rejected(text: str) -> None:
     with raises(UsageError, "USER", "HOST", "PORT"):
         parse_target(text)
 
 
-def test_the_probe_takes_the_median_and_forgets_whom_it_cannot_reach() -> None:
+def test_probe_takes_the_median_and_forgets_unreachable_targets() -> None:
     async def story() -> None:
         async def slow(_: web.Request) -> web.Response:
             await asyncio.sleep(0.03)
@@ -80,7 +80,7 @@ def test_the_probe_takes_the_median_and_forgets_whom_it_cannot_reach() -> None:
     asyncio.run(story())
 
 
-def test_the_command_measures_until_it_is_stopped(tmp_path: Path) -> None:
+def test_probe_command_measures_until_stopped(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as users:
         here = free_port()
         targets = ("--target", f"rome=127.0.0.1:{users.getsockname()[1]}", "--interval", "0.1")

@@ -48,7 +48,7 @@ from steersman.prometheus.node_names import NodeNames, addresses_of
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "prometheus" / "telemetry.yaml"
 
 
-def test_the_example_is_the_defaults() -> None:
+def test_example_configuration_equals_the_defaults() -> None:
     example = read_configuration(EXAMPLE)
     plain = configuration(
         {
@@ -85,7 +85,7 @@ def test_the_example_is_the_defaults() -> None:
         ("refreshSeconds: 0", "file.yaml, refreshSeconds: is 0; expected 0.1 to 3600"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_said(tmp_path: Path, content: str, said: str) -> None:
+def test_invalid_configuration_is_reported(tmp_path: Path, content: str, said: str) -> None:
     file = tmp_path / "file.yaml"
     head = "apiVersion: steersman.dev/v1alpha1\nkind: TelemetryConfiguration\n"
     file.write_text(content if not content or "kind" in content or "[" in content else head + content)
@@ -98,7 +98,7 @@ def test_what_is_wrong_in_a_file_is_said(tmp_path: Path, content: str, said: str
 NEVER = (math.nan, math.inf)
 
 
-def test_a_value_is_as_old_as_its_sample() -> None:
+def test_value_age_is_the_age_of_its_sample() -> None:
     n0, n1 = {"instance": "n0:9100"}, {"instance": "n1:9100"}
     values = vector((n0, 5000.0, 7), (n1, 5000.0, 8))
     found = asyncio.run(ask(answering(values, vector((n0, 5000.0, 4960.0), (n1, 5000.0, 1400.0)))))
@@ -106,14 +106,14 @@ def test_a_value_is_as_old_as_its_sample() -> None:
     assert found.rounds == {"complete": 1}
 
 
-def test_a_value_without_the_time_of_a_sample_is_not_new() -> None:
+def test_value_without_sample_time_is_not_fresh() -> None:
     n0, n1 = {"instance": "n0"}, {"instance": "n1"}
     values, times = vector((n0, 5000.0, 7), (n1, 5000.0, 8)), vector((n1, 5000.0, 4999.0))
     np.testing.assert_equal(known(asyncio.run(ask(answering(values, times)))), [NEVER, (8, 1)])
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf"])
-def test_values_that_are_no_numbers_are_dropped(value: str) -> None:
+def test_non_numeric_values_are_dropped(value: str) -> None:
     n0 = {"instance": "n0"}
     found = asyncio.run(ask(answering(vector((n0, 10.0, value)), vector((n0, 10.0, 9.0)))))
     np.testing.assert_equal(known(found), [NEVER, NEVER])
@@ -133,7 +133,7 @@ def test_values_that_are_no_numbers_are_dropped(value: str) -> None:
         ({}, "other:9100", ""),
     ],
 )
-def test_series_are_of_nodes_as_the_configuration_says(nodes: Json, label: str, node: str) -> None:
+def test_series_map_to_nodes_by_the_configured_label(nodes: Json, label: str, node: str) -> None:
     labels = {nodes.get("label", "instance"): label, "job": "x"}
     answer = answering(vector((labels, 10.0, 7)), vector((labels, 10.0, 10.0)))
     found = asyncio.run(ask(answer, nodes=("n0", "n1"))) if not nodes else asyncio.run(_ask_with(answer, nodes))
@@ -253,7 +253,7 @@ DEEP = b"[" * 3000 + b"]" * 3000
         (200, b'{"status":' + DEEP[:2000] + b"}", "does not answer as Prometheus does"),
     ],
 )
-def test_nonsense_is_one_line_and_changes_nothing(status: int, content: object, said: str) -> None:
+def test_invalid_response_is_one_line_and_changes_nothing(status: int, content: object, said: str) -> None:
     found = asyncio.run(ask(lambda _: (status, content)))
     (problem,) = found._failing.values()
     assert said in problem
@@ -262,7 +262,7 @@ def test_nonsense_is_one_line_and_changes_nothing(status: int, content: object, 
     assert found.rounds == {"failed": 1}
 
 
-def test_it_goes_and_comes_back_and_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prometheus_outage_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     n0 = {"instance": "n0"}
 
     async def story() -> None:
@@ -290,7 +290,7 @@ def test_it_goes_and_comes_back_and_says_so_once(capsys: pytest.CaptureFixture[s
     assert told.count("Prometheus answers again") == 1
 
 
-def test_one_feature_that_fails_does_not_take_others_with_it() -> None:
+def test_failing_query_does_not_affect_others() -> None:
     n0 = {"instance": "n0"}
     good, features = vector((n0, 10.0, 7)), OFF | ONE | {CPU: {"query": "broken", "sampledAt": "time"}}
 
@@ -303,7 +303,7 @@ def test_one_feature_that_fails_does_not_take_others_with_it() -> None:
     assert list(found._failing) == [CPU]
 
 
-def test_what_is_answered_counts_while_other_questions_wait() -> None:
+def test_answered_query_counts_while_others_are_pending() -> None:
     """What /metrics call fresh is what the next pod is decided by."""
     state, features = cluster(2), OFF | ONE | {CPU: {"query": "slow", "sampledAt": "slow"}}
     answered = vector(*(({"instance": f"n{i}"}, 10.0, 9 - 5 * i) for i in range(2)))
@@ -329,7 +329,7 @@ def test_what_is_answered_counts_while_other_questions_wait() -> None:
     asyncio.run(story())
 
 
-def test_a_token_is_read_anew_for_every_question(tmp_path: Path) -> None:
+def test_token_is_read_again_for_every_query(tmp_path: Path) -> None:
     file = tmp_path / "token"
 
     async def story() -> None:
@@ -346,7 +346,7 @@ def test_a_token_is_read_anew_for_every_question(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_metrics_tell_ages_and_what_is_missing() -> None:
+def test_metrics_export_ages_and_missing_values() -> None:
     n0, n1 = {"instance": "n0"}, {"instance": "n1"}
     values, times = vector((n0, 1000.0, 7), (n1, 1000.0, 8)), vector((n0, 1000.0, 990.0), (n1, 1000.0, 500.0))
     nodes = ("n0", "n1", "n2")

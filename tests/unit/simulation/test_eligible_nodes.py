@@ -69,7 +69,7 @@ def metrics_of(workload: Workload, policy: str, protocol: Any, load: float | Non
     policy=st.sampled_from(("best-fit", "fgd", "least-allocated", "greedy-forecast", "random")),
     protocol=st.sampled_from((("inflation", None), ("arrivals", None), ("timed", 0.9))),
 )
-def test_no_metric_changes(
+def test_ineligible_nodes_change_no_metric(
     seed: int, outsiders: list[Node], place: int, policy: str, protocol: tuple[str, float | None]
 ) -> None:
     workload = random_cluster(seed, nodes=(1, 12))
@@ -81,7 +81,7 @@ def test_no_metric_changes(
 
 @settings(max_examples=examples(15), deadline=None)
 @given(seed=st.integers(0, 10_000), outsiders=OUTSIDERS, place=st.integers(0, 100))
-def test_no_reward_and_no_observation_changes(seed: int, outsiders: list[Node], place: int) -> None:
+def test_ineligible_nodes_change_no_reward_or_observation(seed: int, outsiders: list[Node], place: int) -> None:
     workload = random_cluster(seed, nodes=(1, 12))
     assume(any(each.requests.gpu_count for each in workload.pods))  # WITH_GPUS is undefined without
     larger = with_outsiders(workload, outsiders, place)
@@ -142,13 +142,13 @@ def test_a_node_counts_if_one_pod_tolerates_its_taint() -> None:
     assert Workload("w", nodes, (pod("p"), tolerant)).eligible.all()
 
 
-def test_without_pods_nodes_count_that_take_pods_without_constraints() -> None:
+def test_without_pods_nodes_open_to_plain_pods_count() -> None:
     nodes = (replace(NODE, name="control-plane", taints=CONTROL_PLANE), *workers(2))
     assert Workload("w", nodes, ()).eligible.tolist() == [False, True, True]
     assert Decider(ClusterView(ClusterState(nodes)), resolve("best-fit")).eligible.tolist() == [False, True, True]
 
 
-def test_where_no_pod_may_go_figures_are_undefined() -> None:
+def test_metrics_without_eligible_nodes_are_undefined() -> None:
     workload = Workload("w", (replace(NODE, name="a", unschedulable=True),), (pod("p"),))
     assert not workload.eligible.any()
     metrics = metrics_of(workload, "best-fit", "arrivals", None)
@@ -180,7 +180,7 @@ def test_live_rewards_do_not_change() -> None:
     assert rewards[0][:5] == rewards[1][:5]
 
 
-def test_a_live_policy_observes_the_cluster_without_them() -> None:
+def test_live_policy_does_not_observe_ineligible_nodes() -> None:
     contexts = []
     for outsiders in ([], [replace(NODE, name="control-plane", taints=CONTROL_PLANE)]):
         state = ClusterState([*outsiders, *workers(3)])

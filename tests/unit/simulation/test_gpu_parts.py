@@ -75,7 +75,7 @@ def test_a_cluster_of_mig_slices_alone_is_compared_by_gpus(load):
     assert not inflated.warnings
 
 
-def test_slices_beside_whole_gpus_on_a_node(load):
+def test_slices_and_whole_gpus_share_a_node(load):
     workload = load(node("n", **{GPU: "1", f"{MIG}1g.5gb": "7"}), pod("w", **{GPU: 1}), pod("s", **{f"{MIG}1g.5gb": 2}))
     _, metrics = run(workload)
     assert metrics["gpu_allocation_percent"] == pytest.approx(100 * (1 + 2 / 7) / 2, abs=0.03)
@@ -106,7 +106,7 @@ def test_a_selected_model_that_no_node_has_is_named_with_those_that_nodes_have(l
     assert any("NVIDIA-H100, which no node has; nodes have Tesla-T4" in line for line in workload.warnings)
 
 
-def test_what_is_not_counted_is_on_every_page(load, tmp_path):
+def test_uncounted_accelerators_are_reported_everywhere(load, tmp_path):
     workload = load(node("n", **{GPU: "4", "example.com/gpu": "8"}), pod("a", **{GPU: 2}), pod("b", **{GPU: 1}))
     folder = tmp_path / "out"
     steersman.evaluate(workload, ["kube-default", "best-fit"], seeds=1, protocol="arrivals").write(folder)

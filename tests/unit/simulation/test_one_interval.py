@@ -146,7 +146,7 @@ def test_sentence_and_table_agree(of_policies: dict[str, list[Outcome]], protoco
     check(of_policies, protocol)
 
 
-def test_a_policy_that_is_worse_in_the_seeds_of_both_is_not_said_to_be_its_equal_nor_better() -> None:
+def test_policy_worse_on_common_seeds_is_called_neither_equal_nor_better() -> None:
     _, _, headline = made(ODD["better where only one has a value"], "inflation")
     said = headline.sentence()
     assert headline.order("default")[0] == "fgd", "by the mean of its own seeds"

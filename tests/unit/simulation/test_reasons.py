@@ -81,7 +81,7 @@ CASES: dict[str, tuple[list[Object], str]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_reason_is_that_of_kube_scheduler_and_of_explain(case: str) -> None:
+def test_reason_matches_kube_scheduler_and_explain(case: str) -> None:
     objects, expected = CASES[case]
     result = run(cluster(*objects, running=RunningPods.FROM_NOW), "kube-default")
     assert result.placements is not None
@@ -113,7 +113,7 @@ def test_a_gpu_pod_of_one_kind_beside_nodes_of_another_names_both() -> None:
     ]
 
 
-def test_terms_that_contradict_each_other_are_the_reason_of_the_whole_cluster() -> None:
+def test_contradicting_terms_are_one_reason_for_all_nodes() -> None:
     both = [{"key": "metadata.name", "operator": "In", "values": [name]} for name in "ab"]
     required = {"nodeSelectorTerms": [{"matchFields": both}]}
     wanted = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
@@ -122,7 +122,7 @@ def test_terms_that_contradict_each_other_are_the_reason_of_the_whole_cluster() 
     assert result.placements.reason == ["0/2 nodes are available: pod affinity terms conflict."]
 
 
-def test_the_reason_is_of_the_moment_of_the_refusal() -> None:
+def test_reason_describes_the_time_of_refusal() -> None:
     """The first is refused by what runs then, and the pod that comes next in its place changes nothing about it."""
     objects = [node("a", 2), pod("big", gpus=3, at=1), pod("small", gpus=2, at=2), pod("late", gpus=1, at=3)]
     objects[1]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "63"
@@ -135,7 +135,7 @@ def test_the_reason_is_of_the_moment_of_the_refusal() -> None:
     ]
 
 
-def test_a_second_pod_with_an_exclusive_volume_is_refused_for_its_disk() -> None:
+def test_a_second_pod_with_an_exclusive_volume_is_rejected_for_its_disk() -> None:
     disk = {"name": "d", "iscsi": {"targetPortal": "10.0.0.1:3260", "iqn": "iqn.a", "lun": 0}}
     result = run(cluster(node("a"), pod("first", volumes=[disk], at=1), pod("second", volumes=[disk], at=2)))
     assert result.placements is not None

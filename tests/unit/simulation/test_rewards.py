@@ -55,7 +55,7 @@ def rewards_of_environment(workload: Workload, protocol: Any, objective: str, lo
     ],
 )
 @pytest.mark.parametrize("seed", [3, 8])
-def test_they_are_those_of_the_environment(protocol: Any, objective: str, load: float | None, seed: int) -> None:
+def test_run_rewards_match_the_environment(protocol: Any, objective: str, load: float | None, seed: int) -> None:
     workload = workload_with_racks(seed)
     expected = rewards_of_environment(workload, protocol, objective, load)
     run = Simulator(workload).run("best-fit", protocol=protocol, seed=SEED, load=load, objectives=[resolve(objective)])
@@ -64,7 +64,7 @@ def test_they_are_those_of_the_environment(protocol: Any, objective: str, load: 
     assert len(run.curve.rewards[objective]) == len(run.curve.x)
 
 
-def test_a_users_own_objective_is_measured() -> None:
+def test_custom_objective_is_measured() -> None:
     workload = random_cluster(5, nodes=(3, 6))
     run = Simulator(workload).run("best-fit", protocol="arrivals", objectives=[OWN])
     metrics = {metric.name: metric.value for metric in run.metrics}
@@ -72,7 +72,7 @@ def test_a_users_own_objective_is_measured() -> None:
     assert 100 * total / 2 == pytest.approx(metrics["memory_allocation_percent"], abs=0.01)
 
 
-def test_pods_that_stood_from_the_start_are_no_decisions_and_no_decision_has_no_reward() -> None:
+def test_initial_pods_are_no_decisions() -> None:
     made = random_cluster(5, nodes=(3, 6))
     node = made.nodes[0].name
     standing = replace(made, pods=made.pods[:2], recorded=(Recorded(node, stays=True), Recorded(node, stays=True)))

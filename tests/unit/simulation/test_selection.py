@@ -30,12 +30,12 @@ def plan(size: int = 100) -> Schedule:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=12, unique=True))
-def test_without_noise_the_best_is_found(costs: list[float]) -> None:
+def test_best_policy_is_found_without_noise(costs: list[float]) -> None:
     found = select(len(costs), lambda _: plan(), lambda i, *_: costs[i])
     assert found.best == int(np.argmin(costs))
 
 
-def test_the_default_stays_unless_a_paired_test_is_clear() -> None:
+def test_default_stays_unless_a_paired_test_is_significant() -> None:
     """Heavy-tailed costs without a difference: the least mean is mostly another candidate, and the default stays."""
     kept = leaders = 0
     for trial in range(100):
@@ -64,7 +64,7 @@ def test_the_default_plays_every_draw() -> None:
     assert found.costs.shape[1] == halving.MOST_DRAWS
 
 
-def test_one_pod_does_not_decide_the_cost_of_waits() -> None:
+def test_single_pod_does_not_dominate_the_cost_of_waits() -> None:
     waits, kinds = np.r_[np.zeros(900), np.full(99, 60.0)], np.zeros(1000, dtype=np.int64)
 
     def cost(longest: float) -> float:
@@ -95,7 +95,7 @@ def test_the_evidence_names_draws_and_interval() -> None:
     )
 
 
-def test_of_equal_ones_the_first_and_no_further_draws() -> None:
+def test_equal_policies_stop_early_with_the_first() -> None:
     played: list[int] = []
 
     def play(i: int, *_: object) -> float:
@@ -106,7 +106,7 @@ def test_of_equal_ones_the_first_and_no_further_draws() -> None:
     assert len(played) == 5 * halving.ROUND_DRAWS[0]
 
 
-def test_draws_are_paired_and_the_better_half_goes_on() -> None:
+def test_draws_are_paired_and_the_better_half_continues() -> None:
     seeds: dict[int, list[int]] = {i: [] for i in range(8)}
 
     def play(i: int, _: Schedule, seed: int) -> float:
@@ -165,7 +165,7 @@ def test_load_of_a_trace() -> None:
     assert 0.2 < trace_load(workload) < 3
 
 
-def test_durations_that_are_not_in_the_data_are_those_of_the_run() -> None:
+def test_missing_durations_are_taken_from_the_run() -> None:
     workload = random_cluster(5, nodes=(5, 9))
     endless = replace(workload, pods=tuple(replace(pod, deletion_time=None) for pod in workload.pods))
     assert trace_load(endless) == 0.0
@@ -210,7 +210,7 @@ def test_rules_as_weights_decide_as_rules() -> None:
         assert runs[0].devices == runs[1].devices, name
 
 
-def test_pods_of_an_owner_come_in_bursts_in_every_other_draw() -> None:
+def test_every_other_draw_has_bursts_per_owner() -> None:
     workload = random_cluster(11, nodes=(20, 30))
     owners = np.array([pod.owner for pod in workload.pods])
 
@@ -228,7 +228,7 @@ def test_pods_of_an_owner_come_in_bursts_in_every_other_draw() -> None:
     assert np.array_equal(again.pods, draw(workload, "inflation", 3, 1.3, None, None, True).pods)
 
 
-def test_whole_nodes_are_left_where_pods_of_all_devices_come() -> None:
+def test_whole_nodes_are_kept_free_for_multi_gpu_pods() -> None:
     """Without shared pods nothing but the number of free devices tells nodes apart; spreading leaves no node whole."""
     nodes = tuple(Node(f"n{i:02}", 96_000, 768 << 30, gpu_count=8, gpu_model="A100") for i in range(30))
     wanted = [1] * 56 + [8] * 22
@@ -255,7 +255,7 @@ def real_arrivals(first: int) -> Workload:
 
 
 @pytest.mark.parametrize("first", [0, 3000])
-def test_on_real_arrivals_other_draws_do_not_choose_at_random(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chosen_policy_is_hardly_worse_on_recorded_arrivals(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the draws, what replaces the default is no worse on the arrivals themselves than a tenth."""
     simulator, rules = Simulator(real_arrivals(first)), resolve("rules")
     plan = schedule(simulator.workload, "timed", seed=42, ratio=1.0, load=None)

@@ -134,7 +134,7 @@ def workloads(draw: st.DrawFn) -> Workload:
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=examples(60))
 @given(workload=workloads(), seed=st.integers(0, 5))
-def test_every_decision_is_a_best_one_by_the_slow_scores(policy, workload, seed):
+def test_every_decision_is_optimal_by_reference_scores(policy, workload, seed):
     simulator = Simulator(workload)
     result = simulator.run(policy, protocol="arrivals", seed=seed, record=True)
     ranked = [workload.nodes[i] for i in schedule(workload, "arrivals", seed=seed, ratio=1, load=None).nodes]
@@ -205,7 +205,7 @@ def test_every_pod_is_running_waiting_failed_or_finished_at_every_event(policy, 
     assert all(node.gpus == [1000] * node.node.gpu_count for node in nodes.values())
 
 
-def test_waiting_pods_are_bound_when_others_leave_the_urgent_ones_first():
+def test_waiting_pods_are_bound_on_departures_by_priority():
     big = PodClass(Requests(1000, 0))
     pods = (
         Pod("first", big, creation_time=0, deletion_time=10),
@@ -232,7 +232,7 @@ def test_waiting_pods_are_bound_when_others_leave_the_urgent_ones_first():
     assert events.reason[1] == "0/1 nodes are available: 1 Insufficient cpu."
 
 
-def test_waits_under_load_are_those_of_arrivals_after_the_start():
+def test_waits_under_load_exclude_the_warm_start():
     # The pods that run at the start all come at once and wait for each other.
     pods = tuple(
         Pod(f"p{i}", PodClass(Requests(1000, 0, gpu_count=1, gpu_milli=1000)), creation_time=0, deletion_time=600)
@@ -260,7 +260,7 @@ def test_waits_under_load_are_those_of_arrivals_after_the_start():
     assert "waiting_time_mean_with_warm_start_seconds" not in {metric.name for metric in trace.metrics}
 
 
-def test_durations_that_are_not_stated_are_drawn_with_the_mean_given():
+def test_missing_durations_are_drawn_with_the_given_mean():
     cpu = PodClass(Requests(1000, 0))
     stated = tuple(Pod(f"s{i}", cpu, creation_time=i, deletion_time=i + 7) for i in range(10))
     missing = tuple(Pod(f"m{i}", cpu, creation_time=i) for i in range(4000))
@@ -308,7 +308,7 @@ class MostFreeCpu:
         return state.arrays.free[:, 0].astype(float)
 
 
-def test_a_policy_of_ones_own_gets_the_node_it_ranks_first():
+def test_custom_policy_gets_its_first_ranked_node():
     workload = embedded("default")
     workload = replace(workload, nodes=workload.nodes[:50], pods=workload.pods[:300])
     result = Simulator(workload).run(MostFreeCpu(), protocol="arrivals", record=True)
@@ -340,7 +340,7 @@ def metrics_of(result):
     return {metric.name: metric.value for metric in result.metrics}
 
 
-def test_without_gpu_demand_the_metrics_are_those_of_the_end():
+def test_metrics_without_gpu_demand_are_final_values():
     nodes = (Node("n", 1000, 1 << 30, gpu_count=1, gpu_model="T4"),)
     pods = tuple(Pod(f"p{i}", PodClass(Requests(100, 0))) for i in range(12))
     result = Simulator(Workload("w", nodes, pods)).run("fgd", protocol="arrivals")
@@ -349,7 +349,7 @@ def test_without_gpu_demand_the_metrics_are_those_of_the_end():
     assert len(result.curve.x) == 12
 
 
-def test_timed_metrics_are_those_at_the_last_arrival_not_of_the_empty_cluster():
+def test_timed_metrics_are_taken_at_the_last_arrival():
     nodes = (Node("a", 1000, 1 << 30), Node("b", 1000, 1 << 30))
     pods = tuple(Pod(f"p{i}", PodClass(Requests(500, 0)), creation_time=i, deletion_time=100 + i) for i in range(3))
     values = metrics_of(Simulator(Workload("w", nodes, pods)).run("most-allocated", protocol="timed"))
@@ -358,7 +358,7 @@ def test_timed_metrics_are_those_at_the_last_arrival_not_of_the_empty_cluster():
     assert values["cpu_balance_percent"] == pytest.approx(25)
 
 
-def test_an_even_cluster_has_no_residue_of_rounding():
+def test_balanced_cluster_has_zero_deviation():
     pods = tuple(Pod(f"p{i}", PodClass(Requests(100 + i, 0)), creation_time=i, deletion_time=i + 3) for i in range(50))
     workload = Workload("w", (Node("a", 1700, 1 << 30), Node("b", 1300, 1 << 30)), pods)
     result = Simulator(workload).run("random", protocol="timed")
@@ -367,7 +367,7 @@ def test_an_even_cluster_has_no_residue_of_rounding():
     assert set(again.curve.cpu_balance_percent) == {0.0}
 
 
-def test_reasons_of_a_failure_name_what_the_nodes_lack():
+def test_failure_reasons_name_missing_resources():
     nodes = (
         Node("a", 1000, 1 << 30, gpu_count=1, gpu_model="T4"),
         Node("b", 100, 1 << 30, gpu_count=1, gpu_model="P100"),
@@ -395,7 +395,7 @@ def test_reasons_stay_right_as_the_cluster_fills():
     ]
 
 
-def test_pods_of_several_namespaces_are_told_apart():
+def test_pods_of_several_namespaces_are_distinguished():
     pods = (Pod("p", PodClass(Requests(1, 0))), Pod("p", PodClass(Requests(1, 0)), namespace="other"))
     result = Simulator(Workload("w", (Node("a", 1000, 1),), pods)).run("fgd", protocol="arrivals", record=True)
     assert result.placements.pod == ["default/p", "other/p"]
@@ -412,7 +412,7 @@ def test_the_timeline_has_a_row_for_every_event_and_ends_where_the_metrics_do():
     assert Simulator(workload).run("fgd", protocol="arrivals").timeline is None
 
 
-def test_pods_that_fit_nowhere_and_models_that_are_nowhere_are_warnings():
+def test_unplaceable_pods_and_missing_models_are_warnings():
     nodes = (Node("a", 1000, 1 << 30, gpu_count=1, gpu_model="T4"),)
     wants = {name: Constraints(gpu_models=models) for name, models in (("x", ("V100", "A10")), ("y", ("T4", "V100")))}
     pods = tuple(Pod(n, PodClass(Requests(1, 1, gpu_count=1, gpu_milli=10), c)) for n, c in wants.items())
@@ -424,7 +424,7 @@ def test_pods_that_fit_nowhere_and_models_that_are_nowhere_are_warnings():
     assert metrics_of(result)["pods_failed"] == 1
 
 
-def test_a_run_whose_events_take_a_second_each_is_interruptible_after_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_run_is_interruptible_after_each_event(monkeypatch: pytest.MonkeyPatch) -> None:
     pods = tuple(Pod(f"p-{i}", PodClass(Requests(100 + i, 1 << 20))) for i in range(60))
     simulator = Simulator(Workload("slow", (Node("n", 64_000, 1 << 40),), pods))
     fast, told = simulator.run("best-fit", protocol="arrivals"), list[int]()

@@ -40,7 +40,7 @@ def test_waits_by_kind_and_by_gpus() -> None:
     assert found["bounded_slowdown_mean"] == pytest.approx((1.01 + 1 + 1.4 + 1.2 + 1) / 5)
 
 
-def test_without_pods_of_a_kind_nothing_is_known_of_it() -> None:
+def test_kind_without_pods_is_undefined() -> None:
     found = values_of(Waits(np.zeros(3), np.ones(3), np.zeros(3, np.int64), np.zeros(3, np.int64)))
     assert np.isnan(found["waiting_time_mean_several_gpus_seconds"])
     assert np.isnan(found["waiting_time_mean_by_gpus_seconds"])
@@ -66,7 +66,7 @@ def test_parts_add_up_to_the_metrics() -> None:
 
 
 @pytest.mark.parametrize(("load", "is_given"), [(None, True), (0.9, False)])
-def test_a_given_trace_has_parts_and_a_generated_one_none(load: float | None, is_given: bool) -> None:
+def test_only_a_given_trace_has_parts(load: float | None, is_given: bool) -> None:
     gpu = PodClass(Requests(1000, 0, gpu_count=1, gpu_milli=1000))
     pods = tuple(Pod(f"p{i}", gpu, creation_time=10 * i, deletion_time=10 * i + 90) for i in range(300))
     run = Simulator(Workload("w", (Node("n", 64000, 1 << 40, gpu_count=8, gpu_model="A"),), pods)).run(

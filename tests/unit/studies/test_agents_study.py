@@ -44,7 +44,7 @@ def test_a_filling_has_about_a_hundred_deployments():
     assert settings.environment.settings == settings.deployments
 
 
-def test_the_reward_of_the_first_decisions_is_compared_with_that_of_the_last_ones(tmp_path):
+def test_first_and_last_rewards_are_compared(tmp_path):
     file = tmp_path / "metrics.csv"
     lines = ["steps,reward,cumulative_reward,node_variance,loss"]
     lines += [f"{10 * i},{i},{i * (i + 1) / 2},{0.1 * i},{'' if i < 6 else 2}" for i in range(1, 11)]
@@ -67,7 +67,7 @@ def test_questions_are_read_from_the_metrics():
     assert fills.questions_of("") == {}
 
 
-def test_the_section_says_who_is_worse_than_which_rule():
+def test_section_names_agents_worse_than_each_rule():
     trainings = [agents.Training(agent, seed) for agent in AGENTS for seed in (1, 2)]
     ramp = np.linspace(0.0, 0.3, 4)
     figures = {name: level + ramp for name, level in {DEFAULT: 4.0, LEAST: 3.0, GREEDY: 1.0, RANDOM: 90.0}.items()}

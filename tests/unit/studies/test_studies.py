@@ -41,7 +41,7 @@ def test_finished_parts_are_kept_until_their_options_change(counted):
     assert desk.once("other", {"seeds": [1, 3]}, compute)["calls"] == 3
 
 
-def test_a_part_that_was_cut_off_is_done_again(counted):
+def test_interrupted_part_is_repeated(counted):
     desk, compute = counted
 
     def cut():
@@ -52,7 +52,7 @@ def test_a_part_that_was_cut_off_is_done_again(counted):
     assert desk.once("part", {}, compute)["calls"] == 1
 
 
-def test_a_training_is_kept_until_its_policy_is_gone(tmp_path):
+def test_training_is_kept_until_its_policy_is_deleted(tmp_path):
     said = []
     desk = common.Desk(tmp_path, quick=True, say=said.append)
     split = common.Split(("gpushare40",), (), ())
@@ -75,7 +75,7 @@ def test_a_training_sees_no_cluster_of_a_family_that_is_left_out(name):
     assert 0 < sum(family.contains(workload) for workload in every) < len(every)
 
 
-def test_a_training_on_generated_clusters_is_kept_and_sees_what_it_is_asked_to(tmp_path):
+def test_training_on_generated_clusters_is_kept_and_honours_options(tmp_path):
     desk = common.Desk(tmp_path, quick=True, say=lambda _: None)
     policy, spent = generated.train(desk, "p", 1)
     again, kept = generated.train(desk, "p", 1)
@@ -86,7 +86,7 @@ def test_a_training_on_generated_clusters_is_kept_and_sees_what_it_is_asked_to(t
     assert not np.array_equal(policy.weights, blind.weights)
 
 
-def test_without_memory_it_is_as_if_pods_asked_for_none():
+def test_without_memory_pods_request_none():
     workload = generated.draw(Distribution.VALIDATION, 1, 1, (5, 8))[0]
     assert generated.simulator(workload).learned.leftovers.ratios[CPU_PER_MEMORY] > 0
     assert generated.simulator(workload, memory=False).learned.leftovers.ratios[CPU_PER_MEMORY] == 0
@@ -108,7 +108,7 @@ def test_yesterday_is_the_first_half_by_creation_time():
         yesterday.halves(other)
 
 
-def test_waits_and_their_bound_are_of_the_pods_that_come():
+def test_waits_and_bound_count_arriving_pods_only():
     wait, ones = np.array([9.0, 9.0, 2.0, 0.0, np.nan]), np.ones(5, dtype=np.int64)
     figures = waiting._figures(wait, ones, 0 * ones, 2)
     assert (figures["mean"], figures[waiting.EVERY]) == (1.0, 5.0)
@@ -122,7 +122,7 @@ def test_waits_and_their_bound_are_of_the_pods_that_come():
     assert np.nanmean(waits) == pytest.approx(metrics["waiting_time_mean_with_warm_start_seconds"])
 
 
-def test_the_command_knows_its_studies():
+def test_command_lists_its_studies():
     known = ("limits", "timed")
     assert command.parse([], known).names == ["limits", "timed"]
     assert command.parse(["timed", "--only", "limits", "timed"], known).names == ["timed", "limits"]
@@ -130,13 +130,13 @@ def test_the_command_knows_its_studies():
         command.parse(["tmied"], known)
 
 
-def test_quick_results_and_real_ones_are_apart():
+def test_quick_results_are_stored_separately():
     study = command.Study("limits")
     assert study.result_file(True) != study.result_file(False)
     assert common.desk("limits", True, print).folder != common.desk("limits", False, print).folder
 
 
-def test_results_of_other_options_do_not_count(tmp_path, monkeypatch):
+def test_results_of_other_options_are_ignored(tmp_path, monkeypatch):
     study = command.Study("limits")
     monkeypatch.setattr(command, "RESULTS", tmp_path)
     assert study.kept(False) is None
@@ -149,7 +149,7 @@ def test_results_of_other_options_do_not_count(tmp_path, monkeypatch):
     assert study.kept(False) is None
 
 
-def test_real_results_are_not_those_of_quick_runs():
+def test_published_results_are_not_from_quick_runs():
     for file in Path(command.RESULTS).glob("*.json"):
         found = json.loads(file.read_text())
         assert (found["study"], found["quick"]) == (file.stem, False)
@@ -187,7 +187,7 @@ def test_a_section_shows_the_numbers():
     assert all_openb[4:] == ["+1.25", "+2.00", "+5.00"]
 
 
-def test_intervals_of_few_values_are_students():
+def test_intervals_of_few_values_use_students_t():
     found = tables.spread([1.0, 2.0, 3.0])
     assert found["mean"] == 2.0
     assert found["high"] - 2.0 == pytest.approx(4.302653 / 3**0.5)
@@ -195,7 +195,7 @@ def test_intervals_of_few_values_are_students():
     assert np.isnan(tables.spread([1.0])["low"])  # a number, with which sections compute
 
 
-def test_an_interval_of_a_metric_ends_where_the_metric_does():
+def test_interval_is_clipped_to_the_metric_range():
     kept = tables.spread([96.0, 100.0, 100.0])
     assert tables.interval(kept, sign=False) == "98.67 (92.93 to 104.40)"
     assert tables.interval(kept, sign=False, unit="percent") == "98.67 (92.93 to 100.00)"
@@ -204,7 +204,7 @@ def test_an_interval_of_a_metric_ends_where_the_metric_does():
     assert tables.interval(nodes) == "+0.50 (-5.85 to 6.85)"  # a difference has no limits
 
 
-def test_numbers_that_do_not_apply_are_dashes():
+def test_inapplicable_numbers_are_dashes():
     one = tables.difference([2.0], [1.0])
     assert tables.interval(one) == "+1.00"
     assert tables.interval(tables.difference([float("nan")], [1.0])) == "–"

@@ -112,7 +112,7 @@ def curves(folder: Path) -> list[list[str]]:
     return [[cell for i, cell in enumerate(row) if i not in (1, 4)] for row in rows]
 
 
-def test_a_run_that_was_paused_ends_as_one_that_never_was(tmp_path: Path) -> None:
+def test_paused_run_ends_like_an_uninterrupted_one(tmp_path: Path) -> None:
     train(tmp_path / "whole", Walk())
     folder, seen = tmp_path / "paused", list[tuple[int, bool]]()
     learner = Walk(asking(folder, {4: "pause", 9: "pause"}))
@@ -160,7 +160,7 @@ def test_a_paused_run_can_be_stopped(tmp_path: Path) -> None:
     assert [row[0] for row in curves(tmp_path)] == ["iteration", "1", "2", "3", "iteration", "3"]
 
 
-def test_the_current_policy_is_a_file_of_its_own_without_scores_of_another(tmp_path: Path) -> None:
+def test_requested_checkpoint_writes_the_current_policy_without_scores(tmp_path: Path) -> None:
     learner = Walk(asking(tmp_path, {3: "checkpoint"}))
     weights: list[float] = []
     train(tmp_path, learner, report=lambda _: weights.append(learner.weight))
@@ -173,7 +173,7 @@ def test_the_current_policy_is_a_file_of_its_own_without_scores_of_another(tmp_p
     assert curves(tmp_path) == curves(tmp_path / "whole")
 
 
-def test_what_is_not_obeyed_is_said(tmp_path: Path) -> None:
+def test_refused_request_is_reported(tmp_path: Path) -> None:
     learner = Walk(asking(tmp_path, {3: "pause"}))
     train(tmp_path, learner, obeyed=LIVE_REQUESTS)
     assert "request 'pause' is none of stop, checkpoint, and is left out" in log(tmp_path)
@@ -191,7 +191,7 @@ def test_what_is_not_obeyed_is_said(tmp_path: Path) -> None:
     ]
 
 
-def test_requests_are_one_at_a_time_and_need_somebody_who_answers(tmp_path: Path) -> None:
+def test_requests_are_exclusive_and_need_a_running_training(tmp_path: Path) -> None:
     with raises(UsageError, "dance"):
         post_request(tmp_path, "dance")
     with raises(SteersmanError, tmp_path):
@@ -206,7 +206,7 @@ def test_requests_are_one_at_a_time_and_need_somebody_who_answers(tmp_path: Path
     assert train(tmp_path, Walk(twice)).iteration == 12
 
 
-def test_a_link_is_neither_read_nor_written(tmp_path: Path) -> None:
+def test_symlink_is_neither_read_nor_written(tmp_path: Path) -> None:
     folder, target = tmp_path / "run", tmp_path / "elsewhere"
     target.write_text("stop\n")
 
@@ -220,12 +220,12 @@ def test_a_link_is_neither_read_nor_written(tmp_path: Path) -> None:
     assert target.read_text() == "stop\n"
 
 
-def test_a_request_that_an_ended_run_left_is_forgotten(tmp_path: Path) -> None:
+def test_stale_request_of_an_ended_run_is_discarded(tmp_path: Path) -> None:
     (tmp_path / REQUEST).write_text("stop\n")
     assert train(tmp_path, Walk()).iteration == 12
 
 
-def test_an_error_and_a_kill_are_seen(tmp_path: Path) -> None:
+def test_error_and_kill_of_a_training_are_detected(tmp_path: Path) -> None:
     def fail(iteration: int) -> None:
         if iteration == 3:
             raise SteersmanError("diverged")
@@ -250,7 +250,7 @@ with lock_folder(Path({str(tmp_path)!r})):
     assert not is_locked(tmp_path)
 
 
-def test_a_lock_that_is_a_pipe_or_a_link_shows_no_training(tmp_path: Path) -> None:
+def test_lock_that_is_a_pipe_or_symlink_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / LOCK).symlink_to(tmp_path / "other" / LOCK)
     with lock_folder(tmp_path / "other"):
@@ -269,7 +269,7 @@ def test_a_lock_that_is_a_pipe_or_a_link_shows_no_training(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
-def test_a_request_that_is_no_regular_file_is_none(tmp_path: Path, kind: str) -> None:
+def test_request_must_be_a_regular_file(tmp_path: Path, kind: str) -> None:
     (tmp_path / "text").write_text("stop\n")
     make = {"folder": Path.mkdir, "pipe": os.mkfifo, "link": lambda path: path.symlink_to(tmp_path / "text")}[kind]
     make(tmp_path / REQUEST)
@@ -290,7 +290,7 @@ def rows_of(file: Path) -> list[str]:
     return [line.split(",")[0] for line in file.read_text().splitlines()]
 
 
-def test_second_process_does_not_touch_the_folder_of_a_run(tmp_path: Path) -> None:
+def test_second_process_leaves_a_locked_run_folder_alone(tmp_path: Path) -> None:
     def start_another(iteration: int) -> None:
         if iteration in (2, 7):  # before and after the first checkpoint
             before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -323,7 +323,7 @@ def test_run_that_ended_before_its_first_checkpoint_starts_again_and_keeps_its_f
     assert len(rows_of(tmp_path / "metrics.csv")) == 13
 
 
-def test_rows_after_the_checkpoint_stay_in_a_copy(tmp_path: Path) -> None:
+def test_rows_after_the_checkpoint_are_kept_in_a_copy(tmp_path: Path) -> None:
     killed(tmp_path, 9)
     for name in ("run.json", "policy.safetensors"):
         (tmp_path / name).unlink()  # the checkpoint alone is enough

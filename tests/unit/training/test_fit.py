@@ -38,21 +38,21 @@ def found(workload):
     return fit(workload, start, FitOptions(seconds=None, generations=3, seed=1))
 
 
-def test_all_candidates_play_the_same_draws(found) -> None:
+def test_candidates_are_compared_on_the_same_draws(found) -> None:
     names = [each.name for each in found.compared]
     assert {FITTED, "fgd", "best-fit", "gpu-packing"} <= set(names)
     assert len({len(each.costs) for each in found.compared}) == 1
     assert sorted(each.mean for each in found.compared) == [each.mean for each in found.compared]
 
 
-def test_the_search_is_kept_only_where_it_is_shown_to_be_better(found) -> None:
+def test_search_result_is_kept_only_if_significantly_better(found) -> None:
     assert (found.chosen == FITTED) == (found.interval.low > fitting.MARGIN)
     if found.chosen != FITTED:
         best = found.compared[0].name if found.compared[0].name != FITTED else found.compared[1].name
         assert found.chosen == best
 
 
-def test_the_file_serves_by_itself(found, workload, tmp_path) -> None:
+def test_fitted_file_works_without_the_workload(found, workload, tmp_path) -> None:
     file = tmp_path / "mine.safetensors"
     write_policy(file, found.card, found.arrays)
     policy = open_policy(file, "mine")
@@ -71,7 +71,7 @@ def test_same_seed_same_file(found, workload) -> None:
     assert all((again.arrays[name] == array).all() for name, array in found.arrays.items())
 
 
-def test_a_rule_as_a_file(workload, tmp_path, monkeypatch) -> None:
+def test_rule_is_written_as_a_policy_file(workload, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(fitting, "MARGIN", 1e9)  # nothing is ever shown to be that much better
     members = (resolve("steersman").members[0],)
     found = fit(workload, PortfolioPolicy("p", members, "d"), FitOptions(seconds=None, generations=1))
@@ -83,7 +83,7 @@ def test_a_rule_as_a_file(workload, tmp_path, monkeypatch) -> None:
         assert policy.policy.kinds == resolve(found.chosen).kinds
 
 
-def test_without_gpus(workload) -> None:
+def test_fit_without_gpus_is_rejected(workload) -> None:
     from dataclasses import replace
 
     bare = replace(workload, pods=tuple(pod for pod in workload.pods if not pod.requests.gpu_count))
@@ -143,7 +143,7 @@ def test_a_comparison_with_a_policy_fitted_to_its_workload(files, tmp_path, caps
     assert not (out / "fitted.safetensors").exists()
 
 
-def test_timed_arrivals_are_fitted_to_where_nothing_else_is_compared(files, tmp_path) -> None:
+def test_fit_uses_timed_arrivals_if_only_timed_is_compared(files, tmp_path) -> None:
     out = tmp_path / "out"
     timed = ["--protocol", "timed", "--load", "0.8", "--mean-duration", "2h"]
     command = ["evaluate", *files, "--policy", "fgd", "--seeds", "1", "--jobs", "1", *timed, "--output", str(out)]
@@ -160,7 +160,7 @@ def test_timed_arrivals_are_fitted_to_where_nothing_else_is_compared(files, tmp_
         (("--fit", "--fit-seconds", "0", "--workload", "default"), "--fit-seconds"),
     ],
 )
-def test_what_is_wrong_with_fit_is_one_line(tmp_path, capsys, more, problem) -> None:
+def test_invalid_fit_options_fail_in_one_line(tmp_path, capsys, more, problem) -> None:
     more = more if "--workload" in more else (*more, "--workload", "default")
     assert main(["evaluate", "--policy", "fgd", *more, "--output", str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -168,7 +168,7 @@ def test_what_is_wrong_with_fit_is_one_line(tmp_path, capsys, more, problem) -> 
     assert not (tmp_path / "out").exists()
 
 
-def test_no_other_policy_is_called_fitted(found, files, tmp_path, capsys) -> None:
+def test_name_fitted_is_reserved(found, files, tmp_path, capsys) -> None:
     write_policy(tmp_path / "fitted.safetensors", found.card, found.arrays)
     command = ["evaluate", *files, "--policy", str(tmp_path / "fitted.safetensors"), "--fit"]
     assert main([*command, "--output", str(tmp_path / "out")]) == 2
@@ -186,7 +186,7 @@ def test_a_workload_without_gpus_is_not_fitted_to(workload, tmp_path, capsys) ->
     assert not (tmp_path / "out").exists()
 
 
-def test_a_few_pods_are_enough_to_search_with() -> None:
+def test_fit_works_with_few_pods() -> None:
     """Thirty pods ask for all GPUs; a search in no direction at all would return what it began with."""
     small = random_cluster(4, nodes=(5, 5))
     assert len(resample(small, ratio=1.0, seed=SPREAD_SEED).pods) < ARRIVALS_BETWEEN_LOOKS

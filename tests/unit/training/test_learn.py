@@ -58,7 +58,7 @@ def untimed(file):
 
 
 @pytest.mark.parametrize("algorithm", SMALL)
-def test_a_run_that_was_interrupted_goes_on_to_the_same_policy(algorithm, tmp_path):
+def test_interrupted_run_resumes_to_the_same_policy(algorithm, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     chosen = plan(algorithm, network=NetworkPlan("mlp", (8,), dropout=0.1, normalisation="batch"))
     learn(chosen, whole, TrainingLimits(iterations=6, validate_every=2))
@@ -70,7 +70,7 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_policy(algorithm, tmp_pa
 
 
 @pytest.mark.parametrize("algorithm", SMALL)
-def test_a_run_that_was_paused_goes_on_to_the_same_policy(algorithm, tmp_path):
+def test_paused_run_resumes_to_the_same_policy(algorithm, tmp_path):
     """Pausing writes a checkpoint, and taking the policy writes a file; neither draws a random number."""
     whole, paused, seen = tmp_path / "whole", tmp_path / "paused", []
 
@@ -98,7 +98,7 @@ def test_a_run_that_was_paused_goes_on_to_the_same_policy(algorithm, tmp_path):
 
 
 @pytest.mark.parametrize(("given", "used"), [(None, 1), ("2", 2)])
-def test_torch_uses_one_thread_while_it_learns_unless_the_user_says_another_number(tmp_path, monkeypatch, given, used):
+def test_torch_trains_on_one_thread_by_default(tmp_path, monkeypatch, given, used):
     before, seen = torch.get_num_threads(), []
     if given is None:
         monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
@@ -113,7 +113,7 @@ def test_torch_uses_one_thread_while_it_learns_unless_the_user_says_another_numb
         torch.set_num_threads(before)
 
 
-def test_metrics_name_what_is_learned_and_what_it_does_to_nodes(tmp_path):
+def test_metrics_cover_learning_and_node_balance(tmp_path):
     learn(plan("dqn"), tmp_path, TrainingLimits(iterations=8, validate_every=8))
     table = rows(tmp_path / "metrics.csv")
     assert [row["iteration"] for row in table] == [str(i) for i in range(1, 9)]
@@ -123,7 +123,7 @@ def test_metrics_name_what_is_learned_and_what_it_does_to_nodes(tmp_path):
     assert list(tmp_path.glob("events.out.tfevents.*"))
 
 
-def test_a_column_that_comes_late_is_kept(tmp_path):
+def test_late_metric_column_is_kept(tmp_path):
     learn(plan("actor-critic", environments=1), tmp_path, TrainingLimits(iterations=12, validate_every=12))
     table = rows(tmp_path / "metrics.csv")
     ended = [row for row in table if row["return"]]
@@ -164,7 +164,7 @@ def test_training_starts_from_another_policy(tmp_path):
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
-def test_a_run_that_diverges_keeps_what_was_good(algorithm, tmp_path):
+def test_diverging_run_keeps_the_best_policy(algorithm, tmp_path):
     rate = "learning_rate" if algorithm == "dqn" else "actor_learning_rate"
     good = plan(algorithm)
     learn(good, tmp_path, TrainingLimits(iterations=2, validate_every=1))
@@ -177,7 +177,7 @@ def test_a_run_that_diverges_keeps_what_was_good(algorithm, tmp_path):
     assert (tmp_path / "policy.safetensors").read_bytes() == policy
 
 
-def test_a_recording_is_learned_from_if_it_fits(tmp_path):
+def test_matching_recording_is_learned_from(tmp_path):
     env = scene().make(2)
     file, other = tmp_path / "right.npz", tmp_path / "other.npz"
     save(record(env, lambda _: env.heuristic("least-allocated"), 60, seed=3), file)
@@ -216,7 +216,7 @@ def here(tmp_path, monkeypatch):
         (TrainingTask(protocol=AnyProtocol.ARRIVALS), "arrivals", None),
     ],
 )
-def test_a_file_says_what_its_options_are_for(tmp_path, given, protocol, objective):
+def test_options_file_sets_protocol_and_objective(tmp_path, given, protocol, objective):
     file = tmp_path / "best.json"
     file.write_text(json.dumps({"algorithm": "ppo", "protocol": "deployments", "objective": "locality"}))
     task = dataclasses.replace(given, options=file)
@@ -288,7 +288,7 @@ def test_evolution_trains_in_environments(here):
         (("--options", "layers.json"), "layers.json, hidden: --hidden 8,x: expected widths from 1 to 65536"),
     ],
 )
-def test_what_is_wrong_is_one_line(here, capsys, arguments, message):
+def test_invalid_input_fails_in_one_line(here, capsys, arguments, message):
     (here / "list.json").write_text("[]")
     (here / "wrong.json").write_text('{"algorithm": "ppo", "clip_range": "much"}')
     (here / "other.json").write_text('{"algorithm": "dqn", "clip_range": 0.1}')
@@ -314,7 +314,7 @@ def test_what_is_wrong_is_one_line(here, capsys, arguments, message):
         ((), "--protocol inflation needs --workload"),
     ],
 )
-def test_what_is_wrong_on_workloads_is_one_line(here, capsys, arguments, message):
+def test_invalid_workload_options_fail_in_one_line(here, capsys, arguments, message):
     assert main(["train", "--algorithm", "ppo", *arguments, "--output", "o"]) == 2
     said = capsys.readouterr().err.strip().splitlines()
     assert message in said[-1]
@@ -322,7 +322,7 @@ def test_what_is_wrong_on_workloads_is_one_line(here, capsys, arguments, message
 
 
 @pytest.mark.usefixtures("here")
-def test_a_checkpoint_of_another_algorithm_is_refused(capsys):
+def test_checkpoint_of_another_algorithm_is_rejected(capsys):
     ppo = ("--algorithm", "ppo", "--rollout", "8", *DEPLOYMENTS, *TINY)
     assert main(["train", *ppo, "--output", "run"]) == 0
     assert main(["train", "--algorithm", "dqn", *DEPLOYMENTS, *TINY, "--output", "run", "--resume"]) == 1
@@ -337,7 +337,7 @@ def config_of(folder):
     return told["config"], told["network"]
 
 
-def test_the_options_of_aaml(here, capsys):
+def test_aaml_options_are_accepted(here, capsys):
     dqn = "--hidden 16,8 --gamma 0.9 --learning-rate 0.002 --replay-size 500 --batch-size 32 --update-every 10"
     dqn += " --target-update-every 2 --prefill 40 --use-heuristic --dropout 0.1 --normalisation batch --progress scroll"
     chosen = ("--algorithm", "dqn", *DEPLOYMENTS, "--objective", "balance", *TINY[:-2], *dqn.split())
@@ -360,7 +360,7 @@ OBJECTIVES = {"most-allocated": "ma", "least-allocated": "la", "least-connection
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_an_objective_of_the_thesis_is_learned_and_compared(here, objective, capsys):
+def test_thesis_objective_is_trained_and_compared(here, objective, capsys):
     cluster = ("--protocol", "latency", "--node-count", "4", "--pod-count", "40", "--warmup", "0")
     dqn = "--exploration linear --exploration-decisions 100 --learning-starts 20 --tau 0.5 --batch-size 16"
     chosen = ("--algorithm", "dqn", "--network", "deepsets", "--objective", objective, *dqn.split())

@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("pages", [1, 20])
-def test_a_full_disk(store: Path, pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_fails_in_one_line(store: Path, pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def open_small(*arguments: Any, **named: Any) -> sqlite3.Connection:
         database: sqlite3.Connection = connect(*arguments, **named)
         database.execute(f"pragma max_page_count = {pages}")
@@ -41,31 +41,31 @@ def test_a_full_disk(store: Path, pages: int, monkeypatch: pytest.MonkeyPatch) -
         tune(store.parent)
 
 
-def test_a_failing_disk(store: Path) -> None:
+def test_failing_disk_fails_in_one_line(store: Path) -> None:
     with raises(InputError, store, "I/O error", "check the disk"), largest_file(0):
         tune(store.parent)
 
 
-def test_what_is_no_database(store: Path) -> None:
+def test_file_that_is_no_database_fails_in_one_line(store: Path) -> None:
     store.write_text("This is a text, and not a database of SQLite. " * 10)
     with raises(InputError, store, "not a database", "another folder"):
         tune(store.parent)
 
 
-def test_a_folder_of_its_name(store: Path) -> None:
+def test_folder_in_place_of_the_database_fails_in_one_line(store: Path) -> None:
     store.mkdir()
     with raises(InputError, store, "unable to open"):
         tune(store.parent)
 
 
-def test_a_database_of_something_else(store: Path) -> None:
+def test_foreign_database_fails_in_one_line(store: Path) -> None:
     with sqlite3.connect(store) as database:
         database.execute("create table studies (a int)")
     with raises(InputError, store, "another folder"):
         tune(store.parent)
 
 
-def test_a_study_of_another_version(store: Path) -> None:
+def test_study_of_another_version_fails_in_one_line(store: Path) -> None:
     with sqlite3.connect(store) as database:
         database.execute("create table version_info (version_info_id int, schema_version int, library_version text)")
         database.execute("insert into version_info values (1, 99, '9')")
@@ -73,7 +73,7 @@ def test_a_study_of_another_version(store: Path) -> None:
         tune(store.parent)
 
 
-def test_a_database_that_another_program_writes(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locked_database_fails_in_one_line(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connect = sqlite3.connect
     monkeypatch.setattr("sqlite3.dbapi2.connect", lambda *a, **named: connect(*a, **(named | {"timeout": 0.1})))
     database = connect(store, isolation_level=None)
@@ -86,7 +86,7 @@ def test_a_database_that_another_program_writes(store: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("minutes", [0.0, -1.0, float("nan")])
-def test_minutes_are_named_as_an_option(tmp_path: Path, minutes: float) -> None:
+def test_time_limit_error_names_the_option(tmp_path: Path, minutes: float) -> None:
     options: dict[str, Any] = {"algorithm": "dqn", "minutes": minutes}
     with raises(UsageError, f"--minutes must be above 0, not {minutes:g}"):
         steersman.train(DeploymentsOptions(nodes=3), tmp_path / "run", **options)

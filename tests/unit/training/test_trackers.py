@@ -89,7 +89,7 @@ FLAT = {"name": "mine", "config.population": 4, "config.hidden": "[8, 4]", "seed
 
 
 @only("mlflow")
-def test_mlflow_is_told_options_metrics_and_the_policy(
+def test_mlflow_receives_options_metrics_and_the_policy(
     recorder: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "mine"
@@ -114,7 +114,7 @@ def test_mlflow_is_told_options_metrics_and_the_policy(
 
 
 @only("mlflow")
-def test_mlflow_is_told_that_a_run_failed_and_of_no_experiment_if_the_environment_names_one(
+def test_mlflow_receives_failures_and_honours_its_environment(
     recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "ours")
@@ -125,7 +125,7 @@ def test_mlflow_is_told_that_a_run_failed_and_of_no_experiment_if_the_environmen
 
 
 @only("trackio")
-def test_trackio_is_told_the_same_and_histograms(recorder: Recorder, tmp_path: Path) -> None:
+def test_trackio_receives_options_metrics_and_histograms(recorder: Recorder, tmp_path: Path) -> None:
     run(tmp_path / "mine", "trackio")
     ((arguments, started),) = recorder.of("init")
     assert (*arguments, started["config"]) == ("steersman", "mine", FLAT)
@@ -140,7 +140,9 @@ def test_trackio_is_told_the_same_and_histograms(recorder: Recorder, tmp_path: P
 
 
 @only("mlflow")
-def test_an_error_of_a_tracker_is_one_line(recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_a_tracker_fails_in_one_line(
+    recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise ConnectionError("no server\nat all")
 
@@ -150,7 +152,7 @@ def test_an_error_of_a_tracker_is_one_line(recorder: Recorder, tmp_path: Path, m
 
 
 @pytest.mark.parametrize(("name", "package"), [("mlflow", "mlflow"), ("trackio", "trackio")])
-def test_a_package_that_is_missing_is_named_before_anything_is_written(
+def test_missing_package_is_reported_before_anything_is_written(
     name: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     find = importlib.util.find_spec
@@ -194,7 +196,7 @@ def test_trackio_keeps_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("size", [0, 4000])
-def test_a_full_disk_is_one_line_and_no_run_seems_to_learn(
+def test_full_disk_fails_in_one_line_and_ends_the_run(
     size: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("tensorboard", reason="TensorBoard is not installed")

@@ -62,7 +62,7 @@ def metrics(result: RunResult | None) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("running", [RunningPods.FREE, *KEPT])
-def test_a_pod_keeps_the_gpus_that_its_node_no_longer_offers(running: RunningPods) -> None:
+def test_pod_keeps_gpus_its_node_no_longer_offers(running: RunningPods) -> None:
     nodes = [shrunk("a", 8, 7), shrunk("b", 8, 8)]
     pods = [
         pod("one", on="a", gpus=4, at=1),
@@ -82,7 +82,7 @@ def test_a_pod_keeps_the_gpus_that_its_node_no_longer_offers(running: RunningPod
     assert "2 pinned (their node offers less than runs there 2)" in found.understood
 
 
-def test_idle_gpus_are_those_that_are_there() -> None:
+def test_idle_gpus_count_existing_devices_only() -> None:
     """A device of which too much is in use has nothing left; it must not hide what is idle elsewhere."""
     found = cluster(
         shrunk("a", 8, 4), shrunk("b", 2, 2), pod("big", on="a", gpus=8), pod("next", gpus=2), running=KEPT[0]
@@ -228,7 +228,7 @@ def account(state: ClusterState) -> dict[str, Any]:
 
 @given(dumps())
 @settings(max_examples=examples(60), deadline=None)
-def test_files_live_clusters_and_requests_have_one_account(dump: tuple[list[Object], list[Object]]) -> None:
+def test_files_live_clusters_and_requests_count_alike(dump: tuple[list[Object], list[Object]]) -> None:
     nodes, pods = dump
     watched = cache()
     for each in sorted(pods, key=lambda each: str(each["metadata"]["name"])):
@@ -261,7 +261,7 @@ def test_files_live_clusters_and_requests_have_one_account(dump: tuple[list[Obje
 # What reports make of it -----------------------------------------------------------------------------------------
 
 
-def test_the_bound_is_above_what_runs() -> None:
+def test_bound_is_at_least_the_running_allocation() -> None:
     nodes = [shrunk("a", 8, 7), shrunk("b", 8, 8, cpu="2")]
     pods = [pod("train", on="a", gpus=8), *(pod(f"p{i}", gpus=4, at=i) for i in range(4))]
     found = cluster(*nodes, *pods)
@@ -272,7 +272,7 @@ def test_the_bound_is_above_what_runs() -> None:
     assert GpuBound(with_none).solve("arrivals") <= 100.0
 
 
-def test_reports_show_more_than_there_is() -> None:
+def test_reports_show_allocation_above_capacity() -> None:
     found = cluster(shrunk("a", 8, 7), pod("train", on="a", gpus=8), running=RunningPods.FROM_NOW)
     figure = heat_map(run(found).final_nodes, names=True)
     assert (figure.full, figure.partly, figure.empty) == (1, 0, 0)
@@ -280,7 +280,7 @@ def test_reports_show_more_than_there_is() -> None:
     assert clip_interval(Interval(96.0, 102.0), "percent") == Interval(96.0, 100.0)
 
 
-def test_the_command_line_shows_the_cluster_as_it_is(tmp_path: Path) -> None:
+def test_command_line_shows_the_current_state(tmp_path: Path) -> None:
     from steersman.cli.main import main
 
     file = tmp_path / "cluster.json"
@@ -305,7 +305,7 @@ def offering(name: str, **amounts: str) -> Object:
     return result
 
 
-def test_what_allocatable_lacks_is_not_there() -> None:
+def test_resources_missing_from_allocatable_are_zero() -> None:
     wanted = pod("disk")
     wanted["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1", "ephemeral-storage": "1Gi"}}
     whole = {"cpu": "8", "memory": "8Gi", "pods": "9", "ephemeral-storage": "9Gi"}

@@ -41,7 +41,7 @@ def some_workload(pods: list[Pod], count: int = 20) -> Workload:
 
 @settings(max_examples=examples(20))
 @given(st.integers(0, 1000), st.integers(1, 3000))
-def test_typical_pods_are_never_too_many(seed: int, count: int) -> None:
+def test_number_of_typical_pods_is_bounded(seed: int, count: int) -> None:
     pods = distinct(count, seed)
     profile = typical_pods(pods, popularity_percent=100)
     assert len(profile) <= MOST_KINDS
@@ -58,7 +58,7 @@ def test_few_kinds_are_not_merged() -> None:
     assert {(pod.cpu_milli, pod.gpu_milli, pod.gpu_count) for pod in typical_pods(pods)} <= kinds
 
 
-def test_pods_of_about_the_same_requests_become_equal() -> None:
+def test_similar_pods_are_merged() -> None:
     workload = some_workload(distinct(5000))
     made = coarse(workload)
     assert len({pod.pod_class for pod in made.pods}) <= MOST_CLASSES
@@ -77,7 +77,7 @@ def test_pods_of_about_the_same_requests_become_equal() -> None:
         assert max(getattr(pod.requests, which) for pod in made.pods) <= largest
 
 
-def test_pods_that_must_stay_are_not_touched() -> None:
+def test_running_pods_are_not_merged() -> None:
     pods = distinct(2000)
     stays = Recorded("n0", 0, stays=True)
     workload = some_workload(pods)
@@ -87,6 +87,6 @@ def test_pods_that_must_stay_are_not_touched() -> None:
     assert any(made.pods[i] != pods[i] for i in range(2000))
 
 
-def test_few_classes_are_the_workload_itself() -> None:
+def test_workload_of_few_classes_is_unchanged() -> None:
     workload = some_workload(distinct(MOST_CLASSES))
     assert coarse(workload) is workload

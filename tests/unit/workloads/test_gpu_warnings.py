@@ -8,7 +8,7 @@ from steersman.workloads.gpu_warnings import no_devices
 from steersman.workloads.workload import Workload
 
 
-def test_slices_alone_are_not_said_to_be_no_gpus() -> None:
+def test_slices_alone_count_as_gpus() -> None:
     mig = "nvidia.com/mig-1g.5gb"
     sliced = node("n", 0)
     sliced["status"]["allocatable"][mig] = "7"

@@ -48,7 +48,7 @@ def refusal(nodes: Path | None, pods: Path | None) -> str:
     return str(caught.value)
 
 
-def test_formats_are_found_out(tmp_path: Path) -> None:
+def test_formats_are_detected(tmp_path: Path) -> None:
     files(tmp_path, nodes=NODES, pods=PODS, rows=ROWS)
     (tmp_path / "pods.csv.gz").write_bytes(gzip.compress(PODS.encode()))
     assert [node.name for node in load_nodes(tmp_path / "nodes.csv")] == ["n0", "n1"]
@@ -161,7 +161,7 @@ def through(workload: Workload, target: str, lossy: bool = False) -> Workload:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(openb_workloads())
-def test_openb_survives_csv_and_yaml(workload: Workload) -> None:
+def test_openb_round_trips_through_csv_and_yaml(workload: Workload) -> None:
     assert through(workload, "openb") == workload
     by_yaml = through(workload, "yaml")
     assert list(by_yaml.pods) == [_asking_by_annotations(pod) for pod in workload.pods]
@@ -169,14 +169,14 @@ def test_openb_survives_csv_and_yaml(workload: Workload) -> None:
     assert through(by_yaml, "openb") == workload
 
 
-def test_every_object_of_a_folder_survives_yaml() -> None:
+def test_every_object_of_a_folder_round_trips_through_yaml() -> None:
     example = load_workload(EXAMPLE, None)
     services = SpreadSelectors((("paib-gpu", (("app", "x"),)), ("default", (("a", "b"), ("c", "d")))))
     found = through(Workload("w", example.nodes, example.pods, services), "yaml")
     assert found == Workload("w", example.nodes, example.pods, services)
 
 
-def test_deployments_survive_yaml_and_their_csv(tmp_path: Path) -> None:
+def test_deployments_round_trip_through_yaml_and_csv(tmp_path: Path) -> None:
     files(tmp_path, nodes=NODES, rows=ROWS + "db,3,2,2,4Gi,4Gi,add\nweb,2,500m,1,1Gi,1Gi,delete\n")
     workload = load_workload(tmp_path / "nodes.csv", tmp_path / "rows.csv")
     assert [pod.deletion_time for pod in workload.pods] == [70.0] * 2 + [None] * 3
@@ -199,9 +199,7 @@ def test_deployments_survive_yaml_and_their_csv(tmp_path: Path) -> None:
         ("deployments", {}, "pod p: name cannot be represented in Deployments as CSV"),
     ],
 )
-def test_what_a_format_cannot_say_is_named_or_counted(
-    tmp_path: Path, target: str, change: dict[str, object], message: str
-) -> None:
+def test_losses_of_a_format_are_reported(tmp_path: Path, target: str, change: dict[str, object], message: str) -> None:
     requests = change.pop("requests", Requests(1, 0))
     pod_class = PodClass(requests, change.pop("constraints", Constraints()))  # type: ignore[arg-type]
     workload = Workload("w", (Node("n", 1, 0),), (Pod("p", pod_class, **change),))  # type: ignore[arg-type]
@@ -216,7 +214,7 @@ def test_what_a_format_cannot_say_is_named_or_counted(
     assert len(load_pods(output)) == 1
 
 
-def test_nodes_and_services_that_a_format_cannot_say(tmp_path: Path) -> None:
+def test_unsupported_nodes_and_services_are_reported(tmp_path: Path) -> None:
     nodes = (Node("n", 1, 0, labels={"zone": "a"}),)
     with raises(LossError):
         convert(Workload("w", nodes, ()), "openb", tmp_path / "out")
@@ -225,7 +223,7 @@ def test_nodes_and_services_that_a_format_cannot_say(tmp_path: Path) -> None:
         convert(Workload("w", (Node("n", 1, 0),), (), services), "openb", tmp_path / "out")
 
 
-def test_an_output_is_never_overwritten_or_half_written(tmp_path: Path) -> None:
+def test_output_is_never_overwritten_or_partial(tmp_path: Path) -> None:
     workload = load_workload(EXAMPLE, None)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
@@ -253,7 +251,7 @@ def amounts(file: Path) -> set[tuple[object, ...]]:
     return {(row.name, row.pod_count, *(read(getattr(row, c)) for c, read in parse.items())) for row in read_rows(file)}
 
 
-def test_errors_about_losses_name_the_file(tmp_path: Path) -> None:
+def test_loss_errors_name_the_file(tmp_path: Path) -> None:
     run("generate", "--output", tmp_path / "w", "--node-count", 1)
     with pytest.raises(LossError) as caught:
         run("convert", "--pods", tmp_path / "w" / "pods.yaml", "--to", "openb", "--output", tmp_path / "out")
@@ -324,7 +322,7 @@ def test_wrong_options_of_generate_are_named(tmp_path: Path, arguments: list[str
         (["--scheduler-name", "bad name!"], "'--scheduler-name': 'bad name!' is not a name of a scheduler"),
     ],
 )
-def test_options_of_generate_that_cannot_be(
+def test_impossible_generate_options_are_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     assert main(["workload", "generate", "--output", str(tmp_path / "out"), *arguments]) == 2
@@ -332,7 +330,7 @@ def test_options_of_generate_that_cannot_be(
     assert not (tmp_path / "out").exists()
 
 
-def test_what_takes_long_is_said(
+def test_long_reading_is_announced(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(display, "PATIENCE_SECONDS", 0.0)

@@ -67,7 +67,7 @@ def mixed() -> tuple[list[Object], list[Object]]:
     return nodes, pods
 
 
-def test_everything_is_understood_and_said(tmp_path):
+def test_recorded_state_is_read_and_reported(tmp_path):
     found = read(tmp_path, *mixed())
     # Node c has no pod of the DaemonSet, whose pods do not tolerate its taint.
     assert [each.name for each in found.pods] == [
@@ -110,7 +110,7 @@ def test_everything_is_understood_and_said(tmp_path):
     )
 
 
-def test_pinned_pods_keep_their_node_and_as_written_is_as_written(tmp_path):
+def test_pinned_and_as_written_pods_keep_their_node(tmp_path):
     nodes, pods = half_full()
     pinned = read(tmp_path, nodes, pods, RunningPods.PINNED)
     assert sum(bool(pod.constraints.node_name) for pod in pinned.pods) == 56
@@ -157,7 +157,7 @@ def test_a_source_of_pods_alone_records_nothing(tmp_path):
 # What comes of it ------------------------------------------------------------------------------------------------
 
 
-def test_policies_differ_from_scratch_and_from_now_on_nothing_moves(tmp_path):
+def test_from_now_moves_no_running_pod(tmp_path):
     nodes, pods = half_full()
     free, now = (read(tmp_path, nodes, pods, running) for running in (RunningPods.FREE, RunningPods.FROM_NOW))
 
@@ -179,7 +179,7 @@ def test_policies_differ_from_scratch_and_from_now_on_nothing_moves(tmp_path):
     )
 
 
-def test_what_stays_stands_before_anything_comes_and_is_not_drawn(tmp_path):
+def test_staying_pods_are_placed_first_and_not_drawn(tmp_path):
     nodes, pods = half_full()
     agent = controller("DaemonSet", "agent", at=999)
     pods += [agent, *(pod(f"agent-{i}", agent, on=f"gpu-{i:02}", at=999) for i in range(30))]
@@ -208,13 +208,13 @@ def test_what_stays_stands_before_anything_comes_and_is_not_drawn(tmp_path):
             assert Simulator(found).run("fgd", protocol="timed", load=0.5).metrics
 
 
-def test_from_now_means_nothing_where_pods_leave(tmp_path):
+def test_from_now_is_rejected_in_timed(tmp_path):
     found = read(tmp_path, *half_full(), RunningPods.FROM_NOW)
     with raises(UsageError, "--from-now", "--protocol"):
         schedule(found, "timed", seed=1, ratio=1.0, load=0.5)
 
 
-def test_a_cluster_fuller_than_the_ratio_is_as_it_is(tmp_path):
+def test_cluster_above_the_ratio_gets_no_pods(tmp_path):
     found = read(tmp_path, *half_full(), RunningPods.FROM_NOW)
     plan = schedule(found, "inflation", seed=1, ratio=0.1, load=None)
     assert (len(plan.pods), plan.standing) == (56, 56)
@@ -222,7 +222,7 @@ def test_a_cluster_fuller_than_the_ratio_is_as_it_is(tmp_path):
     assert {m.name: m.value for m in run.metrics}["pods_bound"] == 56
 
 
-def test_a_cluster_of_nothing_but_daemons_has_no_demand_to_draw(tmp_path):
+def test_cluster_of_daemons_alone_has_no_demand_to_draw(tmp_path):
     agent = controller("DaemonSet", "agent")
     found = read(tmp_path, [node("a")], [agent, pod("agent-a", agent, on="a", gpus=1)])
     with raises(SteersmanError):
@@ -261,7 +261,7 @@ def placements(draw: st.DrawFn) -> Workload:
 
 @given(placements(), st.integers(0, 3))
 @settings(max_examples=examples(60), deadline=None)
-def test_what_stands_is_what_was_recorded_device_by_device(workload: Workload, seed: int) -> None:
+def test_recorded_placements_are_restored_per_device(workload: Workload, seed: int) -> None:
     there = [(pod, where) for pod, where in zip(workload.pods, workload.recorded, strict=True) if where is not None]
     run = Simulator(workload).as_it_is()
     if not there:
@@ -295,7 +295,7 @@ def test_what_stands_is_what_was_recorded_device_by_device(workload: Workload, s
 # On the command line ---------------------------------------------------------------------------------------------
 
 
-def test_the_table_the_files_and_the_report_have_the_cluster_as_it_is(tmp_path, capsys):
+def test_table_files_and_report_include_the_current_state(tmp_path, capsys):
     read(tmp_path, *half_full())
     files = ["--nodes", str(tmp_path / "nodes.json"), "--pods", str(tmp_path / "pods.json")]
     command = ["evaluate", *files, "--policy", "best-fit", "fgd", "--seeds", "1-2", "--jobs", "1"]
@@ -340,7 +340,7 @@ def test_the_table_the_files_and_the_report_have_the_cluster_as_it_is(tmp_path, 
         (("--from-now", "--bound"), "--bound does not support pods that stay"),
     ],
 )
-def test_options_that_do_not_go_together(tmp_path, capsys, more, problem):
+def test_conflicting_options_are_rejected(tmp_path, capsys, more, problem):
     read(tmp_path, *half_full())
     files = ["--nodes", str(tmp_path / "nodes.json"), "--pods", str(tmp_path / "pods.json")]
     assert main(["evaluate", *files, "--policy", "fgd", *more, "--output", str(tmp_path / "out")]) == 2
@@ -348,7 +348,7 @@ def test_options_that_do_not_go_together(tmp_path, capsys, more, problem):
 
 
 @pytest.mark.parametrize("command", ["evaluate", "simulate", "prepare", "fit", "train"])
-def test_no_pods_of_embedded_workloads_run(capsys, command):
+def test_embedded_workloads_have_no_running_pods(capsys, command):
     commands = {
         "evaluate": ["evaluate", "--policy", "fgd", "--output", "out"],
         "simulate": ["simulate", "--policy", "fgd", "--output", "out"],
@@ -362,7 +362,7 @@ def test_no_pods_of_embedded_workloads_run(capsys, command):
     assert line.endswith("no pods of embedded workloads run")
 
 
-def test_protocols_are_chosen_by_the_pods_that_come():
+def test_protocol_is_chosen_by_arriving_pods():
     coming = Pod("p", PodClass(Requests(100, 1, gpu_count=1, gpu_milli=500)), creation_time=1.0, deletion_time=9.0)
     daemon = Pod("d", PodClass(Requests(100, 1)), owner="DaemonSet/d")
     nodes = (Node("n", 8000, 8 << 30, gpu_count=1),)
@@ -377,7 +377,7 @@ def test_protocols_are_chosen_by_the_pods_that_come():
     assert choose_protocols([only]).protocols == ("arrivals",)
 
 
-def test_waits_are_those_of_the_pods_that_come():
+def test_waits_count_arriving_pods_only():
     asked = PodClass(Requests(1000, 1))
     daemons = [Pod(f"d{i}", PodClass(Requests(0, 1)), owner="DaemonSet/d") for i in range(6)]
     coming = [Pod(f"p{i}", asked, creation_time=0.0, deletion_time=10.0) for i in range(2)]
@@ -400,7 +400,7 @@ def test_the_mean_over_workloads_of_recorded_placements(tmp_path):
     assert find_recordings([found], "timed") == {}
 
 
-def test_an_environment_begins_with_what_stands(tmp_path):
+def test_environment_starts_with_recorded_pods(tmp_path):
     found = read(tmp_path, *half_full(), RunningPods.FROM_NOW)
     env = InflationEnv(workload=[found])
     env.reset(seed=1)

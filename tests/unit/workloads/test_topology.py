@@ -138,14 +138,14 @@ def test_single_files_and_a_file_a_node(tmp_path: Path) -> None:
     ]
 
 
-def test_two_lists_of_the_same_nodes_are_numbered_each_by_itself(tmp_path: Path) -> None:
+def test_lists_of_the_same_nodes_are_numbered_independently(tmp_path: Path) -> None:
     for name in ("all", "gpu"):
         (tmp_path / f"{name}.csv").write_text(NODES_CSV)
     write_hierarchy([tmp_path], Hierarchy(4))
     assert labels_of(hier(tmp_path, "all")) == labels_of(hier(tmp_path, "gpu"))
 
 
-def test_nothing_is_written_where_something_is_wrong(tmp_path: Path) -> None:
+def test_invalid_input_writes_nothing(tmp_path: Path) -> None:
     workload_folder(tmp_path, "a")
     bad = tmp_path / "b" / "pods.yaml"
     bad.parent.mkdir()
@@ -167,9 +167,7 @@ def test_bad_arguments_are_named(tmp_path: Path) -> None:
         app(["topology"], standalone_mode=False)
 
 
-def test_lists_that_are_something_else_and_bad_names_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_lists_and_bad_names_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "nodes.csv").write_text(NODES_CSV)
     (tmp_path / "pods.csv").write_text(PODS_CSV)
     with raises(InputError, "pods.csv", "--nodes"):
@@ -192,7 +190,7 @@ def test_the_command_takes_several_folders(tmp_path: Path, capsys: pytest.Captur
 
 
 @given(st.integers(1, 7), st.integers(0, 3), st.integers(0, 40))
-def test_racks_are_full_but_the_last(servers: int, racks: int, count: int) -> None:
+def test_only_the_last_rack_is_partial(servers: int, racks: int, count: int) -> None:
     nodes = label_nodes([Node(f"n{i}", 1, 1) for i in range(count)], Hierarchy(servers, racks))
     places = [(node.labels["rack"], node.labels["server"]) for node in nodes]
     assert len(set(places)) == count

@@ -61,12 +61,12 @@ def test_suspended_and_gated_templates_of_other_kinds_are_not_placed() -> None:
     assert ", 3 gated left out, 6 suspended left out" in found.understood
 
 
-def test_a_file_of_nothing_but_gated_pods_is_an_error() -> None:
+def test_file_of_gated_pods_only_is_an_error() -> None:
     with raises(SteersmanError, "w", "1 gated"):
         cluster(node("a"), pod("waits", **GATES))
 
 
-def test_waiting_pods_come_by_priority_then_age_where_running_ones_stay() -> None:
+def test_pending_pods_are_ordered_by_priority_then_age() -> None:
     urgent = item("PriorityClass", "urgent")
     urgent |= {"apiVersion": "scheduling.k8s.io/v1", "value": 1000}
 
@@ -88,7 +88,7 @@ def test_waiting_pods_come_by_priority_then_age_where_running_ones_stay() -> Non
     assert names(cluster(*objects)) == ["older", "below", "old", "urgent", "most", "runs"]
 
 
-def test_the_one_that_takes_the_last_room_is_the_more_urgent() -> None:
+def test_last_free_resources_go_to_the_higher_priority() -> None:
     objects = [node("a"), pod("old", gpus=8, at=1), pod("young", gpus=8, at=2, priority=10)]
     assert bound(run(cluster(*objects))) == {"old": "a"}
     assert bound(run(cluster(*objects, running=RunningPods.FROM_NOW))) == {"young": "a"}

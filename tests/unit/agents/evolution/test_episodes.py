@@ -37,7 +37,7 @@ def learned(network, variant, config, generations, seed=1):
 
 @given(st.sampled_from(sorted(INPUTS)), st.sampled_from([(3,), (6, 4)]), st.integers(0, 2**31))
 @settings(max_examples=examples(25), deadline=None)
-def test_many_networks_score_as_each_by_itself(network, hidden, seed):
+def test_batched_networks_score_like_single_ones(network, hidden, seed):
     rng = np.random.default_rng(seed)
     spec = spec_of(network, hidden)
     count, each, rows = 3, 2, 4
@@ -68,7 +68,7 @@ def test_many_networks_score_as_each_by_itself(network, hidden, seed):
         ("deepsets", EpisodeEvolutionConfig("openai-es", population=32, episodes=32, step=0.1, learning_rate=0.1), 30),
     ],
 )
-def test_each_network_learns_what_the_best_node_is(network, config, generations):
+def test_every_network_learns_the_best_node(network, config, generations):
     search = learned(network, "match", config, generations)
     assert share_of_optimum(ToyVectorEnv(64, "match"), search.act, 500, seed=9) > 0.98
 
@@ -90,7 +90,7 @@ def test_resumes_to_the_same_weights():
         np.testing.assert_array_equal(other.best()[name], array, err_msg=name)
 
 
-def test_starts_at_given_weights_but_for_what_does_not_matter():
+def test_starts_at_given_weights_except_irrelevant_ones():
     spec = spec_of("linear")
     start = first_weights(spec, np.random.default_rng(0))
     start["head.weight"][:, 4] = [2.0, -1.0, 2.0, -1.0]  # the node's value
@@ -133,7 +133,7 @@ def test_wrong_options_are_named(change, message):
         EpisodeEvolutionConfig(**change)
 
 
-def test_other_networks_and_other_weights_are_refused():
+def test_other_networks_and_other_weights_are_rejected():
     with raises(UsageError, "'gnn'"):
         EpisodeEvolution(toy("match"), NetworkConfig("gnn", SIZES, (8,)), EpisodeEvolutionConfig(), 1)
     with raises(UsageError):

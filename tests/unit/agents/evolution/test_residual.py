@@ -22,7 +22,7 @@ def test_parameters_are_layers_row_by_row_and_the_first_is_in_units_of_features(
     assert last.tolist() == [network.size - 1]
 
 
-def test_it_starts_with_a_head_of_zeros_and_the_same_for_a_seed():
+def test_head_starts_at_zero_and_weights_depend_on_the_seed():
     network = Residual((4,), np.ones((2, FEATURES)))
     (weight, _), (head, bias) = network.layers(network.start(1))
     assert weight.any()
@@ -31,7 +31,7 @@ def test_it_starts_with_a_head_of_zeros_and_the_same_for_a_seed():
     assert (network.start(1) == network.start(1)).all()
 
 
-def test_features_that_never_differ_have_no_unit():
+def test_constant_features_have_no_scale():
     spread = np.zeros((4, 2, FEATURES))
     spread[1, 0, 5], spread[3, 0, 5] = 2.0, 4.0
     units = mean_units(spread, 1e-6)
@@ -40,7 +40,7 @@ def test_features_that_never_differ_have_no_unit():
 
 
 @pytest.mark.parametrize("hidden", ["", "0", "a", "8,", "99999"])
-def test_wrong_widths_are_refused(hidden):
+def test_wrong_widths_are_rejected(hidden):
     with raises(UsageError):
         EvolutionConfig(network="mlp", hidden=hidden)
     assert EvolutionConfig(network="mlp", hidden="8,4").widths == (8, 4)

@@ -78,7 +78,7 @@ def test_the_summary_is_read_and_another_baseline_is_computed_as_evaluate_does(t
             assert all(same(row, other) for row, other in zip(rows, wanted, strict=True))
 
 
-def test_the_sentence_is_the_reports(tmp_path: Path) -> None:
+def test_sentence_equals_the_report(tmp_path: Path) -> None:
     found = EvaluationFolder(written(tmp_path / "run"))
     summary = summarise(runs(), "best-fit")
     expected = Headline(list(runs()), summary, "best-fit").sentence()
@@ -133,7 +133,7 @@ def test_another_baseline_has_intervals_on_a_given_trace_too(tmp_path: Path) -> 
         assert "[" in sentence, "with an interval"
 
 
-def test_the_screen_shows_several_folders_and_says_from_which_a_row_is(tmp_path: Path) -> None:
+def test_page_shows_several_folders_and_names_them_per_row(tmp_path: Path) -> None:
     first = written(tmp_path / "first")
     second = written(tmp_path / "second", tuple(run for run in runs() if run.workload == "one"), "mine")
     (tmp_path / "broken").mkdir()
@@ -195,7 +195,7 @@ def test_damaged_results_name_file_and_place(tmp_path: Path) -> None:
             assert EvaluationFolder(run).runs
 
 
-def test_folders_of_one_name_have_sentences_rows_and_curves_of_their_own(tmp_path: Path) -> None:
+def test_folders_with_equal_names_stay_separate(tmp_path: Path) -> None:
     for number, name in enumerate(("x", "y"), start=2):
         written(tmp_path / name / "results", runs()[: number * len(SEEDS)])
     screen = ComparisonScreen(find_runs([tmp_path / "x" / "results", tmp_path / "y" / "results"])[0])
@@ -218,7 +218,7 @@ async def path_of_all(ask: AskServer) -> str:
     return f"/api/comparison/metric?{chosen}&workload=one&protocol=inflation&metric={METRIC}&baseline=fgd"
 
 
-def test_a_folder_that_is_written_anew_is_shown_anew(tmp_path: Path) -> None:
+def test_rewritten_folder_is_reloaded(tmp_path: Path) -> None:
     screen = ComparisonScreen([written(tmp_path / "run", runs()[: 2 * len(SEEDS)])])
 
     async def story(ask: AskServer) -> None:
@@ -237,14 +237,14 @@ def test_a_folder_that_is_written_anew_is_shown_anew(tmp_path: Path) -> None:
     tell([screen], story)
 
 
-def test_a_folder_that_is_written_while_it_is_read_is_not_mixed(tmp_path: Path) -> None:
+def test_folder_written_during_reading_is_not_mixed(tmp_path: Path) -> None:
     folder = EvaluationFolder(written(tmp_path / "run", runs()[: 2 * len(SEEDS)]))
     write_evaluation(tmp_path / "run", runs(), summarise(runs(), "mine"))
     with raises(InputError, tmp_path / "run", "anew"):
         assert folder.runs
 
 
-def test_a_folder_with_damaged_runs_keeps_no_other_from_being_shown(tmp_path: Path) -> None:
+def test_folder_with_damaged_runs_does_not_hide_others(tmp_path: Path) -> None:
     bad, good = (written(tmp_path / name, runs()[: 2 * len(SEEDS)]) for name in ("bad", "good"))
     (bad.folder / "metrics.csv").write_text("damaged\n")
     screen = ComparisonScreen([bad, good])
@@ -263,7 +263,7 @@ def test_a_folder_with_damaged_runs_keeps_no_other_from_being_shown(tmp_path: Pa
     tell([screen], story)
 
 
-def test_a_damaged_folder_keeps_no_other_from_being_listed_and_is_read_again_when_it_is_mended(tmp_path: Path) -> None:
+def test_damaged_folder_does_not_hide_others_and_is_reread_when_repaired(tmp_path: Path) -> None:
     bad, good = (written(tmp_path / name, runs()[:2]) for name in ("bad", "good"))
     path = bad.folder / "summary.csv"
     whole = path.read_text()

@@ -28,7 +28,7 @@ def kinds(*folders: Path) -> list[tuple[str, str]]:
     return [(run.name, run.kind) for run in find_runs(folders)[0]]
 
 
-def test_a_folder_is_known_by_its_files_and_a_desk_by_its_folders(tmp_path: Path) -> None:
+def test_run_folders_are_recognised_by_their_files(tmp_path: Path) -> None:
     desk = tmp_path / "desk"
     touch(desk / "a", "placements.csv", "timeline.csv", "replay.json.gz", "metrics.csv")
     touch(desk / "b" / "c", "summary.csv", "metrics.csv")
@@ -54,14 +54,14 @@ def test_a_folder_is_known_by_its_files_and_a_desk_by_its_folders(tmp_path: Path
         ("1/x/x 1/x", "x/x 1/x"),
     ],
 )
-def test_folders_of_one_name_are_told_apart_by_the_folders_above(tmp_path: Path, given: str, names: str) -> None:
+def test_folders_with_equal_names_are_distinguished_by_parents(tmp_path: Path, given: str, names: str) -> None:
     folders = [touch(tmp_path / folder, "summary.csv") for folder in given.split()]
     if "1/x/results" in names and "1/x " in given:
         touch(tmp_path / "1" / "x" / "results", "summary.csv")
     assert [name for name, _ in kinds(*folders)] == names.split()
 
 
-def test_files_of_one_name_are_told_apart_by_the_folders_above(tmp_path: Path) -> None:
+def test_files_with_equal_names_are_distinguished_by_parents(tmp_path: Path) -> None:
     for name in ("x", "y"):
         touch(tmp_path / name)
         (tmp_path / name / "one.csv").write_text("pod_name,action,reward\n")
@@ -81,7 +81,7 @@ def test_files_of_one_name_are_told_apart_by_the_folders_above(tmp_path: Path) -
         (("pods.csv",), "no run"),
     ],
 )
-def test_what_is_no_run_is_one_line_that_says_what_would_be_right(
+def test_non_run_folder_error_names_what_is_expected(
     tmp_path: Path, names: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     touch(tmp_path, *names)
@@ -92,14 +92,14 @@ def test_what_is_no_run_is_one_line_that_says_what_would_be_right(
     assert said in line
 
 
-def test_one_broken_run_keeps_no_others_from_being_read(tmp_path: Path) -> None:
+def test_broken_run_does_not_hide_others(tmp_path: Path) -> None:
     touch(tmp_path / "a", "placements.csv")
     touch(tmp_path / "b", "summary.csv")
     runs, problems = find_runs([tmp_path])
     assert ([run.kind for run in runs], len(problems)) == (["evaluation"], 1)
 
 
-def test_folders_that_do_not_exist(tmp_path: Path) -> None:
+def test_missing_folders_are_reported(tmp_path: Path) -> None:
     for path in (tmp_path / "no", touch(tmp_path, "file") / "file"):
         with raises(UsageError, path):
             find_runs([path])
@@ -110,7 +110,7 @@ def run_in(folder: Path) -> FoundRun:
     return find_runs([folder])[0][0]
 
 
-def test_nothing_out_of_the_named_folder_is_read(tmp_path: Path) -> None:
+def test_nothing_outside_the_folder_is_read(tmp_path: Path) -> None:
     touch(tmp_path / "other", "run.json")
     (tmp_path / "secret").write_text("iteration,reward\n1,2\n")
     desk = touch(tmp_path / "desk" / "run", "run.json").parent
@@ -129,7 +129,7 @@ def test_nothing_out_of_the_named_folder_is_read(tmp_path: Path) -> None:
         run.open("no")
 
 
-def test_a_link_to_itself_leads_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cyclic_link_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "self").symlink_to(tmp_path / "self")
     assert main(["dashboard", str(tmp_path / "self"), "--no-open"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -140,7 +140,7 @@ def test_a_link_to_itself_leads_nowhere(tmp_path: Path, capsys: pytest.CaptureFi
         GrowingTable(run, "metrics.csv").read()
 
 
-def test_a_link_within_the_folder_and_a_link_to_it_are_fine(tmp_path: Path) -> None:
+def test_links_within_the_folder_are_followed(tmp_path: Path) -> None:
     run = run_in(tmp_path / "run")
     (run.folder / "real.csv").write_text("iteration,reward\n1,2\n")
     (run.folder / "metrics.csv").symlink_to("real.csv")
@@ -162,7 +162,7 @@ def columns(table: GrowingTable) -> dict[str, list[float | None]]:
     return table.since(0, 0)[1]
 
 
-def test_a_growing_table_reads_what_is_new_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growing_table_reads_only_new_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_in(tmp_path)
     file, table = tmp_path / "metrics.csv", GrowingTable(run, "metrics.csv")
     table.read()
@@ -183,7 +183,7 @@ def test_a_growing_table_reads_what_is_new_alone(tmp_path: Path, monkeypatch: py
     assert len(read) == 2, "nothing is read twice"
 
 
-def test_a_table_that_is_written_anew_is_read_anew(tmp_path: Path) -> None:
+def test_rewritten_table_is_reread(tmp_path: Path) -> None:
     run = run_in(tmp_path)
     file, table = tmp_path / "metrics.csv", GrowingTable(run, "metrics.csv")
     file.write_text("iteration,reward\n1,1\n2,2\n3,3\n")
@@ -212,7 +212,7 @@ DAMAGED = (
 )
 
 
-def test_a_damaged_table_names_file_and_line(tmp_path: Path) -> None:
+def test_damaged_table_error_names_file_and_line(tmp_path: Path) -> None:
     run = run_in(tmp_path)
     for text, where in DAMAGED:
         (tmp_path / "metrics.csv").write_text(text)
@@ -222,7 +222,7 @@ def test_a_damaged_table_names_file_and_line(tmp_path: Path) -> None:
                 table.read()
 
 
-def test_a_line_that_is_no_utf_8_is_named(tmp_path: Path) -> None:
+def test_invalid_utf_8_line_is_reported(tmp_path: Path) -> None:
     run = run_in(tmp_path)
     for text, where in ((b"a,b\n" + b"1,2\n" * 3 + b"\xff,2\n", "line 5"), (b"a,b\n\xc3\xbc,\xc3\n", "line 2")):
         (tmp_path / "metrics.csv").write_bytes(text)
@@ -232,7 +232,7 @@ def test_a_line_that_is_no_utf_8_is_named(tmp_path: Path) -> None:
             tables.parse_growing(run, "metrics.csv", lambda _, lines: list(lines))
 
 
-def test_an_entry_of_a_list_is_that_of_the_files_as_they_are(tmp_path: Path) -> None:
+def test_list_entries_match_current_files(tmp_path: Path) -> None:
     file, read = tmp_path / "run.json", list[str]()
 
     def entry(run: FoundRun) -> Entry:
@@ -257,7 +257,7 @@ class Entry:
     problem: str = ""
 
 
-def test_a_table_of_many_rows_keeps_some_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_table_is_downsampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "MOST_ROWS", 10)
     monkeypatch.setattr(tables, "CHUNK_BYTES", 7)
     run = run_in(tmp_path)

@@ -38,7 +38,7 @@ def written(folder: Path, protocol: str = "arrivals", position: int = 0, policy:
 
 
 @pytest.mark.parametrize("protocol", ["inflation", "arrivals", "timed"])
-def test_a_run_read_from_its_folder_is_the_run(tmp_path: Path, protocol: str) -> None:
+def test_replay_file_round_trips_the_run(tmp_path: Path, protocol: str) -> None:
     workload, runs = results(protocol)
     loaded = written(tmp_path / "run", protocol).load()
     assert loaded.workload == workload
@@ -48,7 +48,7 @@ def test_a_run_read_from_its_folder_is_the_run(tmp_path: Path, protocol: str) ->
     assert (one.profile, one.nodes, one.pods) == (other.profile, other.nodes, other.pods)
 
 
-def test_the_file_is_the_same_each_time_and_a_result_of_simulate(tmp_path: Path) -> None:
+def test_replay_file_is_deterministic_and_recognised_as_a_result(tmp_path: Path) -> None:
     written(tmp_path / "one")
     written(tmp_path / "two")
     assert (tmp_path / "one" / REPLAY).read_bytes() == (tmp_path / "two" / REPLAY).read_bytes()
@@ -58,7 +58,7 @@ def test_the_file_is_the_same_each_time_and_a_result_of_simulate(tmp_path: Path)
     assert not is_result(tmp_path / "one" / REPLAY)
 
 
-def test_a_person_reads_it_with_what_python_has(tmp_path: Path) -> None:
+def test_replay_file_is_readable_with_the_standard_library(tmp_path: Path) -> None:
     written(tmp_path / "run")
     with gzip.open(tmp_path / "run" / REPLAY) as file:
         content = json.load(file)
@@ -67,7 +67,7 @@ def test_a_person_reads_it_with_what_python_has(tmp_path: Path) -> None:
     assert [each["gpu_count"] for each in requests] == [0, 1, 2] * 3
 
 
-def test_everything_that_decides_is_kept(tmp_path: Path) -> None:
+def test_replay_file_keeps_every_input_of_decisions(tmp_path: Path) -> None:
     workload, _ = results("arrivals")
     pod = Pod(
         "p",
@@ -106,7 +106,7 @@ BROKEN_TABLES = (
 )
 
 
-def test_a_damaged_replay_is_one_line(tmp_path: Path) -> None:
+def test_damaged_replay_fails_in_one_line(tmp_path: Path) -> None:
     source = written(tmp_path / "run")
     for content, said in BROKEN_REPLAYS:
         (tmp_path / "run" / REPLAY).write_bytes(content)
@@ -126,7 +126,7 @@ def test_damaged_tables_name_file_and_place(tmp_path: Path) -> None:
         path.write_text(text)
 
 
-def test_a_table_that_was_cut_is_told(tmp_path: Path) -> None:
+def test_truncated_table_is_reported(tmp_path: Path) -> None:
     source = written(tmp_path / "run")
     path = tmp_path / "run" / "timeline.csv"
     path.write_text("\n".join(path.read_text().splitlines()[:4]) + "\n")
@@ -134,7 +134,7 @@ def test_a_table_that_was_cut_is_told(tmp_path: Path) -> None:
         source.load()
 
 
-def test_no_code_and_no_server_of_a_folder_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_runs_no_code_and_contacts_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = written(tmp_path / "run")
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Policy: pass\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -160,7 +160,7 @@ def _change(folder: Path, **values: str) -> None:
     (folder / REPLAY).write_bytes(encode_replay(msgspec.structs.replace(content, **values)))
 
 
-def test_two_folders_on_the_same_arrivals_are_beside_each_other_and_others_are_in_the_list(tmp_path: Path) -> None:
+def test_folders_with_equal_arrivals_are_compared(tmp_path: Path) -> None:
     sources = [
         written(tmp_path / "timed", "timed"),
         written(tmp_path / "one"),
@@ -192,7 +192,7 @@ def test_two_folders_on_the_same_arrivals_are_beside_each_other_and_others_are_i
     tell([SimulationScreen(sources)], story)
 
 
-def test_a_run_that_is_simulated_anew_is_shown_as_it_is_now(tmp_path: Path) -> None:
+def test_rerun_simulation_is_reloaded(tmp_path: Path) -> None:
     sources = [written(tmp_path / "one"), written(tmp_path / "two", position=1)]
 
     async def story(ask: AskServer) -> None:
@@ -212,7 +212,7 @@ def test_a_run_that_is_simulated_anew_is_shown_as_it_is_now(tmp_path: Path) -> N
     tell([SimulationScreen(sources)], story)
 
 
-def test_two_runs_of_one_policy_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+def test_runs_of_one_policy_are_distinguished_by_folder(tmp_path: Path) -> None:
     sources = [written(tmp_path / name) for name in ("one", "two")]
 
     async def story(ask: AskServer) -> None:
@@ -224,7 +224,7 @@ def test_two_runs_of_one_policy_are_told_apart_by_their_folders(tmp_path: Path) 
     tell([SimulationScreen(sources)], story)
 
 
-def test_numbers_that_nothing_can_be_computed_with_are_one_line(tmp_path: Path) -> None:
+def test_non_finite_numbers_fail_in_one_line(tmp_path: Path) -> None:
     source = written(tmp_path / "run")
     with (tmp_path / "run" / REPLAY).open("rb") as file:
         content = decode_replay(tmp_path / "run" / REPLAY, file)
@@ -237,7 +237,7 @@ def test_numbers_that_nothing_can_be_computed_with_are_one_line(tmp_path: Path) 
     tell([SimulationScreen([source])], story)
 
 
-def test_a_node_with_a_billion_gpus_is_refused(tmp_path: Path) -> None:
+def test_a_node_with_a_billion_gpus_is_rejected(tmp_path: Path) -> None:
     source = written(tmp_path / "run")
     with (tmp_path / "run" / REPLAY).open("rb") as file:
         content = decode_replay(tmp_path / "run" / REPLAY, file)

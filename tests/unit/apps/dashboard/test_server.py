@@ -102,14 +102,14 @@ def test_malformed_http_is_one_line_in_the_response_and_in_the_log(
     assert caplog.records == []
 
 
-def test_a_file_name_that_is_too_long_is_no_page() -> None:
+def test_too_long_file_name_is_not_found() -> None:
     async def story(send: SEND, _: int) -> None:
         assert (await send(get("/static/shared/" + "a" * 260 + ".js"))).is_line(404)
 
     tell(story)
 
 
-def test_a_body_that_is_not_encoded_as_it_says_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+def test_wrongly_encoded_body_is_rejected(caplog: pytest.LogCaptureFixture) -> None:
     async def story(send: SEND, port: int) -> None:
         own = f"{LOGIN}Origin: http://{ADDRESS}:{port}\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n"
         posted = f"POST /api/stream/body HTTP/1.1\r\nHost: {ADDRESS}:{port}\r\n{own}\r\nplain".encode()
@@ -134,7 +134,7 @@ def test_a_body_that_is_not_encoded_as_it_says_is_refused(caplog: pytest.LogCapt
         ("/%09/evil.example/a", "/%09/evil.example/a"),
     ],
 )
-def test_the_token_in_an_address_leads_to_a_path_of_this_server(path: str, location: str) -> None:
+def test_token_redirect_stays_on_this_server(path: str, location: str) -> None:
     async def story(send: SEND, _: int) -> None:
         response = await send(get(f"{path}?token={TOKEN}", headers=""))
         assert (response.status, response.headers["Location"]) == (303, location)
@@ -143,14 +143,14 @@ def test_the_token_in_an_address_leads_to_a_path_of_this_server(path: str, locat
     tell(story)
 
 
-def test_a_stream_is_not_followed_for_its_headers() -> None:
+def test_head_request_to_a_stream_is_rejected() -> None:
     async def story(send: SEND, _: int) -> None:
         assert (await send(get("/api/stream/events", "HEAD"))).status == 405
 
     tell(story)
 
 
-def test_code_of_the_browser_is_exchanged_for_the_cookie_once() -> None:
+def test_one_time_code_is_exchanged_for_the_cookie_once() -> None:
     code = OneTimeCode()
 
     async def story(send: SEND, _: int) -> None:
@@ -166,16 +166,14 @@ def test_code_of_the_browser_is_exchanged_for_the_cookie_once() -> None:
     tell(story, code)
 
 
-def test_code_ends_with_its_time() -> None:
+def test_one_time_code_expires() -> None:
     now = 0.0
     code = OneTimeCode(lambda: now)
     now = CODE_SECONDS + 1
     assert not code.take(code.text)
 
 
-def test_browser_is_started_without_the_token(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_browser_command_line_has_no_token(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     opened: list[str] = []
 
     def start(address: str) -> None:

@@ -124,7 +124,7 @@ def test_an_explanation_is_of_the_cluster_before_the_event() -> None:
             assert (explained.node == "") == (columns.node[event] < 0)
 
 
-def test_a_portfolios_member_is_said() -> None:
+def test_portfolio_member_is_named() -> None:
     loaded, replay = document("arrivals")
     explained = RunExplainer(steersman.load_policy("steersman"), loaded, replay.runs[0]).explain(3)
     assert explained.policy == "steersman"
@@ -158,7 +158,7 @@ def served(story: Callable[[Ask], Awaitable[None]], name: str = "p0") -> None:
 GOOD = {"Authorization": f"Bearer {TOKEN}"}
 
 
-def test_only_who_has_the_token_may_read() -> None:
+def test_reading_needs_the_token() -> None:
     async def story(ask: Ask) -> None:
         for path in (
             "/",
@@ -206,7 +206,7 @@ def test_dashboards_on_other_ports_have_cookies_of_their_own() -> None:
     asyncio.run(run())
 
 
-def test_other_sites_and_other_names_of_the_server_are_refused() -> None:
+def test_other_origins_and_host_names_are_rejected() -> None:
     async def story(ask: Ask) -> None:
         for headers in (
             {"Origin": "http://evil.example"},
@@ -227,7 +227,7 @@ def test_other_sites_and_other_names_of_the_server_are_refused() -> None:
     served(story)
 
 
-def test_wrong_questions_are_one_line() -> None:
+def test_wrong_questions_fail_in_one_line() -> None:
     async def story(ask: Ask) -> None:
         for query, status in (
             ("", 400),
@@ -258,7 +258,7 @@ def test_wrong_questions_are_one_line() -> None:
     served(story)
 
 
-def test_explanations_and_hostile_names_are_data() -> None:
+def test_explanations_and_hostile_names_are_escaped() -> None:
     async def story(ask: Ask) -> None:
         status, text, headers = await ask("/api/simulation/replay", **GOOD)
         assert headers["Content-Type"].startswith("application/json")
@@ -271,7 +271,7 @@ def test_explanations_and_hostile_names_are_data() -> None:
     served(story, HOSTILE)
 
 
-def test_the_state_of_an_explanation_fits_the_nodes() -> None:
+def test_explained_state_fits_the_nodes() -> None:
     loaded, replay = document("inflation")
     for pod in pods_before(loaded, replay.runs[0], len(replay.runs[0].time)):
         assert pod.constraints.node_name in ClusterState(loaded.nodes).slots
@@ -283,7 +283,7 @@ def test_one_policy_or_two_different_ones(policies: tuple[str, ...], capsys: pyt
     assert "give one policy, or two different ones" in capsys.readouterr().err
 
 
-def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_fails_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as there:
         port = there.getsockname()[1]
         given = ("--workload", "default-small", "--policy", "best-fit", "--no-open", "--port", str(port))

@@ -53,7 +53,7 @@ def learning(tmp_path: Path) -> Iterator[Path]:
     assert not thread.is_alive()
 
 
-def test_a_run_is_followed_by_what_is_new(tmp_path: Path) -> None:
+def test_training_updates_send_new_rows_only(tmp_path: Path) -> None:
     train(tmp_path / "run", Walk(), 12)
 
     async def story(ask: AskServer) -> None:
@@ -75,7 +75,7 @@ def test_a_run_is_followed_by_what_is_new(tmp_path: Path) -> None:
     tell([screen(tmp_path)], story)
 
 
-def test_questions_that_make_no_sense_are_one_line(tmp_path: Path) -> None:
+def test_invalid_requests_fail_in_one_line(tmp_path: Path) -> None:
     train(tmp_path / "run", Walk(), 2)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "run.json").write_text('{"algorithm"')
@@ -120,7 +120,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_run_keeps_no_other_from_being_listed(tmp_path: Path, damage: str) -> None:
+def test_damaged_run_does_not_hide_others_in_the_list(tmp_path: Path, damage: str) -> None:
     for name in ("bad", "good"):
         train(tmp_path / name, Walk(), 2)
     listed = screen(tmp_path)
@@ -136,9 +136,7 @@ def test_a_damaged_run_keeps_no_other_from_being_listed(tmp_path: Path, damage: 
     tell([listed], story)
 
 
-def test_a_folder_without_permission_keeps_no_other_from_being_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_folder_does_not_hide_others_in_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root may read everything, so the system's answer is made here."""
     for name in ("bad", "good"):
         train(tmp_path / name, Walk(), 2)
@@ -162,7 +160,7 @@ def refusing(call: Callable[..., Any], folder: Path, path: Any, *args: Any, **op
     return call(path, *args, **options)
 
 
-def test_a_run_that_was_deleted_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_deleted_run_is_reported_as_missing(tmp_path: Path) -> None:
     train(tmp_path / "run", Walk(), 2)
     listed = screen(tmp_path)
 
@@ -178,7 +176,7 @@ def test_a_run_that_was_deleted_is_said_to_be_missing(tmp_path: Path) -> None:
     tell([listed], story)
 
 
-def test_a_folder_whose_name_is_no_text_is_listed(tmp_path: Path) -> None:
+def test_folder_with_a_non_utf_8_name_is_listed(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"r\xffn")
     train(folder, Walk(), 2)
 
@@ -191,7 +189,7 @@ def test_a_folder_whose_name_is_no_text_is_listed(tmp_path: Path) -> None:
     tell([screen(tmp_path)], story)
 
 
-def test_a_run_obeys_the_page(learning: Path) -> None:
+def test_page_controls_the_training(learning: Path) -> None:
     async def story(ask: AskServer) -> None:
         (head,) = (await ask("/api/training/runs")).content
         assert head["state"] == "learning"
@@ -220,7 +218,7 @@ def test_a_run_obeys_the_page(learning: Path) -> None:
     tell([screen(learning)], story)
 
 
-def test_a_request_comes_from_the_page_itself_with_the_token(learning: Path) -> None:
+def test_control_requests_need_same_origin_and_token(learning: Path) -> None:
     async def story(ask: AskServer) -> None:
         (head,) = (await ask("/api/training/runs")).content
         good = {"run": head["id"], "request": "stop"}
@@ -249,7 +247,7 @@ def test_a_request_comes_from_the_page_itself_with_the_token(learning: Path) -> 
     tell([screen(learning)], story)
 
 
-def test_a_folder_that_became_a_link_is_not_written_to(tmp_path: Path) -> None:
+def test_folder_replaced_by_a_link_is_not_written_to(tmp_path: Path) -> None:
     train(tmp_path / "desk" / "run", Walk(), 2)
     train(tmp_path / "other", Walk(), 2)
     listed = screen(tmp_path / "desk")
@@ -266,7 +264,7 @@ def test_a_folder_that_became_a_link_is_not_written_to(tmp_path: Path) -> None:
     tell([listed], story)
 
 
-def test_runs_that_begin_later_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_runs_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("steersman.apps.dashboard.training.screen.LOOK_EVERY_SECONDS", -1.0)
     train(tmp_path / "trial-000", Walk(), 2)
 
@@ -278,7 +276,7 @@ def test_runs_that_begin_later_are_listed(tmp_path: Path, monkeypatch: pytest.Mo
     tell([screen(tmp_path)], story)
 
 
-def test_the_time_that_is_left(tmp_path: Path) -> None:
+def test_remaining_time_is_estimated(tmp_path: Path) -> None:
     train(tmp_path, Walk(), 2, obeyed=LIVE_REQUESTS)
     there = progress(tmp_path)
     assert there.requests == LIVE_REQUESTS
@@ -290,7 +288,7 @@ def test_the_time_that_is_left(tmp_path: Path) -> None:
     assert seconds_left(there) is None
 
 
-def test_no_torch_is_imported() -> None:
+def test_torch_is_not_imported() -> None:
     """The dashboard starts at once: neither it nor the control of runs waits for PyTorch."""
     code = (
         "import sys, steersman.apps.dashboard.training.screen, steersman.apps.dashboard.comparison.screen, "

@@ -37,7 +37,7 @@ def recorded(file: Path, **options: Any) -> Path:
     return file
 
 
-def test_what_deployments_request_is_summed_step_by_step() -> None:
+def test_deployment_requests_are_summed_per_step() -> None:
     document = deployments_document([WEB, DB, *GONE, WEB])
     assert document.step == [1, 2, 3, 4], "what is deleted together is one step"
     assert document.pods == [3, 5, 0, 3]
@@ -53,14 +53,14 @@ def test_what_deployments_request_is_summed_step_by_step() -> None:
     ]
 
 
-def test_a_file_that_begins_with_deletions_and_one_that_ends_filled() -> None:
+def test_files_starting_with_deletions_or_ending_filled_are_read() -> None:
     document = deployments_document([*GONE, WEB, DB, GONE[0]])
     assert document.pods == [0, 3, 5, 2]
     assert document.resets == []
     assert [each.steps for each in document.fillings] == [(1, 4)]
 
 
-def test_of_a_long_file_peaks_and_resets_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_file_keeps_peaks_and_resets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling.chosen_rows, "__defaults__", (10, ()))
     rows = [row for _ in range(8) for row in (WEB, DB, *GONE)]
     document = deployments_document(rows)
@@ -69,7 +69,7 @@ def test_of_a_long_file_peaks_and_resets_are_shown(monkeypatch: pytest.MonkeyPat
     assert document.step[-1] == 24
 
 
-def test_a_recording_says_what_is_in_use_on_each_node(tmp_path: Path) -> None:
+def test_recording_has_use_per_node(tmp_path: Path) -> None:
     rows = read_bindings(recorded(tmp_path / "sched_1.csv", nodes=4))
     document = bindings_document(rows)
     cpu, memory, pods = document.quantities
@@ -85,7 +85,7 @@ def test_a_recording_says_what_is_in_use_on_each_node(tmp_path: Path) -> None:
     assert max(map(max, memory.values)) > 0
 
 
-def test_pods_are_counted_where_a_recording_has_no_such_columns(tmp_path: Path) -> None:
+def test_pods_are_counted_if_columns_are_missing(tmp_path: Path) -> None:
     rows = read_bindings(recorded(tmp_path / "sched_1.csv", nodes=4))
     document = bindings_document([replace(row, memory_usage=(), pods=()) for row in rows])
     assert [each.title for each in document.quantities] == ["CPU in use", "Pods"]
@@ -94,7 +94,7 @@ def test_pods_are_counted_where_a_recording_has_no_such_columns(tmp_path: Path) 
     assert np.array(pods.values).T.tolist() == [list(row.pods) for row in rows]
 
 
-def test_many_nodes_have_fewer_moments(tmp_path: Path) -> None:
+def test_many_nodes_reduce_the_time_resolution(tmp_path: Path) -> None:
     document = bindings_document(read_bindings(recorded(tmp_path / "sched_1.csv", nodes=900, fillings=1, load=0.05)))
     assert len(document.nodes) == 900
     assert len(document.bound) <= 222 + 1
@@ -121,7 +121,7 @@ def test_a_recording_is_replayed_as_a_run(tmp_path: Path) -> None:
         run.open_policy()
 
 
-def test_names_of_pods_that_occur_twice_are_told_apart(tmp_path: Path) -> None:
+def test_duplicate_pod_names_are_distinguished(tmp_path: Path) -> None:
     file = recorded(tmp_path / "sched_1.csv", nodes=4)
     header, first, second, *_ = file.read_text().splitlines()
     cells = second.split(",")
@@ -138,7 +138,7 @@ def desk(folder: Path) -> Path:
     return folder
 
 
-def test_a_folder_and_its_files_have_their_screens(tmp_path: Path) -> None:
+def test_folder_and_files_have_their_pages(tmp_path: Path) -> None:
     desk(tmp_path)
     assert [screen.name for screen in screens_of([], [tmp_path])] == ["workload", "simulation"]
     assert [screen.name for screen in screens_of([], [tmp_path / "run.csv"])] == ["workload"]
@@ -148,7 +148,7 @@ def test_a_folder_and_its_files_have_their_screens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["notes.csv", "notes.txt"])
-def test_a_file_of_another_kind_is_one_line(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_foreign_file_fails_in_one_line(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / name).write_text("a,b\n1,2\n")
     assert main(["dashboard", str(tmp_path / name), "--no-open"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -156,7 +156,7 @@ def test_a_file_of_another_kind_is_one_line(tmp_path: Path, name: str, capsys: p
     assert "workload run" in line
 
 
-def test_a_compressed_file_is_found_and_a_link_out_is_not(tmp_path: Path) -> None:
+def test_compressed_files_are_found_and_outside_links_are_not(tmp_path: Path) -> None:
     folder, other = tmp_path / "desk", tmp_path / "other"
     folder.mkdir()
     other.mkdir()
@@ -166,7 +166,7 @@ def test_a_compressed_file_is_found_and_a_link_out_is_not(tmp_path: Path) -> Non
     assert [run.table for run in find_runs([folder])[0]] == ["run.csv.gz"]
 
 
-def test_a_page_gets_a_file_and_gets_it_anew_when_it_has_grown(tmp_path: Path) -> None:
+def test_grown_file_is_sent_again(tmp_path: Path) -> None:
     file = desk(tmp_path) / "run.csv"
     screen = WorkloadScreen(find_runs([tmp_path])[0])
 
@@ -184,7 +184,7 @@ def test_a_page_gets_a_file_and_gets_it_anew_when_it_has_grown(tmp_path: Path) -
     tell([screen], story)
 
 
-def test_a_damaged_file_is_one_line_until_it_is_mended(tmp_path: Path) -> None:
+def test_damaged_file_is_reported_until_repaired(tmp_path: Path) -> None:
     file = desk(tmp_path) / "run.csv"
     whole = file.read_text()
     file.write_text(whole + "web,x,\n")
@@ -204,7 +204,7 @@ def test_a_damaged_file_is_one_line_until_it_is_mended(tmp_path: Path) -> None:
     tell([screen], story)
 
 
-def test_a_line_that_is_half_written_waits_for_its_other_half(tmp_path: Path) -> None:
+def test_partial_line_is_read_when_complete(tmp_path: Path) -> None:
     desk(tmp_path)
     whole = {name: (tmp_path / name).read_text() for name in ("run.csv", "sched_1.csv")}
     for name, text in whole.items():
@@ -227,9 +227,7 @@ def test_a_line_that_is_half_written_waits_for_its_other_half(tmp_path: Path) ->
     tell([WorkloadScreen(found), SimulationScreen([RecordingRun(found[1])])], story)
 
 
-def test_a_recording_that_could_not_be_read_is_read_again_when_it_has_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_recording_is_read_again_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = recorded(tmp_path / "sched_1.csv", nodes=4)
     whole = file.read_text()
     file.write_text(whole + "web,\n")
@@ -252,7 +250,7 @@ def test_a_recording_that_could_not_be_read_is_read_again_when_it_has_changed(
 
 
 @pytest.mark.parametrize("name", ["run.csv", "run.csv.gz"])
-def test_a_file_that_is_too_large_unpacked_is_one_line(
+def test_oversized_decompressed_file_fails_in_one_line(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "MOST_TEXT_BYTES", 1 << 20)
@@ -268,7 +266,7 @@ def test_a_file_that_is_too_large_unpacked_is_one_line(
     tell([WorkloadScreen(runs)], story)
 
 
-def test_a_file_that_is_no_text_is_one_line(tmp_path: Path) -> None:
+def test_binary_file_fails_in_one_line(tmp_path: Path) -> None:
     file = desk(tmp_path) / "run.csv"
     file.write_bytes(file.read_bytes() + b"\xff\n")
 

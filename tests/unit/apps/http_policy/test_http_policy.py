@@ -59,7 +59,7 @@ def simulate(url):
 # What is asked --------------------------------------------------------------------------------------------------------
 
 
-def test_a_request_has_the_pod_and_the_nodes_it_fits_on_with_what_is_free_there():
+def test_request_has_pod_feasible_nodes_and_free_resources():
     asked = []
 
     async def answer(request):
@@ -150,7 +150,7 @@ def test_nodes_carry_the_whole_state(state):
         assert np.array_equal(there, here), name
 
 
-def test_only_what_changed_is_encoded_again():
+def test_only_changed_nodes_are_encoded_again():
     state = ClusterState(NODES)
     encoder = RequestEncoder(state)
     before = encoder.encode(PODS[0], (0, 1))
@@ -182,7 +182,7 @@ def test_only_what_changed_is_encoded_again():
         {"scoring": {"memory": "x"}},
     ],
 )
-def test_what_no_node_has_free_is_refused(content):
+def test_request_without_feasible_node_is_rejected(content):
     state = ClusterState(NODES)
     before = state.arrays.free.copy()
     filled = FreeResources(
@@ -200,7 +200,7 @@ def test_what_no_node_has_free_is_refused(content):
 @pytest.mark.parametrize(
     "text", ["{", "[]", "1", '{"gpuMilli": "1"}', '{"other": 1}', 7, {"a": 1}, '{"podCount": 1.5}']
 )
-def test_an_annotation_that_is_no_annotation_is_refused(text):
+def test_invalid_annotation_is_rejected(text):
     with raises(FieldError, FREE_KEY):
         free_of({"metadata": {"annotations": {FREE_KEY: text}}})
 
@@ -285,7 +285,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_failure_is_one_line_in_time(failure):
+def test_failure_is_one_line_within_the_deadline(failure):
     answer, named = FAILURES[failure]
     with answering(answer) as url:
         began = time.monotonic()
@@ -294,14 +294,14 @@ def test_a_failure_is_one_line_in_time(failure):
         assert time.monotonic() - began < 60
 
 
-def test_a_refused_connection_is_one_line():
+def test_a_refused_connection_fails_in_one_line():
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with raises(ScoreServerError, "cannot be reached", "refused"):
         simulate(f"http://127.0.0.1:{port}/score")
 
 
-def test_a_server_that_speaks_something_else_is_one_line():
+def test_non_http_server_fails_in_one_line():
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(5)
 
@@ -339,7 +339,7 @@ def test_a_busy_server_is_asked_again(status):
     assert count == 8, "six pods, and two that were asked about again"
 
 
-def test_a_connection_that_was_closed_meanwhile_is_opened_again():
+def test_closed_connection_is_reopened():
     count = 0
 
     async def answer(request):
@@ -407,7 +407,7 @@ def test_the_commands_ask_a_server(tmp_path, monkeypatch):
         "HTTP://host/score",
     ],
 )
-def test_a_url_that_is_none_is_refused_before_anything_is_asked(url):
+def test_invalid_url_is_rejected_before_any_request(url):
     with raises(UsageError, "policy"):
         resolve(url)
 
@@ -419,13 +419,13 @@ def test_a_password_is_never_shown():
 
 
 @pytest.mark.parametrize("url", ["http://localhost:5000/score", "https://[::1]:5000/score?model=a=b,c", "http://h_1/s"])
-def test_a_url_is_a_policy_that_processes_can_be_sent(url):
+def test_url_policy_can_be_pickled(url):
     policy = resolve(url)
     assert (policy.name, server_url(policy)) == (url, url)
     assert pickle.loads(pickle.dumps(policy)) == policy
 
 
-def test_ten_thousand_bytes_of_error_are_shortened():
+def test_long_error_bodies_are_truncated():
     with answering(says("x" * 10_000, 500)) as url, pytest.raises(SteersmanError) as error:
         simulate(url)
     assert len(str(error.value)) < 400

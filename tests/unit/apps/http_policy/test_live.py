@@ -76,7 +76,7 @@ def decisions(metrics: str) -> dict[str, int]:
     return {result: int(count) for result, count in found}
 
 
-def test_pods_go_where_the_server_wants_them() -> None:
+def test_pods_are_bound_to_the_server_choice() -> None:
     async def answer(request: web.Request) -> web.Response:
         content = await request.json()
         wanted = content["pod"]["metadata"]["labels"]["wants"]
@@ -131,7 +131,7 @@ def test_the_rule_decides_where_an_answer_is_wrong(answer: str) -> None:
         scheduling(url, story)
 
 
-def test_a_late_server_stops_nothing_else_and_is_asked_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_server_blocks_nothing_and_is_retried_with_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "LIVE_SECONDS", 0.5)
     monkeypatch.setattr(live, "PAUSE_SECONDS", 0.5)
     is_late = True
@@ -179,7 +179,7 @@ def held() -> tuple[Callable[[web.Request], Awaitable[web.Response]], list[list[
     return answer, asked, told
 
 
-def test_what_changes_while_it_is_asked_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_during_a_request_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "LIVE_SECONDS", 20.0)
     answer, asked, told = held()
 
@@ -200,7 +200,7 @@ def test_what_changes_while_it_is_asked_counts(monkeypatch: pytest.MonkeyPatch) 
         scheduling(url, story)
 
 
-def test_a_pod_that_is_deleted_while_it_is_asked_about_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pod_deleted_during_a_request_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "LIVE_SECONDS", 20.0)
     answer, asked, told = held()
 
@@ -220,7 +220,7 @@ def test_a_pod_that_is_deleted_while_it_is_asked_about_is_forgotten(monkeypatch:
         scheduling(url, story)
 
 
-def test_a_pod_that_is_asked_about_when_the_lease_is_lost_is_queued_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pod_in_request_is_requeued_when_the_lease_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "LIVE_SECONDS", 20.0)
     answer, asked, told = held()
 
@@ -239,7 +239,7 @@ def test_a_pod_that_is_asked_about_when_the_lease_is_lost_is_queued_again(monkey
         scheduling(url, story)
 
 
-def test_a_decision_on_a_pod_with_a_hard_limit_counts_once_where_the_rule_decides() -> None:
+def test_fallback_decision_with_a_hard_limit_counts_once() -> None:
     told, state = Told(), ClusterState([Node(f"n{i}", 4000, 16 << 30, pods=110) for i in range(3)])
     told.tell(LATENCY, {"n0": 20.0, "n1": 150.0, "n2": 150.0})
     client = LiveScoreClient("http://127.0.0.1:1/scores", "fgd")

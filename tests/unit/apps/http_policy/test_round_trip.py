@@ -48,12 +48,12 @@ def run(simulator):
 
 @pytest.mark.parametrize("protocol", ["inflation", "timed"])
 @pytest.mark.parametrize("policy", [*(name for name in HEURISTIC_IDS if name != "fgd"), "kube-default"])
-def test_a_rule_behind_http_places_every_pod_where_the_rule_does(run, policy, protocol):
+def test_rule_behind_http_decides_like_the_rule(run, policy, protocol):
     with steersman_server(policy) as url:
         assert run(url, protocol=protocol, seed=7) == run(policy, protocol=protocol, seed=7)
 
 
-def test_a_prepared_file_behind_http_places_every_pod_where_the_file_does(run, simulator, tmp_path):
+def test_prepared_file_behind_http_decides_like_the_file(run, simulator, tmp_path):
     file = tmp_path / "prepared.safetensors"
     with policy_path("greedy-forecast") as source:
         write_policy(file, *prepare_policy(source, simulator.workload))
@@ -69,7 +69,7 @@ def test_explanations_ask_the_server_too(simulator):
         blocking_client(url).close()
 
 
-def test_processes_share_nothing_but_the_answers(simulator):
+def test_worker_processes_share_only_answers(simulator):
     with steersman_server("best-fit") as url:
         experiment = Experiment((simulator.workload,), (url, "best-fit"), (1, 2, 3), "arrivals")
         runs = run_experiment(experiment, jobs=2)

@@ -93,7 +93,7 @@ def test_policy_is_named_without_its_secret() -> None:
     assert server_url(policy).endswith(f"?token={SECRET}&model=a")
 
 
-def test_policies_that_results_could_not_tell_apart_are_refused() -> None:
+def test_policies_with_equal_displayed_names_are_rejected() -> None:
     with raises(UsageError, "http://h/score?token=***"):
         Experiment((embedded("default-small"),), ("http://h/score?token=a", "http://h/score?token=b"), (1,))
 
@@ -132,7 +132,7 @@ def test_line_that_is_not_a_header_is_named_and_not_shown(tmp_path: Path, text: 
     assert SECRET not in str(caught.value)
 
 
-def test_authority_is_read_before_anything_runs(tmp_path: Path, capsys: Any) -> None:
+def test_certificate_authority_is_read_before_the_run(tmp_path: Path, capsys: Any) -> None:
     file = tmp_path / "ca.pem"
     for problem in ("cannot be read", "has no certificate"):
         with raises(InputError, file, problem):
@@ -173,9 +173,7 @@ def simulate(tmp_path: Path, url: str, *options: str) -> int:
     return main(["simulate", *given, "--policy", url, *options])
 
 
-def test_server_of_a_private_authority_is_asked_if_the_authority_is_named(
-    tmp_path: Path, capsys: Any, authority: trustme.CA
-) -> None:
+def test_private_certificate_authority_is_accepted_if_given(tmp_path: Path, capsys: Any, authority: trustme.CA) -> None:
     own, other, several = tmp_path / "own.pem", tmp_path / "other.pem", tmp_path / "several.pem"
     own.write_bytes(authority.cert_pem.bytes())
     other.write_bytes(trustme.CA().cert_pem.bytes())
@@ -195,7 +193,7 @@ def test_server_of_a_private_authority_is_asked_if_the_authority_is_named(
             blocking_client.cache_clear()
 
 
-def test_certificate_of_another_host_is_refused(tmp_path: Path, capsys: Any, authority: trustme.CA) -> None:
+def test_certificate_of_another_host_is_rejected(tmp_path: Path, capsys: Any, authority: trustme.CA) -> None:
     own = tmp_path / "own.pem"
     own.write_bytes(authority.cert_pem.bytes())
     with answering(alike, server_side(authority, "elsewhere.example")) as url:
@@ -205,7 +203,7 @@ def test_certificate_of_another_host_is_refused(tmp_path: Path, capsys: Any, aut
     assert "127.0.0.1" in said
 
 
-def test_server_without_tls_is_named_when_it_is_asked_by_https(tmp_path: Path, capsys: Any) -> None:
+def test_https_request_to_a_plain_http_server_is_reported(tmp_path: Path, capsys: Any) -> None:
     with answering(alike) as url:
         assert simulate(tmp_path, url.replace("http", "https", 1)) == 1
     said = error_line(capsys)

@@ -153,7 +153,7 @@ def metrics_of(folder: Path) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("algorithm", ["dqn", "actor-critic", "ppo"])
 @pytest.mark.parametrize("network", ["mlp", "gnn"])
-def test_every_algorithm_decides_learns_and_leaves_a_policy_file(tmp_path, algorithm, network):
+def test_every_algorithm_decides_learns_and_writes_a_policy(tmp_path, algorithm, network):
     plan = plan_of(algorithm, network)
     with agent(plan, tmp_path / "run") as link:
         scheduler = Scheduler(plan, link)
@@ -173,7 +173,7 @@ def test_every_algorithm_decides_learns_and_leaves_a_policy_file(tmp_path, algor
     assert decider.choose(PodQuery(decider.state.class_id(POD))) is not None
 
 
-def test_the_reward_is_that_of_the_state_after_each_placement(tmp_path):
+def test_reward_is_of_the_state_after_each_placement(tmp_path):
     plan = plan_of(update_every=1)
     with agent(plan, tmp_path / "run") as link:
         scheduler = Scheduler(plan, link)
@@ -192,7 +192,7 @@ def test_the_reward_is_that_of_the_state_after_each_placement(tmp_path):
     np.testing.assert_allclose(*zip(*known, strict=True), rtol=1e-6)
 
 
-def test_an_agent_from_nothing_gets_better(tmp_path):
+def test_untrained_agent_improves(tmp_path):
     plan = plan_of(update_every=2, gamma=0.0, epsilon_decay=0.99, learning_rate=3e-3)
     with agent(plan, tmp_path / "run") as link:
         scheduler = Scheduler(plan, link)
@@ -202,7 +202,7 @@ def test_an_agent_from_nothing_gets_better(tmp_path):
     assert np.mean(rows[-200:]) > np.mean(rows[:100]) + 0.02
 
 
-def test_the_agent_says_that_it_is_ready_when_slow_imports_are_over(tmp_path, monkeypatch):
+def test_agent_reports_ready_after_its_imports(tmp_path, monkeypatch):
     here, there = multiprocessing.Pipe()
     was_ready: list[bool] = []
     monkeypatch.setattr(agent_process, "summary_writer", lambda: was_ready.append(here.poll()))
@@ -254,7 +254,7 @@ def test_until_the_agent_is_ready_a_rule_decides():
     assert not other.connection.poll(), "nothing is asked"
 
 
-def test_a_late_answer_is_dropped_and_the_agent_is_told_what_was_done():
+def test_late_answer_is_dropped_and_the_agent_learns_the_outcome():
     other = SlowAgent(has_time=False)
     agent_end = other.ready()
     scheduler, rule = Scheduler(plan_of(), other.link), Scheduler(plan_of(), None)
@@ -272,7 +272,7 @@ def test_a_late_answer_is_dropped_and_the_agent_is_told_what_was_done():
     assert other.link.results[ANSWERED] == 1
 
 
-def test_a_late_answer_is_learned_from_with_what_became_of_its_own_pod():
+def test_late_answer_is_learned_with_the_outcome_of_its_pod():
     other = SlowAgent(has_time=False)
     agent_end = other.ready()
     scheduler = Scheduler(plan_of(), other.link)
@@ -286,7 +286,7 @@ def test_a_late_answer_is_learned_from_with_what_became_of_its_own_pod():
     assert questions[0].previous.slot == 0
 
 
-def test_a_pod_that_is_deleted_while_the_agent_is_asked_confuses_nobody():
+def test_pod_deleted_during_a_question_is_dropped():
     other = SlowAgent()
     other.ready()
     scheduler, questions = Scheduler(plan_of(), other.link), list[Question]()
@@ -304,7 +304,7 @@ def test_a_pod_that_is_deleted_while_the_agent_is_asked_confuses_nobody():
     assert (second.slot, third.slot, fourth.slot) == (-1, 4, -1), "nothing is learned from a pod that was not placed"
 
 
-def test_the_outcome_of_a_pod_that_nobody_asked_about_is_not_that_of_a_deleted_one():
+def test_outcome_is_matched_to_its_own_pod():
     other = SlowAgent(has_time=False)
     agent_end = other.ready()
     scheduler = Scheduler(plan_of(), other.link)
@@ -321,7 +321,7 @@ def test_the_outcome_of_a_pod_that_nobody_asked_about_is_not_that_of_a_deleted_o
     )
 
 
-def test_the_event_loop_goes_on_while_the_agent_thinks():
+def test_event_loop_runs_while_the_agent_decides():
     other = SlowAgent()
     other.ready()
     scheduler = Scheduler(plan_of(), other.link)
@@ -340,7 +340,7 @@ def test_the_event_loop_goes_on_while_the_agent_thinks():
     assert other.link.results[LATE] == other.link.results[ABSENT] == 0
 
 
-def test_an_answer_that_no_longer_fits_is_replaced_by_the_rule():
+def test_infeasible_answer_is_replaced_by_the_rule():
     other = SlowAgent()
     other.ready()
     scheduler = Scheduler(plan_of(), other.link)
@@ -356,7 +356,7 @@ def test_an_answer_that_no_longer_fits_is_replaced_by_the_rule():
 
 
 @pytest.mark.parametrize("wrong", [17, -1])
-def test_a_slot_without_a_node_is_no_answer(wrong):
+def test_empty_slot_is_an_invalid_answer(wrong):
     other = SlowAgent()
     other.ready()
     scheduler = Scheduler(plan_of(), other.link)
@@ -369,7 +369,7 @@ def test_a_slot_without_a_node_is_no_answer(wrong):
 
 @pytest.mark.parametrize("fallback", ["least-allocated", "random", "kube-default", "la"])
 @pytest.mark.parametrize("is_ready", [False, True])
-def test_a_decision_counts_once_as_one_with_a_hard_limit(fallback, is_ready):
+def test_decision_with_a_hard_limit_counts_once(fallback, is_ready):
     other, told = SlowAgent(asks_fallback=True), Told()
     told.tell(LATENCY, {node.name: 20.0 for node in NODES})
     told.tell(CPU, {node.name: 10.0 for node in NODES})
@@ -384,7 +384,7 @@ def test_a_decision_counts_once_as_one_with_a_hard_limit(fallback, is_ready):
     assert told.limits == {"kept safely": 1}
 
 
-def test_a_dead_agent_costs_nothing():
+def test_dead_agent_delays_no_pod():
     other = SlowAgent()
     other.ready()
     scheduler = Scheduler(plan_of(), other.link)
@@ -395,7 +395,7 @@ def test_a_dead_agent_costs_nothing():
     other.link.close()
 
 
-def test_a_run_goes_on_where_it_ended(tmp_path):
+def test_run_resumes_where_it_ended(tmp_path):
     plan, folder = plan_of(), tmp_path / "run"
     for session in (1, 2):
         with agent(plan, folder) as link:
@@ -431,7 +431,7 @@ def test_checkpoint_alone_resumes_a_run(tmp_path):
     assert read_policy(folder / "policy.safetensors")[0].steps >= 190
 
 
-def test_what_a_run_left_before_its_first_checkpoint_is_kept(tmp_path):
+def test_files_before_the_first_checkpoint_are_kept(tmp_path):
     plan, folder = plan_of(), tmp_path / "run"
     init_run(plan, folder, NODES).lock.close()
     for name in ("metrics.csv", "policy.safetensors"):
@@ -442,7 +442,7 @@ def test_what_a_run_left_before_its_first_checkpoint_is_kept(tmp_path):
     assert json.loads((folder / "run.json").read_text())["seed"] == 2
 
 
-def test_folder_that_a_run_uses_is_not_touched(tmp_path):
+def test_locked_run_folder_is_left_alone(tmp_path):
     plan, folder = plan_of(), tmp_path / "run"
     with init_run(plan, folder, NODES).lock:
         (folder / "metrics.csv").write_text("of the first")
@@ -451,7 +451,7 @@ def test_folder_that_a_run_uses_is_not_touched(tmp_path):
         assert sorted(path.name for path in folder.iterdir()) == ["metrics.csv", "run.json", "run.lock"]
 
 
-def test_folder_of_another_training_is_refused(tmp_path):
+def test_folder_of_another_training_is_rejected(tmp_path):
     (tmp_path / "run.json").write_text('{"algorithm": "dqn"}')
     (tmp_path / "policy.safetensors").write_text("of steersman train")
     with raises(SteersmanError, str(tmp_path), "name a new folder"):
@@ -530,7 +530,7 @@ def test_nothing_is_learned_from_a_node_that_the_agent_was_not_offered(algorithm
     assert sum(len(each["actions"]) for each in metrics) >= 4, "what was taken is reported all the same"
 
 
-def test_a_choice_of_the_fallback_beyond_the_capacity_is_none_of_a_teacher():
+def test_fallback_choice_beyond_capacity_is_not_imitated():
     plan = plan_of(use_heuristic=True, prefill=4, candidates=2)
     scheduler = AlternatingScheduler(plan)
     env = LiveEnv(cast("Connection", scheduler), plan.find_view(), 4, registry.resolve(plan.objective))
@@ -539,7 +539,7 @@ def test_a_choice_of_the_fallback_beyond_the_capacity_is_none_of_a_teacher():
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "actor-critic", "ppo"])
-def test_from_nothing_the_next_reward_counts_unless_only_later_ones_tell_nodes_apart(algorithm):
+def test_default_discount_depends_on_the_objective(algorithm):
     default = find_algorithm(algorithm).config().gamma
     assert live_plan("steersman", algorithm=algorithm).config.gamma == 0.0
     for objective in ("allocation", "balance=1,allocation=0.5"):
@@ -586,7 +586,7 @@ def test_plans_are_checked(tmp_path):
         ("actor-critic", {}, True),
     ],
 )
-def test_exploring_is_known_before_it_begins(algorithm, settings, explores):
+def test_exploration_is_announced_at_the_start(algorithm, settings, explores):
     plan = live_plan("steersman", algorithm=algorithm).with_settings(settings)
     assert plan.explores is explores
 
@@ -594,7 +594,7 @@ def test_exploring_is_known_before_it_begins(algorithm, settings, explores):
 BEST = {"algorithm": "dqn", "network": "deepsets", "hidden": "8", "dropout": 0.1, "normalisation": "batch"}
 
 
-def test_the_best_options_of_a_search_are_an_agents(tmp_path):
+def test_tuned_options_are_valid_for_an_agent(tmp_path):
     file = tmp_path / "best.json"
     file.write_text(json.dumps({**BEST, "gamma": 0.9, "batch_size": 16}))
     given = LiveLearning(tmp_path / "run", options=file)
@@ -632,7 +632,7 @@ def test_the_best_options_of_a_search_are_an_agents(tmp_path):
         ({}, {"initial_epsilon": 1.5}, ("--initial-epsilon 1.5",)),
     ],
 )
-def test_options_without_effect_are_refused(tmp_path, in_file, given, named):
+def test_options_without_effect_are_rejected(tmp_path, in_file, given, named):
     file = tmp_path / "best.json"
     file.write_text(json.dumps(in_file))
     with raises((InputError, UsageError), *named):
@@ -647,7 +647,7 @@ def test_an_option_of_the_file_may_have_no_effect_by_the_command_line(tmp_path):
     assert (plan.config.exploration, plan.config.exploration_decisions) == ("linear", 9)
 
 
-def test_a_run_says_what_it_is(tmp_path):
+def test_run_describes_itself(tmp_path):
     plan = plan_of("ppo", "deepsets")
     capacity = init_run(plan, tmp_path / "run", NODES).capacity
     said = json.loads((tmp_path / "run" / "run.json").read_text())

@@ -79,7 +79,7 @@ def rows(folder: Path) -> list[dict[str, str]]:
     return list(csv.DictReader((folder / EXCHANGES).read_text().splitlines()))
 
 
-def test_a_better_candidate_is_used_and_undone(tmp_path):
+def test_better_candidate_is_promoted_and_undone(tmp_path):
     tested, is_used = exchange(tmp_path, 0.2)
     assert is_used
     assert read_policy(tmp_path / POLICY)[1]["head.weight"].max() == 1.0
@@ -99,7 +99,7 @@ def test_a_better_candidate_is_used_and_undone(tmp_path):
 
 
 @pytest.mark.parametrize("gain", [-0.2, 0.0])
-def test_a_worse_or_equal_candidate_is_not_used(tmp_path, gain):
+def test_worse_or_equal_candidate_is_not_promoted(tmp_path, gain):
     _, is_used = exchange(tmp_path, gain)
     assert not is_used
     assert read_policy(tmp_path / POLICY)[1]["head.weight"].min() == -1.0
@@ -107,13 +107,13 @@ def test_a_worse_or_equal_candidate_is_not_used(tmp_path, gain):
     assert [row["result"] for row in rows(tmp_path)] == ["kept"]
 
 
-def test_a_gain_that_is_logged_as_none_is_none(tmp_path):
+def test_gain_that_rounds_to_zero_is_not_promoted(tmp_path):
     _, is_used = exchange(tmp_path, 2e-7, noise=0.0)
     assert not is_used
     assert [(row["result"], float(row["low"])) for row in rows(tmp_path)] == [("kept", 0.0)]
 
 
-def test_equal_candidates_are_rarely_taken_for_better(tmp_path):
+def test_equal_candidates_are_rarely_promoted(tmp_path):
     used = 0
     for seed in range(60):
         folder = tmp_path / str(seed)
@@ -139,7 +139,7 @@ def test_several_exchanges_are_undone_one_by_one(tmp_path_factory, times):
     assert (folder / POLICY).read_bytes() == contents[0]
 
 
-def test_what_cannot_be_written_changes_nothing(tmp_path):
+def test_failed_write_changes_nothing(tmp_path):
     policy(tmp_path / POLICY, 0, -1.0)
     before = (tmp_path / POLICY).read_bytes()
     tested = PolicyExchange(tmp_path)

@@ -78,7 +78,7 @@ def shares(state: ClusterState) -> np.ndarray:
     return 1.0 - state.arrays.free[:6, 0] / state.arrays.allocatable[:6, 0]
 
 
-def test_a_binding_shows_the_state_before_it_and_leads_to_the_one_after_it():
+def test_binding_yields_states_before_and_after():
     observed = Observed()
     state = observed.cache.state
     for i in range(20):
@@ -97,7 +97,7 @@ def test_a_binding_shows_the_state_before_it_and_leads_to_the_one_after_it():
         assert f"default/a{i}" in state.placements
 
 
-def test_pods_of_others_and_pods_that_ran_before_are_no_decisions():
+def test_foreign_and_running_pods_are_no_decisions():
     observed = Observed()
     observed.bind("a1", "n0", scheduler="other")
     observed.cache.upsert_pod(raw(pod("b1", uid="b1", on="n1")))
@@ -110,7 +110,7 @@ def test_pods_of_others_and_pods_that_ran_before_are_no_decisions():
     assert binding.outcome.before[summed.CPU_TAKEN] == 2000, "they count in the state"
 
 
-def test_stretches_are_held_back_with_the_reward_of_every_node():
+def test_held_out_segments_keep_rewards_of_every_node():
     observed = Observed()
     observed.bind_many(TRAIN_BLOCK + TEST_BLOCK + 5)
     bindings = observed.bindings()
@@ -126,7 +126,7 @@ def test_stretches_are_held_back_with_the_reward_of_every_node():
         assert binding.rewards[done.slot] == pytest.approx(reward(BALANCE, done.before, done.after))
 
 
-def test_pods_that_had_waited_longer_wait_until_the_next_binding(monkeypatch: pytest.MonkeyPatch):
+def test_waiting_time_of_older_pods_counts_until_the_next_binding(monkeypatch: pytest.MonkeyPatch):
     observed, now = Observed(), 100.0
     monkeypatch.setattr("steersman.apps.learner.bindings.time.monotonic", lambda: now)
     for name in ("w1", "w2"):
@@ -139,7 +139,7 @@ def test_pods_that_had_waited_longer_wait_until_the_next_binding(monkeypatch: py
     assert [binding.waited_before for binding in observed.bindings()] == [0.0, 2 * 3.0, 0.0]
 
 
-def test_an_episode_ends_when_the_last_pod_is_gone():
+def test_episode_ends_when_the_last_pod_is_deleted():
     observed = Observed()
     observed.bind_many(24 + 3)
     ended = [binding.ended_before for binding in observed.bindings()]
@@ -166,7 +166,7 @@ def environment(max_nodes=8):
     return PassiveLiveEnv(source(), CLUSTER, max_nodes, BALANCE)
 
 
-def test_the_environment_shows_what_the_scheduler_saw_did_and_got():
+def test_environment_replays_observations_actions_and_rewards():
     env, there = environment(), Observed()
     there.bind_many(31)
     bindings = there.bindings()
@@ -184,7 +184,7 @@ def test_the_environment_shows_what_the_scheduler_saw_did_and_got():
         assert terminated[0] == following.ended_before
 
 
-def test_bindings_to_nodes_beyond_the_room_are_left_out():
+def test_bindings_beyond_the_maximum_nodes_are_skipped():
     env = environment(max_nodes=3)
     env.reset()
     for _ in range(10):
@@ -199,7 +199,7 @@ def follower(seed=1):
     return PassiveDQN(env, network, DQNConfig(batch_size=32, update_every=5, candidates=4, replay_size=200), seed)
 
 
-def test_the_follower_learns_from_the_scheduler_and_forgets_nothing_that_did_not_vary():
+def test_follower_learns_and_keeps_constant_features():
     agent, there = follower(), Observed()
     there.bind_many(DECISIONS)
     before = export(agent.network)
@@ -214,7 +214,7 @@ def test_the_follower_learns_from_the_scheduler_and_forgets_nothing_that_did_not
     assert constant.size == 0, "weights of features that did not vary here are kept"
 
 
-def test_the_follower_goes_on_from_a_checkpoint_without_its_transitions():
+def test_follower_resumes_from_a_checkpoint_without_transitions():
     agent = follower()
     for _ in range(2):
         agent.iterate()

@@ -47,7 +47,7 @@ def until(holds: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def test_bindings_of_every_other_scheduler_are_observed_and_none_is_held_back():
+def test_bindings_of_other_schedulers_are_all_observed():
     observed = Observed(others=True)
     observed.bind("a1", "n0")
     observed.bind("a2", "n1", scheduler=OTHER)
@@ -61,7 +61,7 @@ def test_bindings_of_every_other_scheduler_are_observed_and_none_is_held_back():
     assert [binding.rewards for binding in observed.bindings()] == [None] * 150
 
 
-def test_an_episode_of_the_others_ends_without_theirs_whatever_runs_of_ours():
+def test_foreign_episode_ends_with_the_last_foreign_pod():
     observed = Observed(others=True)
     observed.bind("a1", "n0", scheduler=OTHER)
     observed.bind("a2", "n0")
@@ -74,7 +74,7 @@ def test_an_episode_of_the_others_ends_without_theirs_whatever_runs_of_ours():
     assert [binding.ended_before for binding in observed.bindings()] == [False, False, True]
 
 
-def test_nodes_that_only_pods_of_others_may_enter_do_not_count():
+def test_nodes_reserved_for_foreign_pods_do_not_count():
     observed = Observed(others=True)
     closed = node("closed")
     closed["spec"] = {"taints": [{"key": "control-plane", "effect": "NoSchedule"}]}
@@ -140,7 +140,7 @@ def learner_of(others: OtherSchedulers, candidates: int = 0) -> tuple[DQN, OffPo
     return dqn, OffPolicyLearner(dqn, env, others, 5)
 
 
-def test_the_replay_buffer_gets_what_others_saw_did_and_got():
+def test_replay_buffer_receives_foreign_transitions():
     others = Others()
     dqn, learner = learner_of(others.link)
     others.link.take(5)  # asks; the answer is empty
@@ -175,7 +175,7 @@ def test_the_replay_buffer_gets_what_others_saw_did_and_got():
     assert dqn.updates == 1, "gradient steps go by its own decisions"
 
 
-def test_at_most_as_many_come_from_others_as_from_itself_and_what_is_too_much_is_dropped():
+def test_foreign_transitions_never_outnumber_own_ones():
     others = Others(most=12)
     dqn, learner = learner_of(others.link, candidates=4)
     bindings = others.bind_many(41)
@@ -195,7 +195,7 @@ def test_at_most_as_many_come_from_others_as_from_itself_and_what_is_too_much_is
     assert dqn.replay.count == 32
 
 
-def test_transitions_end_where_nothing_of_theirs_is_left():
+def test_foreign_transitions_end_with_their_last_pod():
     others = Others()
     bindings = others.bind_many(60)
     others.collected(59)
@@ -204,7 +204,7 @@ def test_transitions_end_where_nothing_of_theirs_is_left():
     assert sum(ended) == 2
 
 
-def test_what_came_from_others_is_counted_over_sessions(tmp_path):
+def test_foreign_transitions_are_counted_across_sessions(tmp_path):
     plan, folder, counts = plan_of(), tmp_path / "run", []
     for _ in range(2):
         others = Others(max_nodes=MIN_NODES)
@@ -222,7 +222,7 @@ def test_what_came_from_others_is_counted_over_sessions(tmp_path):
 
 
 @pytest.mark.parametrize("algorithm", ["actor-critic", "ppo"])
-def test_on_policy_agents_do_not_ask(tmp_path, algorithm):
+def test_on_policy_agents_ignore_foreign_transitions(tmp_path, algorithm):
     plan, others = plan_of(algorithm), Others(max_nodes=MIN_NODES)
     others.bind_many(50)
     assert not plan.learns_from_others
@@ -235,7 +235,7 @@ def test_on_policy_agents_do_not_ask(tmp_path, algorithm):
     assert plan_of("dqn").learns_from_others
 
 
-def test_a_watch_that_fails_is_one_warning_and_the_agent_goes_on():
+def test_failing_watch_is_one_warning():
     others = Others()
     dqn, learner = learner_of(others.link)
     others.bind_many(4)
@@ -253,7 +253,7 @@ def test_a_watch_that_fails_is_one_warning_and_the_agent_goes_on():
     assert dqn.updates > 0
 
 
-def test_an_observer_that_dies_is_one_warning_and_the_agent_goes_on():
+def test_dead_observer_is_one_warning():
     here, there = multiprocessing.Pipe()
     _, learner = learner_of(OtherSchedulers(here))
     learner.iterate()
@@ -302,7 +302,7 @@ def test_a_server_that_forbids_the_watch_is_one_warning():
     asyncio.run(main())
 
 
-def test_a_server_that_was_away_is_observed_again():
+def test_observation_resumes_after_an_outage():
     async def broken(_: web.Request) -> web.Response:
         return failure(500, "InternalError")
 

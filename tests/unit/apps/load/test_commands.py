@@ -54,7 +54,7 @@ def make_local(
     return folder / "kubeconfig"
 
 
-def test_the_cluster_is_the_one_named_else_that_of_kubectl_else_the_local_one(home, monkeypatch):
+def test_cluster_is_chosen_by_option_kubeconfig_or_local_cluster(home, monkeypatch):
     with raises(SteersmanError):
         target.find_target()
     local = make_local(home)
@@ -74,7 +74,7 @@ def test_the_cluster_is_the_one_named_else_that_of_kubectl_else_the_local_one(ho
         target.find_target(name="x")
 
 
-def test_a_forgotten_local_cluster_does_not_win_over_the_users_own(home, capsys):
+def test_users_cluster_precedes_a_stale_local_one(home, capsys):
     local = make_local(home)
     find_cluster(None, None, None)
     said = capsys.readouterr().err
@@ -90,7 +90,7 @@ def test_a_forgotten_local_cluster_does_not_win_over_the_users_own(home, capsys)
 
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("command", ["schedule", "serve"])
-def test_commands_that_stay_log_which_cluster_they_talk_to(capsys, command):
+def test_long_running_commands_log_their_cluster(capsys, command):
     arguments = ("--policy", "best-fit", "--kubeconfig", "kubeconfig", "--port", "0", "--log-format", "json")
     assert main([command, *arguments]) == 1  # nobody answers there
     logged = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
@@ -140,7 +140,7 @@ def test_a_cluster_that_steersman_did_not_start_is_not_touched_without_yes(home,
         (("snapshot", "--output", "new.yaml"), "cannot be reached", 1),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line_and_nothing_is_left(home, capsys, monkeypatch, arguments, problem, status):
+def test_invalid_input_fails_in_one_line_and_leaves_nothing(home, capsys, monkeypatch, arguments, problem, status):
     monkeypatch.setenv("KUBECONFIG", str(make_local(home)))
     (home / "twice.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,1,0,0\n")
     before = sorted(home.iterdir())
@@ -152,7 +152,7 @@ def test_what_is_wrong_is_said_in_one_line_and_nothing_is_left(home, capsys, mon
     assert sorted(home.iterdir()) == before
 
 
-def test_a_signal_cancels_what_runs_which_may_end_well_in_spite_of_it():
+def test_signal_cancels_the_command_which_may_still_succeed():
     ended: list[str] = []
 
     async def stubborn() -> str:
@@ -176,7 +176,7 @@ def test_a_signal_cancels_what_runs_which_may_end_well_in_spite_of_it():
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_what_the_api_cannot_do_now_is_asked_again_and_what_it_refuses_is_not():
+def test_transient_api_errors_are_retried_and_rejections_are_not():
     async def main() -> None:
         answers: list[Exception | int] = [UnreachableError("away"), ApiError("x", 503, "", ""), 7]
         asked = 0
@@ -206,7 +206,7 @@ def test_what_the_api_cannot_do_now_is_asked_again_and_what_it_refuses_is_not():
     play(main())
 
 
-def test_a_background_task_that_fails_ends_the_block_and_others_are_stopped():
+def test_failing_background_task_ends_the_block_and_cancels_others():
     async def main() -> None:
         stopped: list[str] = []
 
@@ -231,7 +231,7 @@ def test_a_background_task_that_fails_ends_the_block_and_others_are_stopped():
     play(main())
 
 
-def test_jobs_are_done_a_few_at_a_time_and_the_first_failure_stops_the_rest():
+def test_jobs_run_concurrently_and_the_first_failure_stops_the_rest():
     async def main() -> None:
         done: list[int] = []
 
@@ -250,7 +250,7 @@ def test_jobs_are_done_a_few_at_a_time_and_the_first_failure_stops_the_rest():
     play(main())
 
 
-def test_a_shadow_that_may_not_write_says_so_before_anything_is_compiled(home, capsys, monkeypatch):
+def test_shadow_without_write_access_fails_before_compilation(home, capsys, monkeypatch):
     monkeypatch.setattr("steersman.apps.runtime.policy_manager.warm_up", lambda *_, **__: pytest.fail("compiles"))
     (home / "was").mkdir()
     (home / "was" / "decisions.csv").write_text("of last week")

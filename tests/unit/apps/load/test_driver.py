@@ -43,7 +43,7 @@ async def fill(
     return await commands.fill(RunTarget(client, "default"), settings, seeds, MANNER, output, lambda *_: None)
 
 
-def test_a_run_says_first_how_long_it_takes():
+def test_run_announces_its_duration():
     said: list[str] = []
 
     async def test(double: LiveDouble, client: Client) -> None:
@@ -59,7 +59,7 @@ def test_a_run_says_first_how_long_it_takes():
     on_double(test)
 
 
-def test_a_live_cluster_gets_the_deployments_that_the_simulator_would_get_and_is_empty_in_the_end(tmp_path):
+def test_live_deployments_match_the_simulator_and_are_removed(tmp_path):
     made: list[str] = []
 
     async def test(double: LiveDouble, client: Client) -> None:
@@ -79,7 +79,7 @@ def test_a_live_cluster_gets_the_deployments_that_the_simulator_would_get_and_is
     assert len(made) == len(expected()) / 2
 
 
-def test_several_seeds_follow_on_each_other(tmp_path):
+def test_several_seeds_run_in_sequence(tmp_path):
     async def test(double: LiveDouble, client: Client) -> None:
         fill_nodes(double)
         await fill(client, tmp_path / "run.csv", seeds=(1, 2))
@@ -89,7 +89,7 @@ def test_several_seeds_follow_on_each_other(tmp_path):
 
 
 @pytest.mark.parametrize("seconds", [0.5, 2.5, 6.5, 11.0])
-def test_a_run_that_was_killed_goes_on_to_the_same_end(tmp_path, seconds):
+def test_killed_run_resumes_to_the_same_end(tmp_path, seconds):
     async def test(double: LiveDouble, client: Client) -> None:
         fill_nodes(double)
         with pytest.raises(TimeoutError):
@@ -109,7 +109,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_end(tmp_path, seconds):
     on_double(test)
 
 
-def test_what_was_done_before_it_could_be_written_down_is_not_done_twice():
+def test_unrecorded_actions_are_not_repeated():
     async def test(double: LiveDouble, client: Client) -> None:
         fill_nodes(double)
 
@@ -130,7 +130,7 @@ def test_what_was_done_before_it_could_be_written_down_is_not_done_twice():
     on_double(test)
 
 
-def test_the_next_deployment_waits_for_pods_without_a_node_but_not_for_ever():
+def test_next_deployment_waits_for_unbound_pods_with_a_timeout():
     async def test(double: LiveDouble, client: Client) -> None:
         fill_nodes(double)
         double.bind_after = 3.0
@@ -149,7 +149,7 @@ def test_the_next_deployment_waits_for_pods_without_a_node_but_not_for_ever():
     on_double(test)
 
 
-def test_a_second_run_is_refused_and_changes_nothing(tmp_path):
+def test_concurrent_run_is_rejected_and_changes_nothing(tmp_path):
     async def test(double: LiveDouble, client: Client) -> None:
         fill_nodes(double)
         with pytest.raises(TimeoutError):
@@ -162,7 +162,7 @@ def test_a_second_run_is_refused_and_changes_nothing(tmp_path):
     on_double(test)
 
 
-def test_who_lost_a_run_to_another_driver_ends():
+def test_driver_ends_when_another_takes_its_run():
     async def test(double: LiveDouble, client: Client) -> None:
         fill_nodes(double)
         running = asyncio.create_task(fill(client))
@@ -176,7 +176,7 @@ def test_who_lost_a_run_to_another_driver_ends():
     on_double(test)
 
 
-def test_of_a_run_that_is_removed_while_it_is_under_way_nothing_is_left():
+def test_removed_run_leaves_nothing():
     async def test(double: LiveDouble, client: Client) -> None:
         fill_nodes(double)
         double.put(PODS, pod("theirs"))
@@ -191,7 +191,7 @@ def test_of_a_run_that_is_removed_while_it_is_under_way_nothing_is_left():
     on_double(test)
 
 
-def test_a_deployment_of_somebody_else_is_left_alone():
+def test_foreign_deployment_is_left_alone():
     async def test(double: LiveDouble, client: Client) -> None:
         fill_nodes(double)
         name = expected()[0].name
@@ -228,7 +228,7 @@ def test_clean_removes_what_runs_made_in_all_namespaces_and_nothing_else():
     on_double(test)
 
 
-def test_what_others_use_counts_towards_the_loads():
+def test_foreign_pods_count_towards_the_loads():
     async def test(double: LiveDouble, client: Client) -> None:
         fill_nodes(double, 1)
         tainted = node("control-plane")
@@ -247,7 +247,7 @@ def test_what_others_use_counts_towards_the_loads():
     on_double(test)
 
 
-def test_a_state_of_another_version_is_no_run_to_go_on_with():
+def test_state_of_another_version_is_not_resumed():
     async def test(double: LiveDouble, client: Client) -> None:
         place = RunTarget(client, "default")
         with raises(SteersmanError, "'default'"):
@@ -271,7 +271,7 @@ def test_a_state_of_another_version_is_no_run_to_go_on_with():
     on_double(test)
 
 
-def test_a_csv_is_played_as_it_is_deletions_in_the_middle_too():
+def test_csv_is_replayed_exactly_including_deletions():
     rows = (
         Row("one", 3, "1", "1", "1Gi", "1Gi"),
         Row("two", 2, "1", "1", "1Gi", "1Gi"),
@@ -295,7 +295,7 @@ def test_a_csv_is_played_as_it_is_deletions_in_the_middle_too():
     on_double(test)
 
 
-def test_the_rows_of_a_run_are_those_of_nodes_with_the_same_room_whatever_their_sizes():
+def test_rows_depend_on_total_capacity_not_on_node_sizes():
     nodes = [*cluster(3), *(each for each in cluster(2, cpu="16", memory="999Gi", pods=30) if not each.taints)]
     usable = [each for each in nodes if not each.taints]
     totals = [sum(getattr(each, name) for each in usable) for name in ("cpu_milli", "memory_bytes", "pods")]

@@ -40,7 +40,7 @@ async def replay(
     return await commands.replay_pods(RunTarget(client, "default"), found, pace, lambda *_: None, resume=resume, **more)
 
 
-def test_pods_come_at_their_times_and_run_as_long_as_in_the_trace_from_when_they_were_bound():
+def test_pods_arrive_on_time_and_run_for_their_duration_after_binding():
     found = pods((100, 160), (110, None), (130, 140))
 
     async def test(double: LiveDouble, client: Client) -> None:
@@ -77,7 +77,7 @@ def test_pods_without_times_come_at_once_or_at_a_rate():
     on_double(test)
 
 
-def test_pods_are_counted_when_they_had_time_to_be_bound():
+def test_pods_are_counted_after_their_time_to_bind():
     async def test(double: LiveDouble, client: Client) -> None:
         double.bind_after = 3.0
         assert await replay(client, pods(*[(None, None)] * 5)) == ReplayStats(created=5)
@@ -90,7 +90,7 @@ def test_pods_are_counted_when_they_had_time_to_be_bound():
     on_double(test)
 
 
-def test_missing_namespaces_are_named_before_anything_is_made_or_made_if_asked():
+def test_missing_namespaces_are_reported_or_created_on_request():
     found = [*pods((None, None), namespace="b"), *pods((None, None), namespace="a"), *pods((None, None))]
 
     async def test(double: LiveDouble, client: Client) -> None:
@@ -103,7 +103,7 @@ def test_missing_namespaces_are_named_before_anything_is_made_or_made_if_asked()
     on_double(test)
 
 
-def test_hundreds_of_creations_are_under_way_at_a_time():
+def test_creations_run_concurrently():
     async def test(double: LiveDouble, client: Client) -> None:
         most, now = 0, 0
 
@@ -123,7 +123,7 @@ def test_hundreds_of_creations_are_under_way_at_a_time():
     on_double(test)
 
 
-def test_pods_that_get_no_node_are_left_waiting_after_a_while():
+def test_replay_stops_waiting_for_unbound_pods():
     async def test(double: LiveDouble, client: Client) -> None:
         double.bind_after = None
         tally = await replay(client, pods((0, 10), (0, None)))
@@ -134,7 +134,7 @@ def test_pods_that_get_no_node_are_left_waiting_after_a_while():
 
 
 @pytest.mark.parametrize("seconds", [0.05, 1.5, 3.2, 7.5])
-def test_a_replay_that_was_killed_goes_on_without_making_a_pod_twice(seconds):
+def test_killed_replay_resumes_without_duplicate_pods(seconds):
     found = pods(*[(i * 0.1, i * 0.1 + 2.0 if i % 2 else None) for i in range(60)])
 
     async def test(double: LiveDouble, client: Client) -> None:
@@ -160,7 +160,7 @@ def test_a_replay_that_was_killed_goes_on_without_making_a_pod_twice(seconds):
     on_double(test)
 
 
-def test_of_a_replay_that_is_removed_while_it_is_under_way_nothing_is_left():
+def test_removed_replay_leaves_nothing():
     async def test(double: LiveDouble, client: Client) -> None:
         found = pods(*((float(second), None) for second in range(20)))
         running = asyncio.create_task(replay(client, found))
@@ -174,7 +174,7 @@ def test_of_a_replay_that_is_removed_while_it_is_under_way_nothing_is_left():
     on_double(test)
 
 
-def test_a_pod_of_somebody_else_and_a_missing_namespace_end_it_in_one_line():
+def test_foreign_pod_or_missing_namespace_fails_in_one_line():
     async def test(double: LiveDouble, client: Client) -> None:
         double.put(PODS, pod_in_api("p-1"))
         with raises(SteersmanError, "default/p-1"):
@@ -187,7 +187,7 @@ def test_a_pod_of_somebody_else_and_a_missing_namespace_end_it_in_one_line():
     on_double(test)
 
 
-def test_a_refusal_of_the_api_names_the_pod():
+def test_api_rejection_names_the_pod():
     async def test(double: LiveDouble, client: Client) -> None:
         from tests.support.servers.fake_api_server import failure
 
@@ -201,7 +201,7 @@ def test_a_refusal_of_the_api_names_the_pod():
     on_double(test)
 
 
-def test_priorities_become_classes_and_those_that_are_there_are_used():
+def test_priorities_become_classes_and_existing_ones_are_used():
     async def test(double: LiveDouble, client: Client) -> None:
         classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
         double.put(classes, {"metadata": {"name": "theirs"}, "value": 7})
@@ -218,7 +218,7 @@ def test_priorities_become_classes_and_those_that_are_there_are_used():
     on_double(test)
 
 
-def test_a_pod_in_the_api_is_the_pod_of_the_trace():
+def test_created_pod_equals_the_trace_pod():
     pod = Pod(
         "gpu",
         PodClass(
@@ -262,7 +262,7 @@ def test_times_are_scaled_from_the_first_pod_on(lives, speed):
             assert each.runs == pytest.approx(length / speed)
 
 
-def test_what_makes_no_sense_is_said():
+def test_invalid_options_are_reported():
     with raises(UsageError, "--speed", "0"):
         ReplaySpeed(speed=0)
     with raises(UsageError, "--rate", "1"):

@@ -74,7 +74,7 @@ def test_everything_is_installed_once_replaced_and_removed():
 
 
 @pytest.mark.parametrize("kind", kwok.COLLECTIONS)
-def test_what_is_somebody_elses_stays_as_it_is(kind):
+def test_foreign_objects_are_kept(kind):
     async def story(double, client):
         spec = {"replicas": 0, "template": {"metadata": {"labels": {}}}}
         theirs = {"kind": kind, "metadata": {"name": kwok.NAME, "labels": {"app": kwok.NAME}}, "spec": spec}
@@ -88,7 +88,7 @@ def test_what_is_somebody_elses_stays_as_it_is(kind):
     on_cluster(story)
 
 
-def test_the_controller_may_do_what_it_does_and_no_more():
+def test_controller_role_is_minimal():
     objects = {each["kind"]: each for each in kwok.manifests("kwok:1")}
     rules = objects["ClusterRole"]["rules"]
     allowed = {(kind, verb) for rule in rules for kind in rule["resources"] for verb in rule["verbs"]}
@@ -125,13 +125,13 @@ def test_a_process_is_started_once_and_stopped(tmp_path, config):
     assert not kwok.stop(config)
 
 
-def test_a_process_that_ends_at_once_says_why(tmp_path, config):
+def test_early_exit_is_reported_with_its_reason(tmp_path, config):
     with raises(SteersmanError, "no stages found"):
         kwok.start(config, program(tmp_path, "echo no stages found; exit 1"))
     assert not kwok.is_running(config)
 
 
-def test_the_process_of_another_is_not_stopped(config):
+def test_foreign_process_is_not_stopped(config):
     folder = kwok.folder_of(config)
     folder.mkdir(parents=True)
     (folder / kwok.PID).write_text(str(os.getpid()))

@@ -68,7 +68,7 @@ def nothing(*_: object) -> None:
 # Shapes
 
 
-def test_a_shape_is_what_its_parts_say_in_any_order() -> None:
+def test_node_shape_parts_may_come_in_any_order() -> None:
     assert NodeShape(64_000, 256 * GIB, 110) == SHAPE
     assert parse_shape("8gpu:A100-80GB, 1.5Ti,250pods,96cpu") == NodeShape(96_000, 1536 * GIB, 250, 8, "A100-80GB")
     assert parse_shape("500mcpu,1Gi,2gpu") == NodeShape(500, GIB, 110, 2)
@@ -112,7 +112,7 @@ def test_a_shape_names_the_resource_of_its_gpus() -> None:
         ("", "is no part of a shape"),
     ],
 )
-def test_a_wrong_shape_says_what_is_wrong(text: str, problem: str) -> None:
+def test_invalid_shape_error_names_the_part(text: str, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         parse_shape(text)
 
@@ -142,7 +142,7 @@ def test_shapes_have_names_and_counts() -> None:
         (["a=b=1cpu,1Gi"], "'b=1cpu' is no part of a shape"),
     ],
 )
-def test_wrong_groups_say_what_is_wrong(texts: list[str], problem: str) -> None:
+def test_invalid_groups_error_names_the_part(texts: list[str], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         parse_groups(texts)
 
@@ -216,7 +216,7 @@ def test_equal_nodes_are_numbered_so_that_their_names_sort() -> None:
         (Node("n", 1000, GIB, gpu_count=1, gpu_model="A 100"), "value of a label"),
     ],
 )
-def test_what_kubernetes_would_refuse_is_said_before_anything_is_created(node: Node, problem: str) -> None:
+def test_invalid_nodes_are_rejected_before_creation(node: Node, problem: str) -> None:
     with pytest.raises(SteersmanError, match=problem):
         prepared([node])
 
@@ -239,7 +239,7 @@ def test_a_record_reads_back_and_goes_with_its_folder() -> None:
     assert not record.folder_of("one").exists()
 
 
-def test_a_cluster_that_did_not_come_up_is_told_apart() -> None:
+def test_failed_cluster_start_is_distinguished_from_a_missing_cluster() -> None:
     record.write(a_record())
     with raises(SteersmanError):
         record.require("one")
@@ -250,7 +250,7 @@ def test_a_cluster_that_did_not_come_up_is_told_apart() -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"name": 1}', "[", '{"name": "one", "way": "magic"}'])
-def test_a_damaged_record_is_said_and_can_be_removed(content: str) -> None:
+def test_damaged_record_is_reported_and_can_be_removed(content: str) -> None:
     record.write(a_record())
     (record.folder_of("one") / record.RECORD).write_text(content)
     with raises(InputError, "cluster.json"):
@@ -272,7 +272,7 @@ def test_only_one_command_starts_or_stops_a_cluster() -> None:
         pass
 
 
-def test_a_cluster_of_others_that_is_gone_can_be_forgotten(tmp_path: Path) -> None:
+def test_deleted_foreign_cluster_can_be_forgotten(tmp_path: Path) -> None:
     (tmp_path / "here").write_text(KUBECONFIG)
     record.write(ClusterRecord("theirs", ClusterBackend.KUBECONFIG, str(tmp_path / "here"), "here", ready=True))
     said: list[str] = []
@@ -353,7 +353,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_cleaning_goes_on_until_nothing_comes_back_and_leaves_the_system_alone() -> None:
+def test_clean_repeats_until_empty_and_keeps_system_pods() -> None:
     client = FakeClient(times=3)
     assert asyncio.run(cleaning.clean(client, nothing)) == 2
     assert client.pods == {"default": 0, "kube-system": 3}
@@ -361,7 +361,7 @@ def test_cleaning_goes_on_until_nothing_comes_back_and_leaves_the_system_alone()
 
 
 @pytest.mark.usefixtures("impatient")
-def test_cleaning_names_who_makes_pods_anew() -> None:
+def test_clean_names_controllers_that_recreate_pods() -> None:
     with raises(SteersmanError, "2", "default/default-0", "ReplicaSet"):
         asyncio.run(cleaning.clean(FakeClient(times=1 << 30), nothing))
 
@@ -400,7 +400,7 @@ def test_cleaning_reports_while_the_server_still_deletes_a_collection() -> None:
 @pytest.mark.parametrize(
     "error", [ApiError("DELETE", 504, "Timeout", "not yet"), UnreachableError("did not answer in time")]
 )
-def test_cleaning_goes_on_where_a_collection_takes_too_long(
+def test_clean_continues_after_a_slow_collection(
     path: str, error: SteersmanError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cleaning, "PATIENCE_SECONDS", 30.0)  # it is not to end, however busy the machine is
@@ -410,14 +410,14 @@ def test_cleaning_goes_on_where_a_collection_takes_too_long(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_cleaning_ends_at_once_where_it_is_not_allowed() -> None:
+def test_clean_ends_at_once_if_forbidden() -> None:
     client = RefusingClient(PODS_OF_DEFAULT, ApiError("DELETE", 403, "Forbidden", "not you"), refusals=1 << 30)
     with raises(ApiError):
         asyncio.run(cleaning.clean(client, nothing))
     assert client.deleted.count(PODS_OF_DEFAULT) == 1
 
 
-def test_patience_lasts_while_there_is_progress() -> None:
+def test_timeout_is_extended_by_progress() -> None:
     patience = StallTimeout(0.1)
     for left in range(8, 0, -1):
         assert not patience.ends(left)
@@ -427,7 +427,7 @@ def test_patience_lasts_while_there_is_progress() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_nodes_that_nobody_plays_are_no_success() -> None:
+def test_nodes_without_kwok_are_reported() -> None:
     wanted = prepared(equal_nodes(2, SHAPE))
     with raises(SteersmanError, "2", "KWOK"):
         asyncio.run(nodes.create_nodes(FakeClient(0), wanted, "test", nothing))
@@ -457,7 +457,7 @@ def strangers() -> Iterator[list[subprocess.Popen[str]]]:
         process.stdout.close()
 
 
-def test_servers_are_stopped_and_nobody_else(strangers: list[subprocess.Popen[str]]) -> None:
+def test_only_own_servers_are_stopped(strangers: list[subprocess.Popen[str]]) -> None:
     folder = record.folder_of("one")
     pids = folder / "kwok" / "clusters" / "one" / "pids"
     pids.mkdir(parents=True)
@@ -479,7 +479,7 @@ def test_servers_are_stopped_and_nobody_else(strangers: list[subprocess.Popen[st
     assert strangers[2].poll() is None
 
 
-def test_a_port_that_is_taken_is_named() -> None:
+def test_port_in_use_is_reported() -> None:
     held, free = servers.free_ports([0, 0])
     assert held != free
     with socket.socket() as server:
@@ -503,7 +503,7 @@ exit {status}
     ("status", "problem"),
     [(1, "kwokctl failed: what went wrong"), (0, "etcd did not start: no space left")],
 )
-def test_a_control_plane_that_does_not_start_says_why_and_leaves_its_log_alone(
+def test_failed_control_plane_reports_why_and_keeps_its_log(
     status: int, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KWOK_RUNTIME", "docker")
@@ -520,14 +520,14 @@ def test_a_control_plane_that_does_not_start_says_why_and_leaves_its_log_alone(
     assert str(record.folder_of("one") / "kubeconfig") in (tmp_path / "arguments").read_text()
 
 
-def test_servers_listen_on_this_machine_alone_each_on_a_port_of_its_own(tmp_path: Path) -> None:
+def test_servers_listen_on_loopback_with_distinct_ports(tmp_path: Path) -> None:
     options = servers._configuration(tmp_path, None)["options"]
     assert isinstance(options, dict)
     assert options["bindAddress"] == "127.0.0.1"
     assert len({options[port] for port in servers.PORTS}) == len(servers.PORTS)
 
 
-def test_pods_with_a_status_of_their_own_are_not_played(tmp_path: Path) -> None:
+def test_pods_with_their_own_status_are_not_simulated(tmp_path: Path) -> None:
     patches = servers._configuration(tmp_path, None)["componentsPatches"]
     flag = {"key": "disregard-status-with-annotation-selector", "value": "kwok.x-k8s.io/status=custom"}
     assert patches == [{"name": "kwok-controller", "extraArgs": [flag]}]
@@ -558,7 +558,7 @@ def a_go(folder: Path, monkeypatch: pytest.MonkeyPatch, act: str = ":") -> Path:
     return calls
 
 
-def test_downloads_are_said_and_are_no_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_downloads_are_announced_and_not_counted_as_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a_go(tmp_path, monkeypatch)
     said, told = list[str](), list[tuple[int, int]]()
     build.programs(lambda *progress: told.append(progress), said.append)
@@ -566,7 +566,7 @@ def test_downloads_are_said_and_are_no_packages(tmp_path: Path, monkeypatch: pyt
     assert told == [(1, 3), (2, 3)]
 
 
-def test_a_build_says_how_long_it_took_and_guesses_nothing(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_build_reports_its_duration(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     now = 0.0
     monkeypatch.setattr("steersman.cli.output.display.time.monotonic", lambda: now)
     with Progress("building packages", estimate=False) as progress:
@@ -625,7 +625,7 @@ def answer_readyz(server: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
 
-def test_what_is_built_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_built_programs_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = a_go(tmp_path, monkeypatch)
     reported: list[tuple[int, int]] = []
     first = build.programs(lambda done, total: reported.append((done, total)), nothing)
@@ -645,7 +645,7 @@ def test_a_build_that_fails_leaves_its_log_alone(tmp_path: Path, monkeypatch: py
     assert {path.name for path in (tmp_path / "cache" / "controlplane").iterdir()} == {"build.log", "lock"}
 
 
-def test_a_build_that_was_killed_is_no_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_build_is_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a_go(tmp_path, monkeypatch)
     left = tmp_path / "cache" / "controlplane" / "tmpx.part"
     left.mkdir(parents=True)
@@ -654,7 +654,7 @@ def test_a_build_that_was_killed_is_no_build(tmp_path: Path, monkeypatch: pytest
     assert not left.exists()
 
 
-def test_two_builds_at_once_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_builds_share_one_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = a_go(tmp_path, monkeypatch, act="sleep 0.5")
     said: list[str] = []
     found: list[Path] = []
@@ -669,7 +669,7 @@ def test_two_builds_at_once_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert any("waiting for another steersman" in line for line in said)
 
 
-def test_without_go_the_ways_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_missing_go_error_lists_alternatives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["cluster", "up"]) == 1
     said = error_line(capsys)
@@ -701,7 +701,7 @@ def test_without_go_the_ways_are_named(tmp_path: Path, monkeypatch: pytest.Monke
         (["up", "--kubeconfig", "garbage"], 1, "garbage"),
     ],
 )
-def test_wrong_commands_end_in_one_line_and_leave_nothing(
+def test_invalid_commands_fail_in_one_line_and_leave_nothing(
     arguments: list[str], status: int, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -712,12 +712,12 @@ def test_wrong_commands_end_in_one_line_and_leave_nothing(
     assert record.names() == []
 
 
-def test_down_without_a_cluster_is_fine(capsys: Capture) -> None:
+def test_down_without_a_cluster_succeeds(capsys: Capture) -> None:
     assert main(["cluster", "down"]) == 0
     assert "no cluster 'steersman'" in capsys.readouterr().err
 
 
-def test_clean_asks_before_it_empties_somebody_elses_cluster(tmp_path: Path, capsys: Capture) -> None:
+def test_clean_confirms_before_emptying_a_foreign_cluster(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "here").write_text(KUBECONFIG)
     record.write(ClusterRecord("theirs", ClusterBackend.KUBECONFIG, str(tmp_path / "here"), "here", ready=True))
     assert main(["cluster", "clean", "--name", "theirs"]) == 2

@@ -73,7 +73,7 @@ def dump(double: LiveDouble, file: Path) -> None:
 
 
 @pytest.mark.parametrize("running", RunningPods)
-def test_it_is_the_workload_of_the_same_objects_in_a_file(tmp_path: Path, running: RunningPods) -> None:
+def test_live_workload_equals_the_file_workload(tmp_path: Path, running: RunningPods) -> None:
     read: list[Workload] = []
 
     async def test(double: LiveDouble, client: Client) -> None:
@@ -101,7 +101,7 @@ def test_it_is_the_workload_of_the_same_objects_in_a_file(tmp_path: Path, runnin
 
 
 @pytest.mark.parametrize("status", [403, 404])
-def test_kinds_that_may_not_be_listed_are_left_out_with_one_line(status: int) -> None:
+def test_forbidden_kinds_are_skipped_with_one_line(status: int) -> None:
     async def test(double: LiveDouble, client: Client) -> None:
         full(double)
         refused = ("daemonsets", "poddisruptionbudgets", "persistentvolumeclaims")
@@ -135,7 +135,7 @@ def test_without_nodes_or_pods_there_is_no_workload(resource: Resource) -> None:
     on_double(test)
 
 
-def test_an_empty_cluster_says_what_is_missing() -> None:
+def test_empty_cluster_error_names_what_is_missing() -> None:
     async def test(double: LiveDouble, client: Client) -> None:
         with raises(SteersmanError):
             await read_workload(client, "prod")
@@ -146,7 +146,7 @@ def test_an_empty_cluster_says_what_is_missing() -> None:
     on_double(test)
 
 
-def test_a_pod_that_makes_no_sense_is_left_out_with_a_warning() -> None:
+def test_invalid_pod_is_skipped_with_a_warning() -> None:
     async def test(double: LiveDouble, client: Client) -> None:
         full(double)
         bad = pod("odd")

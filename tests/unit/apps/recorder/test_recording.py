@@ -78,7 +78,7 @@ def same_groups(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 @pytest.mark.parametrize("name", ["cluster", "gpu"])
-def test_transitions_are_those_of_the_environment_that_plays_the_same(name):
+def test_transitions_match_the_environment(name):
     workload, objective = timed_workload(), "allocation=1,balance=0.3,fragmentation=0.7,locality=0.5,waiting-time=2"
     core = WorkloadCore(1, "timed", WorkloadOptions(workload, objective, load=None, view=name))
     core.start(0, np.random.default_rng(0), {"seed": 3})
@@ -130,7 +130,7 @@ def gone(pod: Pod) -> PodEvent:
 A, B, C = (NodeEvent(name, Node(name, 4000, 8 * GIB)) for name in "abc")
 
 
-def test_an_episode_ends_where_all_pods_of_the_scheduler_are_gone(tmp_path):
+def test_episode_ends_when_all_its_pods_are_deleted(tmp_path):
     one, two, three, other = small("one"), small("two"), small("three"), small("other", scheduler="else")
     events = (A, B, *comes(other, "a"), *comes(one, "a"), *comes(two, "b"), gone(one), gone(two), *comes(three, "a"))
     found = transitions(entries_of(*events), "it", CLUSTER)
@@ -147,7 +147,7 @@ def test_an_episode_ends_where_all_pods_of_the_scheduler_are_gone(tmp_path):
     assert save(ended, BALANCE, tmp_path / "t.npz") == 3
 
 
-def test_nodes_that_come_and_go_keep_their_columns(tmp_path):
+def test_changing_nodes_keep_their_columns(tmp_path):
     pods = [small(f"p{i}") for i in range(4)]
     smaller = NodeEvent("b", Node("b", 2000, 8 * GIB))
     events = (
@@ -164,14 +164,14 @@ def test_nodes_that_come_and_go_keep_their_columns(tmp_path):
     assert (written.before["groups"][0, 2] == -1).all()
 
 
-def test_a_choice_that_the_state_before_it_forbids_is_left_out_and_counted():
+def test_infeasible_choice_is_skipped_and_counted():
     big, late = small("big", 3000), small("late", 3000)
     events = (A, B, *comes(big, "a"), *comes(late, "a"), *comes(small("x"), "b"), *comes(small("y"), "unknown"))
     found = transitions(entries_of(*events), "it", CLUSTER)
     assert ([each.action for each in found.seen], found.skipped_decisions) == ([0, 1], 2)
 
 
-def test_a_pod_that_was_tried_before_and_still_waits_counts_as_waiting():
+def test_retried_pending_pod_counts_as_waiting():
     infeasible_at_retry, young = PodEvent("stuck", small("stuck", 9000)), PodEvent("young", small("young"))
     found = transitions(
         entries_of(A, infeasible_at_retry, *comes(small("p"), "a"), young, *comes(small("q"), "a")), "it", CLUSTER
@@ -180,7 +180,7 @@ def test_a_pod_that_was_tried_before_and_still_waits_counts_as_waiting():
     assert [each.before["context"][column] for each in found.seen] == pytest.approx([1 / 17, 2 / 18])
 
 
-def test_lives_of_pods_are_a_trace():
+def test_pod_lifetimes_form_a_trace():
     pods = [small("one"), small("two"), small("other", scheduler="else")]
     events = (A, *comes(pods[0], "a"), *comes(pods[2], "a"), PodEvent("two", pods[1]), gone(pods[0]), *comes(pods[0]))
     found = recorder.pods_from_log(entries_of(*events), "it")

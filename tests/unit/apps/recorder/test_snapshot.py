@@ -105,7 +105,7 @@ def test_a_snapshot_reads_back_as_the_cluster(tmp_path, name):
     )
 
 
-def test_devices_of_resource_slices_count():
+def test_resource_slice_devices_count():
     async def test(double: LiveDouble, client: Client) -> None:
         full(double)
         waiting = pod("by-class")
@@ -132,7 +132,7 @@ def test_devices_of_resource_slices_count():
     on_double(test)
 
 
-def test_what_makes_no_sense_is_left_out_with_a_warning():
+def test_invalid_objects_are_skipped_with_a_warning():
     async def test(double: LiveDouble, client: Client) -> None:
         full(double)
         double.put(NODES, node("odd", cpu="much"))
@@ -151,14 +151,14 @@ def test_what_makes_no_sense_is_left_out_with_a_warning():
     on_double(test)
 
 
-def test_nothing_secret_is_written(tmp_path):
+def test_snapshot_contains_no_secrets(tmp_path):
     taken(tmp_path / "mine.yaml")
     text = (tmp_path / "mine.yaml").read_text()
     for secret in ("secret", "s1", "s3", "PASSWORD", "token", "uid-"):
         assert secret not in text
 
 
-def test_pods_are_freed_but_for_those_that_nodes_run_by_themselves(tmp_path):
+def test_freed_snapshot_unbinds_all_but_static_pods(tmp_path):
     found = taken(tmp_path / "mine.yaml", free=True)
     assert [(pod.name, pod.constraints.node_name) for pod in found.pods] == [
         ("held", ""),
@@ -169,7 +169,7 @@ def test_pods_are_freed_but_for_those_that_nodes_run_by_themselves(tmp_path):
     assert found.pods[0].gpu_devices == ()
 
 
-def test_names_can_be_left_out(tmp_path):
+def test_names_can_be_anonymised(tmp_path):
     found = taken(tmp_path / "mine.yaml", anonymise=True)
     text = (tmp_path / "mine.yaml").read_text()
     for name in ("gpu-node", "plain", "held", "waits", "kube-system", "web", "busybox", "default"):
@@ -185,7 +185,7 @@ def test_names_can_be_left_out(tmp_path):
 
 @given(st.data())
 @settings(max_examples=examples(25))
-def test_without_names_every_constraint_means_the_same(data):
+def test_anonymised_constraints_are_equivalent(data):
     nodes = [data.draw(test_inter_pod.nodes(name)) for name in test_inter_pod.NAMES[: data.draw(st.integers(1, 5))]]
     pods = [data.draw(test_inter_pod.pods(f"p{i}")) for i in range(data.draw(st.integers(1, 6)))]
     workload = Workload("w", tuple(nodes), tuple(pods))
@@ -203,7 +203,7 @@ def test_without_names_every_constraint_means_the_same(data):
     assert anonymised(workload, "another").nodes[0].name != masked.nodes[0].name
 
 
-def test_what_we_may_not_look_at_is_said_and_an_empty_cluster_is_no_workload(tmp_path):
+def test_missing_permissions_are_reported_and_an_empty_cluster_rejected(tmp_path):
     async def test(double: LiveDouble, client: Client) -> None:
         with raises(SteersmanError):
             await snapshot.take_snapshot(client, "mine")

@@ -131,7 +131,7 @@ def bad_policy(folder: Path) -> Path:
 # Who decides until and after a comparison ---------------------------------------------------------------------------
 
 
-def test_the_member_that_does_best_decides_and_the_rule_until_then() -> None:
+def test_best_member_decides_after_the_comparison_and_the_rule_before() -> None:
     made = comparison(work=second_member, clock=Clock())
     assert made.choice.policy == resolve("fgd")
     assert 'steersman_policy_info{digest="",member="",name="fgd"} 1.0' in scraped(made)
@@ -169,7 +169,7 @@ def most_unused(_: Workload, policy: Policy, __: str) -> RuleComparison:
 
 
 @pytest.mark.usefixtures("_at_once")
-def test_a_comparison_that_leaves_most_gpus_unused_changes_nothing() -> None:
+def test_comparison_with_mostly_idle_gpus_changes_nothing() -> None:
     made = comparison(work=most_unused)
     with capture_logs() as log:
         assert not look(made)
@@ -187,7 +187,7 @@ def _of_one_policy(_: Workload, policy: Policy, __: str) -> RuleComparison:
 
 
 @pytest.mark.usefixtures("_at_once")
-def test_as_good_is_good_enough(tmp_path: Path) -> None:
+def test_equal_policy_is_accepted(tmp_path: Path) -> None:
     made = comparison(bad_policy(tmp_path), work=as_good_as_a_rule)
     assert look(made)
     assert made.choice.policy.name == "bad"
@@ -195,7 +195,7 @@ def test_as_good_is_good_enough(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_at_once")
 @pytest.mark.parametrize(("gain", "changes"), [(0.0, False), (0.2, False), (0.3, True)])
-def test_who_decides_is_replaced_by_somebody_clearly_better_alone(gain: float, changes: bool) -> None:
+def test_decider_is_replaced_only_by_a_clearly_better_one(gain: float, changes: bool) -> None:
     made = comparison(work=second_member)
     assert look(made)
     first, second = made.choice, f"{5.0 - gain:.2f} %"
@@ -212,7 +212,7 @@ def improved(gain: float, _: Workload, policy: Policy, __: str) -> RuleCompariso
 
 
 @pytest.mark.usefixtures("_at_once")
-def test_another_comparison_with_the_same_outcome_changes_nothing() -> None:
+def test_repeated_comparison_with_equal_outcome_changes_nothing() -> None:
     made = comparison(work=second_member)
     assert look(made)
     assert not look(made), "nothing is another"
@@ -225,7 +225,7 @@ def test_another_comparison_with_the_same_outcome_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "pods"), [(6, 19), (6, 0), (6, -1), (-1, 30)])
-def test_with_nothing_to_compare_it_is_said_once(nodes: int, pods: int) -> None:
+def test_empty_comparison_is_reported_once(nodes: int, pods: int) -> None:
     made = comparison(work=failing)
     there = [Node("none", 8000, 1 << 30)] if nodes < 0 else some_nodes(nodes)
     with capture_logs() as log:
@@ -236,7 +236,7 @@ def test_with_nothing_to_compare_it_is_said_once(nodes: int, pods: int) -> None:
     assert made.failures == 0
 
 
-def test_nothing_is_said_of_gpus_before_nodes_are_listed() -> None:
+def test_no_gpu_warning_before_nodes_are_listed() -> None:
     made = comparison(work=failing)
     with capture_logs() as log:
         assert not asyncio.run(made.compare_if_due([], PODS[:30]))
@@ -244,7 +244,7 @@ def test_nothing_is_said_of_gpus_before_nodes_are_listed() -> None:
 
 
 @pytest.mark.parametrize("spec", ["fgd", "best-fit", "fgd=2,best-fit=1", "kube-default", "random", "lc"])
-def test_what_the_user_chose_himself_is_not_compared(spec: str) -> None:
+def test_policy_chosen_by_the_user_is_not_compared(spec: str) -> None:
     made = comparison(spec, work=failing)
     assert made.choice.policy == resolve(spec)
     assert not look(made)
@@ -260,7 +260,7 @@ def test_unchecked_the_first_member_decides_from_the_first_pod_on() -> None:
     assert made.failures == 0
 
 
-def test_a_policy_with_another_aim_is_not_compared_by_gpus(tmp_path: Path) -> None:
+def test_policy_with_another_objective_is_not_compared_by_gpus(tmp_path: Path) -> None:
     file = bad_policy(tmp_path)
     card, arrays = read_policy(file)
     write_policy(file, msgspec.structs.replace(card, objective="balanced"), arrays)
@@ -282,7 +282,7 @@ def test_a_policy_with_another_aim_is_not_compared_by_gpus(tmp_path: Path) -> No
         (sleeping, "took longer than 0.5 s"),
     ],
 )
-def test_a_comparison_that_goes_wrong_changes_nothing(work: Any, said: str) -> None:
+def test_failed_comparison_changes_nothing(work: Any, said: str) -> None:
     clock = Clock()
     made = comparison(work=work, limit=0.5 if work is sleeping else 600.0, clock=clock)
     with capture_logs() as log:
@@ -298,7 +298,7 @@ def test_a_comparison_that_goes_wrong_changes_nothing(work: Any, said: str) -> N
     assert look(made)
 
 
-def test_nothing_waits_for_the_process_and_it_ends_with_who_asked() -> None:
+def test_comparison_process_blocks_nothing_and_ends_with_its_parent() -> None:
     async def story() -> None:
         asked = asyncio.create_task(ask_process(_sleep_and_tell, 600.0, seconds=600.0))
         for _ in range(20):
@@ -336,7 +336,7 @@ def test_distances_of_mixes(one: dict[tuple[int, int], int], other: dict[tuple[i
 
 
 @given(st.integers(1, 50), st.integers(LEAST_PODS, 200), st.randoms(use_true_random=False))
-def test_the_same_cluster_in_another_order_needs_no_other_comparison(nodes: int, pods: int, random: Any) -> None:
+def test_reordered_cluster_needs_no_new_comparison(nodes: int, pods: int, random: Any) -> None:
     there, classes = some_nodes(nodes), [PODS[i % len(PODS)] for i in range(pods)]
     first = basis_of(there, classes)
     random.shuffle(there)
@@ -346,7 +346,7 @@ def test_the_same_cluster_in_another_order_needs_no_other_comparison(nodes: int,
     assert shapes_digest(node_shapes(renamed)) == shapes_digest(first.nodes)
 
 
-def test_samples_of_one_mix_are_the_same_mix_and_another_is_not() -> None:
+def test_samples_of_a_profile_match_it_and_others_do_not() -> None:
     random = np.random.default_rng(1)
     pool = np.array([0] * 60 + [1] * 30 + [2] * 10)
     sizes = (SHARE, GPU_MILLI, MANY)
@@ -361,7 +361,7 @@ def test_samples_of_one_mix_are_the_same_mix_and_another_is_not() -> None:
     assert not any(others)
 
 
-def test_what_makes_another_comparison() -> None:
+def test_changes_that_trigger_a_comparison() -> None:
     base = basis_of(some_nodes(40), PODS)
     assert base.holds_for(basis_of(some_nodes(41), PODS)), "one node of forty is no other cluster"
     assert not base.holds_for(basis_of(some_nodes(46), PODS))
@@ -410,7 +410,7 @@ def test_a_file_that_was_fitted_to_another_cluster_is_compared(tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("_at_once")
-def test_a_fitted_file_takes_the_place_of_the_policy_when_it_is_there(tmp_path: Path) -> None:
+def test_fitted_file_replaces_the_policy_once_written(tmp_path: Path) -> None:
     later = tmp_path / "later.safetensors"
     file = PolicyReloader("steersman", later)
     made = PolicyComparison(file, work=second_member)
@@ -448,7 +448,7 @@ def _good_policy(_: Workload, policy: Policy, __: str) -> RuleComparison:
 # The real comparison, in a real process ------------------------------------------------------------------------------
 
 
-def test_a_policy_that_is_turned_upside_down_is_found_out(tmp_path: Path) -> None:
+def test_inverted_policy_is_detected(tmp_path: Path) -> None:
     made = comparison(bad_policy(tmp_path))
     look(made)  # of equal rules the one that decides already stays
     assert made.result is not None
@@ -492,7 +492,7 @@ def test_the_member_that_is_prepared_is_the_one_that_does_best(tmp_path: Path) -
     assert choose_member(portfolio, bare) in portfolio.members
 
 
-def test_deciders_are_made_anew_when_another_policy_decides() -> None:
+def test_deciders_are_rebuilt_when_another_policy_decides() -> None:
     """By what follows from the mix, which is there by then: nothing is worked out when a pod waits."""
 
     async def story() -> list[tuple[str, bool]]:
@@ -512,7 +512,7 @@ def test_deciders_are_made_anew_when_another_policy_decides() -> None:
     assert asyncio.run(story()) == [("fgd", True), ("steersman", True)]
 
 
-def test_twice_as_many_pods_are_looked_at_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doubled_pods_trigger_a_comparison_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods of a few controllers came first, and others follow before the next look is due."""
     monkeypatch.setattr(policy_manager_module, "LOOK_SECONDS", 0.001)
     looks: list[int] = []
@@ -566,7 +566,7 @@ async def not_due(*_: object) -> bool:
     return False
 
 
-def test_a_profile_that_cannot_be_rebuilt_stays_and_the_policy_decides_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_profile_rebuild_keeps_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leftover tables are computed by a process, which the kernel may kill and may have no memory to start."""
 
     async def story() -> None:
@@ -598,7 +598,7 @@ def no_memory(_: object) -> None:
     raise OSError(12, "Cannot allocate memory")
 
 
-def test_nothing_is_compared_while_pods_pour_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_comparison_during_a_burst_of_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     policy_manager, state = PolicyManager(PolicyReloader("steersman")), ClusterState(some_nodes())
     looks: list[int] = []
     coming = iter((30, 30, 30, 0, 1, 20, 0))
@@ -641,7 +641,7 @@ def test_a_fitted_policy_decides_from_the_first_decider_on(tmp_path: Path) -> No
         (("--fit", "mine.safetensors", "--learn", "run"), "--fit and --learn exclude"),
     ],
 )
-def test_wrong_options_are_one_line(
+def test_wrong_options_fail_in_one_line(
     arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -652,7 +652,7 @@ def test_wrong_options_are_one_line(
     assert len(error.splitlines()) == 1
 
 
-def test_the_service_is_told_by_its_configuration(tmp_path: Path) -> None:
+def test_service_reads_comparison_options_from_its_configuration(tmp_path: Path) -> None:
     file = tmp_path / "service.yaml"
     file.write_text("apiVersion: steersman.dev/v1alpha1\nkind: ScoreServiceConfiguration\nunchecked: true\n")
     assert read_config(file).unchecked

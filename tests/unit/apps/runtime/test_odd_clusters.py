@@ -58,7 +58,7 @@ def put_odd_and_even(double: LiveDouble) -> None:
         double.put("/api/v1/namespaces/default/pods", each)
 
 
-def test_the_table_of_nodes_shows_all_of_them_and_says_which_objects_count_as_nothing() -> None:
+def test_node_table_shows_all_nodes_and_reports_uncounted_objects() -> None:
     async def test(double: LiveDouble, client: Client) -> None:
         put_odd_and_even(double)
         rows, problems = await node_rows(client)
@@ -74,7 +74,7 @@ def test_the_table_of_nodes_shows_all_of_them_and_says_which_objects_count_as_no
     on_double(test)
 
 
-def test_the_command_names_nodes_that_get_no_pods_and_counts_what_it_did_not_understand(
+def test_command_reports_unschedulable_nodes_and_invalid_objects(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def test(double: LiveDouble, client: Client) -> None:
@@ -94,7 +94,7 @@ def test_the_command_names_nodes_that_get_no_pods_and_counts_what_it_did_not_und
     assert of_pods.startswith("warning: 1 objects are invalid and ignored")
 
 
-def test_a_workload_is_measured_by_what_is_understood_and_the_rest_is_a_line(
+def test_load_counts_valid_objects_and_reports_the_rest(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async def test(double: LiveDouble, client: Client) -> None:
@@ -114,7 +114,7 @@ def test_a_workload_is_measured_by_what_is_understood_and_the_rest_is_a_line(
     assert "Pod default/odd" in lines[-1]
 
 
-def test_a_cluster_of_which_nothing_is_understood_says_why() -> None:
+def test_cluster_without_valid_nodes_reports_why() -> None:
     async def test(double: LiveDouble, client: Client) -> None:
         double.put("/api/v1/nodes", odd_node("odd"))
         with raises(SteersmanError):
@@ -123,7 +123,7 @@ def test_a_cluster_of_which_nothing_is_understood_says_why() -> None:
     on_double(test)
 
 
-def test_a_run_in_a_namespace_that_is_not_there_says_so() -> None:
+def test_run_in_a_missing_namespace_is_reported() -> None:
     async def test(double: LiveDouble, client: Client) -> None:
         async def refuse(_: object) -> web.Response:
             return failure(404, "NotFound")
@@ -138,7 +138,7 @@ def test_a_run_in_a_namespace_that_is_not_there_says_so() -> None:
 @pytest.mark.parametrize(
     ("kind", "group"), [("deployment", "/apis/apps/v1"), ("statefulset", "/apis/apps/v1"), ("job", "/apis/batch/v1")]
 )
-def test_cleaning_says_at_once_who_would_make_pods_anew_or_deletes_them(kind: str, group: str) -> None:
+def test_clean_reports_controllers_or_deletes_them(kind: str, group: str) -> None:
     collection = f"{group}/namespaces/default/{kind}s"
 
     async def test(double: LiveDouble, client: Client) -> None:
@@ -163,7 +163,7 @@ def test_cleaning_says_at_once_who_would_make_pods_anew_or_deletes_them(kind: st
         {"metadata": {"name": "web"}, "spec": {}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}},
     ],
 )
-def test_cleaning_needs_no_leave_for_what_makes_no_pods_or_is_ours(ours: dict[str, Any]) -> None:
+def test_clean_ignores_idle_and_own_controllers(ours: dict[str, Any]) -> None:
     async def test(double: LiveDouble, client: Client) -> None:
         double.put("/apis/batch/v1/namespaces/default/jobs", ours)
         double.put("/api/v1/namespaces/default/pods", pod("web-0"))
@@ -172,7 +172,7 @@ def test_cleaning_needs_no_leave_for_what_makes_no_pods_or_is_ours(ours: dict[st
     on_double(test)
 
 
-def test_cleaning_names_the_finalizer_that_keeps_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_names_the_finalizer_of_a_stuck_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cleaning, "PATIENCE_SECONDS", 0.1)
 
     async def test(double: LiveDouble, client: Client) -> None:
@@ -200,7 +200,7 @@ def test_cleaning_names_the_finalizer_that_keeps_a_pod(monkeypatch: pytest.Monke
         ({"event": "leadership lost"}, "warning: leadership lost"),
     ],
 )
-def test_commands_without_a_log_tell_warnings_and_nothing_else(
+def test_commands_without_a_log_print_warnings_only(
     event: dict[str, str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     say_warnings()
@@ -212,7 +212,7 @@ def test_commands_without_a_log_tell_warnings_and_nothing_else(
 
 
 @pytest.mark.parametrize(("name", "told"), [("mine", "down --name mine'"), (record.DEFAULT_NAME, "down'")])
-def test_what_a_message_tells_to_type_is_about_the_same_cluster(
+def test_suggested_commands_name_the_same_cluster(
     name: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STEERSMAN_STATE_DIR", str(tmp_path))
@@ -222,7 +222,7 @@ def test_what_a_message_tells_to_type_is_about_the_same_cluster(
             refuse(name)
 
 
-def test_a_cluster_that_does_not_answer_names_the_servers_that_ended(
+def test_unresponsive_cluster_error_names_dead_servers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("STEERSMAN_STATE_DIR", str(tmp_path))
@@ -239,7 +239,7 @@ def test_a_cluster_that_does_not_answer_names_the_servers_that_ended(
     assert said.count("\n") == 1
 
 
-def test_a_shadow_does_not_write_over_what_another_one_found(tmp_path: Path) -> None:
+def test_shadow_does_not_overwrite_another_report(tmp_path: Path) -> None:
     (tmp_path / "decisions.csv").write_text("of last week")
     target = ClusterTarget(
         KubeConfig(Path(), "", KubeCluster("http://127.0.0.1:9"), KubeUser(), "default"), is_local=True
@@ -258,7 +258,7 @@ def as_node(content: object) -> NodeObject:
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(("odd", "even", "gone")), st.booleans())))
-def test_the_view_counts_as_not_understood_what_is_so_now(history: list[tuple[str, str, bool]]) -> None:
+def test_view_counts_currently_invalid_objects(history: list[tuple[str, str, bool]]) -> None:
     view, now = ClusterView(), dict[str, str]()
     for name, kind, is_node in history:
         key = f"node-{name}" if is_node else f"default/{name}"

@@ -142,7 +142,7 @@ STEPS = ("select", "select", "deselect", "list", "pod", "pod", "bind", "bind", "
 
 @settings(max_examples=10, deadline=None)
 @given(st.randoms(use_true_random=False))
-def test_scores_and_choices_are_those_of_a_simulation_of_the_same_objects(rng: random.Random) -> None:
+def test_live_spreading_matches_a_simulation_of_the_same_objects(rng: random.Random) -> None:
     live = Live()
     for i in range(4):
         live.nodes[f"n{i}"] = place(f"n{i}", f"z{i // 2}")
@@ -184,7 +184,7 @@ def play(live: Live, what: str, i: int, j: int) -> None:
         live.cache.upsert_node(raw(live.nodes[f"n{i}"]))
 
 
-def test_a_service_spreads_pods_for_as_long_as_it_is_there() -> None:
+def test_service_spreads_pods_while_it_exists() -> None:
     live = Live()
     for i, zone in enumerate("aab"):
         live.cache.upsert_node(raw(place(f"n{i}", zone)))
@@ -202,7 +202,7 @@ def test_a_service_spreads_pods_for_as_long_as_it_is_there() -> None:
     assert live.choose("w1")[1] == alone
 
 
-def test_what_changes_no_selector_changes_nothing() -> None:
+def test_updates_without_selector_change_are_ignored() -> None:
     live = Live()
     obj = selecting("ReplicaSet", "r", matchLabels={"app": "w", "pod-template-hash": "1"})
     services = LiveSpreadSelectors(live.selectors)
@@ -220,7 +220,7 @@ def test_what_changes_no_selector_changes_nothing() -> None:
     assert services().selectors == (("default", (("app", "v"),)),)
 
 
-def test_labels_are_kept_apart_for_selectors_alone() -> None:
+def test_labels_are_distinguished_only_for_selectors() -> None:
     live = Live()
     for i in range(5):
         obj = pod(f"w{i}", on="n")
@@ -234,7 +234,7 @@ def test_labels_are_kept_apart_for_selectors_alone() -> None:
     assert live.cache.state is state  # the labels are known already
 
 
-def test_a_selector_that_makes_no_sense_is_said_and_left_out() -> None:
+def test_invalid_selector_is_reported_and_skipped() -> None:
     live = Live()
     broken = selecting("ReplicaSet", "r", matchExpressions=[{"key": "app", "operator": "Like", "values": ["w"]}])
     fine = selecting("ReplicaSet", "r", matchLabels={"app": "w"})
@@ -247,7 +247,7 @@ def test_a_selector_that_makes_no_sense_is_said_and_left_out() -> None:
     assert not LiveSpreadSelectors(live.selectors)()
 
 
-def test_selectors_that_are_no_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_selectors_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caching, "CLASSES_KEPT", 10)
     live = Live()
     live.cache.upsert_node(raw(place("n0", "a")))
@@ -305,7 +305,7 @@ async def synced(selectors: Selectors) -> list[Any]:
         ),
     ],
 )
-def test_without_permission_one_line_says_what_would_allow_it(
+def test_missing_permission_is_reported_with_the_remedy(
     refused: tuple[str, ...], said: str | None, allow: str | None
 ) -> None:
     async def test(double: LiveDouble, client: Client) -> None:
@@ -321,7 +321,7 @@ def test_without_permission_one_line_says_what_would_allow_it(
     on_double(test)
 
 
-def test_a_cluster_without_nodes_has_room_for_nobody() -> None:
+def test_empty_cluster_fits_no_pod() -> None:
     live = Live()
     spread = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
     live.cache.upsert_pod(raw(pod("w0", topologySpreadConstraints=[spread])))
@@ -342,7 +342,7 @@ def test_a_cluster_without_nodes_has_room_for_nobody() -> None:
         ({}, {"alibabacloud.com/gpu-count": "1", "alibabacloud.com/gpu-milli": "500"}, "GPU"),
     ],
 )
-def test_a_lack_of_gpus_is_called_what_the_pod_calls_them(resources: Object, notes: dict[str, str], word: str) -> None:
+def test_missing_gpus_are_named_by_the_requested_resource(resources: Object, notes: dict[str, str], word: str) -> None:
     live = Live()
     live.cache.upsert_node(raw(place("n0", "a")))
     obj = pod("w0")
@@ -354,7 +354,7 @@ def test_a_lack_of_gpus_is_called_what_the_pod_calls_them(resources: Object, not
     assert why == f"0/1 nodes are available: 1 Insufficient {word}."
 
 
-def test_scheduling_goes_on_where_default_spreading_cannot() -> None:
+def test_scheduling_continues_without_default_spreading() -> None:
     async def test(double: LiveDouble, client: Client) -> None:
         double.bind_after = None
 

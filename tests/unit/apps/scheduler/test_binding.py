@@ -111,7 +111,7 @@ async def dropped(_: LiveDouble, request: web.Request) -> web.StreamResponse:
         ([says(500)], BindOutcome.REFUSED, 6),
     ],
 )
-def test_what_became_of_a_binding(answers: list[Answer], outcome: BindOutcome, attempts: int) -> None:
+def test_binding_outcome_follows_from_the_responses(answers: list[Answer], outcome: BindOutcome, attempts: int) -> None:
     async def test(double: LiveDouble, client: Client) -> None:
         bindings = Bindings(double, *answers)
         found, _ = await Binder(client).bind(cached(double), "node-1", 0)
@@ -124,7 +124,7 @@ def test_what_became_of_a_binding(answers: list[Answer], outcome: BindOutcome, a
 
 
 @pytest.mark.parametrize(("index", "is_so"), [("0-2", True), ("0-1", False), (None, False)])
-def test_a_pod_on_our_node_with_other_devices_is_bound_otherwise(index: str | None, is_so: bool) -> None:
+def test_pod_with_other_devices_counts_as_bound_by_another(index: str | None, is_so: bool) -> None:
     shares = Requests(cpu_milli=1000, gpu_count=2, gpu_milli=500)
     wanted = binding(CachedPod("default/web", "1", Pod("web", PodClass(shares)), 1), "node-1", 0b101)
     notes = {"other": "x"} if index is None else {"alibabacloud.com/gpu-index": index}
@@ -133,7 +133,7 @@ def test_a_pod_on_our_node_with_other_devices_is_bound_otherwise(index: str | No
     assert not is_bound_so(PodHead(ObjectMeta("web", annotations=notes)), wanted)
 
 
-def test_a_conflict_with_an_attempt_of_our_own_is_no_failure() -> None:
+def test_conflict_with_own_attempt_is_no_failure() -> None:
     """The server tried again itself when its database had not answered, or a request came after its repetition."""
 
     async def done_before(double: LiveDouble, request: web.Request) -> web.StreamResponse:
@@ -148,7 +148,7 @@ def test_a_conflict_with_an_attempt_of_our_own_is_no_failure() -> None:
 
 
 @pytest.mark.parametrize(("asked", "least", "most"), [("3", 3.0, 5.0), ("86400", 30.0, 46.0), ("soon", 0.1, 0.2)])
-def test_it_waits_as_long_as_the_server_asks_within_reason(asked: str, least: float, most: float) -> None:
+def test_retry_after_is_honoured_up_to_a_limit(asked: str, least: float, most: float) -> None:
     async def test(double: LiveDouble, client: Client) -> None:
         bindings = Bindings(double, says(429, asked), bind)
         assert (await Binder(client).bind(cached(double), "node-1", 0))[0] is BindOutcome.BOUND
@@ -159,7 +159,7 @@ def test_it_waits_as_long_as_the_server_asks_within_reason(asked: str, least: fl
     on_double(test)
 
 
-def test_nothing_is_bound_any_more_when_something_speaks_against_it() -> None:
+def test_binding_is_skipped_when_no_longer_valid() -> None:
     async def test(double: LiveDouble, client: Client) -> None:
         bindings = Bindings(double, says(503))
         binder = Binder(client, lambda node: f"{node} is gone" if len(bindings.came) == 2 else "")
@@ -210,7 +210,7 @@ def nodes_of(double: LiveDouble) -> dict[str, str]:
     return {name: each["spec"].get("nodeName", "") for name, each in double.named(PODS).items()}
 
 
-def test_a_pod_that_takes_the_name_of_one_that_is_being_bound_is_bound_too() -> None:
+def test_recreated_pod_is_bound_after_the_binding_of_its_namesake() -> None:
     """A pod of a StatefulSet that is bound, deleted and made anew before the binding's answer is here.
 
     The new one is under way then, and the first attempt to bind it fails after that.
@@ -244,7 +244,7 @@ def test_a_pod_that_takes_the_name_of_one_that_is_being_bound_is_bound_too() -> 
     on_double(test)
 
 
-def test_an_answer_that_makes_no_sense_leaves_the_pod_in_the_queue() -> None:
+def test_malformed_response_requeues_the_pod() -> None:
     async def test(double: LiveDouble, client: Client) -> None:
         Bindings(double, says(503))
         double.put("/api/v1/nodes", node("node-1"))
@@ -270,7 +270,7 @@ def test_an_answer_that_makes_no_sense_leaves_the_pod_in_the_queue() -> None:
     on_double(test)
 
 
-def test_who_leads_after_another_lists_anew_before_it_decides() -> None:
+def test_new_leader_relists_before_deciding() -> None:
     """Its watch may be behind: here it never tells that the last leader bound a pod."""
     leads = False
 

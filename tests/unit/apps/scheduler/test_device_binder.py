@@ -49,7 +49,7 @@ def container(name: str, amount: int, **more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_requests_and_mappings(
+def test_device_requests_and_mappings_are_allocated(
     inits: list[dict[str, Any]],
     containers: list[dict[str, Any]],
     requests: dict[str, int],

@@ -63,7 +63,7 @@ def later(scheduler: Scheduler) -> None:
     scheduler.queue.clock = scheduler._clock = lambda: now
 
 
-def test_a_freed_node_wakes_as_many_pods_as_it_has_room_for(scheduler: Scheduler) -> None:
+def test_freed_node_wakes_only_as_many_pods_as_fit(scheduler: Scheduler) -> None:
     cache = scheduler.cache
     for i in range(20):
         cache.upsert_pod(raw(pod(f"small{i}", cpu="1")))
@@ -86,7 +86,7 @@ async def _nothing() -> None:
     pass
 
 
-def test_pods_of_more_priority_are_woken_too(scheduler: Scheduler) -> None:
+def test_pods_of_higher_priority_are_woken(scheduler: Scheduler) -> None:
     cache = scheduler.cache
     for i in range(4):
         cache.upsert_pod(raw(pod(f"low{i}", cpu="4")))
@@ -102,7 +102,7 @@ def test_pods_of_more_priority_are_woken_too(scheduler: Scheduler) -> None:
     assert first.pod.pod.name == "high"
 
 
-def test_a_pod_that_wants_to_be_near_another_is_woken_when_that_is_bound(scheduler: Scheduler) -> None:
+def test_binding_wakes_pods_with_affinity_to_it(scheduler: Scheduler) -> None:
     cache = scheduler.cache
     cache.upsert_node(raw(node("n2", cpu=4, labels={"zone": "n2"})))
     term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
@@ -120,7 +120,7 @@ def test_a_pod_that_wants_to_be_near_another_is_woken_when_that_is_bound(schedul
     assert cache.pods["default/follows"].node == "n2"
 
 
-def test_why_a_pod_waits_is_told_once_while_only_numbers_change(scheduler: Scheduler) -> None:
+def test_pending_reason_is_reported_once_while_only_counts_change(scheduler: Scheduler) -> None:
     cache = scheduler.cache
     cache.upsert_pod(raw(pod("large", cpu="8")))
     tried(scheduler)

@@ -43,14 +43,14 @@ def popped(queue: SchedulingQueue) -> list[str]:
     return found
 
 
-def test_priority_comes_first_then_age(queue: SchedulingQueue, clock: Clock) -> None:
+def test_queue_orders_by_priority_then_age(queue: SchedulingQueue, clock: Clock) -> None:
     for name, priority in (("a", 0), ("b", 5), ("c", 0), ("d", 5)):
         queue.add(pod(name, priority))
         clock.now += 1
     assert popped(queue) == ["b", "d", "a", "c"]
 
 
-def test_a_pod_that_fits_nowhere_is_tried_when_there_is_room(queue: SchedulingQueue, clock: Clock) -> None:
+def test_unschedulable_pod_is_retried_when_resources_are_freed(queue: SchedulingQueue, clock: Clock) -> None:
     queue.add(pod("a"))
     queued = queue.pop()
     assert queued is not None
@@ -61,7 +61,7 @@ def test_a_pod_that_fits_nowhere_is_tried_when_there_is_room(queue: SchedulingQu
     assert popped(queue) == ["a"]
 
 
-def test_room_that_came_during_the_attempt_is_not_missed(queue: SchedulingQueue, clock: Clock) -> None:
+def test_resources_freed_during_an_attempt_trigger_a_retry(queue: SchedulingQueue, clock: Clock) -> None:
     queue.add(pod("a"))
     queued = queue.pop()
     assert queued is not None
@@ -71,7 +71,7 @@ def test_room_that_came_during_the_attempt_is_not_missed(queue: SchedulingQueue,
     assert popped(queue) == ["a"]
 
 
-def test_a_woken_pod_waits_for_its_backoff_only_while_others_are_active(queue: SchedulingQueue, clock: Clock) -> None:
+def test_woken_pod_backs_off_only_while_others_are_active(queue: SchedulingQueue, clock: Clock) -> None:
     for name, priority in (("low", 0), ("high", 5)):
         queue.add(pod(name, priority))
     for _ in range(2):
@@ -84,7 +84,7 @@ def test_a_woken_pod_waits_for_its_backoff_only_while_others_are_active(queue: S
     assert popped(queue) == ["new", "high", "low"]
 
 
-def test_a_woken_pod_whose_backoff_has_passed_is_active_at_once(queue: SchedulingQueue, clock: Clock) -> None:
+def test_woken_pod_after_its_backoff_is_active_at_once(queue: SchedulingQueue, clock: Clock) -> None:
     queue.add(pod("high", 5))
     queued = queue.pop()
     assert queued is not None
@@ -106,7 +106,7 @@ def test_an_attempt_that_does_not_count_earns_no_backoff(queue: SchedulingQueue)
     assert queued.attempts == 0
 
 
-def test_rests_grow_to_ten_seconds(queue: SchedulingQueue, clock: Clock) -> None:
+def test_backoff_grows_to_ten_seconds(queue: SchedulingQueue, clock: Clock) -> None:
     queue.add(pod("a"))
     rests = []
     for _ in range(7):
@@ -120,7 +120,7 @@ def test_rests_grow_to_ten_seconds(queue: SchedulingQueue, clock: Clock) -> None
     assert rests == [1, 2, 4, 8, MAX_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS]
 
 
-def test_nothing_stays_unschedulable_for_ever(queue: SchedulingQueue, clock: Clock) -> None:
+def test_unschedulable_pods_are_flushed_eventually(queue: SchedulingQueue, clock: Clock) -> None:
     queue.add(pod("a"))
     queued = queue.pop()
     assert queued is not None
@@ -141,7 +141,7 @@ def test_a_changed_pod_is_tried_at_once(queue: SchedulingQueue) -> None:
     assert popped(queue) == ["a"]
 
 
-def test_another_pod_of_the_name_takes_its_place(queue: SchedulingQueue) -> None:
+def test_recreated_pod_replaces_its_namesake(queue: SchedulingQueue) -> None:
     queue.add(pod("a"))
     old = queue.pop()
     assert old is not None
@@ -151,7 +151,7 @@ def test_another_pod_of_the_name_takes_its_place(queue: SchedulingQueue) -> None
     assert len(queue) == 1
 
 
-def test_waiting_ends_when_a_rest_does() -> None:
+def test_queue_wakes_at_the_end_of_a_backoff() -> None:
     async def run() -> None:
         queue = SchedulingQueue(loop_clock)
         queue.add(pod("a"))
@@ -173,7 +173,7 @@ STEPS = st.lists(
 
 @settings(max_examples=examples(200), deadline=None)
 @given(STEPS)
-def test_no_pod_is_lost_or_tried_twice_at_a_time(steps: list[tuple[str, int]]) -> None:
+def test_pods_are_neither_lost_nor_tried_concurrently(steps: list[tuple[str, int]]) -> None:
     clock = Clock()
     queue = SchedulingQueue(clock)
     pods = {i: pod(f"p{i}") for i in range(5)}

@@ -44,7 +44,7 @@ def policy(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_broken_policy_push_leaves_a_healthy_service_in_its_endpoints(policy: Path) -> None:
+def test_broken_policy_update_keeps_the_service_ready(policy: Path) -> None:
     async def story(service: Service, _: KubeDouble, ask: Ask) -> None:
         assert (await ask("/readyz", method="GET"))[0] == 200
         assert "steersman_policy_file_broken 0.0" in (await ask("/metrics", method="GET"))[1]
@@ -97,7 +97,7 @@ def scheduling(policy: str, answers: list[Answer], story: Callable[[LiveDouble, 
     asyncio.run(main())
 
 
-def test_a_broken_policy_push_leaves_a_scheduler_ready(policy: Path) -> None:
+def test_broken_policy_update_keeps_the_scheduler_ready(policy: Path) -> None:
     async def story(_: LiveDouble, scheduler: LiveScheduler, get: Get) -> None:
         policy.write_bytes(b"nonsense")
         scheduler.policy_manager.file.renewed()
@@ -109,7 +109,7 @@ def test_a_broken_policy_push_leaves_a_scheduler_ready(policy: Path) -> None:
     scheduling(str(policy), [bind], story)
 
 
-def test_a_scheduler_whose_bindings_are_all_forbidden_says_so_until_one_succeeds() -> None:
+def test_forbidden_bindings_are_reported_until_one_succeeds() -> None:
     async def story(double: LiveDouble, scheduler: LiveScheduler, get: Get) -> None:
         for i in range(LEAST_FORBIDDEN):
             double.put(PODS, live_pod(f"p{i}", scheduler="steersman"))
@@ -125,7 +125,7 @@ def test_a_scheduler_whose_bindings_are_all_forbidden_says_so_until_one_succeeds
     scheduling("best-fit", [says(403)] * LEAST_FORBIDDEN + [bind], story)
 
 
-def test_bindings_that_are_all_forbidden_make_a_scheduler_unready() -> None:
+def test_forbidden_bindings_make_the_scheduler_unready() -> None:
     errors: dict[int, int] = {}
     now = [0.0]
     check = BindingCheck(lambda: errors, lambda: now[0])
@@ -145,7 +145,7 @@ def test_bindings_that_are_all_forbidden_make_a_scheduler_unready() -> None:
 
 
 @given(st.lists(st.sampled_from(["bound", "forbidden", "conflict"]), max_size=30))
-def test_a_scheduler_is_unready_exactly_while_only_refusals_came(outcomes: list[str]) -> None:
+def test_scheduler_is_unready_while_every_binding_is_rejected(outcomes: list[str]) -> None:
     errors: dict[int, int] = {}
     check, since = BindingCheck(lambda: errors, lambda: 0.0), 0
     for each in outcomes:
@@ -159,7 +159,7 @@ def test_a_scheduler_is_unready_exactly_while_only_refusals_came(outcomes: list[
         assert bool(check.problem()) == (since >= LEAST_FORBIDDEN)
 
 
-def test_a_scrape_hashes_nothing_and_reads_no_file(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scrape_reads_no_file(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> None:
         raise AssertionError("at a scrape")
 

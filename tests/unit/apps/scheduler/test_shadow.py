@@ -70,7 +70,7 @@ def unschedulable(pod: dict[str, Any]) -> dict[str, Any]:
     return of_other(pod) | {"status": {"conditions": [condition]}}
 
 
-def test_it_knows_pods_that_select_namespaces_by_labels() -> None:
+def test_shadow_supports_namespace_selectors() -> None:
     """A pod on `big` wants none of the namespaces `team=a` beside it, so `small` is all there is."""
 
     def begin(double: LiveDouble) -> None:
@@ -85,7 +85,7 @@ def test_it_knows_pods_that_select_namespaces_by_labels() -> None:
     assert shadowed(begin, pod("web")) == (1, 1, 0)
 
 
-def test_it_mixes_no_shares_with_devices_of_a_plugin() -> None:
+def test_shadow_separates_shared_and_plugin_gpus() -> None:
     def begin(double: LiveDouble) -> None:
         double.put(NODES, gpu_node("full", shared=2, plugin=2))
         double.put(NODES, gpu_node("small", shared=2, plugin=2))
@@ -94,7 +94,7 @@ def test_it_mixes_no_shares_with_devices_of_a_plugin() -> None:
     assert shadowed(begin, sharing("comes")) == (1, 1, 0)
 
 
-def test_a_pod_that_waits_is_placed_where_the_policy_has_room() -> None:
+def test_shadow_places_a_pending_pod() -> None:
     """`other` spreads two pods over two nodes, so one that needs a whole node waits; best-fit leaves one empty."""
 
     def begin(double: LiveDouble) -> None:

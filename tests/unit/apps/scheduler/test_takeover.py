@@ -48,7 +48,7 @@ def raw(obj: object) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(obj))
 
 
-def test_a_binding_decided_before_the_takeover_is_refused_and_one_after_it_succeeds() -> None:
+def test_binding_decided_before_the_takeover_is_rejected() -> None:
     async def test(double: LiveDouble, client: Client) -> None:
         last, new = filled(double, client), filled(double, client)
         late = last.cache.pods["default/web"]
@@ -72,7 +72,7 @@ def test_a_binding_decided_before_the_takeover_is_refused_and_one_after_it_succe
     on_double(test)
 
 
-def test_what_the_last_leader_bound_meanwhile_counts() -> None:
+def test_bindings_of_the_last_leader_count() -> None:
     async def test(double: LiveDouble, client: Client) -> None:
         new = filled(double, client)
         double.bind("web", "node-1")
@@ -84,7 +84,7 @@ def test_what_the_last_leader_bound_meanwhile_counts() -> None:
 
 
 @pytest.mark.parametrize(("status", "attempts"), [(403, 1), (404, 1), (500, 2)])
-def test_a_pod_that_cannot_be_changed_is_tried_again_unless_that_is_useless(status: int, attempts: int) -> None:
+def test_unpatchable_pod_is_retried_unless_hopeless(status: int, attempts: int) -> None:
     async def test(double: LiveDouble, client: Client) -> None:
         new, tried = filled(double, client), 0
 
@@ -100,7 +100,7 @@ def test_a_pod_that_cannot_be_changed_is_tried_again_unless_that_is_useless(stat
     on_double(test)
 
 
-def test_a_change_of_its_status_alone_does_not_keep_a_pod_from_being_bound() -> None:
+def test_status_change_does_not_block_binding() -> None:
     async def test(double: LiveDouble, client: Client) -> None:
         scheduler = filled(double, client)
         known = double.objects[PODS, "web"]
@@ -112,7 +112,7 @@ def test_a_change_of_its_status_alone_does_not_keep_a_pod_from_being_bound() -> 
 
 
 @pytest.mark.parametrize("change", ["labels", "annotations"])
-def test_a_pod_that_was_changed_is_decided_again(change: str) -> None:
+def test_changed_pod_is_decided_again(change: str) -> None:
     async def test(double: LiveDouble, client: Client) -> None:
         scheduler = filled(double, client)
         known = double.objects[PODS, "web"]
@@ -122,7 +122,7 @@ def test_a_pod_that_was_changed_is_decided_again(change: str) -> None:
     on_double(test)
 
 
-def test_nothing_is_sent_when_the_lease_ends_while_a_connection_is_opened() -> None:
+def test_no_binding_is_sent_after_the_lease_ended() -> None:
     async def test(double: LiveDouble, client: Client) -> None:
         scheduler = filled(double, client)
         asked = 0

@@ -38,7 +38,7 @@ def whole(obj: dict[str, Any]) -> Any:
     [("64", False, "Insufficient cpu"), ("1", True, SHARED_THERE)],
     ids=["resources", "GPU pods there"],
 )
-def test_whatever_refused_a_pod_invalid_nodes_and_preemption_are_told(cpu: str, is_closed: bool, reason: str) -> None:
+def test_unschedulable_message_adds_invalid_nodes_and_preemption(cpu: str, is_closed: bool, reason: str) -> None:
     async def test(_: LiveDouble, client: Client) -> None:
         told = LastReason()
         scheduler = Scheduler(

@@ -186,7 +186,7 @@ def test_scenarios_cover_the_default_plugins() -> None:
     }
 
 
-def test_a_pod_whose_claim_is_in_no_list_is_told_of() -> None:
+def test_pod_with_an_unlisted_claim_is_reported() -> None:
     world = World()
     reflectors = world.scheduler.volumes.reflectors
     for reflector in reflectors:

@@ -95,7 +95,9 @@ def test_nodes_that_keep_the_limit_and_have_room_are_left() -> None:
         (None, {"latencyHardConstraint": "100"}, ""),
     ],
 )
-def test_otherwise_nothing_is_restricted(known: Told | None, annotations: dict[str, str], outcome: str) -> None:
+def test_unsatisfiable_or_unknown_limits_restrict_nothing(
+    known: Told | None, annotations: dict[str, str], outcome: str
+) -> None:
     answer = ask(known, annotations)
     assert (kept(answer), answer.outcome, answer.neutral) == (None, outcome, "")
 

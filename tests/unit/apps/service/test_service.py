@@ -106,7 +106,7 @@ def serve(story: Callable[[Ask], Awaitable[None]], **changes: Any) -> None:
 
 
 @given(st.lists(st.one_of(st.just(-math.inf), st.floats(-1e6, 1e6)), min_size=1, max_size=20))
-def test_the_choice_alone_has_the_highest_score_and_order_is_kept(raw):
+def test_only_the_choice_has_the_highest_score(raw):
     values = np.array(raw)
     chosen = int(values.argmax()) if np.isfinite(values).any() else -1
     ranking = Ranking([str(i) for i in range(len(raw))], values, chosen)
@@ -124,7 +124,7 @@ def test_the_choice_alone_has_the_highest_score_and_order_is_kept(raw):
 
 
 @given(st.data(), st.lists(st.sampled_from([-math.inf, 0.0, 1.0, 2.5]), min_size=1, max_size=12))
-def test_the_best_of_the_nodes_in_question_is_picked(data, scores):
+def test_best_of_the_listed_nodes_is_chosen(data, scores):
     count = len(scores)
     slots = data.draw(st.lists(st.integers(-1, count - 1), min_size=1, max_size=count + 2))
     wanted = data.draw(st.integers(-1, count - 1))
@@ -158,7 +158,7 @@ POLICIES = ("best-fit", "fgd", "fgd=2,best-fit=1", "kube-default", "steersman")
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_scores_are_what_the_scheduler_decides_by(crowded, name):
+def test_service_scores_match_the_scheduler(crowded, name):
     profile = typical_pods(embedded(SMALL).pods)
     decider, chooses, asked = (Decider(ClusterView(crowded, profile=profile), resolve(name)) for _ in range(3))
     node_scorer = NodeScorer(asked)
@@ -180,7 +180,7 @@ def test_scores_are_what_the_scheduler_decides_by(crowded, name):
 
 
 @pytest.mark.parametrize("name", ["steersman", "fgd=2,gpu-packing=1", "kube-default"])
-def test_contributions_add_up_to_what_tells_two_nodes_apart(crowded, name):
+def test_contributions_sum_to_the_score_difference(crowded, name):
     decider = Decider(ClusterView(crowded, profile=typical_pods(embedded(SMALL).pods)), resolve(name))
     told = 0
     for c in range(0, len(crowded.classes), 7):
@@ -198,7 +198,7 @@ def test_contributions_add_up_to_what_tells_two_nodes_apart(crowded, name):
     assert told
 
 
-def test_nodes_that_are_not_known_fit_nothing_and_the_best_of_the_others_is_chosen(crowded):
+def test_unknown_nodes_are_infeasible(crowded):
     node_scorer = NodeScorer(Decider(ClusterView(crowded), resolve("best-fit")))
     asked = Pod("p", PodClass(Requests(1000, 1 << 20)))
     all_nodes = node_scorer.ask(node_scorer.query(asked))
@@ -209,7 +209,7 @@ def test_nodes_that_are_not_known_fit_nothing_and_the_best_of_the_others_is_chos
     assert ranking.raw[ranking.chosen] == ranking.raw[1:].max()
 
 
-def test_lists_of_nodes_have_versions_and_the_least_used_are_forgotten():
+def test_node_lists_are_versioned_and_evicted_by_use():
     sets = NodeSets()
     first = sets.keep(NodeSet(["a", "b"]))
     assert first == version_of(["a", "b"]) != version_of(["ab"]) != version_of(["b", "a"])
@@ -225,7 +225,7 @@ def test_lists_of_nodes_have_versions_and_the_least_used_are_forgotten():
         sets.get(long)
 
 
-def test_an_extender_need_not_decode_a_pod_that_waits_and_is_as_it_was():
+def test_extender_reuses_an_unchanged_pending_pod():
     client = Client(KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default"))
     watched = Service(ServiceConfig(policy="best-fit"), client).watched
     assert watched is not None
@@ -299,7 +299,7 @@ assert compiled() == before, {name for name, n in compiled().items() if n != bef
 
 
 @pytest.mark.parametrize("name", ["best-fit", "kube-default", "steersman"])
-def test_nothing_is_compiled_any_more_when_questions_come(name):
+def test_nothing_is_compiled_after_warm_up(name):
     done = subprocess.run([sys.executable, "-c", ASKED_AFTER_WARMING_UP, name], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -333,7 +333,7 @@ def test_names_follow_nodes_that_come_and_go():
 
 
 @given(st.integers(1, 40), st.randoms(use_true_random=False))
-def test_a_part_of_a_list_is_as_good_as_a_list_of_its_own(count, random):
+def test_part_of_a_node_list_scores_like_its_own_list(count, random):
     names = [f"n{i}" for i in range(count)]
     state = ClusterState([Node(name, 1000 * random.randint(1, 9), 1 << 30) for name in names])
     node_scorer = NodeScorer(Decider(ClusterView(state), resolve("best-fit")))
@@ -352,7 +352,7 @@ def test_a_part_of_a_list_is_as_good_as_a_list_of_its_own(count, random):
 # Over HTTP ------------------------------------------------------------------------------------------------------------
 
 
-def test_every_question_is_answered_about_a_cluster_that_comes_with_it():
+def test_request_with_its_own_cluster_is_answered():
     async def story(ask: Ask) -> None:
         question = {"pod": pod(), "cluster": CLUSTER}
         status, scores = await ask("/v1/scores", question)
@@ -376,7 +376,7 @@ def test_every_question_is_answered_about_a_cluster_that_comes_with_it():
     serve(story)
 
 
-def test_the_verbs_of_an_extender():
+def test_extender_verbs_respond():
     async def story(ask: Ask) -> None:
         nodes = {"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": CLUSTER["nodes"]}
         args = {"Pod": pod(cpu="4"), "Nodes": nodes, "NodeNames": None}
@@ -431,7 +431,7 @@ BAD: list[tuple[str, Any, int, str]] = [
 ]
 
 
-def test_what_makes_no_sense_is_refused_in_one_line():
+def test_invalid_request_is_rejected_in_one_line():
     async def story(ask: Ask) -> None:
         for path, body, status, said in BAD:
             found, answer = await ask(path, body)
@@ -441,7 +441,7 @@ def test_what_makes_no_sense_is_refused_in_one_line():
     serve(story)
 
 
-def test_limits_of_size_and_method():
+def test_request_size_and_method_are_limited():
     async def story(ask: Ask) -> None:
         status, answer = await ask("/v1/scores", b" " * 5000)
         assert (status, answer["error"]) == (413, "the body is larger than 4096 bytes (maxBodyBytes)")
@@ -481,7 +481,7 @@ QUESTIONS = {
 
 @settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_no_body_brings_it_down(data):
+def test_no_request_body_crashes_the_service(data):
     bodies = [(path, spoiled(data, body)) for path, body in QUESTIONS.items() for _ in range(5)]
 
     async def story(ask: Ask) -> None:
@@ -495,7 +495,7 @@ def test_no_body_brings_it_down(data):
 
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
-def test_a_pod_is_decoded_as_it_is_whatever_was_decoded_before(data):
+def test_decoding_does_not_depend_on_earlier_pods(data):
     def decoded(decode: Callable[[], Pod]) -> Pod | str:
         try:
             return decode()
@@ -552,7 +552,7 @@ def test_a_shadow_changes_nothing():
     neutral_for(admission.SHADOW, shadow=True)
 
 
-def test_pods_outside_of_the_canary_are_left_to_the_others():
+def test_pods_outside_the_canary_get_neutral_scores():
     neutral_for(admission.CANARY, canary=Canary(namespaces=("staging",)))
 
 
@@ -560,7 +560,7 @@ def test_an_answer_that_would_be_late_is_neutral():
     neutral_for(admission.DEADLINE, deadline_milliseconds=0.0)
 
 
-def test_a_canary_takes_its_share_and_always_the_same_pods():
+def test_canary_selects_a_fixed_share_of_pods():
     pods = [Pod(f"p{i}", PodClass(Requests(1, 1)), labels={"tier": "web" if i % 2 else "db"}) for i in range(2000)]
     some = [each.name for each in pods if in_canary(Canary(share=0.1), each)]
     assert 140 < len(some) < 260
@@ -570,7 +570,7 @@ def test_a_canary_takes_its_share_and_always_the_same_pods():
     assert {each.labels["tier"] for each in pods if in_canary(Canary(labels={"tier": "web"}), each)} == {"web"}
 
 
-def test_who_has_no_token_is_refused_but_probes_are_not(tmp_path):
+def test_requests_need_the_token_but_probes_do_not(tmp_path):
     (tmp_path / "token").write_text("sesame\n")
 
     async def story(ask: Ask) -> None:
@@ -586,7 +586,7 @@ def test_who_has_no_token_is_refused_but_probes_are_not(tmp_path):
     serve(story, token_file=str(tmp_path / "token"))
 
 
-def test_the_document():
+def test_openapi_document_is_valid():
     async def story(ask: Ask) -> None:
         status, document = await ask("/openapi.json", method="GET")
         assert (status, document["openapi"]) == (200, "3.1.0")
@@ -605,7 +605,7 @@ def test_the_document():
 HEAD = "apiVersion: steersman.dev/v1alpha1\nkind: ScoreServiceConfiguration\n"
 
 
-def test_a_configuration_is_read(tmp_path):
+def test_configuration_is_read(tmp_path):
     file = tmp_path / "service.yaml"
     file.write_text(
         HEAD + "policy: fgd\nport: 0\nshadow: true\ncanary: {share: 0.5, namespaces: [a]}\ndeadlineMilliseconds: 20\n"
@@ -635,7 +635,7 @@ def test_a_configuration_is_read(tmp_path):
         (HEAD + "{", "is not YAML"),
     ],
 )
-def test_a_wrong_configuration_is_one_line(tmp_path, text, said):
+def test_a_wrong_configuration_fails_in_one_line(tmp_path, text, said):
     file = tmp_path / "service.yaml"
     file.write_text(text)
     with pytest.raises(InputError, match=str(file)) as error:

@@ -125,7 +125,7 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_odd_requests_are_answered_or_refused_and_nothing_else_happens(name, capfd):
+def test_malformed_requests_are_answered_or_rejected(name, capfd):
     configure_logs(LogFormat.TEXT, LogLevel.INFO)
     sent, status = REQUESTS[name]
 
@@ -142,7 +142,7 @@ def test_odd_requests_are_answered_or_refused_and_nothing_else_happens(name, cap
     assert len(logged.splitlines()) == 1, "that it listens"
 
 
-def test_requests_in_a_row_are_answered_in_their_order():
+def test_pipelined_requests_are_answered_in_order():
     async def story(port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(post() + post(b"{") + post(b"", "/nothing") + post())
@@ -156,7 +156,7 @@ EVIL = "\x1b[31mred\x1b[0m\nlevel=fatal \u202e \x07\r\x9b"
 
 
 @pytest.mark.parametrize("form", [LogFormat.TEXT, LogFormat.JSON])
-def test_nothing_that_is_sent_reaches_the_log_unescaped(form, capfd):
+def test_client_input_is_escaped_in_the_log(form, capfd):
     configure_logs(form, LogLevel.DEBUG)
 
     async def story(port: int) -> None:
@@ -183,7 +183,7 @@ def test_nothing_that_is_sent_reaches_the_log_unescaped(form, capfd):
 # Clients that take more than they should ------------------------------------------------------------------------------
 
 
-def test_who_sends_nothing_whole_is_let_go_and_keeps_nobody_waiting(monkeypatch):
+def test_slow_clients_are_disconnected(monkeypatch):
     for name, seconds in (
         ("FIRST_SECONDS", 0.3),
         ("IDLE_SECONDS", 0.6),
@@ -213,7 +213,7 @@ def test_who_sends_nothing_whole_is_let_go_and_keeps_nobody_waiting(monkeypatch)
     run(story, max_requests=1)
 
 
-def test_bodies_that_do_not_come_are_no_overload():
+def test_pending_bodies_are_no_overload():
     async def story(port: int) -> None:
         slow = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
         for _, writer in slow:
@@ -227,7 +227,7 @@ def test_bodies_that_do_not_come_are_no_overload():
     run(story, max_requests=2)
 
 
-def test_too_many_at_a_time_get_neutral_scores_or_are_sent_away():
+def test_overload_gets_neutral_scores_or_rejection():
     async def story(port: int) -> None:
         async def many(path: str) -> list[tuple[int, Any]]:
             opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(30)]
@@ -265,7 +265,7 @@ class _Request:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_bodies_that_are_held_are_bounded(whole):
+def test_memory_of_pending_bodies_is_bounded(whole):
     async def story() -> None:
         bodies = BodyBudget(10)
         with pytest.raises(HTTPRequestEntityTooLarge):
@@ -291,7 +291,7 @@ class _Connection:
         self.aborted = True
 
 
-def test_the_longest_idle_connections_go_first_where_there_are_too_many(monkeypatch):
+def test_longest_idle_connections_are_closed_first(monkeypatch):
     monkeypatch.setattr(client_limits, "CONNECTIONS", 2)
     now = [0.0]
     connections = Connections(lambda: now[0])
@@ -343,7 +343,7 @@ async def shown(port: int, context: ssl.SSLContext) -> int:
         return 0
 
 
-def test_with_tls_clients_need_a_certificate_that_is_right(papers, capfd):
+def test_tls_clients_need_a_valid_certificate(papers, capfd):
     configure_logs(LogFormat.TEXT, LogLevel.INFO)
     files = Tls(
         certificate=str(papers / "service.pem"), key=str(papers / "service.key"), client_ca=str(papers / "ca.pem")
@@ -364,7 +364,7 @@ def test_with_tls_clients_need_a_certificate_that_is_right(papers, capfd):
     assert len(capfd.readouterr().err.splitlines()) == 1, "that it listens"
 
 
-def test_certificates_and_tokens_that_are_replaced_are_used_without_a_restart(papers, tmp_path, monkeypatch):
+def test_certificates_and_tokens_are_reloaded(papers, tmp_path, monkeypatch):
     monkeypatch.setattr("steersman.apps.service.authentication.CHECK_SECONDS", 0.02)
     there = {name: tmp_path / name for name in ("tls.crt", "tls.key", "token")}
 
@@ -420,7 +420,7 @@ def test_certificates_and_tokens_that_are_replaced_are_used_without_a_restart(pa
         ("service.pem", "encrypted.key", "", "the key is encrypted; expected one without a password"),
     ],
 )
-def test_files_that_cannot_be_used_are_one_line_at_the_start(papers, certificate, key, authority, said):
+def test_unusable_files_fail_in_one_line_at_the_start(papers, certificate, key, authority, said):
     from cryptography.hazmat.primitives import serialization
 
     (papers / "empty").write_bytes(b"")

@@ -51,7 +51,7 @@ def sent_cluster(count: int) -> Object:
 # Sent clusters --------------------------------------------------------------------------------------------------------
 
 
-def test_where_a_cluster_is_watched_questions_may_bring_none() -> None:
+def test_watching_service_rejects_requests_with_a_cluster() -> None:
     async def story(_: Service, __: KubeDouble, ask: Ask) -> None:
         for path in ("/v1/scores", "/v1/suggestions", "/v1/explain"):
             status, answer = await ask(path, {"pod": pod("web"), "cluster": SENT})
@@ -66,7 +66,7 @@ def test_where_a_cluster_is_watched_questions_may_bring_none() -> None:
     serve(NODES, RUNNING, story)
 
 
-def test_what_is_sent_moves_no_score_of_the_watched_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_do_not_change_scores_of_the_watched_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("steersman.apps.runtime.policy_manager.CHECK_INTERVAL_SECONDS", 0.05)
 
     async def story(service: Service, _: KubeDouble, ask: Ask) -> None:
@@ -84,7 +84,7 @@ def test_what_is_sent_moves_no_score_of_the_watched_cluster(monkeypatch: pytest.
     serve(NODES, RUNNING, story, policy="fgd", allow_sent_clusters=True)
 
 
-def test_a_sent_cluster_is_scored_by_its_own_mix_whatever_was_asked_before() -> None:
+def test_sent_cluster_is_scored_by_its_own_profile() -> None:
     async def story(_: Service, __: KubeDouble, ask: Ask) -> None:
         places = [node("a", "64", gpus=2), node("b", "64", gpus=2)]
         pods = [pod(f"p{i}", "1", 700, "a" if i else "b") for i in range(2)]
@@ -104,7 +104,7 @@ def undecoded(*_: Any, **__: Any) -> Any:
     raise AssertionError("it is not decoded")
 
 
-def test_where_there_is_no_time_nothing_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exhausted_budget_decodes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opinions_module, "pod_from_object", undecoded)
     monkeypatch.setattr(opinions_module, "node_from_object", undecoded)
     monkeypatch.setattr(opinions_module, "whole", undecoded)
@@ -128,7 +128,7 @@ def test_where_there_is_no_time_nothing_is_decoded(monkeypatch: pytest.MonkeyPat
         assert (len(passed.items), len(asked.prioritize(args, deadline, overloaded))) == (4, 4)  # type: ignore[arg-type]
 
 
-def test_of_many_questions_at_a_time_only_those_that_are_answered_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_answered_requests_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = collections.Counter[str]()
     decode = opinions_module.node_from_object
 
@@ -164,7 +164,7 @@ def watched(policy: str = "best-fit", pods: list[Object] | None = None) -> Watch
     return found
 
 
-def test_a_question_about_new_labels_keeps_the_state_and_is_answered_as_if_the_pod_were_there() -> None:
+def test_request_with_new_labels_leaves_the_state_unchanged() -> None:
     cluster = watched()
     state, node_scorer, classes = cluster.cache.state, cluster.node_scorer, len(cluster.cache.state.classes)
     picky = spread(pod("picky", app="web-0"), "app", "web-0")  # there are two on n0, one on n1 and n2 each, none on n3
@@ -225,9 +225,7 @@ def outlined(cluster: WatchedCluster) -> list[Any]:
 @pytest.mark.parametrize("policy", ["best-fit", "fgd=2,best-fit=1", "kube-default"])
 @settings(max_examples=examples(40))
 @given(data=st.data())
-def test_whatever_is_asked_about_is_answered_as_if_it_were_there_and_leaves_nothing(
-    policy: str, data: st.DataObject
-) -> None:
+def test_requested_pods_leave_no_state(policy: str, data: st.DataObject) -> None:
     there = [described_pod(data.draw(described()), i) for i in range(data.draw(st.integers(0, 3)))]
     cluster, twin = watched(policy, RUNNING + there), watched(policy, RUNNING + there)
     monkey = TimeBudget(1.0, 1e9)
@@ -259,7 +257,7 @@ def described_pod(made: Object, i: int) -> Object:
 
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.floats(0, 0.5)), max_size=50), st.floats(0.01, 0.5))
-def test_a_budget_is_never_overdrawn_by_more_than_what_began_within_it(steps: list[Any], share: float) -> None:
+def test_budget_overrun_is_bounded_by_one_request(steps: list[Any], share: float) -> None:
     now = [0.0]
     budget, spent, longest, refused = TimeBudget(share, 0.25, lambda: now[0], lambda: now[0]), 0.0, 0.0, 0
     for wait, cost in steps:
@@ -274,7 +272,7 @@ def test_a_budget_is_never_overdrawn_by_more_than_what_began_within_it(steps: li
     assert not refused or spent > 0.0
 
 
-def test_pods_unlike_all_others_have_a_share_of_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_novel_pods_have_a_bounded_share_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
 
     def slow(self: NodeScorer, *arguments: Any, **more: Any) -> Any:
@@ -362,7 +360,7 @@ def hostile(i: int) -> Object:
 
 
 @pytest.mark.parametrize("policy", ["best-fit", "kube-default"])
-def test_nothing_that_is_kept_grows_with_what_is_asked(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caches_do_not_grow_with_requests(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opinions_module, "PODS_KEPT", 8)
     monkeypatch.setattr(opinions_module, "SETS_KEPT", 8)
     monkeypatch.setattr(metrics_module, "REMEMBERED", 8)
@@ -401,7 +399,7 @@ def test_nothing_that_is_kept_grows_with_what_is_asked(policy: str, monkeypatch:
     serve(NODES, RUNNING, story, policy=policy)
 
 
-def test_bodies_of_a_megabyte_get_a_small_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_bodies_get_a_small_share_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "LARGE_SHARE", 1e-6)
     monkeypatch.setattr(server_module, "LARGE_SAVED_SECONDS", 1e-6)
 
@@ -412,7 +410,7 @@ def test_bodies_of_a_megabyte_get_a_small_share_of_the_time(monkeypatch: pytest.
     serve(NODES, RUNNING, story)
 
 
-def test_lists_and_pods_that_are_kept_are_bounded_by_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_lists_and_pods_are_bounded_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opinions_module, "SETS_CHARACTERS", 10_000)
     sets = opinions_module.NodeSets()
     for i in range(60):
@@ -427,7 +425,7 @@ def test_lists_and_pods_that_are_kept_are_bounded_by_their_size(monkeypatch: pyt
     assert len(pods._known) > 10
 
 
-def test_an_object_that_no_api_server_has_is_refused_undecoded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossible_object_is_rejected_undecoded(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(_: object) -> None:
         raise AssertionError("it is not decoded")
 
@@ -436,14 +434,14 @@ def test_an_object_that_no_api_server_has_is_refused_undecoded(monkeypatch: pyte
         Pods().decode(msgspec.Raw(b'"' + b"x" * opinions_module.LARGEST_OBJECT + b'"'))
 
 
-def test_a_name_that_no_pod_has_is_not_remembered() -> None:
+def test_unknown_names_are_not_cached() -> None:
     metrics = metrics_module.ServiceMetrics()
     metrics.scored("default/" + "x" * 1000, "n0")
     metrics.scored("default/web", "n0")
     assert list(metrics._wanted) == ["default/web"]
 
 
-def test_more_names_than_the_cluster_could_have_are_refused() -> None:
+def test_excess_names_are_rejected() -> None:
     async def story(_: Service, __: KubeDouble, ask: Ask) -> None:
         names = [f"n{i}" for i in range(2000)]
         for path, question in (

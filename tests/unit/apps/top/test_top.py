@@ -76,9 +76,7 @@ CHANGE = st.tuples(
 
 
 @given(st.lists(CHANGE, max_size=30), st.lists(st.tuples(SOME, st.sampled_from(["", "n2"])), max_size=4))
-def test_sums_are_those_of_the_pods_that_are_there(
-    changes: list[tuple[Any, ...]], later: list[tuple[str, str]]
-) -> None:
+def test_sums_count_existing_pods(changes: list[tuple[Any, ...]], later: list[tuple[str, str]]) -> None:
     view = view_of([node("n1")], [])
     handler, there = PodHandler(view), {}
     for kind, name, on, cpu, phase in changes:
@@ -103,7 +101,7 @@ def check(view: ClusterView, there: dict[str, tuple[str, str]]) -> None:
     assert view.counts()[1] == len(there)
 
 
-def test_binds_are_pods_that_were_seen_waiting() -> None:
+def test_binds_count_pods_seen_pending() -> None:
     view = view_of([node("n1")], [pod("a"), pod("b"), pod("old", "n1")])
     assert view.rate(100.0) == 0
     handler = PodHandler(view)
@@ -117,7 +115,7 @@ def test_binds_are_pods_that_were_seen_waiting() -> None:
     assert view.rate(110.0) == 0
 
 
-def test_shared_gpus_count_in_parts_and_what_is_not_understood_is_said() -> None:
+def test_shared_gpus_count_fractionally_and_invalid_objects_are_reported() -> None:
     shared = pod("a", "n1")
     shared["metadata"]["annotations"] = {"alibabacloud.com/gpu-count": "1", "alibabacloud.com/gpu-milli": "250"}
     wrong = pod("b", "n1")
@@ -129,7 +127,7 @@ def test_shared_gpus_count_in_parts_and_what_is_not_understood_is_said() -> None
     assert view.unreadable.keys() == {"default/b"}
 
 
-def test_a_pod_that_is_resized_counts_with_what_it_still_holds() -> None:
+def test_resized_pod_counts_with_its_held_resources() -> None:
     shrinking, refused = pod("a", "n1", cpu="2"), pod("b", "n1", cpu="90")
     held = {"name": "c", "allocatedResources": {"cpu": "2"}, "resources": {"requests": {"cpu": "4"}}}
     shrinking["status"]["containerStatuses"] = [held]
@@ -140,7 +138,7 @@ def test_a_pod_that_is_resized_counts_with_what_it_still_holds() -> None:
     assert row.amounts("cpu") == (5.0, 8.0)
 
 
-def test_nodes_that_are_not_understood_are_named_with_why() -> None:
+def test_invalid_nodes_are_reported_with_the_reason() -> None:
     view = view_of([node("fine"), *(node(f"odd-{i}", cpu="lots") for i in range(5))], [])
     lines = heading(view, "here", None, (), 6)
     named = [line for line in lines if line.startswith("Node ")]
@@ -234,7 +232,7 @@ def test_once_prints_plain_text(tmp_path: Path) -> None:
         assert "\x1b" not in text
 
 
-def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
+def test_invalid_input_fails_in_one_line(tmp_path: Path) -> None:
     with running_double(tmp_path) as (double, kubeconfig):
         _, error = run("--kubeconfig", str(kubeconfig))
         assert isinstance(error, SteersmanError)
@@ -298,7 +296,7 @@ def test_the_screen_follows_the_cluster_and_obeys_keys() -> None:
     asyncio.run(story())
 
 
-def test_only_lines_in_sight_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_visible_lines_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
     render_line = NodeListView.render_line
     monkeypatch.setattr(NodeListView, "render_line", lambda self, y: drawn.append(y) or render_line(self, y))
@@ -319,7 +317,7 @@ def test_only_lines_in_sight_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(story())
 
 
-def test_no_permission_ends_it_with_a_line() -> None:
+def test_missing_permission_ends_top_with_one_line() -> None:
     async def story() -> str | None:
         async with KubeDouble() as server, Client(server.config()) as client:
 
@@ -335,7 +333,7 @@ def test_no_permission_ends_it_with_a_line() -> None:
     assert asyncio.run(story()) == "GET /api/v1/pods: forbidden (HTTP 403)"
 
 
-def test_a_server_that_went_away_is_said_and_the_view_stays() -> None:
+def test_lost_server_is_reported_and_the_view_stays() -> None:
     async def story() -> None:
         async with KubeDouble() as server, Client(server.config()) as client:
             server.put(NODES, node("n1"))

@@ -42,19 +42,19 @@ def test_a_port_in_use_is_named_with_its_option(option: str, capsys: pytest.Capt
     assert said.out == ""
 
 
-def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_programs_are_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(services, "PACKAGES", ("no_such_package",))
     assert main(["workbench"]) == 1
     assert capsys.readouterr().err.startswith("error: the workbench needs the extra 'workbench': make -C ")
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_folder_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["workbench", "--folder", str(tmp_path / "none")]) == 2
     assert capsys.readouterr().err == f"error: --folder {tmp_path / 'none'}: there is no such folder\n"
 
 
-def test_every_server_listens_on_this_machine_alone_and_tokens_are_not_among_arguments(tmp_path: Path) -> None:
+def test_servers_listen_on_loopback_and_hide_tokens(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("one", "other")]
     for folder in folders:
         folder.mkdir()
@@ -68,7 +68,7 @@ def test_every_server_listens_on_this_machine_alone_and_tokens_are_not_among_arg
         assert supervisor.StartedService(jupyter, process, tmp_path / "log").address.endswith(f"?token={token}")
 
 
-def test_the_tutorials_are_what_is_opened_in_a_checkout() -> None:
+def test_checkout_opens_the_tutorials() -> None:
     folder = services.default_folder()
     assert (folder / "01-quickstart.ipynb").exists()
 
@@ -85,21 +85,21 @@ def server(port: int, program: str = SERVER) -> LocalService:
     return LocalService("web", "--web-port", port, ["-c", program, str(port)], "/", "/")
 
 
-def test_servers_run_in_the_block_and_are_gone_after_it(tmp_path: Path) -> None:
+def test_servers_run_within_the_context_only(tmp_path: Path) -> None:
     services_of = [server(supervisor.choose_port("--web-port", 0)) for _ in range(2)]
     with supervisor.running(services_of, tmp_path, {}) as started:
         assert [each.process.poll() for each in started] == [None, None]
     assert [each.process.returncode for each in started] == [-signal.SIGTERM] * 2
 
 
-def test_a_server_that_does_not_start_is_named_with_the_end_of_its_log(tmp_path: Path) -> None:
+def test_failing_server_is_reported_with_its_log(tmp_path: Path) -> None:
     broken = server(supervisor.choose_port("--web-port", 0), "print('one'); raise SystemExit('the reason')")
     with pytest.raises(SteersmanError) as caught, supervisor.running([broken], tmp_path, UNBUFFERED):
         pass
     assert str(caught.value) == "web ended with exit status 1: the reason"
 
 
-def test_a_server_that_does_not_want_to_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_ignoring_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "STOP_SECONDS", 0.2)
     stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SERVER
     with supervisor.running([server(supervisor.choose_port("--web-port", 0), stubborn)], tmp_path, {}) as started:

@@ -465,7 +465,7 @@ class Both:
     max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @given(data=st.data())
-def test_masks_and_reasons_agree_with_the_oracle_whatever_happened_before(theme, data):
+def test_masks_and_reasons_match_the_oracle_after_any_history(theme, data):
     both = Both([data.draw(nodes(name, theme=theme)) for name in NAMES[: data.draw(st.integers(1, 5))]])
     pool = [data.draw(pods(f"p{i}", theme=theme)) for i in range(data.draw(st.integers(1, 4)))]
     for _ in range(data.draw(st.integers(1, 12))):
@@ -577,13 +577,13 @@ def test_a_pods_own_host_ports_do_not_exclude_each_other():
     assert feasible(cluster("a"), both) == [0]
 
 
-def test_affinity_wants_a_pod_in_the_nodes_domain():
+def test_affinity_needs_a_matching_pod_in_the_domain():
     state = cluster("a", "a", "b", None)
     put(state, 1, app="a")
     assert feasible(state, Constraints(affinity=(PodAffinityTerm(APP, "zone"),))) == [0, 1]
 
 
-def test_the_first_pod_of_a_group_may_start_it_where_the_keys_are():
+def test_first_pod_of_an_affinity_group_needs_only_the_topology_keys():
     affinity = Constraints(affinity=(PodAffinityTerm(APP, "zone"),))
     assert feasible(cluster("a", None), affinity, app="a") == [0]
     assert feasible(cluster("a", None), affinity, app="b") == []  # not of the group
@@ -597,7 +597,7 @@ def test_later_pods_of_a_group_follow_the_first():
     assert feasible(state, other_key, app="a") == [1]
 
 
-def test_a_group_has_started_only_if_its_pods_are_in_some_domain():
+def test_affinity_group_starts_once_a_pod_has_a_domain():
     state = cluster("a", None)
     put(state, 1, app="a")
     assert feasible(state, Constraints(affinity=(PodAffinityTerm(APP, "zone"),)), app="a") == [0]
@@ -615,14 +615,14 @@ def test_affinity_counts_pods_that_match_all_terms_at_once():
     assert feasible(state, affinity) == [1]
 
 
-def test_anti_affinity_refuses_the_domain_but_no_node_without_the_key():
+def test_anti_affinity_excludes_the_domain_but_no_node_without_the_key():
     state = cluster("a", "a", "b", None)
     put(state, 0, app="a")
     put(state, 3, app="a")
     assert feasible(state, Constraints(anti_affinity=(PodAffinityTerm(APP, "zone"),))) == [2, 3]
 
 
-def test_anti_affinity_of_placed_pods_refuses_whom_it_matches():
+def test_anti_affinity_of_placed_pods_excludes_matching_pods():
     state = cluster("a", "a", "b", None)
     put(state, 0, Constraints(anti_affinity=(PodAffinityTerm(APP, "zone"),)))
     assert feasible(state, ANYWHERE, app="a") == [2, 3]
@@ -632,7 +632,7 @@ def test_anti_affinity_of_placed_pods_refuses_whom_it_matches():
     assert feasible(state, ANYWHERE, app="a") == [0, 1, 2, 3]
 
 
-def test_preferred_terms_refuse_nothing():
+def test_preferred_terms_exclude_nothing():
     preferred = (PreferredPodTerm(100, PodAffinityTerm(APP, "zone")),)
     constraints = Constraints(preferred_affinity=preferred, preferred_anti_affinity=preferred)
     state = cluster("a", None)
@@ -680,14 +680,14 @@ def test_min_domains_counts_from_zero_while_there_are_fewer():
     assert feasible(state, spread(min_domains=3), app="a") == []
 
 
-def test_an_empty_spread_selector_matches_the_pod_itself_but_counts_nobody():
+def test_empty_spread_selector_matches_the_pod_but_counts_none():
     state = cluster("a", "b")
     put(state, 0)
     assert feasible(state, spread(selector=selector())) == [0, 1]
     assert feasible(state, spread(selector=selector(), min_domains=3)) == [0, 1]
 
 
-def test_a_nil_spread_selector_counts_nobody():
+def test_nil_spread_selector_counts_no_pod():
     state = cluster("a", "b")
     put(state, 0)
     assert feasible(state, spread(selector=PodSelector(None, frozenset(("default",))))) == [0, 1]
@@ -716,7 +716,7 @@ def test_domains_with_taints_count_unless_taints_are_honoured():
     assert feasible(state, tolerant, app="a") == [1]
 
 
-def test_a_cordoned_node_still_is_a_domain():
+def test_cordoned_node_is_a_domain():
     state = ClusterState([Node(z, 9, 9, labels={"zone": z}, unschedulable=z == "b") for z in "ab"])
     put(state, 0, app="a")
     assert feasible(state, spread(honor_node_taints=True), app="a") == []
@@ -731,7 +731,7 @@ def test_only_nodes_with_the_keys_of_all_hard_spreads_are_domains():
     assert feasible(state, soft, app="a") == [1]
 
 
-def test_the_reason_tells_a_missing_key_from_a_skew():
+def test_reason_distinguishes_a_missing_key_from_skew():
     state = cluster("a", "b", None)
     put(state, 0, app="a")
     pod = Pod("x", PodClass(Requests(), spread()), labels={"app": "a"})
@@ -740,7 +740,7 @@ def test_the_reason_tells_a_missing_key_from_a_skew():
     assert found == {"n0": (text,), "n2": (f"{text} (missing required label)",)}
 
 
-def test_selectors_that_come_later_count_pods_that_are_there_already():
+def test_late_selectors_count_existing_pods():
     state = cluster("a", "b")
     put(state, 0, app="a")
     put(state, 0, app="b")
@@ -750,7 +750,7 @@ def test_selectors_that_come_later_count_pods_that_are_there_already():
     assert state.term_arrays.matched[row].tolist() == [1, 1]
 
 
-def test_a_class_without_rules_pays_nothing_unless_somebody_excludes_it():
+def test_pod_without_constraints_is_checked_only_against_anti_affinity():
     state = cluster("a", "b")
     plain = state.class_id(PodClass(Requests()))
     assert state.terms.idle

@@ -40,7 +40,7 @@ def affinity(*terms):
     return Constraints(node_affinity=terms)
 
 
-def test_without_constraints_every_plain_node_is_allowed_and_no_free_slot():
+def test_pod_without_constraints_may_use_every_plain_node():
     assert allows(Constraints(), node("a"), None, node("b", {"x": "y"})) == [True, False, True]
 
 
@@ -210,7 +210,7 @@ def test_the_first_filter_that_fails_is_the_reason():
     assert constraint_reasons([node("ok", {"a": "1"})], wanted) == ["node(s) didn't have the requested GPU model"]
 
 
-def test_affinity_to_names_restricts_the_nodes_that_are_looked_at():
+def test_affinity_to_names_restricts_visited_nodes():
     def named(*names):
         return term(fields=tuple(Requirement("metadata.name", "In", (name,)) for name in names))
 
@@ -235,7 +235,7 @@ def test_a_table_follows_its_nodes():
     assert nodes_matching_term(table, wanted).tolist() == [False, False, False]
 
 
-def test_values_that_most_nodes_do_not_have_cost_nothing_to_a_table_of_few():
+def test_numeric_comparison_survives_selecting_few_nodes():
     table = NodeTable([node(str(i), {"size": str(i)}) for i in range(50)])
     wanted = affinity(term(Requirement("size", "Gt", ("30",))))
     assert allowed_nodes(table, wanted).sum() == 19
@@ -248,7 +248,7 @@ def test_many_values_are_looked_up_at_once():
     assert allowed_nodes(table, wanted).nonzero()[0].tolist() == list(range(10, 30))
 
 
-def test_nodes_count_that_some_pod_may_enter():
+def test_nodes_count_if_any_pod_may_use_them():
     nodes = [node("plain"), node("tainted", taints=(Taint("gpu", "yes"),)), None, node("cordoned", unschedulable=True)]
     tolerant = Constraints(tolerations=(Toleration("gpu", "Exists"),))
     chosen = Constraints(node_selector=(("zone", "a"),))

@@ -38,7 +38,7 @@ def test_every_field_of_pods_and_nodes_is_in_the_table() -> None:
     assert differences(kubernetes_table(), UPSTREAM["types"]) == []
 
 
-def test_a_new_field_anywhere_in_what_is_read_is_noticed() -> None:
+def test_new_api_field_is_detected() -> None:
     table = kubernetes_table()
     for kind in table.fields:
         types = deepcopy(UPSTREAM["types"])
@@ -59,14 +59,14 @@ def test_every_feature_that_nodes_declare_is_known() -> None:
     assert set(pod_features.DECLARED) == set(UPSTREAM["features"])
 
 
-def test_the_table_is_of_the_pinned_minor() -> None:
+def test_table_matches_the_pinned_kubernetes_minor() -> None:
     for module in ("controlplane", "plugin"):
         pinned = re.search(r"k8s\.io/kubernetes v(\d+\.\d+)", (ROOT / module / "go.mod").read_text())
         assert pinned is not None
         assert pinned[1] == kubernetes_table().minor
 
 
-def test_the_table_has_no_other_classes_and_each_field_once() -> None:
+def test_table_has_known_classes_and_unique_fields() -> None:
     import tomllib
     from importlib import resources
 
@@ -108,11 +108,11 @@ POD: dict[str, Any] = {
         ("spec", {"volumes": 5, "affinity": [1], "tolerations": "x"}, FieldUse()),  # refused elsewhere
     ],
 )
-def test_fields_are_named(place: str, value: dict[str, Any], expected: FieldUse) -> None:
+def test_unmodelled_pod_fields_are_reported(place: str, value: dict[str, Any], expected: FieldUse) -> None:
     assert field_use(POD) == FieldUse()
     assert field_use({**POD, place: {**POD[place], **value}}) == expected
 
 
-def test_fields_of_nodes_are_named() -> None:
+def test_unmodelled_node_fields_are_reported() -> None:
     node = {"metadata": {"name": "n"}, "spec": {"taints": [{"key": "a", "effect": "b", "scope": "c"}]}}
     assert field_use(node, "Node") == FieldUse(unknown=["spec.taints[].scope"])

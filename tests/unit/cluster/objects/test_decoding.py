@@ -98,7 +98,7 @@ def test_containers_add_up_and_round_once() -> None:
     assert pod.requests.memory_nonzero_bytes == 3 * MI // 2 + 200 * MI
 
 
-def test_limits_stand_for_missing_requests_each_resource_alone() -> None:
+def test_limits_replace_missing_requests_per_resource() -> None:
     pod = pod_from_object(pod_object(container({"cpu": "1"}, {"cpu": "4", "memory": "2Gi"})))
     assert (pod.requests.cpu_milli, pod.requests.memory_bytes) == (1000, 2048 * MI)
 
@@ -137,13 +137,13 @@ def test_overhead_is_added_and_pod_level_requests_replace_the_sum() -> None:
     assert (pod.requests.cpu_nonzero_milli, pod.requests.memory_nonzero_bytes) == (3250, 1144 * MI)
 
 
-def test_pod_level_limits_imply_requests_only_where_containers_ask_for_nothing() -> None:
+def test_pod_level_limits_imply_requests_if_containers_request_none() -> None:
     limits = {"resources": {"limits": {"cpu": "4", "memory": "1Gi"}}}
     pod = pod_from_object(pod_object(container({"cpu": "1"}), **limits))
     assert (pod.requests.cpu_milli, pod.requests.memory_bytes) == (1000, 1024 * MI)
 
 
-def test_pod_level_limits_imply_requests_by_what_containers_state_and_not_by_what_they_were_granted() -> None:
+def test_pod_level_limits_imply_requests_from_stated_container_requests() -> None:
     obj = pod_object(container({"cpu": "100m"}), resources={"limits": {"cpu": "1200m", "memory": "700Mi"}})
     granted = {"name": "c", "resources": {"requests": {"cpu": "200m", "memory": "64Mi"}}}
     pod = pod_from_object({**obj, "status": {"containerStatuses": [granted]}})
@@ -310,7 +310,7 @@ def test_bad_annotations_are_named(annotations: dict[str, Any], field: str, prob
     assert problem in error.problem
 
 
-def test_gpus_that_contradict_themselves() -> None:
+def test_contradictory_gpus_are_rejected() -> None:
     pod = pod_object(container(limits={"nvidia.com/gpu": 2}), annotations=gpu_annotations(count="1", milli="500"))
     assert "contradicts the 2 devices" in refusal(pod).problem
     two_kinds = pod_object(container(limits={"nvidia.com/gpu": 1, "amd.com/gpu": 1}))
@@ -328,7 +328,7 @@ def test_times_in_seconds() -> None:
     assert pod_to_object(pod)["metadata"]["annotations"] == times
 
 
-def test_times_as_reference_b_reads_them() -> None:
+def test_simon_times_are_read() -> None:
     pod = pod_from_object(pod_object(annotations={"alibabacloud.com/creation-time": "2024-05-01T12:00:00+02:00"}))
     assert pod.creation_time == 1714557600.0
     error = refusal(pod_object(annotations={"alibabacloud.com/creation-time": "2024-05-01T12:00:00"}))
@@ -525,14 +525,14 @@ def test_bad_node_affinity_is_named(expression: dict[str, Any], problem: str) ->
     assert problem in error.problem
 
 
-def test_namespaces_by_label_are_refused_and_not_guessed() -> None:
+def test_unresolvable_namespace_selector_is_rejected() -> None:
     term = {"topologyKey": "host", "labelSelector": {}, "namespaceSelector": {"matchLabels": {"team": "a"}}}
     error = refusal(pod_object(affinity={"podAntiAffinity": {REQUIRED: [term]}}))
     assert error.field.endswith("[0].namespaceSelector")
     assert "not known" in error.problem
 
 
-def test_which_pods_have_finished() -> None:
+def test_finished_pods_are_recognised() -> None:
     assert is_finished({"status": {"phase": "Succeeded"}})
     assert not is_finished({"status": {"phase": "Running"}})
 
@@ -585,18 +585,18 @@ def test_every_field_of_a_node() -> None:
         (None, (0, 0, 0, 0)),
     ],
 )
-def test_a_node_offers_nothing_of_what_its_allocatable_lacks(status: Any, offered: tuple[int, ...]) -> None:
+def test_resource_missing_from_allocatable_is_not_offered(status: Any, offered: tuple[int, ...]) -> None:
     node = node_from_object({"kind": "Node", "metadata": {"name": "n"}, "status": status})
     assert (node.cpu_milli, node.memory_bytes, node.pods, node.ephemeral_bytes) == offered
     assert node.extended == ()
 
 
-def test_what_is_unlimited_is_written_and_read_as_unlimited() -> None:
+def test_unlimited_resources_round_trip() -> None:
     node = Node("n", 1000, 1 << 30, UNLIMITED, UNLIMITED)
     assert node_from_object(node_to_object(node)) == node
 
 
-def test_a_virtual_node_may_stand_for_a_data_center() -> None:
+def test_virtual_node_may_be_arbitrarily_large() -> None:
     stated = {"cpu": "1M", "memory": "1Pi", "pods": "1M", "ephemeral-storage": "400Ti"}
     node = node_from_object(node_object(allocatable=stated))
     assert (node.cpu_milli, node.memory_bytes, node.pods) == (1_000_000_000, 1 << 50, 1_000_000)
@@ -626,7 +626,7 @@ def test_bad_node_fields_are_named(change: dict[str, Any], field: str) -> None:
 # Round trips
 
 
-def test_a_plain_pod_is_written_plainly() -> None:
+def test_simple_pod_is_written_without_defaults() -> None:
     bare = pod_to_object(pod_from_object(pod_object({"name": "c"})))
     assert bare["spec"] == {"containers": [{"name": "main", "image": PLACEHOLDER_IMAGE}]}
     stated = pod_to_object(
@@ -637,7 +637,7 @@ def test_a_plain_pod_is_written_plainly() -> None:
     assert stated["spec"] == {"containers": [stated_container]}
 
 
-def test_volumes_features_and_a_deletion_survive_the_round_trip() -> None:
+def test_volumes_features_and_deletion_round_trip() -> None:
     volumes = [
         {"name": "a", "iscsi": {"targetPortal": "10.0.0.1:3260", "iqn": "iqn.2001-04.com.example:a", "lun": 3}},
         {"name": "b", "gcePersistentDisk": {"pdName": "disk", "readOnly": True}},
@@ -683,7 +683,7 @@ def test_features_that_a_pod_needs(spec: dict[str, Any], features: int) -> None:
     assert len(pod_from_object(pod_object(**spec)).constraints.node_features) == features
 
 
-def test_declared_features_of_a_node_survive_the_round_trip() -> None:
+def test_declared_features_of_a_node_round_trip() -> None:
     node = node_from_object(node_object(status={"declaredFeatures": ["B", "A"]}))
     assert node.features == ("A", "B")
     assert node_from_object(node_to_object(node)) == node
@@ -741,7 +741,7 @@ inits = st.builds(lambda c, policy: c | policy, containers, st.sampled_from([{},
         ),
     ),
 )
-def test_requests_of_any_containers_survive_the_round_trip(
+def test_container_requests_round_trip(
     running: list[dict[str, Any]], starting: list[dict[str, Any]], extra: dict[str, Any]
 ) -> None:
     pod = pod_from_object(pod_object(*running, initContainers=starting, **extra))
@@ -790,7 +790,7 @@ spreads = st.fixed_dictionaries(
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(pod_affinity, pod_affinity, st.lists(spreads, max_size=2), labels)
-def test_selectors_survive_the_round_trip(
+def test_selectors_round_trip(
     near: dict[str, Any], far: dict[str, Any], spread: list[dict[str, Any]], selector: dict[str, str]
 ) -> None:
     affinity = {"podAffinity": near, "podAntiAffinity": far}
@@ -844,7 +844,7 @@ strange = st.sampled_from([*STRANGE, float("nan")])
 
 @settings(max_examples=examples(800))
 @given(st.data(), st.sampled_from([RICH_POD, RICH_NODE]), strange, st.sampled_from(["replace", 1, "x", None, True]))
-def test_strange_fields_are_refused_or_taken_but_never_crash(
+def test_strange_fields_are_rejected_or_taken_but_never_crash(
     data: st.DataObject, obj: dict[str, Any], new: Any, key: Any
 ) -> None:
     place = data.draw(st.sampled_from(places(obj)[1:]))
@@ -875,7 +875,7 @@ def test_strange_fields_are_refused_or_taken_but_never_crash(
         ({"containers": [{"resources": {"limits": {"cpu": 1}}}], "overhead": {"cpu": "10m"}}, (0, 0)),
     ],
 )
-def test_limits_of_a_pods_only_container_survive(spec: dict[str, object], limits: tuple[int, int]) -> None:
+def test_limits_of_a_single_container_round_trip(spec: dict[str, object], limits: tuple[int, int]) -> None:
     read = pod_from_object({"metadata": {"name": "p"}, "spec": spec})
     assert (read.cpu_limit_milli, read.memory_limit_bytes) == limits
     assert pod_from_object(pod_to_object(read)) == read

@@ -162,14 +162,14 @@ def test_a_request_by_the_name_of_a_class_does_not_go_to_a_device_plugin() -> No
     assert without_name.pod(implicit) == implicit
 
 
-def test_a_class_without_a_resource_name_and_one_that_is_no_gpu() -> None:
+def test_device_class_without_resource_name_or_gpu_is_skipped() -> None:
     name = "deviceclass.resource.kubernetes.io/nic.example.com"
     found = offers([device_class("nic.example.com")], [resource_slice("a", *TWO)])
     assert dict(found.node(node("a")).extended) == {name: 2}
     assert dict(found.pod(pod(name)).requests.extended) == {name: 1}
 
 
-def test_a_device_plugins_resource_is_left_as_it_is() -> None:
+def test_device_plugin_resource_is_kept() -> None:
     found = offers([device_class(resource="nvidia.com/gpu")], [resource_slice("a", *TWO)])
     assert found.node(node("a", **{"nvidia.com/gpu": "4"})).gpu_count == 4
     assert found.node(node("a", **{"nvidia.com/gpu": "0"})).gpu_count == 2
@@ -210,7 +210,9 @@ def test_slices_of_a_pool_count_together(pools: list[dict[str, Any]], count: int
         ({}, {}, "device.attributes['a'].b == 'c'", "no such key: b"),
     ],
 )
-def test_what_is_not_modelled_is_named(device: dict[str, Any], spec: dict[str, Any], expression: str, why: str) -> None:
+def test_unmodelled_devices_are_reported(
+    device: dict[str, Any], spec: dict[str, Any], expression: str, why: str
+) -> None:
     found = offers(
         [device_class(resource="nvidia.com/gpu", expression=expression)],
         [resource_slice("a", {"name": "gpu-0", **device}, **spec)],
@@ -231,7 +233,7 @@ def test_of_two_classes_with_one_resource_name_the_newest_counts() -> None:
     assert found.names == {"new": "nvidia.com/gpu", "old": "deviceclass.resource.kubernetes.io/old"}
 
 
-def test_devices_may_say_their_nodes_each() -> None:
+def test_devices_may_name_their_own_nodes() -> None:
     devices = ({"name": "gpu-0", "nodeName": "a"}, {"name": "gpu-1", "nodeName": "b"})
     found = offers([device_class()], [resource_slice("x", *devices, nodeName=None, perDeviceNodeSelection=True)])
     assert {name: len(next(iter(each.values()))) for name, each in found.devices.items()} == {"a": 1, "b": 1}

@@ -84,7 +84,7 @@ def places(pod: Pod, *nodes: Node) -> list[bool]:
 # Names
 
 
-def test_both_languages_have_the_same_names():
+def test_go_and_python_have_the_same_resource_names():
     said = json.loads((FOLDER / "gpu_resources.json").read_text())
     assert said["shared"] == SHARED_GPUS
     assert said["model_label"] == GPU_MODEL_KEY
@@ -135,13 +135,13 @@ def test_gpus_of_a_node(amounts: dict[str, int], devices: int, names: tuple[str,
         ({"count": 80, "milli": 5}, "5 does not go with 80 devices"),
     ],
 )
-def test_contradictions_are_named(amounts: dict[str, int], problem: str):
+def test_contradictions_are_reported(amounts: dict[str, int], problem: str):
     with pytest.raises(InputError, match=problem) as caught:
         node_from_object(node_object(**amounts), file="f")
     assert "\n" not in str(caught.value)
 
 
-def test_the_model_is_that_of_the_vendor_whose_devices_they_are():
+def test_gpu_model_is_read_from_the_vendors_label():
     labels = {"nvidia.com/gpu.product": "A100", "amd.com/gpu.product-name": "MI300X"}
     both = node_from_object(node_object(labels, nvidia=2, amd=8))
     assert both.gpu_model == "MI300X"
@@ -177,7 +177,7 @@ def test_shares_and_pods_without_a_name_are_written_with_annotations(milli: int)
 # Which nodes
 
 
-def test_devices_serve_those_that_ask_for_them():
+def test_devices_serve_requests_of_their_vendor():
     nodes = (
         node_of("nvidia", 8, NVIDIA),
         node_of("amd", 8, AMD),
@@ -197,7 +197,7 @@ def test_devices_serve_those_that_ask_for_them():
     assert places(pod_of(0), *nodes) == [True] * 8
 
 
-def test_counted_gpus_are_whole_ones_without_a_device():
+def test_counted_gpus_are_whole_and_without_index():
     state = ClusterState([node_of("n", nvidia=80, shared=70)])
     share, whole = (state.class_id(pod_of(1, SHARED_GPUS, milli).pod_class) for milli in (500, 1000))
     assert not state.mask(share).any()
@@ -217,7 +217,7 @@ def test_counted_gpus_are_whole_ones_without_a_device():
         state.place("odd", big, 0, 0b1)
 
 
-def test_a_pod_of_more_gpus_than_any_node_has_is_counted_where_it_runs_all_the_same():
+def test_pod_with_excessive_gpus_is_counted_where_it_runs():
     state = ClusterState([node_of("n", 2, NVIDIA)])
     c = state.class_id(pod_of(500, NVIDIA).pod_class)
     state.place("p", c, 0, force=True)
@@ -226,7 +226,7 @@ def test_a_pod_of_more_gpus_than_any_node_has_is_counted_where_it_runs_all_the_s
     assert gpu_use(state) == (0, 2000)
 
 
-def test_pods_stay_counted_when_their_node_counts_its_gpus_from_then_on_and_when_it_does_no_longer():
+def test_pods_stay_counted_when_their_node_switches_gpu_counting():
     state = ClusterState([node_of("n", 8, NVIDIA)])
     c = state.class_id(pod_of(3, NVIDIA).pod_class)
     state.place("p", c, 0)
@@ -342,7 +342,7 @@ def policy_of(name: str) -> Policy:
 
 @settings(max_examples=examples(120), deadline=None)
 @given(st.data(), clusters(), st.lists(pods(), min_size=1, max_size=25), st.sampled_from(POLICIES))
-def test_whatever_decides_every_pod_gets_what_it_asks_for(
+def test_every_policy_allocates_the_requested_resources(
     data: st.DataObject, nodes: list[Node], wanted: list[Pod], name: str
 ) -> None:
     state = ClusterState(nodes)
@@ -381,7 +381,7 @@ def test_whatever_decides_every_pod_gets_what_it_asks_for(
 
 @settings(max_examples=examples(60), deadline=None)
 @given(clusters(), st.lists(pods(), min_size=1, max_size=12))
-def test_a_run_is_like_the_oracle_and_counts_all_gpus(nodes: list[Node], wanted: list[Pod]) -> None:
+def test_run_matches_the_oracle_and_counts_all_gpus(nodes: list[Node], wanted: list[Pod]) -> None:
     wanted = [replace(pod, name=f"p{i}") for i, pod in enumerate(wanted)]
     run = Simulator(Workload("w", tuple(nodes), tuple(wanted))).run("best-fit", protocol="arrivals", record=True)
     assert run.placements is not None
@@ -409,7 +409,7 @@ def test_a_run_is_like_the_oracle_and_counts_all_gpus(nodes: list[Node], wanted:
 # The mix
 
 
-def test_idle_devices_of_one_vendor_are_of_no_use_to_pods_of_the_other():
+def test_idle_devices_do_not_serve_another_vendor():
     profile = (TypicalPod(1000, 1000, 1, (), 0.5, NVIDIA), TypicalPod(1000, 1000, 1, (), 0.5, AMD))
     types = (GpuType("", (AMD,)), GpuType("", (NVIDIA,)), GpuType("", (SHARED_GPUS, NVIDIA)))
     assert profile_arrays(profile, types).accepts.tolist() == [[False, True, True, True], [True, False, False, True]]
@@ -420,7 +420,7 @@ def test_idle_devices_of_one_vendor_are_of_no_use_to_pods_of_the_other():
 
 
 @pytest.mark.parametrize("base", ["steersman-default", "gpu-deepsets"])
-def test_a_prepared_policy_tells_vendors_apart(tmp_path: Path, base: str):
+def test_prepared_policy_distinguishes_vendors(tmp_path: Path, base: str):
     nodes = tuple(node_of(f"n{i}", 4, (NVIDIA, AMD)[i % 2], model="X" if i < 3 else "") for i in range(6))
     wanted = tuple(
         pod_of(1 + i % 2, (NVIDIA, AMD)[i % 3 == 0], name=f"p{i}", models=("X",) * (i % 5 == 0)) for i in range(40)
@@ -448,7 +448,7 @@ def test_a_prepared_policy_tells_vendors_apart(tmp_path: Path, base: str):
     assert all(asked[pod] in offered[node] for pod, node in there)
 
 
-def test_a_card_whose_names_are_not_as_many_as_its_pods_is_refused(tmp_path: Path):
+def test_card_with_mismatched_resource_names_is_rejected(tmp_path: Path):
     workload = Workload("w", (node_of("a", 4, NVIDIA),), (pod_of(1, NVIDIA), pod_of(2, NVIDIA, name="q")))
     with policy_path("steersman") as packaged:
         card, arrays = prepare_policy(packaged, workload, choose_member)
@@ -459,7 +459,7 @@ def test_a_card_whose_names_are_not_as_many_as_its_pods_is_refused(tmp_path: Pat
         open_policy(file, "prepared")
 
 
-def test_the_bound_says_that_it_does_not_know_counted_gpus():
+def test_bound_rejects_counted_gpus():
     workload = Workload("w", (node_of("a", nvidia=80),), (pod_of(1, NVIDIA),))
     with raises(UsageError, "80", "nvidia.com"):
         check_bound(workload, "arrivals")
@@ -469,6 +469,6 @@ def test_the_bound_says_that_it_does_not_know_counted_gpus():
     ("resource", "index"),
     [(NVIDIA, None), (AMD, None), (SHARED_GPUS, {GPU_INDEX_KEY: "0-2"}), ("", {GPU_INDEX_KEY: "0-2"})],
 )
-def test_devices_are_named_to_pods_alone_that_ask_by_annotations(resource: str, index: dict[str, str] | None):
+def test_device_index_is_annotated_only_for_annotated_requests(resource: str, index: dict[str, str] | None):
     pod = CachedPod("default/p", "1", pod_of(2, resource), 1)
     assert binding(pod, "n", 0b101).metadata.annotations == index

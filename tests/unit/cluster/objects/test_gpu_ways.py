@@ -106,7 +106,7 @@ EVENTS: dict[str, Callable[[ClusterCache], None]] = {
 
 
 @given(st.permutations(list(EVENTS)))
-def test_devices_that_claims_hold_are_counted_in_whatever_order_it_is_said(order: list[str]) -> None:
+def test_claimed_devices_are_counted_in_any_event_order(order: list[str]) -> None:
     tested = cache()
     for each in order:
         EVENTS[each](tested)
@@ -131,7 +131,7 @@ def test_devices_that_claims_hold_are_counted_in_whatever_order_it_is_said(order
         (PLUGIN, "made.up", {"annotations": {FOR_REQUESTS: "true"}}, 8000),  # the pod's requests count
     ],
 )
-def test_which_devices_are_gpus(resource: str | None, driver: str, changes: Object, left: int) -> None:
+def test_gpu_devices_are_recognised(resource: str | None, driver: str, changes: Object, left: int) -> None:
     tested = cache()
     for each in ("node", "pod"):
         EVENTS[each](tested)
@@ -151,7 +151,7 @@ def test_a_pod_whose_requests_a_device_class_serves_counts_once() -> None:
     assert sum(free_gpus(tested, "n")) == 6000
 
 
-def test_a_claim_of_an_earlier_pod_of_the_name_is_not_the_pods() -> None:
+def test_claim_of_a_deleted_namesake_does_not_count() -> None:
     tested = cache()
     for each in ("node", "pod", "class"):
         EVENTS[each](tested)
@@ -169,7 +169,7 @@ def test_a_claim_of_an_earlier_pod_of_the_name_is_not_the_pods() -> None:
         (sharing("there", on="n"), plugged("comes"), PLUGIN, "node(s) had pods that share GPUs"),
     ],
 )
-def test_a_node_has_pods_of_one_kind_until_the_last_of_them_goes(
+def test_node_keeps_one_gpu_kind_until_its_last_gpu_pod_leaves(
     there: Object, comes: Object, what: str, why: str
 ) -> None:
     def begin(double: LiveDouble) -> None:
@@ -187,7 +187,7 @@ def test_a_node_has_pods_of_one_kind_until_the_last_of_them_goes(
     assert told.waiting["comes"] == f"0/2 nodes are available: 1 Insufficient {what}, 1 {why}."
 
 
-def test_gpus_that_a_node_counts_are_apart_from_those_that_pods_share() -> None:
+def test_counted_and_shared_gpus_are_separate() -> None:
     def begin(double: LiveDouble) -> None:
         apart = gpu_node("n", shared=4, plugin=4)
         apart["status"]["allocatable"]["amd.com/gpu"] = "2"
@@ -201,7 +201,7 @@ def test_gpus_that_a_node_counts_are_apart_from_those_that_pods_share() -> None:
     played(begin, (lambda double, _: nodes_of(double)["comes"] == "n", nothing), zones="")
 
 
-def test_devices_of_claims_keep_pods_that_share_away() -> None:
+def test_claimed_devices_exclude_sharing_pods() -> None:
     """A driver gave them away on a node of shares: which they are nobody knows here."""
 
     def begin(double: LiveDouble) -> None:
@@ -224,7 +224,7 @@ def test_devices_of_claims_keep_pods_that_share_away() -> None:
     )
 
 
-def test_claims_that_may_not_be_listed_are_not_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_forbidden_claims_are_not_counted(capsys: pytest.CaptureFixture[str]) -> None:
     def begin(double: LiveDouble) -> None:
         binds = double.fault
         assert binds is not None

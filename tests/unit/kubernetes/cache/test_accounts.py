@@ -52,7 +52,7 @@ def free_cpu(tested: ClusterCache, name: str) -> int:
         ({"count": "many"}, [1000, 1000]),
     ],
 )
-def test_a_bound_pod_counts_whatever_it_says(notes: dict[str, str], left: list[int]) -> None:
+def test_invalid_bound_pod_counts(notes: dict[str, str], left: list[int]) -> None:
     tested = cache()
     tested.upsert_node(raw(node("n", gpus=2)))
     tested.upsert_node(raw(node("m", gpus=2)))
@@ -67,7 +67,7 @@ def test_a_bound_pod_counts_whatever_it_says(notes: dict[str, str], left: list[i
     assert (free_cpu(tested, "n"), free_gpus(tested, "n")) == (8000, [1000, 1000])
 
 
-def test_amounts_beyond_any_machine_leave_no_room() -> None:
+def test_absurd_requests_leave_no_free_resources() -> None:
     tested = cache()
     tested.upsert_node(raw(node("n")))
     tested.upsert_pod(raw(pod("a0", cpu="99999999999", on="n")))
@@ -88,7 +88,7 @@ def test_gpus_of_a_pod_on_a_cordoned_node_are_counted() -> None:
     assert sum(free_gpus(tested, "n")) == 1000
 
 
-def test_gpus_count_when_the_device_plugin_comes_after_the_pod() -> None:
+def test_gpus_count_if_the_device_plugin_registers_after_the_pod() -> None:
     tested = cache()
     tested.upsert_node(raw(node("n")))
     tested.upsert_pod(raw(pod("a0", gpu=(2, 1000), on="n")))
@@ -99,7 +99,7 @@ def test_gpus_count_when_the_device_plugin_comes_after_the_pod() -> None:
     assert sorted(free_gpus(tested, "n")) == [0, 0, 1000, 1000]
 
 
-def test_a_node_that_makes_no_sense_takes_no_pods_and_keeps_those_it_has() -> None:
+def test_invalid_node_takes_no_pods_and_keeps_its_own() -> None:
     tested = cache()
     tested.upsert_node(raw(node("n", gpus=4)))
     tested.upsert_pod(raw(pod("a0", cpu="3", on="n")))
@@ -120,7 +120,7 @@ def test_a_node_that_makes_no_sense_takes_no_pods_and_keeps_those_it_has() -> No
     assert not tested.node_problems
 
 
-def test_a_node_that_never_made_sense_is_named() -> None:
+def test_node_that_was_never_valid_is_reported() -> None:
     tested = cache()
     tested.upsert_node(raw({"metadata": {"name": "odd"}, "status": {"allocatable": {"cpu": "many", "memory": "1Gi"}}}))
     assert list(tested.node_problems) == ["odd"]
@@ -165,7 +165,7 @@ def resized(cpu: str, allocated: str, actual: str, generation: int, reason: str 
     return {**pod("a0", cpu=cpu, on="n", generation=generation), "status": status}
 
 
-def test_a_pod_resized_downwards_holds_what_it_has_until_the_kubelet_gives_it_back() -> None:
+def test_downsized_pod_keeps_resources_until_the_kubelet_frees_them() -> None:
     tested = cache()
     tested.upsert_node(raw(node("n")))
     steps = (
@@ -191,7 +191,7 @@ def nominated(obj: dict[str, Any], on: str, priority: int = 0) -> dict[str, Any]
     }
 
 
-def test_room_is_kept_for_a_pod_with_a_nominated_node() -> None:
+def test_resources_are_reserved_for_nominated_pods() -> None:
     tested = cache()
     tested.upsert_node(raw(node("n", cpu=8)))
     tested.upsert_pod(raw(nominated(pod("a0", cpu="6"), "n", priority=5)))
@@ -216,7 +216,7 @@ def test_room_is_kept_for_a_pod_with_a_nominated_node() -> None:
     assert fits(waits)
 
 
-def test_a_pod_needs_others_than_nominated_ones() -> None:
+def test_required_affinity_ignores_nominated_pods() -> None:
     tested = cache()
     tested.upsert_node(raw(node("n", cpu=8, labels={"kubernetes.io/hostname": "n"})))
     tested.upsert_pod(raw(nominated(pod("a0"), "n", priority=5)))
@@ -231,7 +231,7 @@ def test_a_pod_needs_others_than_nominated_ones() -> None:
         assert not tested.state.mask(waits.class_id, waits.labels_id).any(), "which may never come"
 
 
-def test_room_is_free_again_when_the_nomination_goes() -> None:
+def test_reservation_ends_with_the_nomination() -> None:
     tested = cache()
     tested.upsert_node(raw(node("n", cpu=8)))
     tested.upsert_pod(raw(nominated(pod("a0", cpu="6"), "n")))
@@ -245,7 +245,7 @@ def test_room_is_free_again_when_the_nomination_goes() -> None:
     assert free_cpu(tested, "n") == 8000
 
 
-def test_a_gated_pod_waits_for_nobody() -> None:
+def test_gated_pod_is_not_queued() -> None:
     tested = cache()
     tested.upsert_pod(raw(pod("a0", schedulingGates=[{"name": "quota"}])))
     assert "waits" not in [what for what, _ in tested.listener.told]  # type: ignore[attr-defined]
@@ -253,7 +253,7 @@ def test_a_gated_pod_waits_for_nobody() -> None:
     assert [what for what, _ in tested.listener.told].count("waits") == 1  # type: ignore[attr-defined]
 
 
-def test_labels_nobody_has_need_no_new_state() -> None:
+def test_unknown_labels_add_no_state() -> None:
     tested = cache()
     tested.upsert_node(raw(node("n", labels={"kubernetes.io/hostname": "n"})))
     tested.upsert_pod(raw(pod("a0", on="n")))
@@ -292,7 +292,7 @@ STRANGE = st.tuples(st.integers(0, 3), st.integers(0, 1), STRANGE_NOTES, AMOUNTS
 @given(
     st.lists(st.tuples(st.sampled_from(("pod", "lose", "node", "odd node", "select", "rebuild")), STRANGE), max_size=25)
 )
-def test_no_history_of_strange_objects_touches_other_accounts(steps: list[tuple[str, Any]]) -> None:
+def test_invalid_objects_do_not_change_other_accounts(steps: list[tuple[str, Any]]) -> None:
     """Strange pods live on `odd` nodes alone; the accounts of `n` are those of its own pods, always."""
     tested, quiet = cache(), cache()
     for each in (tested, quiet):
@@ -340,7 +340,7 @@ def apart_from(**labels: str) -> dict[str, Any]:
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
 
 
-def test_a_bound_pod_keeps_others_away_that_it_selects_by_the_labels_of_their_namespaces() -> None:
+def test_anti_affinity_with_namespace_selector_repels_pods() -> None:
     tested = cache()
     for i in range(2):
         tested.upsert_node(raw(node(f"n{i}", labels={"zone": str(i)})))
@@ -366,7 +366,7 @@ def test_a_bound_pod_keeps_others_away_that_it_selects_by_the_labels_of_their_na
     assert allowed() == [True, True]
 
 
-def test_namespaces_are_watched_when_somebody_needs_them() -> None:
+def test_namespaces_are_watched_on_demand() -> None:
     async def main() -> None:
         async with KubeDouble() as double, Client(double.config()) as client:
             double.put("/api/v1/nodes", node("n0", labels={"zone": "0"}))

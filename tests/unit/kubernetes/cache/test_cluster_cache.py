@@ -118,7 +118,7 @@ STEPS = st.lists(
 
 @settings(max_examples=examples(60), deadline=None)
 @given(STEPS)
-def test_any_history_ends_in_the_state_of_its_end(steps: list[tuple[str, int, int]]) -> None:
+def test_cache_after_any_history_equals_the_final_state(steps: list[tuple[str, int, int]]) -> None:
     tested = cache()
     pods: dict[str, dict[str, object]] = {}
     nodes: dict[str, dict[str, object]] = {}
@@ -191,7 +191,7 @@ def test_an_assumed_pod_is_confirmed_by_the_watch() -> None:
     assert [what for what, _ in tested.listener.told if what in ("waits", "bound")] == ["waits", "bound"]
 
 
-def test_what_the_watch_says_wins_over_what_was_assumed() -> None:
+def test_watch_overrides_assumed_pods() -> None:
     tested = cache()
     tested.upsert_node(raw(node("n", gpus=1)))
     tested.upsert_node(raw(node("m", gpus=1)))
@@ -212,7 +212,7 @@ def test_pods_of_unknown_nodes_count_when_the_node_comes() -> None:
     assert tested.state.arrays.free[tested.state.slots["late"], 0] == 7000
 
 
-def test_a_pod_with_the_name_of_another_is_another() -> None:
+def test_pod_recreated_under_the_same_name_is_a_new_pod() -> None:
     tested = cache()
     tested.upsert_node(raw(node("n")))
     tested.upsert_pod(raw(pod("a0", uid="1", cpu="2", on="n")))
@@ -240,7 +240,7 @@ def test_changes_of_status_alone_do_not_wake_a_waiting_pod() -> None:
     assert tested.pods["default/a0"].pod.requests.cpu_milli == 4000
 
 
-def test_labels_count_only_where_somebody_selects_by_them() -> None:
+def test_labels_are_tracked_only_if_selected() -> None:
     tested = cache()
     tested.upsert_node(raw(node("n", labels={"kubernetes.io/hostname": "n"})))
     for i in range(20):
@@ -337,7 +337,7 @@ def test_a_pod_waits_until_a_node_declares_the_features_that_it_needs() -> None:
     assert tested.state.mask(waits.class_id, waits.labels_id).any()
 
 
-def test_what_makes_no_sense_is_left_out_and_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_objects_are_skipped_and_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     tested = cache()
     tested.upsert_node(raw({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "many", "memory": "1Gi"}}}))
     tested.upsert_pod(raw(pod("a0", cpu="-1")))
@@ -349,7 +349,7 @@ def test_what_makes_no_sense_is_left_out_and_said_once(capsys: pytest.CaptureFix
     assert "many" in said
 
 
-def test_what_a_pod_asks_for_counts_whatever_else_it_says() -> None:
+def test_requests_of_an_invalid_pod_count() -> None:
     tested = cache()
     tested.upsert_node(raw(node("n")))
     tested.upsert_pod(raw(pod("a0", cpu="6", gpu=(1, 5000), on="n")))
@@ -372,7 +372,7 @@ def test_a_node_that_changes_keeps_its_pods_and_its_slot() -> None:
     assert np.array_equal(tested.state.arrays.free[0, :1], [13000])
 
 
-def test_listed_nodes_are_ranked_at_random_and_known_in_the_order_of_the_list() -> None:
+def test_listed_nodes_keep_their_order_and_get_random_ranks() -> None:
     """The API lists nodes by name, so by pool; of equal scores the lowest slot wins."""
     names = [f"{pool}-{i:02}" for pool in ("a100", "cpu", "t4", "v100") for i in range(25)]
     tested, shown = cache(ranked=True), cache()
@@ -389,7 +389,7 @@ def test_listed_nodes_are_ranked_at_random_and_known_in_the_order_of_the_list() 
     assert [each.name for each in other.state.nodes if each is not None] == ranked, "in every process"
 
 
-def test_nodes_are_ranked_again_when_a_list_has_twice_as_many() -> None:
+def test_nodes_are_reranked_when_their_number_doubles() -> None:
     tested = cache(ranked=True)
     feed = NodeFeed(tested)
     for count, rebuilt in ((4, 1), (5, 1), (8, 2), (9, 2)):

@@ -40,12 +40,12 @@ def test_expressions_of_controllers_are_read():
     assert found == SpreadSelectors(expressions=(("shop", (WEB, TIERED, OLD_OR_NEW)),))
 
 
-def test_an_expression_that_says_what_a_label_says_is_one():
+def test_single_value_expression_equals_a_label():
     expressions = [{"key": "app", "operator": "In", "values": ["web"]}]
     assert services(controller(matchExpressions=expressions)) == SpreadSelectors((("shop", (("app", "web"),)),))
 
 
-def test_a_deployment_does_not_select_where_its_replica_set_does():
+def test_deployment_selector_is_ignored_beside_its_replica_set():
     deployment = controller("Deployment", "d", matchLabels={"app": "web"})
     replica_set = controller(name="d-1", owner="Deployment/d", matchLabels={"app": "web", "hash": "1"})
     assert services(deployment, replica_set) == services(replica_set)
@@ -72,7 +72,7 @@ selectors = st.lists(requirement, min_size=1, max_size=4, unique=True).map(
 
 
 @given(st.lists(st.tuples(st.sampled_from(("default", "shop")), selectors), max_size=5))
-def test_what_is_written_reads_back_and_makes_no_pods(wanted):
+def test_written_selectors_round_trip_without_pods(wanted):
     found = services_of(wanted)
     assert len(found) == len(set(wanted))
     objects = Objects(Document(each, "", "") for each in services_to_objects(found))
@@ -84,7 +84,7 @@ def test_what_is_written_reads_back_and_makes_no_pods(wanted):
 
 
 @given(selectors)
-def test_the_template_of_a_written_replica_set_is_one_that_it_selects(wanted):
+def test_written_replica_set_selects_its_template(wanted):
     found = services_of([("shop", wanted)])
     for written in services_to_objects(found):
         if written["kind"] == "ReplicaSet":
@@ -95,7 +95,7 @@ def test_the_template_of_a_written_replica_set_is_one_that_it_selects(wanted):
             assert all(holds(each, labels) for each in wanted) == possible
 
 
-def test_a_file_of_selectors(tmp_path: Path):
+def test_selectors_are_read_from_a_file(tmp_path: Path):
     wanted = SpreadSelectors((("shop", (("app", "web"),)),), (("shop", (TIERED,)),))
     write_services(wanted, tmp_path / "services.yaml")
     assert Objects(read_documents(tmp_path / "services.yaml")).services() == wanted
@@ -103,7 +103,7 @@ def test_a_file_of_selectors(tmp_path: Path):
     assert not (tmp_path / "none.yaml").exists()
 
 
-def test_union_keeps_order_and_states_each_once():
+def test_union_is_ordered_and_unique():
     a = SpreadSelectors((("x", (("k", "1"),)), ("y", (("k", "1"),))), (("x", (TIERED,)),))
     b = SpreadSelectors((("z", (("k", "1"),)), ("x", (("k", "1"),))), (("x", (TIERED,)), ("y", (TIERED,))))
     found = SpreadSelectors.union([a, b])
@@ -124,7 +124,7 @@ def spread_scores(given, labels, placed):
     return KubeDefault(state, given).breakdown(*ids)["PodTopologySpread"].tolist()
 
 
-def test_pods_of_a_controller_with_expressions_are_spread_by_all_that_selects_them():
+def test_pods_are_spread_by_every_matching_selector():
     # Counted are pods of the Service, which the controller's expressions hold for, too: the second and third are not.
     given = SpreadSelectors((("default", (("app", "web"),)),), (("default", (TIERED, OLD_OR_NEW)),))
     labels = {"app": "web", "tier": "1", "track": "new"}
@@ -138,7 +138,7 @@ def test_pods_of_a_controller_with_expressions_are_spread_by_all_that_selects_th
     assert spread_scores(given, labels, placed) == [2 * (100 * (12 + 6 - raw) // 12) for raw in (12, 9, 6, 6)]
 
 
-def test_expressions_that_do_not_hold_for_the_pod_do_not_spread_it():
+def test_non_matching_expressions_do_not_spread_a_pod():
     given = SpreadSelectors(expressions=(("default", (TIERED,)), ("other", (WEB,))))
     assert spread_scores(given, {"app": "web"}, [(0, {"app": "web", "tier": "1"})]) == [0] * 4
 

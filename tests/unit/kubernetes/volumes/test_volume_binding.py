@@ -122,7 +122,7 @@ def test_a_pod_waits_for_its_claim_and_goes_where_its_volume_is() -> None:
     played(begin, (lambda _, told: told.waiting.get("web") == missing, come), (on("web", "node-b"), nothing))
 
 
-def test_a_pod_is_bound_after_its_claim_was_provisioned_for() -> None:
+def test_pod_is_bound_after_its_claim_is_provisioned() -> None:
     """Another pod does not wait for that."""
 
     def begin(double: LiveDouble) -> None:
@@ -149,7 +149,7 @@ def test_a_pod_is_bound_after_its_claim_was_provisioned_for() -> None:
     )
 
 
-def test_a_pod_is_tried_again_when_the_provisioner_gives_the_node_up() -> None:
+def test_pod_is_retried_when_the_provisioner_rejects_the_node() -> None:
     def begin(double: LiveDouble) -> None:
         double.put(CLASSES, storage_class())
         double.put(CLAIMS, claim())
@@ -167,7 +167,7 @@ def test_a_pod_is_tried_again_when_the_provisioner_gives_the_node_up() -> None:
     )
 
 
-def test_two_pods_do_not_get_one_volume() -> None:
+def test_pods_do_not_share_an_exclusive_volume() -> None:
     def begin(double: LiveDouble) -> None:
         double.put(CLASSES, storage_class("kubernetes.io/no-provisioner"))
         double.put(VOLUMES, volume("v", "b"))
@@ -191,7 +191,7 @@ def test_two_pods_do_not_get_one_volume() -> None:
     )
 
 
-def test_a_claim_that_nobody_provisions_for_is_not_waited_for_for_ever() -> None:
+def test_unprovisioned_claim_times_out() -> None:
     def begin(double: LiveDouble) -> None:
         double.put(CLASSES, storage_class())
         double.put(CLAIMS, claim())
@@ -211,7 +211,7 @@ def test_a_claim_that_nobody_provisions_for_is_not_waited_for_for_ever() -> None
     )
 
 
-def test_pods_with_claims_say_what_may_not_be_watched_and_others_are_bound() -> None:
+def test_missing_volume_permissions_block_only_pods_with_claims() -> None:
     def begin(double: LiveDouble) -> None:
         binds = double.fault
         assert binds is not None
@@ -235,7 +235,7 @@ def test_pods_with_claims_say_what_may_not_be_watched_and_others_are_bound() -> 
 
 
 @pytest.mark.parametrize("last", ["class", "volume"])
-def test_what_helps_a_claim_wakes_its_pod(last: str) -> None:
+def test_volume_changes_wake_the_pod_of_a_claim(last: str) -> None:
     def put(double: LiveDouble, what: str) -> None:
         if what == "class":
             double.put(CLASSES, storage_class("kubernetes.io/no-provisioner"))
@@ -255,7 +255,7 @@ def test_what_helps_a_claim_wakes_its_pod(last: str) -> None:
     )
 
 
-def test_a_pod_waits_until_another_gives_a_claim_for_one_pod_back() -> None:
+def test_pod_waits_for_the_release_of_a_read_write_once_pod_claim() -> None:
     def begin(double: LiveDouble) -> None:
         alone = claim(bound="v")
         double.put(CLAIMS, {**alone, "spec": {**alone["spec"], "accessModes": ["ReadWriteOncePod"]}})

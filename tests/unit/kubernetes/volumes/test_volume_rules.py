@@ -98,7 +98,7 @@ def test_a_bound_claim_allows_the_nodes_of_its_volume() -> None:
     assert nodes(fitted(known(claim(bound="v"), volume("v")))) == NODES
 
 
-def test_a_claim_may_be_bound_to_a_volume_that_is_gone() -> None:
+def test_claim_bound_to_a_missing_volume_is_unschedulable() -> None:
     assert fitted(known(claim(bound="v"))).problem == 'persistentvolume "v" not found'
     # kube-scheduler does not look at the zones of ephemeral claims, which is where it misses a volume first.
     owned = {"ownerReferences": [{"uid": "u", "controller": True}]}
@@ -108,7 +108,7 @@ def test_a_claim_may_be_bound_to_a_volume_that_is_gone() -> None:
 
 
 @pytest.mark.parametrize("operator", ["In", "NotIn"])
-def test_names_of_nodes_do_not_limit_a_volume(operator: str) -> None:
+def test_match_fields_on_node_names_do_not_restrict_a_volume(operator: str) -> None:
     term: dict[str, Any] = {"matchFields": [{"key": "metadata.name", "operator": operator, "values": ["n1"]}]}
     bound = volume("v", nodeAffinity={"required": {"nodeSelectorTerms": [term]}})
     assert nodes(fitted(known(claim(bound="v"), bound))) == NODES
@@ -136,7 +136,7 @@ def test_a_pod_waits_for_claims() -> None:
     assert fitted(known(claim(cls="now"))).problem == unbound, "its class is not there"
 
 
-def test_an_ephemeral_claim_must_be_the_pods() -> None:
+def test_ephemeral_claim_must_belong_to_the_pod() -> None:
     pod = {"metadata": {"name": "p"}, "spec": {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]}}
     wanted = pod_claims(pod)
     assert wanted == (PodClaim("default/p-v", made_for="default/p"),)
@@ -147,7 +147,7 @@ def test_an_ephemeral_claim_must_be_the_pods() -> None:
     assert not rules.fit(owned, wanted, "u", TABLE, {}).problem
 
 
-def test_other_volumes_are_no_claims() -> None:
+def test_volumes_without_claims_are_ignored() -> None:
     volumes = [{"name": "a", "emptyDir": {}}, {"name": "b", "csi": {"driver": "d"}}, {"name": "c", "hostPath": {}}, "?"]
     assert pod_claims({"metadata": {"name": "p"}, "spec": {"volumes": volumes}}) == ()
 
@@ -194,7 +194,7 @@ def test_existing_volumes_come_first() -> None:
         {"claimRef": {"name": "c", "namespace": "default", "uid": "an earlier one's"}},
     ],
 )
-def test_a_volume_must_suit(unfit: dict[str, Any]) -> None:
+def test_static_volume_must_match_the_claim(unfit: dict[str, Any]) -> None:
     static = storage_class(provisioner=rules.NO_PROVISIONER)
     wanted = claim(selector={"matchLabels": {"disk": "fast"}})
     good = {"labels": {"disk": "fast"}}
@@ -202,7 +202,7 @@ def test_a_volume_must_suit(unfit: dict[str, Any]) -> None:
     assert nodes(fitted(known(static, wanted, volume("v", "a", **{**good, **unfit})))) == []
 
 
-def test_a_pre_bound_volume_is_the_only_one() -> None:
+def test_pre_bound_claim_uses_only_its_volume() -> None:
     own = volume("own", "b", claimRef={"name": "c", "namespace": "default"})
     static = storage_class(provisioner=rules.NO_PROVISIONER)
     fit = fitted(known(static, claim(), own, volume("other", "a")))
@@ -219,7 +219,7 @@ def test_claims_of_a_pod_do_not_share_a_volume() -> None:
     assert dict(fit.plan(0).bindings) == {"v": "default/large", "w": "default/small"}
 
 
-def test_one_pod_alone_may_have_a_read_write_once_pod_claim() -> None:
+def test_read_write_once_pod_claim_serves_one_pod() -> None:
     objects = known(claim(bound="v", accessModes=["ReadWriteOncePod"]), volume("v"))
     assert nodes(fitted(objects)) == NODES
     fit = fitted(objects, in_use={"n1": ["default/c"]})
@@ -232,7 +232,7 @@ def csi_node(name: str, count: int | None) -> CsiNode:
     return msgspec.convert({"metadata": {"name": name}, "spec": {"drivers": [driver]}}, CsiNode)
 
 
-def test_a_node_attaches_so_many_volumes_of_a_driver() -> None:
+def test_node_enforces_the_attach_limit_of_a_driver() -> None:
     csi = {"driver": "csi.example.com", "volumeHandle": "h"}
     others = [claim("x", bound="vx"), claim("y"), volume("vx", csi={**csi, "volumeHandle": "x"})]
     objects = known(claim(), *others, csi_node("n0", 2), csi_node("n1", 3), csi_node("n2", None))
@@ -275,7 +275,7 @@ def test_the_first_claim_that_a_node_cannot_serve_is_the_reason() -> None:
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 6)), max_size=6),
     st.lists(st.integers(1, 6), min_size=1, max_size=4),
 )
-def test_a_plan_gives_each_claim_a_volume_of_its_own(volumes: list[tuple[str, int]], sizes: list[int]) -> None:
+def test_plan_assigns_distinct_volumes(volumes: list[tuple[str, int]], sizes: list[int]) -> None:
     claims = [claim(f"c{i}", f"{size}Gi") for i, size in enumerate(sizes)]
     there = {f"v{i}": volume(f"v{i}", zone, size=f"{size}Gi") for i, (zone, size) in enumerate(volumes)}
     fit = fitted(known(*claims, *there.values()), *(each.metadata.name for each in claims))

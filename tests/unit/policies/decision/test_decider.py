@@ -60,7 +60,7 @@ def test_decisions_are_those_of_a_simulation(workload: Workload, name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["fgd", "steersman", "kube-default"])
-def test_a_decider_that_lived_through_changes_decides_like_a_new_one(workload: Workload, name: str) -> None:
+def test_updated_decider_decides_like_a_new_one(workload: Workload, name: str) -> None:
     rng = np.random.default_rng(3)
     profile = Simulator(workload).profile
     policy = concrete(name)
@@ -108,7 +108,7 @@ def policies(choosy: Workload, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 @pytest.mark.parametrize("name", ["fgd", "steersman", "prepared"])
 @pytest.mark.parametrize("seed", range(3))
-def test_gpu_models_come_change_and_go_while_a_decider_lives(
+def test_decider_follows_changing_gpu_models(
     choosy: Workload, policies: dict[str, Policy], name: str, seed: int
 ) -> None:
     """Slots are free throughout, so nothing but the models tells the decider that nodes are numbered anew."""
@@ -156,7 +156,7 @@ def test_gpu_models_come_change_and_go_while_a_decider_lives(
     assert "ZX80" in {each.model for each in state.gpu_types}
 
 
-def test_what_is_known_of_a_mix_serves_nodes_that_are_numbered_otherwise(choosy: Workload) -> None:
+def test_cached_profile_serves_renumbered_nodes(choosy: Workload) -> None:
     """An outlook is worked out beside the scheduler; meanwhile the cluster's state may have become another."""
     profile, policy = Simulator(choosy).profile, concrete("steersman")
     state = ClusterState(choosy.nodes)

@@ -36,7 +36,7 @@ def files(tmp_path: Path) -> list[str]:
     return ["--nodes", str(file), "--pods", str(file), "--policy", "best-fit"]
 
 
-def test_the_node_the_runner_up_and_what_is_out(files, capsys):
+def test_explanation_names_node_runner_up_and_excluded_nodes(files, capsys):
     assert main(["explain", "--pod", "new", *files]) == 0
     said = capsys.readouterr().out
     assert "best-fit places new on small" in said
@@ -52,7 +52,7 @@ def test_the_node_the_runner_up_and_what_is_out(files, capsys):
     assert sum(each["contribution"] for each in found["features"]) == found["score"] - found["runnersUp"][0]["score"]
 
 
-def test_equal_scores_are_said_and_what_then_decides(tmp_path, capsys):
+def test_explanation_reports_ties_and_the_tie_breaker(tmp_path, capsys):
     made = [{**NODES[0], "metadata": {"name": f"n{i}"}} for i in range(9)]
     made.append({**NODES[1], "metadata": {"name": "other"}})
     file = tmp_path / "equal.yaml"
@@ -74,20 +74,20 @@ def test_equal_scores_are_said_and_what_then_decides(tmp_path, capsys):
         assert by in json.loads(capsys.readouterr().out)["decidedBy"]
 
 
-def test_where_one_node_is_left_nothing_is_compared(files, capsys):
+def test_single_feasible_node_has_no_comparison(files, capsys):
     assert main(["explain", "--pod", "there", *files, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["decidedBy"], found["points"], found["spread"]) == ("it fits on no other node", 100.0, 0.0)
     assert (found["equal"], found["comparedWith"], found["features"]) == (0, "", [])
 
 
-def test_a_pod_that_runs_is_looked_at_as_if_it_did_not(files, capsys):
+def test_running_pod_is_explained_as_if_unbound(files, capsys):
     assert main(["explain", "--pod", "default/there", *files, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["node"], found["refused"]) == ("large", {"Insufficient cpu": 2})
 
 
-def test_a_pod_that_fits_nowhere(files, capsys):
+def test_pod_that_fits_nowhere_is_explained(files, capsys):
     assert main(["explain", "--pod", "big", *files]) == 0
     assert "best-fit finds no node for big: it fits on none of 3" in capsys.readouterr().out
 
@@ -101,7 +101,7 @@ def test_a_pod_that_fits_nowhere(files, capsys):
         (["--pod", "new", "--policy", "none"], 2, "none"),
     ],
 )
-def test_what_is_wrong_is_one_line(files, capsys, arguments, status, said):
+def test_invalid_input_fails_in_one_line(files, capsys, arguments, status, said):
     assert main(["explain", *files, *arguments]) == status
     told = capsys.readouterr()
     assert said in told.err
@@ -109,7 +109,7 @@ def test_what_is_wrong_is_one_line(files, capsys, arguments, status, said):
     assert main(["explain", "--pod", "new", "--nodes", files[1]]) == 2
 
 
-def test_of_a_portfolio_it_says_which_member_decides(tmp_path, capsys):
+def test_portfolio_explanation_names_the_deciding_member(tmp_path, capsys):
     from steersman.policies.registry import resolve
 
     gpus = {"alibabacloud.com/gpu-count": "4", "alibabacloud.com/gpu-milli": "4000"}
@@ -134,7 +134,7 @@ def test_of_a_portfolio_it_says_which_member_decides(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["member"] == ""
 
 
-def test_gpus_by_other_names_are_said(tmp_path, capsys):
+def test_explanation_names_other_gpu_resources(tmp_path, capsys):
     room = {"cpu": "8", "memory": "8Gi", "pods": "9"}
     nodes = [
         {"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": room | {gpus: "4"}}}

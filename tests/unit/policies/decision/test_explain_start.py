@@ -27,7 +27,7 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_files_are_explained_without_what_only_servers_need(file: str) -> None:
+def test_explain_imports_no_server_modules(file: str) -> None:
     program = (
         "import sys; from steersman.cli.main import main\n"
         f"assert main(['explain', '--pod', 'p', '--nodes', {file!r}, '--pods', {file!r}]) == 0\n"
@@ -40,7 +40,7 @@ def test_files_are_explained_without_what_only_servers_need(file: str) -> None:
 
 @pytest.mark.parametrize(("pod", "status"), [("p", 0), ("nobody", 1)])
 @pytest.mark.parametrize("is_enabled", [True, False])
-def test_the_garbage_collector_is_as_before(file: str, pod: str, status: int, is_enabled: bool) -> None:
+def test_garbage_collector_settings_are_restored(file: str, pod: str, status: int, is_enabled: bool) -> None:
     try:
         if not is_enabled:
             gc.disable()
@@ -50,9 +50,7 @@ def test_the_garbage_collector_is_as_before(file: str, pod: str, status: int, is
         gc.enable()
 
 
-def test_the_member_is_the_one_that_is_prepared_for_the_same_cluster(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_explained_member_equals_the_prepared_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On this cluster one draw favours another member than all 32."""
     drawn = tmp_path / "drawn"
     assert main(["workload", "random", "--seed", "77", "--nodes", "20-300", "--output", str(drawn)]) == 0

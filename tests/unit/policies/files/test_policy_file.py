@@ -35,7 +35,7 @@ def written(folder, card=CARD_OF_TEST, **arrays):
     return file
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_written_policy_is_read_back(tmp_path):
     weights = np.random.default_rng(0).normal(size=fgd_weights().shape)
     card, arrays = read_policy(written(tmp_path, weights=weights))
     assert card == CARD_OF_TEST
@@ -47,13 +47,13 @@ def test_what_is_written_is_read(tmp_path):
     assert resolve(str(tmp_path / "better.safetensors")).name == "better"
 
 
-def test_the_same_policy_makes_the_same_bytes(tmp_path):
+def test_equal_policies_have_equal_bytes(tmp_path):
     first = written(tmp_path).read_bytes()
     assert written(tmp_path).read_bytes() == first
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_weights_that_are_no_numbers_are_not_written_and_the_old_file_stays(tmp_path, value):
+def test_non_finite_weights_are_rejected_and_the_old_file_stays(tmp_path, value):
     file = written(tmp_path)
     before = file.read_bytes()
     with raises(SteersmanError):
@@ -84,14 +84,14 @@ def raw(folder, arrays=None, **changes):
         ({"arrays": None, "steps": "many"}, "not a model card"),
     ],
 )
-def test_a_card_that_does_not_fit_is_one_line(tmp_path, changes, message):
+def test_mismatched_model_card_fails_in_one_line(tmp_path, changes, message):
     with pytest.raises(InputError) as error:
         resolve(str(raw(tmp_path, **changes)))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_an_unknown_view_is_one_line(tmp_path):
+def test_an_unknown_view_fails_in_one_line(tmp_path):
     with raises(InputError, "'other'"):
         resolve(str(raw(tmp_path, view="other")))
 
@@ -108,12 +108,12 @@ def test_an_unknown_view_is_one_line(tmp_path):
         ({"weights": fgd_weights(), "rules": np.zeros((4, 7), dtype=np.uint64)}, "rules: is U64; expected F32 or F64"),
     ],
 )
-def test_weights_that_do_not_fit_are_one_line(tmp_path, arrays, message):
+def test_mismatched_weights_fail_in_one_line(tmp_path, arrays, message):
     with pytest.raises(InputError, match=message):
         resolve(str(raw(tmp_path, arrays)))
 
 
-def test_what_is_refused_is_refused_before_it_is_expanded(tmp_path):
+def test_oversized_input_is_rejected_before_decompression(tmp_path):
     large = tmp_path / "large.safetensors"
     with large.open("wb") as file:
         file.truncate((64 << 20) + 1)
@@ -133,14 +133,14 @@ def test_what_is_refused_is_refused_before_it_is_expanded(tmp_path):
 
 
 @pytest.mark.parametrize("length", [0, 5, 100, 2000])
-def test_a_truncated_file_is_one_line(tmp_path, length):
+def test_a_truncated_file_fails_in_one_line(tmp_path, length):
     file = written(tmp_path)
     file.write_bytes(file.read_bytes()[:length])
     with raises(InputError):
         resolve(str(file))
 
 
-def test_other_files_are_one_line(tmp_path):
+def test_foreign_files_fail_in_one_line(tmp_path):
     with raises(InputError):
         resolve(str(tmp_path / "missing.safetensors"))
     (tmp_path / "folder.safetensors").mkdir()

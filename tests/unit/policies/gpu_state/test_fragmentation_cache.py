@@ -38,20 +38,20 @@ def course(count: int, marked: bool = True) -> tuple[WorkloadCore, list[np.ndarr
     return core, found
 
 
-def test_what_is_kept_is_what_would_be_worked_out():
+def test_cached_fragmentation_equals_recomputed():
     core, kept = course(1 << 14)
     _, anew = course(1)
     assert all(np.array_equal(a, b) for a, b in zip(kept, anew, strict=True))
     assert (core._kept.known.keys[:, KEY] != 0).sum() > 100
 
 
-def test_runs_of_different_mixes_would_mistake_states_without_their_marks():
+def test_profile_marks_prevent_stale_cache_hits():
     _, kept = course(1 << 14)
     _, mistaken = course(1 << 14, marked=False)
     assert not all(np.array_equal(a, b) for a, b in zip(kept, mistaken, strict=True))
 
 
-def test_marks_tell_mixes_apart():
+def test_profile_marks_are_distinct():
     one, other = (Simulator(workload).profile_arrays(None) for workload in workloads())
     assert profile_key(one).tolist() == profile_key(one._replace(cpu=one.cpu.copy())).tolist()
     assert profile_key(one)[0] != profile_key(other)[0]
@@ -59,7 +59,7 @@ def test_marks_tell_mixes_apart():
     assert profile_key(profile_arrays((), ()))[1] == 0
 
 
-def test_infos_judge_the_state_after_the_action():
+def test_infos_describe_the_state_after_the_action():
     core, _ = course(1 << 14)
     infos, after = core.infos(), core.batch.summary[:, 2]
     assert infos["allocation"].tolist() == (after[:, summed.GPU_TAKEN] / after[:, summed.GPU_TOTAL]).tolist()

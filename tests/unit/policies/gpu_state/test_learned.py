@@ -70,7 +70,7 @@ def kind_of(execution, c):
 
 @settings(max_examples=examples(12), deadline=None)
 @given(workloads(), st.integers(0, 1000))
-def test_the_kernel_scores_what_numpy_scores_and_picks_the_best(workload, seed):
+def test_kernel_matches_numpy_scores_and_picks_the_best(workload, seed):
     weights = random_weights(seed)
     simulator = Simulator(workload)
     plan = schedule(workload, "arrivals", seed=seed, ratio=1.3, load=None)
@@ -94,7 +94,7 @@ def test_the_kernel_scores_what_numpy_scores_and_picks_the_best(workload, seed):
             assert scores[chosen] >= scores[feasible].max() - 1e-5
 
 
-def test_fgds_weights_are_fgd_to_the_last_pod():
+def test_fgd_weights_reproduce_fgd_exactly():
     """Of pods that ask for no memory, which FGD does not see, and a policy with its score does."""
     whole = embedded("default")
     bare = [replace(pod.requests, memory_bytes=0, memory_nonzero_bytes=0) for pod in whole.pods]
@@ -122,7 +122,7 @@ def look(workload):
 
 @settings(max_examples=examples(12), deadline=None)
 @given(workloads())
-def test_features_are_what_they_are_called(workload):
+def test_features_match_their_names(workload):
     execution, rows = look(workload)
     nodes, cluster = execution.cluster.nodes, execution.cluster
     features = {feature.name: rows[:, i] for i, feature in enumerate(GPU.node)}
@@ -189,7 +189,7 @@ def test_a_policy_never_refuses_a_pod_that_fits():
 
 
 @pytest.mark.parametrize("name", ["gpuspec25", "multigpu40"])
-def test_runs_do_not_depend_on_what_was_run_before(name):
+def test_runs_are_independent_of_earlier_runs(name):
     policy = LinearPolicy("l", random_weights(5) * 0.01 + fgd_weights())
     fresh = Simulator(embedded(name)).run(policy, seed=43)
     used = Simulator(embedded(name))
@@ -218,7 +218,7 @@ def network_scores(network, rows, pod):
 
 @settings(max_examples=10, deadline=None)
 @given(workloads(), st.integers(0, 1000), st.sampled_from(((1,), (4,), (6, 3), (5, 8, 2))))
-def test_a_network_adds_what_its_layers_say(workload, seed, hidden):
+def test_network_output_is_added_to_the_linear_score(workload, seed, hidden):
     simulator, weights = Simulator(workload), random_weights(seed)
     network = random_network(seed, *hidden)
     plan = schedule(workload, "arrivals", seed=seed, ratio=1.0, load=None)

@@ -26,7 +26,7 @@ def mixes(draw):
 
 @settings(max_examples=8, deadline=None)
 @given(mixes(), st.lists(st.integers(0, GPU_MILLI), min_size=1, max_size=5))
-def test_tables_are_what_they_are_called(pods, amounts):
+def test_tables_match_their_names(pods, amounts):
     profile = profile_arrays(pods, [GpuType("A", ()), GpuType("B", ())])
     leftovers = leftover_arrays(pods, profile)
     tables = leftover_tables(leftovers, profile)
@@ -59,7 +59,7 @@ def workload(name, *requests):
     return Workload(name, nodes, pods)
 
 
-def test_what_is_seen_does_not_depend_on_the_mixes_of_other_workloads():
+def test_features_do_not_depend_on_other_workloads():
     few = workload("few", (4000, 1, 300), (2000, 1, 700))
     many = workload("many", *((1000 * i, 1, 90 * i) for i in range(1, 11)), (8000, 2, 1000), (1000, 0, 0))
     alone, together = (InflationVectorEnv(1, workload=of, view="gpu") for of in ((few,), (many, few)))

@@ -23,13 +23,13 @@ def never() -> np.ndarray:
     raise AssertionError("it planned")
 
 
-def test_a_table_is_made_once_for_a_key():
+def test_table_is_computed_once_per_key():
     np.testing.assert_array_equal(kept(b"a", (), lambda: TABLE), TABLE)
     np.testing.assert_array_equal(kept(b"a", (), never), TABLE)
     np.testing.assert_array_equal(kept(b"b", (), lambda: 2 * TABLE), 2 * TABLE)
 
 
-def test_other_code_makes_another_table(tmp_path):
+def test_changed_code_recomputes_the_table(tmp_path):
     for i, text in enumerate(("old", "new")):
         source = tmp_path / f"{i}.py"
         source.write_text(text)
@@ -48,7 +48,7 @@ def test_other_code_makes_another_table(tmp_path):
         lambda content: b"\x80\x04cos\nsystem\n." + content[12:],
     ],
 )
-def test_a_corrupt_file_is_made_anew(folder, spoil):
+def test_corrupt_file_is_recomputed(folder, spoil):
     kept(b"a", (), lambda: TABLE)
     (file,) = folder.glob(f"*{SUFFIX}")
     file.write_bytes(spoil(file.read_bytes()))
@@ -56,7 +56,7 @@ def test_a_corrupt_file_is_made_anew(folder, spoil):
     np.testing.assert_array_equal(kept(b"a", (), never), TABLE)
 
 
-def test_the_folder_is_bounded_and_what_was_used_last_stays(folder, monkeypatch):
+def test_folder_is_bounded_and_evicts_least_recently_used(folder, monkeypatch):
     monkeypatch.setattr(plan_cache, "MOST_FILES", 3)
     for i in range(5):
         kept(bytes([i]), (), lambda i=i: i * TABLE)
@@ -66,13 +66,13 @@ def test_the_folder_is_bounded_and_what_was_used_last_stays(folder, monkeypatch)
     np.testing.assert_array_equal(kept(bytes([4]), (), never), 4 * TABLE)
 
 
-def test_a_folder_that_cannot_be_written_costs_time_only(tmp_path, monkeypatch):
+def test_unwritable_folder_costs_time_only(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("STEERSMAN_CACHE_DIR", str(tmp_path / "file"))
     np.testing.assert_array_equal(kept(b"a", (), lambda: TABLE), TABLE)
 
 
-def test_many_writers_and_readers_at_once_see_whole_tables(folder):
+def test_concurrent_readers_see_whole_tables(folder):
     wrong: list[object] = []
 
     def work(number: int) -> None:
@@ -90,7 +90,7 @@ def test_many_writers_and_readers_at_once_see_whole_tables(folder):
     assert len(list(folder.iterdir())) == 3
 
 
-def test_planning_looks_it_up(monkeypatch):
+def test_planning_uses_the_cache(monkeypatch):
     pods = (TypicalPod(1000, 400, 1, (), 0.75), TypicalPod(1000, 1000, 1, (), 0.25))
     monkeypatch.setattr(planning, "GENERATIONS", 1)
     planning.planned_losses.cache_clear()

@@ -72,7 +72,7 @@ def test_planning_loses_less_than_best_fit_on_sequences_it_has_not_seen(name):
         assert lost(profile, planned, seed) < 0.97 * lost(profile, best_fit, seed)
 
 
-def test_planned_losses_say_what_is_lost_for_certain():
+def test_planned_losses_include_certain_losses():
     planned = planning.planned_losses(pods((300, 0.5), (700, 0.5)))
     assert planned[0] == 0
     assert planned[200] > planned[0] + 0.15  # nobody takes 200
@@ -97,7 +97,7 @@ def test_tables_of_the_outlook():
     assert arrays.group.tolist() == [1, 2, 3]
 
 
-def test_the_outlook_counts_who_insists_on_a_model():
+def test_outlook_counts_pods_that_require_a_model():
     profile = (TypicalPod(1000, 1000, 1, ("A",), 0.5), TypicalPod(1000, 1000, 1, ("A", "B"), 0.25), *pods((1000, 0.25)))
     model = leftovers.leftover_arrays(profile, profile_arrays(profile, [GpuType("A", ()), GpuType("B", ())])).model
     np.testing.assert_allclose(model, [[0.625, 1.0], [0.125, 0.5], [0, 0.25]])

@@ -60,7 +60,7 @@ def play(env, network):
         ("gnn", "none", GPU),
     ],
 )
-def test_a_simulation_is_the_episode_again(tmp_path, monkeypatch, protocol, name, norm, view):
+def test_simulation_repeats_the_environment_episode(tmp_path, monkeypatch, protocol, name, norm, view):
     options = WorkloadOptions(workload=small(), servers_per_rack=4, load=1.2, ratio=1.2, view=view.name)
     core = WorkloadCore(1, protocol, options)
     env = SchedulingEnv(core)
@@ -106,7 +106,7 @@ def test_a_simulation_is_the_episode_again(tmp_path, monkeypatch, protocol, name
         assert any(seen["context"][view.context_column("waiting")] > 0 for seen in shown)
 
 
-def test_pods_share_a_number_where_they_share_an_owner_and_nodes_where_they_share_a_rack():
+def test_pods_of_an_owner_and_nodes_of_a_rack_share_an_index():
     workload = (
         WorkloadCore(1, "inflation", WorkloadOptions(workload=small(), servers_per_rack=4)).simulators[0].workload
     )
@@ -118,7 +118,7 @@ def test_pods_share_a_number_where_they_share_an_owner_and_nodes_where_they_shar
     assert (found.racks, found.server.tolist()) == (6, list(range(21)))
 
 
-def test_weights_that_are_too_large_are_one_line(tmp_path):
+def test_weights_that_are_too_large_fail_in_one_line(tmp_path):
     sizes = FeatureCounts(len(CLUSTER.node), len(CLUSTER.pod), len(CLUSTER.context))
     hidden, view = (4,) * 6, CLUSTER
     card = Card(

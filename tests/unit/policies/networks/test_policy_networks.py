@@ -90,7 +90,7 @@ def pairs():
 @pytest.mark.parametrize("pair", ALL)
 @settings(max_examples=examples(15), deadline=None)
 @given(seed=st.integers(0, 1 << 31), nodes=st.integers(1, 40))
-def test_numpy_scores_what_torch_scores(pairs, pair, seed, nodes):
+def test_numpy_scores_match_torch(pairs, pair, seed, nodes):
     network, mine = pairs[pair]
     observation = observe(CLUSTER, seed, nodes)
     with torch.no_grad():
@@ -103,14 +103,14 @@ def test_numpy_scores_what_torch_scores(pairs, pair, seed, nodes):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_nothing_feasible_is_no_error(pairs, name):
+def test_no_feasible_node_is_no_error(pairs, name):
     nodes, pod, context, mask, groups = observe(CLUSTER, 1, 5)
     mine = pairs[name, "none"][1]
     assert (mine.scores(nodes, pod, context, np.zeros_like(mask), groups) == MASKED).all()
     assert (mine.scores(np.zeros_like(nodes), pod, context, np.zeros_like(mask), groups) == MASKED).all()
 
 
-def test_the_score_table_scores_what_torch_scores():
+def test_score_table_matches_torch():
     """Linear on the view `gpu`: the same weights in the kernel and in a network that sees pod and context as well."""
     whole = embedded("default")
     workload = Workload("w", whole.nodes[::100], whole.pods[::100])
@@ -145,7 +145,7 @@ def test_the_score_table_scores_what_torch_scores():
     assert compared > 20
 
 
-def test_equal_nodes_are_equal_whatever_rounding_says():
+def test_equal_nodes_score_equally_despite_rounding():
     nodes = np.array([[0.0, 1.0], [1.0, 2.0], [1.0, 2.0], [3.0, 3.0]], dtype=np.float32)
     scores = np.array([0.5, 2.0, np.nextafter(np.float32(2.0), np.float32(3.0)), 1.0], dtype=np.float32)
     assert first_best(scores, nodes) == 1
@@ -156,7 +156,7 @@ def test_equal_nodes_are_equal_whatever_rounding_says():
 
 
 @pytest.mark.parametrize("learner", ["gradient", "evolution"])
-def test_learners_take_the_first_of_equals_as_their_files_do(monkeypatch, learner):
+def test_learners_and_files_break_ties_alike(monkeypatch, learner):
     """Rounding makes one of two equal rows score more, which must not decide where validation decides."""
     env = ToyVectorEnv(3, "match")
     spec = NetworkConfig("mlp", sizes_of(env.single_observation_space), (4,))
@@ -199,7 +199,7 @@ def test_a_file_of_every_network_opens(tmp_path, name, norm):
     assert (policy.name, policy.view) == ("one", CLUSTER)
 
 
-def test_a_policy_of_gradients_on_the_view_gpu_is_a_network(tmp_path):
+def test_gradient_policy_on_the_gpu_view_is_a_network(tmp_path):
     assert isinstance(resolve(write(tmp_path, "linear", seen=GPU)), NetworkPolicy)
 
 
@@ -232,7 +232,7 @@ def test_a_policy_of_gradients_on_the_view_gpu_is_a_network(tmp_path):
         ("gnn", None, {"normalisation": "batch"}, "norm.0.weight: is missing"),
     ],
 )
-def test_a_file_that_does_not_fit_is_one_line(tmp_path, name, change, more, message):
+def test_mismatched_file_fails_in_one_line(tmp_path, name, change, more, message):
     file = write(tmp_path, name, "none", change, **more)
     with pytest.raises(InputError, match=message) as error:
         resolve(file)
@@ -240,7 +240,7 @@ def test_a_file_that_does_not_fit_is_one_line(tmp_path, name, change, more, mess
     assert "one.safetensors" in str(error.value)
 
 
-def test_what_write_policy_writes_is_what_opens(tmp_path):
+def test_written_policy_opens_unchanged(tmp_path):
     network = trained("mlp", "batch")
     write_policy(tmp_path / "p.safetensors", card("mlp", "batch"), export(network, fold=True))
     observation = observe(CLUSTER, 5, 9)
@@ -248,7 +248,7 @@ def test_what_write_policy_writes_is_what_opens(tmp_path):
     assert (read == opened(network).scores(*observation)).all()
 
 
-def test_a_card_is_checked_before_its_arrays(tmp_path):
+def test_model_card_is_checked_before_its_arrays(tmp_path):
     file = write(tmp_path, "mlp")
     content = json.loads(msgspec.json.encode(card("mlp"))) | {"view_version": 99}
     save_file({"a": np.zeros(1)}, file, metadata={CARD: json.dumps(content)})

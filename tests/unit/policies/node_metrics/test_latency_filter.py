@@ -22,7 +22,7 @@ def highest(column):
 
 
 @pytest.mark.parametrize("column", [FULLEST, LATENCY])
-def test_hostile_policies_hardly_break_hard_limits_under_it(column):
+def test_filter_keeps_hard_limits_under_adversarial_policies(column):
     policy = {"hostile": highest(column)}
     free, kept = (
         play_all(policy, SEEDS, LatencyOptions(keep_hard_limits=kept))["hostile"]["hard_limits_broken_avoidable"]
@@ -59,7 +59,7 @@ def filtered_as_live(view, mask, first, last):
 
 @pytest.mark.parametrize("column", [FULLEST, LATENCY])
 @pytest.mark.parametrize("live", [False, True])
-def test_bursts_break_no_limits_that_could_be_kept(monkeypatch, column, live):
+def test_bursts_break_no_satisfiable_limit(monkeypatch, column, live):
     """Use of links is told by how long users wait, and a node that is not measured is as far away as its zone."""
     assert broken_avoidably(column, kept=False) > 1000
     if live:
@@ -67,7 +67,7 @@ def test_bursts_break_no_limits_that_could_be_kept(monkeypatch, column, live):
     assert broken_avoidably(column, kept=True) <= 1
 
 
-def test_it_only_narrows_and_leaves_a_node():
+def test_filter_only_removes_nodes_and_keeps_one():
     free = LatencyCore(8, LatencyOptions(keep_hard_limits=False))
     kept = LatencyCore(8, LatencyOptions(keep_hard_limits=True))
     rng, narrowed = np.random.default_rng(0), 0
@@ -89,7 +89,7 @@ def test_it_only_narrows_and_leaves_a_node():
     assert narrowed > 100
 
 
-def test_rules_choose_among_what_it_leaves():
+def test_rules_choose_among_filtered_nodes():
     core = LatencyCore(16, LatencyOptions())
     for e in range(16):
         core.start(e, np.random.default_rng(0), {"seed": e})
@@ -109,5 +109,5 @@ def test_rules_choose_among_what_it_leaves():
         ({"keep_hard_limits": False}, False),
     ],
 )
-def test_it_is_there_where_limits_are_rewarded(options, filters):
+def test_filter_is_active_where_limits_are_rewarded(options, filters):
     assert LatencyEnv(**options).core.filters is filters

@@ -75,7 +75,7 @@ def as_pods(view, count):
     return made
 
 
-def test_kube_default_is_kube_schedulers():
+def test_kube_default_matches_kube_scheduler():
     """It is among the best of `node_scores.kube_kernels`, spreading by default included, all along an episode."""
     core = started(LatencySettings(nodes=4, max_nodes=5, pods=60, load=1.0, lifetime=300.0), seed=4)
     simulator, view = core.simulator, core.simulator.scheduler_view
@@ -138,7 +138,7 @@ def slow_after(core, e, what):
 
 
 @pytest.mark.parametrize("settings", [BURSTS, BURSTS._replace(nodes=4, max_nodes=4, replicas=2), LatencySettings()])
-def test_estimates_of_use_are_nearer_to_the_truth_than_measurements(settings):
+def test_usage_estimates_are_closer_than_measurements(settings):
     """Where pods came or left since: the first copies on an almost empty cluster, the last ones that are deleted."""
     core = started(settings, count=4, seed=11)
     view, squares = core.simulator.scheduler_view, {"measured": [], "estimated": []}
@@ -174,7 +174,7 @@ def test_least_rules_take_the_lowest_after_the_placement(rule, what):
     assert neutral > 5
 
 
-def test_most_allocated_opens_an_empty_node_only_if_it_must():
+def test_most_allocated_prefers_used_nodes():
     core = started(SMALL, count=4)
     view, opened = core.simulator.scheduler_view, 0
     for _ in play(core, "most-allocated", 50):
@@ -212,7 +212,7 @@ def test_a_missing_metric_neither_attracts_nor_repels():
         view.measured[:] = kept
 
 
-def test_a_hard_limit_is_kept_where_a_node_can():
+def test_hard_limit_is_kept_where_a_node_can_keep_it():
     core = started(SMALL, seed=3)
     view, user = core.simulator.scheduler_view, core.simulator.scheduler_view.user
     while user[0, view.counts[0, POD]] < 0:
@@ -234,7 +234,7 @@ def test_a_hard_limit_is_kept_where_a_node_can():
             assert core.rule_actions("latency-aware")[0] == only  # unknown is better than too far
 
 
-def test_nobody_sees_the_pods_to_come():
+def test_rules_do_not_observe_future_pods():
     one, other = started(seed=5), started(seed=5)
     later = slice(30, None)
     view = other.simulator.scheduler_view
@@ -252,7 +252,7 @@ def test_nobody_sees_the_pods_to_come():
     assert (one.observation.pod != other.observation.pod).any()
 
 
-def test_an_unknown_rule_is_one_line():
+def test_an_unknown_rule_fails_in_one_line():
     with raises(UsageError, "'least'"):
         started().rule_actions("least")
 
@@ -288,7 +288,7 @@ def test_a_function_of_observations_can_be_compared():
         play_all({"first": first}, [])
 
 
-def test_features_are_what_their_table_says():
+def test_features_match_their_table():
     """A sample of every group of features, from what is view, by name."""
     core = started(SMALL._replace(missed=0.1), count=3, seed=7)
     view, checked = core.simulator.scheduler_view, 0

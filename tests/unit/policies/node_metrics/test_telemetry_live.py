@@ -47,14 +47,14 @@ def decide(policy: str, state: ClusterState, told: Told | None, limits: LatencyL
         ({"latencyHardConstraint": 100}, math.inf, 100),
     ],
 )
-def test_limits_are_annotations(annotations: dict[str, object], soft: float, hard: float) -> None:
+def test_latency_limits_are_read_from_annotations(annotations: dict[str, object], soft: float, hard: float) -> None:
     found = limits_of(annotations)
     assert (found.soft, found.hard, found.ignored) == (soft, hard, ())
     assert found.limited == (min(soft, hard) < math.inf)
 
 
 @pytest.mark.parametrize("value", ["", "fast", "-5", "0", "nan", "inf", "1_000", "100ms", True, [1], "9" * 500])
-def test_a_limit_that_makes_no_sense_is_ignored_and_said(value: object) -> None:
+def test_invalid_limit_is_ignored_with_a_warning(value: object) -> None:
     found = limits_of({"latencyHardConstraint": value, "latencySoftConstraint": "10"})
     assert (found.soft, found.hard) == (10, math.inf)
     (said,) = found.ignored
@@ -75,7 +75,7 @@ def measured(told: Told, names: list[str | None]) -> dict[str, list[float]]:
 @pytest.mark.parametrize(
     ("policy", "stale", "missing"), [("last", 10, math.nan), ("impute", 50, 50), ("neutral", math.nan, math.nan)]
 )
-def test_what_stands_for_stale_and_missing_values(policy: str, stale: float, missing: float) -> None:
+def test_stale_and_missing_values_are_substituted(policy: str, stale: float, missing: float) -> None:
     told = Told({"features": {CPU: {"whenStale": policy, "maxAgeSeconds": 60}}})
     told.tell(CPU, {"old": 10.0}, age=61)
     told.tell(CPU, {"a": 40.0, "b": 50.0, "c": 90.0}, age=59)
@@ -86,7 +86,7 @@ def test_what_stands_for_stale_and_missing_values(policy: str, stale: float, mis
     np.testing.assert_equal(measured(told, ["old", "a", None, "b", "c", "missing"])[CPU], kept)
 
 
-def test_of_several_values_the_newest_counts_and_nonsense_never() -> None:
+def test_newest_valid_value_counts() -> None:
     told = Told()
     told.tell(CONNECTIONS, {"a": 5.0}, age=10)
     told.tell(CONNECTIONS, {"a": 7.0}, age=20)
@@ -97,7 +97,7 @@ def test_of_several_values_the_newest_counts_and_nonsense_never() -> None:
     assert told.store.dropped == {"not finite": 2}
 
 
-def test_the_latency_to_everybody_is_the_largest_and_as_old_as_the_oldest() -> None:
+def test_overall_latency_is_the_largest_with_the_oldest_age() -> None:
     told = Told({"maxAgeSeconds": 60})
     told.tell(LATENCY, {"a": 10.0, "b": 20.0}, user="rome")
     told.tell(LATENCY, {"a": 30.0}, user="oslo", age=59)
@@ -107,7 +107,7 @@ def test_the_latency_to_everybody_is_the_largest_and_as_old_as_the_oldest() -> N
     np.testing.assert_equal(measured(told, ["a", "b"])[LATENCY], [math.nan, 30])
 
 
-def test_users_whose_probe_vanished_count_until_their_maximum_age() -> None:
+def test_vanished_probe_counts_until_its_maximum_age() -> None:
     told = Told({"maxAgeSeconds": 60})
     told.tell(LATENCY, {"a": 30.0, "b": 30.0}, user="oslo", age=59)
     told.tell(LATENCY, {"a": 10.0, "b": 10.0}, user="rome")
@@ -120,7 +120,7 @@ def test_users_whose_probe_vanished_count_until_their_maximum_age() -> None:
     assert measured(told, ["a", "b"])[LATENCY] == [10, 10]
 
 
-def test_who_is_gone_is_forgotten() -> None:
+def test_removed_nodes_are_forgotten() -> None:
     told = Told({"maxAgeSeconds": 60})
     told.tell(CPU, {"a": 40.0, "b": 50.0})
     told.tell(LATENCY, {"a": 10.0, "b": 10.0}, user="rome")
@@ -134,7 +134,7 @@ def test_who_is_gone_is_forgotten() -> None:
     assert list(told.store.users) == ["rome"]
 
 
-def test_a_time_in_the_future_is_no_time() -> None:
+def test_future_timestamp_is_ignored() -> None:
     told = Told()
     told.tell(CPU, {"a": 40.0, "b": 50.0}, age=-61)
     told.tell(CPU, {"b": 60.0}, age=-59)
@@ -146,7 +146,7 @@ def test_a_time_in_the_future_is_no_time() -> None:
 
 
 @pytest.mark.parametrize("rule", ["most-allocated", "least-allocated", "least-connections", "latency-aware"])
-def test_scores_are_what_a_rule_of_the_simulation_decides_by(rule: str) -> None:
+def test_live_scores_match_the_simulated_rule(rule: str) -> None:
     core = LatencyCore(4, LatencyOptions(keep_hard_limits=False))
     for e in range(4):
         core.start(e, np.random.default_rng(e), {})
@@ -161,7 +161,7 @@ def test_scores_are_what_a_rule_of_the_simulation_decides_by(rule: str) -> None:
         core.step(actions)
 
 
-def test_objectives_go_by_what_is_measured() -> None:
+def test_objectives_use_measured_values() -> None:
     told = Told()
     told.tell(CPU, {"n0": 50.0, "n1": 20.0, "n2": 70.0, "n3": 60.0})
     told.tell(CONNECTIONS, {"n0": 50.0, "n1": 20.0, "n2": 70.0, "n3": 10.0})
@@ -174,7 +174,7 @@ def test_objectives_go_by_what_is_measured() -> None:
 
 
 @pytest.mark.parametrize("told", [None, Told()])
-def test_without_telemetry_objectives_go_by_requests(told: Told | None) -> None:
+def test_objectives_use_requests_without_telemetry(told: Told | None) -> None:
     state = cluster()
     big = state.class_id(PodClass(Requests(cpu_milli=2000, memory_bytes=1 << 28)))
     c = state.class_id(SMALL)
@@ -186,7 +186,7 @@ def test_without_telemetry_objectives_go_by_requests(told: Told | None) -> None:
     assert decide("p0", state, told) == "n1"
 
 
-def test_pods_that_came_since_the_sample_count() -> None:
+def test_pods_bound_since_the_sample_count() -> None:
     told = Told()
     state = cluster(2)
     node_metrics, c = NodeMetricsView(state, told), state.class_id(SMALL)
@@ -204,7 +204,7 @@ def test_pods_that_came_since_the_sample_count() -> None:
     assert node_metrics.scores(LEAST_ALLOCATED, PodQuery(c), feasible).argmax() == 0
 
 
-def test_what_a_scheduler_binds_counts_beside_samples_from_before_its_start() -> None:
+def test_bindings_count_beside_samples_from_before_the_start() -> None:
     told = Told()
     told.tell(CPU, {"n0": 10.0, "n1": 11.0, "n2": 12.0}, age=0)
     told.now += 3
@@ -218,7 +218,7 @@ def test_what_a_scheduler_binds_counts_beside_samples_from_before_its_start() ->
     assert sorted(slots) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
-def test_a_sample_in_the_middle_has_seen_a_part() -> None:
+def test_sample_within_the_window_covers_a_part() -> None:
     told = Told()
     state = cluster(2)
     node_metrics, c = NodeMetricsView(state, told), state.class_id(SMALL)
@@ -242,7 +242,7 @@ LIMITED = LatencyLimits(soft=35, hard=100)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_whatever_the_policy_a_node_that_keeps_the_limit_is_chosen(policy: str) -> None:
+def test_every_policy_chooses_a_node_that_keeps_the_limit(policy: str) -> None:
     for near in range(4):
         told, state = Told(), cluster()
         told.tell(LATENCY, {f"n{i}": 20.0 if i == near else 150.0 for i in range(4)})
@@ -251,7 +251,7 @@ def test_whatever_the_policy_a_node_that_keeps_the_limit_is_chosen(policy: str) 
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_limit_decides_nothing_where_nothing_is_known_or_nobody_keeps_it(policy: str) -> None:
+def test_limit_is_ignored_if_unknown_or_unsatisfiable(policy: str) -> None:
     chosen = decide(policy, cluster(), Told())
     for age, latency, outcome in ((0, 150.0, "kept by no node"), (3600, 20.0, "not measured")):
         told = Told()
@@ -267,7 +267,7 @@ def test_a_node_just_within_the_limit_is_better_than_none() -> None:
     assert told.limits == {"kept": 1}
 
 
-def test_a_full_node_does_not_keep_a_pod_waiting() -> None:
+def test_full_node_within_the_limit_does_not_block_a_pod() -> None:
     told, state = Told(), cluster()
     told.tell(LATENCY, {"n0": 20.0, "n1": 150.0, "n2": 150.0, "n3": 150.0})
     state.place("big", state.class_id(PodClass(Requests(cpu_milli=4000))), 0)
@@ -275,7 +275,7 @@ def test_a_full_node_does_not_keep_a_pod_waiting() -> None:
     assert told.limits == {"kept by no node": 1}
 
 
-def test_users_have_latencies_of_their_own() -> None:
+def test_latencies_are_kept_per_user() -> None:
     told = Told()
     told.tell(LATENCY, {"n0": 20.0, "n1": 90.0, "n2": 300.0, "n3": 300.0}, user="rome")
     told.tell(LATENCY, {"n0": 300.0, "n1": 80.0, "n2": 20.0, "n3": 300.0}, user="oslo")
@@ -286,7 +286,7 @@ def test_users_have_latencies_of_their_own() -> None:
     assert told.limits["not measured"] == 1
 
 
-def test_p0_packs_within_the_soft_limit_first() -> None:
+def test_p0_packs_nodes_within_the_soft_limit_first() -> None:
     told, state = Told(), cluster()
     told.tell(LATENCY, {"n0": 60.0, "n1": 20.0, "n2": 20.0, "n3": 150.0})
     told.tell(CPU, {"n0": 70.0, "n1": 20.0, "n2": 30.0, "n3": 70.0})
@@ -296,7 +296,7 @@ def test_p0_packs_within_the_soft_limit_first() -> None:
     assert decide("p0", state, told) == "n1"
 
 
-def test_scores_of_nodes_that_break_the_limit_are_none() -> None:
+def test_nodes_that_break_the_limit_have_no_score() -> None:
     told, state = Told(), cluster()
     told.tell(LATENCY, {"n0": 20.0, "n1": 150.0, "n2": 30.0, "n3": 150.0})
     for policy in POLICIES:
@@ -306,7 +306,7 @@ def test_scores_of_nodes_that_break_the_limit_are_none() -> None:
     assert not told.limits  # nothing was decided
 
 
-def test_what_told_two_nodes_apart() -> None:
+def test_contributions_explain_the_difference_of_two_nodes() -> None:
     told, state = Told(), cluster(3)
     told.tell(LATENCY, {"n0": 20.0, "n1": 60.0, "n2": 500.0})
     told.tell(CPU, {"n0": 20.0, "n1": 40.0, "n2": 20.0})

@@ -150,7 +150,7 @@ def test_infeasible_nodes_count_as_visited_up_to_one_feasible_node_too_many():
     assert simulator.start == 230
 
 
-def test_the_start_stays_where_all_nodes_are_visited():
+def test_search_start_stays_if_all_nodes_are_visited():
     simulator = World(flat(99))
     simulator.choose(make_pod())
     assert simulator.start == 0
@@ -160,7 +160,7 @@ def test_the_start_stays_where_all_nodes_are_visited():
     assert simulator.start == 123
 
 
-def test_a_pod_for_named_nodes_looks_at_those_alone():
+def test_pod_with_named_nodes_visits_only_those():
     names = ("n7", "n300", "unknown")
     terms = tuple(NodeSelectorTerm(fields=(Requirement("metadata.name", "In", (name,)),)) for name in names)
     simulator = World(flat(500))
@@ -261,7 +261,7 @@ def test_a_single_feasible_node_is_not_scored():
     assert simulator.kube.top_scorers(*simulator.ids(make_pod())) == {0}
 
 
-def test_nothing_feasible():
+def test_no_feasible_node_is_refused():
     simulator = World(flat(3))
     pod = make_pod(requests=Requests(9000, GI))
     assert simulator.choose(pod) == -1
@@ -484,7 +484,7 @@ def test_spread_honours_taints_if_asked_to(honor, scores):
 
 
 @pytest.mark.parametrize("requirements", [None, ()])
-def test_spread_by_a_selector_of_nothing_or_everything_counts_nobody(requirements):
+def test_spread_by_an_empty_or_nil_selector_counts_no_pod(requirements):
     selector = PodSelector(requirements, frozenset({"default"}))
     pod = make_pod(labels=FOO, spread=(TopologySpread(1, HOSTNAME, False, selector),))
     assert spread_world([[FOO] * 3, [FOO], []]).part("PodTopologySpread", pod) == [100, 100, 100]

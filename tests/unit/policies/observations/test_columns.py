@@ -16,7 +16,7 @@ BY_NUMBER = re.compile(r"\b(?:out|nodes)\[(?:\w+, )*\d+\]")
 
 
 @pytest.mark.parametrize(("view", "columns", "encoding"), MODULES, ids=lambda each: getattr(each, "name", ""))
-def test_columns_are_those_of_the_view(view: View, columns: ModuleType, encoding: ModuleType) -> None:
+def test_columns_match_the_view(view: View, columns: ModuleType, encoding: ModuleType) -> None:
     named = {name: column for name, column in vars(columns).items() if isinstance(column, int)}
     rows = {"NODE": view.node, "POD": view.pod, "CONTEXT": view.context}
     expected = {f"{row}_{each.name.upper()}": i for row, features in rows.items() for i, each in enumerate(features)}
@@ -24,7 +24,7 @@ def test_columns_are_those_of_the_view(view: View, columns: ModuleType, encoding
     assert not BY_NUMBER.findall(inspect.getsource(encoding))
 
 
-def test_a_column_written_by_number_is_noticed() -> None:
+def test_column_written_by_index_is_detected() -> None:
     assert BY_NUMBER.findall("out[e, n, 10] = 1.0; out[0] = 1; nodes[e, n, 6]; out[e, n, columns.NODE_PODS]") == [
         "out[e, n, 10]",
         "out[0]",

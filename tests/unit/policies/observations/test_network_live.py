@@ -66,7 +66,7 @@ PAIRS = pytest.mark.parametrize(("name", "view"), [("mlp", CLUSTER), ("gnn", CLU
 
 
 @PAIRS
-def test_room_to_grow_changes_nothing(tmp_path: Path, workload: Workload, name: str, view: View) -> None:
+def test_spare_slots_do_not_change_decisions(tmp_path: Path, workload: Workload, name: str, view: View) -> None:
     policy = resolve(policy_file(tmp_path, name, view))
     profile = Simulator(workload).profile
     tight, roomy = ClusterState(workload.nodes), ClusterState(workload.nodes[:5])

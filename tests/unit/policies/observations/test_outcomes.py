@@ -21,7 +21,7 @@ from steersman.workloads.profile import typical_pods
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("seed", range(4))
-def test_an_outcome_is_the_state_after_the_placement(shape: str, seed: int) -> None:
+def test_outcome_is_the_state_after_the_placement(shape: str, seed: int) -> None:
     given = workload(SHAPES[shape], seed=seed)
     state = ClusterState(given.nodes)
     decider = Decider(ClusterView(state, profile=typical_pods(given.pods)), RandomPolicy("random"))

@@ -159,7 +159,7 @@ def test_without_any_sample_every_metric_is_flagged_as_missing() -> None:
         assert not observation.nodes[:, TELEMETRY.node_column("near_users")].any()
 
 
-def test_single_missing_metrics_are_no_obstacle() -> None:
+def test_single_missing_metrics_are_tolerated() -> None:
     state = ClusterState([Node("n0", 4000, 16 << 30, pods=110), Node("virtual", 0, 0, pods=110)])
     c = state.class_id(PodClass(Requests()))
     for missing in METRICS:
@@ -175,7 +175,7 @@ def test_single_missing_metrics_are_no_obstacle() -> None:
         assert observation.mask.all()
 
 
-def test_the_reward_of_used_nodes_is_that_of_the_environment() -> None:
+def test_live_used_nodes_reward_matches_the_environment() -> None:
     objective = "most-allocated"
     core = LatencyCore(1, LatencyOptions(objective, LatencySettings(nodes=10, pods=200), keep_hard_limits=False))
     core.start(0, np.random.default_rng(1), {})
@@ -210,7 +210,7 @@ THREE = [Node(f"n{i}", 4000, 16 << 30, pods=110) for i in range(3)]
     [(0, 1.0), (1, 0.5), (2, BROKEN)],
     ids=["within the soft limit", "within the hard limit", "beyond it, though others keep it"],
 )
-def test_latency_is_rewarded_by_what_is_measured(slot: int, kept: float) -> None:
+def test_latency_reward_uses_measured_latency(slot: int, kept: float) -> None:
     observations = told_of({}, {"n0": 10.0, "n1": 40.0, "n2": 90.0})
     c = observations._metrics.state.class_id(PodClass(Requests(cpu_milli=1000)))
     query = PodQuery(c, limits=LatencyLimits(20, 60, "rome"))
@@ -220,7 +220,7 @@ def test_latency_is_rewarded_by_what_is_measured(slot: int, kept: float) -> None
     assert reward == pytest.approx((2 / 3 + 0.25 + 0.0) / 3), "no feasible node keeps it"
 
 
-def test_connections_are_rewarded_by_what_is_measured() -> None:
+def test_connections_reward_uses_measured_connections() -> None:
     observations = told_of({"n0": 10.0, "n1": 40.0}, {})
     c = observations._metrics.state.class_id(PodClass(Requests(cpu_milli=1000)))
     query, nodes = PodQuery(c), Candidates(EVERY, EVERY)

@@ -67,7 +67,7 @@ def test_a_pod_without_a_class_has_the_default_priority() -> None:
     assert [each.priority for each in admitted(web(priorityClassName="system-node-critical"))] == [2_000_001_000]
 
 
-def test_classes_that_are_not_there_are_named() -> None:
+def test_missing_classes_are_reported() -> None:
     found = objects(web(priorityClassName="urgent", runtimeClassName="kata"), fresh(pod("p", runtimeClassName="kata")))
     expanded = found.expanded(())
     assert expanded.warnings == (
@@ -94,7 +94,7 @@ def test_a_runtime_class_adds_overhead_selector_and_tolerations() -> None:
     assert waiting.requests.cpu_milli == 1500
 
 
-def test_pods_that_contradict_their_runtime_class_are_refused() -> None:
+def test_pods_that_contradict_their_runtime_class_are_rejected() -> None:
     kata = runtime_class(overhead={"podFixed": {"cpu": "1"}}, scheduling={"nodeSelector": {"sandbox": "yes"}})
     other = web(runtimeClassName="kata", nodeSelector={"sandbox": "no"})
     message = "Deployment default/web, spec.template.spec.nodeSelector.sandbox: 'no' contradicts 'yes' of RuntimeClass"
@@ -158,7 +158,7 @@ BOUNDS: list[tuple[Object, Object, str]] = [
 
 
 @pytest.mark.parametrize(("limit", "stated", "problem"), BOUNDS)
-def test_a_container_beyond_a_limit_range_is_refused(limit: Object, stated: Object, problem: str) -> None:
+def test_a_container_beyond_a_limit_range_is_rejected(limit: Object, stated: Object, problem: str) -> None:
     bad = web(containers=[{"name": "c", "image": "x", "resources": stated}])
     message = refusal(bad, limit_range(CONTAINER | limit))
     assert problem in message
@@ -187,7 +187,7 @@ def test_a_container_within_a_limit_range_is_admitted(limit: Object, stated: Obj
     assert len(admitted(good, limit_range(CONTAINER | limit))) == 1
 
 
-def test_limits_of_pods_are_those_of_their_containers_together() -> None:
+def test_pod_limits_are_sums_of_container_limits() -> None:
     both = {"requests": {"cpu": "2"}, "limits": {"cpu": "3"}}
     two = [{"name": name, "image": "x", "resources": both} for name in "ab"]
     sidecar = {"name": "s", "image": "x", "resources": both, "restartPolicy": "Always"}
@@ -207,7 +207,7 @@ def test_limits_of_pods_are_those_of_their_containers_together() -> None:
     assert "no request is specified" in refusal(web(containers=[{"name": "c"}]), pod_range(min={"cpu": "1"}))
 
 
-def test_a_limit_range_refuses_no_pod_that_is_there() -> None:
+def test_limit_range_does_not_reject_existing_pods() -> None:
     """Nor does a claim's or an image's item, or one of another namespace."""
     limits = limit_range(
         CONTAINER | {"min": {"cpu": "9"}}, {"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}}
@@ -218,12 +218,12 @@ def test_a_limit_range_refuses_no_pod_that_is_there() -> None:
     assert len(admitted(web(), elsewhere)) == 1
 
 
-def test_quotas_are_said_to_refuse_nothing() -> None:
+def test_resource_quotas_are_reported_as_ignored() -> None:
     quota = item("ResourceQuota", "q", spec={"hard": {"pods": "1"}}) | {"apiVersion": "v1"}
     assert objects(quota, web()).warnings() == ("1 ResourceQuotas are not applied: pods that they would refuse count",)
 
 
-def test_limits_are_of_the_namespace_and_also_of_init_containers() -> None:
+def test_limit_ranges_apply_per_namespace_and_to_init_containers() -> None:
     limits = limit_range(CONTAINER | {"defaultRequest": {"cpu": "2"}})
     bare: Object = {"name": "c", "image": "x"}
     (made,) = admitted(web(containers=[bare, bare | {"name": "d"}], initContainers=[bare | {"name": "i"}]), limits)
@@ -238,7 +238,7 @@ def test_limits_are_of_the_namespace_and_also_of_init_containers() -> None:
     assert (made.requests.cpu_milli, made.requests.memory_bytes) == (2000, 1 << 30)
 
 
-def test_pods_of_a_dump_have_been_admitted() -> None:
+def test_pods_of_a_dump_are_already_admitted() -> None:
     limits = limit_range(CONTAINER | {"defaultRequest": {"memory": "2Gi"}})
     assert admitted(pod("p", on="n"), limits)[0].requests.memory_bytes == 0
     assert admitted(pod("p", at=5), limits)[0].requests.memory_bytes == 0
@@ -248,7 +248,7 @@ def test_pods_of_a_dump_have_been_admitted() -> None:
 KEYS = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
 
 
-def test_pods_tolerate_nodes_that_do_not_answer_for_a_while() -> None:
+def test_pods_get_default_not_ready_tolerations() -> None:
     lost = node("lost", taints=[{"key": key, "effect": "NoExecute"} for key in KEYS])
     (made,) = admitted(lost, web())
     assert made.constraints.tolerations == tuple(Toleration(key, "Exists", "", "NoExecute") for key in KEYS)

@@ -45,7 +45,7 @@ def test_a_deployment_that_runs_is_counted_once_with_and_without_its_replica_set
     assert owners(objects(web, old, new, *pods).expanded(())) == (1, 0)
 
 
-def test_a_rolling_update_has_more_pods_than_replicas_and_nothing_is_missing():
+def test_rolling_update_with_surplus_pods_lacks_none():
     web = controller("Deployment", "web", replicas=3)
     old, new = (controller("ReplicaSet", f"web-{i}", owner=web, replicas=2) for i in (1, 2))
     pods = [pod(f"web-{i}-{j}", owner, on="n", app="web") for i, owner in ((1, old), (2, new)) for j in range(2)]
@@ -53,7 +53,7 @@ def test_a_rolling_update_has_more_pods_than_replicas_and_nothing_is_missing():
     assert len(names(web, *pods)) == 4
 
 
-def test_pods_that_a_controller_does_not_have_yet_come_last_and_belong_to_its_owner():
+def test_missing_pods_of_a_controller_come_last_with_its_owner():
     web = controller("Deployment", "web", replicas=5, at=1)
     new = controller("ReplicaSet", "web-2", owner=web)
     pods = [pod(f"web-2-{i}", new, on="n", app="web", at=i) for i in range(3)]
@@ -89,7 +89,7 @@ def test_a_pod_that_is_being_deleted_has_been_replaced():
         ({"parallelism": 3}, {"startTime": "t"}, ["Running", "Succeeded"], 1),
     ],
 )
-def test_a_job_wants_what_is_left_of_it(spec, status, phases, count):
+def test_job_requests_its_remaining_completions(spec, status, phases, count):
     job = controller("Job", "job", status=status, **spec)
     pods = [pod(f"job-{i}", job, on="n", phase=phase) for i, phase in enumerate(phases)]
     assert len(names(job, *pods)) == count
@@ -105,7 +105,7 @@ def test_a_daemon_set_is_missing_where_it_has_no_pod():
     assert names(agent, *pods, nodes=nodes) == ["agent-x", "agent-y", "agent-0003"]
 
 
-def test_a_cron_job_stands_for_nothing_and_its_jobs_do():
+def test_cron_job_makes_no_pods_but_its_jobs_do():
     cron = item("CronJob", "nightly", at=0, spec={"schedule": "0 0 * * *", "jobTemplate": {"spec": {}}})
     job = controller("Job", "nightly-1", owner=cron, status={"startTime": "t"})
     found = objects(cron, job, pod("nightly-1-a", job, on="n"))
@@ -115,13 +115,13 @@ def test_a_cron_job_stands_for_nothing_and_its_jobs_do():
     assert names(cron) == []
 
 
-def test_what_makes_pods_for_others_is_known_by_its_name_alone():
+def test_owner_outside_the_file_is_recognised_by_its_reference():
     owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "train", "uid": "u"}}
     expanded = objects(*(pod(f"train-{i}", owner, on="n") for i in range(3))).expanded(())
     assert (len(expanded.pods), *owners(expanded)) == (3, 1, 0)
 
 
-def test_where_selectors_overlap_a_replica_set_is_called_after_its_deployment():
+def test_overlapping_selectors_are_resolved_by_replica_set_name():
     web = controller("Deployment", "web", replicas=1)
     other = controller("Deployment", "shop", replicas=1)
     other["spec"]["selector"] = web["spec"]["selector"]
@@ -131,13 +131,13 @@ def test_where_selectors_overlap_a_replica_set_is_called_after_its_deployment():
         assert sorted(each.name for each in found.pods) == ["shop-0001", "web-1-a"]
 
 
-def test_pods_come_in_the_order_of_their_creation_and_without_one_in_that_of_the_file():
+def test_pods_are_ordered_by_creation_time_then_file_order():
     assert names(pod("b", at=5), pod("a", at=3), pod("c", at=5)) == ["a", "b", "c"]
     assert names(pod("b", at=None), pod("a", at=None)) == ["b", "a"]
     assert names(pod("b", at=None), pod("a", at=9)) == ["a", "b"]
 
 
-def test_a_time_of_creation_that_is_none_is_named():
+def test_invalid_creation_time_is_reported():
     bad = pod("p")
     bad["metadata"]["creationTimestamp"] = "yesterday"
     (problem,) = objects(bad).problems
@@ -243,7 +243,7 @@ def _owners_without_top(there: list[Object], owners: list[Object], kind: str, so
 
 @given(dumps())
 @settings(max_examples=examples(300), deadline=None)
-def test_any_part_of_any_controllers_is_counted_once(made: Made) -> None:
+def test_partial_controllers_are_counted_once(made: Made) -> None:
     expanded = objects(*made.there).expanded(())
     counted: Any = (len(expanded.pods), *owners(expanded), expanded.finished)
     assert counted == (made.pods, made.owners, made.unowned, made.finished)

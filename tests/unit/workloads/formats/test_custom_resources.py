@@ -109,7 +109,7 @@ KINDS: dict[str, tuple[str, Any, dict[str, int]]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_templates_stand_for_as_many_pods_as_they_say(kind: str) -> None:
+def test_templates_make_their_number_of_pods(kind: str) -> None:
     group, spec, expected = KINDS[kind]
     result = expanded(made(kind, group, spec))
     assert counts(result) == expected
@@ -137,25 +137,25 @@ def test_groups_of_a_leader_worker_set(leader: bool, expected: dict[str, int]) -
         ("TrainingRuntime", {"template": TEMPLATE}),
     ],
 )
-def test_what_makes_no_pods_now(kind: str, spec: Object) -> None:
+def test_inactive_resources_make_no_pods(kind: str, spec: Object) -> None:
     assert expanded(made(kind, "example.com", spec)).pods == ()
 
 
-def test_what_queues_repeat_of_other_objects_counts_once() -> None:
+def test_objects_repeated_by_queues_are_counted_once() -> None:
     pod_sets = [{"name": "main", "count": 3, "template": TEMPLATE}]
     workload = made("Workload", "kueue.x-k8s.io", {"podSets": pod_sets})
     assert expanded(workload | {"apiVersion": "kueue.x-k8s.io/v1beta1"}, pod("p")).suspended == 0
     assert len(expanded(workload, pod("p")).pods) == 1
 
 
-def test_a_template_may_say_its_least_scale() -> None:
+def test_minimum_scale_of_a_template_is_honoured() -> None:
     service = made("Service.serving", "knative.dev", {"template": TEMPLATE})
     scaled = {**TEMPLATE, "metadata": {"annotations": {"autoscaling.knative.dev/min-scale": "3"}}}
     assert len(expanded(service).pods) == 1
     assert len(expanded(made("Service.serving", "knative.dev", {"template": scaled})).pods) == 3
 
 
-def test_kinds_whose_pods_are_not_known_are_named() -> None:
+def test_unknown_workload_kinds_are_reported() -> None:
     model = {"predictor": {"model": {"resources": {"limits": {"nvidia.com/gpu": "1"}}}}}
     found = Objects([Document(listed(made("InferenceService", "serving.kserve.io", model), pod("p")), "w.yaml", "")])
     assert found.warnings() == ("pods of these kinds are not known and left out: InferenceService 1",)
@@ -168,7 +168,7 @@ def test_kinds_whose_pods_are_not_known_are_named() -> None:
         )
 
 
-def test_a_resource_that_has_made_objects_counts_once() -> None:
+def test_resource_with_created_objects_is_counted_once() -> None:
     """What it made counts itself: pods, and controllers with pods that are missing."""
     rollout = made("Rollout", "argoproj.io", {"replicas": 3, "template": TEMPLATE}, uid="u")
     replica_set = controller("ReplicaSet", "it-1", owner=rollout, replicas=3)
@@ -189,7 +189,7 @@ def test_a_resource_that_has_made_objects_counts_once() -> None:
         {"conditions": [{"type": "Succeeded", "status": "True"}]},
     ],
 )
-def test_a_resource_that_is_over_makes_no_pods(status: Object) -> None:
+def test_finished_resource_makes_no_pods(status: Object) -> None:
     training = made("PyTorchJob", "kubeflow.org", {"pytorchReplicaSpecs": ROLES}) | {"status": status}
     assert expanded(training).pods == ()
 
@@ -265,7 +265,7 @@ def test_an_autoscaler_scales_them_too() -> None:
 
 
 @pytest.mark.parametrize("key", ["helm.sh/hook", "argocd.argoproj.io/hook"])
-def test_hooks_do_not_run_with_the_rest(key: str) -> None:
+def test_hooks_are_left_out_unless_running(key: str) -> None:
     test, cleanup = pod("test"), controller("Job", "cleanup", at=None)
     for each, when in ((test, "test"), (cleanup, "pre-delete,post-delete")):
         each["metadata"] = {"name": each["metadata"]["name"], "annotations": {key: when}}
@@ -278,7 +278,7 @@ def test_hooks_do_not_run_with_the_rest(key: str) -> None:
 
 
 @pytest.mark.parametrize("operator", ["Lt", "Gt"])
-def test_tolerations_that_compare_numbers_tolerate_nothing(tmp_path: Path, operator: str) -> None:
+def test_numeric_tolerations_tolerate_nothing(tmp_path: Path, operator: str) -> None:
     toleration = {"key": "rate", "operator": operator, "value": "50", "effect": "NoSchedule"}
     spot = node("spot", taints=[{"key": "rate", "value": "20", "effect": "NoSchedule"}])
     (tmp_path / "w.json").write_text(json.dumps(listed(spot, pod("p", tolerations=[toleration]), pod("q"))))

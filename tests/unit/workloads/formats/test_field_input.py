@@ -28,7 +28,7 @@ TEXT = json.dumps(listed(node("né"), pod("a")), indent=1, ensure_ascii=False)
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("file", ["w.json", "w.yaml", "w.json.gz"])
-def test_text_in_any_encoding_of_unicode(tmp_path: Path, encoding: str, file: str) -> None:
+def test_every_unicode_encoding_is_read(tmp_path: Path, encoding: str, file: str) -> None:
     data = TEXT.encode(encoding)
     (tmp_path / file).write_bytes(gzip.compress(data) if file.endswith(".gz") else data)
     assert names(load(tmp_path / file)) == (["né"], ["a"])
@@ -36,7 +36,7 @@ def test_text_in_any_encoding_of_unicode(tmp_path: Path, encoding: str, file: st
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_csv_that_a_spreadsheet_wrote(tmp_path: Path, encoding: str, delimiter: str) -> None:
+def test_spreadsheet_csv_is_read(tmp_path: Path, encoding: str, delimiter: str) -> None:
     lines = {
         "nodes": ["sn,cpu_milli,memory_mib,gpu,model", "n-0,64000,262144,2,T4"],
         "pods": ["name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec", "p,4000,16384,1,500,T4|P100"],
@@ -53,9 +53,7 @@ def test_csv_that_a_spreadsheet_wrote(tmp_path: Path, encoding: str, delimiter: 
 @pytest.mark.parametrize("indent", [None, 2])
 @pytest.mark.parametrize("separator", ["\n", "", " \n\n"])
 @pytest.mark.parametrize("file", ["w.json", "w.yaml"])
-def test_documents_of_json_that_follow_each_other(
-    tmp_path: Path, indent: int | None, separator: str, file: str
-) -> None:
+def test_concatenated_json_documents_are_read(tmp_path: Path, indent: int | None, separator: str, file: str) -> None:
     documents = [node("n"), pod("a"), listed(pod("b"), pod("c"))]
     (tmp_path / file).write_text(separator.join(json.dumps(each, indent=indent) for each in documents))
     assert names(load(tmp_path / file)) == (["n"], ["a", "b", "c"])
@@ -71,7 +69,7 @@ def test_a_bad_document_among_several_is_named_by_its_line(tmp_path: Path) -> No
         load(file)
 
 
-def test_what_kubectl_cluster_info_dump_prints(tmp_path: Path) -> None:
+def test_kubectl_cluster_info_dump_is_read(tmp_path: Path) -> None:
     """Lists, empty ones as null, and logs of containers between them."""
     empty: Object = {"kind": "ReplicaSetList", "apiVersion": "apps/v1", "metadata": {}, "items": None}
     logs = '==== START logs for container c of pod default/a ====\n{"level": "info"}\nkind: x\n'
@@ -93,7 +91,7 @@ def bare(content: Object) -> Object:
 
 @pytest.mark.parametrize("typed", [True, False])
 @pytest.mark.parametrize("wrapped", [True, False])
-def test_exports_of_kube_scheduler_simulator_and_kai(tmp_path: Path, typed: bool, wrapped: bool) -> None:
+def test_kube_scheduler_simulator_and_kai_exports_are_read(tmp_path: Path, typed: bool, wrapped: bool) -> None:
     urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "u"}, "value": 7}
     lists: dict[str, Any] = {
         "pods": [pod("a", priorityClassName="u")],
@@ -112,7 +110,7 @@ def test_exports_of_kube_scheduler_simulator_and_kai(tmp_path: Path, typed: bool
     assert workload.pods[0].priority == 7
 
 
-def test_an_array_of_objects(tmp_path: Path) -> None:
+def test_array_of_objects_is_read(tmp_path: Path) -> None:
     (tmp_path / "w.json").write_text(json.dumps([node("n"), pod("a"), 5]))
     workload = load(tmp_path / "w.json")
     assert names(workload) == (["n"], ["a"])
@@ -172,7 +170,7 @@ def test_one_bad_object_is_named_and_left_out(tmp_path: Path, message: str) -> N
     assert "\n" not in str(refused.value)
 
 
-def test_an_invalid_pod_that_runs_counts_where_it_runs(tmp_path: Path) -> None:
+def test_invalid_running_pod_counts_on_its_node(tmp_path: Path) -> None:
     bad = pod("bad", on="n", gpus=2, metadata={"annotations": {"alibabacloud.com/gpu-index": "none"}})
     (tmp_path / "w.json").write_text(json.dumps(listed(node("n"), pod("a"), bad)))
     workload = load_workload(tmp_path / "w.json", None, running=RunningPods.AS_WRITTEN)
@@ -194,7 +192,7 @@ def test_many_bad_objects_are_counted(tmp_path: Path) -> None:
     assert warnings[-1] == "10 more objects are invalid"
 
 
-def test_where_nothing_else_is_there_a_bad_object_is_an_error(tmp_path: Path) -> None:
+def test_single_invalid_object_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "w.json").write_text(json.dumps(listed(node("n"), pod("a") | {"spec": {"containers": []}})))
     with pytest.raises(InputError, match=r"Pod default/a, spec\.containers: is missing or empty"):
         load(tmp_path / "w.json")

@@ -91,7 +91,7 @@ def test_a_format_of_an_installed_package_is_read_and_written_by_the_command_lin
     assert (tmp_path / "lines" / "all.lines").read_text() == (tmp_path / "mine.lines").read_text()
 
 
-def test_a_format_that_cannot_be_imported_is_of_no_matter_to_others(tmp_path: Path) -> None:
+def test_unimportable_format_does_not_affect_others(tmp_path: Path) -> None:
     install(tmp_path, "no_such_module:Lines")
     (tmp_path / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\na,4000,4096,0,\n")
     (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1000,1024,0,0\n")
@@ -109,7 +109,7 @@ def test_a_format_that_cannot_be_imported_is_of_no_matter_to_others(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_every_format_reads_what_it_writes(name: str, tmp_path: Path) -> None:
+def test_every_format_round_trips(name: str, tmp_path: Path) -> None:
     from steersman.workloads.convert import convert
     from steersman.workloads.loading import load_workload
 
@@ -132,7 +132,7 @@ def test_a_format_that_is_only_read_says_so(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_what_no_format_knows_is_one_line(tmp_path: Path) -> None:
+def test_unknown_format_fails_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
     (tmp_path / "a.csv").write_text("x,y\n1,2\n")
     with pytest.raises(InputError) as unknown:

@@ -67,7 +67,7 @@ A100 = node(labels={f"{GPU}.memory": "40960"}, **{GPU: "2"})
         ({MEM: "10Gi", COUNT: "2", "alibabacloud.com/gpu-milli": "300"}, (2, 300, COUNT)),
     ],
 )
-def test_annotations_say_how_much_of_a_gpu_a_pod_has(load, annotations, expected):
+def test_annotations_set_the_gpu_share_of_a_pod(load, annotations, expected):
     assert share(load(A100, pod("p", annotations))) == expected
 
 
@@ -84,7 +84,7 @@ def test_annotations_say_how_much_of_a_gpu_a_pod_has(load, annotations, expected
         ({MEM: "x"}, {}, MEM),
     ],
 )
-def test_shares_that_no_scheduler_would_take_are_refused(annotations, limits, field):
+def test_shares_that_no_scheduler_would_take_are_rejected(annotations, limits, field):
     with raises(InputError, field):
         pod_from_object(pod("p", annotations, limits), sharing=GpuSharing())
 
@@ -94,7 +94,7 @@ def test_a_live_cluster_counts_what_kube_scheduler_counts():
 
 
 @pytest.mark.parametrize("quantity", ["0.5", "500m", 0.5, "1500m"])
-def test_fractions_of_extended_resources_are_refused_as_the_api_server_does(quantity):
+def test_fractions_of_extended_resources_are_rejected_as_the_api_server_does(quantity):
     with raises(InputError, GPU, "integer"):
         pod_from_object(pod("p", {}, {GPU: quantity}))
     assert pod_from_object(pod("p", {}, {GPU: "2000m"})).requests.gpu_count == 2
@@ -107,7 +107,7 @@ def test_a_request_of_an_extended_resource_is_its_limit():
         pod_from_object(unequal)
 
 
-def test_nodes_of_open_simulator_state_the_memory_of_all_their_gpus(load):
+def test_open_simulator_nodes_state_total_gpu_memory(load):
     shared = node(**{COUNT: "2", MEM: "32560Mi"})
     assert share(load(shared, pod("p", {MEM: "4000Mi", COUNT: "1"}))) == (1, 246, COUNT)
 
@@ -126,7 +126,7 @@ def test_nodes_of_open_simulator_state_the_memory_of_all_their_gpus(load):
         (JSON, [{GPU: 1, f"{GPU}mem": 6000}], (1, 250, GPU)),
     ],
 )
-def test_hami_gives_shares_of_the_gpus_that_its_nodes_register(load, register, containers, expected):
+def test_hami_shares_refer_to_registered_gpus(load, register, containers, expected):
     workload = load(node(annotations=register, **{GPU: "20"}), pod("p", {}, *containers))
     assert share(workload) == expected
     assert workload.pods[0].requests.extended == ()
@@ -134,7 +134,7 @@ def test_hami_gives_shares_of_the_gpus_that_its_nodes_register(load, register, c
     assert not workload.warnings
 
 
-def test_unequal_shares_of_a_pod_are_said(load):
+def test_unequal_shares_of_a_pod_are_reported(load):
     equal, unequal = [{GPU: 1, f"{GPU}mem": 4000}] * 2, [{GPU: 1, f"{GPU}mem": 4000}, {GPU: 1, f"{GPU}mem": 8000}]
     hami = node(annotations=HAMI, **{GPU: "20"})
     assert not any("unequal" in each for each in load(hami, pod("p", {}, *equal)).warnings)
@@ -143,12 +143,12 @@ def test_unequal_shares_of_a_pod_are_said(load):
     assert any("containers of a pod have unequal shares of GPUs" in each for each in workload.warnings)
 
 
-def test_a_node_of_hami_with_more_replicas_than_a_mask_has_bits(load):
+def test_hami_node_with_many_replicas_counts_physical_gpus(load):
     workload = load(node(annotations=HAMI, **{GPU: "200"}), pod("p", {}, {GPU: 1, f"{GPU}mem": 4000}))
     assert (workload.nodes[0].gpu_count, workload.nodes[0].counted_gpus) == (2, {})
 
 
-def test_memory_that_no_gpu_has_fits_nowhere(load):
+def test_excessive_gpu_memory_fits_nowhere(load):
     workload = load(A100, pod("p", {"gpu-memory": "50000"}))
     assert workload.pods[0].requests.extended == ((f"{GPU}mem", 50000),)
 
@@ -164,7 +164,7 @@ def test_unclear_shares_are_named(load):
     assert any(f"requests {GPU}mem, which no node offers" in line for line in warned)
 
 
-def test_reservations_of_kai_do_not_count_twice(load):
+def test_kai_reservations_are_counted_once(load):
     group = {"runai-gpu-group": "g1"}
     pods = [pod(f"p{i}", {"gpu-fraction": "0.5"}, labels=group) for i in range(2)]
     holds = pod("r", labels=group, namespace="kai-resource-reservation", **{GPU: 1})
@@ -176,7 +176,7 @@ def test_reservations_of_kai_do_not_count_twice(load):
     assert any("pods with which KAI reserves shared GPUs are left out (1)" in line for line in workload.warnings)
 
 
-def test_annotations_of_a_controller_are_not_those_of_its_pods(load):
+def test_controller_annotations_do_not_apply_to_pods(load):
     template = {"metadata": {"labels": {"a": "b"}}, "spec": pod()["spec"]}
     spec = {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": template}
     owner = {"name": "rs", "annotations": {MEM: "4Gi"}}
@@ -184,7 +184,7 @@ def test_annotations_of_a_controller_are_not_those_of_its_pods(load):
     assert any(f"ReplicaSet rs has the annotation {MEM}" in line for line in workload.warnings)
 
 
-def test_shares_are_written_as_they_are_read():
+def test_shares_round_trip():
     sharing = GpuSharing((16000,), hami=True)
     for content in (
         pod("p", {"gpu-fraction": "0.3", "gpu-fraction-num-devices": "2"}),
@@ -197,7 +197,7 @@ def test_shares_are_written_as_they_are_read():
     assert node_from_object(node_to_object(read)) == read
 
 
-def test_annotations_of_hami_that_make_no_sense_say_nothing():
+def test_invalid_hami_annotations_are_ignored():
     for text in ("", "x", "[", "[1]", "a,b,c:", '[{"devmem": "x"}]', "GPU,1,x,1,T,0,true:"):
         assert hami_register({"hami.io/node-nvidia-register": text}) == (0, 0)
 

@@ -46,7 +46,7 @@ def test_instances_are_pods(tmp_path: Path) -> None:
     assert not fourth.constraints.anti_affinity
 
 
-def test_the_sentence_says_what_the_table_does_not(tmp_path: Path) -> None:
+def test_warning_names_missing_columns(tmp_path: Path) -> None:
     (tmp_path / "nodes.csv").write_text(NODES)
     workload = load_workload(tmp_path / "nodes.csv", write(tmp_path, *ROWS))
     assert workload.understood == (
@@ -55,7 +55,7 @@ def test_the_sentence_says_what_the_table_does_not(tmp_path: Path) -> None:
     )
 
 
-def test_a_folder_holds_it_with_nodes_and_objects(tmp_path: Path) -> None:
+def test_folder_may_combine_it_with_nodes_and_objects(tmp_path: Path) -> None:
     (tmp_path / "nodes.csv").write_text(NODES)
     write(tmp_path, *(row.replace(",", ";") for row in ROWS), header=HEADER.replace(",", ";"))
     (tmp_path / "pod.yaml").write_text(
@@ -83,13 +83,13 @@ def test_a_folder_holds_it_with_nodes_and_objects(tmp_path: Path) -> None:
         (",1,,,", ",1,-1,,", "creation_time", "-1"),
     ],
 )
-def test_an_invalid_row_is_one_line(tmp_path: Path, old: str, new: str, field: str, value: str) -> None:
+def test_an_invalid_row_fails_in_one_line(tmp_path: Path, old: str, new: str, field: str, value: str) -> None:
     path = write(tmp_path, ROWS[2], ROWS[0].replace(old, new, 1))
     with raises(InputError, "line 3", field, value):
         load_pods(path, ())
 
 
-def test_a_table_without_a_column_or_a_row_is_one_line(tmp_path: Path) -> None:
+def test_a_table_without_a_column_or_a_row_fails_in_one_line(tmp_path: Path) -> None:
     with raises(InputError, "line 1", "app_name"):
         load_pods(write(tmp_path, header=HEADER.replace("app_name", "app")), ())
     with raises(InputError, "only a header"):

@@ -83,7 +83,7 @@ def test_absurd_nodes_name_the_field(tmp_path, resource):
 
 
 @pytest.mark.parametrize(("name", "unit"), [("w.json", "["), ("w.yaml", "["), ("w.yaml", "{a: "), ("w.yaml", "- ")])
-def test_nesting_without_end(tmp_path, name, unit):
+def test_deep_nesting_is_rejected(tmp_path, name, unit):
     # libyaml alone overflows the stack here.
     text = unit * 60_000 + {"[": "]", "{a: ": "}", "- ": "x"}[unit] * 60_000
     assert "nested deeper" in problem(tmp_path, text, name)
@@ -97,19 +97,19 @@ def test_nesting_without_end(tmp_path, name, unit):
         "&x\n<<: *x\napiVersion: v1\nkind: Node\n",
     ],
 )
-def test_what_holds_itself(tmp_path, text):
+def test_self_referencing_yaml_is_rejected(tmp_path, text):
     assert "document 1, line" in (message := problem(tmp_path, text))
     assert "holds itself" in message
 
 
-def test_aliases_that_stand_for_endless_text(tmp_path):
+def test_yaml_alias_bombs_are_rejected(tmp_path):
     names = "abcdefghi"
     lines = [f"{n}: &{n} [{', '.join(['*' + before] * 9)}]" for before, n in pairwise(names)]
     text = "\n".join(["a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]", *lines])
     assert "its aliases stand for more text than there can be" in problem(tmp_path, text)
 
 
-def test_plain_aliases_are_fine(tmp_path):
+def test_plain_aliases_are_accepted(tmp_path):
     both = "---".join((NODE % ("4", "8Gi"), POD % ("1", "1", "1")))
     both = both.replace("{name: a, resources: {", "{name: a, resources: &r {").replace("name: b, ", "name: c, ")
     (tmp_path / "w.yaml").write_text(both + "  - {name: d, resources: *r}\n")
@@ -119,14 +119,14 @@ def test_plain_aliases_are_fine(tmp_path):
 @pytest.mark.parametrize(
     "scalar", ["1" * 5000, "0b_", "0x_", "!!int many", "!!float many", "!!bool many", "!!timestamp many"]
 )
-def test_scalars_that_are_not_what_they_look_like(tmp_path, scalar):
+def test_unreadable_scalars_name_document_and_line(tmp_path, scalar):
     text = (POD % ("1", "1", "1")).replace('cpu: "1"', f"cpu: {scalar}", 1)
     message = problem(tmp_path, text)
     assert "document 1, line 7: is not YAML: " in message
     assert "that can be read" in message
 
 
-def test_numbers_that_no_float_holds(tmp_path):
+def test_numbers_beyond_floats_are_rejected(tmp_path):
     note = "metadata: {name: p, annotations: {alibabacloud.com/%s: %s}}"
     pod = POD % ("1", "1", "1")
     endless = pod.replace("metadata: {name: p}", note % ("creation-time", "1" * 400))
@@ -138,7 +138,7 @@ def test_numbers_that_no_float_holds(tmp_path):
 
 @pytest.mark.parametrize("letter", ["\\0", "\\n", "\\e", "\\u2028"])
 @pytest.mark.parametrize("field", ["name", "namespace"])
-def test_names_that_cannot_be_printed(tmp_path, letter, field):
+def test_unprintable_names_are_reported(tmp_path, letter, field):
     metadata = {"name": "p", "namespace": "d"} | {field: f"a{letter}b"}
     stated = "metadata: {" + ", ".join(f'{key}: "{value}"' for key, value in metadata.items()) + "}"
     message = problem(
@@ -152,7 +152,7 @@ def test_names_that_cannot_be_printed(tmp_path, letter, field):
 @pytest.mark.parametrize(
     "read", [lambda folder: load_workload(folder, None), lambda f: write_hierarchy([f], Hierarchy())]
 )
-def test_a_folder_that_may_not_be_read(tmp_path, monkeypatch, read):
+def test_unreadable_folder_is_reported(tmp_path, monkeypatch, read):
     (tmp_path / "w.yaml").write_text(NODE % ("1", "1Gi"))
     (tmp_path / "sub").mkdir()
     listed = os.scandir
@@ -167,7 +167,7 @@ def test_a_folder_that_may_not_be_read(tmp_path, monkeypatch, read):
         read(tmp_path)
 
 
-def test_links_to_nothing_and_hidden_files(tmp_path):
+def test_hidden_files_are_skipped_and_dangling_links_reported(tmp_path):
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "x.yaml").write_text("not: [yaml")
     (tmp_path / ".x.yaml").write_text("not: [yaml")
@@ -179,7 +179,7 @@ def test_links_to_nothing_and_hidden_files(tmp_path):
         load_pods(tmp_path)
 
 
-def test_json_that_is_too_deep_to_write(tmp_path):
+def test_too_deep_json_is_not_written(tmp_path):
     deep = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
     deep["status"] = {"allocatable": {"cpu": "1", "memory": "1"}, "more": json.loads("[" * 700 + "]" * 700)}
     (tmp_path / "n.json").write_text(json.dumps(deep))

@@ -101,7 +101,7 @@ def test_controllers_are_expanded_in_place(tmp_path: Path) -> None:
     assert pods[1].pod_class is pods[2].pod_class
 
 
-def test_a_controller_whose_objects_are_there_is_not_expanded(tmp_path: Path) -> None:
+def test_controller_with_existing_objects_is_not_expanded(tmp_path: Path) -> None:
     def owned(by: str, name: str) -> list[dict[str, Any]]:
         return [{"kind": by, "name": name, "controller": True}]
 
@@ -143,7 +143,7 @@ def test_selectors_of_services_and_controllers(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_left_out_is_said_once(tmp_path: Path) -> None:
+def test_skipped_objects_are_reported_once(tmp_path: Path) -> None:
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
     route = {
         "apiVersion": "serving.knative.dev/v1",
@@ -174,7 +174,7 @@ def test_priority_classes_of_the_input_are_known(tmp_path: Path) -> None:
     assert Objects(read_documents(write(tmp_path / "w.yaml", important, high))).pods(())[0].priority == 77
 
 
-def test_a_hierarchy_file_stands_for_its_original(tmp_path: Path) -> None:
+def test_hierarchy_file_replaces_its_original(tmp_path: Path) -> None:
     write(tmp_path / "pods.yaml", pod("p"))
     write(tmp_path / "nodes.yaml", NODE % ("n", "old"))
     write(tmp_path / "nodes-hier.yaml", NODE % ("n", "new"))
@@ -224,13 +224,13 @@ def test_a_hierarchy_file_stands_for_its_original(tmp_path: Path) -> None:
         ("!!python/object:os.system x", "is not YAML: "),
     ],
 )
-def test_what_is_not_kubernetes_is_named(tmp_path: Path, content: str, message: str) -> None:
+def test_non_kubernetes_input_is_reported(tmp_path: Path, content: str, message: str) -> None:
     file = tmp_path / "w.yaml"
     file.write_text(content)
     assert message in refusal(file)
 
 
-def test_pods_of_a_controller_take_no_name_that_is_taken(tmp_path: Path) -> None:
+def test_generated_pod_names_do_not_collide(tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", controller("Deployment", "web", replicas=2))
     write(tmp_path / "b.yaml", NODE % ("n", "x"), pod("web-0002"))
     assert [p.name for p in load_workload(tmp_path, None).pods] == ["web-0001", "web-0003", "web-0002"]
@@ -269,7 +269,7 @@ def test_yaml_is_read_as_kubernetes_reads_it(tmp_path: Path) -> None:
     }
 
 
-def test_text_that_looks_like_something_else_survives_writing(tmp_path: Path) -> None:
+def test_ambiguous_yaml_text_round_trips(tmp_path: Path) -> None:
     labels = {
         key: key for key in ("1e3", "yes", "12", "1.5", "2024-01-01", "12:30", "null", "~", "0x1", "a: b", "", "é")
     }
@@ -306,7 +306,7 @@ def test_written_files_are_in_reference_conventions(tmp_path: Path) -> None:
     assert (again.nodes, again.pods) == (workload.nodes, workload.pods)
 
 
-def test_what_no_node_offers_is_said_and_what_has_no_limit_is_kept(tmp_path: Path) -> None:
+def test_unoffered_resources_are_reported_and_unlimited_ones_kept(tmp_path: Path) -> None:
     file = write(tmp_path / "w.yaml", (NODE % ("n", "x")).replace(", pods: 110", ""), NODE % ("m", "x"), pod("p"))
     workload = load_workload(file, None)
     assert [node.pods for node in workload.nodes] == [0, 110]
@@ -318,7 +318,7 @@ def test_what_no_node_offers_is_said_and_what_has_no_limit_is_kept(tmp_path: Pat
     assert load_workload(folder, None).nodes == unlimited.nodes
 
 
-def test_a_thousand_pods_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_thousand_pods_round_trip(tmp_path: Path) -> None:
     example = load_workload(Path(__file__).parents[3] / "data" / "simon-example" / "cluster", None)
     many = [Pod(f"p{i}", example.pods[i % 13].pod_class) for i in range(1_000)]
     write_pods(many, tmp_path / "pods.yaml")
@@ -347,7 +347,7 @@ RICH: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("new", STRANGE, ids=repr)
-def test_strange_values_anywhere_are_refused_or_taken_but_never_crash(new: object) -> None:
+def test_strange_values_anywhere_are_rejected_or_taken_but_never_crash(new: object) -> None:
     for place in places(RICH)[1:]:
         documents = [
             Document(content, "f.yaml", f"document {i}") for i, content in enumerate(replaced(RICH, place, new))

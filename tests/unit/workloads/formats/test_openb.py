@@ -105,7 +105,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
         read_nodes(tmp_path / "y.csv")
 
 
-def test_gzip_and_plain_files_say_the_same(tmp_path):
+def test_gzip_and_plain_files_are_equal(tmp_path):
     text = POD_HEADER + "a,1,1,1,10,,0,1\n"
     (tmp_path / "p.csv").write_text(text)
     (tmp_path / "p.csv.gz").write_bytes(gzip.compress(text.encode()))
@@ -123,7 +123,7 @@ def test_the_embedded_traces_are_complete():
         embedded("nothing")
 
 
-def test_the_small_workload_is_a_part_of_the_default_one():
+def test_small_workload_is_a_subset_of_default():
     small, whole = embedded("default-small"), embedded("default")
     assert (small.name, len(small.nodes), len(small.pods)) == ("default-small", 64, 510)
     assert set(small.nodes) < set(whole.nodes)

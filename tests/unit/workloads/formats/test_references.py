@@ -64,7 +64,7 @@ def test_a_rollout_may_name_a_pod_template() -> None:
     assert found.warnings() == ()
 
 
-def test_what_is_not_there_is_named() -> None:
+def test_missing_reference_is_reported() -> None:
     rollout, workflow = (
         made("Rollout", workload_ref()),
         made("Workflow", {"workflowTemplateRef": {"name": "t"}}, "flow"),
@@ -88,7 +88,7 @@ def test_what_is_not_there_is_named() -> None:
     )
 
 
-def test_in_a_dump_what_was_made_counts_itself() -> None:
+def test_created_objects_of_a_dump_are_counted_once() -> None:
     rollout = made("Rollout", workload_ref(), metadata={"uid": "u"})
     found = read(rollout, pod("web-1", on="n"))
     assert len(found.pods(())) == 1
@@ -160,7 +160,7 @@ def test_workflows_that_call_each_other_end() -> None:
 
 
 @pytest.mark.parametrize("kind", ["CronWorkflow", "ScheduledSparkApplication"])
-def test_what_a_clock_starts_is_said(kind: str) -> None:
+def test_scheduled_resources_are_reported(kind: str) -> None:
     found = read(made(kind, {"schedule": "* * * * *", "workflowSpec": {}}), pod("p"))
     (warning,) = found.warnings()
     assert warning.startswith(f"1 {kind}s stand for no pods")
@@ -210,13 +210,13 @@ def test_a_spark_application_stands_for_a_driver_and_executors() -> None:
         ({"executor": {"memoryOverhead": "1g"}}, 2048, 1),
     ],
 )
-def test_executors_in_the_units_of_spark(change: Object, memory: int | None, executors: int) -> None:
+def test_spark_units_of_executors_are_read(change: Object, memory: int | None, executors: int) -> None:
     pods = [each for each in read(made("SparkApplication", SPARK | change)).pods(()) if "executor" in each.name]
     assert len(pods) == executors
     assert {each.requests.memory_bytes >> 20 for each in pods} == ({memory} if executors else set())
 
 
-def test_a_spark_template_is_a_base() -> None:
+def test_spark_pod_template_is_the_base_of_its_pods() -> None:
     template = {
         "metadata": {"labels": {"a": "b"}},
         "spec": {
@@ -232,7 +232,7 @@ def test_a_spark_template_is_a_base() -> None:
     assert driver.constraints.tolerations
 
 
-def test_a_spark_application_that_is_invalid_suspended_or_over() -> None:
+def test_invalid_suspended_and_finished_spark_applications_are_handled() -> None:
     found = Objects([Document(made("SparkApplication", SPARK | {"driver": {"memory": "much"}}), "w.yaml", "")])
     (problem,) = found.expanded(()).problems
     with raises(InputError, "spec.driver.memory", "much"):

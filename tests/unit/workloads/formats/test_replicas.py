@@ -82,9 +82,7 @@ def test_selectors_see_the_labels_of_a_job() -> None:
         ({"startTime": "t"}, {"0": "Failed"}, ["j-0", "j-1"]),
     ],
 )
-def test_an_indexed_job_lacks_the_indices_that_it_does_not_have(
-    status: Object, present: dict[str, str], names: list[str]
-) -> None:
+def test_indexed_job_adds_its_missing_indices(status: Object, present: dict[str, str], names: list[str]) -> None:
     job = controller("Job", "j", completions=4, parallelism=2, completionMode="Indexed", status=status)
     key = f"{JOB}job-completion-index"
     there = [
@@ -100,7 +98,7 @@ def test_an_indexed_job_lacks_the_indices_that_it_does_not_have(
 
 
 @pytest.mark.parametrize("over", ["Complete", "Failed", "FailureTarget", "SuccessCriteriaMet"])
-def test_a_job_that_is_over_makes_no_pods(over: str) -> None:
+def test_finished_job_makes_no_pods(over: str) -> None:
     conditions = [{"type": over, "status": "True"}]
     assert pods(controller("Job", "j", completions=3, status={"conditions": conditions})) == []
     assert pods(controller("Job", "j", managedBy="kueue.x-k8s.io/multikueue")) == []
@@ -116,7 +114,7 @@ def test_a_stateful_set_counts_from_its_first_ordinal() -> None:
     assert list(by_name(controller("StatefulSet", "pg", replicas=2, ordinals={"start": 5}))) == ["pg-5", "pg-6"]
 
 
-def test_a_stateful_set_lacks_the_ordinals_that_are_not_there() -> None:
+def test_stateful_set_adds_its_missing_ordinals() -> None:
     pg = controller("StatefulSet", "pg", replicas=4, status={"updateRevision": "pg-new"})
     there = [pod(f"pg-{i}", pg, on="n", app="pg") for i in (0, 2)]
     made = by_name(pg, *there)
@@ -128,7 +126,7 @@ def test_a_stateful_set_lacks_the_ordinals_that_are_not_there() -> None:
     assert sorted(by_name(pg, orphan)) == ["pg-0", "pg-1", "pg-2", "pg-3"]
 
 
-def test_claims_of_a_stateful_set_are_not_silent() -> None:
+def test_volume_claim_templates_are_reported() -> None:
     claims = [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]
     pg = controller("StatefulSet", "pg", replicas=2, volumeClaimTemplates=claims)
     objects = Objects([Document(listed(pg), "w.yaml", "")])
@@ -148,7 +146,7 @@ def test_deployments_have_a_hash_of_their_template() -> None:
     assert HASH not in pods(controller("ReplicaSet", "r"))[0].labels
 
 
-def test_a_hash_that_a_template_names_is_replaced_by_a_deployment_and_kept_by_a_replica_set() -> None:
+def test_template_hash_is_replaced_by_deployments_and_kept_by_replica_sets() -> None:
     named = template({}, app="x", **{HASH: "mine"})
     assert pods(controller("Deployment", "x", template=named))[0].labels[HASH] != "mine"
     assert pods(controller("ReplicaSet", "x", template=named))[0].labels[HASH] == "mine"
@@ -191,13 +189,13 @@ def test_a_rollout_is_counted_by_its_replica_sets(objects: list[Object], old: in
     assert set(result.owners.values()) == {("Deployment", "default", "web")}
 
 
-def test_names_of_pods_that_are_made_are_unique() -> None:
+def test_generated_pod_names_are_unique() -> None:
     web, _, new = rollout(0, 1, 3)
     made = pods(web, new, controller("ReplicaSet", "other"), controller("ReplicationController", "web-new"))
     assert len({each.name for each in made}) == len(made) == 5
 
 
-def test_without_replica_sets_pods_that_are_there_say_which_hash_the_others_get() -> None:
+def test_missing_pods_take_the_template_hash_of_existing_ones() -> None:
     web, replica_set, _, *there = rollout(2, 0, 3, ("old", 2))
     assert [each.labels[HASH] for each in pods(web, *there)] == ["old"] * 3
     assert replica_set
@@ -207,7 +205,7 @@ def daemon_set(**spec: Any) -> Object:
     return controller("DaemonSet", "agent", template=template(spec, app="agent"))
 
 
-def test_daemons_tolerate_what_is_wrong_with_their_node() -> None:
+def test_daemon_set_pods_tolerate_node_conditions() -> None:
     made = pods(node("n"), daemon_set())
     keys = [
         (each.key.removeprefix("node.kubernetes.io/"), each.operator, each.effect)
@@ -226,7 +224,7 @@ def test_daemons_tolerate_what_is_wrong_with_their_node() -> None:
     assert labels == {"app": "agent", "pod-template-generation": "1"}
 
 
-def test_daemons_on_the_network_of_their_host_go_where_there_is_no_other() -> None:
+def test_host_network_daemons_tolerate_unavailable_networks() -> None:
     down = node("down", taints=[{"key": "node.kubernetes.io/network-unavailable", "effect": "NoSchedule"}])
     assert len(pods(node("n"), down, daemon_set())) == 1
     made = pods(node("n"), down, daemon_set(hostNetwork=True))
@@ -241,9 +239,7 @@ def test_daemons_on_the_network_of_their_host_go_where_there_is_no_other() -> No
     ("stated", "least", "most", "count"),
     [(None, 4, 10, 4), (2, 4, 10, 4), (20, 4, 10, 10), (5, 4, 10, 5), (0, 4, 10, 0), (None, None, 10, 1)],
 )
-def test_an_autoscaler_says_how_many_replicas_there_are(
-    stated: int | None, least: int | None, most: int, count: int
-) -> None:
+def test_autoscaler_sets_the_number_of_replicas(stated: int | None, least: int | None, most: int, count: int) -> None:
     web = controller("Deployment", "web", **({} if stated is None else {"replicas": stated}))
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     spec = {"scaleTargetRef": target, "maxReplicas": most, **({} if least is None else {"minReplicas": least})}

@@ -52,7 +52,7 @@ def cluster(tmp_path: Path, spec: dict[str, Any]) -> Path:
     return file
 
 
-def test_the_example_pair() -> None:
+def test_example_configuration_pair_runs() -> None:
     config, scheduler_config = read_pair(EXAMPLE / "cluster-config.yaml", EXAMPLE / "scheduler-config.yaml")
     assert scheduler_config is not None
     assert (config.name, config.ratio, config.seed, config.shuffle_pods) == ("simon-example", 0.9, 233, False)
@@ -85,7 +85,7 @@ value: 7
 """
 
 
-def test_a_cluster_of_nodes_alone_with_apps(tmp_path: Path) -> None:
+def test_cluster_of_nodes_with_apps_runs(tmp_path: Path) -> None:
     """Classes of the cluster count for pods of apps; what is left out of either is named."""
     for folder in ("nodes", "apps"):
         (tmp_path / folder).mkdir()
@@ -101,16 +101,14 @@ def test_a_cluster_of_nodes_alone_with_apps(tmp_path: Path) -> None:
         read_cluster_config(cluster(tmp_path, {"cluster": {"customConfig": "nodes"}})).load()
 
 
-def test_a_learned_plugin_asks_the_users_policy() -> None:
+def test_learned_plugin_uses_the_given_policy() -> None:
     config = read_scheduler_config(EXAMPLE / "scheduler-config-learned.yaml")
     assert config.policy("mine.safetensors") == "mine.safetensors"
     with raises(UsageError, "--policy"):
         read_scheduler_config(EXAMPLE / "scheduler-config.yaml").policy("mine.safetensors")
 
 
-def test_the_plugin_that_asks_a_server_asks_that_of_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_plugin_uses_the_endpoint_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RL_SCHEDULER_ENDPOINT", raising=False)
     config = read_scheduler_config(EXAMPLE / "scheduler-config-learned.yaml")
     assert config.policy() == "http://localhost:5000/score"
@@ -145,7 +143,7 @@ def test_the_plugin_that_asks_a_server_asks_that_of_the_environment(
         ("FGDScore", "fgd", "FGDScore"),
     ],
 )
-def test_every_plugin_of_reference_b(tmp_path: Path, plugin: str, policy: str, selection: str) -> None:
+def test_every_simon_plugin_is_supported(tmp_path: Path, plugin: str, policy: str, selection: str) -> None:
     dimension = "merge" if plugin == "DotProductScore" else "share"
     args = {"gpuSelMethod": selection, "dimExtMethod": dimension, "normMethod": "max"}
     config = scheduler(tmp_path, b_profile({plugin: 1000}, args), "v1beta1")
@@ -201,7 +199,7 @@ def test_settings_that_are_not_honoured_are_errors(
     assert str(caught.value).startswith(f"{tmp_path}/scheduler.yaml, document 1, line 1, ")
 
 
-def test_a_kube_scheduler_of_today(tmp_path: Path) -> None:
+def test_current_kube_scheduler_configuration_is_read(tmp_path: Path) -> None:
     def policy(plugins: dict[str, Any] | None = None, **more: Any) -> str:
         profile = {"schedulerName": "default-scheduler", **more} | ({"plugins": plugins} if plugins else {})
         return scheduler(tmp_path, profile).policy()
@@ -225,7 +223,7 @@ def test_a_kube_scheduler_of_today(tmp_path: Path) -> None:
         policy({"score": {"disabled": [{"name": "TaintToleration"}]}})
 
 
-def test_what_is_left_on_beside_a_plugin_counts_or_is_named(tmp_path: Path) -> None:
+def test_default_plugins_left_enabled_count_or_are_reported(tmp_path: Path) -> None:
     config = scheduler(tmp_path, {"plugins": {"score": {"enabled": [{"name": "FGDScore", "weight": 9}]}}})
     assert config.policy() == "fgd=9,least-allocated=1,balanced-allocation=1"
     assert len(config.warnings) == 5
@@ -266,7 +264,7 @@ def test_folders_are_found_beside_the_file_or_in_the_current_folder(
         read_cluster_config(tmp_path / "else" / "cluster.yaml")
 
 
-def test_defaults_are_simons_and_settings_without_effect_are_named(tmp_path: Path) -> None:
+def test_simon_defaults_apply_and_ineffective_settings_are_reported(tmp_path: Path) -> None:
     custom = {
         "exportConfig": {"podSnapshotYamlFilePrefix": "x"},
         "workloadInflationConfig": {"ratio": 1, "seed": 2},
@@ -284,7 +282,7 @@ def test_defaults_are_simons_and_settings_without_effect_are_named(tmp_path: Pat
     ]
 
 
-def test_pods_come_in_simons_order_unless_shuffled(tmp_path: Path) -> None:
+def test_pods_follow_the_simon_order_unless_shuffled(tmp_path: Path) -> None:
     def pod(name: str, created: str) -> dict[str, Any]:
         notes = {"alibabacloud.com/creation-time": created} if created else {}
         return {
@@ -344,7 +342,7 @@ def test_bad_cluster_configs_are_named(tmp_path: Path, spec: dict[str, Any], mes
     assert message in str(caught.value)
 
 
-def test_the_wrong_file_is_named(tmp_path: Path) -> None:
+def test_swapped_configuration_file_is_reported(tmp_path: Path) -> None:
     with raises(InputError, "scheduler-config.yaml", "simon/v1alpha1"):
         read_cluster_config(EXAMPLE / "scheduler-config.yaml")
     with raises(InputError, "cluster-config.yaml", "KubeSchedulerConfiguration"):

@@ -82,7 +82,7 @@ def test_the_same_seed_gives_the_same_rows() -> None:
     assert generate(DeploymentSettings(), nodes, rng(7)) != generate(DeploymentSettings(), nodes, rng(8))
 
 
-def test_names_are_new_even_when_pairs_run_out() -> None:
+def test_names_stay_unique_when_pairs_run_out() -> None:
     names = [
         row.name for row in generate(DeploymentSettings(pod_load=1.0, cpu_load=9, memory_load=9), cluster(2000), rng())
     ]
@@ -211,7 +211,7 @@ def test_requests_must_fit_on_some_node() -> None:
         generate(DeploymentSettings(), cluster(2, memory="16Gi"), rng())
 
 
-def test_endless_workloads_are_refused_at_once() -> None:
+def test_endless_workloads_are_rejected_at_once() -> None:
     with raises(UsageError, "10000000"):
         generate(DeploymentSettings(resets=10**9), cluster(5), rng())
     rows = [Row(name, count, "1", "1", "1Gi", "1Gi") for name, count in (("a", 1), ("b", 10_000_000))]
@@ -219,7 +219,7 @@ def test_endless_workloads_are_refused_at_once() -> None:
         replay(rows)
 
 
-def test_limits_and_a_request_of_nothing_survive() -> None:
+def test_limits_and_zero_requests_round_trip() -> None:
     rows = (Row("a", 2, "100m", "1000m", "1Gi", "2Gi"), Row("b", 1, "0m", "1000m", "0", "1Gi"))
     pods = replay(rows)
     assert [(p.cpu_limit_milli, p.memory_limit_bytes) for p in pods] == [(1000, 2 << 30)] * 2 + [(1000, 1 << 30)]

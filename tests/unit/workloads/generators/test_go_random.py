@@ -18,7 +18,7 @@ from steersman.workloads.generators.go_random import GoRand
          [3, 8, 0, 5, 1, 2, 4, 6, 7, 9], 3731801907292523691, 8256016662701749293),
     ],
 )  # fmt: skip
-def test_the_stream_is_the_one_that_go_prints(seed, first, perm, shuffled, digest, last):
+def test_stream_matches_go(seed, first, perm, shuffled, digest, last):
     random = GoRand(seed)
     assert [random.int63(), random.int63(), random.intn(1000), random.intn(1024)] == first
     assert random.perm(12) == perm

@@ -22,7 +22,7 @@ def total(workload: Workload, order: np.ndarray) -> int:
     return sum(workload.pods[i].requests.gpu_total_milli for i in order)
 
 
-def test_demand_reaches_the_ratio_and_stops_before_the_next_device_would_exceed_it():
+def test_demand_reaches_the_ratio_without_exceeding_it_by_a_device():
     workload = embedded("default")
     inflation = inflate(workload, ratio=1.3, seed=42)
     capacity = 6212 * 1000
@@ -44,7 +44,7 @@ def test_the_check_before_adding_a_pod_uses_the_milli_of_one_device():
     assert total(workload, inflate(workload, ratio=0.95, seed=1).pods) == 12000
 
 
-def test_the_order_of_the_files_does_not_matter_only_names_do():
+def test_pods_are_ordered_by_name_not_by_file():
     workload = embedded("default")
     turned = Workload(workload.name, workload.nodes[::-1], workload.pods[::-1])
     one, other = inflate(workload, ratio=1.1, seed=7), inflate(turned, ratio=1.1, seed=7)
@@ -52,21 +52,21 @@ def test_the_order_of_the_files_does_not_matter_only_names_do():
     assert [workload.nodes[i].name for i in one.nodes] == [turned.nodes[i].name for i in other.nodes]
 
 
-def test_no_gpu_is_one_clear_error():
+def test_cluster_without_gpus_fails_in_one_line():
     with raises(SteersmanError):
         inflate(small((0, 0)), ratio=1.3, seed=1)
     with raises(SteersmanError):
         inflate(small((1, 100), gpus=0), ratio=1.3, seed=1)
 
 
-def test_unshuffled_pods_come_in_their_own_order_before_those_drawn():
+def test_unshuffled_pods_precede_drawn_ones_in_order():
     workload = embedded("default")
     order = inflate(workload, ratio=1.3, seed=1, shuffle=False).pods
     assert order[: len(workload.pods)].tolist() == list(range(len(workload.pods)))
     assert len(order) > len(workload.pods)
 
 
-def test_a_ratio_that_leaves_no_pod_or_needs_millions_is_one_clear_error():
+def test_extreme_ratio_fails_in_one_line():
     with raises(SteersmanError, "0.5", "1"):
         inflate(small((1, 1000), gpus=1), ratio=0.5, seed=1)
     pods = tuple(Pod(f"c{i}", PodClass(Requests(1, 1))) for i in range(100_000))

@@ -24,7 +24,7 @@ def fed(seconds: float, nodes: int = 3, step: float = 5.0) -> ClusterHistory:
     return history
 
 
-def test_the_last_hour_is_fine_and_the_day_before_coarse() -> None:
+def test_history_is_fine_for_an_hour_and_coarse_for_a_day() -> None:
     history = fed(DAY + 7200)
     lines = history.numbers(0, math.inf)
     end = DAY + 7200 - 5
@@ -50,14 +50,14 @@ def test_pods_are_means_over_groups_and_of_a_chosen_node() -> None:
     assert lines.values["n3"].tolist() == (3 + i).tolist()
 
 
-def test_many_groups_become_few_lines() -> None:
+def test_many_groups_are_merged() -> None:
     history = fed(60, nodes=50)
     lines = history.pods(0, math.inf, {f"n{n}": f"g{n}" for n in range(50)})
     assert len(lines.values) == module.MOST_LINES
     assert OTHERS in lines.values
 
 
-def test_a_node_that_comes_late_or_goes_has_gaps_and_not_anothers_values() -> None:
+def test_late_and_removed_nodes_have_gaps() -> None:
     history = ClusterHistory()
     for i in range(10):
         there = {"stays": 1} | ({"early": 5} if i < 5 else {"late": 9})
@@ -76,7 +76,7 @@ def test_columns_of_nodes_that_are_gone_are_used_again() -> None:
     assert "n0" not in history._columns
 
 
-def test_memory_has_a_bound_whatever_names_come(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded_for_any_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """A day and more in which all nodes and metrics are always new."""
     monkeypatch.setattr(module, "MOST_NODES", 64)
     history = ClusterHistory()
@@ -96,7 +96,7 @@ def test_memory_has_a_bound_whatever_names_come(monkeypatch: pytest.MonkeyPatch)
     assert history.pods(0, math.inf, {f"node-{i}-0": "x"}, also="").values["x"][-1] == 3.0
 
 
-def test_the_largest_history_is_small() -> None:
+def test_largest_history_is_small() -> None:
     history = ClusterHistory()
     for i in range(3):
         values = {f"metric {j}": 1.0 for j in range(MOST_SERIES + 10)}
@@ -126,7 +126,7 @@ def test_a_coarse_sample_has_the_mean_of_waiting_pods() -> None:
     assert set(early.values["cpu"].tolist()) == {1.0}
 
 
-def test_a_reason_that_is_long_gone_makes_room_for_a_new_one_and_no_pod_is_lost() -> None:
+def test_old_reason_is_replaced_without_losing_pods() -> None:
     history = ClusterHistory()
     for i in range(module.MOST_REASONS + 10):
         history.sample(5.0 * i, {}, {}, {f"reason {i}": 100 if i == 41 else 1})
@@ -159,5 +159,5 @@ MESSAGES = (
 
 
 @pytest.mark.parametrize(("message", "reason"), MESSAGES)
-def test_a_reason_is_the_same_whatever_the_number_of_nodes(message: str, reason: str) -> None:
+def test_reason_does_not_depend_on_the_number_of_nodes(message: str, reason: str) -> None:
     assert reason_without_counts(WaitingPod("default-scheduler", 0.0, "", message)) == reason

@@ -214,7 +214,7 @@ def test_waiting_pods_have_a_reason_and_bound_ones_a_latency_and_rules() -> None
     watched(story)
 
 
-def test_a_rule_that_would_have_gone_elsewhere_does_not_agree() -> None:
+def test_rule_choosing_another_node_disagrees() -> None:
     async def story(double: LiveDouble, screen: LiveScreen, _: Browser) -> None:
         for name in ("first", "second"):
             await bind(double, screen, name, "node-0")
@@ -225,7 +225,7 @@ def test_a_rule_that_would_have_gone_elsewhere_does_not_agree() -> None:
     watched(story)
 
 
-def test_comparisons_stop_where_they_would_take_too_long_and_that_is_said() -> None:
+def test_slow_comparisons_stop_and_are_reported() -> None:
     async def story(double: LiveDouble, screen: LiveScreen, _: Browser) -> None:
         screen._cluster.rules._budget._left = screen._cluster.rules._budget._share = 0.0
         await bind(double, screen, "new", "node-1")
@@ -235,7 +235,7 @@ def test_comparisons_stop_where_they_would_take_too_long_and_that_is_said() -> N
     watched(story)
 
 
-def test_a_binding_on_a_node_that_is_not_known_counts_as_not_compared() -> None:
+def test_binding_to_an_unknown_node_is_not_compared() -> None:
     async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
         await bind(double, screen, "new", "unknown")
         async with browser.events() as events:
@@ -246,7 +246,7 @@ def test_a_binding_on_a_node_that_is_not_known_counts_as_not_compared() -> None:
     watched(story)
 
 
-def test_a_client_that_never_reads_costs_no_memory_and_delays_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_client_costs_no_memory_and_delays_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "SLOW_SECONDS", 1.0)
     monkeypatch.setattr(screen_module, "TICK_SECONDS", 0.05)
 
@@ -283,7 +283,7 @@ def test_a_client_that_never_reads_costs_no_memory_and_delays_nobody(monkeypatch
     watched(story, nodes=1000)
 
 
-def test_a_page_too_many_is_told_so_and_the_next_one_after_it_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_surplus_page_is_rejected_until_one_closes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "MOST_CLIENTS", 1)
 
     async def story(_: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
@@ -300,7 +300,7 @@ def test_a_page_too_many_is_told_so_and_the_next_one_after_it_is_served(monkeypa
     watched(story)
 
 
-def test_names_from_the_cluster_are_data() -> None:
+def test_cluster_names_are_escaped() -> None:
     async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
         await bind(double, screen, HOSTILE, "node-0")
         (found,) = await browser.ask("/api/live/search?text=<script")
@@ -350,7 +350,7 @@ def test_gpus_that_are_counted_are_those_of_the_card_and_the_map() -> None:
     watched(story)
 
 
-def test_a_node_that_was_never_understood_is_on_the_map_and_has_a_card() -> None:
+def test_invalid_node_is_on_the_map_and_has_a_card() -> None:
     async def story(double: LiveDouble, _: LiveScreen, browser: Browser) -> None:
         odd = node("odd")
         odd["status"]["allocatable"] |= {"nvidia.com/gpu": "2", "alibabacloud.com/gpu-count": "4"}
@@ -386,7 +386,7 @@ def test_a_node_that_was_never_understood_is_on_the_map_and_has_a_card() -> None
     watched(story)
 
 
-def test_lines_and_groups_name_what_nodes_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reasons_name_missing_resources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen_module, "SINGLE_LINES", 0)
     monkeypatch.setattr(history, "FINE", (0.1, 720))
 
@@ -406,7 +406,7 @@ def test_lines_and_groups_name_what_nodes_lack(monkeypatch: pytest.MonkeyPatch) 
     watched(story)
 
 
-def test_it_explains_as_the_command_does() -> None:
+def test_live_explanation_equals_the_command() -> None:
     async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
         double.put(PODS, pod("waits", cpu="65"))
         double.put(PODS, pod("fits"))
@@ -459,7 +459,7 @@ def test_wrong_questions_are_one_line_and_all_need_the_token() -> None:
     watched(story)
 
 
-def test_an_outage_is_said_and_the_watch_goes_on_after_it() -> None:
+def test_outage_is_reported_and_the_watch_resumes() -> None:
     async def story(double: LiveDouble, _: LiveScreen, browser: Browser) -> None:
         async def fail(_: object) -> Any:
             return failure(500, "InternalError")
@@ -478,7 +478,7 @@ def test_an_outage_is_said_and_the_watch_goes_on_after_it() -> None:
     watched(story)
 
 
-def test_a_collection_that_is_not_needed_keeps_no_page_waiting() -> None:
+def test_optional_resources_do_not_block_the_page() -> None:
     """Bindings are compared with rules from when all is known that these read."""
 
     async def fail(request: Any) -> Any:
@@ -529,7 +529,7 @@ def test_a_pod_that_is_bound_during_an_outage_waited_as_long_as_the_cluster_says
 
 
 @pytest.mark.parametrize("path", ["/api/v1/nodes", "/api/v1/pods"])
-def test_what_may_not_be_watched_ends_it_with_a_line(path: str) -> None:
+def test_forbidden_watch_fails_in_one_line(path: str) -> None:
     async def run() -> None:
         async with LiveDouble() as double:
 
@@ -543,7 +543,7 @@ def test_what_may_not_be_watched_ends_it_with_a_line(path: str) -> None:
     asyncio.run(run())
 
 
-def test_a_cluster_that_does_not_answer_ends_it() -> None:
+def test_unresponsive_cluster_ends_the_dashboard() -> None:
     config = KubeConfig(Path("none"), "none", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default")
     with pytest.raises(UnreachableError):
         asyncio.run(LiveScreen(config, "none").run())
@@ -557,7 +557,7 @@ def test_a_cluster_that_does_not_answer_ends_it() -> None:
         (("--live", "--kubeconfig", "/no/such/file"), "/no/such/file"),
     ],
 )
-def test_what_is_wrong_is_said_at_once(
+def test_invalid_options_are_reported_at_once(
     arguments: tuple[str, ...], named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["dashboard", *arguments]) in (1, 2)

@@ -77,7 +77,7 @@ def test_a_plugins_metrics_say_breaker_agreement_and_fallbacks() -> None:
     assert rows == {"fallback timeout": 0.5, "agreement with the policy": 75.0, "breaker scores p": "open"}
 
 
-def test_nothing_is_shown_that_is_not_there_and_labels_have_a_limit() -> None:
+def test_missing_metrics_are_not_shown_and_labels_are_limited() -> None:
     assert shown("scheduler", "# TYPE a gauge\n", "# TYPE a gauge\na 1\n") == {}
     many = "# TYPE steersman_pending_pods gauge\n" + "".join(
         f'steersman_pending_pods{{queue="{i}"}} 1\n' for i in range(1000)
@@ -108,7 +108,7 @@ BUCKET = "steersman_plugin_decision_duration_seconds_bucket"
         (f'{BUCKET}{{le="0.1"}} NaN\n{BUCKET}{{le="+Inf"}} NaN', {}),
     ],
 )
-def test_odd_samples_are_left_out_or_have_no_value(samples: str, rows: dict[str, float | None]) -> None:
+def test_invalid_samples_are_skipped(samples: str, rows: dict[str, float | None]) -> None:
     assert shown("scheduler", NOTHING, f"{NOTHING}{samples}\n") == rows
 
 
@@ -123,7 +123,7 @@ def test_odd_samples_are_left_out_or_have_no_value(samples: str, rows: dict[str,
         "",
     ],
 )
-def test_what_is_no_prometheus_text_is_refused(text: str) -> None:
+def test_non_prometheus_text_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         read_samples(text)
 
@@ -150,7 +150,7 @@ def asked(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> Me
     return asyncio.run(main())
 
 
-def test_a_server_that_answers_otherwise_is_said_and_no_redirect_is_followed() -> None:
+def test_unexpected_response_is_reported_and_redirects_are_not_followed() -> None:
     async def text(_: web.Request) -> web.Response:
         return web.Response(text=PLUGIN)
 
@@ -174,14 +174,14 @@ def test_a_server_that_answers_otherwise_is_said_and_no_redirect_is_followed() -
     assert gone.status.problem.startswith("does not answer: ")
 
 
-def test_an_answer_that_is_too_large_is_said() -> None:
+def test_oversized_response_is_reported() -> None:
     async def large(_: web.Request) -> web.Response:
         return web.Response(text=PLUGIN + "#\n" * (LARGEST_BODY // 2))
 
     assert asked(large).status.problem == "answers with more than 4 MiB"
 
 
-def test_metrics_are_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_are_parsed_outside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     began, may_go_on = threading.Event(), threading.Event()
 
     def read(text: str) -> Samples:

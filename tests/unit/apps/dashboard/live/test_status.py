@@ -43,13 +43,11 @@ def waited(seen: float, condition: dict[str, str | None], **metadata: str) -> fl
         (0.25, None, 0.25),
     ],
 )
-def test_a_pod_waited_as_long_as_was_seen_unless_the_cluster_says_otherwise(
-    seen: float, at: str | None, seconds: float
-) -> None:
+def test_wait_is_observed_unless_the_cluster_reports_it(seen: float, at: str | None, seconds: float) -> None:
     assert waited(seen, {"status": "True", "lastTransitionTime": at}) == pytest.approx(seconds)
 
 
-def test_a_condition_that_does_not_say_when_a_pod_was_bound_is_not_read() -> None:
+def test_condition_without_binding_time_is_ignored() -> None:
     assert waited(600.0, {"status": "False", "lastTransitionTime": "2024-05-01T12:00:03Z"}) == 600.0
     assert waited(600.0, {"status": "True"}) == 600.0
     scheduled: dict[str, str | None] = {"status": "True", "lastTransitionTime": "2024-05-01T12:00:03Z"}

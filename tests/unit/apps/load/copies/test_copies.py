@@ -54,7 +54,7 @@ def rows(tmp_path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_all_cycles_are_played_and_nothing_is_left(tmp_path):
+def test_all_cycles_run_and_leave_nothing(tmp_path):
     async def test(double: LiveDouble, client: Client) -> None:
         assert await loop(client, tmp_path).run() == CopyStats(cycles=2, deployments=6, pods=12)
         for path in (DEPLOYMENTS, PODS, CONFIG_MAPS):
@@ -98,7 +98,7 @@ def test_a_copy_has_its_own_name_and_selects_its_own_pods(tmp_path):
     on_double(test)
 
 
-def test_without_a_scheduler_it_is_the_one_that_the_manifest_names(tmp_path):
+def test_scheduler_defaults_to_the_manifest(tmp_path):
     (deployment,) = read_manifest(written(tmp_path))
     copied = deployment.render(1, "run", "", {})
     assert copied["spec"]["template"]["spec"]["schedulerName"] == "mine"
@@ -106,7 +106,7 @@ def test_without_a_scheduler_it_is_the_one_that_the_manifest_names(tmp_path):
 
 
 @pytest.mark.parametrize(("seconds", "cycles"), [(1.0, 0), (3.0, 0), (8.0, 0), (15.0, 1)])
-def test_what_is_stopped_deletes_what_it_created_and_is_no_finished_cycle(tmp_path, seconds, cycles):
+def test_stopped_cycle_deletes_its_objects_and_is_not_counted(tmp_path, seconds, cycles):
     async def test(double: LiveDouble, client: Client) -> None:
         made = loop(client, tmp_path)
         task = asyncio.create_task(made.run())
@@ -122,7 +122,7 @@ def test_what_is_stopped_deletes_what_it_created_and_is_no_finished_cycle(tmp_pa
     on_double(test)
 
 
-def test_pods_without_a_node_are_waited_for_and_not_for_ever(tmp_path):
+def test_waiting_for_unbound_pods_times_out(tmp_path):
     async def test(double: LiveDouble, client: Client) -> None:
         double.bind_after = None
         said: list[str] = []
@@ -138,7 +138,7 @@ def test_pods_without_a_node_are_waited_for_and_not_for_ever(tmp_path):
     on_double(test)
 
 
-def test_a_deployment_of_somebody_else_is_left_alone(tmp_path):
+def test_foreign_deployment_is_left_alone(tmp_path):
     async def test(double: LiveDouble, client: Client) -> None:
         spec = {"replicas": 0, "template": {}}
         double.put(DEPLOYMENTS, {"metadata": {"name": "nginx-2", "labels": {}}, "spec": spec})
@@ -149,7 +149,7 @@ def test_a_deployment_of_somebody_else_is_left_alone(tmp_path):
     on_double(test)
 
 
-def test_a_namespace_that_is_not_there(tmp_path):
+def test_missing_namespace_is_reported(tmp_path):
     async def test(double: LiveDouble, client: Client) -> None:
         made = CopyLoop(client, "nowhere", read_manifest(written(tmp_path)), OPTIONS, RowLog(None, ()))
 
@@ -197,7 +197,7 @@ def changed(path: str, value: object) -> str:
         ("# nothing", "Deployment"),
     ],
 )
-def test_what_is_no_manifest_is_said_with_its_field(tmp_path, monkeypatch, text, field):
+def test_invalid_manifest_error_names_the_field(tmp_path, monkeypatch, text, field):
     monkeypatch.chdir(tmp_path)
     written(tmp_path, text)
     with raises(InputError, "nginx.yaml", field):
@@ -228,7 +228,7 @@ def test_names_of_copies_are_checked_before_anything_is_created(tmp_path, monkey
         (("--annotation", "a b=1"), "expected KEY=VALUE"),
     ],
 )
-def test_what_is_wrong_is_said_before_the_cluster_is_touched(tmp_path, monkeypatch, capsys, arguments, problem):
+def test_invalid_options_are_reported_before_the_cluster_is_touched(tmp_path, monkeypatch, capsys, arguments, problem):
     monkeypatch.setenv("STEERSMAN_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     written(tmp_path)

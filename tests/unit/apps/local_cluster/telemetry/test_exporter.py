@@ -105,7 +105,7 @@ def exporting(tmp_path: Path, story: Any, nodes: int = 3) -> None:
     asyncio.run(main())
 
 
-def test_nodes_show_what_their_pods_use_and_come_and_go(tmp_path):
+def test_exporter_shows_pod_use_of_changing_nodes(tmp_path):
     async def story(exported: Exported) -> None:
         double = exported.double
         double.put(NODES, node("real"))
@@ -140,7 +140,7 @@ def test_nodes_show_what_their_pods_use_and_come_and_go(tmp_path):
     exporting(tmp_path, story)
 
 
-def test_what_makes_no_sense_is_left_out(tmp_path):
+def test_invalid_objects_are_skipped(tmp_path):
     async def story(exported: Exported) -> None:
         double = exported.double
         broken = limited("broken", "node-0")
@@ -172,7 +172,7 @@ def test_every_default_query_has_its_metric(tmp_path):
     exporting(tmp_path, story, nodes=1)
 
 
-def test_pods_of_a_deployment_are_told_by_their_template():
+def test_pods_of_a_deployment_are_recognised_by_template_hash():
     def of(owner: str, **labels: str) -> str:
         return deployment_of(Pod("p", PodClass(Requests(1, 1)), owner=owner, labels=labels))
 
@@ -188,7 +188,7 @@ def test_the_interval_of_scrapes_has_a_range(interval):
         TelemetryOptions(interval)
 
 
-def test_without_prometheus_it_is_said_how_to_install_it(tmp_path, monkeypatch):
+def test_missing_prometheus_error_names_its_installation(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with raises(SteersmanError, "apt-get install prometheus"):
         processes.find_program()
