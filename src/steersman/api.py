@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import signature
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from steersman.agents import registry as algorithms
 from steersman.agents.registry import AlgorithmSpec
@@ -55,7 +55,7 @@ from steersman.workloads.workload import FIRST_SEED, RunningPods, Workload
 
 if TYPE_CHECKING:
     from steersman.apps.load.live_cluster import LiveCluster
-    from steersman.training.plans import EnvironmentOptions
+    from steersman.training.plans import AnyPlan, EnvironmentOptions
     from steersman.training.result import TrainingResult
     from steersman.training.run import OnIteration
     from steersman.training.tuning.study import OnTrial, TuneOutcome
@@ -259,22 +259,21 @@ def train(
         resume: resume the run in `output`.
         on_iteration: called after each iteration.
         tracker: where metrics go beside the folder: `tensorboard`, `mlflow` or `trackio`.
-        **options: of `training.plans.make_plan`: `protocol`, `objective`, `network`, `hidden`, `seed` and others.
+        **options: of `training.plans.PlanOptions`: `protocol`, `objective`, `network`, `hidden`, `seed` and others.
 
     Raises:
         UsageError: an option is invalid or contradicts another.
         MissingExtraError: torch or Gymnasium is not installed.
         SteersmanError: the run failed.
     """
-    from steersman.training.plans import algorithm_of, make_plan
+    from steersman.training.plans import algorithm_of
     from steersman.training.plans import train as run_training
     from steersman.training.result import TrainingResult
     from steersman.training.run import TrainingLimits
 
     check_jobs(jobs)
     folder = Path(output)
-    _check_options(train, options)
-    plan = make_plan(_training_source(source), name=name or folder.name, algorithm=algorithm, **options)
+    plan = _plan(train, source, name or folder.name, algorithm, options)
     spec = algorithm_of(plan)
     limits = TrainingLimits(iterations or spec.iterations, minutes, validate_every or spec.validate_every, patience)
     progress = run_training(plan, folder, limits, jobs=jobs, resume=resume, on_iteration=on_iteration, tracker=tracker)
@@ -315,36 +314,30 @@ def tune(
         MissingExtraError: torch or Optuna is not installed.
         SteersmanError: no trial finished.
     """
-    from steersman.training.plans import algorithm_of, make_plan
+    from steersman.training.plans import algorithm_of
     from steersman.training.tuning.study import DEFAULT_TRIALS, trial_limits
     from steersman.training.tuning.study import tune as run_trials
 
     check_jobs(jobs)
     folder = Path(output)
-    _check_options(tune, options)
-    plan = make_plan(_training_source(source), name=folder.name, algorithm=algorithm, **options)
+    plan = _plan(tune, source, folder.name, algorithm, options)
     limits = trial_limits(algorithm_of(plan), iterations, validate_every)
     fixed = {*options, *(options.get("settings") or {})}
     most = trials or (None if minutes else DEFAULT_TRIALS)
     return run_trials(plan, folder, limits, fixed=fixed, trials=most, minutes=minutes, workers=jobs, on_trial=on_trial)
 
 
-def _check_options(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """Check names of options that a function passes on to `make_plan`. Raises UsageError: one is unknown."""
-    from steersman.training.plans import LEARNING_OPTIONS, make_plan
-
-    planned = [name for name, each in signature(make_plan).parameters.items() if each.kind is each.KEYWORD_ONLY]
-    known = (*planned, *LEARNING_OPTIONS)
-    for name in options:
-        if name not in known:
-            raise unknown_name(f"option of {function.__name__}", name, (*signature(function).parameters, *known))
-
-
-def _training_source(source: AnyWorkload | Sequence[AnyWorkload] | EnvironmentOptions) -> Any:
+def _plan(function: Callable[..., Any], source: Any, name: str, algorithm: str, options: Mapping[str, Any]) -> AnyPlan:
+    """Return the plan of training that the arguments of a function describe. Raises UsageError: one is wrong."""
     from steersman.envs.inflation.episodes import WorkloadOptions
+    from steersman.training.plans import PlanOptions, make_plan
 
+    known = signature(PlanOptions).parameters
+    for each in options:
+        if each not in known:
+            raise unknown_name(f"option of {function.__name__}", each, (*signature(function).parameters, *known))
     is_environment = isinstance(source, (WorkloadOptions, DeploymentsOptions, LatencyOptions))
-    return source if is_environment else _workloads(cast(Any, source))
+    return make_plan(source if is_environment else _workloads(source), name, algorithm, PlanOptions(**options))
 
 
 @checked_arguments

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from steersman.apps.learner.plan import live_plan
+from steersman.apps.learner.plan import AgentOptions, live_plan
 from steersman.evaluation.experiment import Experiment
 from steersman.evaluation.generated import default_objectives, nominal_workload
 from steersman.simulation.metrics import reward_metric
@@ -85,7 +85,7 @@ def options(quick: bool = False) -> Json:
 
 def _agent_options(algorithm: str, network: str) -> Json:
     """Return the defaults of `schedule --learn` from nothing, which agents learn with."""
-    plan = live_plan(SCHEDULER, algorithm=algorithm, network=network)
+    plan = live_plan(SCHEDULER, options=AgentOptions(algorithm, network))
     return {"hidden": plan.network.hidden, "config": asdict(plan.config)}
 
 

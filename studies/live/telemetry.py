@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from steersman.envs.latency.environment import LatencyOptions
-from steersman.training.plans import make_plan
+from steersman.training.plans import PlanOptions, make_plan
 from steersman.training.run import TrainingLimits
 from steersman.workloads.generators.latency_settings import LatencySettings
 from studies import tables
@@ -124,15 +124,9 @@ def _train(at: Desk, asked: Json, size: str) -> dict[str, Path]:
             for seed in range(1, of["trainings"] + 1):
                 name = training_name(size, objective, algorithm, seed)
                 more = {key: of[key] for key in ("hidden", "environments") if key in of}
-                plan = make_plan(
-                    source,
-                    name=name,
-                    algorithm=algorithm,
-                    network=of["network"],
-                    seed=seed,
-                    settings=of["settings"] | of["differences"].get(objective, {}),
-                    **more,
-                )
+                differences = of["settings"] | of["differences"].get(objective, {})
+                asked_for = PlanOptions(network=of["network"], seed=seed, settings=differences, **more)
+                plan = make_plan(source, name, algorithm, asked_for)
                 iterations = of.get("longer", {}).get(size, {}).get(objective, of["iterations"])
                 limits = TrainingLimits(iterations, validate_every=of["validate_every"])
                 policies[name], _ = train_plan(at, name, plan, limits)

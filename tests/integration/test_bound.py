@@ -387,7 +387,7 @@ def test_evaluate_rejects_undefined_bounds_before_any_run(
         assert not (cluster / "out").exists()
         return said
 
-    assert "--bound belongs to --protocol inflation and arrivals" in refused("--protocol", "timed", "--load", "0.5")
+    assert "--bound belongs to --protocol inflation or arrivals" in refused("--protocol", "timed", "--load", "0.5")
     assert "cpu: its pods request no GPU" in refused("--protocol", "arrivals", workloads=("pods.csv", "cpu.csv"))
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     assert "the extra 'report'" in refused(status=1)

@@ -182,7 +182,7 @@ def test_wrong_options_of_training_are_errors(tmp_path: Path) -> None:
         ({"dropout": 0.1}, "evolution on workloads has no option 'dropout'"),
         ({"settings": {"populaton": 4}}, "did you mean 'population'?"),
         ({"iterations": "2"}, "train: iterations '2' is not a whole number"),
-        ({"seed": 1.5}, "make_plan: seed 1.5 is not a whole number"),
+        ({"seed": 1.5}, "PlanOptions: seed 1.5 is not a whole number"),
         ({"hidden": 5}, "hidden 5: expected layer widths"),
     ):
         with pytest.raises(UsageError, match=re.escape(text)):

@@ -6,13 +6,16 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from steersman.cli.compiling import compile_for
 from steersman.cli.options.common import Format
+from steersman.cli.options.results import Results
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, width, wrapped
 from steersman.cli.output.tables import comparison_table, summary_records, workloads_table
 from steersman.core.errors import InputError, SteersmanError
+from steersman.core.processes import default_jobs
 from steersman.core.signals import defer_signals
 from steersman.evaluation.evaluation import evaluate_experiments
 from steersman.evaluation.experiment import Experiment, InterruptionError, OnRun
@@ -26,34 +29,43 @@ from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation.result import Protocol, RunResult
 
 
+@dataclass(frozen=True, slots=True)
+class ReportNotes:
+    """What a report says beside the outcome.
+
+    Attributes:
+        command: the command line.
+        reason: why these protocols, if the data chose them.
+        fitted: how one of the policies was fitted to the workload.
+        learning: how one of the policies was trained.
+        kept: files that are put beside the results.
+    """
+
+    command: str
+    reason: str = ""
+    fitted: str = ""
+    learning: LearningCurve | None = None
+    kept: tuple[Path, ...] = ()
+
+
 def compare(
     experiments: Sequence[Experiment],
+    results: Results,
+    notes: ReportNotes,
     *,
     baseline: str,
-    output: Path,
-    jobs: int,
-    command: str,
     warn: Warnings,
     bound: bool = False,
-    reason: str = "",
-    learning: LearningCurve | None = None,
-    fitted: str = "",
-    kept: Sequence[Path] = (),
 ) -> list[Comparison]:
-    """Run experiments and write their files to `output`.
+    """Run experiments and write their files.
 
     Args:
         experiments: equal but for their protocols.
-        baseline: one of their policies.
-        output: the folder.
-        jobs: number of processes.
-        command: the command line, for the report.
+        results: where the files go, and the number of processes.
+        notes: for the report.
+        baseline: one of the policies.
         warn: prints warnings.
         bound: whether to compute an upper bound on any scheduler's allocation, for protocols that have one.
-        reason: why these protocols, if the data chose them; for the report.
-        learning: how one of the policies was trained, for the report.
-        fitted: how one of the policies was fitted to the workload, for the report.
-        kept: files that are put beside the results.
 
     Returns:
         The comparison of each protocol.
@@ -71,18 +83,19 @@ def compare(
         evaluation = evaluate_experiments(
             experiments,
             baseline=baseline,
-            jobs=jobs,
+            jobs=results.jobs or default_jobs(),
             bound=bound,
             progress=progress,
             bound_progress=lambda _: shown("computing the bound"),
         )
         try:
             with keeping_runs(evaluation.runs):
-                evaluation.write(output, command=command, reason=reason, learning=learning, fitted=fitted, kept=kept)
+                said = {each.name: getattr(notes, each.name) for each in fields(notes)}
+                evaluation.write(results.output, **said)
         except KeyboardInterrupt:
             raise InterruptionError(evaluation.runs, len(evaluation.runs)) from None
     except InterruptionError as interruption:
-        raise keep_finished(interruption, output) from None
+        raise keep_finished(interruption, results.output) from None
     warn(evaluation.warnings)
     return list(evaluation.comparisons)
 

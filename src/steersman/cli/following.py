@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from steersman.apps.learner.follower import follow
-from steersman.apps.learner.plan import LivePlan, LiveRun, init_run, live_plan
+from steersman.apps.learner.plan import AgentOptions, LivePlan, LiveRun, init_run, live_plan
 from steersman.apps.load.target import ClusterTarget
 from steersman.apps.runtime.decoding import (
     read_nodes,
@@ -37,7 +37,7 @@ def prepare_to_follow(
     if not policy.is_file():
         raise UsageError(f"--learn needs a policy file as --policy, and {str(policy)!r} is not a file")
     check_writable("--learn", folder, "log")
-    plan = live_plan(scheduler_name, policy, algorithm="dqn")
+    plan = live_plan(scheduler_name, policy, AgentOptions("dqn"))
     return plan, init_run(plan, folder, run_with_client(target, read_nodes))
 
 

@@ -14,7 +14,7 @@ BRIEF = {
     "schedule": "policy scheduler_name shadow output telemetry learn algorithm network objective kubeconfig context",
     "run": "cpu_load memory_load pod_load cluster_resets scheduler_name interval output resume clean kubeconfig yes",
 }
-"""Command -> parameters that `--help` shows; those with 25 options or more are here. `run` is `workload run`."""
+"""Command -> parameters that `--help` shows; those with more than 25 options are here. `run` is `workload run`."""
 ALL, IS_BRIEF = "steersman.help_all", "steersman.is_brief"
 """Keys of a context: whether all options were asked for, and whether brief help is being printed."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.simulations import SimulationTask
 from steersman.agents.registry import EVOLUTION, IN_ENVIRONMENTS, ON_WORKLOADS, AlgorithmSpec, find_algorithm
-from steersman.core.config.fields import checked_arguments, make_config
+from steersman.core.config.fields import check_kinds, make_config
 from steersman.core.errors import UsageError
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.envs.inflation.episodes import WorkloadOptions
@@ -29,30 +30,69 @@ FIRST_VALIDATION_SEED = 5001
 EPISODES_PER_WORKLOAD, EPISODES_WITHOUT_WORKLOADS = 3, 10
 
 
-LEARNING_OPTIONS = ("environments", "device", "teacher", "recording", "dropout", "normalisation")
-"""Further options of `make_plan`, of learning in an environment alone."""
+OF_LEARNING = ("environments", "device", "teacher", "recording")
+OF_NETWORKS = ("dropout", "normalisation")
+"""Options of learning in an environment alone: of `LearningPlan` and of `NetworkPlan`."""
 
 
-@checked_arguments
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """Options of training. `None`: the default of the algorithm, or of its environment.
+
+    Attributes:
+        protocol: of workloads, or of `WorkloadOptions`.
+        objective: the rewarded objective on workloads; None: the default of the protocol.
+        ratio: arriving GPU demand over capacity, of workloads (`inflation`).
+        load: demand over capacity, of workloads; None: the times of the trace (`timed`).
+        validation: workloads to choose the best policy by; empty: those of training with other arrivals.
+        test: names of workloads kept for a test, for the model card.
+        network: name of the network.
+        hidden: widths of its layers.
+        dropout, normalisation: see `NetworkPlan`.
+        start: a policy file with initial weights.
+        reference: the policy or rule that validation compares with; None: the one that suits the objective.
+        validation_episodes: episodes of a validation on each workload.
+        seed: of all random numbers.
+        settings: options of the algorithm's configuration class by name.
+        environments, device, teacher, recording: see `LearningPlan`.
+
+    Raises:
+        UsageError: an option is of another type.
+    """
+
+    protocol: WorkloadProtocol = "inflation"
+    objective: str | None = None
+    ratio: float = 1.3
+    load: float | None = None
+    validation: Sequence[Workload] = ()
+    test: Sequence[str] = ()
+    network: str | None = None
+    hidden: Sequence[int] | None = None
+    dropout: float | None = None
+    normalisation: str | None = None
+    start: str | Path | None = None
+    reference: str | None = None
+    validation_episodes: int | None = None
+    seed: int = 1
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    environments: int | None = None
+    device: str | None = None
+    teacher: str | None = None
+    recording: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        """Check the types."""
+        check_kinds(self)
+        if self.hidden is not None and (isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence)):
+            raise UsageError(f"hidden {self.hidden!r}: expected layer widths, e.g. (64, 64)")
+
+    def given(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return those of some options that are not None."""
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
 def make_plan(
-    source: Sequence[Workload] | EnvironmentOptions,
-    *,
-    name: str,
-    algorithm: str = EVOLUTION,
-    protocol: WorkloadProtocol = "inflation",
-    objective: str | None = None,
-    ratio: float = 1.3,
-    load: float | None = None,
-    validation: Sequence[Workload] = (),
-    test: Sequence[str] = (),
-    network: str | None = None,
-    hidden: Sequence[int] | None = None,
-    reference: str | None = None,
-    validation_episodes: int | None = None,
-    start: str | Path | None = None,
-    seed: int = 1,
-    settings: Mapping[str, Any] | None = None,
-    **learning: Any,
+    source: Sequence[Workload] | EnvironmentOptions, name: str, algorithm: str, options: PlanOptions
 ) -> AnyPlan:
     """Return a plan of training: evolution on whole simulations of workloads, or learning in an environment.
 
@@ -60,69 +100,65 @@ def make_plan(
         source: workloads, or the options of an environment.
         name: name of the policy.
         algorithm: see `agents.registry.find_algorithm`; only evolution can run whole simulations.
-        protocol: of workloads, or of `WorkloadOptions`.
-        objective: the rewarded objective on workloads, None: the default of the protocol.
-        ratio: arriving GPU demand over capacity, of workloads (`inflation`).
-        load: demand over capacity, of workloads, None: the times of the trace (`timed`).
-        validation: workloads to choose the best policy by; empty: those of training with other arrivals.
-        test: names of workloads kept for a test, for the model card.
-        network: name of the network, None: the algorithm's default.
-        hidden: widths of its layers, None: the default.
-        reference: the policy or rule that validation compares with, None: the one that suits the objective.
-        validation_episodes: episodes of a validation on each workload, None: the default.
-        start: a policy file with initial weights.
-        seed: of all random numbers.
-        settings: options of the algorithm's configuration class by name.
-        **learning: `LEARNING_OPTIONS`, fields of `LearningPlan` and `NetworkPlan`.
+        options: further options.
 
     Raises:
-        UsageError: an argument is invalid or contradicts another.
+        UsageError: an option is invalid or contradicts another.
     """
-    settings, episodes = dict(settings or {}), validation_episodes
-    start = None if start is None else Path(start)
-    if hidden is not None and (isinstance(hidden, str) or not isinstance(hidden, Sequence)):
-        raise UsageError(f"hidden {hidden!r}: expected layer widths, e.g. (64, 64)")
     spec = find_algorithm(algorithm, IN_ENVIRONMENTS if isinstance(source, EnvironmentOptions) else ON_WORKLOADS)
-    network = network or spec.network
+    network = options.network or spec.network
     if network not in spec.supported_networks:
         known = ", ".join(spec.supported_networks)
         raise UsageError(f"network {network!r} cannot be trained by {spec.label}; these can: {known}")
-    if not isinstance(source, EnvironmentOptions):
-        if spec.plays == ON_WORKLOADS:
-            if learning:
-                raise UsageError(f"{spec.label} has no option {next(iter(learning))!r}")
-            settings["network"] = network
-            if hidden is not None:
-                settings["hidden"] = ",".join(map(str, hidden))
-            if reference is not None:
-                settings["reference"] = reference
-            return EvolutionPlan(
-                name=name,
-                training=tuple(source),
-                validation=tuple(validation),
-                test=tuple(test),
-                task=SimulationTask(objective or DEFAULT_OBJECTIVES[protocol], protocol, ratio, load),
-                config=make_config(EvolutionConfig, settings, spec.label),
-                seed=seed,
-                start=start,
-                **({"validation_seeds": _validation_seeds(episodes)} if episodes else {}),
-            )
-        source = WorkloadOptions(tuple(source), objective or DEFAULT_OBJECTIVES[protocol], ratio, load)
+    if isinstance(source, EnvironmentOptions):
+        return _learning_plan(source, name, spec, options)
+    objective = options.objective or DEFAULT_OBJECTIVES[options.protocol]
+    if spec.plays == ON_WORKLOADS:
+        task = SimulationTask(objective, options.protocol, options.ratio, options.load)
+        return _evolution_plan(source, name, task, options)
+    return _learning_plan(WorkloadOptions(tuple(source), objective, options.ratio, options.load), name, spec, options)
+
+
+def _evolution_plan(
+    training: Sequence[Workload], name: str, task: SimulationTask, options: PlanOptions
+) -> EvolutionPlan:
+    spec = find_algorithm(EVOLUTION, ON_WORKLOADS)
+    for useless in options.given((*OF_LEARNING, *OF_NETWORKS)):
+        raise UsageError(f"{spec.label} has no option {useless!r}")
+    settings = {**options.settings, "network": options.network or spec.network, **options.given(("reference",))}
+    if options.hidden is not None:
+        settings["hidden"] = ",".join(map(str, options.hidden))
+    episodes = options.validation_episodes
+    return EvolutionPlan(
+        name=name,
+        training=tuple(training),
+        validation=tuple(options.validation),
+        test=tuple(options.test),
+        task=task,
+        config=make_config(EvolutionConfig, settings, spec.label),
+        seed=options.seed,
+        start=None if options.start is None else Path(options.start),
+        **({"validation_seeds": _validation_seeds(episodes)} if episodes else {}),
+    )
+
+
+def _learning_plan(source: EnvironmentOptions, name: str, spec: AlgorithmSpec, options: PlanOptions) -> LearningPlan:
+    of_network = options.given(OF_NETWORKS)
+    if options.hidden is not None:
+        of_network["hidden"] = tuple(options.hidden)
+    start = None if options.start is None else Path(options.start)
     usual = EPISODES_PER_WORKLOAD if isinstance(source, WorkloadOptions) else EPISODES_WITHOUT_WORKLOADS
-    of_network: dict[str, Any] = {key: learning.pop(key) for key in ("dropout", "normalisation") if key in learning}
-    if hidden is not None:
-        of_network["hidden"] = tuple(hidden)
     return LearningPlan(
         name=name,
-        algorithm=algorithm,
-        scene=_environment(source, protocol, tuple(validation)),
-        config=make_config(spec.config, settings, spec.label),
-        network=NetworkPlan(network, start=start, **of_network),
-        seed=seed,
-        reference=reference,
-        validation_seeds=_validation_seeds(episodes or usual),
-        test=tuple(test),
-        **learning,
+        algorithm=spec.name,
+        scene=_environment(source, options.protocol, tuple(options.validation)),
+        config=make_config(spec.config, options.settings, spec.label),
+        network=NetworkPlan(options.network or spec.network, start=start, **of_network),
+        seed=options.seed,
+        reference=options.reference,
+        validation_seeds=_validation_seeds(options.validation_episodes or usual),
+        test=tuple(options.test),
+        **options.given(OF_LEARNING),
     )
 
 

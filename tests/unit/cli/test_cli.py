@@ -216,7 +216,7 @@ WRONG_USAGE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "a policy twice": (("--policy", "fgd", "--policy", "fgd"), ("fgd",)),
     "baseline that does not run": (("--policy", "fgd", "--baseline", "best-fit"), ("--baseline", "best-fit")),
     "a format as folder": (("--policy", "fgd", "--output", "json"), ("--output json", "--format json")),
-    "a cluster's name without one": (("--policy", "fgd", "--name", "one"), ("--name one", "--cluster")),
+    "a cluster's name without one": (("--policy", "fgd", "--name", "one"), ("--name", "--cluster")),
     "ratio of zero": (("--policy", "fgd", "--ratio", "0"), ("--ratio",)),
     "ratio without inflation": (("--policy", "fgd", "--ratio", "2", "--protocol", "timed"), ("--ratio", "inflation")),
     "ratio that is not a number": (("--policy", "fgd", "--ratio", "much"), ("error: --ratio much: is not a number",)),
@@ -367,7 +367,7 @@ WAYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("--nodes and --pods and --workload",),
     ),
     "a name and a cluster": (("--workload", "default", "--cluster"), ("--workload and --cluster", "give one")),
-    "a context without a cluster": (("--workload", "default", "--context", "prod"), ("--context prod", "--cluster")),
+    "a context without a cluster": (("--workload", "default", "--context", "prod"), ("--context", "--cluster")),
     "no such name": (("--workload", "defualt"), ("--workload", "defualt", "did you mean", "default")),
 }
 
@@ -387,9 +387,9 @@ def test_workload_options_are_exclusive(cluster: Path, capsys: Capture, command:
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        (("--cluster", "--workload", "default-small"), "--cluster and --workload"),
-        (("--cluster", "--nodes", "nodes.csv"), "and no --nodes"),
-        (("--workload", "default-small", "--context", "prod"), "--context prod: belongs to --cluster"),
+        (("--cluster", "--workload", "default-small"), "--workload and --cluster exclude each other"),
+        (("--cluster", "--nodes", "nodes.csv"), "--nodes and --cluster exclude each other"),
+        (("--workload", "default-small", "--context", "prod"), "--context belongs to --cluster"),
         (("--protocol", "deployments", "--cluster"), "--cluster belongs to --protocol inflation or arrivals or timed"),
         ((), "needs --workload, such as --workload default or a file of pods, or --cluster"),
     ],

@@ -44,7 +44,10 @@ def test_deployments_are_one_command(capsys: pytest.CaptureFixture[str]) -> None
     assert {row["policy"] for row in rows} == {"kube-default", "most-even"}
     page = Path("out/report.html").read_text()
     assert "Reward and variance" in page
-    assert "--protocol deployments --policy kube-default --policy most-even --node-count 3 --cpu-load 0.2" in page
+    assert (
+        "steersman evaluate --policy kube-default --policy most-even --baseline kube-default --seeds 1-2 --protocol "
+        "deployments --node-count 3 --cpu-load 0.2 --output out"
+    ) in page
     first = Path("out/metrics.csv").read_bytes()
     assert main(command) == 0  # the same seeds give the same bytes
     assert Path("out/metrics.csv").read_bytes() == first

@@ -11,7 +11,7 @@ import typer.main
 from steersman.cli import main as cli
 from steersman.cli.help_levels import BRIEF
 
-MANY = 25
+MANY = 26
 MOST_SHOWN = 13
 
 

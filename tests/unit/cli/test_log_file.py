@@ -86,8 +86,8 @@ def test_messages_are_events(tmp_path: Path, capsys):
 
 def test_background_processes_have_files_of_their_own(tmp_path: Path):
     options = LogOptions(LogFormat.AUTO, LogLevel.INFO, tmp_path / "steersman.log")
-    assert options.of_process("fit").file == tmp_path / "steersman.fit.log"
-    assert LogOptions(LogFormat.AUTO, LogLevel.INFO).of_process("fit").file is None
+    assert options.of_process("fit").log_file == tmp_path / "steersman.fit.log"
+    assert LogOptions(LogFormat.AUTO, LogLevel.INFO).of_process("fit").log_file is None
 
 
 def test_full_disk_is_reported_once_and_ends_nothing(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch):

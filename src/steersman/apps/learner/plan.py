@@ -157,16 +157,32 @@ class LivePlan:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """Options of an agent that learns on a cluster. `None`: that of the policy file it starts from, else the default.
+
+    Attributes:
+        algorithm: by default that of the policy file if it can learn here, else `dqn`.
+        network: by default that of the policy file, else `mlp`.
+        hidden: widths of its layers.
+        dropout: share of hidden activations that learning zeroes.
+        normalisation: of its layers; by default that of the policy file, else none.
+        objective: by default that of the policy file, else `balance`.
+    """
+
+    algorithm: str | None = None
+    network: str | None = None
+    hidden: tuple[int, ...] | None = None
+    dropout: float = 0.0
+    normalisation: str | None = None
+    objective: str | None = None
+
+
 def live_plan(
     scheduler_name: str,
     policy: Path | None = None,
+    options: AgentOptions = AgentOptions(),
     *,
-    algorithm: str | None = None,
-    network: str | None = None,
-    hidden: tuple[int, ...] | None = None,
-    dropout: float = 0.0,
-    normalisation: str | None = None,
-    objective: str | None = None,
     has_telemetry: bool = False,
     seed: int = 1,
 ) -> LivePlan:
@@ -175,26 +191,22 @@ def live_plan(
     Args:
         scheduler_name: see `LivePlan`.
         policy: policy file to start from; None: from nothing.
-        algorithm: None: that of the policy file if it can learn here, else `dqn`.
-        network: None: that of the policy file, else `mlp`.
-        hidden: widths of its layers, None: those of the policy file or the default.
-        dropout: share of hidden activations that learning zeroes.
-        normalisation: of its layers, None: that of the policy file, else none.
-        objective: None: that of the policy file, else `balance`.
+        options: what is given.
         has_telemetry: whether nodes' metrics are known, so that the agent observes them.
         seed: see `LivePlan`.
 
     Raises:
-        UsageError: an argument is invalid or contradicts another.
+        UsageError: an option is invalid or contradicts another.
         InputError: the file is not a policy file, or its policy cannot be trained further like this.
     """
     card = None if policy is None else _card_of(policy)
-    if algorithm is None:
-        algorithm = card.algorithm if card is not None and card.algorithm in ALGORITHMS else ALGORITHMS[0]
+    usual = card.algorithm if card is not None and card.algorithm in ALGORITHMS else ALGORITHMS[0]
+    algorithm, network, hidden = options.algorithm or usual, options.network, options.hidden
+    dropout, normalisation = options.dropout, options.normalisation
     spec = find_algorithm(algorithm)
     if algorithm not in ALGORITHMS:
         raise UsageError(f"--algorithm {algorithm} cannot learn on a cluster; {', '.join(ALGORITHMS)} can")
-    objective = objective or (OBJECTIVE if card is None else card.objective)
+    objective = options.objective or (OBJECTIVE if card is None else card.objective)
     resolved = objectives.resolve(objective)
     if card is None:
         layers = HIDDEN if hidden is None else hidden

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,15 @@ import typer
 
 from steersman.cli.commands.cluster_kwok import app as kwok_app
 from steersman.cli.completing import contexts
-from steersman.cli.options.common import Format, FormatOption, TableOrJson, TableOrJsonOption, need_subcommand, path
+from steersman.cli.options.common import (
+    Format,
+    FormatOption,
+    TableOrJson,
+    TableOrJsonOption,
+    need_subcommand,
+    path_option,
+)
+from steersman.cli.options.declaring import BelongsTo, Excludes, given_options, option, with_options
 from steersman.cli.output.display import Progress, print_json, print_table, say, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.redaction import redact_url
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
     from steersman.apps.local_cluster.record import ClusterRecord
     from steersman.apps.local_cluster.telemetry.processes import TelemetryOptions
     from steersman.cluster.model import Node
+    from steersman.kubernetes.config import KubeConfig
     from steersman.workloads.topology import Hierarchy
 
 DEFAULT_COUNT = 10
@@ -31,7 +41,7 @@ nodes_app = typer.Typer(rich_markup_mode="markdown")
 app.add_typer(nodes_app, name="nodes")
 app.add_typer(kwok_app, name="kwok")
 
-Name = Annotated[str, typer.Option(metavar="NAME", help="Name of the cluster; several can run at a time.")]
+Name = Annotated[str, option("Name of the cluster; several can run at a time.", metavar="NAME")]
 DEFAULT_NAME = "steersman"
 MAX_NODE_WARNINGS = 10
 """Nodes with problems that are named one by one; further ones are counted."""
@@ -39,37 +49,96 @@ STATUS_SECONDS = 3.0
 """Timeout of all requests of `status`; a cluster that takes longer is reported as not responding."""
 
 
-DEFAULT_SHAPES = ["64cpu,256Gi,110pods"]
-NodeShapes = Annotated[
-    list[str],
-    typer.Option(
-        metavar="[NAME=]SHAPE[:COUNT]",
-        help="Capacity of each node. Add 8gpu:A100 for 8 GPUs that pods can share, or 8nvidia.com/gpu:A100 for the "
-        "whole GPUs of a device plugin. Several shapes, each with a name: a=8cpu,32Gi:5 b=64cpu,256Gi:20.",
-    ),
-]
-ServersPerRack = Annotated[
-    int, typer.Option(min=0, help="Nodes in a rack (label rack), assigned in order; 0: no racks.")
-]
-RacksPerZone = Annotated[
-    int, typer.Option(min=0, help="Racks in a zone (label topology.kubernetes.io/zone); 0: no zones.")
-]
-KwokTaint = Annotated[
-    bool,
-    typer.Option("--kwok-taint", help="Taint the nodes with kwok.x-k8s.io/node; only pods that tolerate it run."),
-]
+DEFAULT_SHAPES = ("64cpu,256Gi,110pods",)
+CREATE_YES = option("Create nodes in a cluster that steersman did not start.", "--yes")
 
 
-OtherKubeconfig = Annotated[
-    Path | None,
-    typer.Option("--kubeconfig", parser=path, metavar="FILE", help="A cluster of this file instead of --name."),
-]
-OtherContext = Annotated[
-    str | None,
-    typer.Option(
-        "--context", metavar="NAME", autocompletion=contexts, help="Its context. [default: the file's current one]"
-    ),
-]
+@dataclass(frozen=True, slots=True)
+class NewNodes:
+    """The simulated nodes to create."""
+
+    node_shape: Annotated[
+        list[str],
+        option(
+            "Capacity of each node. Add 8gpu:A100 for 8 GPUs that pods can share, or 8nvidia.com/gpu:A100 for the "
+            "whole GPUs of a device plugin. Several shapes, each with a name: a=8cpu,32Gi:5 b=64cpu,256Gi:20.",
+            metavar="[NAME=]SHAPE[:COUNT]",
+        ),
+    ] = field(default_factory=lambda: [*DEFAULT_SHAPES])
+    servers_per_rack: Annotated[int, option("Nodes in a rack (label rack), assigned in order; 0: no racks.", min=0)] = 0
+    racks_per_zone: Annotated[
+        int,
+        option("Racks in a zone (label topology.kubernetes.io/zone); 0: no zones.", min=0),
+        BelongsTo("servers_per_rack"),
+    ] = 0
+    kwok_taint: Annotated[
+        bool, option("Taint the nodes with kwok.x-k8s.io/node; only pods that tolerate it run.", "--kwok-taint")
+    ] = False
+
+    @property
+    def hierarchy(self) -> Hierarchy | None:
+        """Return the racks and zones, None without them."""
+        from steersman.workloads.topology import Hierarchy
+
+        return Hierarchy(self.servers_per_rack, self.racks_per_zone) if self.servers_per_rack else None
+
+
+@dataclass(frozen=True, slots=True)
+class ExistingCluster:
+    """A cluster that steersman did not start, if it is one."""
+
+    kubeconfig: Annotated[Path | None, path_option("Use the cluster of this file, in which KWOK runs; start none.")] = (
+        None
+    )
+    context: Annotated[
+        str | None, option("Its context. [default: the file's current one]", metavar="NAME", autocompletion=contexts)
+    ] = None
+
+    def load(self) -> KubeConfig | None:
+        """Return its configuration, None without options. Raises SteersmanError: the file cannot be used."""
+        from steersman.kubernetes.config import load
+
+        return None if self.kubeconfig is None and self.context is None else load(self.kubeconfig, self.context)
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """The cluster that `cluster up` starts."""
+
+    name: Name = DEFAULT_NAME
+    count: Annotated[
+        int | None, option("Number of equal nodes to create. [default: 10]", min=0), Excludes("nodes_from")
+    ] = None
+    nodes_from: Annotated[
+        Path | None,
+        path_option(
+            "Create the nodes of this file instead: an openb node list (CSV), or a file or folder of Kubernetes YAML.",
+            metavar="PATH",
+        ),
+    ] = None
+    reference_node: Annotated[
+        bool, option("Add a tainted control-plane node that most pods do not tolerate.", "--reference-node")
+    ] = False
+    port: Annotated[
+        int | None,
+        option("Port of the API server. [default: a free port]", min=1, max=65535),
+        Excludes("kubeconfig"),
+        Excludes("context"),
+    ] = None
+    telemetry: Annotated[
+        bool,
+        option(
+            "Also start Prometheus, and exporters that show what the simulated nodes would use by the pods bound "
+            "to them; writes a file for schedule --telemetry.",
+            "--telemetry",
+        ),
+    ] = False
+    scrape_interval: Annotated[
+        float | None,
+        option("With --telemetry: seconds between two samples of a node, 1 to 300. [default: 15]"),
+        BelongsTo("telemetry"),
+    ] = None
+    yes: Annotated[bool, CREATE_YES] = False
 
 
 @app.callback(invoke_without_command=True)
@@ -79,52 +148,8 @@ def root(context: typer.Context) -> None:
 
 
 @app.command()
-def up(
-    name: Name = DEFAULT_NAME,
-    count: Annotated[int | None, typer.Option(min=0, help="Number of equal nodes to create. [default: 10]")] = None,
-    node_shape: NodeShapes = DEFAULT_SHAPES,
-    nodes_from: Annotated[
-        Path | None,
-        typer.Option(
-            parser=path,
-            metavar="PATH",
-            help="Create the nodes of this file instead: an openb node list (CSV), or a file or folder of Kubernetes "
-            "YAML.",
-        ),
-    ] = None,
-    servers_per_rack: ServersPerRack = 0,
-    racks_per_zone: RacksPerZone = 0,
-    reference_node: Annotated[
-        bool, typer.Option("--reference-node", help="Add a tainted control-plane node that most pods do not tolerate.")
-    ] = False,
-    kwok_taint: KwokTaint = False,
-    port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Port of the API server. [default: a free port]")
-    ] = None,
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(parser=path, metavar="FILE", help="Add the nodes to the cluster of this file; start none."),
-    ] = None,
-    context: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", autocompletion=contexts, help="Context of --kubeconfig. [default: its current context]"
-        ),
-    ] = None,
-    telemetry: Annotated[
-        bool,
-        typer.Option(
-            "--telemetry",
-            help="Also start Prometheus, and exporters that show what the simulated nodes would use by the pods bound "
-            "to them; writes a file for schedule --telemetry.",
-        ),
-    ] = False,
-    scrape_interval: Annotated[
-        float | None,
-        typer.Option(help="With --telemetry: seconds between two samples of a node, 1 to 300. [default: 15]"),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Create nodes in a cluster that steersman did not start.")] = False,
-) -> None:
+@with_options
+def up(options: UpOptions, nodes: NewNodes, existing: ExistingCluster) -> None:
     """Start a cluster with a real control plane and nodes simulated by KWOK.
 
     Pods are scheduled and change phase as on real nodes, but no container starts, so a thousand nodes fit on a laptop.
@@ -138,41 +163,45 @@ def up(
 
     **Several shapes**: steersman cluster up --node-shape cpu=64cpu,256Gi:30 --node-shape gpu=96cpu,768Gi,8gpu:A100:10
     """
+    start(options, nodes, existing)
+
+
+def start(options: UpOptions, nodes: NewNodes, existing: ExistingCluster) -> None:
+    """Start a cluster, or add its nodes to an existing one, and print how kubectl uses it.
+
+    Raises:
+        SteersmanError: options contradict each other, or something does not start.
+    """
     from steersman.apps.local_cluster import cluster
     from steersman.apps.local_cluster.nodes import label_zones
     from steersman.apps.local_cluster.record import check_name
-    from steersman.kubernetes.config import load
+    from steersman.apps.local_cluster.telemetry import processes
 
+    name = options.name
     cluster.check_new(check_name(name))
-    hierarchy = _hierarchy(servers_per_rack, racks_per_zone)
-    measured = _telemetry_options(telemetry, scrape_interval)
-    existing = load(kubeconfig, context) if kubeconfig is not None or context is not None else None
-    if existing is not None and port is not None:
-        raise UsageError("--port does not apply to an existing cluster (--kubeconfig); leave it out")
-    if count is None and nodes_from is None:
-        count = DEFAULT_COUNT if existing is None or node_shape != DEFAULT_SHAPES else 0
-    new_nodes = _new_nodes(count, list(node_shape), nodes_from, reference_node, hierarchy, kwok_taint)
+    measured = _telemetry_options(options)
+    other = existing.load()
+    new_nodes = _new_nodes(options, nodes, is_existing=other is not None)
     if measured is not None:
         new_nodes = label_zones(new_nodes)
-    if existing is None:
+    if other is None:
         with Progress("building packages of the control plane", estimate=False) as progress:
             control_plane = cluster.find_control_plane(progress.update, say)
         say(f"starting the control plane ({control_plane})")
-        with Progress("starting nodes") as progress:
-            record = cluster.bring_up(
-                name, control_plane, new_nodes, progress.update, say, port=port, telemetry=measured
+    elif new_nodes and not options.yes:
+        raise UsageError(
+            f"this would create {len(new_nodes)} nodes at {other.cluster.server} (context {other.context!r}), which "
+            "steersman did not start; --yes if that is meant"
+        )
+    with Progress("starting nodes") as progress:
+        record = (
+            cluster.bring_up(
+                name, control_plane, new_nodes, progress.update, say, port=options.port, telemetry=measured
             )
-    else:
-        if new_nodes and not yes:
-            raise UsageError(
-                f"this would create {len(new_nodes)} nodes at {existing.cluster.server} (context "
-                f"{existing.context!r}), which steersman did not start; --yes if that is meant"
-            )
-        with Progress("starting nodes") as progress:
-            record = cluster.take_over(name, existing, new_nodes, progress.update, say, telemetry=measured)
+            if other is None
+            else cluster.take_over(name, other, new_nodes, progress.update, say, telemetry=measured)
+        )
     if measured is not None:
-        from steersman.apps.local_cluster.telemetry import processes
-
         say(f"Prometheus is at {processes.address_of(name)}; for policies: --telemetry {processes.file_of(name)}")
     say(f"cluster {name!r} is up with {len(new_nodes)} nodes; to use it with kubectl:")
     print(_export(record))
@@ -214,16 +243,13 @@ def nodes(
 
 
 @nodes_app.command("add")
+@with_options
 def add_nodes(
-    count: Annotated[int, typer.Option(min=1, help="Number of nodes of each shape that states none.")] = 1,
-    node_shape: NodeShapes = DEFAULT_SHAPES,
-    servers_per_rack: ServersPerRack = 0,
-    racks_per_zone: RacksPerZone = 0,
-    kwok_taint: KwokTaint = False,
+    new: NewNodes,
+    existing: ExistingCluster,
+    count: Annotated[int, option("Number of nodes of each shape that states none.", min=1)] = 1,
     name: Name = DEFAULT_NAME,
-    kubeconfig: OtherKubeconfig = None,
-    context: OtherContext = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Create nodes in a cluster that steersman did not start.")] = False,
+    yes: Annotated[bool, CREATE_YES] = False,
 ) -> None:
     """Add simulated nodes to a cluster that runs; their numbers continue those that are there.
 
@@ -235,13 +261,12 @@ def add_nodes(
     from steersman.apps.local_cluster.node_shapes import parse_groups
     from steersman.apps.local_cluster.record import ClusterBackend
 
-    groups, record = parse_groups(list(node_shape)), _record(name, kubeconfig, context)
+    groups, record = parse_groups(new.node_shape), _record(name, existing)
     if record.way is ClusterBackend.KUBECONFIG and not yes:
         raise UsageError(
             f"this would create nodes in context {record.context!r} of {record.kubeconfig}, which steersman did not "
             "start; --yes if that is meant"
         )
-    hierarchy = _hierarchy(servers_per_rack, racks_per_zone)
 
     async def create(client: Any) -> int:
         there, _ = await simulated.node_names(client, name)
@@ -255,7 +280,7 @@ def add_nodes(
                 simulated.next_number(there, group.name),
             )
         ]
-        new_nodes = simulated.prepared(bare, hierarchy, kwok_taint=kwok_taint)
+        new_nodes = simulated.prepared(bare, new.hierarchy, kwok_taint=new.kwok_taint)
         await simulated.create_nodes(client, new_nodes, name, progress.update)
         return len(new_nodes)
 
@@ -265,12 +290,13 @@ def add_nodes(
 
 
 @nodes_app.command("remove")
+@with_options
 def remove_nodes(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NODE]...", help="Nodes to remove.")] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="Instead of names: the newest nodes.")] = None,
+    count: Annotated[int | None, option("Instead of names: the newest nodes.", min=1)] = None,
     name: Name = DEFAULT_NAME,
-    kubeconfig: OtherKubeconfig = None,
-    context: OtherContext = None,
+    *,
+    existing: ExistingCluster,
 ) -> None:
     """Remove nodes that steersman created; Kubernetes deletes their pods some seconds later.
 
@@ -280,7 +306,7 @@ def remove_nodes(
 
     if bool(names) == (count is not None):
         raise UsageError("which nodes? give their names, or --count")
-    record = _record(name, kubeconfig, context)
+    record = _record(name, existing)
 
     async def remove(client: Any) -> int:
         _, own = await simulated.node_names(client, name)
@@ -353,12 +379,9 @@ def status(name: Name = DEFAULT_NAME, output_format: TableOrJsonOption = TableOr
 @app.command()
 def clean(
     name: Name = DEFAULT_NAME,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Delete every pod even of a cluster that steersman did not start.")
-    ] = False,
+    yes: Annotated[bool, option("Delete every pod even of a cluster that steersman did not start.", "--yes")] = False,
     owners: Annotated[
-        bool,
-        typer.Option("--owners", help="Also delete the Deployments, StatefulSets, Jobs and others that own pods."),
+        bool, option("Also delete the Deployments, StatefulSets, Jobs and others that own pods.", "--owners")
     ] = False,
 ) -> None:
     """Delete all pods outside kube-system, and what "steersman workload" created.
@@ -390,59 +413,43 @@ def down(name: Name = DEFAULT_NAME) -> None:
     say(f"cluster {name!r} is down" if stopped else f"there is no cluster {name!r}")
 
 
-def _record(name: str, kubeconfig: Path | None, context: str | None) -> ClusterRecord:
+def _record(name: str, existing: ExistingCluster) -> ClusterRecord:
     """Return the record of a cluster: the named one, or that of a kubeconfig, whose nodes the default name marks."""
     from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord, check_name, require
-    from steersman.kubernetes.config import load
 
-    if kubeconfig is None and context is None:
-        return require(check_name(name))
-    if name != DEFAULT_NAME:
+    if given_options(existing) and name != DEFAULT_NAME:
         raise UsageError("--name is a cluster of steersman's, --kubeconfig and --context are others; give one of them")
-    found = load(kubeconfig, context)
+    found = existing.load()
+    if found is None:
+        return require(check_name(name))
     return ClusterRecord(name, ClusterBackend.KUBECONFIG, str(found.source.absolute()), found.context, ready=True)
 
 
-def _hierarchy(servers_per_rack: int, racks_per_zone: int) -> Hierarchy | None:
-    from steersman.workloads.topology import Hierarchy
-
-    if racks_per_zone and not servers_per_rack:
-        raise UsageError("--racks-per-zone needs --servers-per-rack")
-    return Hierarchy(servers_per_rack, racks_per_zone) if servers_per_rack else None
-
-
-def _new_nodes(
-    count: int | None,
-    shapes: list[str],
-    source: Path | None,
-    reference: bool,
-    hierarchy: Hierarchy | None,
-    kwok_taint: bool,
-) -> list[Node]:
-    """Return the nodes to create, the tainted control-plane node first."""
+def _new_nodes(options: UpOptions, new: NewNodes, *, is_existing: bool) -> list[Node]:
+    """Return the nodes to create, the tainted control-plane node first; by default none in an existing cluster."""
     from steersman.apps.local_cluster import nodes
     from steersman.apps.local_cluster.node_shapes import parse_groups
 
-    groups = parse_groups(shapes)
-    if source is not None:
+    groups, has_shapes = parse_groups(new.node_shape), "node_shape" in given_options(new)
+    if options.nodes_from is not None:
         from steersman.workloads.loading import load_nodes
 
-        if count is not None:
-            raise UsageError("--count and --nodes-from exclude each other; leave one out")
-        with status_if_slow(f"reading {source}"):
-            bare_nodes = load_nodes(source)
+        with status_if_slow(f"reading {options.nodes_from}"):
+            bare_nodes = load_nodes(options.nodes_from)
     else:
-        if shapes != DEFAULT_SHAPES and count == 0:
+        if has_shapes and options.count == 0:
             raise UsageError("--count 0 and --node-shape exclude each other; leave one out")
-        counts = [count if group.count is None else group.count for group in groups]
+        usual = 0 if is_existing and not has_shapes else DEFAULT_COUNT
+        usual = usual if options.count is None else options.count
         bare_nodes = tuple(
             node
-            for group, number in zip(groups, counts, strict=True)
-            if number
+            for group in groups
+            if (number := usual if group.count is None else group.count)
             for node in nodes.equal_nodes(number, group.shape, group.name)
         )
-    new_nodes = nodes.prepared(bare_nodes, hierarchy, kwok_taint=kwok_taint)
-    return [*nodes.prepared([nodes.reference_node(groups[0].shape)]), *new_nodes] if reference else new_nodes
+    new_nodes = nodes.prepared(bare_nodes, new.hierarchy, kwok_taint=new.kwok_taint)
+    reference = nodes.prepared([nodes.reference_node(groups[0].shape)]) if options.reference_node else []
+    return [*reference, *new_nodes]
 
 
 async def _status(client: Any) -> dict[str, Any]:
@@ -512,17 +519,16 @@ def _stopped_servers(record: ClusterRecord) -> str:
     return ", ".join([*control_plane, *processes.ended(record.name)])
 
 
-def _telemetry_options(telemetry: bool, scrape_interval: float | None) -> TelemetryOptions | None:
+def _telemetry_options(options: UpOptions) -> TelemetryOptions | None:
     """Return the options of telemetry, None without it. Raises SteersmanError: they are wrong, or it cannot run."""
     from steersman.apps.local_cluster.telemetry import processes
 
-    if not telemetry:
-        if scrape_interval is not None:
-            raise UsageError("--scrape-interval belongs to --telemetry; give that too, or leave it out")
+    if not options.telemetry:
         return None
-    options = processes.TelemetryOptions() if scrape_interval is None else processes.TelemetryOptions(scrape_interval)
+    seconds = options.scrape_interval
+    measured = processes.TelemetryOptions() if seconds is None else processes.TelemetryOptions(seconds)
     processes.find_program()
-    return options
+    return measured
 
 
 def _telemetry_facts(name: str) -> dict[str, str | None]:

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from steersman.cli.options.cluster import Context, Kubeconfig, Yes, find_cluster, run_with_client
+from steersman.cli.options.cluster import OtherCluster, Yes, run_with_client
 from steersman.cli.options.common import need_subcommand
+from steersman.cli.options.declaring import option, with_options
 from steersman.cli.output.display import Progress, say
 from steersman.core.errors import UsageError
 
@@ -22,21 +23,22 @@ def kwok(context: typer.Context) -> None:
 
 
 @app.command()
+@with_options
 def install(
     image: Annotated[
         str,
-        typer.Option(
-            metavar="IMAGE",
-            help="Run the controller in the cluster, as a Deployment of this image of KWOK 0.8, which must be in a "
+        option(
+            "Run the controller in the cluster, as a Deployment of this image of KWOK 0.8, which must be in a "
             "registry that its nodes can reach. [default: a process of this machine, built as for 'cluster up']",
+            metavar="IMAGE",
         ),
     ] = "",
     print_manifests: Annotated[
-        bool, typer.Option("--print", help="With --image: print the manifests, for kubectl apply; change nothing.")
+        bool, option("With --image: print the manifests, for kubectl apply; change nothing.", "--print")
     ] = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
     yes: Yes = False,
+    *,
+    cluster: OtherCluster,
 ) -> None:
     """Run KWOK's controller for a cluster that exists, so that 'cluster nodes add' can add simulated nodes to it.
 
@@ -57,7 +59,7 @@ def install(
 
         print(yaml.safe_dump_all(controller.manifests(image), sort_keys=False), end="")
         return
-    target = find_cluster(kubeconfig, context, None)
+    target = cluster.find()
     if target.is_local:
         raise UsageError("KWOK runs already in a cluster of 'steersman cluster up'; this is for other clusters")
     if image:
@@ -76,7 +78,8 @@ def install(
 
 
 @app.command()
-def remove(kubeconfig: Kubeconfig = None, context: Context = None, yes: Yes = False) -> None:
+@with_options
+def remove(cluster: OtherCluster, yes: Yes = False) -> None:
     """Stop the controller that 'cluster kwok install' runs on this machine, and delete what it created in the cluster.
 
     Simulated nodes stay, and are no longer ready after a minute; 'cluster nodes remove' deletes them.
@@ -85,7 +88,7 @@ def remove(kubeconfig: Kubeconfig = None, context: Context = None, yes: Yes = Fa
     """
     from steersman.apps.local_cluster import kwok as controller
 
-    target = find_cluster(kubeconfig, context, None)
+    target = cluster.find()
     if target.is_local:
         raise UsageError("KWOK is part of a cluster of 'steersman cluster up'; 'cluster down' stops that")
     target.require_consent(f"delete the Deployment, role and binding {controller.NAME} of steersman", yes=yes)

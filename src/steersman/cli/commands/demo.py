@@ -7,12 +7,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from steersman.cli.options.common import (
     Format,
     Jobs,
-    path,
+    path_option,
 )
 from steersman.cli.output.display import TrainingProgressBar, Warnings, print_text, say_text
 from steersman.core.processes import (
@@ -55,16 +53,15 @@ of the openb traces.
 
 
 def demo(
-    output: Annotated[Path, typer.Option(parser=path, metavar="FOLDER", help="Folder of the results.")] = Path(
-        "steersman-demo"
-    ),
+    output: Annotated[Path, path_option("Folder of the results.", metavar="FOLDER")] = Path("steersman-demo"),
     jobs: Jobs = None,
 ) -> None:
     """Train a policy for a minute and compare it with all built-in policies, on embedded data.
 
     Prints a table and writes report.html (plots) and CSV files to the folder. Needs no cluster.
     """
-    from steersman.cli.comparison import compare, show
+    from steersman.cli.comparison import ReportNotes, compare, show
+    from steersman.cli.options.results import Results
     from steersman.evaluation.experiment import Experiment
     from steersman.evaluation.output import check_output
     from steersman.evaluation.results import DEMO_FILES
@@ -80,13 +77,10 @@ def demo(
         others = [name for name in BUILT_IN if name != BASELINE]
         outcome = compare(
             [Experiment((embedded(WORKLOAD),), (BASELINE, *others, str(trained)), tuple(SEEDS))],
+            Results(output, processes),
+            ReportNotes("steersman demo", learning=learning, kept=(trained,)),
             baseline=BASELINE,
-            output=output,
-            jobs=processes,
-            command="steersman demo",
             warn=Warnings(),
-            learning=learning,
-            kept=[trained],
         )
     show(outcome, Format.TABLE)
     print_text(NEXT_TEXT.format(report=output / "report.html"))

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from steersman.cli.completing import policies
-from steersman.cli.options.algorithms import with_options
-from steersman.cli.options.cluster import (
-    ClusterName,
-    Context,
-    Kubeconfig,
-    find_cluster,
-    run_with_client,
-    say_without_telemetry,
-)
-from steersman.cli.options.common import (
-    NODES_HELP,
-    POLICIES_HELP,
-    Strict,
-    TableOrJson,
-    TableOrJsonOption,
-    TelemetryOption,
-    path,
-)
-from steersman.cli.options.inputs import Inputs, WorkloadName
+from steersman.cli.options.cluster import AnyCluster, run_with_client, say_without_telemetry
+from steersman.cli.options.common import POLICIES_HELP, TableOrJson, TableOrJsonOption, TelemetryOption
+from steersman.cli.options.declaring import given_options, option, with_options
+from steersman.cli.options.inputs import Files
 from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import Warnings, print_json, print_table, print_text, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
@@ -44,28 +28,30 @@ SHOWN_FEATURES = 10
 """Features in the table; --format json has all."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExplainOptions:
+    """What is explained, and how it is printed."""
+
+    pod: Annotated[str, option("Pod to place, as NAME or NAMESPACE/NAME.", metavar="NAME")]
+    policy: Annotated[str, option(f"Policy to explain: {POLICIES_HELP}", metavar="POLICY", autocompletion=policies)] = (
+        "steersman"
+    )
+    telemetry: TelemetryOption = None
+    output_format: TableOrJsonOption = TableOrJson.TABLE
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCluster(Files):
+    """A cluster in files, whose pods with `spec.nodeName` run, or a packaged one; none given: the live one."""
+
+    @property
+    def running(self) -> RunningPods:
+        """Return what to do with running pods."""
+        return RunningPods.AS_WRITTEN
+
+
 @with_options
-def explain(
-    server: PolicyServer,
-    pod: Annotated[str, typer.Option(metavar="NAME", help="Pod to place, as NAME or NAMESPACE/NAME.")],
-    policy: Annotated[
-        str, typer.Option(metavar="POLICY", autocompletion=policies, help=f"Policy to explain: {POLICIES_HELP}")
-    ] = "steersman",
-    nodes: Annotated[
-        Path | None, typer.Option(parser=path, metavar="FILE", help=f"Instead of a live cluster: {NODES_HELP}")
-    ] = None,
-    pods: Annotated[
-        Path | None,
-        typer.Option(parser=path, metavar="FILE", help="With --nodes: the pods; those with spec.nodeName run there."),
-    ] = None,
-    workload: WorkloadName = None,
-    strict: Strict = False,
-    telemetry: TelemetryOption = None,
-    output_format: TableOrJsonOption = TableOrJson.TABLE,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    name: ClusterName = None,
-) -> None:
+def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: AnyCluster, server: PolicyServer) -> None:
     """Explain where a policy would place a pod: what separates that node from the runner-up, and why others fail.
 
     Reads a live cluster, a cluster in files or a packaged workload, and changes nothing. A pod that runs already is
@@ -76,40 +62,39 @@ def explain(
     **By measured metrics**: steersman explain --policy p0 --telemetry telemetry.yaml --pod web/nginx-0
     """
     server.use()
-    is_recorded = nodes is not None or pods is not None or workload is not None
-    if is_recorded and (kubeconfig or context or name):
-        raise UsageError(
-            "--kubeconfig, --context and --name select a live cluster; leave them out, or leave out --nodes, --pods "
-            "and --workload"
-        )
-    if is_recorded and telemetry is not None:
-        raise UsageError(
-            "--telemetry is about a live cluster's metrics; leave it out, or leave out --nodes, --pods and --workload"
-        )
-    if strict and not is_recorded:
-        raise UsageError("--strict belongs to --nodes and --pods; leave it out")
-    files, names = (pods,) if pods else (), (workload,) if workload else ()
-    inputs = Inputs(nodes, files, names, running=RunningPods.AS_WRITTEN, strict=strict) if is_recorded else None
+    is_recorded = bool(given_options(inputs))
+    if is_recorded:
+        if given_options(cluster):
+            raise UsageError(
+                "--kubeconfig, --context and --name select a live cluster; leave them out, or leave out --nodes, "
+                "--pods and --workload"
+            )
+        if options.telemetry is not None:
+            raise UsageError(
+                "--telemetry is about a live cluster's metrics; leave it out, or leave out --nodes, --pods and "
+                "--workload"
+            )
+        inputs.check()
 
     with no_collection():  # all objects live until the end, and scanning them would take 0.3 s
         from steersman.apps.service.scoring.explanation import explain_pod
         from steersman.policies.registry import resolve
 
-        resolved = resolve(policy)
-        say_without_telemetry(resolved, policy, has_telemetry=telemetry is not None)
+        resolved = resolve(options.policy)
+        say_without_telemetry(resolved, options.policy, has_telemetry=options.telemetry is not None)
         warn = Warnings()
-        cluster = inputs.read(warn)[0] if inputs is not None else _take_snapshot(kubeconfig, context, name, warn)
-        number = _pod_index(cluster, pod)
-        measured = None if telemetry is None else _measure(telemetry, cluster)
+        source = inputs.read(warn)[0] if is_recorded else _take_snapshot(cluster, warn)
+        number = _pod_index(source, options.pod)
+        measured = None if options.telemetry is None else _measure(options.telemetry, source)
         with status_if_slow("computing the explanation"):
-            explanation = explain_pod(resolved, cluster, number, measured)
-    if output_format is TableOrJson.JSON:
+            explanation = explain_pod(resolved, source, number, measured)
+    if options.output_format is TableOrJson.JSON:
         print_json(explanation)
     else:
-        _print_tables(explanation, pod)
+        _print_tables(explanation, options.pod)
 
 
-def _take_snapshot(kubeconfig: Path | None, context: str | None, name: str | None, warn: Warnings) -> Workload:
+def _take_snapshot(target: AnyCluster, warn: Warnings) -> Workload:
     """Return a live cluster as a workload.
 
     Raises:
@@ -120,7 +105,7 @@ def _take_snapshot(kubeconfig: Path | None, context: str | None, name: str | Non
     async def take(client: Client) -> Workload:
         return await snapshot.take_snapshot(client, "the cluster", free=False)
 
-    cluster = run_with_client(find_cluster(kubeconfig, context, name), take)
+    cluster = run_with_client(target.find(), take)
     warn(cluster.warnings)
     return cluster
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,37 +10,20 @@ import typer
 
 from steersman.cli.completing import packaged_policies, workloads
 from steersman.cli.fitting import DURATION_HELP, describe_fit, fit_workload
+from steersman.cli.options.arrivals import ArrivalOptions
 from steersman.cli.options.common import (
     Format,
     FormatOption,
     Jobs,
-    Load,
     ManyValues,
-    MeanDuration,
-    Nodes,
-    Pinned,
-    Protocol,
-    ProtocolOption,
-    Ratio,
-    Strict,
     TableOrJson,
     TableOrJsonOption,
-    check_load,
-    check_mean_duration,
-    check_ratio,
     path,
-    running_of,
+    path_option,
 )
+from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.deployments import parse_range
-from steersman.cli.options.inputs import (
-    ClusterContext,
-    ClusterKubeconfig,
-    ClusterOfName,
-    FromCluster,
-    Inputs,
-    LiveSource,
-    WorkloadName,
-)
+from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Warnings, print_json, print_table, say, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.processes import (
@@ -93,36 +77,27 @@ def show(
         _print_tables(card, arrays)
 
 
-@app.command()
-def prepare(
+PolicyFile = Annotated[Path, path_option("Policy file to write, such as mine.safetensors.", "--output")]
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareOptions:
+    """The policy that is prepared, and the file that is written."""
+
     policy: Annotated[
         str,
-        typer.Option(
+        option(
+            "A policy file (run/policy.safetensors), or steersman, rules or greedy-forecast, which are included.",
             metavar="POLICY",
             autocompletion=packaged_policies,
-            help="A policy file (run/policy.safetensors), or steersman, rules or greedy-forecast, which are included.",
         ),
-    ],
-    output: Annotated[
-        Path, typer.Option(parser=path, metavar="FILE", help="Policy file to write, such as mine.safetensors.")
-    ],
-    nodes: Nodes = None,
-    pods: Annotated[
-        Path | None,
-        typer.Option(
-            parser=path,
-            metavar="FILE",
-            help="Pods of the workload: an openb pod list (CSV), or a file or folder of Kubernetes YAML.",
-        ),
-    ] = None,
-    workload: WorkloadName = None,
-    cluster: FromCluster = False,
-    pinned: Pinned = False,
-    strict: Strict = False,
-    kubeconfig: ClusterKubeconfig = None,
-    context: ClusterContext = None,
-    name: ClusterOfName = None,
-) -> None:
+    ]
+    output: PolicyFile
+
+
+@app.command()
+@with_options
+def prepare(options: PrepareOptions, inputs: Inputs) -> None:
     """Embed a workload's profile in a policy file.
 
     A policy uses the profile of typical pods to plan for pods to come. By default it derives the profile from the
@@ -133,66 +108,44 @@ def prepare(
     **Example**: steersman policy prepare --policy run/policy.safetensors --nodes nodes.csv --pods monday.csv
     --output monday.safetensors
     """
-    live = LiveSource(cluster, kubeconfig, context, name)
-    running = running_of(pinned, False, None)
-    inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), live, running, strict)
-    _check_output(output)
+    inputs.check()
+    _check_output(options.output)
 
     # The imports below load numba, which is slow, so the options are checked first.
     from steersman.policies.files.policy_file import read_policy, write_policy
     from steersman.policies.registry import policy_path
     from steersman.simulation.selection.comparison import prepare_chosen
 
-    with policy_path(policy) as policy_file:
+    with policy_path(options.policy) as policy_file:
         read_policy(policy_file)  # an invalid file is reported before the workload is read
         (source,) = inputs.read(Warnings())
         with status_if_slow("computing the workload profile"):
             card, arrays, evidence = prepare_chosen(policy_file, source)
-    write_policy(output, card, arrays)
+    write_policy(options.output, card, arrays)
     chosen = f", its member {member}" if (member := "".join(card.members)) else ""
     count = card.profile.typical_pods if card.profile else 0
-    say(f"{output}: {card.name}{chosen} with {count} typical pods of {source.name}")
+    say(f"{options.output}: {card.name}{chosen} with {count} typical pods of {source.name}")
     if evidence:
         say(evidence)
 
 
-@app.command()
-def fit(
-    output: Annotated[
-        Path, typer.Option(parser=path, metavar="FILE", help="Policy file to write, such as mine.safetensors.")
-    ],
-    nodes: Nodes = None,
-    pods: Annotated[
-        Path | None,
-        typer.Option(
-            parser=path,
-            metavar="FILE",
-            help="Pods like those expected: an openb pod list (CSV), or a file or folder of Kubernetes YAML.",
-        ),
-    ] = None,
-    workload: WorkloadName = None,
-    cluster: FromCluster = False,
-    pinned: Pinned = False,
-    strict: Strict = False,
-    seconds: Annotated[
-        float | None,
-        typer.Option(min=1, help=f"Duration of the search in seconds. {DURATION_HELP}"),
-    ] = None,
+@dataclass(frozen=True, slots=True)
+class FittingOptions:
+    """The search, and the file that is written."""
+
+    output: PolicyFile
+    seconds: Annotated[float | None, option(f"Duration of the search in seconds. {DURATION_HELP}", min=1)] = None
     generations: Annotated[
-        int | None,
-        typer.Option(min=1, help="Search for this many generations instead of --seconds; the result is reproducible."),
-    ] = None,
-    protocol: ProtocolOption = None,
-    ratio: Ratio = None,
-    load: Load = None,
-    mean_duration: MeanDuration = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the search.")] = 1,
-    jobs: Jobs = None,
-    output_format: TableOrJsonOption = TableOrJson.TABLE,
-    kubeconfig: ClusterKubeconfig = None,
-    context: ClusterContext = None,
-    name: ClusterOfName = None,
-) -> None:
+        int | None, option("Search for this many generations instead of --seconds; the result is reproducible.", min=1)
+    ] = None
+    seed: Annotated[int, option("Seed of the search.", min=0)] = 1
+    jobs: Jobs = None
+    output_format: TableOrJsonOption = TableOrJson.TABLE
+
+
+@app.command()
+@with_options
+def fit(options: FittingOptions, inputs: Inputs, arrivals: ArrivalOptions) -> None:
     """Fit the shipped policy to one cluster, and write it if it is better than every other policy there.
 
     Starts from the best weights of the policy steersman, searches for better ones by simulation on these nodes and
@@ -202,88 +155,76 @@ def fit(
 
     **Example**: steersman policy fit --nodes nodes.yaml --pods pods.yaml --output mine.safetensors
     """
-    live = LiveSource(cluster, kubeconfig, context, name)
-    running = running_of(pinned, False, None)
-    inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), live, running, strict)
-    _check_output(output)
-    protocol = protocol or Protocol.INFLATION
-    share = check_ratio(ratio, protocol)
-    check_load(load, protocol)
-    check_mean_duration(mean_duration, protocol)
+    inputs.check()
+    _check_output(options.output)
 
-    # The imports below load numba, which is slow, so the options are checked first.
+    # The import below loads numba, which is slow, so the options are checked first.
     from steersman.policies.files.policy_file import write_policy
-    from steersman.simulation.protocols import duration_warnings
 
     warn = Warnings()
     (source,) = inputs.read(warn)
-    if protocol is Protocol.TIMED:
-        warn(duration_warnings(source, load, mean_duration))
+    arrivals.warn_of(source, warn)
     fitted = fit_workload(
         source,
-        protocol.value,
-        ratio=share,
-        load=load,
-        mean_duration=mean_duration,
-        seconds=seconds,
-        generations=generations,
-        seed=seed,
-        jobs=jobs or default_jobs(),
+        {**arrivals.settings, "seed": options.seed},
+        seconds=options.seconds,
+        generations=options.generations,
+        jobs=options.jobs or default_jobs(),
     )
-    write_policy(output, fitted.card, fitted.arrays)
-    if output_format is TableOrJson.JSON:
+    write_policy(options.output, fitted.card, fitted.arrays)
+    if options.output_format is TableOrJson.JSON:
         print_json(_fit_record(fitted, source.name))
     else:
         print_table(_fit_table(fitted, source.name))
     say(describe_fit(fitted))
-    say(f"wrote {output}")
+    say(f"wrote {options.output}")
+
+
+@dataclass(frozen=True, slots=True)
+class PortfolioOptions:
+    """The searches for a portfolio, and the file that is written."""
+
+    output: PolicyFile
+    workload: Annotated[
+        list[str] | None,
+        option(
+            "Embedded openb workloads; an additional member is trained on them. [default: none]",
+            metavar="NAME",
+            autocompletion=workloads,
+        ),
+    ] = None
+    clusters: Annotated[int, option("Number of random clusters to train on.", min=8)] = 400
+    node_range: Annotated[
+        str, option("Smallest and largest number of nodes of a cluster.", "--nodes", metavar="LOW-HIGH")
+    ] = "5-160"
+    generations: Annotated[
+        int, option("Generations of the search on all clusters; each other search has a share of them.", min=1)
+    ] = 1_500
+    rounds: Annotated[int, option("Rounds of searches on groups of clusters that the same weights suit.", min=0)] = 4
+    seed: Annotated[int, option("Seed of the clusters and of all searches.", min=0)] = 1
+    jobs: Jobs = None
 
 
 @app.command(cls=ManyValues)
-def build(
-    output: Annotated[
-        Path, typer.Option(parser=path, metavar="FILE", help="Policy file to write, such as mine.safetensors.")
-    ],
-    workload: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            autocompletion=workloads,
-            help="Embedded openb workloads; an additional member is trained on them. [default: none]",
-        ),
-    ] = None,
-    clusters: Annotated[int, typer.Option(min=8, help="Number of random clusters to train on.")] = 400,
-    node_range: Annotated[
-        str, typer.Option("--nodes", metavar="LOW-HIGH", help="Smallest and largest number of nodes of a cluster.")
-    ] = "5-160",
-    generations: Annotated[
-        int,
-        typer.Option(min=1, help="Generations of the search on all clusters; each other search has a share of them."),
-    ] = 1_500,
-    rounds: Annotated[
-        int, typer.Option(min=0, help="Rounds of searches on groups of clusters that the same weights suit.")
-    ] = 4,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the clusters and of all searches.")] = 1,
-    jobs: Jobs = None,
-) -> None:
+@with_options
+def build(options: PortfolioOptions) -> None:
     """Train a portfolio like the shipped policy steersman: several sets of weights for clusters of many shapes.
 
     Wherever a portfolio is used, short simulations of that cluster select its best member, built-in rules included.
 
     **Example**: steersman policy build --clusters 50 --generations 200 --output mine.safetensors
     """
-    _check_output(output)
+    _check_output(options.output)
 
     # The imports below load numba, which is slow, so the options are checked first.
     from steersman.training.search.portfolio import PortfolioPlan, train_portfolio
     from steersman.workloads.formats.openb.traces import embedded
 
-    openb = tuple(embedded(name) for name in workload or ())
-    plan = PortfolioPlan(
-        clusters, parse_range("--nodes", node_range), generations, rounds, openb, seed, jobs or default_jobs()
-    )
-    train_portfolio(plan, output, say)
-    say(f"wrote {output}")
+    openb = tuple(embedded(name) for name in options.workload or ())
+    nodes, jobs = parse_range("--nodes", options.node_range), options.jobs or default_jobs()
+    plan = PortfolioPlan(options.clusters, nodes, options.generations, options.rounds, openb, options.seed, jobs)
+    train_portfolio(plan, options.output, say)
+    say(f"wrote {options.output}")
 
 
 def _fit_record(result: Fit, workload: str) -> dict[str, object]:

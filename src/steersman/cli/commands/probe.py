@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
-import typer
-
-from steersman.cli.output.logs import (
-    LogFileOption,
-    LogFormat,
-    LogFormatOption,
-    LogLevel,
-    LogLevelOption,
-    check_log_file,
-    configure_logs,
-)
+from steersman.cli.options.declaring import option, with_options
+from steersman.cli.output.logs import LogOptions
 from steersman.core.errors import UsageError
 
 PORT = 8100
 
 
-def probe(
+@dataclass(frozen=True, slots=True)
+class ProbeOptions:
+    """What is measured, and where it is served."""
+
     targets: Annotated[
         list[str],
-        typer.Option(
+        option(
+            "Users and their address: a TCP connection is measured, or with USER=http://HOST/PATH a request; "
+            "repeatable.",
             "--target",
             metavar="USER=HOST:PORT",
-            help="Users and their address: a TCP connection is measured, or with USER=http://HOST/PATH a request; "
-            "repeatable.",
         ),
-    ],
-    interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between round trips.")] = 5.0,
-    samples: Annotated[int, typer.Option(min=1, max=1000, help="Round trips in the median.")] = 9,
-    timeout: Annotated[float, typer.Option(min=0.01, max=60, help="Timeout of a round trip in seconds.")] = 2.0,
-    address: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: a free port.")] = PORT,
-    log_format: LogFormatOption = LogFormat.AUTO,
-    log_level: LogLevelOption = LogLevel.INFO,
-    log_file: LogFileOption = None,
-) -> None:
+    ]
+    interval: Annotated[float, option("Seconds between round trips.", min=0.1, max=3600)] = 5.0
+    samples: Annotated[int, option("Round trips in the median.", min=1, max=1000)] = 9
+    timeout: Annotated[float, option("Timeout of a round trip in seconds.", min=0.01, max=60)] = 2.0
+    address: Annotated[str, option("Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, option("Port to listen on; 0: a free port.", min=0, max=65535)] = PORT
+
+
+@with_options
+def probe(options: ProbeOptions, logs: LogOptions) -> None:
     """Measure the latency from this node to users, and serve it over HTTP.
 
     GET / answers with milliseconds as text (the largest of all users'; /USER for one), /metrics as Prometheus reads it,
@@ -48,15 +43,16 @@ def probe(
     """
     from steersman.prometheus.probe import Probe, parse_target
 
-    parsed = [parse_target(each) for each in targets]
+    parsed = [parse_target(each) for each in options.targets]
     users = [each.user for each in parsed]
     if len(set(users)) < len(users):
         twice = next(user for user in users if users.count(user) > 1)
         raise UsageError(f"--target {twice}=...: is given twice; users have one target each")
-    check_log_file(log_file)
-    configure_logs(log_format, log_level, log_file)
+    logs.check()
+    logs.configure()
 
     from steersman.apps.runtime.probe_server import serve_probe
     from steersman.apps.runtime.tasks import run
 
-    run(serve_probe(Probe(parsed, interval, samples, timeout), address, port))
+    measured = Probe(parsed, options.interval, options.samples, options.timeout)
+    run(serve_probe(measured, options.address, options.port))

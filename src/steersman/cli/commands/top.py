@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import enum
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from steersman.cli.options.cluster import ClusterName, Context, Kubeconfig, find_cluster, run_with_client
+from steersman.cli.options.cluster import AnyCluster, run_with_client
 from steersman.cli.options.common import TableOrJson
+from steersman.cli.options.declaring import BelongsTo, option, with_options
 from steersman.cli.output.display import print_json, print_table, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.redaction import redact_url
@@ -30,22 +30,22 @@ class Sort(enum.StrEnum):
     GPU = "gpu"
 
 
-def top(
-    once: Annotated[bool, typer.Option("--once", help="Print the table once as plain text, and exit.")] = False,
-    sort: Annotated[
-        Sort, typer.Option(help="Sort nodes by name, or by requested share of a resource, highest first.")
-    ] = Sort.NAME,
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """Which nodes are shown, and how."""
+
+    once: Annotated[bool, option("Print the table once as plain text, and exit.", "--once")] = False
+    sort: Annotated[Sort, option("Sort nodes by name, or by requested share of a resource, highest first.")] = Sort.NAME
     pattern: Annotated[
-        str,
-        typer.Option("--filter", metavar="TEXT", help="Show only nodes whose name, GPU model or state contains TEXT."),
-    ] = "",
-    output_format: Annotated[TableOrJson, typer.Option("--format", help="With --once: format of the table.")] = (
-        TableOrJson.TABLE
-    ),
-    name: ClusterName = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-) -> None:
+        str, option("Show only nodes whose name, GPU model or state contains TEXT.", "--filter", metavar="TEXT")
+    ] = ""
+    output_format: Annotated[
+        TableOrJson, option("With --once: format of the table.", "--format"), BelongsTo("once")
+    ] = TableOrJson.TABLE
+
+
+@with_options
+def top(table: TableOptions, cluster: AnyCluster) -> None:
     """Watch a live cluster: requested resources of each node, pending pods, and bindings per second.
 
     Bars show requested resources as a share of allocatable ones. Keys: n, c, m, p, g sort by name, CPU, memory, pods,
@@ -55,12 +55,10 @@ def top(
     """
     from steersman.apps.top.render import ViewOptions
 
-    if output_format is TableOrJson.JSON and not once:
-        raise UsageError("--format json belongs to --once; give that too, or leave it out")
-    target = find_cluster(kubeconfig, context, name)
-    options = ViewOptions(sort.value, pattern=pattern)
-    if once:
-        _print_once(target, options, output_format)
+    target = cluster.find()
+    options = ViewOptions(table.sort.value, pattern=table.pattern)
+    if table.once:
+        _print_once(target, options, table.output_format)
     elif not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("steersman top needs a terminal; 'steersman top --once' prints plain text")
     else:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Annotated, Any, cast, get_type_hints
+from typing import Annotated, Any, cast
 
 import typer
 
 from steersman.agents.registry import EVOLUTION, AlgorithmSpec, algorithm_specs
+from steersman.cli.options.declaring import spelled
 from steersman.core.config.fields import ConfigField, config_fields, flag
 from steersman.core.errors import UsageError
 from steersman.policies.networks.registry import network_specs
@@ -37,87 +37,28 @@ def setting_fields() -> dict[str, ConfigField]:
     return {RENAMED.get(name, name): field for name, field in config_fields(LatencySettings).items()}
 
 
-def with_options(
-    function: Callable[..., None], declared: Callable[[], list[inspect.Parameter]] | None = None
-) -> Callable[..., None]:
-    """Return a command with spread-out parameters: dataclasses into their fields, `**declared` into declared options.
-
-    `**settings` takes the settings of the cluster with telemetry alone.
-
-    Every field of such a dataclass is annotated as a parameter of a command would be.
-
-    Args:
-        function: the command.
-        declared: returns the declared options; None: those of all algorithms and of the cluster of `latency`.
-    """
-
-    def options(name: str) -> list[inspect.Parameter]:
-        if declared is not None:
-            return declared()
-        return [*_setting_parameters(), *(_algorithm_parameters() if name == "declared" else [])]
-
-    hints = get_type_hints(function, include_extras=True)
-    groups: dict[str, type[Any]] = {}
-    parameters: list[inspect.Parameter] = []
-    rest: list[str] = []
-    for parameter in inspect.signature(function).parameters.values():
-        hint = hints.get(parameter.name)
-        if parameter.kind is parameter.VAR_KEYWORD:
-            taken = {each.name for each in parameters}  # options of all algorithms keep their text
-            made = [each for each in options(parameter.name) if each.name not in taken]
-            rest = [each.name for each in made]
-            parameters += made
-        elif isinstance(hint, type) and is_dataclass(hint):
-            groups[parameter.name] = hint
-            parameters += _spread(hint)
-        else:
-            parameters.append(parameter.replace(annotation=hint, kind=parameter.KEYWORD_ONLY))
-
-    def command(**given: Any) -> None:
-        gathered = {
-            name: group(**{field.name: given.pop(field.name) for field in fields(group)})
-            for name, group in groups.items()
-        }
-        declared_options = {name: given.pop(name) for name in rest}
-        function(**gathered, **given, **{name: value for name, value in declared_options.items() if value is not None})
-
-    command.__name__, command.__doc__ = function.__name__, function.__doc__
-    command.__annotations__ = {}
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return command
-
-
-def _spread(group: type[Any]) -> list[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    return [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-        )
-        for field in fields(group)
-    ]
-
-
 def parameters_of(algorithm: str, names: Iterable[str], panel: str) -> list[inspect.Parameter]:
     """Return parameters for some options of one algorithm, under the heading `panel`."""
     return [_algorithm_parameter(name, [algorithm], panel) for name in names]
 
 
-def _setting_parameters() -> list[inspect.Parameter]:
+def setting_parameters() -> list[inspect.Parameter]:
+    """Return a parameter for each setting of the cluster with telemetry."""
     return [
         _parameter(name, field, f"{field.option.help} [default: {field.default:g}]", CLUSTER_PANEL)
         for name, field in setting_fields().items()
     ]
 
 
-def _algorithm_parameters() -> list[inspect.Parameter]:
-    """Return one parameter per name, those of several algorithms first."""
+def training_parameters() -> list[inspect.Parameter]:
+    """Return the parameters of `setting_parameters`, and one per option of algorithms, those of several first."""
     owners: dict[str, list[str]] = {}
     for algorithm, known in algorithm_fields().items():
         for name in known:
             owners.setdefault(name, []).append(algorithm)
     panels = [(_panel(algorithms), name) for name, algorithms in owners.items()]
     panels.sort(key=lambda pair: pair[0] != SHARED_PANEL)  # stable: otherwise in the order of the algorithms
-    return [_algorithm_parameter(name, owners[name], panel) for panel, name in panels]
+    return [*setting_parameters(), *(_algorithm_parameter(name, owners[name], panel) for panel, name in panels)]
 
 
 def _panel(algorithms: list[str]) -> str:
@@ -208,6 +149,11 @@ def settings_of(protocol: str, given: Mapping[str, Any]) -> dict[str, Any]:
         first = next(name for name in given if name in known)
         raise UsageError(f"{flag(first)} belongs to --protocol latency, not to {protocol}")
     return result
+
+
+def setting_arguments(given: Mapping[str, Any]) -> list[str]:
+    """Return given settings as they are written on a command line."""
+    return [part for name, value in given.items() for part in spelled(flag(name), value)]
 
 
 def _flags(names: Iterable[str]) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import typer
-
 from steersman.cli.completing import contexts
-from steersman.cli.options.common import path
+from steersman.cli.options.common import path_option
+from steersman.cli.options.declaring import BelongsTo, option
 from steersman.cli.output.display import say
 from steersman.core.errors import InputError
 from steersman.workloads.files import check_writable
@@ -51,21 +51,49 @@ def optional_scheduler(text: str) -> str:
 
 
 Kubeconfig = Annotated[
-    Path | None,
-    typer.Option(
-        parser=path,
-        metavar="FILE",
-        help=f"Which cluster. [default: {DEFAULT_CLUSTER}]",
-    ),
+    Path | None, path_option(f"Which live cluster. [default: {DEFAULT_CLUSTER}]"), BelongsTo("cluster", "live")
 ]
 Context = Annotated[
     str | None,
-    typer.Option(metavar="NAME", autocompletion=contexts, help="A context of --kubeconfig. [default: its current one]"),
+    option("A context of --kubeconfig. [default: its current one]", metavar="NAME", autocompletion=contexts),
+    BelongsTo("cluster", "live"),
 ]
 ClusterName = Annotated[
-    str | None, typer.Option("--name", metavar="NAME", help="A cluster of 'steersman cluster up --name' instead.")
+    str | None,
+    option("A cluster of 'steersman cluster up --name' instead.", "--name", metavar="NAME"),
+    BelongsTo("cluster", "live"),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Allow it in a cluster that steersman did not start.")]
+Yes = Annotated[bool, option("Allow it in a cluster that steersman did not start.", "--yes")]
+
+
+@dataclass(frozen=True, slots=True)
+class OtherCluster:
+    """A cluster that a kubeconfig names."""
+
+    kubeconfig: Kubeconfig = None
+    context: Context = None
+
+    def find(self) -> ClusterTarget:
+        """Return the cluster, see `find_cluster`."""
+        return find_cluster(self.kubeconfig, self.context, None)
+
+
+@dataclass(frozen=True, slots=True)
+class AnyCluster(OtherCluster):
+    """A live cluster: that of a kubeconfig, or one of `steersman cluster up`."""
+
+    name: ClusterName = None
+
+    def find(self) -> ClusterTarget:
+        """Return the cluster, see `find_cluster`."""
+        return find_cluster(self.kubeconfig, self.context, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedCluster(AnyCluster):
+    """A live cluster in which something is created or deleted."""
+
+    yes: Yes = False
 
 
 def check_new_folder(output: Path) -> None:

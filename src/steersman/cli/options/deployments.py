@@ -2,29 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from steersman.cli.options.declaring import option
 from steersman.core.errors import UsageError
 
-CpuLoad = Annotated[float, typer.Option(help="Fill until this share of the CPU is requested, ...")]
-MemoryLoad = Annotated[float, typer.Option(help="... or this share of the memory, ...")]
-PodLoad = Annotated[float, typer.Option(help="... or this share of the pods, whichever comes first.")]
-Resets = Annotated[
-    int, typer.Option("--cluster-resets", "--resets", min=1, help="Number of fillings: fill, wait, clear.")
-]
-Interval = Annotated[float, typer.Option(help="Seconds from one Deployment to the next.")]
-Wait = Annotated[float, typer.Option(help="Seconds before the cluster is cleared, and after it.")]
-Replicas = Annotated[str, typer.Option(metavar="MIN-MAX", help="Pods of a Deployment.")]
-CpuRequests = Annotated[
-    str,
-    typer.Option(metavar="LIST", help="CPU requests to draw from, such as 500m,1,2. [default: 100m to 3500m]"),
-]
-MemoryRequests = Annotated[
-    str,
-    typer.Option(metavar="LIST", help="Memory requests to draw from, such as 1Gi,2Gi. [default: 256Mi to 20Gi]"),
-]
+if TYPE_CHECKING:
+    from steersman.workloads.generators.deployments import DeploymentSettings
+
+Interval = Annotated[float, option("Seconds from one Deployment to the next.")]
+Wait = Annotated[float, option("Seconds before the cluster is cleared, and after it.")]
+
+
+@dataclass(frozen=True, slots=True)
+class FillingOptions:
+    """How random Deployments fill a cluster."""
+
+    cpu_load: Annotated[float, option("Fill until this share of the CPU is requested, ...")] = 0.5
+    memory_load: Annotated[float, option("... or this share of the memory, ...")] = 0.5
+    pod_load: Annotated[float, option("... or this share of the pods, whichever comes first.")] = 0.5
+    cluster_resets: Annotated[
+        int, option("Number of fillings: fill, wait, clear.", "--cluster-resets", "--resets", min=1)
+    ] = 1
+    interval: Interval = 10.0
+    wait: Wait = 60.0
+    replicas: Annotated[str, option("Pods of a Deployment.", metavar="MIN-MAX")] = "5-15"
+    cpu_requests: Annotated[
+        str, option("CPU requests to draw from, such as 500m,1,2. [default: 100m to 3500m]", metavar="LIST")
+    ] = ""
+    memory_requests: Annotated[
+        str, option("Memory requests to draw from, such as 1Gi,2Gi. [default: 256Mi to 20Gi]", metavar="LIST")
+    ] = ""
+
+    @property
+    def settings(self) -> DeploymentSettings:
+        """Return the settings of the generator. Raises UsageError: one is out of range."""
+        from steersman.workloads.generators.deployments import DeploymentSettings
+
+        least, most = parse_range("--replicas", self.replicas)
+        return DeploymentSettings(
+            cpu_load=self.cpu_load,
+            memory_load=self.memory_load,
+            pod_load=self.pod_load,
+            resets=self.cluster_resets,
+            interval_seconds=self.interval,
+            wait_seconds=self.wait,
+            min_replicas=least,
+            max_replicas=most,
+            **value_lists(self.cpu_requests, self.memory_requests),
+        )
 
 
 def parse_range(option: str, text: str) -> tuple[int, int]:

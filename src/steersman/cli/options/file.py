@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from steersman.agents.registry import AlgorithmSpec, find_algorithm
 from steersman.cli.options.algorithms import options_of
-from steersman.cli.options.common import AnyProtocol
+from steersman.cli.options.arrivals import AnyProtocol
 from steersman.cli.options.training import NetworkOptions, Normalisation
 from steersman.cli.options.training_plan import TrainOptions, widths
 from steersman.core.config.fields import (

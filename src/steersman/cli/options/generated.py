@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from steersman.cli.options.declaring import OfProtocol, option
 from steersman.core.config.fields import flag
 from steersman.core.errors import UsageError
 
 if TYPE_CHECKING:
     from steersman.envs.deployments.environment import DeploymentsOptions
     from steersman.envs.latency.environment import LatencyOptions
+    from steersman.evaluation.generated import GeneratedOptions
 
 GENERATED = ("deployments", "latency")
-OPTION_PROTOCOLS = {"node_count": GENERATED, "replicas": GENERATED}
-"""Options of `GeneratedCluster` and their protocols; those that are not here belong to `deployments`."""
-
 EQUAL_SHARE = (
     0.5  # share of the clusters with --mixed-nodes: on equal nodes differences are small, and must be learned, too
 )
 
-_generated = partial(typer.Option, rich_help_panel="Environment")
+_generated = partial(option, rich_help_panel="Environment")
+OF_BOTH = OfProtocol(*GENERATED, is_stated=True)
+OF_DEPLOYMENTS = OfProtocol("deployments", is_stated=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,38 +33,41 @@ class GeneratedCluster:
     node_count: Annotated[
         str | None,
         _generated(
-            metavar="N or MIN-MAX",
-            help="deployments, latency: number of nodes; from a range deployments draws one for each episode. "
+            "deployments, latency: number of nodes; from a range deployments draws one for each episode. "
             "[default: 10 for deployments, 12 for latency]",
+            metavar="N or MIN-MAX",
         ),
+        OF_BOTH,
     ] = None
-    node_cpu: Annotated[str | None, _generated(help="deployments: CPU of a node. [default: 64]")] = None
-    node_memory: Annotated[str | None, _generated(help="deployments: memory of a node. [default: 256Gi]")] = None
-    node_pods: Annotated[int | None, _generated(help="deployments: pods per node. [default: 110]")] = None
+    node_cpu: Annotated[str | None, _generated("deployments: CPU of a node. [default: 64]"), OF_DEPLOYMENTS] = None
+    node_memory: Annotated[
+        str | None, _generated("deployments: memory of a node. [default: 256Gi]"), OF_DEPLOYMENTS
+    ] = None
+    node_pods: Annotated[int | None, _generated("deployments: pods per node. [default: 110]"), OF_DEPLOYMENTS] = None
     mixed_nodes: Annotated[
         bool | None,
-        _generated(
-            "--mixed-nodes",
-            help="deployments: draw other node sizes for each episode, one for all or mixed.",
-        ),
+        _generated("deployments: draw other node sizes for each episode, one for all or mixed.", "--mixed-nodes"),
+        OF_DEPLOYMENTS,
     ] = None
     cpu_load: Annotated[
-        float | None, _generated(help="deployments: fill until this share of the CPU is requested, ... [default: 0.5]")
+        float | None,
+        _generated("deployments: fill until this share of the CPU is requested, ... [default: 0.5]"),
+        OF_DEPLOYMENTS,
     ] = None
-    memory_load: Annotated[float | None, _generated(help="... or this share of the memory, ... [default: 0.5]")] = None
-    pod_load: Annotated[float | None, _generated(help="... or this share of the pods. [default: 0.5]")] = None
+    memory_load: Annotated[
+        float | None, _generated("... or this share of the memory, ... [default: 0.5]"), OF_DEPLOYMENTS
+    ] = None
+    pod_load: Annotated[float | None, _generated("... or this share of the pods. [default: 0.5]"), OF_DEPLOYMENTS] = (
+        None
+    )
     replicas: Annotated[
         str | None,
         _generated(
+            "deployments: pods of a Deployment [default: 5-15]; latency: the most, from 1 [default: 8]",
             metavar="MIN-MAX",
-            help="deployments: pods of a Deployment [default: 5-15]; latency: the most, from 1 [default: 8]",
         ),
+        OF_BOTH,
     ] = None
-
-
-def given_options(options: Any) -> dict[str, Any]:
-    """Return those of a dataclass of options that were given."""
-    return {name: value for name, value in asdict(options).items() if value is not None}
 
 
 def number_range(name: str, text: str) -> tuple[int, int]:
@@ -132,3 +134,8 @@ def latency_options(given: Mapping[str, Any], declared: Mapping[str, Any], commo
     if "replicas" in given:
         settings["replicas"] = number_range("replicas", given["replicas"])[1]
     return LatencyOptions(settings=checked(LatencySettings(**settings)), **common)
+
+
+def environment_of(protocol: str, given: Mapping[str, Any], settings: Mapping[str, Any]) -> GeneratedOptions:
+    """Return the options of generated clusters, see `deployments_options` and `latency_options`."""
+    return latency_options(given, settings, {}) if protocol == "latency" else deployments_options(given, {})

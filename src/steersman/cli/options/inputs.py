@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from steersman.cli.completing import contexts, workloads
-from steersman.cli.options.cluster import DEFAULT_CLUSTER, find_cluster
-from steersman.cli.options.common import path
+from steersman.cli.completing import workloads
+from steersman.cli.options.arrivals import ON_WORKLOADS
+from steersman.cli.options.cluster import AnyCluster, OtherCluster
+from steersman.cli.options.common import NODES_HELP, path_option
+from steersman.cli.options.declaring import BelongsTo, Excludes, OfProtocol, option
 from steersman.cli.output.display import Warnings, status_if_slow
 from steersman.cli.reading import read_workload, say_understood
 from steersman.core.errors import UsageError, unknown_name
@@ -20,183 +20,172 @@ if TYPE_CHECKING:
     from steersman.workloads.workload import Workload
 
 EMBEDDED_HELP = "a packaged openb workload by name: default, gpushare40, ..., or default-small (64 nodes of default)"
-
-WorkloadName = Annotated[
-    str | None,
-    typer.Option(
-        "--workload", metavar="NAME", autocompletion=workloads, help=f"Instead of --nodes and --pods: {EMBEDDED_HELP}."
-    ),
-]
-WorkloadNames = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--workload",
-        metavar="NAME",
-        autocompletion=workloads,
-        help=f"Instead of --nodes and --pods: {EMBEDDED_HELP}; one or several.",
-    ),
-]
-FromCluster = Annotated[
-    bool,
-    typer.Option(
-        "--cluster",
-        help="Instead of files: the nodes, pods and controllers of a live cluster, read once; nothing is written.",
-    ),
-]
-ClusterKubeconfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--kubeconfig",
-        parser=path,
-        metavar="FILE",
-        help=f"With --cluster: its kubeconfig. [default: {DEFAULT_CLUSTER}]",
-    ),
-]
-ClusterContext = Annotated[
-    str | None,
-    typer.Option(
-        "--context",
-        metavar="NAME",
-        autocompletion=contexts,
-        help="With --cluster: a context. [default: the current one]",
-    ),
-]
-ClusterOfName = Annotated[
-    str | None,
-    typer.Option("--name", metavar="NAME", help="With --cluster: a cluster of 'steersman cluster up --name'."),
-]
-
-NONE_RUNS = "no pods of embedded workloads run"
 WAYS = "--nodes with --pods, --workload NAME, or --cluster"
 
-
-@dataclass(frozen=True, slots=True)
-class LiveSource:
-    """The live cluster to read, if any.
-
-    Attributes:
-        cluster: whether to read one.
-        kubeconfig, context: which; None: as kubectl finds it.
-        name: a cluster of `steersman cluster up --name` instead.
-
-    Raises:
-        UsageError: one of these is given without `cluster`.
-    """
-
-    cluster: bool = False
-    kubeconfig: Path | None = None
-    context: str | None = None
-    name: str | None = None
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        for flag, value in (("--kubeconfig", self.kubeconfig), ("--context", self.context), ("--name", self.name)):
-            if value is not None and not self.cluster:
-                raise UsageError(f"{flag} {value}: belongs to --cluster; give that too, or leave it out")
-
-    def read(self, running: RunningPods, warn: Warnings) -> Workload:
-        """Return the workload of the cluster, and print a summary.
-
-        Raises:
-            SteersmanError: it does not answer or denies access.
-        """
-        from steersman.apps.load.live_cluster import LiveCluster
-
-        cluster = LiveCluster(find_cluster(self.kubeconfig, self.context, self.name))
-        with status_if_slow(f"reading the cluster of context {cluster.name}"):
-            result = cluster.workload(running=running)
-        say_understood(result, warn)
-        return result
-
-    def to_arguments(self) -> list[str]:
-        """Return the options as they were given, without the machine's paths."""
-        result = ["--cluster"] if self.cluster else []
-        result += ["--kubeconfig", self.kubeconfig.name] if self.kubeconfig is not None else []
-        result += ["--context", self.context] if self.context is not None else []
-        return result + (["--name", self.name] if self.name is not None else [])
+FromCluster = Annotated[
+    bool,
+    option(
+        "Instead of files: the nodes, pods and controllers of a live cluster, read once; nothing is written.",
+        "--cluster",
+    ),
+    ON_WORKLOADS,
+]
+Pinned = Annotated[
+    bool,
+    option(
+        "Kubernetes objects: running pods stay where they are, and pods drawn from them in inflation may only go "
+        "to the same node. [default: they are placed again, except those of DaemonSets, static ones, and those that "
+        "no other node allows, that are being deleted or whose node offers less than runs there]",
+        "--pinned",
+    ),
+    OfProtocol("inflation", "arrivals"),
+    BelongsTo("nodes", "cluster"),
+    Excludes("from_now"),
+]
+FromNow = Annotated[
+    bool,
+    option(
+        "Kubernetes objects: running pods stay where they are, then pending ones arrive, then in inflation "
+        "more like them. [default: all are placed from scratch]",
+        "--from-now",
+    ),
+    OfProtocol("inflation", "arrivals"),
+    BelongsTo("nodes", "cluster"),
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
-    """A command's workloads; exactly one kind of source is used.
+class Files:
+    """Workloads in files, or packaged ones."""
 
-    Attributes:
-        nodes, pods: files or folders.
-        names: packaged workloads.
-        live: a live cluster.
-        running: what to do with running pods.
-        strict: whether an invalid object in a file is an error.
-
-    Raises:
-        UsageError: no or several kinds of sources are used, one of two files is missing, no packaged workload has that
-            name, its pods are to be taken as running, or `strict` is given without files.
-    """
-
-    nodes: Path | None = None
-    pods: tuple[Path, ...] = ()
-    names: tuple[str, ...] = ()
-    live: LiveSource = LiveSource()
-    running: RunningPods = RunningPods.FREE
-    strict: bool = False
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        by_files = self.nodes is not None or bool(self.pods)
-        used = [
-            flags
-            for flags, is_used in (
-                ("--nodes and --pods" if self.nodes and self.pods else "--nodes" if self.nodes else "--pods", by_files),
-                ("--workload", bool(self.names)),
-                ("--cluster", self.live.cluster),
-            )
-            if is_used
-        ]
-        if len(used) > 1:
-            raise UsageError(f"{' and '.join(used)} say both what the workload is; give one: {WAYS}")
-        if not used:
-            raise UsageError(f"there is no workload; give {WAYS} (see --help)")
-        if by_files and not (self.nodes and self.pods):
-            raise UsageError(f"{used[0]} is half a workload: --nodes and --pods go together")
-        if self.strict and not by_files:
-            raise UsageError("--strict belongs to --nodes and --pods; leave it out")
-        for name in self.names:
-            check_embedded(name)
-        if self.names and self._running_arguments():
-            (option,) = self._running_arguments()
-            raise UsageError(f"{option} belongs to --nodes and --pods, or --cluster; {NONE_RUNS}")
+    nodes: Annotated[Path | None, path_option(NODES_HELP), ON_WORKLOADS] = None
+    pods: Annotated[
+        list[Path] | None,
+        path_option(
+            "Pods of the workload: an openb pod list (CSV), or a file or folder of Kubernetes YAML; evaluate "
+            "takes several."
+        ),
+        ON_WORKLOADS,
+    ] = None
+    workload: Annotated[
+        list[str] | None,
+        option(f"Instead of --nodes and --pods: {EMBEDDED_HELP}.", metavar="NAME", autocompletion=workloads),
+        ON_WORKLOADS,
+    ] = None
+    strict: Annotated[
+        bool,
+        option(
+            "Kubernetes objects in files: an invalid one is an error. [default: it is named and left out]", "--strict"
+        ),
+        BelongsTo("nodes"),
+    ] = False
 
     @property
     def count(self) -> int:
         """Return the number of workloads."""
-        return len(self.pods) or len(self.names) or 1
+        return len(self.pods or self.workload or ())
+
+    def check(self, most: int | None = 1) -> None:
+        """Check that there is exactly one kind of source.
+
+        Args:
+            most: how many workloads a command takes; None: any number.
+
+        Raises:
+            UsageError: there is none or several, too many workloads, one of two files is missing, or no packaged
+                workload has that name.
+        """
+        used = self._used()
+        if len(used) > 1:
+            raise UsageError(f"{' and '.join(used)} say both what the workload is; give one: {WAYS}")
+        if not used:
+            raise UsageError(f"there is no workload; give {WAYS} (see --help)")
+        if bool(self.nodes) != bool(self.pods):
+            raise UsageError(f"{used[0]} is half a workload: --nodes and --pods go together")
+        if most is not None and self.count > most:
+            raise UsageError(f"{used[-1].split()[-1]} names {self.count} workloads; give one")
+        for name in self.workload or ():
+            check_embedded(name)
+
+    def _used(self) -> list[str]:
+        """Return the options that say what the workload is, by kinds of sources."""
+        files = [flag for flag, value in (("--nodes", self.nodes), ("--pods", self.pods)) if value]
+        return [*([" and ".join(files)] if files else []), *(["--workload"] if self.workload else [])]
+
+    @property
+    def running(self) -> RunningPods:
+        """Return what to do with running pods."""
+        return RunningPods.FREE
 
     def read(self, warn: Warnings) -> tuple[Workload, ...]:
         """Return the workloads, at least one, and print their summaries and warnings.
 
         Raises:
-            SteersmanError: a file is invalid, or a cluster does not answer.
+            SteersmanError: a file is invalid.
         """
         from steersman.workloads.formats.openb.traces import embedded
 
-        if self.live.cluster:
-            return (self.live.read(self.running, warn),)
-        result = tuple(embedded(name) for name in self.names)
+        result = tuple(embedded(name) for name in self.workload or ())
         for workload in result:
             say_understood(workload, warn)
         return result or tuple(
-            read_workload(self.nodes, file, self.running, warn, strict=self.strict) for file in self.pods
+            read_workload(self.nodes, file, self.running, warn, strict=self.strict) for file in self.pods or ()
         )
 
-    def to_arguments(self) -> list[str]:
-        """Return the options as they were given, without the machine's paths."""
-        files = ["--nodes", self.nodes.name, "--pods", *(file.name for file in self.pods)] if self.nodes else []
-        names = [part for name in self.names for part in ("--workload", name)]
-        strict = ["--strict"] if self.strict else []
-        return [*files, *names, *self.live.to_arguments(), *self._running_arguments(), *strict]
 
-    def _running_arguments(self) -> list[str]:
-        """Return the option about running pods, if one was given."""
-        return {RunningPods.PINNED: ["--pinned"], RunningPods.FROM_NOW: ["--from-now"]}.get(self.running, [])
+@dataclass(frozen=True, slots=True)
+class Inputs(Files):
+    """Workloads in files, packaged ones, or a live cluster."""
+
+    cluster: FromCluster = False
+    live: AnyCluster = field(default_factory=AnyCluster)
+    pinned: Pinned = False
+
+    @property
+    def running(self) -> RunningPods:
+        """Return what to do with running pods."""
+        return RunningPods.PINNED if self.pinned else RunningPods.FREE
+
+    def read(self, warn: Warnings) -> tuple[Workload, ...]:
+        """Return the workloads, see `Files.read`. Raises SteersmanError: a cluster does not answer."""
+        if self.cluster:
+            return (read_cluster(self.live, self.running, warn),)
+        return Files.read(self, warn)
+
+    def _used(self) -> list[str]:
+        return [*Files._used(self), *(["--cluster"] if self.cluster else [])]
+
+
+@dataclass(frozen=True, slots=True)
+class InputsFromNow(Inputs):
+    """Inputs whose running pods may stay while more arrive."""
+
+    from_now: FromNow = False
+
+    @property
+    def running(self) -> RunningPods:
+        """Return what to do with running pods."""
+        return running_pods(self.pinned, self.from_now)
+
+
+def running_pods(pinned: bool, from_now: bool) -> RunningPods:
+    """Return what to do with running pods."""
+    return RunningPods.PINNED if pinned else RunningPods.FROM_NOW if from_now else RunningPods.FREE
+
+
+def read_cluster(live: OtherCluster, running: RunningPods, warn: Warnings) -> Workload:
+    """Return the workload of a live cluster, and print a summary.
+
+    Raises:
+        SteersmanError: it does not answer or denies access.
+    """
+    from steersman.apps.load.live_cluster import LiveCluster
+
+    cluster = LiveCluster(live.find())
+    with status_if_slow(f"reading the cluster of context {cluster.name}"):
+        result = cluster.workload(running=running)
+    say_understood(result, warn)
+    return result
 
 
 def check_embedded(name: str) -> None:

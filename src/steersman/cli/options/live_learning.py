@@ -9,12 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from steersman.agents.registry import find_algorithm
 from steersman.cli.completing import algorithms, networks, objectives
 from steersman.cli.options.algorithms import list_networks, options_of, parameters_of
 from steersman.cli.options.common import OBJECTIVES_HELP, path
+from steersman.cli.options.declaring import BelongsTo, option
 from steersman.cli.options.file import read_options, settings_of
 from steersman.cli.options.training_plan import widths
 from steersman.core.config.fields import check_effects, flag
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from steersman.apps.learner.plan import LivePlan
 
 PANEL = "Learning on the cluster (--learn)"
-_option = partial(typer.Option, rich_help_panel=PANEL)
+_option = partial(option, rich_help_panel=PANEL)
 EXPLORATION = (
     "exploration",
     "initial_epsilon",
@@ -46,63 +45,69 @@ class LiveLearning:
     learn: Annotated[
         Path | None,
         _option(
-            parser=path,
-            metavar="DIR",
-            help="An agent in a process of its own decides, and learns from what its decisions bring; dqn learns from "
+            "An agent in a process of its own decides, and learns from what its decisions bring; dqn learns from "
             "those of other schedulers, too. Where it does not answer in time the fallback decides: --policy, else the "
             "rule of the objective. DIR holds checkpoint, metrics, log and policy file; an existing run is continued. "
             "A policy file as --policy is what it starts from; else it starts from nothing.",
+            parser=path,
+            metavar="DIR",
         ),
     ] = None
     algorithm: Annotated[
         str | None,
         _option(
+            "dqn, actor-critic or ppo. [default: that of the policy file, else dqn]",
             metavar="NAME",
             autocompletion=algorithms,
-            help="dqn, actor-critic or ppo. [default: that of the policy file, else dqn]",
         ),
+        BelongsTo("learn"),
     ] = None
     network: Annotated[
         str | None,
         _option(
-            metavar="NAME",
-            autocompletion=networks,
-            help=f"{list_networks()}. [default: that of the policy file, else mlp]",
+            f"{list_networks()}. [default: that of the policy file, else mlp]", metavar="NAME", autocompletion=networks
         ),
+        BelongsTo("learn"),
     ] = None
     hidden: Annotated[
         str | None,
         _option(
+            "Widths of its hidden layers, such as 128,64. [default: those of the policy file, else 64,64]",
             metavar="WIDTHS",
-            help="Widths of its hidden layers, such as 128,64. [default: those of the policy file, else 64,64]",
         ),
+        BelongsTo("learn"),
     ] = None
     objective: Annotated[
         str | None,
         _option(
+            f"What is rewarded: {OBJECTIVES_HELP}, or a weighted sum such as balance=1,most-allocated=0.5; with "
+            "--telemetry by the use that was measured. [default: that of the policy file, else balance]",
             metavar="OBJECTIVE",
             autocompletion=objectives,
-            help=f"What is rewarded: {OBJECTIVES_HELP}, or a weighted sum such as balance=1,most-allocated=0.5; with "
-            "--telemetry by the use that was measured. [default: that of the policy file, else balance]",
         ),
+        BelongsTo("learn"),
     ] = None
     options: Annotated[
         Path | None,
         _option(
+            "Further options of algorithm and network by name as JSON, such as best.json of steersman tune; the "
+            "command line overrides them, and 'steersman train --help-all' explains them.",
             parser=path,
             metavar="FILE",
-            help="Further options of algorithm and network by name as JSON, such as best.json of steersman tune; the "
-            "command line overrides them, and 'steersman train --help-all' explains them.",
         ),
+        BelongsTo("learn"),
     ] = None
-    seed: Annotated[int | None, _option(min=0, help="Seed of first weights and exploration. [default: 1]")] = None
+    seed: Annotated[
+        int | None, _option("Seed of first weights and exploration. [default: 1]", min=0), BelongsTo("learn")
+    ] = None
     explore_anyway: Annotated[
         bool,
         _option(
-            "--explore-anyway",
-            help="Explore on a cluster that steersman did not start: pods go to nodes that the agent does not believe "
+            "Explore on a cluster that steersman did not start: pods go to nodes that the agent does not believe "
             "to be the best.",
+            "--explore-anyway",
         ),
+        BelongsTo("learn"),
     ] = False
 
 
@@ -111,10 +116,9 @@ def exploration_parameters() -> list[inspect.Parameter]:
     return parameters_of("dqn", EXPLORATION, PANEL)
 
 
-def check_unused(learning: LiveLearning, declared: Mapping[str, Any]) -> None:
-    """Check that no option of learning is given without --learn. Raises UsageError: one is."""
-    given = [name for name in LiveLearning.__slots__ if getattr(learning, name) not in (None, False)]
-    for name in (*given, *declared):
+def check_unused(exploration: Mapping[str, Any]) -> None:
+    """Check that no option of exploration is given without --learn. Raises UsageError: one is."""
+    for name in exploration:
         raise UsageError(f"{flag(name)} belongs to --learn; give that too, or leave it out")
 
 
@@ -137,24 +141,22 @@ def live_plan_of(
     assert learning.learn is not None
     check_writable("--learn", learning.learn, "log")
 
-    from steersman.apps.learner.plan import live_plan
+    from steersman.apps.learner.plan import AgentOptions, live_plan
     from steersman.policies.files.policy_file import SUFFIX
 
     start = Path(policy) if policy is not None and policy.endswith(SUFFIX) else None
     common, stated = ({}, {}) if learning.options is None else read_options(learning.options, FROM_FILE)
     hidden = learning.hidden or common.get("hidden")
-    plan = live_plan(
-        scheduler,
-        start,
-        algorithm=learning.algorithm or common.get("algorithm"),
-        network=learning.network or common.get("network"),
-        hidden=None if hidden is None else widths(hidden),
-        dropout=common.get("dropout", 0.0),
-        normalisation=common.get("normalisation"),
-        objective=learning.objective or common.get("objective"),
-        has_telemetry=has_telemetry,
-        seed=1 if learning.seed is None else learning.seed,
+    options = AgentOptions(
+        learning.algorithm or common.get("algorithm"),
+        learning.network or common.get("network"),
+        None if hidden is None else widths(hidden),
+        common.get("dropout", 0.0),
+        common.get("normalisation"),
+        learning.objective or common.get("objective"),
     )
+    seed = 1 if learning.seed is None else learning.seed
+    plan = live_plan(scheduler, start, options, has_telemetry=has_telemetry, seed=seed)
     algorithm = find_algorithm(plan.algorithm)
     from_file = {} if learning.options is None else settings_of(learning.options, stated, algorithm)
     given = options_of(algorithm, declared)

@@ -8,12 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from steersman.apps.http_policy.access import CA_FILE, HEADER_FILE, read_authority, read_headers
 from steersman.cli.options.common import path
+from steersman.cli.options.declaring import option
 
-_option = partial(typer.Option, parser=path, metavar="FILE", rich_help_panel="Policies of a URL")
+_option = partial(option, parser=path, metavar="FILE", rich_help_panel="Policies of a URL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +22,16 @@ class PolicyServer:
     policy_header_file: Annotated[
         Path | None,
         _option(
-            help="Headers of requests to the policy's server, a line 'Name: value' each, such as its token; read again "
+            "Headers of requests to the policy's server, a line 'Name: value' each, such as its token; read again "
             "when it changes. Unlike in a URL, a secret in it is in no list of processes. "
-            f"[default: ${HEADER_FILE}]",
+            f"[default: ${HEADER_FILE}]"
         ),
     ] = None
     policy_ca: Annotated[
         Path | None,
         _option(
-            help="Certificates of the authority that signs that of the policy's server (PEM). "
-            f"[default: ${CA_FILE}, else those of the system]",
+            "Certificates of the authority that signs that of the policy's server (PEM). "
+            f"[default: ${CA_FILE}, else those of the system]"
         ),
     ] = None
 

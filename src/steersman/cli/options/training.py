@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from steersman.agents.registry import EVOLUTION
 from steersman.cli.completing import algorithms, devices, networks, objectives, policies, views, workloads
 from steersman.cli.options.algorithms import list_algorithms, list_networks
-from steersman.cli.options.common import NODES_HELP, OBJECTIVES_HELP, AnyProtocol, FromNow, Pinned, path
-from steersman.cli.options.generated import GeneratedCluster
-from steersman.cli.options.inputs import ClusterContext, ClusterKubeconfig, FromCluster
+from steersman.cli.options.arrivals import (
+    LOAD_RANGE,
+    ON_WORKLOADS,
+    RATIO_RANGE,
+    WITH_WORKLOADS,
+    AnyProtocol,
+)
+from steersman.cli.options.cluster import OtherCluster
+from steersman.cli.options.common import NODES_HELP, OBJECTIVES_HELP, path, path_option
+from steersman.cli.options.declaring import Assumed, Excludes, OfProtocol, option
+from steersman.cli.options.generated import OF_DEPLOYMENTS, GeneratedCluster
+from steersman.cli.options.inputs import FromCluster, FromNow, Pinned
 
 WORKLOAD_HELP = (
     "the name of a packaged openb workload (default, gpushare40, ..., or default-small: 64 nodes of default), or with "
@@ -31,9 +38,9 @@ class Normalisation(enum.StrEnum):
     BATCH = "batch"
 
 
-_scene = partial(typer.Option, rich_help_panel="Environment")
-_network = partial(typer.Option, rich_help_panel="Network")
-_learning = partial(typer.Option, rich_help_panel="Learning in environments (all but evolution on workloads)")
+_scene = partial(option, rich_help_panel="Environment")
+_network = partial(option, rich_help_panel="Network")
+_learning = partial(option, rich_help_panel="Learning in environments (all but evolution on workloads)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,75 +48,73 @@ class TrainingTask:
     """Algorithm and objective."""
 
     algorithm: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", autocompletion=algorithms, help=f"{list_algorithms()}. [default: {EVOLUTION}]"),
+        str | None, option(f"{list_algorithms()}. [default: {EVOLUTION}]", metavar="NAME", autocompletion=algorithms)
     ] = None
     network: Annotated[
         str | None,
-        typer.Option(
+        option(
+            f"Network that computes scores: {list_networks()}. [default: linear for evolution, else mlp]",
             metavar="NAME",
             autocompletion=networks,
-            help=f"Network that computes scores: {list_networks()}. [default: linear for evolution, else mlp]",
         ),
     ] = None
     protocol: Annotated[
         AnyProtocol | None,
-        typer.Option(
-            metavar="NAME",
-            help="inflation: pods drawn from the trace until they request RATIO times the GPUs. arrivals: the "
+        option(
+            "inflation: pods drawn from the trace until they request RATIO times the GPUs. arrivals: the "
             "pods in order, once; none leaves. timed: pods arrive, leave, and wait. deployments: random "
             "Deployments fill an empty cluster. latency: Deployments arrive and leave on a cluster with "
             "telemetry, whose users have latency limits. [default: inflation]",
+            metavar="NAME",
         ),
+        Assumed(AnyProtocol.INFLATION),
     ] = None
     objective: Annotated[
         str | None,
-        typer.Option(
-            metavar="OBJECTIVE",
-            autocompletion=objectives,
-            help=f"Rewarded objective: {OBJECTIVES_HELP}, or a weighted sum such as "
+        option(
+            f"Rewarded objective: {OBJECTIVES_HELP}, or a weighted sum such as "
             f"allocation=1,fragmentation=0.5. [default: allocation for inflation and arrivals, waiting-time for "
             f"timed, balance for deployments, "
             "latency-aware for latency]",
+            metavar="OBJECTIVE",
+            autocompletion=objectives,
         ),
     ] = None
     workload: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            f"inflation, arrivals, timed: workloads to train on, one or several: {WORKLOAD_HELP}.",
             metavar="WORKLOAD",
             autocompletion=workloads,
-            help=f"inflation, arrivals, timed: workloads to train on, one or several: {WORKLOAD_HELP}.",
         ),
+        ON_WORKLOADS,
+        Excludes("cluster"),
     ] = None
     validation: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "Workloads to choose the best policy by. [default: the training workloads, with other arrivals]",
             metavar="WORKLOAD",
             autocompletion=workloads,
-            help="Workloads to choose the best policy by. [default: the training workloads, with other arrivals]",
         ),
+        ON_WORKLOADS,
     ] = None
     test: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "Workloads kept for a later test; recorded in the model card, never read.",
             metavar="NAME",
             autocompletion=workloads,
-            help="Workloads kept for a later test; recorded in the model card, never read.",
         ),
     ] = None
-    nodes: Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help=NODES_HELP)] = None
+    nodes: Annotated[Path | None, path_option(NODES_HELP), ON_WORKLOADS, Excludes("cluster")] = None
     cluster: FromCluster = False
-    kubeconfig: ClusterKubeconfig = None
-    context: ClusterContext = None
+    live: OtherCluster = field(default_factory=OtherCluster)
     pinned: Pinned = False
     from_now: FromNow = False
     options: Annotated[
         Path | None,
-        typer.Option(
-            parser=path,
-            metavar="FILE",
-            help="Options by name as JSON, such as best.json of steersman tune; the command line overrides them.",
-        ),
+        path_option("Options by name as JSON, such as best.json of steersman tune; the command line overrides them."),
     ] = None
 
 
@@ -117,37 +122,44 @@ class TrainingTask:
 class Scenario(GeneratedCluster):
     """Protocol and environment. `None`: not given."""
 
-    ratio: Annotated[float | None, _scene(help="inflation: requested GPUs as a share of all GPUs. [default: 1.3]")] = (
-        None
-    )
+    ratio: Annotated[
+        float | None,
+        _scene("inflation: requested GPUs as a share of all GPUs. [default: 1.3]"),
+        OfProtocol("inflation"),
+        RATIO_RANGE,
+    ] = None
     load: Annotated[
         float | None,
         _scene(
-            help="timed: requested share of the cluster, by pods that arrive at random [default: the times in the "
+            "timed: requested share of the cluster, by pods that arrive at random [default: the times in the "
             "trace]; latency: requested share of the CPU [default: 0.6]"
         ),
+        OfProtocol("timed", "latency"),
+        LOAD_RANGE,
     ] = None
     view: Annotated[
         str | None,
         _scene(
-            metavar="VIEW",
-            autocompletion=views,
-            help="inflation, arrivals, timed: view that the policy observes: cluster (loads of any cluster; for "
+            "inflation, arrivals, timed: view that the policy observes: cluster (loads of any cluster; for "
             "every objective) or gpu (what is left of GPUs, and for which pods). [default: gpu for evolution, "
             "else cluster]",
+            metavar="VIEW",
+            autocompletion=views,
         ),
+        ON_WORKLOADS,
     ] = None
     servers_per_rack: Annotated[
         int | None,
         _scene(
-            min=0,
-            help="Nodes per rack, in their order, if they have no label rack; 0: no racks. "
+            "Nodes per rack, in their order, if they have no label rack; 0: no racks. "
             "[default: 4 for deployments, else 0]",
+            min=0,
         ),
+        OfProtocol(*WITH_WORKLOADS, "deployments"),
     ] = None
-    penalty: Annotated[float | None, _scene(help="Cost of an illegal action. [default: 1]")] = None
+    penalty: Annotated[float | None, _scene("Cost of an illegal action. [default: 1]")] = None
     cluster_resets: Annotated[
-        int | None, _scene(min=1, help="deployments: number of fillings in an episode. [default: 1]")
+        int | None, _scene("deployments: number of fillings in an episode. [default: 1]", min=1), OF_DEPLOYMENTS
     ] = None
 
 
@@ -158,24 +170,22 @@ class NetworkOptions:
     hidden: Annotated[
         str | None,
         _network(
+            "Widths of the hidden layers, such as 128,64. [default: 16 for evolution on workloads, else 64,64]",
             metavar="LIST",
-            help="Widths of the hidden layers, such as 128,64. [default: 16 for evolution on workloads, else 64,64]",
         ),
     ] = None
-    dropout: Annotated[
-        float | None, _network(help="Share of hidden activations that training zeroes. [default: 0]")
-    ] = None
+    dropout: Annotated[float | None, _network("Share of hidden activations that training zeroes. [default: 0]")] = None
     normalisation: Annotated[
-        Normalisation | None, _network(help="Of the hidden layers: none, layer or batch. [default: none]")
+        Normalisation | None, _network("Of the hidden layers: none, layer or batch. [default: none]")
     ] = None
     start: Annotated[
         Path | None,
         _network(
+            "Start with the weights of this policy file of the same view and network. Evolution on workloads "
+            "also takes steersman, the packaged policy.",
             parser=path,
             metavar="FILE",
             autocompletion=policies,
-            help="Start with the weights of this policy file of the same view and network. Evolution on workloads "
-            "also takes steersman, the packaged policy.",
         ),
     ] = None
 
@@ -184,43 +194,40 @@ class NetworkOptions:
 class LearningOptions:
     """Learning in environments. `None`: not given."""
 
-    environments: Annotated[
-        int | None, _learning(min=1, help="Environments that are stepped together. [default: 8]")
-    ] = None
+    environments: Annotated[int | None, _learning("Environments that are stepped together. [default: 8]", min=1)] = None
     device: Annotated[
         str | None,
         _learning(
+            "cpu, cuda, cuda:1, mps, or auto: the best available. [default: cpu]",
             metavar="DEVICE",
             autocompletion=devices,
-            help="cpu, cuda, cuda:1, mps, or auto: the best available. [default: cpu]",
         ),
     ] = None
     teacher: Annotated[
         str | None,
         _learning(
+            "imitation, dqn: the rule to learn from, such as fgd or least-allocated. [default: the reference]",
             metavar="RULE",
             autocompletion=policies,
-            help="imitation, dqn: the rule to learn from, such as fgd or least-allocated. [default: the reference]",
         ),
     ] = None
     recording: Annotated[
         Path | None,
         _learning(
+            "imitation, dqn: recorded transitions to learn from, or to fill the replay buffer with: .npz of "
+            "workload record, or a sched_*.csv of AAML's scheduler.",
             parser=path,
             metavar="FILE",
-            help="imitation, dqn: recorded transitions to learn from, or to fill the replay buffer with: .npz of "
-            "workload record, or a sched_*.csv of AAML's scheduler.",
         ),
     ] = None
     reference: Annotated[
         str | None,
         _learning(
+            "Rule that validation compares with. [default: the one that suits the objective]",
             metavar="RULE",
             autocompletion=policies,
-            help="Rule that validation compares with. [default: the one that suits the objective]",
         ),
     ] = None
     validation_episodes: Annotated[
-        int | None,
-        _learning(min=1, help="Episodes of a validation, on each workload. [default: 3; 10 without workloads]"),
+        int | None, _learning("Episodes of a validation, on each workload. [default: 3; 10 without workloads]", min=1)
     ] = None

@@ -13,11 +13,11 @@ from steersman.agents.registry import (
     algorithm_specs,
     find_algorithm,
 )
-from steersman.cli.options import generated
 from steersman.cli.options.algorithms import group_by_value, options_of, settings_of
-from steersman.cli.options.common import AnyProtocol, Protocol, check_load, check_ratio, running_of
-from steersman.cli.options.generated import deployments_options, given_options, latency_options
-from steersman.cli.options.inputs import NONE_RUNS, LiveSource
+from steersman.cli.options.arrivals import RATIO, WITH_WORKLOADS, AnyProtocol
+from steersman.cli.options.declaring import check_options, given_options
+from steersman.cli.options.generated import deployments_options, latency_options
+from steersman.cli.options.inputs import read_cluster, running_pods
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
 from steersman.cli.options.training_workloads import full_name, read_workloads
 from steersman.cli.output.display import Warnings, status_if_slow
@@ -32,18 +32,7 @@ if TYPE_CHECKING:
     from steersman.training.plans import AnyPlan, EnvironmentOptions
     from steersman.workloads.workload import Workload
 
-WITH_WORKLOADS = ("inflation", "arrivals", "timed")
-
-OPTION_PROTOCOLS = generated.OPTION_PROTOCOLS | {
-    "ratio": ("inflation",),
-    "load": ("timed", "latency"),
-    "view": WITH_WORKLOADS,
-    "servers_per_rack": (*WITH_WORKLOADS, "deployments"),
-}
-"""Options of scenarios and their protocols; those that are not here belong to `deployments`, `penalty` to all."""
-
 MAX_WIDTH = 65_536
-EPISODES = "validation_episodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +68,8 @@ class TrainOptions:
 
     @property
     def running(self) -> RunningPods:
-        """Return what to do with running pods. Raises UsageError: the options contradict each other."""
-        return running_of(self.task.pinned, self.task.from_now, self.protocol)
+        """Return what to do with running pods."""
+        return running_pods(self.task.pinned, self.task.from_now)
 
     @property
     def network_name(self) -> str:
@@ -100,24 +89,31 @@ def plan_of(options: TrainOptions, *, name: str, seed: int, warn: Warnings) -> A
     _check_scenario(options)
     if options.network.start is not None:
         _check_start(options.network.start)
-    arguments = _whole_simulations(options, warn) if options.is_on_workloads else _learning(options, settings, warn)
+    (_check_rules if options.is_on_workloads else _check_learning)(options)
 
-    from steersman.training.plans import make_plan
+    from steersman.training.plans import PlanOptions, make_plan
 
-    return make_plan(
-        arguments.pop("source"),
-        name=name,
-        algorithm=options.task.algorithm or EVOLUTION,
+    is_on_workloads = options.protocol in WITH_WORKLOADS
+    protocol: Any = options.protocol if is_on_workloads else "inflation"
+    source = _training_workloads(options, warn) if options.is_on_workloads else _environment(options, settings, warn)
+    network = options.network
+    plan = PlanOptions(
+        protocol=protocol,
+        objective=options.task.objective,
+        ratio=RATIO if options.scenario.ratio is None else options.scenario.ratio,
+        load=options.scenario.load,
+        validation=_validation_workloads(options, warn) if is_on_workloads else (),
         test=tuple(full_name(each) for each in options.task.test or ()),
         network=options.network_name,
-        hidden=None if options.network.hidden is None else widths(options.network.hidden),
-        reference=options.learning.reference,
-        validation_episodes=options.learning.validation_episodes,
-        start=options.network.start,
+        hidden=None if network.hidden is None else widths(network.hidden),
+        dropout=network.dropout,
+        normalisation=None if network.normalisation is None else network.normalisation.value,
+        start=network.start,
         seed=seed,
         settings=config,
-        **arguments,
+        **given_options(options.learning),
     )
+    return make_plan(source, name, options.task.algorithm or EVOLUTION, plan)
 
 
 def compile_plan(plan: AnyPlan) -> None:
@@ -138,12 +134,6 @@ def compile_plan(plan: AnyPlan) -> None:
         env.step(env.heuristic(plan.rule))
 
 
-def iteration_counts(options: TrainOptions, iterations: int | None, validate_every: int | None) -> tuple[int, int]:
-    """Return the number of iterations of a run, and the number between two validations."""
-    algorithm = options.algorithm
-    return iterations or algorithm.iterations, validate_every or algorithm.validate_every
-
-
 def _check_network(options: TrainOptions) -> None:
     find_network(options.network_name)
     algorithm = options.algorithm
@@ -157,20 +147,8 @@ def _check_network(options: TrainOptions) -> None:
 
 def _check_scenario(options: TrainOptions) -> None:
     """Check that every given option applies to the protocol and the algorithm. Raises UsageError: one does not."""
+    check_options(options.task, options.scenario, options.network, options.learning)
     scenario, protocol = given_options(options.scenario), options.protocol
-    for name in scenario:
-        owners = OPTION_PROTOCOLS.get(name, (protocol,) if name == "penalty" else ("deployments",))
-        if protocol not in owners:
-            raise UsageError(f"{flag(name)} belongs to --protocol {' or '.join(owners)}, not to {protocol}")
-    if options.task.cluster and (options.task.workload or options.task.nodes):
-        raise UsageError("--cluster and --workload say both what is trained on; give one of them, and no --nodes")
-    LiveSource(options.task.cluster, options.task.kubeconfig, options.task.context)
-    for name in ("pinned", "from_now"):
-        if getattr(options.task, name) and not (options.task.nodes or options.task.cluster):
-            raise UsageError(f"{flag(name)} belongs to --nodes and files of pods, or --cluster; {NONE_RUNS}")
-    for name in ("workload", "validation", "nodes", "cluster"):
-        if getattr(options.task, name) and protocol not in WITH_WORKLOADS:
-            raise UsageError(f"{flag(name)} belongs to --protocol {' or '.join(WITH_WORKLOADS)}, not to {protocol}")
     if protocol in WITH_WORKLOADS and not (options.task.workload or options.task.cluster):
         raise UsageError(
             f"--protocol {protocol} needs --workload, such as --workload default or a file of pods, or --cluster"
@@ -195,28 +173,16 @@ def _check_start(start: Path) -> None:
         read_policy(file)
 
 
-def _whole_simulations(options: TrainOptions, warn: Warnings) -> dict[str, Any]:
-    """Return the arguments of `make_plan` for evolution on workloads."""
-    scenario, protocol = options.scenario, Protocol(options.protocol)
-    share, load = check_ratio(scenario.ratio, protocol), check_load(scenario.load, protocol)
-
-    # Below this line numba is imported; errors in the options above are reported at once.
+def _check_rules(options: TrainOptions) -> None:
+    """Check the reference of evolution on workloads. Raises UsageError: there is no such policy."""
     from steersman.policies.registry import check_policy_names
 
     if options.learning.reference is not None:
         check_policy_names([options.learning.reference])
-    return {
-        "source": _training_workloads(options, warn),
-        "protocol": protocol.value,
-        "objective": options.task.objective,
-        "ratio": share,
-        "load": load,
-        "validation": _validation_workloads(options, warn),
-    }
 
 
-def _learning(options: TrainOptions, settings: dict[str, Any], warn: Warnings) -> dict[str, Any]:
-    """Return the arguments of `make_plan` for learning in environments."""
+def _check_learning(options: TrainOptions) -> None:
+    """Check what learning in environments needs. Raises SteersmanError: an extra, a device, a rule or a file."""
     from steersman.agents.buffers import recording
     from steersman.training.environment import check_rule
     from steersman.training.learning import find_device
@@ -229,15 +195,6 @@ def _learning(options: TrainOptions, settings: dict[str, Any], warn: Warnings) -
         check_rule(options.protocol, rule)
     if learning.recording is not None:
         recording.check_file(learning.recording)
-    more = {key: value for key, value in given_options(learning).items() if key not in ("reference", EPISODES)}
-    if (dropout := options.network.dropout) is not None:
-        more["dropout"] = dropout
-    if options.network.normalisation is not None:
-        more["normalisation"] = options.network.normalisation.value
-    more["source"] = _environment(options, settings, warn)
-    if options.protocol in WITH_WORKLOADS:
-        more |= {"protocol": options.protocol, "validation": _validation_workloads(options, warn)}
-    return more
 
 
 def _training_workloads(options: TrainOptions, warn: Warnings) -> tuple[Workload, ...]:
@@ -245,7 +202,7 @@ def _training_workloads(options: TrainOptions, warn: Warnings) -> tuple[Workload
     task = options.task
     if not task.cluster:
         return read_workloads(task.workload or [], task.nodes, options.running, warn)
-    return (LiveSource(task.cluster, task.kubeconfig, task.context).read(options.running, warn),)
+    return (read_cluster(task.live, options.running, warn),)
 
 
 def _validation_workloads(options: TrainOptions, warn: Warnings) -> tuple[Workload, ...]:
@@ -276,8 +233,8 @@ def _environment(options: TrainOptions, settings: dict[str, Any], warn: Warnings
 
     return WorkloadOptions(
         workload=_training_workloads(options, warn),
-        ratio=check_ratio(scenario.ratio, Protocol(options.protocol)),
-        load=check_load(scenario.load, Protocol(options.protocol)),
+        ratio=RATIO if scenario.ratio is None else scenario.ratio,
+        load=scenario.load,
         view=scenario.view or "cluster",
         servers_per_rack=scenario.servers_per_rack or 0,
         **common,

@@ -13,9 +13,8 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from steersman.cli.options.common import path
+from steersman.cli.options.common import path_option
+from steersman.cli.options.declaring import option
 from steersman.cli.output.display import mirror_lines, one_line, say
 from steersman.core.errors import UsageError
 from steersman.core.redaction import redact
@@ -45,26 +44,12 @@ class LogLevel(enum.StrEnum):
     ERROR = "error"
 
 
-LogFormatOption = Annotated[LogFormat, typer.Option(help="Format of the log; auto: text on a terminal, else JSON.")]
-LogLevelOption = Annotated[LogLevel, typer.Option(help="Least level that is logged; debug: every decision.")]
-LogFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--log-file",
-        parser=path,
-        metavar="FILE",
-        help="Write the log to this file, too: JSON lines, or text with --log-format text. It is continued; at "
-        f"{LOG_FILE_BYTES >> 20} MiB it is renamed to FILE.1, and {LOG_FILES_KEPT} such files are kept.",
-    ),
-]
 MessagesFileOption = Annotated[
     Path | None,
-    typer.Option(
-        "--log-file",
-        parser=path,
-        metavar="FILE",
-        help="Write messages and progress to this file, too, as JSON lines. It is continued; at "
+    path_option(
+        "Write messages and progress to this file, too, as JSON lines. It is continued; at "
         f"{LOG_FILE_BYTES >> 20} MiB it is renamed to FILE.1, and {LOG_FILES_KEPT} such files are kept.",
+        "--log-file",
     ),
 ]
 
@@ -85,26 +70,30 @@ def check_log_file(file: Path | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """Options of the log, as background processes get them.
+    """Options of the log, as background processes get them, too."""
 
-    Attributes:
-        format: format of the log.
-        level: least level.
-        file: log file; None: none.
-    """
+    log_format: Annotated[LogFormat, option("Format of the log; auto: text on a terminal, else JSON.")] = LogFormat.AUTO
+    log_level: Annotated[LogLevel, option("Least level that is logged; debug: every decision.")] = LogLevel.INFO
+    log_file: Annotated[
+        Path | None,
+        path_option(
+            "Write the log to this file, too: JSON lines, or text with --log-format text. It is continued; at "
+            f"{LOG_FILE_BYTES >> 20} MiB it is renamed to FILE.1, and {LOG_FILES_KEPT} such files are kept."
+        ),
+    ] = None
 
-    format: LogFormat
-    level: LogLevel
-    file: Path | None = None
+    def check(self) -> None:
+        """Check that the log file can be written, see `check_log_file`."""
+        check_log_file(self.log_file)
 
     def of_process(self, name: str) -> LogOptions:
         """Return the options of a background process, with a file of its own: `s.log` is `s.fit.log` for `fit`."""
-        file = self.file
-        return self if file is None else replace(self, file=file.with_name(f"{file.stem}.{name}{file.suffix}"))
+        file = self.log_file
+        return self if file is None else replace(self, log_file=file.with_name(f"{file.stem}.{name}{file.suffix}"))
 
     def configure(self) -> None:
         """Set up the log of this process, see `configure_logs`."""
-        configure_logs(self.format, self.level, self.file)
+        configure_logs(self.log_format, self.log_level, self.log_file)
 
 
 class LogFile:

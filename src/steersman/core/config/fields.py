@@ -12,7 +12,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -130,27 +130,33 @@ def checked_arguments(function: Function) -> Function:
     Raises:
         UsageError: in the call: a value is of another type; the message names the argument.
     """
-    plain: tuple[type[Any], ...] = (*KINDS, Path)
-    known = {kind.__name__: kind for kind in plain}
     signature = inspect.signature(function)
-    kinds: dict[str, list[str]] = {}
-    for name, parameter in signature.parameters.items():
-        parts = str(parameter.annotation).split(" | ")
-        if {*parts} <= {*known, "None"}:
-            kinds[name] = parts
 
     @functools.wraps(function)
     def call(*values: Any, **named: Any) -> Any:
         for name, value in signature.bind(*values, **named).arguments.items():
-            expected = [known[part] for part in kinds.get(name, ()) if part != "None"]
-            if value is None and "None" in kinds.get(name, ()):
-                continue
-            if expected and not any(is_of_kind(value, kind) for kind in expected):
-                texts = " or ".join(KINDS.get(kind, "a path") for kind in expected)
-                raise UsageError(f"{function.__name__}: {name} {value!r} is not {texts}")
+            _check_kind(f"{function.__name__}: {name}", value, signature.parameters[name].annotation)
         return function(*values, **named)
 
     return cast(Function, call)
+
+
+def check_kinds(config: Any) -> None:
+    """Check the fields of a dataclass whose annotation names plain types. Raises UsageError: one is of another type."""
+    for field in fields(config):
+        _check_kind(f"{type(config).__name__}: {field.name}", getattr(config, field.name), field.type)
+
+
+def _check_kind(label: str, value: object, annotation: object) -> None:
+    plain: tuple[type[Any], ...] = (*KINDS, Path)
+    known = {kind.__name__: kind for kind in plain}
+    parts = str(annotation).split(" | ")
+    if not {*parts} <= {*known, "None"} or (value is None and "None" in parts):
+        return
+    expected = [known[part] for part in parts if part != "None"]
+    if not any(is_of_kind(value, kind) for kind in expected):
+        texts = " or ".join(KINDS.get(kind, "a path") for kind in expected)
+        raise UsageError(f"{label} {value!r} is not {texts}")
 
 
 def make_config(config: type[Config], settings: Mapping[str, Any], label: str) -> Config:

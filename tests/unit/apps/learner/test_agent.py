@@ -30,7 +30,7 @@ from steersman.apps.learner import agent_process
 from steersman.apps.learner.agent_env import LiveEnv
 from steersman.apps.learner.agent_process import run_agent
 from steersman.apps.learner.others import OtherSchedulers
-from steersman.apps.learner.plan import LivePlan, build_agent, init_run, live_plan
+from steersman.apps.learner.plan import AgentOptions, LivePlan, build_agent, init_run, live_plan
 from steersman.apps.scheduler.agent_link import (
     ABSENT,
     ANSWERED,
@@ -64,7 +64,8 @@ LIMITED = LatencyLimits(soft=35, hard=100)
 
 
 def plan_of(algorithm: str = "dqn", network: str = "mlp", **settings: object) -> LivePlan:
-    plan = live_plan("steersman", algorithm=algorithm, network=network, hidden=(8,) if network != "linear" else None)
+    options = AgentOptions(algorithm, network, (8,) if network != "linear" else None)
+    plan = live_plan("steersman", options=options)
     return plan.with_settings({"batch_size": 16, **settings} if algorithm != "actor-critic" else settings)
 
 
@@ -541,9 +542,9 @@ def test_fallback_choice_beyond_capacity_is_not_imitated():
 @pytest.mark.parametrize("algorithm", ["dqn", "actor-critic", "ppo"])
 def test_default_discount_depends_on_the_objective(algorithm):
     default = find_algorithm(algorithm).config().gamma
-    assert live_plan("steersman", algorithm=algorithm).config.gamma == 0.0
+    assert live_plan("steersman", options=AgentOptions(algorithm)).config.gamma == 0.0
     for objective in ("allocation", "balance=1,allocation=0.5"):
-        assert live_plan("steersman", algorithm=algorithm, objective=objective).config.gamma == default
+        assert live_plan("steersman", options=AgentOptions(algorithm, objective=objective)).config.gamma == default
 
 
 def test_plans_are_checked(tmp_path):
@@ -552,19 +553,20 @@ def test_plans_are_checked(tmp_path):
         ({"algorithm": "imitation"}, ("--algorithm imitation",)),
         ({"network": "cnn"}, ("cnn",)),
         ({"objective": "latency"}, ("latency",)),
-        ({"objective": "allocation", "has_telemetry": True}, ("allocation", "least-connections")),
     ):
         with raises(UsageError, *named):
-            live_plan("steersman", **arguments)
+            live_plan("steersman", options=AgentOptions(**arguments))
+    with raises(UsageError, "allocation", "least-connections"):
+        live_plan("steersman", options=AgentOptions(objective="allocation"), has_telemetry=True)
     with raises(InputError, "none.safetensors"):
         live_plan("steersman", tmp_path / "none.safetensors")
     with raises(UsageError, "1.5"):
-        live_plan("steersman", dropout=1.5)
+        live_plan("steersman", options=AgentOptions(dropout=1.5))
     file = Path(policy_file(tmp_path, CLUSTER))
     assert live_plan("steersman", file).network.layers == (8,)
     with raises(InputError, file, "hidden", "8", "16"):
-        live_plan("steersman", file, hidden=(16,))
-    plan = live_plan("steersman", objective="allocation")
+        live_plan("steersman", file, AgentOptions(hidden=(16,)))
+    plan = live_plan("steersman", options=AgentOptions(objective="allocation"))
     with raises(UsageError, "allocation", "GPU"):
         init_run(plan, tmp_path / "run", NODES)
     assert not (tmp_path / "run").exists()
@@ -587,7 +589,7 @@ def test_plans_are_checked(tmp_path):
     ],
 )
 def test_exploration_is_announced_at_the_start(algorithm, settings, explores):
-    plan = live_plan("steersman", algorithm=algorithm).with_settings(settings)
+    plan = live_plan("steersman", options=AgentOptions(algorithm)).with_settings(settings)
     assert plan.explores is explores
 
 

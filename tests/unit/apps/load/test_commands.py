@@ -121,7 +121,7 @@ def test_a_cluster_that_steersman_did_not_start_is_not_touched_without_yes(home,
     ("arguments", "problem", "status"),
     [
         (("run", "--cpu-load", "0"), "--cpu-load 0.0 is out of range", 2),
-        (("run", "--seed", "1", "--seeds", "1-2"), "--seed is one, --seeds are several", 2),
+        (("run", "--seed", "1", "--seeds", "1-2"), "--seed and --seeds exclude each other", 2),
         (("run", "--replicas", "many"), "--replicas many: write a range", 2),
         (("run",), "cannot be reached", 1),
         (("run", "--name", "else"), "no cluster 'else'", 1),

@@ -696,7 +696,7 @@ def test_missing_go_error_lists_alternatives(tmp_path: Path, monkeypatch: pytest
         (["up", "--kubeconfig", "absent"], 1, "absent"),
         (["up", "--kubeconfig", "here"], 1, "cannot be reached"),
         (["up", "--kubeconfig", "here", "--context", "there"], 1, "no context 'there'; there are here"),
-        (["up", "--kubeconfig", "here", "--port", "1"], 2, "--port does not apply"),
+        (["up", "--kubeconfig", "here", "--port", "1"], 2, "--port and --kubeconfig exclude each other"),
         (["up", "--kubeconfig", "here", "--count", "2"], 2, "would create 2 nodes"),
         (["up", "--kubeconfig", "garbage"], 1, "garbage"),
     ],

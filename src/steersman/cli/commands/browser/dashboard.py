@@ -4,37 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import webbrowser
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steersman.cli.commands.browser.sources import RunArrivals, live_screen, screens_of, simulated_runs
-from steersman.cli.completing import contexts, policies
-from steersman.cli.options.algorithms import with_options
-from steersman.cli.options.cluster import DEFAULT_CLUSTER
-from steersman.cli.options.common import (
-    POLICIES_HELP,
-    FromNow,
-    Load,
-    MeanDuration,
-    Nodes,
-    Pinned,
-    Protocol,
-    ProtocolOption,
-    Ratio,
-    check_load,
-    check_mean_duration,
-    check_ratio,
-    path,
-    running_of,
-)
-from steersman.cli.options.inputs import (
-    FromCluster,
-    Inputs,
-    LiveSource,
-    WorkloadName,
-)
+from steersman.cli.commands.browser.sources import live_screen, screens_of, simulated_runs
+from steersman.cli.completing import policies
+from steersman.cli.options.arrivals import ArrivalOptions
+from steersman.cli.options.common import POLICIES_HELP, path, path_option
+from steersman.cli.options.declaring import BelongsTo, given_options, option, with_options
+from steersman.cli.options.inputs import InputsFromNow
 from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import print_text
 from steersman.core.errors import UsageError
@@ -46,46 +27,14 @@ if TYPE_CHECKING:
     from steersman.apps.dashboard.screens import Screen
     from steersman.apps.dashboard.simulation.sources import RunSource
 
-MetricsUrl = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL", help="With --live: the scheduler's metrics too ('steersman schedule', or kube-scheduler)."
-    ),
-]
-ServiceUrl = Annotated[
-    str | None, typer.Option(metavar="URL", help="With --live: the metrics of a 'steersman serve' too.")
-]
-LiveTelemetry = Annotated[
-    Path | None,
-    typer.Option(
-        parser=path, metavar="FILE", help="With --live: YAML with queries of Prometheus, for the latency to users."
-    ),
-]
-WatchedKubeconfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--kubeconfig",
-        parser=path,
-        metavar="FILE",
-        help=f"With --live or --cluster: its kubeconfig. [default: {DEFAULT_CLUSTER}]",
-    ),
-]
-WatchedContext = Annotated[
-    str | None,
-    typer.Option(
-        "--context",
-        metavar="NAME",
-        autocompletion=contexts,
-        help="With --live or --cluster: a context. [default: the current one]",
-    ),
-]
 PORT = 8050
 MOST_POLICIES = 2
 
 
-@with_options
-def dashboard(
-    server: PolicyServer,
+@dataclass(frozen=True, slots=True)
+class PageOptions:
+    """What is shown, and where."""
+
     folders: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -95,46 +44,46 @@ def dashboard(
             "folders in them; CSV files of **workload run**, and recordings of AAML's scheduler; before --policy.",
             show_default=False,
         ),
-    ] = None,
-    nodes: Nodes = None,
-    pods: Annotated[
-        Path | None,
-        typer.Option(
-            parser=path,
-            metavar="FILE",
-            help="Pods of the workload: an openb pod list (CSV), or a file or folder of Kubernetes YAML.",
-        ),
-    ] = None,
-    workload: WorkloadName = None,
-    cluster: FromCluster = False,
+    ] = None
     policy: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            f"One policy to watch, or two to compare on the same arrivals: {POLICIES_HELP} "
+            "[default: kube-default steersman]",
             metavar="POLICY",
             autocompletion=policies,
-            help=f"One policy to watch, or two to compare on the same arrivals: {POLICIES_HELP} "
-            "[default: kube-default steersman]",
         ),
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Seed of the arrival order, of ties and of random choices.")
-    ] = FIRST_SEED,
-    protocol: ProtocolOption = None,
-    ratio: Ratio = None,
-    load: Load = None,
-    mean_duration: MeanDuration = None,
-    pinned: Pinned = False,
-    from_now: FromNow = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = PORT,
-    browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
+    ] = None
+    seed: Annotated[int, option("Seed of the arrival order, of ties and of random choices.", min=0)] = FIRST_SEED
+    port: Annotated[int, option("Port on 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = PORT
+    browser: Annotated[bool, option("Open the page in a browser.", "--open/--no-open")] = True
+
+
+@dataclass(frozen=True, slots=True)
+class LivePage:
+    """The page of a live cluster."""
+
     live: Annotated[
-        bool, typer.Option("--live", help="A live cluster as it is and was in the last 24 hours; nothing is written.")
-    ] = False,
-    scheduler: MetricsUrl = None,
-    service: ServiceUrl = None,
-    telemetry: LiveTelemetry = None,
-    kubeconfig: WatchedKubeconfig = None,
-    context: WatchedContext = None,
+        bool, option("A live cluster as it is and was in the last 24 hours; nothing is written.", "--live")
+    ] = False
+    scheduler: Annotated[
+        str | None,
+        option("With --live: the scheduler's metrics too ('steersman schedule', or kube-scheduler).", metavar="URL"),
+        BelongsTo("live"),
+    ] = None
+    service: Annotated[
+        str | None, option("With --live: the metrics of a 'steersman serve' too.", metavar="URL"), BelongsTo("live")
+    ] = None
+    telemetry: Annotated[
+        Path | None,
+        path_option("With --live: YAML with queries of Prometheus, for the latency to users."),
+        BelongsTo("live"),
+    ] = None
+
+
+@with_options
+def dashboard(
+    options: PageOptions, inputs: InputsFromNow, arrivals: ArrivalOptions, page: LivePage, server: PolicyServer
 ) -> None:
     """Watch in the browser: runs simulated now, runs in folders, those that still learn included, and a live cluster.
 
@@ -156,27 +105,21 @@ def dashboard(
     """
     server.use()
     screens: list[Screen] = []
-    if live:
-        screens.append(live_screen(kubeconfig, context, {"scheduler": scheduler, "service": service}, telemetry))
-    elif scheduler or service or telemetry:
-        raise UsageError("--scheduler, --service and --telemetry belong to --live; give that too, or leave them out")
-    protocol = protocol or Protocol.INFLATION
-    share = check_ratio(ratio, protocol)
-    check_load(load, protocol)
-    check_mean_duration(mean_duration, protocol)
-    running = running_of(pinned, from_now, protocol)
+    if page.live:
+        urls = {"scheduler": page.scheduler, "service": page.service}
+        screens.append(live_screen(inputs.live, urls, page.telemetry))
     simulated: list[RunSource] = []
-    if not (folders or live) or policy or nodes or pods or workload or cluster:
-        names = policy or ["kube-default", "steersman"]
+    sources = given_options(inputs).keys() & {"nodes", "pods", "workload", "cluster"}
+    if not (options.folders or page.live) or options.policy or sources:
+        names = options.policy or ["kube-default", "steersman"]
         if len(names) > MOST_POLICIES or len(set(names)) < len(names):
             raise UsageError(f"--policy {' '.join(names)}: give one policy, or two different ones")
-        read = LiveSource(cluster, *((kubeconfig, context) if cluster or not live else ()))
-        inputs = Inputs(nodes, (pods,) if pods else (), (workload,) if workload else (), read, running)
-        simulated = simulated_runs(names, inputs, RunArrivals(protocol, seed, share, load, mean_duration))
-    screens += screens_of(simulated, folders or [])
+        inputs.check()
+        simulated = simulated_runs(names, inputs, arrivals, options.seed)
+    screens += screens_of(simulated, options.folders or [])
     from steersman.apps.runtime.tasks import run
 
-    run(_serve(screens, port, browser))
+    run(_serve(screens, options.port, options.browser))
 
 
 async def _serve(screens: Sequence[Screen], port: int, browser: bool) -> None:

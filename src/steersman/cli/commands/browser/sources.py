@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from steersman.cli.options.cluster import find_cluster
-from steersman.cli.options.common import Protocol
+from steersman.cli.options.arrivals import ArrivalOptions
+from steersman.cli.options.cluster import AnyCluster
 from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Progress, Warnings
 from steersman.core.redaction import redact_url
@@ -16,13 +15,9 @@ from steersman.core.redaction import redact_url
 if TYPE_CHECKING:
     from steersman.apps.dashboard.screens import Screen
     from steersman.apps.dashboard.simulation.sources import RunSource
-    from steersman.simulation.result import Protocol as ProtocolName
-    from steersman.workloads.workload import Workload
 
 
-def live_screen(
-    kubeconfig: Path | None, context: str | None, urls: Mapping[str, str | None], telemetry: Path | None
-) -> Screen:
+def live_screen(cluster: AnyCluster, urls: Mapping[str, str | None], telemetry: Path | None) -> Screen:
     """Return the screen of a live cluster.
 
     Raises:
@@ -34,35 +29,23 @@ def live_screen(
 
     sources = [MetricsSource(name, metrics_url(f"--{name}", url)) for name, url in urls.items() if url is not None]
     queries = None if telemetry is None else read_configuration(telemetry)
-    config = find_cluster(kubeconfig, context, None).config
+    config = cluster.find().config
     return LiveScreen(config, config.context or redact_url(config.cluster.server), sources, queries)
 
 
-@dataclass(frozen=True, slots=True)
-class RunArrivals:
-    """How the pods of simulated runs arrive, see `Simulator.run`."""
-
-    protocol: Protocol
-    seed: int
-    ratio: float
-    load: float | None
-    mean_duration: float | None
-
-
-def simulated_runs(names: Sequence[str], inputs: Inputs, arrivals: RunArrivals) -> list[RunSource]:
-    """Simulate a run of each policy on the same arrivals."""
+def simulated_runs(names: Sequence[str], inputs: Inputs, arrivals: ArrivalOptions, seed: int) -> list[RunSource]:
+    """Simulate a run of each policy on the same arrivals, whose digest finds runs in folders that have the same."""
     from steersman.policies.registry import check_policy_names, resolve
-    from steersman.simulation.protocols import duration_warnings
     from steersman.simulation.run import Simulator
 
     check_policy_names(names)
     warn = Warnings()
     (source,) = inputs.read(warn)
-    if arrivals.protocol is Protocol.TIMED:
-        warn(duration_warnings(source, arrivals.load, arrivals.mean_duration))
+    arrivals.warn_of(source, warn)
 
     from steersman.apps.dashboard.simulation.sources import SimulatedRun
     from steersman.cli.compiling import compile_for
+    from steersman.evaluation.replay_file import RunOptions, replay_file
 
     policies = [resolve(name) for name in names]
     compile_for(names, (source,))
@@ -70,30 +53,12 @@ def simulated_runs(names: Sequence[str], inputs: Inputs, arrivals: RunArrivals) 
     with Progress("simulating") as progress:
         for done, each in enumerate(policies):
             progress.update(done, len(policies))
-            results.append(
-                simulator.run(
-                    each,
-                    protocol=arrivals.protocol.value,
-                    seed=arrivals.seed,
-                    ratio=arrivals.ratio,
-                    load=arrivals.load,
-                    mean_duration=arrivals.mean_duration,
-                    record=True,
-                )
-            )
+            results.append(simulator.run(each, seed=seed, record=True, **arrivals.settings))
     for result in results:
         warn(result.warnings)
-    common = _digest(source, names[0], arrivals)
+    options = RunOptions(names[0], *arrivals.numbers)
+    common = replay_file(source, options, names[0], results[0].protocol, seed).arrivals()
     return [SimulatedRun(source, each, result, common) for each, result in zip(policies, results, strict=True)]
-
-
-def _digest(source: Workload, policy: str, arrivals: RunArrivals) -> str:
-    """Return the digest of arrivals, by which runs in folders are found that have the same."""
-    from steersman.evaluation.replay_file import RunOptions, replay_file
-
-    protocol: ProtocolName = arrivals.protocol.value
-    options = RunOptions(policy, arrivals.ratio, arrivals.load, arrivals.mean_duration)
-    return replay_file(source, options, policy, protocol, arrivals.seed).arrivals()
 
 
 def screens_of(simulated: Sequence[RunSource], given: Sequence[Path]) -> list[Screen]:

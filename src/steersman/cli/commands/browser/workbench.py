@@ -6,12 +6,10 @@ import tempfile
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from steersman.cli.commands import cluster
 from steersman.cli.commands.browser.dashboard import PORT as DASHBOARD_PORT
-from steersman.cli.completing import contexts
-from steersman.cli.options.common import path
+from steersman.cli.options.common import path_option
+from steersman.cli.options.declaring import option, with_options
 from steersman.cli.output.display import say, status_if_slow
 from steersman.core.errors import UsageError
 from steersman.core.signals import defer_signals
@@ -20,40 +18,24 @@ JUPYTER_PORT, TENSORBOARD_PORT = 8888, 6006
 DEFAULT_COUNT = 10
 
 
+@with_options
 def workbench(
     folder: Annotated[
         Path | None,
-        typer.Option(
-            parser=path,
-            metavar="FOLDER",
-            help="What JupyterLab opens; TensorBoard reads its folder runs. [default: docs/tutorials of a checkout, "
+        path_option(
+            "What JupyterLab opens; TensorBoard reads its folder runs. [default: docs/tutorials of a checkout, "
             "else the working directory]",
+            metavar="FOLDER",
         ),
     ] = None,
-    count: Annotated[int, typer.Option(min=1, help="Simulated nodes of the cluster.")] = DEFAULT_COUNT,
+    count: Annotated[int, option("Simulated nodes of the cluster.", min=1)] = DEFAULT_COUNT,
     jupyter_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of JupyterLab on 127.0.0.1; 0 takes a free one.")
+        int, option("Port of JupyterLab on 127.0.0.1; 0 takes a free one.", min=0, max=65535)
     ] = JUPYTER_PORT,
-    tensorboard_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of TensorBoard, likewise.")
-    ] = TENSORBOARD_PORT,
-    dashboard_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the dashboard, likewise.")
-    ] = DASHBOARD_PORT,
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(
-            parser=path,
-            metavar="FILE",
-            help="Add the nodes to the cluster of this file, in which KWOK runs; start none.",
-        ),
-    ] = None,
-    context: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", autocompletion=contexts, help="Context of --kubeconfig. [default: its current one]"
-        ),
-    ] = None,
+    tensorboard_port: Annotated[int, option("Port of TensorBoard, likewise.", min=0, max=65535)] = TENSORBOARD_PORT,
+    dashboard_port: Annotated[int, option("Port of the dashboard, likewise.", min=0, max=65535)] = DASHBOARD_PORT,
+    *,
+    existing: cluster.ExistingCluster,
 ) -> None:
     """Start JupyterLab with the tutorials, TensorBoard, the dashboard and a cluster with simulated nodes.
 
@@ -67,12 +49,9 @@ def workbench(
     from steersman.apps.local_cluster.record import require
     from steersman.apps.workbench import services
     from steersman.apps.workbench.supervisor import choose_port, running, watch
-    from steersman.kubernetes.config import load
 
     services.check_packages()
-    in_existing = kubeconfig is not None or context is not None
-    if in_existing:
-        load(kubeconfig, context)  # what is wrong with it is said before anything starts
+    in_existing = existing.load() is not None  # what is wrong with it is said before anything starts
     opened = services.default_folder() if folder is None else folder.absolute()
     if not opened.is_dir():
         raise UsageError(f"--folder {opened}: there is no such folder")
@@ -85,9 +64,8 @@ def workbench(
         check_new(services.CLUSTER)  # what was there before stays
         try:
             # Pods of a cluster that was there must not be scheduled on nodes that start no container.
-            cluster.up(
-                services.CLUSTER, count, kubeconfig=kubeconfig, context=context, kwok_taint=in_existing, yes=True
-            )
+            local = cluster.UpOptions(services.CLUSTER, count, yes=True)
+            cluster.start(local, cluster.NewNodes(kwok_taint=in_existing), existing)
             environment = services.environment_of(require(services.CLUSTER).kubeconfig)
             with running(every, Path(scratch), environment) as started:
                 for each in started:

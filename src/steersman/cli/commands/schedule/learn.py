@@ -142,5 +142,5 @@ def _observe(
 
     os.nice(OBSERVER_NICENESS)
     # The scheduler watches the same objects, and says what is wrong with them and with the API server.
-    LogOptions(logs.format, LogLevel.ERROR).configure()
+    LogOptions(logs.log_format, LogLevel.ERROR).configure()
     observe_others(plan, capacity, kubeconfig, telemetry_config, connection)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from steersman.cli.options.algorithms import with_options
-from steersman.cli.options.common import path
+from steersman.cli.options.algorithms import training_parameters
+from steersman.cli.options.common import path_option
+from steersman.cli.options.declaring import given_options, option, with_options
 from steersman.cli.options.file import merge_options
-from steersman.cli.options.generated import given_options
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
 from steersman.cli.options.training_plan import TrainOptions, compile_plan, plan_of
 from steersman.cli.output.display import Progress, Warnings, print_text
@@ -20,44 +20,43 @@ from steersman.core.processes import (
 from steersman.workloads.files import check_writable
 
 
-@with_options
+@dataclass(frozen=True, slots=True)
+class StudyOptions:
+    """The study: its folder and its length."""
+
+    output: Annotated[Path, path_option("Folder of the study; an existing study is continued.", metavar="FOLDER")]
+    trials: Annotated[
+        int | None,
+        option("Number of trials to add to the study. [default: 20; with --minutes as many as time allows]", min=1),
+    ] = None
+    minutes: Annotated[
+        float | None, option("Maximum duration in minutes; running trials then end early. [default: no limit]")
+    ] = None
+    iterations: Annotated[int | None, option("Iterations of a trial. [default: 40 % of those of train]", min=1)] = None
+    validate_every: Annotated[
+        int | None,
+        option(
+            "Iterations between validations; a trial can be pruned after each. [default: 40 % of those of train]", min=1
+        ),
+    ] = None
+    seed: Annotated[int, option("Seed of the search and of each trial's training.", min=0)] = 1
+    jobs: Annotated[
+        int | None,
+        option(
+            "Number of processes. With one, the same options give the same trials; with several, what the next "
+            "trial draws depends on which ended first. [default: all cores]",
+            min=1,
+        ),
+    ] = None
+
+
+@partial(with_options, declared=training_parameters, is_checked=False)
 def tune(
     task: TrainingTask,
-    output: Annotated[
-        Path, typer.Option(parser=path, metavar="FOLDER", help="Folder of the study; an existing study is continued.")
-    ],
+    study: StudyOptions,
     scenario: Scenario,
     network_options: NetworkOptions,
     learning: LearningOptions,
-    trials: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Number of trials to add to the study. [default: 20; with --minutes as many as time allows]"
-        ),
-    ] = None,
-    minutes: Annotated[
-        float | None,
-        typer.Option(help="Maximum duration in minutes; running trials then end early. [default: no limit]"),
-    ] = None,
-    iterations: Annotated[
-        int | None, typer.Option(min=1, help="Iterations of a trial. [default: 40 % of those of train]")
-    ] = None,
-    validate_every: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Iterations between validations; a trial can be pruned after each. [default: 40 % of those of train]",
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the search and of each trial's training.")] = 1,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Number of processes. With one, the same options give the same trials; with several, what the next "
-            "trial draws depends on which ended first. [default: all cores]",
-        ),
-    ] = None,
     **declared: Any,
 ) -> None:
     """Search for good options of **train** on your workloads, with Optuna.
@@ -69,25 +68,26 @@ def tune(
     **Example**: steersman tune --algorithm ppo --protocol deployments --trials 20 --output study
     """
     options = merge_options(TrainOptions(task, scenario, network_options, learning, declared))
+    output = study.output
     check_writable("--output", output, "log")
-    plan = plan_of(options, name=output.name, seed=seed, warn=Warnings())
+    plan = plan_of(options, name=output.name, seed=study.seed, warn=Warnings())
 
     from steersman.training.plans import gain
     from steersman.training.run import check_minutes
     from steersman.training.tuning import study as tuning
 
-    max_trials = trials or (None if minutes else tuning.DEFAULT_TRIALS)
-    check_minutes(minutes)
+    max_trials = study.trials or (None if study.minutes else tuning.DEFAULT_TRIALS)
+    check_minutes(study.minutes)
     compile_plan(plan)
     with Progress("tuning") as progress:
         outcome = tuning.tune(
             plan,
             output,
-            tuning.trial_limits(options.algorithm, iterations, validate_every),
+            tuning.trial_limits(options.algorithm, study.iterations, study.validate_every),
             fixed={*options.declared, *given_options(options.network)},
             trials=max_trials,
-            minutes=minutes,
-            workers=jobs or default_jobs(),
+            minutes=study.minutes,
+            workers=study.jobs or default_jobs(),
             on_trial=lambda done, _: progress.update(min(done, max_trials or done), max_trials or done + 1),
         )
     best_options = ", ".join(f"{name} {_formatted(value)}" for name, value in outcome.best_options.items())

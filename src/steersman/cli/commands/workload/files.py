@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from steersman.cli.commands.workload import load, record
-from steersman.cli.completing import formats
+from steersman.cli.completing import formats, workloads
 from steersman.cli.help_levels import HelpLevels
 from steersman.cli.options.cluster import check_new_folder, dns_label, optional_scheduler, scheduler
-from steersman.cli.options.common import ManyValues, need_subcommand, path
-from steersman.cli.options.deployments import (
-    CpuLoad,
-    CpuRequests,
-    Interval,
-    MemoryLoad,
-    MemoryRequests,
-    PodLoad,
-    Replicas,
-    Resets,
-    Wait,
-    parse_range,
-    value_lists,
-)
-from steersman.cli.options.inputs import Inputs, WorkloadName
+from steersman.cli.options.common import ManyValues, need_subcommand, path_option
+from steersman.cli.options.declaring import Excludes, option, with_options
+from steersman.cli.options.deployments import FillingOptions, parse_range
+from steersman.cli.options.inputs import EMBEDDED_HELP, Files
 from steersman.cli.output.display import Warnings, say, status_if_slow
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import UsageError
@@ -51,15 +41,9 @@ class RandomDistribution(enum.StrEnum):
     VALIDATION = "validation"
 
 
-Folder = Annotated[
-    Path,
-    typer.Option("--output", parser=path, metavar="FOLDER", help="Folder of the files: new or empty."),
-]
+Folder = Annotated[Path, path_option("Folder of the files: new or empty.", "--output", metavar="FOLDER")]
 Nodes = Annotated[
-    Path | None,
-    typer.Option(
-        parser=path, metavar="PATH", help="Nodes: an openb node list (CSV), or a file or folder of Kubernetes YAML."
-    ),
+    Path | None, path_option("Nodes: an openb node list (CSV), or a file or folder of Kubernetes YAML.", metavar="PATH")
 ]
 
 
@@ -69,42 +53,30 @@ def root(context: typer.Context) -> None:
     need_subcommand(context)
 
 
-@app.command()
-def generate(
-    output: Folder,
-    nodes: Nodes = None,
+@dataclass(frozen=True, slots=True)
+class GeneratedFiles:
+    """The nodes, the names in the pods, and the files that are written."""
+
+    output: Folder
+    nodes: Nodes = None
     node_count: Annotated[
-        int,
-        typer.Option(
-            min=1, max=1_000_000, help="Without --nodes: this many equal nodes, and one tainted control-plane node."
-        ),
-    ] = 10,
-    node_cpu: Annotated[str, typer.Option(help="CPU of each such node.")] = "64",
-    node_memory: Annotated[str, typer.Option(help="Memory of each such node.")] = "256Gi",
-    node_pods: Annotated[int, typer.Option(min=1, max=1_000_000, help="Pods of each such node.")] = 110,
-    cpu_load: CpuLoad = 0.5,
-    memory_load: MemoryLoad = 0.5,
-    pod_load: PodLoad = 0.5,
-    cluster_resets: Resets = 1,
-    interval: Interval = 10.0,
-    wait: Wait = 60.0,
-    replicas: Replicas = "5-15",
-    cpu_requests: CpuRequests = "",
-    memory_requests: MemoryRequests = "",
-    scheduler_name: Annotated[
-        str, typer.Option(parser=scheduler, metavar="NAME", help="The pods' schedulerName.")
-    ] = "custom-scheduler",
-    namespace: Annotated[str, typer.Option(parser=dns_label, metavar="NAME", help="The pods' namespace.")] = "default",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the workload; the same seed gives the same files.")] = 42,
-    csv: Annotated[
-        Path | None,
-        typer.Option(parser=path, metavar="FILE", help="Also write the Deployments as a CSV for --replay."),
-    ] = None,
-    replay: Annotated[
-        Path | None,
-        typer.Option(parser=path, metavar="FILE", help="Take the Deployments from such a CSV instead."),
-    ] = None,
-) -> None:
+        int, option("Without --nodes: this many equal nodes, and one tainted control-plane node.", min=1, max=1_000_000)
+    ] = 10
+    node_cpu: Annotated[str, option("CPU of each such node.")] = "64"
+    node_memory: Annotated[str, option("Memory of each such node.")] = "256Gi"
+    node_pods: Annotated[int, option("Pods of each such node.", min=1, max=1_000_000)] = 110
+    scheduler_name: Annotated[str, option("The pods' schedulerName.", parser=scheduler, metavar="NAME")] = (
+        "custom-scheduler"
+    )
+    namespace: Annotated[str, option("The pods' namespace.", parser=dns_label, metavar="NAME")] = "default"
+    seed: Annotated[int, option("Seed of the workload; the same seed gives the same files.", min=0)] = 42
+    csv: Annotated[Path | None, path_option("Also write the Deployments as a CSV for --replay.")] = None
+    replay: Annotated[Path | None, path_option("Take the Deployments from such a CSV instead.")] = None
+
+
+@app.command()
+@with_options
+def generate(options: GeneratedFiles, filling: FillingOptions) -> None:
     """Generate random Deployments that fill a cluster to a target load, several times.
 
     Writes nodes.yaml and pods.yaml, whose pods have creation and deletion times for `--protocol timed`.
@@ -117,6 +89,7 @@ def generate(
     from steersman.workloads.loading import load_nodes
     from steersman.workloads.workload import Workload
 
+    output, csv = options.output, options.csv
     if csv is not None and csv.resolve().is_relative_to(output.resolve()):
         raise UsageError(
             f"--csv {csv} lies in --output, where its Deployments would count twice; put it beside the folder"
@@ -124,32 +97,22 @@ def generate(
     check_new_folder(output)
     if csv is not None:
         check_writable("--csv", csv)
-    least, most = parse_range("--replicas", replicas)
-    settings = deployments.DeploymentSettings(
-        cpu_load=cpu_load,
-        memory_load=memory_load,
-        pod_load=pod_load,
-        resets=cluster_resets,
-        interval_seconds=interval,
-        wait_seconds=wait,
-        min_replicas=least,
-        max_replicas=most,
-        **value_lists(cpu_requests, memory_requests),
-    )
-    if nodes is not None:
-        with status_if_slow(f"reading {nodes}"):
-            cluster = load_nodes(nodes)
+    settings = filling.settings
+    if options.nodes is not None:
+        with status_if_slow(f"reading {options.nodes}"):
+            cluster = load_nodes(options.nodes)
     else:
-        cluster = deployments.cluster(node_count, cpu=node_cpu, memory=node_memory, pods=node_pods)
+        cpu, memory = options.node_cpu, options.node_memory
+        cluster = deployments.cluster(options.node_count, cpu=cpu, memory=memory, pods=options.node_pods)
     with status_if_slow("making the pods"):
-        rows = _rows(settings, cluster, seed, replay)
+        rows = _rows(settings, cluster, options.seed, options.replay)
         pods = deployments.replay(
             rows,
-            interval_seconds=interval,
-            wait_seconds=wait,
-            scheduler_name=scheduler_name,
-            namespace=namespace,
-            file=str(replay or ""),
+            interval_seconds=filling.interval,
+            wait_seconds=filling.wait,
+            scheduler_name=options.scheduler_name,
+            namespace=options.namespace,
+            file=str(options.replay or ""),
         )
     with status_if_slow(f"writing {len(cluster)} nodes and {len(pods)} pods"):
         convert(Workload(output.name, cluster, pods), "yaml", output)
@@ -163,16 +126,14 @@ def generate(
 @app.command()
 def random(
     output: Folder,
-    count: Annotated[int, typer.Option(min=1, max=10_000, help="How many clusters, in sub-folders if several.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Of the first one; the others have the seeds that follow.")] = 1,
+    count: Annotated[int, option("How many clusters, in sub-folders if several.", min=1, max=10_000)] = 1,
+    seed: Annotated[int, option("Of the first one; the others have the seeds that follow.", min=0)] = 1,
     node_range: Annotated[
-        str, typer.Option("--nodes", metavar="LOW-HIGH", help="The smallest and the largest number of nodes.")
+        str, option("The smallest and the largest number of nodes.", "--nodes", metavar="LOW-HIGH")
     ] = "5-2000",
     distribution: Annotated[
         RandomDistribution,
-        typer.Option(
-            help="training, or validation: other shapes of nodes, other sizes of pods, and other random numbers."
-        ),
+        option("training, or validation: other shapes of nodes, other sizes of pods, and other random numbers."),
     ] = RandomDistribution.VALIDATION,
 ) -> None:
     """Generate random GPU clusters with pods, to compare policies on many shapes.
@@ -196,32 +157,40 @@ def random(
     say(f"wrote {count} clusters to {output}" if count > 1 else f"wrote nodes.yaml and pods.yaml to {output}")
 
 
-@app.command()
-def convert(
-    output: Folder,
+@dataclass(frozen=True, slots=True)
+class ConvertOptions:
+    """What is converted, and to which format."""
+
+    output: Folder
     to: Annotated[
         str,
-        typer.Option(
+        option(
+            f"The format to write: {', '.join(WRITTEN)}, or that of a package.",
             metavar="FORMAT",
             autocompletion=formats,
-            help=f"The format to write: {', '.join(WRITTEN)}, or that of a package.",
         ),
-    ],
-    nodes: Nodes = None,
+    ]
+    nodes: Nodes = None
     pods: Annotated[
         Path | None,
-        typer.Option(
-            parser=path,
-            metavar="PATH",
-            help="Pods: a CSV table (openb, Deployments, gpu-v2025), or a file or folder of Kubernetes YAML.",
+        path_option(
+            "Pods: a CSV table (openb, Deployments, gpu-v2025), or a file or folder of Kubernetes YAML.", metavar="PATH"
         ),
-    ] = None,
-    workload: WorkloadName = None,
+    ] = None
+    workload: Annotated[
+        str | None,
+        option(f"Instead of --nodes and --pods: {EMBEDDED_HELP}.", metavar="NAME", autocompletion=workloads),
+        Excludes("nodes"),
+        Excludes("pods"),
+    ] = None
     lossy: Annotated[
-        bool,
-        typer.Option("--lossy", help="Leave out what the format cannot say, and count it, instead of ending there."),
-    ] = False,
-) -> None:
+        bool, option("Leave out what the format cannot say, and count it, instead of ending there.", "--lossy")
+    ] = False
+
+
+@app.command()
+@with_options
+def convert(options: ConvertOptions) -> None:
     """Write a workload in another format.
 
     yaml: nodes.yaml and pods.yaml, with Deployments and other controllers expanded into pods.
@@ -236,50 +205,44 @@ def convert(
     from steersman.workloads.loading import load_workload
     from steersman.workloads.workload import RunningPods
 
-    find_format(to)
-    check_new_folder(output)
+    find_format(options.to)
+    check_new_folder(options.output)
 
-    warn = Warnings()
-    if workload is not None:
-        (source,) = Inputs(nodes, (pods,) if pods else (), (workload,)).read(warn)
+    warn, nodes, pods = Warnings(), options.nodes, options.pods
+    if options.workload is not None:
+        inputs = Files(workload=[options.workload])
+        inputs.check()
+        (source,) = inputs.read(warn)
     else:
         with status_if_slow(f"reading {pods or nodes}"):
             source = load_workload(nodes, pods, partial=True, running=RunningPods.AS_WRITTEN)
         warn(source.warnings)
     with status_if_slow(f"writing {len(source.nodes)} nodes and {len(source.pods)} pods"):
         files = {"nodes_file": nodes or pods or source.name, "pods_file": pods or nodes or source.name}
-        warn(write(source, to, output, lossy=lossy, **files))
-    say(f"wrote {output}: {len(source.nodes)} nodes, {len(source.pods)} pods")
+        warn(write(source, options.to, options.output, lossy=options.lossy, **files))
+    say(f"wrote {options.output}: {len(source.nodes)} nodes, {len(source.pods)} pods")
 
 
 @app.command(cls=ManyValues)
 def topology(
     data_dir: Annotated[
         list[Path] | None,
-        typer.Option(
-            parser=path,
-            metavar="FOLDER",
-            help="Workload folders, or folders of them; several may follow, each is numbered anew.",
+        path_option(
+            "Workload folders, or folders of them; several may follow, each is numbered anew.", metavar="FOLDER"
         ),
     ] = None,
-    nodes: Annotated[
-        Path | None, typer.Option(parser=path, metavar="FILE", help="A single node list instead of a folder.")
-    ] = None,
-    pods: Annotated[
-        Path | None, typer.Option(parser=path, metavar="FILE", help="A single pod list instead of a folder.")
-    ] = None,
-    servers_per_rack: Annotated[
-        int, typer.Option(min=1, help="Nodes that share a rack, in the order of the list.")
-    ] = 4,
+    nodes: Annotated[Path | None, path_option("A single node list instead of a folder.")] = None,
+    pods: Annotated[Path | None, path_option("A single pod list instead of a folder.")] = None,
+    servers_per_rack: Annotated[int, option("Nodes that share a rack, in the order of the list.", min=1)] = 4,
     racks_per_zone: Annotated[
-        int, typer.Option(min=0, help="Racks that share a zone (topology.kubernetes.io/zone); 0: no zones.")
+        int, option("Racks that share a zone (topology.kubernetes.io/zone); 0: no zones.", min=0)
     ] = 0,
     scheduler_name: Annotated[
         str,
-        typer.Option(
+        option(
+            "Written into pods that name no scheduler, or the default one. [default: pods stay as they are]",
             parser=optional_scheduler,
             metavar="NAME",
-            help="Written into pods that name no scheduler, or the default one. [default: pods stay as they are]",
         ),
     ] = "",
 ) -> None:

@@ -12,31 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steersman.cli.options.cluster import (
-    ClusterName,
-    Context,
-    Kubeconfig,
-    Yes,
+    ChangedCluster,
     dns_label,
-    find_cluster,
     optional_dns_label,
     optional_scheduler,
     run_with_client,
     scheduler,
 )
-from steersman.cli.options.common import parse_seeds, path
-from steersman.cli.options.deployments import (
-    CpuLoad,
-    CpuRequests,
-    Interval,
-    MemoryLoad,
-    MemoryRequests,
-    PodLoad,
-    Replicas,
-    Resets,
-    Wait,
-    parse_range,
-    value_lists,
-)
+from steersman.cli.options.common import parse_seeds, path, path_option
+from steersman.cli.options.declaring import BelongsTo, Excludes, option, with_options
+from steersman.cli.options.deployments import FillingOptions, Interval, Wait
 from steersman.cli.output.display import Progress, say, status_if_slow
 from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages, say_warnings
 from steersman.core.errors import UsageError
@@ -54,80 +39,83 @@ if TYPE_CHECKING:
 
 ANNOTATION_KEY = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 
-Namespace = Annotated[str, typer.Option(parser=dns_label, metavar="NAME", help="Namespace of the Deployments.")]
-Patience = Annotated[float, typer.Option(min=0, help="Seconds that a Deployment waits for earlier pods to be bound.")]
-Image = Annotated[str, typer.Option(help="Image of the containers; it must have the command sleep.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped.")]
-Clean = Annotated[bool, typer.Option("--clean", help="Only delete what 'workload run' and 'workload replay' created.")]
+
+@dataclass(frozen=True, slots=True)
+class Playing:
+    """How a workload is played on a cluster."""
+
+    patience: Annotated[float, option("Seconds that a Deployment waits for earlier pods to be bound.", min=0)] = 60.0
+    image: Annotated[str, option("Image of the containers; it must have the command sleep.")] = "busybox"
+    resume: Annotated[bool, option("Continue a run that was stopped.", "--resume")] = False
+    clean: Annotated[bool, option("Only delete what 'workload run' and 'workload replay' created.", "--clean")] = False
+    log_file: MessagesFileOption = None
+
+    def find(self, cluster: ChangedCluster) -> ClusterTarget:
+        """Return the cluster, and begin to log."""
+        target = cluster.find()
+        log_messages(self.log_file)
+        say_warnings()
+        return target
 
 
-def run(
-    cpu_load: CpuLoad = 0.5,
-    memory_load: MemoryLoad = 0.5,
-    pod_load: PodLoad = 0.5,
-    cluster_resets: Resets = 1,
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Copies of Deployments instead of random ones."""
+
     manifest: Annotated[
         Path | None,
-        typer.Option(
-            parser=path,
-            metavar="FILE",
-            help="Create and delete copies of the Deployments of this file instead of random ones.",
-        ),
-    ] = None,
+        path_option("Create and delete copies of the Deployments of this file instead of random ones."),
+        Excludes("resume"),
+    ] = None
     copies: Annotated[
-        int | None, typer.Option(min=1, help="With --manifest: copies at a time of each Deployment. [default: 30]")
-    ] = None,
+        int | None,
+        option("With --manifest: copies at a time of each Deployment. [default: 30]", min=1),
+        BelongsTo("manifest"),
+    ] = None
     pause: Annotated[
         float | None,
-        typer.Option(min=0, help="With --manifest: seconds from when all pods have nodes to deletion. [default: 10]"),
-    ] = None,
+        option("With --manifest: seconds from when all pods have nodes to deletion. [default: 10]", min=0),
+        BelongsTo("manifest"),
+    ] = None
     cycles: Annotated[
-        int | None, typer.Option(min=1, help="With --manifest: how often. [default: until it is stopped]")
-    ] = None,
+        int | None, option("With --manifest: how often. [default: until it is stopped]", min=1), BelongsTo("manifest")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedPods:
+    """The pods of `workload run`, and the file that records them."""
+
     annotation: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="Annotation of the pods, such as latencySoftConstraint=35 (milliseconds); repeatable.",
+        option(
+            "Annotation of the pods, such as latencySoftConstraint=35 (milliseconds); repeatable.", metavar="KEY=VALUE"
         ),
-    ] = None,
+    ] = None
     scheduler_name: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Scheduler of the pods (spec.schedulerName). [default: steersman; with --manifest the one it names]",
             parser=scheduler,
             metavar="NAME",
-            help="Scheduler of the pods (spec.schedulerName). [default: steersman; with --manifest the one it names]",
         ),
-    ] = None,
-    namespace: Namespace = "default",
-    interval: Interval = 10.0,
-    wait: Wait = 60.0,
-    patience: Patience = 60.0,
-    replicas: Replicas = "5-15",
-    cpu_requests: CpuRequests = "",
-    memory_requests: MemoryRequests = "",
-    image: Image = "busybox",
+    ] = None
+    namespace: Annotated[str, option("Namespace of the Deployments.", parser=dns_label, metavar="NAME")] = "default"
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help=f"Seed of the Deployments, as in workload generate. [default: {FIRST_SEED}]"),
-    ] = None,
+        option(f"Seed of the Deployments, as in workload generate. [default: {FIRST_SEED}]", min=0),
+        Excludes("seeds"),
+    ] = None
     seeds: Annotated[
         str | None,
-        typer.Option(
-            metavar="SEEDS", help="Several seeds in turn: their number, or e.g. 42-51; each fills --resets times."
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(parser=path, metavar="FILE", help="CSV file of the run, for replay and simulate."),
-    ] = None,
-    resume: Resume = False,
-    clean: Clean = False,
-    log_file: MessagesFileOption = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    name: ClusterName = None,
-    yes: Yes = False,
+        option("Several seeds in turn: their number, or e.g. 42-51; each fills --resets times.", metavar="SEEDS"),
+    ] = None
+    output: Annotated[Path | None, path_option("CSV file of the run, for replay and simulate.")] = None
+
+
+@with_options
+def run(
+    filling: FillingOptions, copies: Copies, options: PlayedPods, playing: Playing, cluster: ChangedCluster
 ) -> None:
     """Fill a live cluster with random Deployments to a target load, clear it, and fill it again.
 
@@ -145,70 +133,54 @@ def run(
 
     **Copies**: steersman workload run --manifest nginx.yaml --copies 30 --interval 2 --pause 10 --cycles 5
     """
-    check_log_file(log_file)
-    annotations = _annotations(annotation or [])
-    if manifest is None:
-        for flag, value in (("--copies", copies), ("--pause", pause), ("--cycles", cycles)):
-            if value is not None:
-                raise UsageError(f"{flag} belongs to --manifest; give that too, or leave it out")
-    elif resume:
-        raise UsageError("--resume does not apply to --manifest, whose copies are deleted when it is stopped")
-    target = find_cluster(kubeconfig, context, name)
-    log_messages(log_file)
-    say_warnings()
-    if clean:
-        _clean(target, yes)
+    check_log_file(playing.log_file)
+    annotations = _annotations(options.annotation or [])
+    target = playing.find(cluster)
+    if playing.clean:
+        _clean(target, cluster.yes)
         return
-    if output is not None:
-        check_writable("--output", output)
-    target.require_consent("create and delete Deployments", yes=yes)
+    if options.output is not None:
+        check_writable("--output", options.output)
+    target.require_consent("create and delete Deployments", yes=cluster.yes)
+    if copies.manifest is not None:
+        from steersman.apps.load.copies.loop import DEFAULT_COPIES, DEFAULT_PAUSE, CopyOptions
 
-    from steersman.apps.load import commands
-    from steersman.apps.load.copies.loop import DEFAULT_COPIES, DEFAULT_PAUSE, CopyOptions
-    from steersman.apps.load.driver import FillOptions
-    from steersman.workloads.generators.deployments import DeploymentSettings
-
-    if manifest is not None:
-        options = CopyOptions(
-            copies=DEFAULT_COPIES if copies is None else copies,
-            interval=interval,
-            patience=patience,
-            pause=DEFAULT_PAUSE if pause is None else pause,
-            cycles=cycles,
-            scheduler_name=scheduler_name or "",
+        manner = CopyOptions(
+            copies=copies.copies or DEFAULT_COPIES,
+            interval=filling.interval,
+            patience=playing.patience,
+            pause=DEFAULT_PAUSE if copies.pause is None else copies.pause,
+            cycles=copies.cycles,
+            scheduler_name=options.scheduler_name or "",
             annotations=annotations,
         )
-        _run_copies(target, manifest, options, namespace, output)
+        _run_copies(target, copies.manifest, manner, options)
         return
-    if seed is not None and seeds is not None:
-        raise UsageError("--seed is one, --seeds are several; give one of them")
-    drawn = parse_seeds(seeds) if seeds is not None else (FIRST_SEED if seed is None else seed,)
-    least, most = parse_range("--replicas", replicas)
-    settings = DeploymentSettings(
-        cpu_load=cpu_load,
-        memory_load=memory_load,
-        pod_load=pod_load,
-        resets=cluster_resets,
-        interval_seconds=interval,
-        wait_seconds=wait,
-        min_replicas=least,
-        max_replicas=most,
-        **value_lists(cpu_requests, memory_requests),
-    )
-    manner = FillOptions(scheduler_name or "steersman", image, interval, wait, patience, annotations)
+
+    from steersman.apps.load import commands
+    from steersman.apps.load.driver import FillOptions
+
+    default = FIRST_SEED if options.seed is None else options.seed
+    drawn = (default,) if options.seeds is None else parse_seeds(options.seeds)
+    settings, image = filling.settings, playing.image
+    chosen = options.scheduler_name or "steersman"
+    fill = FillOptions(chosen, image, filling.interval, filling.wait, playing.patience, annotations)
     with Progress("playing Deployments") as progress, _Stoppable(progress) as report:
 
         async def play(client: Client) -> FillStats:
-            place = commands.RunTarget(client, namespace, say)
-            if resume:
-                return await commands.resume_fill(place, output, report)
-            return await commands.fill(place, settings, drawn, manner, output, report)
+            place = commands.RunTarget(client, options.namespace, say)
+            if playing.resume:
+                return await commands.resume_fill(place, options.output, report)
+            return await commands.fill(place, settings, drawn, fill, options.output, report)
 
         tally = run_with_client(target, play)
     _tell_rows(tally)
 
 
-def replay(
+@dataclass(frozen=True, slots=True)
+class ReplayedPods:
+    """What is replayed, how fast, and where."""
+
     files: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -216,41 +188,28 @@ def replay(
             metavar="FILE...",
             help="Pods: an openb pod list, or files or folders of Kubernetes YAML; or the CSV of workload run.",
         ),
-    ] = None,
+    ] = None
     speed: Annotated[
-        float, typer.Option(help="Seconds of the trace per second, such as 3600; also shortens --interval, --wait.")
-    ] = 1.0,
+        float, option("Seconds of the trace per second, such as 3600; also shortens --interval, --wait.")
+    ] = 1.0
     rate: Annotated[
-        float,
-        typer.Option(help="Pods per second, instead of their times. [default: their times; without, all at once]"),
-    ] = 0.0,
+        float, option("Pods per second, instead of their times. [default: their times; without, all at once]")
+    ] = 0.0
     scheduler_name: Annotated[
-        str,
-        typer.Option(
-            parser=optional_scheduler,
-            metavar="NAME",
-            help='Scheduler of the pods; "": the one they name.',
-        ),
-    ] = "steersman",
+        str, option('Scheduler of the pods; "": the one they name.', parser=optional_scheduler, metavar="NAME")
+    ] = "steersman"
     namespace: Annotated[
-        str,
-        typer.Option(parser=optional_dns_label, metavar="NAME", help="Namespace of all pods. [default: their own]"),
-    ] = "",
+        str, option("Namespace of all pods. [default: their own]", parser=optional_dns_label, metavar="NAME")
+    ] = ""
     create_namespaces: Annotated[
-        bool, typer.Option("--create-namespaces", help="Create missing namespaces of the pods; they are kept.")
-    ] = False,
-    interval: Interval = 10.0,
-    wait: Wait = 60.0,
-    patience: Patience = 60.0,
-    image: Image = "busybox",
-    resume: Resume = False,
-    clean: Clean = False,
-    log_file: MessagesFileOption = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    name: ClusterName = None,
-    yes: Yes = False,
-) -> None:
+        bool, option("Create missing namespaces of the pods; they are kept.", "--create-namespaces")
+    ] = False
+    interval: Interval = 10.0
+    wait: Wait = 60.0
+
+
+@with_options
+def replay(options: ReplayedPods, playing: Playing, cluster: ChangedCluster) -> None:
     """Replay a workload on a live cluster: create and delete its pods at their times.
 
     A pod runs as long as in the trace from when it is bound, as with --protocol timed in the simulator. Pods without
@@ -260,40 +219,41 @@ def replay(
 
     **Example**: steersman workload replay pods.csv --speed 3600 --scheduler-name default-scheduler
     """
-    check_log_file(log_file)
-    target = find_cluster(kubeconfig, context, name)
-    log_messages(log_file)
-    say_warnings()
-    if clean:
-        _clean(target, yes)
+    check_log_file(playing.log_file)
+    target = playing.find(cluster)
+    if playing.clean:
+        _clean(target, cluster.yes)
         return
-    if not files:
+    if not options.files:
         raise UsageError("replay needs a FILE of pods or Deployments")
-    target.require_consent("create and delete pods", yes=yes)
+    target.require_consent("create and delete pods", yes=cluster.yes)
 
     from steersman.apps.load import commands
     from steersman.apps.load.driver import FillOptions
     from steersman.apps.load.replay import ReplaySpeed, placed
 
-    pace = ReplaySpeed(speed, rate)
+    pace, speed, files = ReplaySpeed(options.speed, options.rate), options.speed, options.files
+    chosen, image, resume = options.scheduler_name, playing.image, playing.resume
     with status_if_slow("reading the workload"):
         source = _read(files)
     with Progress("playing the workload") as progress, _Stoppable(progress) as report:
         if source.rows:
-            manner = FillOptions(scheduler_name or "steersman", image, interval / speed, wait / speed, patience)
+            manner = FillOptions(
+                chosen or "steersman", image, options.interval / speed, options.wait / speed, playing.patience
+            )
 
             async def play_rows(client: Client) -> FillStats:
-                place, file = commands.RunTarget(client, namespace or "default", say), str(files[0])
+                place, file = commands.RunTarget(client, options.namespace or "default", say), str(files[0])
                 return await commands.replay_rows(place, source.rows, manner, file, report, resume=resume)
 
             _tell_rows(run_with_client(target, play_rows))
             return
 
         async def play(client: Client) -> ReplayStats:
-            pods = placed(source.pods, scheduler_name, namespace)
-            place = commands.RunTarget(client, namespace or "default")
+            pods = placed(source.pods, chosen, options.namespace)
+            place, create = commands.RunTarget(client, options.namespace or "default"), options.create_namespaces
             return await commands.replay_pods(
-                place, pods, pace, report, image=image, resume=resume, create_namespaces=create_namespaces
+                place, pods, pace, report, image=image, resume=resume, create_namespaces=create
             )
 
         tally = run_with_client(target, play)
@@ -336,9 +296,7 @@ def _clean(target: ClusterTarget, yes: bool) -> None:
     say(f"deleted {count} pods")
 
 
-def _run_copies(
-    target: ClusterTarget, manifest: Path, options: CopyOptions, namespace: str, output: Path | None
-) -> None:
+def _run_copies(target: ClusterTarget, manifest: Path, options: CopyOptions, played: PlayedPods) -> None:
     """Create and delete copies of a manifest until that is done, or stopped."""
     from steersman.apps.load.copies.loop import CopyLoop
     from steersman.apps.load.copies.manifest import check_names, read_manifest
@@ -352,8 +310,8 @@ def _run_copies(
     with Progress("playing copies", estimate=False) as progress:
 
         async def play(client: Client) -> CopyStats:
-            loop = CopyLoop(client, namespace, deployments, options, RowLog(output, ()), progress.update, say)
-            return await loop.run()
+            log = RowLog(played.output, ())
+            return await CopyLoop(client, played.namespace, deployments, options, log, progress.update, say).run()
 
         try:
             tally = run_with_client(target, play)

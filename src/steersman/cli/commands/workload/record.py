@@ -5,19 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from steersman.cli.completing import objectives, views
-from steersman.cli.options.cluster import (
-    ClusterName,
-    Context,
-    Kubeconfig,
-    check_new_folder,
-    find_cluster,
-    run_with_client,
-    scheduler,
-)
-from steersman.cli.options.common import path
+from steersman.cli.options.cluster import AnyCluster, check_new_folder, run_with_client, scheduler
+from steersman.cli.options.common import path_option
+from steersman.cli.options.declaring import option, with_options
 from steersman.cli.output.display import Progress, Warnings, say, status_if_slow
 from steersman.cli.output.logs import say_warnings
 from steersman.core.errors import UsageError
@@ -29,31 +20,25 @@ if TYPE_CHECKING:
 MAX_RECORDED_BYTES = 4 << 30
 
 
+@with_options
 def record(
-    output: Annotated[
-        Path,
-        typer.Option(parser=path, metavar="FOLDER", help="Folder of the recording: new or empty."),
-    ],
+    output: Annotated[Path, path_option("Folder of the recording: new or empty.", metavar="FOLDER")],
     scheduler_name: Annotated[
-        str, typer.Option(parser=scheduler, metavar="NAME", help="Scheduler whose decisions are recorded.")
+        str, option("Scheduler whose decisions are recorded.", parser=scheduler, metavar="NAME")
     ] = "default-scheduler",
     view: Annotated[
-        str, typer.Option(autocompletion=views, help="View that agents observe: cluster, or gpu for GPU nodes.")
+        str, option("View that agents observe: cluster, or gpu for GPU nodes.", autocompletion=views)
     ] = "cluster",
     objective: Annotated[
         str | None,
-        typer.Option(
-            autocompletion=objectives,
-            help="Rewarded objective, as in train. [default: allocation with GPUs, else balance]",
+        option(
+            "Rewarded objective, as in train. [default: allocation with GPUs, else balance]", autocompletion=objectives
         ),
     ] = None,
-    decisions: Annotated[int, typer.Option(min=2, help="Maximum number of decisions.")] = 5000,
-    minutes: Annotated[
-        float | None, typer.Option(min=0, help="Maximum duration in minutes. [default: until Ctrl-C]")
-    ] = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    name: ClusterName = None,
+    decisions: Annotated[int, option("Maximum number of decisions.", min=2)] = 5000,
+    minutes: Annotated[float | None, option("Maximum duration in minutes. [default: until Ctrl-C]", min=0)] = None,
+    *,
+    cluster: AnyCluster,
 ) -> None:
     """Record the decisions of a live cluster's scheduler as training data.
 
@@ -64,7 +49,7 @@ def record(
     steersman train --algorithm imitation --recording recording/transitions.npz --nodes recording/nodes.yaml
     --workload recording/pods.yaml --protocol timed --output imitator
     """
-    target = find_cluster(kubeconfig, context, name)
+    target = cluster.find()
     say_warnings()
 
     from steersman.apps.recorder import recording
@@ -108,21 +93,15 @@ def record(
     )
 
 
+@with_options
 def snapshot(
-    output: Annotated[
-        Path, typer.Option(parser=path, metavar="FILE", help="A YAML file to write, or a new folder for several.")
-    ],
-    free: Annotated[
-        bool,
-        typer.Option("--free", help="Leave out where pods run."),
-    ] = False,
+    output: Annotated[Path, path_option("A YAML file to write, or a new folder for several.")],
+    free: Annotated[bool, option("Leave out where pods run.", "--free")] = False,
     anonymise: Annotated[
-        bool,
-        typer.Option("--anonymise", help="Hash names and values of labels; equal ones stay equal."),
+        bool, option("Hash names and values of labels; equal ones stay equal.", "--anonymise")
     ] = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    name: ClusterName = None,
+    *,
+    cluster: AnyCluster,
 ) -> None:
     """Write a live cluster as a workload: its nodes, its pods and where they run, and the selectors of its Services.
 
@@ -132,7 +111,7 @@ def snapshot(
     **Example**: steersman workload snapshot --output mine.yaml, then
     steersman evaluate --nodes mine.yaml --pods mine.yaml --protocol arrivals --policy kube-default fgd --output out
     """
-    target = find_cluster(kubeconfig, context, name)
+    target = cluster.find()
 
     from steersman.apps.recorder import snapshot as taking
     from steersman.apps.recorder.anonymization import anonymised

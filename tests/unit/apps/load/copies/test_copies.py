@@ -220,7 +220,7 @@ def test_names_of_copies_are_checked_before_anything_is_created(tmp_path, monkey
         (("--copies", "3"), "--copies belongs to --manifest"),
         (("--pause", "3"), "--pause belongs to --manifest"),
         (("--cycles", "3"), "--cycles belongs to --manifest"),
-        (("--manifest", "nginx.yaml", "--resume"), "--resume does not apply"),
+        (("--manifest", "nginx.yaml", "--resume"), "--manifest and --resume exclude each other"),
         (("--manifest", "nginx.yaml", "--interval", "-1"), "--interval -1"),
         (("--annotation", "latencySoftConstraint"), "expected KEY=VALUE"),
         (("--annotation", "latencySoftConstraint=fast"), "not a number of milliseconds"),

@@ -1,0 +1,269 @@
+"""Commands take dataclasses whose fields declare options: their spelling, help, range, and what they belong to.
+
+    @dataclass(frozen=True, slots=True)
+    class Fitting:
+        fit: Annotated[bool, option("First fit a policy.", "--fit")] = False
+        fit_seconds: Annotated[float | None, option("Duration in seconds."), BelongsTo("fit")] = None
+
+A field that is such a dataclass itself stands for its fields. From this one declaration come the command line
+(`with_options`), the check of combinations (`check_options`) and the arguments that a report records (`to_arguments`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import typer
+from typer.models import OptionInfo
+
+from steersman.core.config.fields import ValueCheck, flag
+from steersman.core.errors import UsageError
+from steersman.core.redaction import redact_url
+
+
+def option(text: str, *flags: str, **further: Any) -> Any:
+    """Return the declaration of an option: its help, how it is spelled if not by its name, and more of typer's."""
+    return typer.Option(*flags, help=text, **further)
+
+
+@dataclass(frozen=True, slots=True)
+class BelongsTo:
+    """Other options, one of which must be given beside this one. Without effect in a command that has none of them."""
+
+    options: tuple[str, ...]
+
+    def __init__(self, *options: str) -> None:
+        object.__setattr__(self, "options", options)
+
+    def check(self, given: GivenOption, every: Mapping[str, GivenOption]) -> None:
+        """Raise UsageError if none of them is given."""
+        known = [every[name] for name in self.options if name in every]
+        if known and not any(each.is_given for each in known):
+            owners = " or ".join(each.flag for each in known)
+            raise UsageError(f"{given.flag} belongs to {owners}; give that too, or leave it out")
+
+
+@dataclass(frozen=True, slots=True)
+class OfProtocol:
+    """Protocols in which an option has an effect.
+
+    Attributes:
+        protocols: their names.
+        is_stated: whether --protocol must say so; else the data may choose one of them.
+    """
+
+    protocols: tuple[str, ...]
+    is_stated: bool
+
+    def __init__(self, *protocols: str, is_stated: bool = False) -> None:
+        object.__setattr__(self, "protocols", protocols)
+        object.__setattr__(self, "is_stated", is_stated)
+
+    def check(self, given: GivenOption, every: Mapping[str, GivenOption]) -> None:
+        """Raise UsageError if the protocol of the command is another."""
+        if "protocol" not in every:
+            return
+        protocol = every["protocol"].value or every["protocol"].assumed
+        if protocol in self.protocols or (protocol is None and not self.is_stated):
+            return
+        other = f", not to {protocol}" if protocol else "; give that too, or leave it out"
+        raise UsageError(f"{given.flag} belongs to --protocol {' or '.join(self.protocols)}{other}")
+
+
+@dataclass(frozen=True, slots=True)
+class Excludes:
+    """Another option that must not be given beside this one."""
+
+    other: str
+
+    def check(self, given: GivenOption, every: Mapping[str, GivenOption]) -> None:
+        """Raise UsageError if it is given."""
+        if self.other in every and every[self.other].is_given:
+            raise UsageError(f"{given.flag} and {every[self.other].flag} exclude each other; leave one out")
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """The value that stands for an option that is not given, where others depend on it."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The unit of a number, as the command line spells it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class GivenOption:
+    """An option of a command with its value.
+
+    Attributes:
+        flag: as the command line spells it, in its negative form if that is what changes the default.
+        value, default: what it is, and would be if it were not given.
+        metadata: the rest of the field's annotation.
+    """
+
+    flag: str
+    value: Any
+    default: Any
+    metadata: tuple[Any, ...]
+
+    @property
+    def is_given(self) -> bool:
+        """Return whether its value is not the default."""
+        return bool(self.value != self.default)
+
+    @property
+    def assumed(self) -> str | None:
+        """Return the value that it has if it is not given; None: unknown."""
+        return next((each.value for each in self.metadata if isinstance(each, Assumed)), None)
+
+
+def every_option(*groups: Any) -> dict[str, GivenOption]:
+    """Return the options of dataclasses by name, in order of declaration."""
+    result: dict[str, GivenOption] = {}
+    for group in groups:
+        for name, hint, default in _declared(type(group)):
+            value = getattr(group, name)
+            if _is_group(hint):
+                result |= every_option(value)
+            else:
+                metadata = get_args(hint)[1:]
+                is_negative = default is True or (default is None and value is False)
+                result[name] = GivenOption(_flag(name, metadata, is_negative), value, default, metadata)
+    return result
+
+
+def given_options(*groups: Any) -> dict[str, Any]:
+    """Return the values of those options of dataclasses that differ from their defaults, by name."""
+    return {name: option.value for name, option in every_option(*groups).items() if option.is_given}
+
+
+def check_options(*groups: Any) -> None:
+    """Check ranges and combinations of options by what their fields declare.
+
+    Raises:
+        UsageError: a number is out of range, an option has no effect without another, or two exclude each other.
+    """
+    every = every_option(*groups)
+    for option in every.values():
+        for rule in option.metadata if option.is_given else ():
+            if isinstance(rule, ValueCheck) and not rule.holds(option.value):
+                raise UsageError(f"{option.flag} {option.value:g}: must be {rule.text}")
+            if isinstance(rule, BelongsTo | OfProtocol | Excludes):
+                rule.check(option, every)
+
+
+def to_arguments(*groups: Any) -> list[str]:
+    """Return options that differ from their defaults as a command line, without secrets and the machine's folders."""
+    arguments: list[str] = []
+    for option in every_option(*groups).values():
+        unit = next((each.text for each in option.metadata if isinstance(each, Unit)), "")
+        if option.is_given:
+            arguments += spelled(option.flag, option.value, unit)
+    return arguments
+
+
+def spelled(flag: str, value: Any, unit: str = "") -> list[str]:
+    """Return an option as a command line spells it: a flag alone, or repeated with each value."""
+    if isinstance(value, bool):
+        return [flag]
+    return [part for each in (value if isinstance(value, list) else [value]) for part in (flag, f"{_text(each)}{unit}")]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value.name if isinstance(value, Path) else redact_url(str(value))
+
+
+def with_options(
+    function: Callable[..., None],
+    declared: Callable[[], Iterable[inspect.Parameter]] = tuple,
+    *,
+    is_checked: bool = True,
+) -> Callable[..., None]:
+    """Return a command that takes the fields of a function's dataclasses as options, and checks them.
+
+    Args:
+        function: takes dataclasses, and parameters of a command.
+        declared: returns parameters for its `**declared`; those that are not given are not passed.
+        is_checked: whether `check_options` is called; False: by the function, which knows more.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    groups: dict[str, type[Any]] = {}
+    parameters: list[inspect.Parameter] = []
+    rest: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            taken = {each.name for each in parameters}
+            made = [each for each in declared() if each.name not in taken]
+            rest = [each.name for each in made]
+            parameters += made
+        elif _is_group(hints[parameter.name]):
+            groups[parameter.name] = hints[parameter.name]
+            parameters += _parameters(hints[parameter.name])
+        else:
+            parameters.append(parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY))
+
+    def command(**given: Any) -> None:
+        gathered = {name: _gathered(group, given) for name, group in groups.items()}
+        if is_checked:
+            check_options(*gathered.values())
+        further = {name: value for name in rest if (value := given.pop(name)) is not None}
+        function(**gathered, **given, **further)
+
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    command.__annotations__ = {}
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return command
+
+
+def _is_group(hint: Any) -> bool:
+    return isinstance(hint, type) and is_dataclass(hint)
+
+
+def _declared(group: type[Any]) -> list[tuple[str, Any, Any]]:
+    """Return name, annotation and default of each field."""
+    hints = get_type_hints(group, include_extras=True)
+    defaults = {
+        field.name: field.default if field.default_factory is MISSING else field.default_factory()
+        for field in fields(group)
+    }
+    return [
+        (name, hints[name], inspect.Parameter.empty if default is MISSING else default)
+        for name, default in defaults.items()
+    ]
+
+
+def _parameters(group: type[Any]) -> list[inspect.Parameter]:
+    """Return the parameters of a command for the fields of a dataclass."""
+    result: list[inspect.Parameter] = []
+    for name, hint, default in _declared(group):
+        if _is_group(hint):
+            result += _parameters(hint)
+        else:
+            result.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint))
+    return result
+
+
+def _gathered(group: type[Any], given: dict[str, Any]) -> Any:
+    """Return a dataclass of values, which are taken out of `given`."""
+    return group(
+        **{name: _gathered(hint, given) if _is_group(hint) else given.pop(name) for name, hint, _ in _declared(group)}
+    )
+
+
+def _flag(name: str, metadata: Iterable[Any], is_negative: bool) -> str:
+    """Return how the command line spells an option."""
+    declared = next((each for each in metadata if isinstance(each, OptionInfo)), OptionInfo())
+    stated = [text for text in (declared.default, *(declared.param_decls or ())) if isinstance(text, str)]
+    positive, _, negative = stated[0].partition("/") if stated else (flag(name), "", "")
+    return (negative or flag(f"no_{name}")) if is_negative else positive

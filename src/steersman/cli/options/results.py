@@ -1,0 +1,19 @@
+"""Options of comparisons: where their results go, and how they are computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from steersman.cli.options.common import Format, FormatOption, Jobs, Output
+from steersman.cli.output.logs import MessagesFileOption
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Results of a comparison, which do not depend on the number of processes."""
+
+    output: Output = Path("comparison")
+    jobs: Jobs = None
+    output_format: FormatOption = Format.TABLE
+    log_file: MessagesFileOption = None
