@@ -104,9 +104,8 @@ def undecoded(*_: Any, **__: Any) -> Any:
 
 
 def test_where_there_is_no_time_nothing_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opinions_module, "pod_from_object", undecoded)
-    monkeypatch.setattr(opinions_module, "node_from_object", undecoded)
-    monkeypatch.setattr(opinions_module, "whole", undecoded)
+    monkeypatch.setattr(opinions_module, "pod_from_json", undecoded)
+    monkeypatch.setattr(opinions_module, "node_from_json", undecoded)
     asked = api_module.Api(ServiceConfig(), lambda: "best-fit", None, undecoded, metrics_module.ServiceMetrics())
 
     def decoded(body: Object, kind: Any) -> Any:
@@ -129,13 +128,13 @@ def test_where_there_is_no_time_nothing_is_decoded(monkeypatch: pytest.MonkeyPat
 
 def test_of_many_questions_at_a_time_only_those_that_are_answered_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = collections.Counter[str]()
-    decode = opinions_module.node_from_object
+    decode = opinions_module.decode_node
 
     def counting(obj: Any) -> Any:
         counted["nodes"] += 1
         return decode(obj)
 
-    monkeypatch.setattr(opinions_module, "node_from_object", counting)
+    monkeypatch.setattr(opinions_module, "decode_node", counting)
 
     async def story(_: Service, __: KubeDouble, ask: Ask) -> None:
         question = {"pod": pod("web"), "cluster": {"nodes": NODES}}
@@ -430,7 +429,7 @@ def test_an_object_that_no_api_server_has_is_refused_undecoded(monkeypatch: pyte
     def never(_: object) -> None:
         raise AssertionError("it is not decoded")
 
-    monkeypatch.setattr(opinions_module, "whole", never)
+    monkeypatch.setattr(opinions_module, "pod_from_json", never)
     with raises(opinions_module.InvalidRequestError):
         Pods().decode(msgspec.Raw(b'"' + b"x" * opinions_module.LARGEST_OBJECT + b'"'))
 
