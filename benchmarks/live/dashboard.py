@@ -25,7 +25,7 @@ from tests.browser.conftest import OPTIONS, chromium
 
 from benchmarks.live.rate import cpu_seconds, local_cluster, peak_memory, pod_object
 from steersman.apps.runtime.tasks import run_concurrently
-from steersman.cluster.objects.decoding import DEFAULT_SCHEDULER
+from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.kubernetes.client import ApiError, Client
 from steersman.kubernetes.config import load
 

@@ -19,10 +19,11 @@ import msgspec
 import numpy as np
 
 from steersman.apps.runtime.tasks import run_concurrently
+from steersman.cluster.objects.api.decoding import pod_from_json
+from steersman.cluster.objects.api.metadata import named_object
 from steersman.core.statistics import mean_interval
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import load
-from steersman.kubernetes.objects import named_head, pod_head
 from steersman.kubernetes.watch import EventType, Reflector
 
 NODES, PODS, PAIRS = 1_000, 3_000, 7
@@ -125,8 +126,8 @@ class Bound:
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """See `reflector.Handler`."""
-        head = pod_head(obj)
-        if head.spec.node_name and head.spec.scheduler_name == SCHEDULER:
+        head = pod_from_json(obj)
+        if head.node and head.scheduler == SCHEDULER:
             self.times.setdefault(head.key, time.monotonic())
 
 
@@ -175,7 +176,7 @@ async def _create(client: Client) -> None:
 
 async def _clean(client: Client) -> None:
     path = "/api/v1/namespaces/default/pods"
-    names = [named_head(raw).metadata.name for raw in (await client.list(path)).items]
+    names = [named_object(raw).metadata.name for raw in (await client.list(path)).items]
     await run_concurrently(partial(client.delete, f"{path}/{name}", {"gracePeriodSeconds": "0"}) for name in names)
     while (await client.list(path)).items:
         await asyncio.sleep(0.5)

@@ -19,9 +19,9 @@ from tests.support.servers.plugin_scheduler import free_port
 
 from benchmarks.live.rate import SCHEDULER, STEERSMAN, Bound, cpu_seconds, local_cluster, pod_object
 from steersman.apps.runtime.tasks import run_concurrently
+from steersman.cluster.objects.api.metadata import named_object
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import load
-from steersman.kubernetes.objects import named_head
 from steersman.kubernetes.watch import Reflector
 
 NODES, WAITING = 1_000, 20_000
@@ -103,7 +103,7 @@ async def _attempt(
     used = 1000 * (cpu_seconds(process.pid) - cpu) / count
     rate = (count - 1) / (times[-1] - times[0])
     print(f"  {name}: {rate:.1f} pods/s, {used:.2f} ms of CPU a pod", flush=True)
-    names = [named_head(raw).metadata.name for raw in (await client.list(PATH)).items]
+    names = [named_object(raw).metadata.name for raw in (await client.list(PATH)).items]
     mine = [each for each in names if each.startswith(name)]
     await run_concurrently(partial(client.delete, f"{PATH}/{each}", {"gracePeriodSeconds": "0"}) for each in mine)
     await asyncio.sleep(5)

@@ -23,11 +23,12 @@ from steersman.apps.local_cluster import cluster, nodes, record
 from steersman.apps.local_cluster.node_shapes import parse_shape
 from steersman.apps.runtime.decoding import ALL_PODS
 from steersman.apps.runtime.tasks import BackgroundTasks, run
+from steersman.cluster.objects.api.decoding import pod_from_json
+from steersman.cluster.objects.decoding import decode_requests
 from steersman.core.errors import SteersmanError
 from steersman.core.quantities import cpu_milli
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.kubernetes.client import Client
-from steersman.kubernetes.objects import pod_head, whole
 from steersman.kubernetes.watch import EventType, Reflector
 from steersman.training.run import METRICS
 from steersman.workloads.generators.deployments import DeploymentSettings
@@ -206,13 +207,12 @@ class UseRecorder:
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """Handle an event of a pod, see `Handler`."""
-        head = pod_head(obj)
-        if kind == "DELETED" or not head.spec.node_name or head.key in self._bound:
+        head = pod_from_json(obj)
+        if kind == "DELETED" or not head.node or head.key in self._bound:
             return
         self._bound.add(head.key)
-        containers = whole(obj)["spec"]["containers"]
-        request = sum(cpu_milli(each["resources"]["requests"]["cpu"]) for each in containers)
-        self._used[head.spec.node_name] = self._used.get(head.spec.node_name, 0) + request
+        request = decode_requests(head).cpu_milli
+        self._used[head.node] = self._used.get(head.node, 0) + request
         used = np.zeros(self._count)
         used[: len(self._used)] = list(self._used.values())
         self.deviations.append(float(100.0 * (used / self._milli).std()))

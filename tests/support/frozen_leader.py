@@ -18,8 +18,8 @@ from typing import Any, Literal
 import msgspec
 
 from steersman.apps.runtime.tasks import run_concurrently
+from steersman.cluster.objects.api.decoding import pod_from_json
 from steersman.kubernetes.client import ApiError, Client
-from steersman.kubernetes.objects import pod_head, whole
 from steersman.kubernetes.watch import EventType, Reflector
 
 Kind = Literal["shares", "cpu"]
@@ -72,8 +72,8 @@ class BoundPods:
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """See `watch.Handler`."""
-        head = pod_head(obj)
-        if kind != "DELETED" and head.spec.node_name:
+        head = pod_from_json(obj)
+        if kind != "DELETED" and head.node:
             self.names.add(head.metadata.name)
 
 
@@ -172,7 +172,7 @@ class FrozenLeaderTrial:
         }
 
     async def _bound(self) -> list[Object]:
-        pods = [whole(raw) for raw in (await self.client.list(PODS, self._selector)).items]
+        pods = [msgspec.json.decode(raw) for raw in (await self.client.list(PODS, self._selector)).items]
         return [pod for pod in pods if pod["spec"].get("nodeName")]
 
     async def _holder(self) -> str:

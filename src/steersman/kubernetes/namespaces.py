@@ -8,8 +8,8 @@ from collections.abc import Callable, Set
 import msgspec
 import structlog
 
+from steersman.cluster.objects.api.metadata import named_object
 from steersman.kubernetes.client import Client
-from steersman.kubernetes.objects import named_head
 from steersman.kubernetes.optional_watch import OptionalReflector
 from steersman.kubernetes.watch import EventType
 
@@ -55,7 +55,7 @@ class Namespaces(OptionalReflector):
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """See `watch.Handler`."""
-        head = named_head(obj).metadata
+        head = named_object(obj).metadata
         if kind == "DELETED":
             self._known.pop(head.name, None)
         elif self._known.get(head.name) == (head.labels or {}):

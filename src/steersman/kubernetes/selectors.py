@@ -13,10 +13,11 @@ import msgspec
 import structlog
 
 from steersman.cluster.model import Requirement
+from steersman.cluster.objects.api.decoding import converted
+from steersman.cluster.objects.api.metadata import LabelSelector, NamedObject
 from steersman.cluster.objects.fields import FieldError
 from steersman.cluster.objects.selectors import label_selector
 from steersman.kubernetes.client import Client
-from steersman.kubernetes.objects import NamedHead
 from steersman.kubernetes.optional_watch import OptionalReflector
 from steersman.kubernetes.watch import EventType
 
@@ -55,7 +56,7 @@ class _Spec(msgspec.Struct, frozen=True):
     selector: dict[str, Any] | None = None
 
 
-class _Head(NamedHead, frozen=True):
+class _Head(NamedObject, frozen=True):
     spec: _Spec = _Spec()
 
 
@@ -161,12 +162,12 @@ class SelectorFeed:
             return False
         labels = {"matchLabels": stated} if self.kind.by_labels else stated
         try:
-            result = label_selector(labels, "spec.selector")
+            result = label_selector(converted(labels, LabelSelector, "spec.selector"), "spec.selector")
         except FieldError as error:
             why = f"{error.field} {error.problem}"
             log.warning("object ignored", kind=self.kind.kind, name=head.key, error=why)
             return self._lose(head)
-        self._found[head.key] = stated, (head.metadata.namespace, result)
+        self._found[head.key] = stated, (head.metadata.namespace or "", result)
         keys.update(each.key for each in result)
         return known is not None or bool(result)
 

@@ -17,6 +17,7 @@ import aiohttp
 import msgspec
 import structlog
 
+from steersman.cluster.objects.fields import FieldError
 from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import ApiError, Client, Query, Status
@@ -166,7 +167,7 @@ class Reflector:
                 else:
                     pause = error.retry_after
                     self._warn(error, max(backoff.seconds, pause))
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, FieldError) as error:
                 self._version = ""  # some changes may have been applied
                 self._warn(error, backoff.seconds)
             except SteersmanError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from steersman.cluster.model import Node
-from steersman.cluster.objects.decoding import DEFAULT_SCHEDULER
+from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import InputError, UsageError

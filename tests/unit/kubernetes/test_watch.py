@@ -11,9 +11,9 @@ from aiohttp import web
 from tests.support.servers.fake_api_server import Fault, clock, failure
 from tests.support.servers.live_cluster import NODES, LiveDouble, node, on_double
 
+from steersman.cluster.objects.api.metadata import named_object
 from steersman.kubernetes import watch
 from steersman.kubernetes.client import Client
-from steersman.kubernetes.objects import named_head
 from steersman.kubernetes.watch import SILENCE_SECONDS, EventType, Reflector
 
 
@@ -27,7 +27,7 @@ class Names:
         self.there &= keys
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        name = named_head(obj).metadata.name
+        name = named_object(obj).metadata.name
         self.there = self.there - {name} if kind == "DELETED" else self.there | {name}
 
 

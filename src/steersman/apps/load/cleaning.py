@@ -7,9 +7,9 @@ from collections.abc import Callable
 from steersman.apps.load.objects import CONFIG_MAPS, DEPLOYMENTS, PODS, PRIORITY_CLASSES, REPLICA_SETS, selector
 from steersman.apps.local_cluster.stall_timeout import DeletionTimeoutError, until_gone
 from steersman.apps.runtime.tasks import retry_transient
+from steersman.cluster.objects.api.metadata import named_object
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import ApiError, Client
-from steersman.kubernetes.objects import named_head
 
 PATIENCE_SECONDS = 300.0
 MAKERS = (DEPLOYMENTS, REPLICA_SETS)
@@ -67,4 +67,4 @@ async def _namespaces(client: Client, collection: str, labels: str) -> set[str]:
     """Return the namespaces of a collection's objects that have these labels."""
     all_nodes = collection.replace("/namespaces/{}", "")
     listed = await retry_transient(lambda: client.list(all_nodes, {"labelSelector": labels}))
-    return {named_head(raw).metadata.namespace for raw in listed.items}
+    return {named_object(raw).metadata.namespace or "" for raw in listed.items}

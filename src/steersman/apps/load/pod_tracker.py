@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import msgspec
 
 from steersman.apps.load.objects import APP, selector
+from steersman.cluster.objects.api.decoding import pod_from_json
+from steersman.cluster.objects.api.pods import LivePod
 from steersman.kubernetes.client import Client
-from steersman.kubernetes.objects import PodHead, pod_head
 from steersman.kubernetes.watch import EventType, Reflector
 
 ALL_PODS = "/api/v1/pods"
@@ -93,15 +94,15 @@ class RunPodTracker:
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """Apply a watch event."""
-        head = pod_head(obj)
+        head = pod_from_json(obj)
         if kind == "DELETED":
             self._lose(head.key)
         else:
             self._see(head)
         self._changed.set()
 
-    def _see(self, head: PodHead) -> None:
-        bound = bool(head.spec.node_name)
+    def _see(self, head: LivePod) -> None:
+        bound = bool(head.node)
         known = self.pods.get(head.key)
         if known is None:
             app = (head.metadata.labels or {}).get(APP, "")

@@ -22,7 +22,6 @@ from steersman.apps.runtime.tasks import BackgroundTasks, retry_transient
 from steersman.cluster.model import Pod
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.kubernetes.client import MISSING, ApiError, Client
-from steersman.kubernetes.objects import whole
 
 CONCURRENCY = 96
 SAVE_SECONDS = 1.0
@@ -288,7 +287,9 @@ class PodReplay:
         if not priorities:
             return {}
         listed = await retry_transient(lambda: self.client.list(PRIORITY_CLASSES))
-        result = {int(each.get("value", 0)): str(each["metadata"]["name"]) for each in map(whole, listed.items)}
+        result = {
+            int(each.get("value", 0)): str(each["metadata"]["name"]) for each in map(msgspec.json.decode, listed.items)
+        }
         for value in sorted(priorities - result.keys()):
             if value > MAX_PRIORITY:
                 raise SteersmanError(f"priority {value} is above {MAX_PRIORITY}, and the cluster has no class for it")

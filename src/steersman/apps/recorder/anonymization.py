@@ -22,7 +22,7 @@ from steersman.cluster.model import (
     Requirement,
     TopologySpread,
 )
-from steersman.cluster.objects.decoding import DEFAULT_SCHEDULER
+from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.workloads.workload import SpreadSelectors, Workload
 
 DIGEST_BYTES = 8

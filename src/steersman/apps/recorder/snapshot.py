@@ -8,6 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from steersman.apps.runtime.decoding import (
     ALL_PODS,
     NODES,
@@ -22,7 +24,6 @@ from steersman.cluster.objects.manifests import Manifest, node_to_object, pod_to
 from steersman.core.atomic_files import new_folder, replacing
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.client import ApiError, Client, Listed
-from steersman.kubernetes.objects import whole
 from steersman.kubernetes.optional_watch import REFUSALS
 from steersman.kubernetes.selectors import SELECTING
 from steersman.workloads.files import YAML_SUFFIXES
@@ -108,7 +109,7 @@ def _objects(workload: Workload) -> Iterator[Manifest]:
 
 def _lives(listed: Listed) -> Iterator[tuple[tuple[str, str], Mapping[str, Any]]]:
     for raw in listed.items:
-        content = whole(raw)
+        content = msgspec.json.decode(raw)
         metadata = content["metadata"]
         yield (metadata["namespace"], metadata["name"]), content
 

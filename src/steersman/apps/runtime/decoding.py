@@ -15,7 +15,6 @@ import structlog
 from steersman.cluster.model import Node, Pod
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.client import Client, Listed
-from steersman.kubernetes.objects import whole
 from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.yaml_documents import Document
 
@@ -28,7 +27,9 @@ log = structlog.get_logger("reading")
 def documents(listed: Listed | Iterable[msgspec.Raw], kind: str, version: str = CORE) -> list[Document]:
     """Return the objects of a list as documents; the API omits their kind and version, so both are added."""
     items = listed.items if isinstance(listed, Listed) else listed
-    return [Document({"apiVersion": version, "kind": kind, **whole(raw)}, "the cluster", "") for raw in items]
+    return [
+        Document({"apiVersion": version, "kind": kind, **msgspec.json.decode(raw)}, "the cluster", "") for raw in items
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,10 @@ import msgspec
 import structlog
 
 from steersman.cluster.gpu_resources import PLUGIN_GPUS
-from steersman.cluster.objects.decoding import GPU_INDEX_KEY
+from steersman.cluster.objects.api.decoding import pod_from_json
+from steersman.cluster.objects.api.pods import LivePod
+from steersman.cluster.objects.fields import FieldError
+from steersman.cluster.objects.pod_gpus import GPU_INDEX_KEY
 from steersman.cluster.state import device_indices
 from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
@@ -28,7 +31,6 @@ from steersman.kubernetes.client import (
     GuardedBody,
     UnreachableError,
 )
-from steersman.kubernetes.objects import PodHead, pod_head
 
 RETRY_SECONDS = (0.2, 8.0)
 TRIES = 6
@@ -90,10 +92,10 @@ def binding(pod: CachedPod, node: str, devices: int, version: str = "") -> Bindi
     return Binding(BindingMeta(model.name, model.namespace, pod.uid, notes, version), BindingTarget(node))
 
 
-def is_bound_so(pod: PodHead, binding: Binding) -> bool:
+def is_bound_so(pod: LivePod, binding: Binding) -> bool:
     """Return whether a pod is bound to the node and with the devices of a Binding."""
     present = pod.metadata.annotations or {}
-    return pod.spec.node_name == binding.target.name and (binding.metadata.annotations or {}).items() <= present.items()
+    return pod.node == binding.target.name and (binding.metadata.annotations or {}).items() <= present.items()
 
 
 class Binder:
@@ -142,9 +144,9 @@ class Binder:
                 # If the pod is bound as requested its resources stay reserved: the watch may report it much later.
                 if is_bound_so(pod_now, requested):
                     return BindOutcome.BOUND, message
-                if pod_now.spec.node_name:
+                if pod_now.node:
                     self.taken += 1
-                    return BindOutcome.TAKEN, f"another scheduler has bound it to {pod_now.spec.node_name}"
+                    return BindOutcome.TAKEN, f"another scheduler has bound it to {pod_now.node}"
                 version = pod_now.metadata.resource_version
                 if status == CONFLICT:
                     if has_changed(pod, pod_now) or version == requested.metadata.resource_version:
@@ -162,17 +164,17 @@ class Binder:
 
         await self.client.request("POST", path, body=GuardedBody(msgspec.json.encode(requested), check))
 
-    async def _get_pod(self, path: str, uid: str) -> PodHead | None:
+    async def _get_pod(self, path: str, uid: str) -> LivePod | None:
         """Return a pod, repeating the request until there is an answer; None: there is no such pod."""
         backoff = Backoff(*RETRY_SECONDS)
         while True:
             try:
-                head = pod_head(await self.client.request("GET", path))
+                head = pod_from_json(await self.client.request("GET", path))
                 return head if head.metadata.uid == uid else None
             except ApiError as error:
                 if error.status == MISSING:
                     return None
-            except (SteersmanError, msgspec.MsgspecError):
+            except (SteersmanError, msgspec.MsgspecError, FieldError):
                 pass
             await backoff.wait()
 

@@ -20,6 +20,7 @@ import structlog
 
 from steersman.cluster.arrays import CPU, MEMORY, PODS
 from steersman.cluster.model import GPU_MILLI
+from steersman.cluster.objects.api.pods import LivePod
 from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cluster_cache import (
@@ -32,7 +33,6 @@ from steersman.kubernetes.cache.cluster_cache import (
     PodFeed,
 )
 from steersman.kubernetes.client import Client
-from steersman.kubernetes.objects import PodHead, scheduled_condition
 from steersman.kubernetes.selectors import Selectors
 from steersman.kubernetes.watch import Reflector, TeeHandler
 from steersman.policies.decision.decider import Decider, NodeChoice
@@ -170,11 +170,11 @@ class CounterfactualCache(ClusterCache):
         self.pending.pop(key, None)
         super().delete_pod(key)
 
-    def _settle(self, pod: CachedPod, head: PodHead, raw: msgspec.Raw, *, new: bool) -> None:
+    def _settle(self, pod: CachedPod, head: LivePod, raw: msgspec.Raw, *, new: bool) -> None:
         super()._settle(pod, head, raw, new=new)
-        if pod.pod.scheduler_name != self.scheduler_name or head.spec.node_name or pod.node:
+        if pod.pod.scheduler_name != self.scheduler_name or head.node or pod.node:
             return
-        if self._waits_for_room(pod) and scheduled_condition(raw).reason == "Unschedulable":
+        if self._waits_for_room(pod) and head.scheduled_condition.reason == "Unschedulable":
             self.has_new |= pod.key not in self.pending
             self.pending[pod.key] = pod
         else:
@@ -184,7 +184,7 @@ class CounterfactualCache(ClusterCache):
         """Return whether the policy knows all that a pending pod may wait for."""
         return not (pod.gated or pod.deleting or pod.nominated or pod.claims or pod.unmodelled)
 
-    def _on_bound(self, pod: CachedPod, node: str, head: PodHead) -> None:
+    def _on_bound(self, pod: CachedPod, node: str, head: LivePod) -> None:
         if not self.began or pod.pod.scheduler_name != self.scheduler_name:
             super()._on_bound(pod, node, head)
             return

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 
+from steersman.cluster.objects.api.volumes import SELECTED_NODE, VolumeClaim
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import Client
-from steersman.kubernetes.volumes.objects import SELECTED_NODE, VolumeClaim
 from steersman.kubernetes.volumes.rules import VolumeObjects, VolumePlan
 
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"

@@ -47,11 +47,11 @@ from steersman.apps.service.scoring.ranking import HIGHEST, NEUTRAL, Ranking, ne
 from steersman.apps.service.scoring.time_budget import TimeBudget
 from steersman.apps.service.scoring.unknown_pods import UnusualPodError
 from steersman.cluster.model import Pod
+from steersman.cluster.objects.api.metadata import named_object
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cluster_cache import CachedPod
-from steersman.kubernetes.objects import named_head
 
 LARGE_SHARE, LARGE_SAVED_SECONDS = 0.002, 0.25
 """Share of the event loop's time for decoding pods of more than `LARGEST_POD` bytes, and seconds saved up at most."""
@@ -458,7 +458,7 @@ def _node_names(raw: msgspec.Raw) -> list[str]:
 
 def _name_of(raw: msgspec.Raw, where: str) -> str:
     try:
-        return named_head(raw).metadata.name
+        return named_object(raw).metadata.name
     except msgspec.ValidationError as error:
         raise InvalidRequestError(f"{where}: {error}") from None
 

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 
-import msgspec
-
-from steersman.apps.top.objects import NodeObject, PodObject, pod_key, requests_key
 from steersman.cluster.gpu_units import gpu_milli, held_milli, requested_units
-from steersman.cluster.model import GPU_MILLI, UNLIMITED, Node, Requests
-from steersman.cluster.objects.decoding import DEFAULT_SCHEDULER, is_finished, node_from_object, pod_from_object
+from steersman.cluster.model import GPU_MILLI, UNLIMITED, Node
+from steersman.cluster.objects.api.nodes import NodeObject
+from steersman.cluster.objects.api.pods import PodObject
+from steersman.cluster.objects.decoding import decode_node, decode_requests
 from steersman.cluster.objects.device_offers import DeviceOffers
-from steersman.core.errors import InputError
+from steersman.cluster.objects.fields import FieldError
 
 RATE_SECONDS = 5.0
 """Window of the mean rate of bindings."""
-REQUESTS_KEPT = 8192
 
 
 @dataclass(slots=True)
@@ -137,14 +134,14 @@ class ClusterView:
 
     def put_node(self, obj: NodeObject) -> None:
         """Add or update a node."""
-        name = obj["metadata"]["name"]
+        name = obj.metadata.name
         try:
-            node = self.offers.node(node_from_object(obj))
+            node = self.offers.node(decode_node(obj))
             self.unreadable.pop(name, None)
-        except InputError as error:
+        except FieldError as error:
             node = Node(name, 0, 0, 0)
             self.unreadable[name] = str(error)
-        self._nodes[name] = node, is_ready(obj)
+        self._nodes[name] = node, obj.is_ready
         self.version += 1
 
     def drop_node(self, name: str) -> None:
@@ -155,10 +152,10 @@ class ClusterView:
 
     def put_pod(self, obj: PodObject) -> None:
         """Add or update a pod."""
-        if is_finished(obj):
-            self.drop_pod(pod_key(obj))
+        if obj.finished:
+            self.drop_pod(obj.key)
             return
-        key, pod = pod_key(obj), self._decoded(obj)
+        key, pod = obj.key, self._decoded(obj)
         before = self._pods.get(key)
         if pod == before:
             return
@@ -182,15 +179,15 @@ class ClusterView:
         self.version += 1
 
     def _decoded(self, obj: PodObject) -> PodUse:
-        spec = obj.get("spec", {})
-        where = spec.get("nodeName") or "", spec.get("schedulerName") or DEFAULT_SCHEDULER
         try:
-            requests = self.offers.renamed(_requests(requests_key(obj)))
-        except InputError as error:
-            self.unreadable[pod_key(obj)] = str(error)
-            return PodUse(*where)
-        self.unreadable.pop(pod_key(obj), None)
-        return PodUse(*where, requests.cpu_milli, requests.memory_bytes, tuple(requested_units(requests).items()))
+            requests = self.offers.renamed(decode_requests(obj))
+        except FieldError as error:
+            self.unreadable[obj.key] = str(error)
+            return PodUse(obj.node, obj.scheduler)
+        self.unreadable.pop(obj.key, None)
+        return PodUse(
+            obj.node, obj.scheduler, requests.cpu_milli, requests.memory_bytes, tuple(requested_units(requests).items())
+        )
 
     def node_problems(self) -> dict[str, str]:
         """Return nodes that get no pods since they make no sense, with the reason."""
@@ -203,15 +200,3 @@ class ClusterView:
     def pods_known(self) -> set[str]:
         """Return namespace and name of all unfinished pods."""
         return set(self._pods)
-
-
-def is_ready(obj: NodeObject) -> bool:
-    """Return whether a node says that it is ready."""
-    conditions = obj.get("status", {}).get("conditions") or ()
-    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
-
-
-@lru_cache(REQUESTS_KEPT)
-def _requests(key: bytes) -> Requests:
-    """Return the requests of a pod; cached, since most pods request the same as others."""
-    return pod_from_object(msgspec.json.decode(key)).requests

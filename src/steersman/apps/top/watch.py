@@ -10,7 +10,7 @@ import msgspec
 
 from steersman.apps.runtime.device_lists import list_device_offers
 from steersman.apps.top.model import ClusterView
-from steersman.apps.top.objects import decode_node, decode_pod, pod_key
+from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.kubernetes.client import ApiError, Client, UnreachableError
 from steersman.kubernetes.lease import APP_LABEL, POLICY_KEY
 from steersman.kubernetes.watch import EventType, Reflector
@@ -32,9 +32,9 @@ class NodeHandler:
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """Apply an event."""
-        node = decode_node(obj)
+        node = node_from_json(obj)
         if kind == "DELETED":
-            self.view.drop_node(node["metadata"]["name"])
+            self.view.drop_node(node.metadata.name)
         else:
             self.view.put_node(node)
 
@@ -52,9 +52,9 @@ class PodHandler:
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """Apply an event."""
-        pod = decode_pod(obj)
+        pod = pod_from_json(obj)
         if kind == "DELETED":
-            self.view.drop_pod(pod_key(pod))
+            self.view.drop_pod(pod.key)
         else:
             self.view.put_pod(pod)
 

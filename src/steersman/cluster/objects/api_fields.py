@@ -12,6 +12,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+import msgspec
+
 from steersman.cluster.objects.fields import Object
 
 READ, WATCHED, IGNORED, UNMODELLED = "read", "watched", "ignored", "unmodelled"
@@ -76,6 +78,34 @@ def field_use(obj: Object, kind: str = "Pod") -> FieldUse:
     found = FieldUse()
     _look(obj, kind, "", kubernetes_table().fields, found)
     return found
+
+
+def live_field_use(raw: bytes | msgspec.Raw, kind: str) -> FieldUse:
+    """Return what `field_use` does of an object's JSON, without the watched fields.
+
+    Most objects have only fields that are read, watched or ignored, of which a typed decoder is soon sure.
+    """
+    try:
+        _strict_decoder(kind).decode(raw)
+    except msgspec.ValidationError:
+        return field_use(msgspec.json.decode(raw), kind)
+    return FieldUse()
+
+
+@cache
+def _strict_decoder(kind: str) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(_strict_type(kind))
+
+
+@cache
+def _strict_type(kind: str) -> Any:
+    """Return a type of which each field is optional, and none is unmodelled or unknown."""
+    fields = []
+    for name, rule in kubernetes_table().fields[kind].items():
+        if rule.use != UNMODELLED:
+            content: Any = _strict_type(rule.type) if rule.use == READ and rule.type else None
+            fields.append((name, msgspec.Raw if content is None else content | list[content] | None, msgspec.Raw()))
+    return msgspec.defstruct(kind, fields, forbid_unknown_fields=True)
 
 
 def _look(obj: Object, kind: str, path: str, table: Mapping[str, Mapping[str, FieldRule]], found: FieldUse) -> None:

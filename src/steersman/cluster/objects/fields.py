@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 Object = Mapping[str, Any]
 """A Kubernetes object, or a part of one, from YAML or JSON."""
 
@@ -15,7 +16,7 @@ class FieldError(ValueError):
     def __init__(self, field: str, problem: str) -> None:
         self.field = field
         self.problem = problem
-        super().__init__(f"{field}: {problem}")
+        super().__init__(f"{field}: {problem}" if field else problem)
 
 
 def join(path: str, key: str) -> str:
@@ -38,6 +39,34 @@ def items(parent: Object, key: str, path: str) -> Iterator[tuple[Object, str]]:
     for i, value in enumerate(sequence(parent, key, path)):
         where = f"{join(path, key)}[{i}]"
         yield _checked(value, where), where
+
+
+def indexed(entries: Sequence[T] | None, path: str) -> Iterator[tuple[T, str]]:
+    """Yield the entries of a list, each with its path; null is an empty list."""
+    for i, entry in enumerate(entries or ()):
+        yield entry, f"{path}[{i}]"
+
+
+def one_of(value: str | None, allowed: Sequence[str], path: str, default: str = "") -> str:
+    """Return one of the `allowed` strings; null and empty are `default`. Raises FieldError."""
+    value = value or default
+    if value not in allowed:
+        raise FieldError(path, f"{value!r} is unknown; expected one of {', '.join(allowed)}")
+    return value
+
+
+def required(value: str | None, path: str) -> str:
+    """Return a string that must not be null or empty. Raises FieldError."""
+    if not value:
+        raise FieldError(path, "is missing")
+    return value
+
+
+def printable(value: str | None, path: str) -> str:
+    """Return a required name, without characters such as line breaks that would garble tables and messages."""
+    if not required(value, path).isprintable():
+        raise FieldError(path, f"{value!r} has a character that cannot be printed")
+    return value or ""
 
 
 def sequence(parent: Object, key: str, path: str) -> Sequence[Any]:

@@ -17,7 +17,8 @@ import numpy as np
 from steersman.cluster.arrays import CPU, EPHEMERAL, EXTENDED, MEMORY, PODS
 from steersman.cluster.model import GPU_MILLI, UNLIMITED
 from steersman.cluster.objects import requests
-from steersman.cluster.objects.fields import FieldError, Object, join, mapping, text
+from steersman.cluster.objects.api.nodes import NodeObject
+from steersman.cluster.objects.fields import FieldError, join, text
 from steersman.cluster.state import ClusterState
 from steersman.core.quantities import bytes_, cpu_milli, format_bytes, format_cpu, format_whole, whole
 
@@ -81,10 +82,9 @@ def _columns(state: ClusterState, allocatable: list[int]) -> Iterator[tuple[int,
             yield column, name
 
 
-def free_of(node: Object) -> FreeResources | None:
-    """Return the annotation of a v1 Node; None if it has none. Raises FieldError: it is invalid."""
-    annotations = mapping(mapping(node, "metadata", ""), "annotations", "metadata")
-    value = text(annotations, FREE_KEY, "metadata.annotations")
+def free_of(node: NodeObject) -> FreeResources | None:
+    """Return the annotation of a node; None if it has none. Raises FieldError: it is invalid."""
+    value = text(node.metadata.annotations or {}, FREE_KEY, "metadata.annotations")
     if not value:
         return None
     try:

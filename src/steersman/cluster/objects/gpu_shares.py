@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 from steersman.cluster.gpu_resources import SHARED_GPUS
 from steersman.cluster.gpu_units import NVIDIA_GPUS
 from steersman.cluster.model import GPU_MILLI, Node
-from steersman.cluster.objects.fields import FieldError, Object, items, join
+from steersman.cluster.objects.api.decoding import converted
+from steersman.cluster.objects.api.pods import Container, PodSpec, ResourceRequirements
+from steersman.cluster.objects.fields import FieldError, Object, join
 from steersman.core.quantities import MAX_NODE_GPUS, NANO, ceil_div, nano
 
 FRACTION, MEMORY, DEVICES = "gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"
@@ -36,6 +38,7 @@ HAMI_RESOURCES = (HAMI_MEMORY, HAMI_PERCENT, HAMI_CORES)
 
 MEMORY_LABEL = f"{NVIDIA_GPUS}.memory"
 MIB = 1 << 20
+_NO_RESOURCES = ResourceRequirements()
 
 
 class GpuShare(NamedTuple):
@@ -167,31 +170,33 @@ def gpu_mem_share(annotations: Object, notes: str, count: int, sharing: GpuShari
     return GpuShare(count or 1, milli, SHARED_GPUS, too_large) if mib else None
 
 
-def hami_share(spec: Object, path: str, sharing: GpuSharing) -> GpuShare | None:
+def hami_share(containers: Iterable[Container], path: str, sharing: GpuSharing) -> GpuShare | None:
     """Return the share that HAMi's resources request, None without them.
 
     Each container has as many devices as its `nvidia.com/gpu` (1 without it) and a share of each. Where containers
     have unequal shares, the largest counts for all. Raises FieldError.
     """
-    shares = list(_hami_shares(spec, path, sharing)) if sharing.hami else []
+    shares = list(_hami_shares(containers, path, sharing)) if sharing.hami else []
     count, milli = sum(each.devices for each in shares), max((each.milli for each in shares), default=0)
     too_large = max((each.too_large for each in shares), default=0)
     return GpuShare(count, milli, NVIDIA_GPUS, too_large) if count else None
 
 
 def has_unequal_shares(spec: Object, sharing: GpuSharing) -> bool:
-    """Return whether HAMi gives the containers of a pod unequal shares."""
+    """Return whether HAMi gives the containers of a pod, which may be invalid, unequal shares."""
     try:
-        shares = _hami_shares(spec, "spec", sharing) if sharing.hami else ()
+        containers = converted(spec, PodSpec).containers or ()
+        shares = _hami_shares(containers, "spec.containers", sharing) if sharing.hami else ()
         return len({(each.milli, each.too_large) for each in shares if each.devices}) > 1
     except FieldError:
         return False
 
 
-def _hami_shares(spec: Object, path: str, sharing: GpuSharing) -> Iterator[GpuShare]:
+def _hami_shares(containers: Iterable[Container], path: str, sharing: GpuSharing) -> Iterator[GpuShare]:
     """Yield the share of each container that requests HAMi's resources. Raises FieldError."""
-    for container, _ in items(spec, "containers", path):
-        amounts = _amounts(container)
+    for container in containers:
+        resources = container.resources or _NO_RESOURCES
+        amounts = {**(resources.limits or {}), **(resources.requests or {})}
         if not any(name in amounts for name in (NVIDIA_GPUS, *HAMI_RESOURCES)):
             continue
         try:
@@ -199,7 +204,7 @@ def _hami_shares(spec: Object, path: str, sharing: GpuSharing) -> Iterator[GpuSh
                 ceil_div(nano(amounts.get(name, 0)), NANO) for name in (NVIDIA_GPUS, *HAMI_RESOURCES)
             )
         except ValueError as error:
-            raise FieldError(join(path, "containers"), str(error)) from None
+            raise FieldError(path, str(error)) from None
         memory, over = sharing.memory_share(mib) if mib else (min(percent or 100, 100) * GPU_MILLI // 100, 0)
         milli = max(memory, min(cores, 100) * GPU_MILLI // 100)
         yield GpuShare(gpus if NVIDIA_GPUS in amounts else 1, milli, NVIDIA_GPUS, over)

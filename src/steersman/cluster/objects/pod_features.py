@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
 from steersman.cluster.model import ExclusiveVolume
-from steersman.cluster.objects.fields import Object, boolean, items, join, mapping, text, texts
+from steersman.cluster.objects.api.pods import PodSpec
 
 RESTART_ALL = "RestartAllContainersOnContainerExits"
 HOST_NETWORK_USERS = "UserNamespacesHostNetworkSupport"
@@ -24,67 +24,38 @@ def normalized_image(image: str) -> str:
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
 
 
-def image_volumes(spec: Object, path: str) -> Iterator[str]:
+def image_volumes(spec: PodSpec) -> Iterator[str]:
     """Yield the images that a pod mounts as volumes."""
-    for volume, where in items(spec, "volumes", path):
-        reference = text(mapping(volume, "image", where), "reference", join(where, "image"))
-        if reference:
-            yield normalized_image(reference)
+    for volume in spec.volumes or ():
+        if volume.image is not None and volume.image.reference:
+            yield normalized_image(volume.image.reference)
 
 
-def exclusive_volumes(spec: Object, path: str) -> Iterator[ExclusiveVolume]:
+def exclusive_volumes(spec: PodSpec) -> Iterator[ExclusiveVolume]:
     """Yield the inline volumes that pods on one node cannot share.
 
     Source: Kubernetes 1.36.3, pkg/scheduler/framework/plugins/volumerestrictions (isVolumeConflict).
     """
-    for volume, where in items(spec, "volumes", path):
-        for kind, decode in _EXCLUSIVE.items():
-            if volume.get(kind) is not None:
-                yield decode(mapping(volume, kind, where), join(where, kind))
+    for volume in spec.volumes or ():
+        if (gce := volume.gce_persistent_disk) is not None:
+            yield ExclusiveVolume("gcePersistentDisk", (gce.pd_name or "",), (), bool(gce.read_only))
+        if (ebs := volume.aws_elastic_block_store) is not None:  # also if it is only read
+            yield ExclusiveVolume("awsElasticBlockStore", (ebs.volume_id or "",))
+        if (iscsi := volume.iscsi) is not None:
+            yield ExclusiveVolume("iscsi", (iscsi.iqn or "",), (), bool(iscsi.read_only))
+        if (rbd := volume.rbd) is not None:
+            disk = rbd.pool or "rbd", rbd.image or ""
+            yield ExclusiveVolume("rbd", disk, tuple(rbd.monitors or ()), bool(rbd.read_only))
 
 
-def _gce(source: Object, path: str) -> ExclusiveVolume:
-    return ExclusiveVolume("gcePersistentDisk", (text(source, "pdName", path),), (), boolean(source, "readOnly", path))
-
-
-def _ebs(source: Object, path: str) -> ExclusiveVolume:
-    return ExclusiveVolume("awsElasticBlockStore", (text(source, "volumeID", path),))  # also if it is only read
-
-
-def _iscsi(source: Object, path: str) -> ExclusiveVolume:
-    return ExclusiveVolume("iscsi", (text(source, "iqn", path),), (), boolean(source, "readOnly", path))
-
-
-def _rbd(source: Object, path: str) -> ExclusiveVolume:
-    disk = text(source, "pool", path) or "rbd", text(source, "image", path)
-    return ExclusiveVolume("rbd", disk, texts(source, "monitors", path), boolean(source, "readOnly", path))
-
-
-_EXCLUSIVE: Mapping[str, Callable[[Object, str], ExclusiveVolume]] = {
-    "gcePersistentDisk": _gce,
-    "awsElasticBlockStore": _ebs,
-    "iscsi": _iscsi,
-    "rbd": _rbd,
-}
-READ_VOLUMES = frozenset((*_EXCLUSIVE, "image"))
-"""Kinds of volumes that are read."""
-
-
-def needed_features(spec: Object, path: str) -> Iterator[str]:
+def needed_features(spec: PodSpec) -> Iterator[str]:
     """Yield the features that a pod needs its node to declare.
 
     Source: k8s.io/component-helpers 0.36.3, nodedeclaredfeatures/features.
     """
-    if any(
-        rule.get("action") == "RestartAllContainers"
-        for key in ("containers", "initContainers")
-        for container, where in items(spec, key, path)
-        for rule, _ in items(container, "restartPolicyRules", where)
-    ):
+    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
+    rules = (rule for each in containers for rule in each.restart_policy_rules or ())
+    if any(rule.action == "RestartAllContainers" for rule in rules):
         yield RESTART_ALL
-    if (
-        boolean(spec, "hostNetwork", path)
-        and spec.get("hostUsers") is not None
-        and not boolean(spec, "hostUsers", path)
-    ):
+    if spec.host_network and spec.host_users is False:
         yield HOST_NETWORK_USERS

@@ -9,8 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
-from steersman.cluster.objects.fields import FieldError, Object, items, join, mapping, text
+from steersman.cluster.objects.api.pods import (
+    NO_STATUS,
+    Container,
+    ContainerStatus,
+    PodObject,
+    PodSpec,
+    PodStatus,
+    ResourceRequirements,
+)
+from steersman.cluster.objects.fields import FieldError, Object, indexed, join
 from steersman.core.quantities import MAX_AMOUNT, MAX_CPU_MILLI, MAX_MEMORY_BYTES, NANO, ceil_div, nano, plausible
 
 CPU = "cpu"
@@ -25,9 +36,6 @@ NONZERO = {CPU: NANO // 10, MEMORY: (200 << 20) * NANO}
 
 Amounts = dict[str, int]
 """Nano-units of each resource."""
-
-
-NO_STATUS: Object = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,7 @@ class _Resized:
         return dict(holds) if self.infeasible else _larger(stated, holds)
 
 
-def pod_requests(spec: Object, path: str, status: Object = NO_STATUS) -> tuple[Amounts, Amounts]:
+def pod_requests(spec: PodSpec, path: str, status: PodStatus = NO_STATUS) -> tuple[Amounts, Amounts]:
     """Return the nano-units that a pod requests, exactly and in the non-zero view of scoring.
 
     Args:
@@ -71,7 +79,7 @@ def pod_requests(spec: Object, path: str, status: Object = NO_STATUS) -> tuple[A
     # With pod-level resources a default applies only to what neither the pod nor a container states.
     assumed = {name: amount for name, amount in NONZERO.items() if not pod_level or name not in {**plain, **pod_level}}
     nonzero = aggregate(containers, inits, assumed)
-    overhead = resource_amounts(mapping(spec, "overhead", path), join(path, "overhead"))
+    overhead = resource_amounts(spec.overhead or {}, f"{path}.overhead")
     results = []
     for total in (plain, nonzero):
         total.update(pod_level)
@@ -81,13 +89,13 @@ def pod_requests(spec: Object, path: str, status: Object = NO_STATUS) -> tuple[A
     return results[0], results[1]
 
 
-def _containers(spec: Object, path: str, resized: _Resized | None) -> tuple[list[Amounts], list[tuple[Amounts, bool]]]:
+def _containers(spec: PodSpec, path: str, resized: _Resized | None) -> tuple[list[Amounts], list[tuple[Amounts, bool]]]:
     """Return what containers request, and init containers with whether each is a sidecar."""
-    inits = []
-    for c, where in items(spec, "initContainers", path):
-        is_sidecar = text(c, "restartPolicy", where) == "Always"
-        inits.append((_container(c, where, resized if is_sidecar else None), is_sidecar))
-    return [_container(c, where, resized) for c, where in items(spec, "containers", path)], inits
+    inits = [
+        (_container(each, where, resized if each.is_sidecar else None), each.is_sidecar)
+        for each, where in indexed(spec.init_containers, f"{path}.initContainers")
+    ]
+    return [_container(each, where, resized) for each, where in indexed(spec.containers, f"{path}.containers")], inits
 
 
 def _check_sums(total: Amounts, path: str) -> None:
@@ -99,6 +107,7 @@ def _check_sums(total: Amounts, path: str) -> None:
             raise FieldError(join(path, "containers"), problem)
 
 
+@lru_cache
 def amount_limit(name: str) -> int | None:
     """Return the nano-units of a resource that a real machine may have; None: it is no resource of a container."""
     if name not in (CPU, MEMORY, EPHEMERAL) and not name.startswith(HUGEPAGES) and "/" not in name:
@@ -106,17 +115,16 @@ def amount_limit(name: str) -> int | None:
     return {CPU: MAX_CPU_MILLI * NANO // 1000, MEMORY: MAX_MEMORY_BYTES * NANO}.get(name, MAX_AMOUNT * NANO)
 
 
-def pod_limits(spec: Object, path: str) -> Amounts:
+def pod_limits(spec: PodSpec, path: str) -> Amounts:
     """Return the nano-units that the only container of a pod may use at most. Raises FieldError.
 
     Empty where several containers, overhead or pod-level resources share the pod's requests.
     """
-    containers = list(items(spec, "containers", path))
-    if len(containers) != 1 or any(spec.get(key) for key in ("initContainers", "overhead", "resources")):
+    containers = spec.containers or ()
+    if len(containers) != 1 or spec.init_containers or spec.overhead or spec.resources:
         return {}
-    container, where = containers[0]
-    resources, where = mapping(container, "resources", where), join(where, "resources")
-    return resource_amounts(mapping(resources, "limits", where), join(where, "limits"))
+    resources = containers[0].resources
+    return resource_amounts(resources.limits or {}, f"{path}.containers[0].resources.limits") if resources else {}
 
 
 def units(amount: int, per_unit: int = 1) -> int:
@@ -124,70 +132,65 @@ def units(amount: int, per_unit: int = 1) -> int:
     return ceil_div(amount * per_unit, NANO)
 
 
-def is_resizing(spec: Object, status: Object) -> bool:
-    """Return whether what counts of a pod may change without its spec.
-
-    Raises:
-        FieldError: an amount is invalid.
-    """
-    resized = _resized(status, "status")
-    if any(c.get("type") in ("PodResizePending", "PodResizeInProgress") for c, _ in _conditions(status, "status")):
+def is_resizing(obj: PodObject) -> bool:
+    """Return whether what counts of a pod may change without its spec. Raises FieldError: an amount is invalid."""
+    spec, status = obj.spec, obj.status
+    if any(each.type in ("PodResizePending", "PodResizeInProgress") for each in status.conditions or ()):
         return True
-    for key in ("containers", "initContainers"):
-        for container, where in items(spec, key, "spec"):
-            holds = resized.holds.get(text(container, "name", where))
-            if holds is not None and _container(container, where, None) != holds:
+    holds = _resized(status, "status").holds
+    for key, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
+        for container, where in indexed(containers if holds else None, f"spec.{key}"):
+            held = holds.get(container.name or "")
+            if held is not None and _container(container, where, None) != held:
                 return True
     return False
 
 
-def _resized(status: Object, path: str) -> _Resized:
+def _resized(status: PodStatus, path: str) -> _Resized:
     holds = {}
-    for key in ("containerStatuses", "initContainerStatuses"):
-        for entry, where in items(status, key, path):
-            held = _held(entry, where)
+    for key, containers in (
+        ("containerStatuses", status.container_statuses),
+        ("initContainerStatuses", status.init_container_statuses),
+    ):
+        for each, where in indexed(containers, f"{path}.{key}"):
+            held = _held(each, where)
             if held is not None:
-                holds[text(entry, "name", where)] = held
-    conditions = (c for c, _ in _conditions(status, path))
-    infeasible = any(c.get("type") == "PodResizePending" and c.get("reason") == "Infeasible" for c in conditions)
-    return _Resized(holds, _held(status, path), infeasible)
+                holds[each.name or ""] = held
+    conditions = status.conditions or ()
+    is_infeasible = any(each.type == "PodResizePending" and each.reason == "Infeasible" for each in conditions)
+    return _Resized(holds, _held(status, path), is_infeasible)
 
 
-def _conditions(status: Object, path: str) -> Iterable[tuple[Object, str]]:
-    return items(status, "conditions", path)
-
-
-def _held(entry: Object, path: str) -> Amounts | None:
+def _held(status: ContainerStatus | PodStatus, path: str) -> Amounts | None:
     """Return the larger of what is allocated and in effect; None where no resources are in effect."""
-    if entry.get("resources") is None:
+    if status.resources is None:
         return None
-    resources, where = mapping(entry, "resources", path), join(path, "resources")
-    actual = resource_amounts(mapping(resources, "requests", where), join(where, "requests"))
-    allocated = mapping(entry, "allocatedResources", path)
-    return _larger(actual, resource_amounts(allocated, join(path, "allocatedResources")))
+    actual = resource_amounts(status.resources.requests or {}, f"{path}.resources.requests")
+    return _larger(actual, resource_amounts(status.allocated_resources or {}, f"{path}.allocatedResources"))
 
 
 def _larger(one: Amounts, other: Amounts) -> Amounts:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
 
 
-def _container(container: Object, path: str, resized: _Resized | None) -> Amounts:
-    requests, limits = _resource_requirements(container, path)
+def _container(container: Container, path: str, resized: _Resized | None) -> Amounts:
+    requests, limits = _resource_requirements(container.resources, f"{path}.resources")
     stated = {**limits, **requests}
     if resized is None or not resized.holds:
         return stated
-    return resized.effective(stated, resized.holds.get(text(container, "name", path)))
+    return resized.effective(stated, resized.holds.get(container.name or ""))
 
 
-def _resource_requirements(holder: Object, path: str) -> tuple[Amounts, Amounts]:
-    """Return the requests and limits of a container or a pod. Raises FieldError: kube-apiserver would refuse them.
+def _resource_requirements(resources: ResourceRequirements | None, path: str) -> tuple[Amounts, Amounts]:
+    """Return requests and limits. Raises FieldError: kube-apiserver would refuse them.
 
     Source: validateResourceRequirements of Kubernetes 1.36.3.
     """
-    resources, where = mapping(holder, "resources", path), join(path, "resources")
-    at_requests, at_limits = join(where, "requests"), join(where, "limits")
-    requests = resource_amounts(mapping(resources, "requests", where), at_requests)
-    limits = resource_amounts(mapping(resources, "limits", where), at_limits)
+    if resources is None:
+        return {}, {}
+    at_requests, at_limits = f"{path}.requests", f"{path}.limits"
+    requests = resource_amounts(resources.requests or {}, at_requests)
+    limits = resource_amounts(resources.limits or {}, at_limits)
     for name, amount in requests.items():
         may_overcommit = not name.startswith(HUGEPAGES) and not _is_extended_resource(name)
         if not may_overcommit and name not in limits:
@@ -198,7 +201,7 @@ def _resource_requirements(holder: Object, path: str) -> tuple[Amounts, Amounts]
             raise FieldError(join(at_requests, name), "must be at most the limit")
     names = {*requests, *limits}
     if any(name.startswith(HUGEPAGES) for name in names) and not names & {CPU, MEMORY}:
-        raise FieldError(where, "has hugepages without cpu or memory")
+        raise FieldError(path, "has hugepages without cpu or memory")
     return requests, limits
 
 
@@ -206,29 +209,30 @@ def _is_extended_resource(name: str) -> bool:
     return "/" in name and NATIVE not in name
 
 
-def _pod_level(spec: Object, path: str, resized: _Resized) -> Amounts:
+def _pod_level(spec: PodSpec, path: str, resized: _Resized) -> Amounts:
     """Return pod-level requests: those stated, and for a stated limit what the containers request, else the limit.
 
     kube-apiserver adds the latter when the pod is created, so what the kubelet has granted since does not count.
     """
-    where = join(path, "resources")
-    if not mapping(spec, "resources", path):
+    if spec.resources is None:
         return {}
-    requests, limits = _resource_requirements(spec, path)
+    where = f"{path}.resources"
+    at_requests, at_limits = f"{where}.requests", f"{where}.limits"
+    requests, limits = _resource_requirements(spec.resources, where)
     for name in (*requests, *limits):
         if name not in (CPU, MEMORY) and not name.startswith(HUGEPAGES):
             raise FieldError(where, f"{name!r} is not a pod-level resource; cpu, memory and hugepages are")
     of_containers = aggregate(*_containers(spec, path, None), {})
     for name, amount in requests.items():
         if of_containers.get(name, 0) > amount:
-            raise FieldError(join(join(where, "requests"), name), "must be at least what the containers request")
-    for container, at in items(spec, "containers", path):
-        for name, amount in _resource_requirements(container, at)[1].items():
+            raise FieldError(join(at_requests, name), "must be at least what the containers request")
+    for container, at in indexed(spec.containers, f"{path}.containers"):
+        for name, amount in _resource_requirements(container.resources, f"{at}.resources")[1].items():
             if amount > limits.get(name, amount):
-                raise FieldError(join(join(where, "limits"), name), f"must be at least the limit in {at}")
+                raise FieldError(join(at_limits, name), f"must be at least the limit in {at}")
     for name, limit in limits.items():
         if requests.setdefault(name, of_containers.get(name, limit)) > limit:
-            raise FieldError(join(join(where, "limits"), name), "must be at least what the containers request")
+            raise FieldError(join(at_limits, name), "must be at least what the containers request")
     effective = resized.effective(requests, resized.pod)
     return {name: effective.get(name, 0) for name in requests}
 
@@ -237,22 +241,25 @@ def resource_amounts(quantities: Object, path: str) -> Amounts:
     """Return quantities in nano-units. Raises FieldError: one is invalid, or it is of no resource of a container."""
     result = {}
     for name, quantity in quantities.items():
-        where = join(path, name)
-        limit = amount_limit(name)
-        if limit is None:
-            problem = (
-                "is no resource of a container; cpu, memory, ephemeral-storage, hugepages-SIZE and DOMAIN/NAME are"
-            )
-            raise FieldError(where, problem)
         try:
-            result[name] = plausible(nano(quantity), limit, quantity)
-            if name.startswith(HUGEPAGES):
-                check_hugepages(name, result[name])
+            result[name] = _amount(name, quantity)
         except ValueError as error:
-            raise FieldError(where, str(error)) from None
-        if _is_extended_resource(name) and result[name] % NANO:
-            raise FieldError(where, f"{quantity!r} must be an integer: extended resources have no fractions")
+            raise FieldError(join(path, name), str(error)) from None
     return result
+
+
+def _amount(name: str, quantity: Any) -> int:
+    limit = amount_limit(name)
+    if limit is None:
+        raise ValueError(
+            "is no resource of a container; cpu, memory, ephemeral-storage, hugepages-SIZE and DOMAIN/NAME are"
+        )
+    amount = plausible(nano(quantity), limit, quantity)
+    if name.startswith(HUGEPAGES):
+        check_hugepages(name, amount)
+    if _is_extended_resource(name) and amount % NANO:
+        raise ValueError(f"{quantity!r} must be an integer: extended resources have no fractions")
+    return amount
 
 
 def check_hugepages(name: str, amount: int) -> None:

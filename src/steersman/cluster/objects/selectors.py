@@ -1,4 +1,4 @@
-"""Decode selectors of v1 objects (labels, node affinity, pod affinity, topology spread), in one canonical order.
+"""Selectors of v1 objects to the model (labels, node affinity, pod affinity, topology spread), in one canonical order.
 
 Requirements and their values are sorted and deduplicated, which changes no meaning, so that pods with the same ones in
 another order are one class.
@@ -6,7 +6,8 @@ another order are one class.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from steersman.cluster.constraints.node import holds
 from steersman.cluster.model import (
@@ -18,182 +19,169 @@ from steersman.cluster.model import (
     Requirement,
     TopologySpread,
 )
-from steersman.cluster.objects.fields import (
-    FieldError,
-    Object,
-    choice,
-    integer,
-    items,
-    join,
-    mapping,
-    required_text,
-    text_map,
-    texts,
-)
+from steersman.cluster.objects.api import metadata, pods
+from steersman.cluster.objects.fields import FieldError, indexed, one_of, required
 
 LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 NODE_OPERATORS = (*LABEL_OPERATORS, "Gt", "Lt")
-MAX_WEIGHT = 100
-INT32_MAX = (1 << 31) - 1
+_POLICIES = ("Honor", "Ignore")
 
 Namespaces = Mapping[str, Mapping[str, str]]
 """Labels of all namespaces, by name."""
 
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
-
-def label_selector(selector: Object, path: str) -> tuple[Requirement, ...]:
-    """Return a metav1.LabelSelector that is not nil: `()` selects everything. Raises FieldError."""
-    result = [Requirement(key, "In", (value,)) for key, value in text_map(selector, "matchLabels", path).items()]
-    result += [_requirement(e, where, LABEL_OPERATORS) for e, where in items(selector, "matchExpressions", path)]
+def label_selector(selector: metadata.LabelSelector, path: str) -> tuple[Requirement, ...]:
+    """Return the requirements of a selector that is not nil: `()` selects everything. Raises FieldError."""
+    result = [Requirement(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()]
+    result += _requirements(selector.match_expressions, f"{path}.matchExpressions", LABEL_OPERATORS)
     return _canonical(result)
 
 
-def node_term(term: Object, path: str) -> NodeSelectorTerm:
-    """Return a core/v1 NodeSelectorTerm. Raises FieldError."""
-    expressions = [_requirement(e, where, NODE_OPERATORS) for e, where in items(term, "matchExpressions", path)]
-    fields = []
-    for entry, where in items(term, "matchFields", path):
-        requirement = _requirement(entry, where, ("In", "NotIn"))
-        if requirement.key != "metadata.name":
-            raise FieldError(join(where, "key"), f"{requirement.key!r} is no field to select by; only metadata.name is")
-        if len(requirement.values) != 1:
-            raise FieldError(join(where, "values"), f"has {len(requirement.values)} values; a field selector takes one")
-        fields.append(requirement)
+def node_term(term: metadata.NodeSelectorTerm, path: str) -> NodeSelectorTerm:
+    """Return a term of a node selector. Raises FieldError."""
+    fields = list(_requirements(term.match_fields, f"{path}.matchFields", ("In", "NotIn")))
+    for i, field in enumerate(fields):
+        where = f"{path}.matchFields[{i}]"
+        if field.key != "metadata.name":
+            raise FieldError(f"{where}.key", f"{field.key!r} is no field to select by; only metadata.name is")
+        if len(field.values) != 1:
+            raise FieldError(f"{where}.values", f"has {len(field.values)} values; a field selector takes one")
+    expressions = _requirements(term.match_expressions, f"{path}.matchExpressions", NODE_OPERATORS)
     return NodeSelectorTerm(_canonical(expressions), _canonical(fields))
 
 
-def required_nodes(node_affinity: Object, path: str) -> tuple[NodeSelectorTerm, ...] | None:
+def required_nodes(affinity: pods.NodeAffinity, path: str) -> tuple[NodeSelectorTerm, ...] | None:
     """Return the required terms of a node affinity, any of which must hold; None without any. Raises FieldError."""
-    if node_affinity.get(REQUIRED) is None:
+    if affinity.required is None:
         return None
-    selector, where = mapping(node_affinity, REQUIRED, path), join(path, REQUIRED)
-    terms = tuple(node_term(term, at) for term, at in items(selector, "nodeSelectorTerms", where))
+    where = f"{path}.{pods.REQUIRED}.nodeSelectorTerms"
+    terms = tuple(node_term(term, at) for term, at in indexed(affinity.required.node_selector_terms, where))
     if not terms:
-        raise FieldError(join(where, "nodeSelectorTerms"), "is empty; a node selector needs one term or more")
+        raise FieldError(where, "is empty; a node selector needs one term or more")
     return terms
 
 
-def preferred_nodes(node_affinity: Object, path: str) -> tuple[PreferredNodeTerm, ...]:
+def preferred_nodes(affinity: pods.NodeAffinity, path: str) -> tuple[PreferredNodeTerm, ...]:
     """Return the preferred terms of a node affinity; an empty term is left out. Raises FieldError."""
-    result = []
-    for entry, where in items(node_affinity, PREFERRED, path):
-        weight = _weight(entry, where)
-        term = node_term(mapping(entry, "preference", where), join(where, "preference"))
-        if term.expressions or term.fields:
-            result.append(PreferredNodeTerm(weight, term))
-    return tuple(result)
+    where = f"{path}.{pods.PREFERRED}"
+    terms = (
+        PreferredNodeTerm(_weight(each.weight, at), node_term(each.preference or _ANY_NODE, f"{at}.preference"))
+        for each, at in indexed(affinity.preferred, where)
+    )
+    return tuple(each for each in terms if each.term.expressions or each.term.fields)
 
 
-def selects_namespaces(spec: Object) -> bool:
-    """Return whether a valid pod spec selects namespaces by their labels."""
-    affinity = spec.get("affinity") or {}
-    for side in ("podAffinity", "podAntiAffinity"):
-        terms = affinity.get(side) or {}
-        weighted = (entry.get("podAffinityTerm") or {} for entry in terms.get(PREFERRED) or ())
-        for term in (*(terms.get(REQUIRED) or ()), *weighted):
-            if any((term.get("namespaceSelector") or {}).values()):
-                return True
+def selects_namespaces(spec: pods.PodSpec) -> bool:
+    """Return whether a pod selects namespaces by their labels."""
+    affinity = spec.affinity
+    sides = () if affinity is None else (affinity.pod_affinity, affinity.pod_anti_affinity)
+    for side in sides:
+        if side is not None:
+            preferred = (each.pod_affinity_term or _ANY_PODS for each in side.preferred or ())
+            for term in (*(side.required or ()), *preferred):
+                selector = term.namespace_selector
+                if selector is not None and (selector.match_labels or selector.match_expressions):
+                    return True
     return False
 
 
-def required_pods(
-    affinity: Object, path: str, namespace: str, labels: Mapping[str, str], namespaces: Namespaces | None
-) -> tuple[PodAffinityTerm, ...]:
-    """Return the required terms of a pod (anti-)affinity.
+class PodScope(NamedTuple):
+    """A pod, whose terms select others: its namespace, its labels, and labels of all namespaces (None: unknown)."""
 
-    Args:
-        affinity: a PodAffinity or PodAntiAffinity.
-        path: its path, for errors.
-        namespace: of the pod.
-        labels: of the pod.
-        namespaces: all namespaces; None: unknown.
+    namespace: str
+    labels: Mapping[str, str]
+    namespaces: Namespaces | None
 
-    Raises:
-        FieldError: a term is invalid, or selects namespaces by labels that are unknown.
-    """
-    terms = items(affinity, REQUIRED, path)
-    return tuple(_pod_term(term, where, namespace, labels, namespaces) for term, where in terms)
+    def required(self, affinity: pods.PodAffinity, path: str) -> tuple[PodAffinityTerm, ...]:
+        """Return the required terms of a pod (anti-)affinity.
 
+        Raises:
+            FieldError: a term is invalid, or selects namespaces by labels that are unknown.
+        """
+        terms = indexed(affinity.required, f"{path}.{pods.REQUIRED}")
+        return tuple(self._term(term, where) for term, where in terms)
 
-def preferred_pods(
-    affinity: Object, path: str, namespace: str, labels: Mapping[str, str], namespaces: Namespaces | None
-) -> tuple[PreferredPodTerm, ...]:
-    """Return the preferred terms of a pod (anti-)affinity; arguments as of `required_pods`."""
-    result = []
-    for entry, where in items(affinity, PREFERRED, path):
-        stated, at = mapping(entry, "podAffinityTerm", where), join(where, "podAffinityTerm")
-        term = _pod_term(stated, at, namespace, labels, namespaces)
-        result.append(PreferredPodTerm(_weight(entry, where), term))
-    return tuple(result)
-
-
-def spread_constraints(
-    spec: Object, path: str, namespace: str, labels: Mapping[str, str]
-) -> tuple[TopologySpread, ...]:
-    """Return a pod spec's topologySpreadConstraints, with matchLabelKeys merged in. Raises FieldError."""
-    result = []
-    for entry, where in items(spec, "topologySpreadConstraints", path):
-        when = ("DoNotSchedule", "ScheduleAnyway")
-        policies = ("Honor", "Ignore")
-        spread = TopologySpread(
-            max_skew=integer(entry, "maxSkew", where, 1, INT32_MAX, 0),
-            topology_key=required_text(entry, "topologyKey", where),
-            hard=choice(entry, "whenUnsatisfiable", where, when) == "DoNotSchedule",
-            selector=PodSelector(_merged_selector(entry, where, labels), frozenset((namespace,))),
-            min_domains=integer(entry, "minDomains", where, 1, INT32_MAX, 1),
-            honor_node_affinity=choice(entry, "nodeAffinityPolicy", where, policies, "Honor") == "Honor",
-            honor_node_taints=choice(entry, "nodeTaintsPolicy", where, policies, "Ignore") == "Honor",
+    def preferred(self, affinity: pods.PodAffinity, path: str) -> tuple[PreferredPodTerm, ...]:
+        """Return the preferred terms of a pod (anti-)affinity. Raises FieldError as `required` does."""
+        entries = indexed(affinity.preferred, f"{path}.{pods.PREFERRED}")
+        return tuple(
+            PreferredPodTerm(
+                _weight(entry.weight, where),
+                self._term(entry.pod_affinity_term or _ANY_PODS, f"{where}.podAffinityTerm"),
+            )
+            for entry, where in entries
         )
-        if not spread.max_skew:
-            raise FieldError(join(where, "maxSkew"), "is missing; it must be 1 or more")
-        result.append(spread)
-    return tuple(result)
 
+    def spread(self, constraints: Sequence[pods.SpreadConstraint] | None, path: str) -> tuple[TopologySpread, ...]:
+        """Return topologySpreadConstraints, with matchLabelKeys merged in. Raises FieldError."""
+        return tuple(self._spread(each, where) for each, where in indexed(constraints, path))
 
-def _pod_term(
-    term: Object, path: str, namespace: str, labels: Mapping[str, str], namespaces: Namespaces | None
-) -> PodAffinityTerm:
-    among: frozenset[str] | None = frozenset(texts(term, "namespaces", path))
-    if term.get("namespaceSelector") is not None:
-        where = join(path, "namespaceSelector")
-        namespace_selector = label_selector(mapping(term, "namespaceSelector", path), where)
-        if not namespace_selector:
-            among = None
-        elif namespaces is None:
+    def _spread(self, stated: pods.SpreadConstraint, path: str) -> TopologySpread:
+        topology_key = required(stated.topology_key, f"{path}.topologyKey")
+        when = one_of(stated.when_unsatisfiable, ("DoNotSchedule", "ScheduleAnyway"), f"{path}.whenUnsatisfiable")
+        if stated.max_skew is None:
+            raise FieldError(f"{path}.maxSkew", "is missing; it must be 1 or more")
+        affinity_policy = one_of(stated.node_affinity_policy, _POLICIES, f"{path}.nodeAffinityPolicy", "Honor")
+        taints_policy = one_of(stated.node_taints_policy, _POLICIES, f"{path}.nodeTaintsPolicy", "Ignore")
+        return TopologySpread(
+            max_skew=stated.max_skew,
+            topology_key=topology_key,
+            hard=when == "DoNotSchedule",
+            selector=PodSelector(self._merged(stated, path, ()), frozenset((self.namespace,))),
+            min_domains=stated.min_domains or 1,
+            honor_node_affinity=affinity_policy == "Honor",
+            honor_node_taints=taints_policy == "Honor",
+        )
+
+    def _term(self, term: pods.PodTerm, path: str) -> PodAffinityTerm:
+        selector = PodSelector(self._merged(term, path, term.mismatch_label_keys or ()), self._among(term, path))
+        return PodAffinityTerm(selector, required(term.topology_key, f"{path}.topologyKey"))
+
+    def _among(self, term: pods.PodTerm, path: str) -> frozenset[str] | None:
+        """Return the namespaces of the pods that a term selects, None for all."""
+        named = frozenset(term.namespaces or ())
+        if term.namespace_selector is None:
+            return named or frozenset((self.namespace,))
+        where = f"{path}.namespaceSelector"
+        requirements = label_selector(term.namespace_selector, where)
+        if not requirements:
+            return None
+        if self.namespaces is None:
             problem = (
                 "selects namespaces by labels, which are not known here; give the Namespace objects, too, list "
                 "them in namespaces, or use {} for all"
             )
             raise FieldError(where, problem)
-        else:
-            by_labels = (
-                name for name, own in namespaces.items() if all(holds(each, own) for each in namespace_selector)
-            )
-            among = (among or frozenset()).union(by_labels)
-    elif not among:
-        among = frozenset((namespace,))
-    selector = PodSelector(_merged_selector(term, path, labels), among)
-    return PodAffinityTerm(selector, required_text(term, "topologyKey", path))
+        return named.union(
+            name for name, own in self.namespaces.items() if all(holds(each, own) for each in requirements)
+        )
+
+    def _merged(
+        self, term: pods.PodTerm | pods.SpreadConstraint, path: str, mismatched: Iterable[str]
+    ) -> tuple[Requirement, ...] | None:
+        """Return a labelSelector with matchLabelKeys and mismatched keys; keys that the pod lacks are ignored."""
+        if term.label_selector is None:
+            return None
+        result = list(label_selector(term.label_selector, f"{path}.labelSelector"))
+        for keys, operator in ((term.match_label_keys or (), "In"), (mismatched, "NotIn")):
+            result += [Requirement(key, operator, (self.labels[key],)) for key in keys if key in self.labels]
+        return _canonical(result)
 
 
-def _merged_selector(term: Object, path: str, labels: Mapping[str, str]) -> tuple[Requirement, ...] | None:
-    """Return a term's labelSelector with matchLabelKeys and mismatchLabelKeys; keys that the pod lacks are ignored."""
-    if term.get("labelSelector") is None:
-        return None
-    result = list(label_selector(mapping(term, "labelSelector", path), join(path, "labelSelector")))
-    for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
-        keys = texts(term, field, path)
-        result += [Requirement(key, operator, (labels[key],)) for key in keys if key in labels]
-    return _canonical(result)
+_ANY_NODE, _ANY_PODS = metadata.NodeSelectorTerm(), pods.PodTerm()
 
 
-def _requirement(entry: Object, path: str, operators: tuple[str, ...]) -> Requirement:
-    key = required_text(entry, "key", path)
-    operator = choice(entry, "operator", path, operators)
-    values = tuple(sorted(set(texts(entry, "values", path))))
-    where = join(path, "values")
+def _requirements(
+    stated: Sequence[metadata.Requirement] | None, path: str, operators: tuple[str, ...]
+) -> Iterator[Requirement]:
+    return (_requirement(each, where, operators) for each, where in indexed(stated, path))
+
+
+def _requirement(stated: metadata.Requirement, path: str, operators: tuple[str, ...]) -> Requirement:
+    key = required(stated.key, f"{path}.key")
+    operator = one_of(stated.operator, operators, f"{path}.operator")
+    values = tuple(sorted(set(stated.values or ())))
+    where = f"{path}.values"
     if operator in ("In", "NotIn") and not values:
         raise FieldError(where, f"is empty; {operator} needs one value or more")
     if operator in ("Exists", "DoesNotExist") and values:
@@ -203,16 +191,15 @@ def _requirement(entry: Object, path: str, operators: tuple[str, ...]) -> Requir
     return Requirement(key, operator, values)
 
 
+def _weight(stated: int | None, path: str) -> int:
+    if stated is None:
+        raise FieldError(f"{path}.weight", f"is missing; it must be 1 to {pods.MAX_WEIGHT}")
+    return stated
+
+
 def _is_int64(value: str) -> bool:
     digits = value.removeprefix("-").removeprefix("+")
     return digits.isascii() and digits.isdigit() and len(digits) < 20
-
-
-def _weight(entry: Object, path: str) -> int:
-    weight = integer(entry, "weight", path, 1, MAX_WEIGHT, 0)
-    if not weight:
-        raise FieldError(join(path, "weight"), f"is missing; it must be 1 to {MAX_WEIGHT}")
-    return weight
 
 
 def _canonical(requirements: Iterable[Requirement]) -> tuple[Requirement, ...]:

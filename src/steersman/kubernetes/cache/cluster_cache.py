@@ -24,11 +24,15 @@ import structlog
 from steersman.cluster.constraints.node import Mask
 from steersman.cluster.gpu_resources import PLUGIN_GPUS
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod
-from steersman.cluster.objects.api_fields import field_use, kubernetes_table
-from steersman.cluster.objects.decoding import GPU_INDEX_KEY, device_numbers, node_from_object, pod_from_object
+from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json, valid_pod
+from steersman.cluster.objects.api.metadata import named_object
+from steersman.cluster.objects.api.pods import LivePod
+from steersman.cluster.objects.api_fields import kubernetes_table, live_field_use
+from steersman.cluster.objects.decoding import decode_node, decode_pod, pod_from_object
 from steersman.cluster.objects.device_offers import DeviceOffers
-from steersman.cluster.objects.fields import FieldError, Object
+from steersman.cluster.objects.fields import FieldError
 from steersman.cluster.objects.partial import partial_pod
+from steersman.cluster.objects.pod_gpus import GPU_INDEX_KEY, device_numbers
 from steersman.cluster.objects.requests import is_resizing
 from steersman.cluster.objects.selectors import selects_namespaces
 from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
@@ -40,9 +44,8 @@ from steersman.kubernetes.cache.device_claims import DeviceClaims
 from steersman.kubernetes.cache.gpu_mixing import GpuPods
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.namespaces import Namespaces
-from steersman.kubernetes.objects import PodHead, named_head, pod_head, whole
 from steersman.kubernetes.selectors import Selectors
-from steersman.kubernetes.volumes.objects import PodClaim, pod_claims
+from steersman.kubernetes.volumes.pod_claims import PodClaim, pod_claims
 from steersman.kubernetes.watch import EventType, Reflector
 
 NODES_PATH, PODS_PATH = "/api/v1/nodes", "/api/v1/pods"
@@ -54,7 +57,7 @@ CLASSES_KEPT = 2_000
 log = structlog.get_logger("cache")
 
 
-def has_changed(pod: CachedPod, head: PodHead) -> bool:
+def has_changed(pod: CachedPod, head: LivePod) -> bool:
     """Return whether a pending pod differs from what its model was decoded from, or is being deleted."""
     meta = head.metadata
     return (
@@ -233,11 +236,11 @@ class ClusterCache:
     def waiting(self, raw: msgspec.Raw) -> CachedPod | None:
         """Return the pod of this JSON if it is pending here in exactly this form; else None."""
         try:
-            head = pod_head(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            head = pod_from_json(raw)
+        except (msgspec.DecodeError, FieldError, UnicodeDecodeError):
             return None
         known = self.pods.get(head.key)
-        if known is None or known.uid != head.metadata.uid or known.node or head.spec.node_name:
+        if known is None or known.uid != head.metadata.uid or known.node or head.node:
             return None
         is_clear = known.generation > 0 and not known.unmodelled and not known.gated
         return known if is_clear and not self._may_differ(known, head) else None
@@ -306,7 +309,7 @@ class ClusterCache:
 
     def upsert_pod(self, raw: msgspec.Raw) -> None:
         """Add or update a pod."""
-        head = pod_head(raw)
+        head = valid_pod(raw)
         known = self.pods.get(head.key)
         if head.finished:
             self.delete_pod(head.key)
@@ -340,13 +343,12 @@ class ClusterCache:
 
         One that makes no sense takes no pods, and stays in its last valid form with its pods.
         """
-        obj = whole(raw)
         try:
-            node = node_from_object(obj)
-        except InputError as error:
-            self._close(named_head(raw).metadata.name, str(error))
+            node = decode_node(node_from_json(raw))
+        except FieldError as error:
+            self._close(named_object(raw).metadata.name, str(error))
             return
-        self._unmodelled(obj, "Node")
+        self._unmodelled(raw, "Node")
         self._nodes[node.name] = node
         if self.node_problems.pop(node.name, None) is not None:
             self.listener.on_node_problem(node.name, "")
@@ -452,13 +454,9 @@ class ClusterCache:
             if key not in self._selected:
                 self._labelled[key].add(pod.key)
 
-    def _note_selecting(self, head: PodHead, spec: Object, raw: msgspec.Raw) -> None:
+    def _note_selecting(self, head: LivePod, raw: msgspec.Raw) -> None:
         """Store the JSON of a pod that selects namespaces by labels."""
-        try:
-            selects = selects_namespaces(spec)
-        except (AttributeError, TypeError):  # it makes no sense, which is detected below
-            selects = False
-        if selects:
+        if selects_namespaces(head.spec):
             self._selecting_namespaces[head.key] = msgspec.Raw(bytes(raw))
             self.namespaces.need()
         else:
@@ -467,7 +465,7 @@ class ClusterCache:
     def _namespaces_changed(self) -> None:
         """Decode the pods again that select namespaces by labels."""
         for key, raw in list(self._selecting_namespaces.items()):
-            pod, head = self.pods[key], pod_head(raw)
+            pod, head = self.pods[key], valid_pod(raw)
             if self._update_pod(pod, head, raw) and not pod.node and not pod.gated and not pod.deleting:
                 self.listener.on_pod_pending(pod)
 
@@ -478,27 +476,17 @@ class ClusterCache:
                 if not self._labelled[key]:
                     del self._labelled[key]
 
-    def _decode(self, head: PodHead, raw: msgspec.Raw) -> CachedPod:
-        obj = whole(raw)
-        spec = obj.get("spec", {})
-        spec.pop("nodeName", None)
-        uses, problem, resizing = self._unmodelled(obj, "Pod"), "", False
-        # Only valid parts are read before decoding.
-        if head.key in self._selecting_namespaces or b'"namespaceSelector"' in bytes(raw):
-            self._note_selecting(head, spec, raw)
-        if spec.get("resourceClaims"):
+    def _decode(self, head: LivePod, raw: msgspec.Raw) -> CachedPod:
+        meta, spec = head.metadata, head.spec
+        self._note_selecting(head, raw)
+        if spec.resource_claims:
             self.device_claims.need()
-        try:
-            pod = self.device_claims.offers.pod(pod_from_object(obj, namespaces=self.namespaces.labels))
-            uses += self.device_claims.offers.unmodelled(pod)
-            resizing = bool(head.spec.node_name) and is_resizing(spec, obj.get("status") or {})
-        except (InputError, FieldError) as error:
-            # Its requests count where it runs, whatever else it says; while it is pending the problem is reported.
-            problem = str(error)
-            uses, pod = (*uses, f"what it does not understand ({problem})"), partial_pod(obj)
+        pod, problem = self._model(head, raw)
+        uses = self._unmodelled(raw, "Pod")
+        # Its requests count where it runs, whatever else it says; while it is pending the problem is reported.
+        uses += (f"what it does not understand ({problem})",) if problem else self.device_claims.offers.unmodelled(pod)
         if pod.requests.gpu_resource in PLUGIN_GPUS or any("/" in name for name, _ in pod.requests.extended):
             self.device_claims.need_classes()
-        meta = head.metadata
         cached = CachedPod(
             head.key,
             meta.uid,
@@ -506,11 +494,11 @@ class ClusterCache:
             meta.generation,
             unmodelled=uses,
             notes=meta.annotations,
-            gated=bool(spec.get("schedulingGates")),
-            resizing=resizing,
+            gated=bool(spec.scheduling_gates),
+            resizing=bool(head.node) and not problem and is_resizing(head),
             problem=problem,
-            claims=pod_claims(obj),
-            has_device_claims=bool(spec.get("resourceClaims")) and not pod.requests.gpu_count,
+            claims=pod_claims(head),
+            has_device_claims=bool(spec.resource_claims) and not pod.requests.gpu_count,
         )
         cached.class_id, cached.labels_id = self.number(pod)
         known = self.pods.get(head.key)
@@ -518,9 +506,21 @@ class ClusterCache:
             log.warning("pod half understood", pod=head.key, why=problem)
         return cached
 
-    def _unmodelled(self, obj: Object, kind: str) -> tuple[str, ...]:
+    def _model(self, head: LivePod, raw: msgspec.Raw) -> tuple[Pod, str]:
+        """Return a pod without its node, and what in it makes no sense, "" if nothing; only the rest counts then."""
+        namespaces = self.namespaces.labels
+        try:
+            return self.device_claims.offers.pod(decode_pod(head, namespaces=namespaces).unbound()), ""
+        except FieldError:
+            document = msgspec.json.decode(raw)
+        try:  # since `head` may lack what is wrong
+            return pod_from_object(document, namespaces=namespaces).unbound(), ""
+        except InputError as error:
+            return partial_pod(document).unbound(), str(error)
+
+    def _unmodelled(self, raw: msgspec.Raw, kind: str) -> tuple[str, ...]:
         """Return the fields that are not modelled. Name unknown ones once; kube-scheduler ignores them, too."""
-        use = field_use(obj, kind)
+        use = live_field_use(raw, kind)
         for path in use.unknown:
             if (kind, path) not in self._unknown:
                 self._unknown.add((kind, path))
@@ -533,9 +533,9 @@ class ClusterCache:
         labels = {key: value for key, value in pod.labels.items() if key in self._selected}
         return state.class_id(pod.pod_class), state.terms.labels_id(pod.namespace, labels, terminating=pod.terminating)
 
-    def _settle(self, pod: CachedPod, head: PodHead, raw: msgspec.Raw, *, new: bool) -> None:
+    def _settle(self, pod: CachedPod, head: LivePod, raw: msgspec.Raw, *, new: bool) -> None:
         """Apply the API's version of a known pod."""
-        node, deleting = head.spec.node_name, head.metadata.deletion_timestamp is not None
+        node, deleting = head.node, head.metadata.deletion_timestamp is not None
         pod.version = head.metadata.resource_version
         changed = new or deleting != pod.deleting
         self._set_terminating(pod, deleting)
@@ -544,7 +544,7 @@ class ClusterCache:
         if node:
             self._on_bound(pod, node, head)
         elif not pod.assumed:
-            self._nominate(pod, "" if deleting else head.status.nominated_node_name)
+            self._nominate(pod, "" if deleting else head.status.nominated_node_name or "")
             if changed and not pod.gated:
                 self.listener.on_pod_pending(pod)
 
@@ -560,7 +560,7 @@ class ClusterCache:
             self._place(pod, placed.slot)
             self.listener.on_node_changed(placed.slot, may_have_grown=False)
 
-    def _may_differ(self, pod: CachedPod, head: PodHead) -> bool:
+    def _may_differ(self, pod: CachedPod, head: LivePod) -> bool:
         """Return whether a pod must be decoded to see if its model changed."""
         meta = head.metadata
         if pod.resizing or meta.generation != pod.generation or (meta.labels or {}) != pod.pod.labels:
@@ -568,7 +568,7 @@ class ClusterCache:
         # Before 1.33 pods have no generation.
         return not pod.node and (not meta.generation or meta.annotations != pod.notes)
 
-    def _update_pod(self, pod: CachedPod, head: PodHead, raw: msgspec.Raw) -> bool:
+    def _update_pod(self, pod: CachedPod, head: LivePod, raw: msgspec.Raw) -> bool:
         """Decode a pod again, and return whether its model changed."""
         fresh = self._decode(head, raw)
         fresh.pod = replace(fresh.pod, terminating=pod.deleting)  # stored JSON may be older
@@ -595,7 +595,7 @@ class ClusterCache:
             self.listener.on_node_changed(slot, may_have_grown=True)
         return True
 
-    def _on_bound(self, pod: CachedPod, node: str, head: PodHead) -> None:
+    def _on_bound(self, pod: CachedPod, node: str, head: LivePod) -> None:
         """Handle a pod that the API reports on a node: confirm our assumption, correct it, or count a new pod."""
         if pod.node == node:
             if pod.assumed:
@@ -612,7 +612,7 @@ class ClusterCache:
         self._put(pod, node, held or None)
         self.listener.on_pod_bound(pod)
 
-    def _correct_devices(self, pod: CachedPod, head: PodHead) -> None:
+    def _correct_devices(self, pod: CachedPod, head: LivePod) -> None:
         """Give an assumed pod the devices that it was bound with, since another leader may have chosen others."""
         held = _devices(head, pod.pod)
         if held and held != pod.devices and pod.key in self.state.placements:
@@ -791,7 +791,7 @@ class PodFeed:
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """See `watch.Handler`."""
         if kind == "DELETED":
-            self.cache.delete_pod(pod_head(obj).key)
+            self.cache.delete_pod(named_object(obj).key)
             self.cache.tidy()
         else:
             self.cache.upsert_pod(obj)
@@ -812,12 +812,12 @@ class NodeFeed:
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """See `watch.Handler`."""
         if kind == "DELETED":
-            self.cache.delete_node(named_head(obj).metadata.name)
+            self.cache.delete_node(named_object(obj).metadata.name)
         else:
             self.cache.upsert_node(obj)
 
 
-def _devices(head: PodHead, pod: Pod) -> int:
+def _devices(head: LivePod, pod: Pod) -> int:
     """Return the devices of a pod's annotation as a bit mask, 0 if it names none that make sense."""
     stated = (head.metadata.annotations or {}).get(GPU_INDEX_KEY, "")
     try:

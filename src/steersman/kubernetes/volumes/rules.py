@@ -13,18 +13,20 @@ from typing import Any
 import numpy as np
 
 from steersman.cluster.constraints.node import Mask, NodeTable, holds, nodes_matching_term
-from steersman.cluster.objects.selectors import label_selector, node_term
-from steersman.core.quantities import bytes_
-from steersman.kubernetes.volumes.objects import (
+from steersman.cluster.objects.api.metadata import LabelSelector
+from steersman.cluster.objects.api.volumes import (
     CsiDriver,
     CsiNode,
-    PodClaim,
     StorageCapacity,
     StorageClass,
+    TopologyTerm,
     Volume,
     VolumeClaim,
 )
-from steersman.kubernetes.volumes.translation import NOT_COUNTED, PROVISIONERS, Attachment
+from steersman.cluster.objects.selectors import label_selector, node_term
+from steersman.core.quantities import bytes_
+from steersman.kubernetes.volumes.pod_claims import PodClaim
+from steersman.kubernetes.volumes.translation import NOT_COUNTED, PROVISIONERS, Attachment, volume_attachment
 
 IN_USE = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
@@ -153,11 +155,11 @@ def fit(
 
 def volume_nodes(volume: Volume, table: NodeTable) -> Mask:
     """Return the nodes that a volume's node affinity allows, [N]."""
-    required = (volume.spec.node_affinity or {}).get("required")
-    if required is None:
+    affinity = volume.spec.node_affinity
+    if affinity is None or affinity.required is None:
         return table.occupied
     allowed = np.zeros(len(table), dtype=np.bool_)
-    for stated in required.get("nodeSelectorTerms") or ():
+    for stated in affinity.required.node_selector_terms or ():
         term = node_term(stated, "spec.nodeAffinity.required.nodeSelectorTerms")
         # kube-scheduler matches volumes against node labels only and ignores matchFields.
         allowed |= nodes_matching_term(table, term, match_fields=False)
@@ -241,7 +243,7 @@ def _attachment(known: VolumeObjects, claim: VolumeClaim) -> Attachment | None:
     """Return the CSI driver and handle of a claim's volume, or a placeholder before there is one."""
     volume = known.volumes.get(claim.spec.volume_name)
     if volume is not None:
-        return volume.attachment
+        return volume_attachment(volume)
     storage_class = known.classes.get(claim.class_name)
     if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER, *NOT_COUNTED):
         return None
@@ -349,12 +351,12 @@ def _provision(known: VolumeObjects, claim: VolumeClaim, table: NodeTable) -> tu
     return can, enough
 
 
-def _topology(term: Mapping[str, Any], table: NodeTable) -> Mask:
+def _topology(term: TopologyTerm, table: NodeTable) -> Mask:
     """Return whether each node has one of the values of each label, [N]; an empty term allows none."""
-    expressions = term.get("matchLabelExpressions") or ()
+    expressions = term.match_label_expressions or ()
     matched = table.occupied if expressions else np.zeros(len(table), dtype=np.bool_)
     for expression in expressions:
-        matched &= table.label(expression["key"]).any_of(expression["values"])
+        matched &= table.label(expression.key).any_of(expression.values)
     return matched
 
 
@@ -364,7 +366,7 @@ def _holds(capacity: StorageCapacity, size: int) -> bool:
     return limit is not None and bytes_(limit, round_up=False) >= size
 
 
-def _selected_nodes(selector: Mapping[str, Any] | None, table: NodeTable) -> Mask:
+def _selected_nodes(selector: LabelSelector | None, table: NodeTable) -> Mask:
     """Return whether a label selector selects each node, [N]: none without a selector, all with an empty one."""
     if selector is None:
         return np.zeros(len(table), dtype=np.bool_)
@@ -378,7 +380,7 @@ def _selected_nodes(selector: Mapping[str, Any] | None, table: NodeTable) -> Mas
     return selected
 
 
-def _selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
+def _selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
     return selector is None or all(holds(each, labels) for each in label_selector(selector, "spec.selector"))
 
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
-from steersman.cluster.objects.fields import Object
+from steersman.cluster.objects.api.pods import InTreeSources
+from steersman.cluster.objects.api.volumes import Volume
 
 Attachment = tuple[str, str]
 """CSI driver and handle of a volume."""
@@ -33,45 +34,37 @@ _UNKNOWN = "UNSPECIFIED"
 _EBS = re.compile("vol-[^/]*")
 
 
-_KINDS: Mapping[str, str] = MappingProxyType(
-    {
-        "awsElasticBlockStore": "kubernetes.io/aws-ebs",
-        "gcePersistentDisk": "kubernetes.io/gce-pd",
-        "azureDisk": "kubernetes.io/azure-disk",
-        "cinder": "kubernetes.io/cinder",
-        "portworxVolume": "kubernetes.io/portworx-volume",
-    }
-)
-"""Provisioners by the field of a volume."""
+def volume_attachment(volume: Volume) -> Attachment | None:
+    """Return CSI driver and handle, also of an in-tree volume that a driver has taken over; None: it has no driver."""
+    csi = volume.spec.csi
+    if csi is not None:
+        return (csi.driver, csi.volume_handle) if csi.driver and csi.volume_handle else None
+    return attachment(volume.spec, volume.metadata.labels or {})
 
 
-def attachment(holder: Object, labels: Mapping[str, str] = MappingProxyType({})) -> Attachment | None:
-    """Return driver and handle of an in-tree volume; None: it is something else, or invalid.
+def attachment(sources: InTreeSources, labels: Mapping[str, str] = MappingProxyType({})) -> Attachment | None:
+    """Return driver and handle of an in-tree volume; None: it is something else, or cannot be translated.
 
     Args:
-        holder: a volume of a pod, or the spec of a PersistentVolume.
+        sources: a volume of a pod, or the spec of a PersistentVolume.
         labels: of the PersistentVolume.
     """
-    for kind, provisioner in _KINDS.items():
-        source = holder.get(kind)
-        if isinstance(source, dict):
-            handle = _handle(kind, source, labels)
-            return (PROVISIONERS[provisioner], handle) if handle else None
+    if (ebs := sources.aws_elastic_block_store) is not None:
+        return _attached("kubernetes.io/aws-ebs", _ebs(ebs.volume_id or ""))
+    if (gce := sources.gce_persistent_disk) is not None:
+        return _attached("kubernetes.io/gce-pd", _gce(gce.pd_name or "", labels))
+    if (azure := sources.azure_disk) is not None:
+        is_managed = (azure.kind or "Managed").lower() == "managed"
+        return _attached("kubernetes.io/azure-disk", azure.disk_uri if is_managed else "")
+    if sources.cinder is not None:
+        return _attached("kubernetes.io/cinder", sources.cinder.volume_id)
+    if sources.portworx_volume is not None:
+        return _attached("kubernetes.io/portworx-volume", sources.portworx_volume.volume_id)
     return None
 
 
-def _handle(kind: str, source: Object, labels: Mapping[str, str]) -> str:
-    """Return the handle of a volume; "": kube-scheduler cannot translate it."""
-    match kind:
-        case "awsElasticBlockStore":
-            return _ebs(str(source.get("volumeID") or ""))
-        case "gcePersistentDisk":
-            return _gce(str(source.get("pdName") or ""), labels)
-        case "azureDisk":
-            is_managed = str(source.get("kind") or "Managed").lower() == "managed"
-            return str(source.get("diskURI") or "") if is_managed else ""
-        case _:
-            return str(source.get("volumeID") or "")
+def _attached(provisioner: str, handle: str | None) -> Attachment | None:
+    return (PROVISIONERS[provisioner], handle) if handle else None
 
 
 def _ebs(stated: str) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
+from steersman.cluster.objects.api.volumes import CsiDriver, CsiNode, StorageCapacity, StorageClass, Volume, VolumeClaim
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.optional_watch import NeededReflector
-from steersman.kubernetes.volumes.objects import CsiDriver, CsiNode, StorageCapacity, StorageClass, Volume, VolumeClaim
 from steersman.kubernetes.volumes.rules import VolumeObjects
 
 log = structlog.get_logger("volumes")

@@ -23,6 +23,8 @@ from steersman.apps.http_policy.request_encoder import RequestEncoder
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.cli.main import main
 from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.cluster.objects.api.decoding import converted
+from steersman.cluster.objects.api.nodes import NodeObject
 from steersman.cluster.objects.decoding import node_from_object, pod_from_object
 from steersman.cluster.objects.fields import FieldError
 from steersman.cluster.objects.free_resources import FREE_KEY, FreeResources, free_of, set_free
@@ -144,7 +146,7 @@ def test_nodes_carry_the_whole_state(state):
     assert pod_from_object(body["pod"]).name == "p0"
     again = ClusterState([node_from_object(node) for node in body["nodes"]])
     for slot, node in enumerate(body["nodes"]):
-        set_free(again, slot, free_of(node))
+        set_free(again, slot, free_of(converted(node, NodeObject)))
     for name in ("allocatable", "free", "nonzero", "gpu_free", "gpu_kinds"):
         there, here = getattr(again.arrays, name), getattr(state.arrays, name)
         assert np.array_equal(there, here), name
@@ -202,7 +204,7 @@ def test_request_without_feasible_node_is_rejected(content):
 )
 def test_invalid_annotation_is_rejected(text):
     with raises(FieldError, FREE_KEY):
-        free_of({"metadata": {"annotations": {FREE_KEY: text}}})
+        free_of(converted({"metadata": {"annotations": {FREE_KEY: text}}}, NodeObject))
 
 
 # What goes wrong ------------------------------------------------------------------------------------------------------

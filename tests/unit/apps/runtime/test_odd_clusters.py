@@ -28,10 +28,11 @@ from steersman.apps.runtime.decoding import (
     read_nodes,
 )
 from steersman.apps.top.model import ClusterView
-from steersman.apps.top.objects import NodeObject, PodObject
 from steersman.cli.commands.schedule.shadow import follow
 from steersman.cli.main import main
 from steersman.cli.output.logs import say_warnings
+from steersman.cluster.objects.api.nodes import NodeObject
+from steersman.cluster.objects.api.pods import PodObject
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser

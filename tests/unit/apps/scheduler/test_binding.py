@@ -13,10 +13,11 @@ from steersman.apps.scheduler.binder import Binder, BindOutcome, binding, is_bou
 from steersman.apps.scheduler.queue import QueuedPod
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.cluster.model import Pod, PodClass, Requests
+from steersman.cluster.objects.api.metadata import StoredMeta
+from steersman.cluster.objects.api.pods import LivePod, PodSpec
 from steersman.cluster.pod_query import PodQuery
 from steersman.kubernetes.cache.cluster_cache import CachedPod
 from steersman.kubernetes.client import Client
-from steersman.kubernetes.objects import ObjectMeta, PodHead, PodSpecHead
 from steersman.policies.decision.decider import NodeChoice
 
 Answer = Callable[[LiveDouble, web.Request], Awaitable[web.StreamResponse | None]]
@@ -128,9 +129,9 @@ def test_pod_with_other_devices_counts_as_bound_by_another(index: str | None, is
     shares = Requests(cpu_milli=1000, gpu_count=2, gpu_milli=500)
     wanted = binding(CachedPod("default/web", "1", Pod("web", PodClass(shares)), 1), "node-1", 0b101)
     notes = {"other": "x"} if index is None else {"alibabacloud.com/gpu-index": index}
-    found = PodHead(ObjectMeta("web", annotations=notes), PodSpecHead(node_name="node-1"))
+    found = LivePod(StoredMeta("web", annotations=notes), PodSpec(node_name="node-1"))
     assert is_bound_so(found, wanted) == is_so
-    assert not is_bound_so(PodHead(ObjectMeta("web", annotations=notes)), wanted)
+    assert not is_bound_so(LivePod(StoredMeta("web", annotations=notes)), wanted)
 
 
 def test_conflict_with_own_attempt_is_no_failure() -> None:

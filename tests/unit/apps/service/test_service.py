@@ -408,7 +408,7 @@ BAD: list[tuple[str, Any, int, str]] = [
     ("/v1/scores", {"pod": pod(), "nodes": ["a"], "among": "AQA="}, 400, "among: has 2 bytes; expected 1 for 1 nodes"),
     ("/v1/scores", {"pod": pod(), "nodes": ["a"], "among": "Ag=="}, 400, "lowest 1 bits"),
     ("/v1/scores", {"pod": pod(), "nodes": ["a"], "among": "AA=="}, 400, "one or more"),
-    ("/v1/scores", {"pod": 7, "cluster": CLUSTER}, 400, "pod: is not an object"),
+    ("/v1/scores", {"pod": 7, "cluster": CLUSTER}, 400, "pod: must be a mapping of fields, not the number 7"),
     ("/v1/scores", {"pod": pod(), "cluster": {"nodes": []}}, 400, "nodes: expected at least one"),
     ("/v1/scores", {"pod": pod(), "cluster": {"nodes": [node("a"), node("a")]}}, 400, "not unique"),
     ("/v1/scores", {"pod": pod(cpu="lots"), "cluster": CLUSTER}, 400, "lots"),

@@ -105,9 +105,8 @@ def undecoded(*_: Any, **__: Any) -> Any:
 
 
 def test_exhausted_budget_decodes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opinions_module, "pod_from_object", undecoded)
-    monkeypatch.setattr(opinions_module, "node_from_object", undecoded)
-    monkeypatch.setattr(opinions_module, "whole", undecoded)
+    monkeypatch.setattr(opinions_module, "pod_from_json", undecoded)
+    monkeypatch.setattr(opinions_module, "node_from_json", undecoded)
     asked = api_module.Api(ServiceConfig(), lambda: "best-fit", None, undecoded, metrics_module.ServiceMetrics())
 
     def decoded(body: Object, kind: Any) -> Any:
@@ -130,13 +129,13 @@ def test_exhausted_budget_decodes_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_only_answered_requests_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = collections.Counter[str]()
-    decode = opinions_module.node_from_object
+    decode = opinions_module.decode_node
 
     def counting(obj: Any) -> Any:
         counted["nodes"] += 1
         return decode(obj)
 
-    monkeypatch.setattr(opinions_module, "node_from_object", counting)
+    monkeypatch.setattr(opinions_module, "decode_node", counting)
 
     async def story(_: Service, __: KubeDouble, ask: Ask) -> None:
         question = {"pod": pod("web"), "cluster": {"nodes": NODES}}
@@ -429,7 +428,7 @@ def test_impossible_object_is_rejected_undecoded(monkeypatch: pytest.MonkeyPatch
     def never(_: object) -> None:
         raise AssertionError("it is not decoded")
 
-    monkeypatch.setattr(opinions_module, "whole", never)
+    monkeypatch.setattr(opinions_module, "pod_from_json", never)
     with raises(opinions_module.InvalidRequestError):
         Pods().decode(msgspec.Raw(b'"' + b"x" * opinions_module.LARGEST_OBJECT + b'"'))
 

@@ -24,7 +24,7 @@ from steersman.apps.top.model import ClusterView
 from steersman.apps.top.render import ViewOptions, heading, layout_for
 from steersman.apps.top.watch import NodeHandler, PodHandler
 from steersman.cli.commands.top import top
-from steersman.cluster.objects.device_objects import DeviceClass, ResourceSlice
+from steersman.cluster.objects.api.devices import DeviceClass, ResourceSlice
 from steersman.cluster.objects.device_offers import device_offers
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import Client

@@ -420,4 +420,4 @@ def test_invalid_objects_of_devices_are_left_out(tmp_path: Path) -> None:
     wrong = {**SLICE, "spec": {**SLICE["spec"], "devices": [{"name": 5}]}}
     workload = load_workload(write(tmp_path / "w.yaml", NODE % ("n", "x"), CLASS, wrong, pod("p")), None)
     assert workload.nodes[0].gpu_count == 0
-    assert "ResourceSlice n-gpus, spec.devices[0].name: Expected str, got int" in workload.warnings[0]
+    assert "ResourceSlice n-gpus, spec.devices[0].name: must be text, not the number 5" in workload.warnings[0]

@@ -10,11 +10,9 @@ from datetime import datetime
 
 import msgspec
 
-from steersman.apps.top.model import is_ready
-from steersman.apps.top.objects import decode_node
-from steersman.cluster.objects.decoding import DEFAULT_SCHEDULER
-from steersman.kubernetes.objects import PodCondition, scheduled_condition
-from steersman.kubernetes.watch import EventType, object_key
+from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
+from steersman.cluster.objects.api.pods import PodCondition
+from steersman.kubernetes.watch import EventType
 
 LONGEST_MESSAGE = 500
 """Characters of a scheduler's reason that are kept."""
@@ -22,25 +20,9 @@ RESOLUTION_SECONDS = 1.0
 """Of times in objects."""
 
 
-class _PodMeta(msgspec.Struct, frozen=True, rename="camel"):
-    creation_timestamp: str = ""
-
-
-class _PodTarget(msgspec.Struct, frozen=True, rename="camel"):
-    node_name: str = ""
-    scheduler_name: str = DEFAULT_SCHEDULER
-
-
-class _PodStatusHead(msgspec.Struct, frozen=True):
-    metadata: _PodMeta
-    spec: _PodTarget = _PodTarget()
-
-
 NOT_TRIED = "not tried yet"
 NODES_AVAILABLE = re.compile(r"0/\d+ nodes are available: (.*?)(\.?|\. .*)", re.DOTALL)
 COUNTED = re.compile(r"\d+ (.+)", re.DOTALL)
-
-_decode = msgspec.json.Decoder(_PodStatusHead).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +79,17 @@ class WaitingFeed:
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """See `watch.Handler`."""
-        key, pod = object_key(obj), _decode(obj)
+        pod = pod_from_json(obj)
+        key, created, last = pod.key, pod.metadata.creation_timestamp or "", pod.scheduled_condition
         known = self.pods.get(key)
-        if kind == "DELETED" or pod.spec.node_name:
+        if kind == "DELETED" or pod.node:
             self._drop(key)
             if known and kind != "DELETED":
                 seen = max(0.0, self.clock() - known.since)
-                self.bound(key, _waited(seen, pod.metadata.creation_timestamp, scheduled_condition(obj)))
+                self.bound(key, _waited(seen, created, last))
             return
-        last = scheduled_condition(obj)
-        since = known.since if known else self.clock() if self._listed else _unix(pod.metadata.creation_timestamp)
-        waiting = WaitingPod(pod.spec.scheduler_name, since, last.reason, last.message[:LONGEST_MESSAGE])
+        since = known.since if known else self.clock() if self._listed else _unix(created)
+        waiting = WaitingPod(pod.scheduler, since, last.reason or "", (last.message or "")[:LONGEST_MESSAGE])
         if waiting != known:
             self.pods[key] = waiting
             self.version += 1
@@ -137,9 +119,9 @@ class ReadinessFeed:
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """See `watch.Handler`."""
-        node = decode_node(obj)
-        name = node["metadata"]["name"]
-        is_broken = kind != "DELETED" and not is_ready(node)
+        node = node_from_json(obj)
+        name = node.metadata.name
+        is_broken = kind != "DELETED" and not node.is_ready
         if is_broken != (name in self.not_ready):
             (self.not_ready.add if is_broken else self.not_ready.discard)(name)
             self._changed(name)

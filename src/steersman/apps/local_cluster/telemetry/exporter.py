@@ -25,14 +25,16 @@ from steersman.apps.local_cluster.telemetry.exposition import ClusterCollector, 
 from steersman.apps.runtime.http_server import Listen, Probes, WebServer
 from steersman.apps.runtime.tasks import BackgroundTasks, run
 from steersman.cluster.model import Node, Pod, PodClass, Requests
-from steersman.cluster.objects.decoding import node_from_object, pod_from_object
+from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
+from steersman.cluster.objects.api.metadata import named_object
+from steersman.cluster.objects.decoding import decode_node, decode_pod
+from steersman.cluster.objects.fields import FieldError
 from steersman.cluster.objects.latency_limits import LatencyLimits
 from steersman.core.errors import SteersmanError
 from steersman.envs.latency.live import LiveModel, Truth
 from steersman.kubernetes import config
 from steersman.kubernetes.cache.cluster_cache import UNFINISHED
 from steersman.kubernetes.client import Client
-from steersman.kubernetes.objects import named_head, pod_head, whole
 from steersman.kubernetes.watch import EventType, Reflector
 from steersman.workloads.generators.latency_settings import LatencySettings
 
@@ -125,13 +127,13 @@ class _Nodes:
             self._remove(name)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        metadata = named_head(obj).metadata
+        metadata = named_object(obj).metadata
         if kind == "DELETED" or KWOK_KEY not in (metadata.annotations or {}):
             self._remove(metadata.name)
             return
         try:
-            node = node_from_object(whole(obj), where=f"Node {metadata.name}")
-        except SteersmanError as error:
+            node = decode_node(node_from_json(obj))
+        except FieldError as error:
             log.warning("the node is not shown", node=metadata.name, error=str(error))
             self._remove(metadata.name)
             return
@@ -156,17 +158,17 @@ class _Pods:
             self._remove(key)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        head = pod_head(obj)
+        head = pod_from_json(obj)
         if kind == "DELETED" or head.finished:
             self._remove(head.key)
             return
-        node, placements = head.spec.node_name, self._exporters.placements
+        node, placements = head.node, self._exporters.placements
         if not node or (head.key in placements and placements[head.key].node == node):
             return
         self._remove(head.key)  # another pod of that name
         try:
-            pod = pod_from_object(whole(obj), where=f"Pod {head.key}")
-        except SteersmanError as error:
+            pod = decode_pod(head)
+        except FieldError as error:
             log.warning("the pod uses nothing", pod=head.key, error=str(error))
             return
         owner = f"{pod.namespace}/{deployment_of(pod)}"

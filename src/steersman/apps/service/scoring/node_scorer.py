@@ -9,7 +9,6 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import repeat
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,14 +18,15 @@ from steersman.apps.service.scoring.kernels import NOWHERE, pick
 from steersman.apps.service.scoring.ranking import Ranking, version_of
 from steersman.cluster.constraints import reasons
 from steersman.cluster.model import Node, Pod
-from steersman.cluster.objects.decoding import node_from_object, pod_from_object
+from steersman.cluster.objects import decoding
+from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
+from steersman.cluster.objects.api.pods import LivePod, PodObject, PodVolume
+from steersman.cluster.objects.decoding import decode_node
 from steersman.cluster.objects.fields import FieldError
 from steersman.cluster.objects.free_resources import FREE_KEY, free_of, set_free
-from steersman.cluster.objects.pod_features import READ_VOLUMES
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState, RunningPod
-from steersman.core.errors import InputError, SteersmanError
-from steersman.kubernetes.objects import whole
+from steersman.core.errors import SteersmanError
 from steersman.policies.decision.decider import Decider
 
 SETS_KEPT = 64
@@ -42,9 +42,6 @@ LARGEST_OBJECT = 2 << 20
 """Bytes of a Pod or Node; the API server stores none of more than 1.5 MiB."""
 PLAIN_NAME = re.compile("[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
 """Names that need no further validation."""
-UNKNOWN_METADATA = {"uid", "resourceVersion", "generation", "generateName", "creationTimestamp", "managedFields"}
-UNKNOWN_OF_CONTAINERS = {"env", "envFrom", "volumeMounts"}
-"""Fields that the model of a pod does not read, and that are large or different for each replica."""
 
 
 class InvalidRequestError(SteersmanError):
@@ -164,17 +161,17 @@ class Pods:
 
     def decode(self, raw: msgspec.Raw) -> Pod:
         """Return a v1 Pod. Raises InvalidRequestError: it is none."""
-        content = _object(raw, "pod")
-        called = content.get("metadata")
-        name = called.pop("name", None) if isinstance(called, dict) else None
-        key = msgspec.json.encode(_pod_cache_key(content))
+        _check_size(raw, "pod")
+        try:
+            obj = pod_from_json(raw)
+        except FieldError as error:
+            raise InvalidRequestError(f"pod: {error}") from None
+        key = _replica_key(obj)
         cached = self._known.get(key)
-        if cached is not None and isinstance(name, str) and PLAIN_NAME.fullmatch(name):
+        if cached is not None and PLAIN_NAME.fullmatch(obj.metadata.name):
             self._known.move_to_end(key)
-            return replace(cached, name=name)
-        if isinstance(called, dict):
-            called["name"] = name
-        pod = decode_pod(content)
+            return replace(cached, name=obj.metadata.name)
+        pod = decode_pod(obj)
         if len(key) <= LARGEST_POD:
             self._held += len(key) if key not in self._known else 0
             self._known[key] = pod
@@ -183,32 +180,21 @@ class Pods:
         return pod
 
 
-def _pod_cache_key(pod: dict[str, Any]) -> dict[str, Any]:
-    """Return a pod without what its model does not read and what differs between replicas."""
-    result = {key: value for key, value in pod.items() if key != "status"}
-    metadata, spec = pod.get("metadata"), pod.get("spec")
-    if isinstance(metadata, dict):
-        result["metadata"] = {key: value for key, value in metadata.items() if key not in UNKNOWN_METADATA}
-    if isinstance(spec, dict):
-        result["spec"] = dict(spec)
-        volumes = spec.get("volumes")
-        if isinstance(volumes, list):  # a token's volume has another name in each replica
-            result["spec"]["volumes"] = [
-                each for each in volumes if not isinstance(each, dict) or READ_VOLUMES & each.keys()
-            ]
-        containers = spec.get("containers")
-        if isinstance(containers, list) and all(isinstance(each, dict) for each in containers):
-            result["spec"]["containers"] = [
-                {key: value for key, value in each.items() if key not in UNKNOWN_OF_CONTAINERS} for each in containers
-            ]
-    return result
+def _replica_key(pod: LivePod) -> bytes:
+    """Return what the model reads of a pod without a status, except its name."""
+    metadata = msgspec.structs.replace(
+        pod.metadata, name="", uid="", resource_version="", generation=0, creation_timestamp=None
+    )
+    volumes = [msgspec.structs.replace(each, name=None) for each in pod.spec.volumes or ()]
+    read = [each for each in volumes if each != PodVolume()]  # a token's volume has another name in each replica
+    return msgspec.json.encode((metadata, msgspec.structs.replace(pod.spec, volumes=read)))
 
 
-def decode_pod(content: dict[str, Any]) -> Pod:
-    """Return a v1 Pod. Raises InvalidRequestError: it is none."""
+def decode_pod(obj: PodObject) -> Pod:
+    """Return a pod. Raises InvalidRequestError: a field is wrong."""
     try:
-        return pod_from_object(content)
-    except InputError as error:
+        return decoding.decode_pod(obj)
+    except FieldError as error:
         raise InvalidRequestError(f"pod: {error}") from None
 
 
@@ -223,10 +209,11 @@ def cluster_of(nodes: Sequence[msgspec.Raw], pods: Sequence[msgspec.Raw]) -> Clu
     decoded, free = [], []
     for i, raw in enumerate(nodes):
         try:
-            content = _object(raw, f"nodes[{i}]")
-            decoded.append(node_from_object(content))
-            free.append(free_of(content))
-        except (InputError, FieldError) as error:
+            _check_size(raw, f"nodes[{i}]")
+            node = node_from_json(raw)
+            decoded.append(decode_node(node))
+            free.append(free_of(node))
+        except FieldError as error:
             raise InvalidRequestError(f"nodes[{i}]: {error}") from None
     if not decoded:
         raise InvalidRequestError("nodes: expected at least one")
@@ -245,13 +232,14 @@ def cluster_of(nodes: Sequence[msgspec.Raw], pods: Sequence[msgspec.Raw]) -> Clu
     running: dict[str, RunningPod] = {}
     for i, raw in enumerate(pods):
         try:
-            pod = pod_from_object(_object(raw, f"pods[{i}]"))
+            _check_size(raw, f"pods[{i}]")
+            pod = decode_pod(pod_from_json(raw))
             _check_running(state, pod)
-            running_here = running_pod(state, pod)
-            if running_here.name in running:
-                raise InvalidRequestError(f"is there twice ({running_here.name})")
-            running[running_here.name] = running_here
-        except SteersmanError as error:
+            there = running_pod(state, pod)
+            if there.name in running:
+                raise InvalidRequestError(f"is there twice ({there.name})")
+            running[there.name] = there
+        except (SteersmanError, FieldError) as error:
             raise InvalidRequestError(f"pods[{i}]: {error}") from None
     state.place_running(running.values())
     return state
@@ -272,15 +260,11 @@ def running_pod(state: ClusterState, pod: Pod) -> RunningPod:
     return RunningPod(f"{pod.namespace}/{pod.name}", c, slot, devices, state.labels_id(pod))
 
 
-def _object(raw: msgspec.Raw, what: str) -> dict[str, Any]:
+def _check_size(raw: msgspec.Raw, what: str) -> None:
     if len(raw_bytes := memoryview(raw)) > LARGEST_OBJECT:
         raise InvalidRequestError(
             f"{what}: has {len(raw_bytes)} bytes; the API stores no object of more than {LARGEST_OBJECT}"
         )
-    content = whole(raw)
-    if not isinstance(content, dict):
-        raise InvalidRequestError(f"{what}: is not an object")
-    return content
 
 
 class NodeScorer:

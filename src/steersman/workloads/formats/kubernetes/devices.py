@@ -6,25 +6,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
-
 from steersman.cluster.model import Node, Pod
-from steersman.cluster.objects.device_objects import DeviceClass, ResourceClaim, ResourceSlice
+from steersman.cluster.objects.api.decoding import converted
+from steersman.cluster.objects.api.devices import DeviceClass, ResourceClaim, ResourceSlice
+from steersman.cluster.objects.api.metadata import NamedObject
 from steersman.cluster.objects.device_offers import DeviceOffers, device_offers
+from steersman.cluster.objects.fields import FieldError
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 
-KINDS: Mapping[str, type[msgspec.Struct]] = MappingProxyType(
+KINDS: Mapping[str, type[NamedObject]] = MappingProxyType(
     {"DeviceClass": DeviceClass, "ResourceSlice": ResourceSlice, "ResourceClaim": ResourceClaim}
 )
 
 
 def read_device_object(obj: KubernetesObject) -> Any:
-    """Return an object of one of the `KINDS`. Raises InputError: it is invalid."""
-    try:
-        return msgspec.convert(obj.content, KINDS[obj.kind])
-    except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `$.")
-        raise obj.error(path.rstrip("`"), problem.replace("`", "")) from None
+    """Return an object of one of the `KINDS`. Raises FieldError: it is invalid."""
+    if not obj.name:
+        raise FieldError("metadata.name", "is missing")
+    return converted(obj.content, KINDS[obj.kind])
 
 
 def offers_of(objects: Iterable[KubernetesObject], nodes: Sequence[Node]) -> DeviceOffers:

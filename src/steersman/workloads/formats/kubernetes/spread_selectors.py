@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from steersman.cluster.model import Requirement
+from steersman.cluster.objects.api.decoding import converted
+from steersman.cluster.objects.api.metadata import LabelSelector
 from steersman.cluster.objects.decoding import PLACEHOLDER_IMAGE
 from steersman.cluster.objects.fields import Object, mapping, text_map
 from steersman.cluster.objects.manifests import Manifest, service_to_object
@@ -24,8 +26,10 @@ def selector_of(kind: str, obj: Object) -> tuple[Requirement, ...]:
     """
     spec = mapping(obj, "spec", "")
     if kind in BY_REQUIREMENTS:
-        return label_selector(mapping(spec, "selector", "spec"), "spec.selector")
-    return label_selector({"matchLabels": text_map(spec, "selector", "spec")}, "spec.selector")
+        selector = converted(mapping(spec, "selector", "spec"), LabelSelector, "spec.selector")
+    else:
+        selector = LabelSelector(match_labels=text_map(spec, "selector", "spec"))
+    return label_selector(selector, "spec.selector")
 
 
 def services_of(selectors: Iterable[tuple[str, tuple[Requirement, ...]]]) -> SpreadSelectors:

@@ -6,21 +6,12 @@ from typing import Any
 
 import msgspec
 
+from steersman.cluster.objects.api.metadata import NamedObject
+
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
 """What precedes the name of a DeviceClass in the name of its extended resource."""
 FOR_REQUESTS = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of claims that a scheduler creates for resource requests, which count already."""
-
-
-class DeviceMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """`metadata`."""
-
-    name: str
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    creation_timestamp: str | None = None
-    annotations: dict[str, str] | None = None
 
 
 # DeviceClass
@@ -46,10 +37,9 @@ class DeviceClassSpec(msgspec.Struct, frozen=True, rename="camel"):
     extended_resource_name: str | None = None
 
 
-class DeviceClass(msgspec.Struct, frozen=True):
+class DeviceClass(NamedObject, frozen=True):
     """A DeviceClass."""
 
-    metadata: DeviceMeta
     spec: DeviceClassSpec = DeviceClassSpec()
 
 
@@ -94,10 +84,9 @@ class SliceSpec(msgspec.Struct, frozen=True, rename="camel"):
     devices: list[SliceDevice] | None = None
 
 
-class ResourceSlice(msgspec.Struct, frozen=True):
+class ResourceSlice(NamedObject, frozen=True, kw_only=True):
     """A ResourceSlice."""
 
-    metadata: DeviceMeta
     spec: SliceSpec
 
 
@@ -174,10 +163,9 @@ class ClaimStatus(msgspec.Struct, frozen=True, rename="camel"):
     reserved_for: list[Consumer] | None = None
 
 
-class ResourceClaim(msgspec.Struct, frozen=True):
+class ResourceClaim(NamedObject, frozen=True):
     """A ResourceClaim."""
 
-    metadata: DeviceMeta
     spec: DeviceClaimSpec = DeviceClaimSpec()
     status: ClaimStatus = ClaimStatus()
 

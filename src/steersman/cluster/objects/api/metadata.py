@@ -1,0 +1,81 @@
+"""`metadata` of every object, and selectors by labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class OwnerReference(msgspec.Struct, frozen=True):
+    """An entry of `metadata.ownerReferences`."""
+
+    kind: str | None = None
+    name: str | None = None
+    uid: str | None = None
+    controller: bool | None = None
+
+
+class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
+    """`metadata` that an author may state. Values of annotations are text in the API; in a file quotes may be missing.
+
+    In a file, the rest of it may be whatever it likes.
+    """
+
+    name: str = ""
+    namespace: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, Any] | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class StoredMeta(ObjectMeta, frozen=True, rename="camel"):
+    """`metadata` with what the API server adds."""
+
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+
+
+class NamedObject(msgspec.Struct, frozen=True):
+    """Any object of the API."""
+
+    metadata: StoredMeta = StoredMeta()
+
+    @property
+    def key(self) -> str:
+        """Namespace and name."""
+        return f"{self.metadata.namespace or ''}/{self.metadata.name}"
+
+
+named_object = msgspec.json.Decoder(NamedObject).decode
+
+
+class Requirement(msgspec.Struct, frozen=True):
+    """An entry of `matchExpressions` or `matchFields`."""
+
+    key: str | None = None
+    operator: str | None = None
+    values: list[str] | None = None
+
+
+class LabelSelector(msgspec.Struct, frozen=True, rename="camel"):
+    """A metav1.LabelSelector."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[Requirement] | None = None
+
+
+class NodeSelectorTerm(msgspec.Struct, frozen=True, rename="camel"):
+    """A term of a node selector."""
+
+    match_expressions: list[Requirement] | None = None
+    match_fields: list[Requirement] | None = None
+
+
+class NodeSelector(msgspec.Struct, frozen=True, rename="camel"):
+    """A node selector: one of its terms must hold."""
+
+    node_selector_terms: list[NodeSelectorTerm] | None = None
