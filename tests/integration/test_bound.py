@@ -32,8 +32,9 @@ from steersman.evaluation.bound.device_patterns import device_patterns
 from steersman.evaluation.bound.experiment_bounds import BOUND, ExperimentBounds, bound_summary
 from steersman.evaluation.bound.gpu_bound import GpuBound, concave_envelope
 from steersman.evaluation.bound.pod_kinds import find_kinds
-from steersman.evaluation.report.headline import BOUND_LABEL, Headline
+from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.page import Comparison, write_report
+from steersman.evaluation.report.wording import BOUND_LABEL
 from steersman.evaluation.summary import SummaryRow, SummaryTable, summarise
 from steersman.policies.registry import BUILT_IN
 from steersman.simulation.result import RunResult

@@ -16,9 +16,10 @@ from steersman.evaluation.criteria import criterion
 from steersman.evaluation.experiment import Experiment, InterruptionError, OnRun, run_experiment
 from steersman.evaluation.output import staged
 from steersman.evaluation.recorded import Recordings, find_recordings, recorded_summary
-from steersman.evaluation.report.headline import Headline, count
+from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.learning_curve import LearningCurve
 from steersman.evaluation.report.page import Comparison, write_report
+from steersman.evaluation.report.wording import count
 from steersman.evaluation.results import EVALUATION_FILES, REPORT, write_evaluation
 from steersman.evaluation.summary import SummaryRow, SummaryTable, summarise
 from steersman.policies.base import Policy

@@ -13,9 +13,9 @@ from tests.support.run_results import EXPERIMENT, figures_in, made_run
 
 from steersman.evaluation.report import episode_figures
 from steersman.evaluation.report.episode_figures import latency_by_node, pods_over_time, success_lines, workload_bars
-from steersman.evaluation.report.figures import styles
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.page import Comparison, write_report
+from steersman.evaluation.report.style import styles
 from steersman.evaluation.summary import summarise
 from steersman.simulation.result import LatencyEpisode
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,21 +21,19 @@ import steersman
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.evaluation.evaluation import Evaluation
 from steersman.evaluation.output import is_result
-from steersman.evaluation.report.figures import (
+from steersman.evaluation.report.curves import CurveStats, curve_stats
+from steersman.evaluation.report.figures import CELLS, heat_map
+from steersman.evaluation.report.headline import Headline
+from steersman.evaluation.report.page import Comparison, templates, write_report
+from steersman.evaluation.report.style import (
     BASELINE_COLOUR,
     BOUND_COLOUR,
-    CELLS,
     POLICY_COLOURS,
     SHARE_COLOURS,
-    CurveStats,
     dark_colours,
     faint,
-    heat_map,
     styles,
 )
-from steersman.evaluation.report.headline import Headline
-from steersman.evaluation.report.markup import sample
-from steersman.evaluation.report.page import Comparison, write_report
 from steersman.evaluation.summary import summarise
 from steersman.simulation.result import FinalNodes, Metric, RunResult
 from steersman.workloads.generators.deployments import DeploymentSettings
@@ -351,7 +350,9 @@ def test_policy_colours_are_fixed_and_distinct() -> None:
     found = styles(names, "policy-3")
     assert len({(style.colour, style.dash) for style in found.values()}) == 20
     assert sorted(style.index for style in found.values()) == list(range(20))
-    assert len({sample(style) for style in styles([f"policy-{i}" for i in range(200)], "policy-0").values()}) == 200
+    macros: Any = templates().get_template("macros.html.j2").module
+    many = styles([f"policy-{i}" for i in range(200)], "policy-0")
+    assert len({str(macros.sample(style)) for style in many.values()}) == 200
     assert {style.symbol for style in styles(names[:9], "policy-0").values()} == {""}
     assert all(style.symbol for style in list(found.values())[9:])
 
@@ -448,8 +449,6 @@ def test_the_heat_map_of_a_huge_cluster_stays_small() -> None:
 
 
 def test_mean_curve_ends_with_the_shortest_seed() -> None:
-    from steersman.evaluation.report.figures import curve_stats
-
     whole = made_run().curve
     shorter = replace(whole, x=whole.x[:100], gpu_allocation_percent=whole.gpu_allocation_percent[:100])
     path = curve_stats([whole, shorter], "gpu_allocation_percent", whole.x)
@@ -465,8 +464,6 @@ def test_the_difference_is_the_first_column_of_the_table(tmp_path: Path) -> None
 
 
 def test_bands_span_minimum_to_maximum() -> None:
-    from steersman.evaluation.report.figures import curve_stats
-
     runs = made_experiment({"fgd": [90.0, 94.0]})
     path: CurveStats = curve_stats([run.curve for run in runs], "gpu_allocation_percent", runs[0].curve.x)
     assert (path.low[-1], path.mean[-1], path.high[-1]) == (90.0, 92.0, 94.0)

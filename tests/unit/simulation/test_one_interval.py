@@ -14,8 +14,10 @@ from tests.support.properties import examples
 from tests.support.run_results import EXPERIMENT, made_run
 
 from steersman.cli.output.tables import comparison_table, summary_records
-from steersman.evaluation.report.headline import MEAN_WAIT, Headline, interval_text, signed
+from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.page import Comparison, write_report
+from steersman.evaluation.report.standings import MEAN_WAIT
+from steersman.evaluation.report.wording import interval_text, signed
 from steersman.evaluation.results import number, summary_csv
 from steersman.evaluation.summary import SummaryRow, summarise
 from steersman.simulation.result import Metric, RunResult

@@ -12,7 +12,8 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from steersman.evaluation.report.headline import BOUND_LABEL, INTERVAL, Headline, count, fixed
+from steersman.evaluation.report.headline import Headline
+from steersman.evaluation.report.wording import BOUND_LABEL, INTERVAL, count, fixed
 from steersman.evaluation.summary import SummaryRow
 
 if TYPE_CHECKING:

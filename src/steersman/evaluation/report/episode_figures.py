@@ -7,12 +7,19 @@ import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from steersman.evaluation.report.figures import SHARE_COLOURS, Figure, Style, faint, layout, rounded
+from steersman.evaluation.report.curves import CurveStats, band_and_line
+from steersman.evaluation.report.style import (
+    Figure,
+    Floats,
+    Style,
+    error_bars,
+    figure,
+    heat_colours,
+    rounded,
+    titled,
+)
 from steersman.simulation.result import LatencyEpisode, RunResult
-
-Floats = npt.NDArray[np.float64]
 
 FAMILIES = ("default", "cpu", "gpushare", "gpuspec", "multigpu")
 """Families of openb workloads, whose names are a family's and a number (Weng et al., USENIX ATC 2023)."""
@@ -56,8 +63,7 @@ def workload_bars(
     for policy, look in style.items():
         if not any(policy in of for of in values.values()):
             continue  # the baseline
-        mean, lower, upper = (np.array([values[name][policy][i] for name in order]) for i in range(3))
-        below, above = np.nan_to_num(mean - lower), np.nan_to_num(upper - mean)
+        mean, low, high = np.array([values[name][policy] for name in order]).T
         data.append(
             {
                 "type": "bar",
@@ -66,21 +72,11 @@ def workload_bars(
                 "name": policy,
                 "meta": look.index,
                 "marker": {"color": look.colour},
-                "error_y": {
-                    "type": "data",
-                    "symmetric": False,
-                    "array": rounded(above, digits),
-                    "arrayminus": rounded(below, digits),
-                    "color": "#444444",
-                    "thickness": 1,
-                    "width": 2,
-                },
+                "error_y": error_bars(mean, low, high, digits),
                 "hovertemplate": f"{policy}: %{{y:+.{digits}f}}<extra>%{{x}}</extra>",
             }
         )
-    axis: Figure = {"title": {"text": y_title}, "rangemode": "tozero"}
-    plot = layout({"showgrid": False}, axis, barmode="group", bargap=0.25)
-    return {"data": data, "layout": plot}
+    return figure(data, {"showgrid": False}, titled(y_title, rangemode="tozero"), barmode="group", bargap=0.25)
 
 
 def pods_over_time(episode: LatencyEpisode, time: Floats, x_title: str, most: int) -> Figure:
@@ -95,21 +91,16 @@ def pods_over_time(episode: LatencyEpisode, time: Floats, x_title: str, most: in
     chosen = np.unique(np.linspace(0, len(time) - 1, min(MOMENTS, len(time))).astype(np.int64))
     merged = math.ceil(len(episode.nodes) / MOST_NODES)
     rows = [episode.pods[chosen, i : i + merged].mean(axis=1) for i in range(0, len(episode.nodes), merged)]
-    steps = len(SHARE_COLOURS) - 1
     trace: Figure = {
-        "type": "heatmap",
+        **heat_colours(0, most),
         "x": rounded(time[chosen], 3),
         "y": list(episode.nodes[::merged]),
         "z": [rounded(row, 1) for row in rows],
-        "zmin": 0,
-        "zmax": most,
-        "colorscale": [[i / steps, shade] for i, shade in enumerate(SHARE_COLOURS)],
         "colorbar": {"thickness": 10, "title": {"text": "pods"}},
         "hovertemplate": "%{y}: %{z} pods<extra></extra>",
     }
-    y_axis: Figure = {"autorange": "reversed", "automargin": True, "showgrid": False, "type": "category"}
-    plot = layout({"title": {"text": x_title}, "showgrid": False}, y_axis)
-    return {"data": [trace], "layout": plot | {"height": 90 + 16 * len(rows)}}
+    y_axis: Figure = {"autorange": "reversed", "showgrid": False, "type": "category"}
+    return figure([trace], titled(x_title, showgrid=False), y_axis, height=90 + 16 * len(rows))
 
 
 def latency_by_node(episodes: Mapping[str, LatencyEpisode], style: Mapping[str, Style]) -> Figure | None:
@@ -136,10 +127,8 @@ def latency_by_node(episodes: Mapping[str, LatencyEpisode], style: Mapping[str, 
         )
     if not any(value is not None for trace in data for value in trace["y"]):
         return None
-    plot = layout(
-        {"showgrid": False}, {"title": {"text": "latency to users, ms"}, "rangemode": "tozero"}, barmode="group"
-    )
-    return {"data": data, "layout": plot}
+    y_axis = titled("latency to users, ms", rangemode="tozero")
+    return figure(data, {"showgrid": False}, y_axis, barmode="group")
 
 
 def success_rate(kept: Floats) -> Floats:
@@ -165,23 +154,14 @@ def success_lines(runs: Mapping[str, Sequence[RunResult]], style: Mapping[str, S
         if not rates:
             continue
         shortest = min(map(len, rates))
-        values = np.stack([rate[:shortest] for rate in rates])
+        values: Floats = np.stack([rate[:shortest] for rate in rates])
         known = np.isfinite(values).all(axis=0)
-        if not known.any():
-            continue
-        x = np.flatnonzero(known) + 1.0
-        values = values[:, known]
-        look = style[policy]
-        common: Figure = {"x": x.tolist(), "mode": "lines", "meta": look.index, "hoverinfo": "skip"}
-        edge: Figure = {"width": 0, "color": look.colour}
-        if len(values) > 1:
-            data.append({**common, "y": rounded(values.min(axis=0)), "line": edge})
-            band = {"fill": "tonexty", "fillcolor": faint(look.colour)}
-            data.append({**common, "y": rounded(values.max(axis=0)), "line": edge, **band})
-        line = {"color": look.colour, "dash": look.dash, "width": 2.2}
-        hover = {"hoverinfo": "all", "hovertemplate": "%{y:.1f} %"}
-        data.append({**common, "y": rounded(values.mean(axis=0)), "name": policy, "line": line, **hover})
+        if known.any():
+            values = values[:, known]
+            decisions = 1 + np.flatnonzero(known).astype(np.float64)
+            stats = CurveStats(decisions, values.mean(axis=0), values.min(axis=0), values.max(axis=0), len(values))
+            data += band_and_line(policy, style[policy], stats, 1, " %")
     if not data:
         return None
-    y_axis: Figure = {"title": {"text": f"soft limits kept, % of {WINDOW} decisions"}, "range": [0, 102]}
-    return {"data": data, "layout": layout({"title": {"text": "decisions"}}, y_axis, hovermode="x unified")}
+    y_axis = titled(f"soft limits kept, % of {WINDOW} decisions", range=[0, 102])
+    return figure(data, titled("decisions"), y_axis, hovermode="x unified")

@@ -8,12 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from steersman.evaluation.report import markup
-from steersman.evaluation.report.figures import POLICY_COLOURS, Figure, layout, rounded
-
-Floats = npt.NDArray[np.float64]
+from steersman.evaluation.report.style import POLICY_COLOURS, Figure, Floats, figure, rounded, titled
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +54,8 @@ def _rows(file: Path) -> Iterator[dict[str, str]]:
         yield from csv.DictReader(lines)
 
 
-def learning_section(curve: LearningCurve, plots: dict[str, Figure]) -> str:
-    """Return its section of a report; its figure goes to `plots`."""
-    name = "learning"
-    plots[name] = _figure(curve)
-    caption = (
-        f"What {curve.policy} saves of the GPUs that {curve.reference} leaves unallocated: grey, the mean candidate of "
-        "a generation on its training episodes; dots, the policy itself on arrivals that training does not see."
-    )
-    return markup.block(
-        f"How the policy “{curve.policy}” learned",
-        f"Trained on {', '.join(curve.training)}, from {curve.reference} on; the workload of this report was not among "
-        "them.",
-        "pair",
-        [markup.figure(markup.plot(name, plots[name], caption), caption)],
-    )
-
-
-def _figure(curve: LearningCurve) -> Figure:
+def learning_figure(curve: LearningCurve) -> Figure:
+    """Return the gains over the episodes played."""
     search: Figure = {
         "type": "scatter",
         "mode": "lines",
@@ -94,5 +74,5 @@ def _figure(curve: LearningCurve) -> Figure:
     }
     low = min(-5.0, float(curve.checked.min(initial=0.0)))
     high = max(float(curve.gain.max(initial=0.0)), float(curve.checked.max(initial=0.0)))
-    y_axis = {"title": {"text": "unallocated GPUs saved, %"}, "range": [low, high + 2]}
-    return {"data": [search, checks], "layout": layout({"title": {"text": "episodes played"}}, y_axis)}
+    y_axis = titled("unallocated GPUs saved, %", range=[low, high + 2])
+    return figure([search, checks], titled("episodes played"), y_axis)

@@ -17,7 +17,7 @@ from steersman.apps.dashboard.runs.entries import RunEntries
 from steersman.apps.dashboard.runs.folders import FoundRun
 from steersman.apps.dashboard.screens import json_response
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.evaluation.report.figures import curve_stats, grid
+from steersman.evaluation.report.curves import curve_stats, grid
 from steersman.evaluation.summary import SummaryRow
 from steersman.simulation.result import Curve
 

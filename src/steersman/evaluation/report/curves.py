@@ -1,0 +1,180 @@
+"""Plots over the course of runs: a line per policy, the mean over seeds, and a band."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from steersman.evaluation.report.style import BOUND_COLOUR, Figure, Floats, Style, along, faint, figure, rounded, titled
+from steersman.evaluation.report.wording import BOUND_LABEL
+from steersman.simulation.result import Curve, RunResult
+
+SYMBOLS_ON_A_LINE = 9
+POINTS = 400  # of a curve, at most; more cannot be seen
+
+
+@dataclass(frozen=True, slots=True)
+class CurveStats:
+    """A quantity of a policy over the course of its runs: [K] points, mean, smallest and largest over seeds."""
+
+    x: Floats
+    mean: Floats
+    low: Floats
+    high: Floats
+    seeds: int
+
+    def cut(self, start: int, stop: int) -> CurveStats:
+        """Return some of the points."""
+        part = slice(start, stop)
+        return CurveStats(self.x[part], self.mean[part], self.low[part], self.high[part], self.seeds)
+
+
+def grid(curves: Sequence[Curve]) -> Floats:
+    """Return points at which all curves can be compared: their own if equal, else evenly over their common range."""
+    first = curves[0].x
+    if len(first) <= POINTS and all(np.array_equal(curve.x, first) for curve in curves):
+        return first
+    return np.linspace(min(curve.x[0] for curve in curves), max(curve.x[-1] for curve in curves), POINTS)
+
+
+def curve_stats(curves: Sequence[Curve], quantity: str, x: Floats) -> CurveStats:
+    """Return statistics of a quantity (see `Curve.values`) at `x`, over the seeds, as long as all of them run."""
+    values = np.stack([at_points(curve.x, curve.values(quantity), x) for curve in curves])
+    values[:, x > min(curve.x[-1] for curve in curves)] = np.nan  # a mean of other seeds would jump there
+    known = np.isfinite(values)
+    count = known.sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        mean = np.where(known, values, 0).sum(axis=0) / count
+    low = np.where(known, values, np.inf).min(axis=0)
+    high = np.where(known, values, -np.inf).max(axis=0)
+    return CurveStats(x, mean, np.where(count > 0, low, np.nan), np.where(count > 0, high, np.nan), len(curves))
+
+
+def at_points(own: Floats, values: Floats, x: Floats) -> Floats:
+    """Return values of a curve at `x`: at its own points, else at the last point before."""
+    if own is x or np.array_equal(own, x):
+        return values
+    position = np.searchsorted(own, x, side="right") - 1
+    taken = np.asarray(values[np.clip(position, 0, len(own) - 1)], dtype=np.float64)
+    return np.where((position < 0) | (x > own[-1]), np.nan, taken)
+
+
+@dataclass(frozen=True, slots=True)
+class LinePlots:
+    """Plots over the course of runs: a line per policy, the mean over seeds, with a band from smallest to largest seed.
+
+    Attributes:
+        runs: by policy.
+        style: by policy.
+        x_title: title of the x axis.
+    """
+
+    runs: Mapping[str, Sequence[RunResult]]
+    style: Mapping[str, Style]
+    x_title: str
+
+    def x(self) -> Floats:
+        """Return the points at which the runs can be compared."""
+        return grid([run.curve for of_policy in self.runs.values() for run in of_policy])
+
+    def plot(
+        self,
+        quantity: str,
+        y_title: str,
+        *,
+        window: tuple[float, float] | None = None,
+        diagonal: bool = False,
+        bound: float = math.nan,
+        digits: int = 2,
+    ) -> Figure | None:
+        """Return the plot of a quantity; None if no run has a value.
+
+        Args:
+            quantity: see `Curve.values`.
+            y_title: title of the y axis.
+            window: the part of x to show; the y axis is fitted to it.
+            diagonal: whether to draw the line of a scheduler that places everything that arrives.
+            bound: the bound to draw, from where that much has arrived; NaN if unknown.
+            digits: decimals of the values.
+        """
+        x = self.x()
+        whole = (float(x[0]), float(x[-1]))
+        stats = self._stats(quantity, x, window or whole)
+        if not stats:
+            return None
+        has_bound = math.isfinite(bound)
+        data = ([_bound_line(x, bound)] if has_bound else []) + ([_diagonal(x)] if diagonal else [])
+        for policy, each in stats.items():
+            data += band_and_line(policy, self.style[policy], each, digits)
+        low = min(float(np.nanmin(each.low)) for each in stats.values())
+        high = max(float(np.nanmax(each.high)) for each in stats.values())
+        if has_bound:
+            above = 0.06 * (bound - low) if window else 0.0  # space for its name
+            high = max(high, bound + above)
+        high = max(high, 100.0) if diagonal else high
+        x_axis, y_axis = titled(self.x_title, range=list(window or whole)), titled(y_title, range=_padded(low, high))
+        marks = [_bound_mark(bound)] if has_bound and window else []
+        return figure(data, x_axis, y_axis, hovermode="x unified", annotations=marks)
+
+    def _stats(self, quantity: str, x: Floats, window: tuple[float, float]) -> dict[str, CurveStats]:
+        """Return statistics within the window, by the policies that have any there."""
+        result = {}
+        for policy, of_policy in self.runs.items():
+            path = curve_stats([run.curve for run in of_policy], quantity, x)
+            inside = np.flatnonzero(np.isfinite(path.mean) & (x >= window[0]) & (x <= window[1]))
+            if len(inside):
+                first, last = inside[[0, -1]]
+                result[policy] = path.cut(first, last + 1)
+        return result
+
+
+def _padded(low: float, high: float) -> list[float]:
+    """Return the range of an axis, which begins at 0 at the lowest if nothing is negative."""
+    margin = (high - low or 1) * 0.04
+    return [max(0.0, low - margin) if low >= 0 else low - margin, high + margin]
+
+
+def band_and_line(policy: str, style: Style, stats: CurveStats, digits: int, unit: str = "") -> list[Figure]:
+    """Return the traces of a policy: of several seeds the edges of their band, then the mean."""
+    common: Figure = {**along(stats.x), "mode": "lines", "connectgaps": True, "meta": style.index, "hoverinfo": "skip"}
+    line = {
+        **common,
+        "y": rounded(stats.mean, digits),
+        "name": policy,
+        "line": {"color": style.colour, "dash": style.dash, "width": 2.2},
+        "hoverinfo": "all",
+        "hovertemplate": f"%{{y:.{digits}f}}{unit}",
+    }
+    if style.symbol:
+        marker = {"symbol": style.symbol, "size": 7, "maxdisplayed": SYMBOLS_ON_A_LINE, "color": style.colour}
+        line |= {"mode": "lines+markers", "marker": marker}
+    if stats.seeds == 1:
+        return [line]
+    edge: Figure = {"width": 0, "color": style.colour}
+    low = {**common, "y": rounded(stats.low, digits), "line": edge}
+    filled = {"fill": "tonexty", "fillcolor": faint(style.colour)}
+    return [low, {**common, "y": rounded(stats.high, digits), "line": edge, **filled}, line]
+
+
+def _diagonal(x: Floats) -> Figure:
+    top, end = min(100.0, float(x[-1])), float(x[-1])
+    return _mark([0, top, end], [0, top, top], {"color": "#9a9a9a", "dash": "dot", "width": 1})
+
+
+def _bound_line(x: Floats, bound: float) -> Figure:
+    ends = [min(bound, float(x[-1])), float(x[-1])]
+    return _mark(ends, [round(bound, 2)] * 2, {"color": BOUND_COLOUR, "dash": "dashdot", "width": 1.6})
+
+
+def _mark(x: list[float], y: list[float], line: Figure) -> Figure:
+    return {"x": x, "y": y, "mode": "lines", "hoverinfo": "skip", "line": line}
+
+
+def _bound_mark(bound: float) -> Figure:
+    """Return the label of the bound's line, at its right end, above it where nothing is drawn."""
+    place: Figure = {"xref": "paper", "x": 1, "xanchor": "right", "y": round(bound, 2), "yanchor": "bottom"}
+    text = f"{BOUND_LABEL} {bound:.2f}"
+    return place | {"text": text, "showarrow": False, "font": {"color": BOUND_COLOUR, "size": 12}}

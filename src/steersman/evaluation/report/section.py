@@ -1,0 +1,298 @@
+"""The section of a report about one workload: what is plotted of it, and what is said there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from steersman.evaluation.criteria import TIMED_CRITERIA, WAITING_TIME, Criterion
+from steersman.evaluation.report.curves import LinePlots
+from steersman.evaluation.report.episode_figures import latency_by_node, pods_over_time, success_lines
+from steersman.evaluation.report.figures import bars, causes_in_short, causes_over_run, heat_map
+from steersman.evaluation.report.headline import Cell, Headline
+from steersman.evaluation.report.standings import MEAN_WAIT
+from steersman.evaluation.report.style import CAUSE_COLOURS, Figure, Style, styles
+from steersman.evaluation.report.wording import DASH, fixed, interval_text
+from steersman.simulation.result import RunResult
+
+NAMED_CELLS = 40_000
+"""Node names are in the heat maps only if these have fewer cells in total: names would be most of the file."""
+
+DIAGONAL = " Dotted: everything that arrives is placed."
+BOUND_TEXT = " Red: the bound, which no scheduler exceeds that places every pod that fits."
+SUCCESS = "Share of the last 30 placed pods with limits that were within their soft limit right after."
+
+WAIT_ROWS = (
+    ("waiting_time_p50_seconds", "Median wait, s", 0),
+    ("waiting_time_p95_seconds", "95 % of pods wait at most, s", 0),
+    ("waiting_time_p99_seconds", "99 % wait at most, s", 0),
+    ("waiting_time_max_seconds", "Longest wait, s", 0),
+    ("waiting_time_mean_by_gpus_seconds", "Mean wait, each pod weighted by its GPUs, s", 1),
+    ("waiting_time_mean_cpu_only_seconds", "Mean wait of pods without GPU, s", 1),
+    ("waiting_time_mean_gpu_share_seconds", "Mean wait of pods with a share of a GPU, s", 1),
+    ("waiting_time_mean_one_gpu_seconds", "Mean wait of pods with one GPU, s", 1),
+    ("waiting_time_mean_several_gpus_seconds", "Mean wait of pods with several GPUs, s", 1),
+    ("bounded_slowdown_mean", "Mean bounded slowdown (10 s)", 2),
+)
+"""Metric, title and digits of what the table of waits shows."""
+TIME_UNITS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A figure and its place in the page.
+
+    Attributes:
+        identity: id of its place.
+        figure: drawn in the browser.
+        caption: what a reader sees of it in words.
+        label: the same for screen readers.
+        policy: the only policy in it; empty if it shows all.
+        style: of this policy.
+    """
+
+    identity: str
+    figure: Figure
+    caption: str
+    label: str
+    policy: str = ""
+    style: Style | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A titled group of plots.
+
+    Attributes:
+        text: what they are about.
+        plots: side by side; a block without any is left out.
+        grid: CSS class of their arrangement.
+        small: plots of one policy each, below.
+        colours: a legend of colours by their meaning.
+        scale: the ends of the legend of shades; empty for none.
+        rows: of a table of waits below: a title, and a cell per policy.
+    """
+
+    title: str
+    text: str
+    plots: Sequence[Plot | None]
+    grid: str = "two"
+    small: Sequence[Plot] = ()
+    colours: dict[str, str] = field(default_factory=dict)
+    scale: tuple[str, ...] = ()
+    rows: Sequence[Sequence[Cell]] = ()
+
+    @property
+    def shown(self) -> list[Plot]:
+        """Return the plots that there are."""
+        return [plot for plot in self.plots if plot is not None]
+
+
+def _time_unit(runs: Sequence[RunResult]) -> tuple[str, float]:
+    """Return the largest unit of which the runs last at least three, and its seconds."""
+    span = max(float(run.curve.x[-1] - run.curve.x[0]) for run in runs)
+    return next((unit for unit in TIME_UNITS if span >= 3 * unit[1]), TIME_UNITS[-1])
+
+
+def _rescaled(run: RunResult, seconds: float) -> RunResult:
+    """Return the run with its time in another unit."""
+    return run if seconds == 1 else replace(run, curve=replace(run.curve, x=run.curve.x / seconds))
+
+
+class Section:
+    """The section of a workload in one protocol.
+
+    Args:
+        headline: of all runs of the protocol.
+        workload: which one.
+        runs: of this workload and protocol; the first of a policy has its final nodes.
+        number: of the section in the report, from 0.
+    """
+
+    def __init__(self, headline: Headline, workload: str, runs: Sequence[RunResult], number: int) -> None:
+        self.headline = headline
+        self.workload = workload
+        self.number = number
+        self._where = f" ({workload}, {headline.protocol})"
+        self.by_time = headline.protocol in ("timed", "latency")
+        unit, seconds = _time_unit(runs) if self.by_time else ("", 1.0)
+        self.runs = {
+            policy: [_rescaled(run, seconds) for run in runs if run.policy == policy]
+            for policy in headline.order(workload)
+        }
+        style = styles(headline.policies, headline.baseline)
+        self.style = {policy: style[policy] for policy in self.runs}
+        on_gpu = headline.on_gpu or headline.protocol == "inflation"
+        arrived = "arrived GPU demand, % of all GPUs" if on_gpu else "arrived, %"
+        self.lines = LinePlots(self.runs, self.style, f"time, {unit}" if self.by_time else arrived)
+        self.blocks = list(self._blocks())
+
+    def _blocks(self) -> Iterator[Block]:
+        """Return the groups of plots that apply to the protocol."""
+        headline = self.headline
+        yield self._objectives()
+        if headline.protocol == "deployments":
+            yield self._rewards()
+        yield from self._latency()
+        yield self._allocation()
+        if headline.timed:
+            yield self._waiting()
+        if headline.on_gpu:
+            yield self._causes()
+        if not self.by_time:  # else all pods have left, or the moment says little
+            yield self._nodes()
+        yield self._use()
+
+    def plots(self) -> Iterator[Plot]:
+        """Return all plots that there are."""
+        for block in self.blocks:
+            yield from block.shown
+            yield from block.small
+
+    def _wait(self, policy: str, metric: str, digits: int) -> Cell:
+        row = self.headline.row(self.workload, policy, metric)
+        return Cell(fixed(row.mean, digits), interval_text(row.interval, digits)) if row else Cell(DASH)
+
+    @property
+    def _quantity(self) -> str:
+        return "gpu_allocation_percent" if self.headline.on_gpu else "cpu_allocation_percent"
+
+    def _plot(self, name: str, figure: Figure | None, caption: str) -> Plot | None:
+        """Return a plot of all policies, labelled with the title of its axis; None without a figure."""
+        if figure is None:
+            return None
+        layout = figure["layout"]
+        axis = layout["yaxis"].get("title", layout["xaxis"].get("title", {})).get("text", "")
+        return Plot(f"w{self.number}-{name}", figure, caption, f"{axis}. {caption}{self._where}")
+
+    def _of_policy(self, name: str, what: str, policy: str, figure: Figure, caption: str = "") -> Plot:
+        style = self.style[policy]
+        label = f"{policy}: {what}{f', {caption}' if caption else ''}{self._where}"
+        return Plot(f"w{self.number}-{name}-{style.index}", figure, caption, label, policy, style)
+
+    def _objectives(self) -> Block:
+        """Return the plots of the criteria that the comparison was asked for, but those that have a block anyway."""
+        plots = []
+        for number, each in enumerate(self.headline.criteria):
+            if each.metric not in (self._quantity, MEAN_WAIT):
+                over_run = self.lines.plot(each.curve, each.short, digits=each.digits) if each.curve else None
+                caption = f"{each.phrase[0].upper()}{each.phrase[1:]} over the run. {_better(each)}"
+                plots += [
+                    self._plot(f"objective-{number}", over_run, caption),
+                    self._differences(f"compared-{number}", each),
+                ]
+        return Block("Objectives", "What the policies are compared by.", plots)
+
+    def _differences(self, name: str, criterion: Criterion) -> Plot | None:
+        """Return the differences from the baseline with their intervals; bars from 0 of values would look alike."""
+        baseline = self.headline.baseline
+        values = self.headline.differences(self.workload, criterion.metric)
+        title = f"difference from {baseline}{', ' * bool(criterion.unit)}{criterion.unit}"
+        caption = f"{criterion.title}: difference from {baseline}, with its 95 % interval where there is one."
+        figure = bars(values, self.style, title, criterion.digits)
+        return self._plot(name, figure, f"{caption} {_better(criterion)}")
+
+    def _rewards(self) -> Block:
+        """Return reward and variance over a filling, as AAML's scheduler plots them."""
+        reward = self.lines.plot("balance", "reward", digits=4)
+        variance = self.lines.plot("cpu_variance", "variance of the nodes' CPU shares", digits=5)
+        plots = [
+            self._plot("reward", reward, "Reward 1 - 2 s / (s + 1) of each decision, s the standard deviation."),
+            self._plot("variance", variance, "Variance over nodes of the share of CPU in use; 0 is perfectly even."),
+        ]
+        return Block("Reward and variance", "How even the CPU use is while the cluster fills.", plots)
+
+    def _latency(self) -> Iterator[Block]:
+        """Return what Matranga's live page shows: pods per node, latency by node, success rate."""
+        first = {policy: runs[0] for policy, runs in self.runs.items() if runs}
+        episodes = {policy: run.latency for policy, run in first.items() if run.latency is not None}
+        if not episodes:
+            return
+        caption = f"Mean over the pods that a node got, seed {self.headline.seeds[0]}."
+        plots = [
+            self._plot("success", success_lines(self.runs, self.style), SUCCESS),
+            self._plot("latency", latency_by_node(episodes, self.style), caption),
+        ]
+        yield Block("Latency", "How long answers take from a pod's node to its users.", plots)
+        most = max(int(episode.pods.max()) for episode in episodes.values())
+        small = []
+        for policy, episode in episodes.items():
+            figure = pods_over_time(episode, first[policy].curve.x, self.lines.x_title, most)
+            small.append(self._of_policy("pods", "pods per node over time", policy, figure))
+        yield Block("Pods per node", "Pods on every node over the first seed's episode, a row per node.", small)
+
+    def _allocation(self) -> Block:
+        headline, bound = self.headline, self.headline.bound(self.workload)
+        diagonal, is_measured = headline.on_gpu and not headline.timed, headline.protocol == "latency"
+        y_title = f"{headline.resource} {'used' if is_measured else 'allocated'}, %"
+        whole = self.lines.plot(self._quantity, y_title, diagonal=diagonal, bound=bound)
+        caption = "The whole run." + (DIAGONAL if diagonal else "") + (BOUND_TEXT if math.isfinite(bound) else "")
+        plots = [self._plot("whole", whole, caption)]
+        if self._quantity == headline.primary:
+            plots.append(self._differences("difference", headline.criterion))
+        if not self.by_time:
+            x = self.lines.x()
+            window = (100.0 if x[-1] > 100 else float(x[0] + 0.8 * (x[-1] - x[0])), float(x[-1]))
+            end = self.lines.plot(self._quantity, y_title, window=window, bound=bound)
+            plots.append(self._plot("end", end, "The last part of it, where schedulers differ in what is left over."))
+        if is_measured:
+            return Block("CPU use", "How much of the CPU the pods really use.", plots)
+        return Block(f"{headline.resource} allocation", "How much of the cluster is given to pods.", plots)
+
+    def _waiting(self) -> Block:
+        plots = [
+            self._plot("waiting", self.lines.plot("pods_waiting", "pods waiting"), "Pods that wait for room."),
+            self._differences("waits", TIMED_CRITERIA[WAITING_TIME]),
+        ]
+        rows = [
+            [Cell(title), *(self._wait(policy, metric, digits) for policy in self.runs)]
+            for metric, title, digits in WAIT_ROWS
+        ]
+        return Block("Waiting", "How long pods wait before they run.", plots, rows=rows)
+
+    def _causes(self) -> Block:
+        timed = self.headline.timed
+        share = self.lines.plot("gpu_fragmented_percent", "GPU fragmented, % of all GPUs")
+        in_short = causes_in_short(self.runs, at_end=not timed)
+        over_run = causes_over_run(self.runs, self.lines.x_title if timed else "arrived, %")
+        what = "fragmentation by cause over the run"
+        return Block(
+            "Fragmentation by cause",
+            "Idle GPU that a typical pod of this workload cannot use, and why.",
+            [
+                self._plot("causes", in_short, "Mean over the run." if timed else "At the end of the run."),
+                self._plot("fragmentation", share, "GPU fragmented over the run, % of all GPUs."),
+            ],
+            small=[self._of_policy("causes", what, policy, figure) for policy, figure in over_run.items()],
+            colours=CAUSE_COLOURS,
+        )
+
+    def _nodes(self) -> Block:
+        on_gpu = self.headline.on_gpu
+        kept = {policy: runs[0].final_nodes for policy, runs in self.runs.items() if runs and runs[0].final_nodes.names}
+        cells = sum(len(nodes.names) for nodes in kept.values()) * len(self.headline.workloads)
+        plots = []
+        for policy, nodes in kept.items():
+            heat = heat_map(nodes, names=cells < NAMED_CELLS, gpu=on_gpu)
+            caption = f"{heat.full:,} nodes full, {heat.partly:,} partly used, {heat.empty:,} empty"
+            plots.append(self._of_policy("nodes", "nodes at the end", policy, heat.figure, caption))
+        share = "GPUs in use (of its CPU where it has none)" if on_gpu else "CPU in use"
+        grouped = "grouped by GPU model, " if any((nodes.gpu_count > 0).any() for nodes in kept.values()) else ""
+        text = f"A cell is a node, its shade the share of its {share}; {grouped}the fullest first."
+        scale = ("0 %", f"100 %, seed {self.headline.seeds[0]}")
+        return Block("Nodes at the end", text, plots, "many", scale=scale)
+
+    def _use(self) -> Block:
+        balance = "gpu_balance_percent" if self.headline.on_gpu else "cpu_balance_percent"
+        deviation = self.lines.plot(balance, f"standard deviation of {self.headline.resource} use, %")
+        used = self.lines.plot("nodes_used", "nodes in use")
+        plots = [
+            self._plot("balance", deviation, "How unequally nodes are used; 0 is perfectly balanced."),
+            self._plot("used", used, "Nodes with at least one pod."),
+        ]
+        return Block("Balance and nodes in use", "How the load is spread over the nodes.", plots)
+
+
+def _better(criterion: Criterion) -> str:
+    return "Higher is better." if criterion.larger_is_better else "Lower is better."

@@ -1,0 +1,178 @@
+"""Who is better than whom in a comparison: means, ranks, differences and their intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from steersman.core.statistics import Interval, mean
+from steersman.evaluation.bound.experiment_bounds import ExperimentBounds
+from steersman.evaluation.criteria import FINAL_STATE_CRITERIA, TIMED_CRITERIA, WAITING_TIME, Criterion
+from steersman.evaluation.summary import ALL, TRACE_BLOCKS, SummaryRow, SummaryTable
+from steersman.simulation.result import RunResult
+from steersman.simulation.run import AS_IT_IS
+
+GPU_ALLOCATION = "gpu_allocation_percent"
+CPU_ALLOCATION = "cpu_allocation_percent"
+MEAN_WAIT = "waiting_time_mean_seconds"
+FAILED, STILL_WAITING = "pods_failed", "pods_waiting"
+
+
+class Difference(NamedTuple):
+    """The difference of two policies' metrics, its 95 % interval, and the number of paired seeds.
+
+    The interval is over seeds, or over blocks of a given trace.
+    """
+
+    mean: float
+    interval: Interval
+    pairs: int
+
+    @property
+    def is_significant(self) -> bool:
+        """Return whether the 95 % interval excludes zero; False without an interval."""
+        return self.interval.low > 0 or self.interval.high < 0
+
+
+class Standings:
+    """The policies of a comparison in one protocol, ranked by its first criterion.
+
+    The primary metric is that of the first criterion. Without one it is the GPU allocated at the end of a run, the CPU
+    if no run allocates any GPU, and the mean wait of a pod in the `timed` protocol, in which the final allocation says
+    nothing. Beside it stand the pods that never ran (`unplaced_metric`), which may be more for a policy that allocates
+    more.
+
+    Attributes:
+        workload: the workload that sentences are about: the only one, or `all`.
+        gpus: of the cluster, by workload; of `all`, if all clusters have equally many, else 0.
+        nodes: of the (first) cluster.
+        on_gpu: whether any GPU was ever allocated; else the comparison is about CPU.
+        computed_bounds: upper bounds on GPU allocation, if requested.
+        criteria: what the comparison is by, the first of which decides; empty: the default.
+        criterion: the one that decides.
+        is_given: whether the workload gives the arrivals, so that seeds only rank equal nodes.
+        recorded: the workloads with a recorded placement, which is a row of the table beside the policies.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[RunResult],
+        summary: Sequence[SummaryRow],
+        baseline: str,
+        bounds: ExperimentBounds | None = None,
+        criteria: Sequence[Criterion] = (),
+    ) -> None:
+        self._table = SummaryTable(runs)
+        self._rows = {(row.workload, row.policy, row.metric): row for row in summary}
+        self.baseline = baseline
+        self.protocol = runs[0].protocol
+        self.policies = self._table.policies
+        self.workloads = self._table.workloads
+        self.seeds = self._table.seeds
+        self.is_given = self._table.is_given
+        self.workload = self.workloads[0] if len(self.workloads) == 1 else ALL
+        self.gpus = {
+            run.workload: round(float(run.final_nodes.gpu_count.sum())) for run in runs if run.final_nodes.names
+        }
+        self.gpus[ALL] = max(self.gpus.values()) if len(set(self.gpus.values())) == 1 else 0
+        self.nodes = len(runs[0].final_nodes.names)
+        self.on_gpu = any((run.curve.gpu_allocation_percent > 0).any() for run in runs)
+        self.timed = self.protocol == "timed"
+        self.unplaced_metric = STILL_WAITING if self.timed else FAILED
+        self.criteria = tuple(criteria)
+        self.criterion = self.criteria[0] if criteria else self.default_criterion()
+        self.computed_bounds = bounds
+        self.recorded = {row.workload for row in summary if row.policy == AS_IT_IS}
+
+    def default_criterion(self) -> Criterion:
+        """Return what decides if nobody said: the mean wait if times are given, else the GPU or CPU allocated."""
+        if self.timed:
+            return TIMED_CRITERIA[WAITING_TIME]
+        of_gpu = FINAL_STATE_CRITERIA["allocation"]
+        metric = GPU_ALLOCATION if self.on_gpu else CPU_ALLOCATION
+        title = of_gpu.title.replace("GPU", self.resource)
+        return replace(of_gpu, metric=metric, curve=metric, title=title, short=f"{self.resource} %")
+
+    @property
+    def primary(self) -> str:
+        """Return the metric that decides."""
+        return self.criterion.metric
+
+    @property
+    def primary_title(self) -> str:
+        """Return the title of the primary metric, with its unit."""
+        return self.criterion.title
+
+    @property
+    def bounds(self) -> ExperimentBounds | None:
+        """Return the bounds; None if there are none, or another metric than theirs decides."""
+        return self.computed_bounds if self.primary == GPU_ALLOCATION else None
+
+    @property
+    def resource(self) -> str:
+        """Return the compared resource."""
+        return "GPU" if self.on_gpu else "CPU"
+
+    @property
+    def resources(self) -> str:
+        """Return the compared resource as a noun in a sentence: GPUs are counted, CPU is not."""
+        return "GPUs" if self.on_gpu else "CPU"
+
+    @property
+    def has_intervals(self) -> bool:
+        """Return whether what decides has intervals: over seeds, or over blocks of a given trace."""
+        if not self.is_given:
+            return len(self.seeds) > 1
+        rows = [self.row(self.workload, policy, self.primary) for policy in self.policies]
+        return any(row is not None and row.interval_over == TRACE_BLOCKS for row in rows)
+
+    @property
+    def differs(self) -> bool:
+        """Return whether any policy's primary metric differs from the baseline's in any run."""
+        values = [
+            [self._table.get(workload, policy, self.primary) for policy in (self.baseline, *self.policies)]
+            for workload in self.workloads
+        ]
+        return any((of_policy != of_workload[0]).any() for of_workload in values for of_policy in of_workload)
+
+    def row(self, workload: str, policy: str, metric: str) -> SummaryRow | None:
+        """Return the summary of a metric, None if no run has it."""
+        return self._rows.get((workload, policy, metric))
+
+    def means(self, workload: str) -> dict[str, float]:
+        """Return the mean of the primary metric, by policy."""
+        rows = {policy: self.row(workload, policy, self.primary) for policy in self.policies}
+        return {policy: row.mean if row is not None else math.nan for policy, row in rows.items()}
+
+    def order(self, workload: str) -> list[str]:
+        """Return the policies, the best first, those without a value last."""
+        means = self.means(workload)
+        sign = -1 if self.criterion.larger_is_better else 1
+        return sorted(self.policies, key=lambda p: sign * means[p] if math.isfinite(means[p]) else math.inf)
+
+    def bound(self, workload: str) -> float:
+        """Return the GPU in percent that no scheduler exceeds, mean over seeds; NaN if unknown."""
+        return math.nan if self.bounds is None else mean(self.bounds.get(workload))
+
+    def differences(self, workload: str, metric: str) -> dict[str, tuple[float, float, float]]:
+        """Return the difference of each other policy from the baseline and its interval, NaN for none, by policy."""
+        rows = {policy: self.row(workload, policy, metric) for policy in self.policies if policy != self.baseline}
+        return {
+            policy: (math.nan, math.nan, math.nan) if row is None else (row.difference, *row.difference_interval)
+            for policy, row in rows.items()
+        }
+
+    def difference(self, workload: str, metric: str, policy: str, other: str) -> Difference:
+        """Return the difference of a policy's metric from another's, paired by seed."""
+        values = self._table.get(workload, policy, metric) - self._table.get(workload, other, metric)
+        interval = self._table.difference_interval(workload, policy, other, metric)
+        return Difference(mean(values), interval, int(np.isfinite(values).sum()))
+
+    def is_better(self, workload: str, policy: str, other: str) -> bool:
+        """Return whether a policy is better than another in the primary metric beyond chance."""
+        result = self.difference(workload, self.primary, policy, other)
+        return result.is_significant and (result.mean > 0) == self.criterion.larger_is_better

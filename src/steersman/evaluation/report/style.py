@@ -1,0 +1,144 @@
+"""Colours and layout of plots: one style per policy throughout a report, on paper and on a dark page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Figure = dict[str, Any]
+"""A Plotly figure: data and layout."""
+Floats = npt.NDArray[np.float64]
+
+# Okabe and Ito, "Color Universal Design" (2008), without its yellow, which is hard to see on white; then wine and
+# indigo of Paul Tol's muted scheme (2021).
+POLICY_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#882255", "#332288")
+# Paul Tol's light scheme (2021), for the same policies on a dark page.
+DARK_POLICY_COLOURS = ("#77aadd", "#ee8866", "#44bb99", "#ffaabb", "#eedd88", "#99ddff", "#bbcc33", "#aaaa00")
+BASELINE_COLOUR = "#333333"
+BOUND_COLOUR = "#b2182b"
+DASHES = ("solid", "dash", "dot", "dashdot")
+SYMBOLS = ("", "circle", "square", "diamond", "triangle-up", "x", "cross")
+"""Symbols of policies' lines: repeated colours have other dashes and symbols.
+
+Their number has no common factor with those of colours and dashes, so that 224 policies look different."""
+CAUSE_COLOURS = {
+    "too little GPU and CPU left": "#44546a",
+    "too little GPU left": "#7e8fa6",
+    "too little CPU left": "#b5651d",
+    "the pod wants no GPU": "#d9d2c5",
+    "the pod wants no GPU, too little CPU left": "#a89f8d",
+    "the pod wants another GPU model": "#e8b98a",
+}
+"""By the label of a cause, in the order of `objectives.fragmentation.CAUSES`."""
+# Cividis (Nuñez, Anderton and Renslow 2018) from its light end: idle nodes stand out, also to the colour-blind.
+SHARE_COLOURS = ("#ffea46", "#cbba69", "#958f78", "#666970", "#31446b", "#00204d")
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """A policy's style in all plots: repeated colours are distinguished by dash and symbol."""
+
+    index: int
+    colour: str
+    dash: str
+    symbol: str
+
+
+def styles(policies: Sequence[str], baseline: str) -> dict[str, Style]:
+    """Return a style per policy, the baseline's nearly black (on a dark page nearly white)."""
+    others = [policy for policy in policies if policy != baseline]
+    result = {baseline: Style(policies.index(baseline), BASELINE_COLOUR, DASHES[0], SYMBOLS[0])}
+    for position, policy in enumerate(others):
+        turn, place = divmod(position, len(POLICY_COLOURS))
+        dash, symbol = DASHES[turn % len(DASHES)], SYMBOLS[turn % len(SYMBOLS)]
+        result[policy] = Style(policies.index(policy), POLICY_COLOURS[place], dash, symbol)
+    return result
+
+
+def figure(data: Sequence[Figure], x_axis: Figure, y_axis: Figure, *, height: int = 360, **layout: Any) -> Figure:
+    """Return a figure in the common layout: no frame, faint grid, space for the axes only."""
+    axis: Figure = {"gridcolor": "#e7e7e7", "zerolinecolor": "#cfcfcf", "linecolor": "#bbbbbb", "automargin": True}
+    common: Figure = {
+        "height": height,
+        "margin": {"l": 56, "r": 12, "t": 10, "b": 46},
+        "font": {"family": FONT, "size": 13, "color": "#222222"},
+        "paper_bgcolor": "#ffffff",
+        "plot_bgcolor": "#ffffff",
+        "showlegend": False,
+        "hoverlabel": {"bgcolor": "#ffffff"},
+        "xaxis": axis | x_axis,
+        "yaxis": axis | y_axis,
+    }
+    return {"data": list(data), "layout": common | layout}
+
+
+def titled(title: str, **more: Any) -> Figure:
+    """Return an axis with a title."""
+    return {"title": {"text": title}, **more}
+
+
+def error_bars(mean: Floats, low: Floats, high: Floats, digits: int) -> Figure:
+    """Return the error bars of [N] bars, none where an end is NaN."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": rounded(np.nan_to_num(high - mean), digits),
+        "arrayminus": rounded(np.nan_to_num(mean - low), digits),
+        "color": "#444444",
+        "thickness": 1.2,
+        "width": 2,
+    }
+
+
+def heat_colours(low: float, high: float) -> Figure:
+    """Return the colours of a heat map between two values."""
+    steps = len(SHARE_COLOURS) - 1
+    scale = [[i / steps, shade] for i, shade in enumerate(SHARE_COLOURS)]
+    return {"type": "heatmap", "zmin": low, "zmax": high, "colorscale": scale}
+
+
+def dark_colours() -> dict[str, str]:
+    """Return the colours of a dark page by those of a report, as CSS writes them; others stay."""
+    pairs = dict(zip(POLICY_COLOURS, DARK_POLICY_COLOURS, strict=True)) | {
+        BASELINE_COLOUR: "#e4e7eb",
+        BOUND_COLOUR: "#ff7b86",
+        "#ffffff": "#14181f",  # paper
+        "#222222": "#e4e7eb",  # text
+        "#e7e7e7": "#2b333f",  # grid
+        "#cfcfcf": "#46505f",  # zero line
+        "#bbbbbb": "#5a6575",  # axes
+        "#444444": "#c9ced6",  # error bars
+        # Nodes in use stay the darker part of the scale, and lighter than the page.
+        "#31446b": "#4a5c86",
+        "#00204d": "#2c4470",
+        "#44546a": "#5d7290",
+        "#d9d2c5": "#8f8a7e",
+        "#a89f8d": "#6b665b",
+    }
+    return pairs | {faint(light): faint(dark) for light, dark in pairs.items()}
+
+
+def faint(hexadecimal: str) -> str:
+    """Return a colour at 14 % opacity."""
+    red, green, blue = (int(hexadecimal[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.14)"
+
+
+def along(x: Floats) -> Figure:
+    """Return the x of a trace; evenly spaced points as start and step, which is a third of the file."""
+    steps = np.diff(x)
+    if len(steps) and np.ptp(steps) <= 1e-9 * abs(steps[0]):
+        return {"x0": float(x[0]), "dx": float(steps[0])}
+    return {"x": rounded(x)}
+
+
+def rounded(values: Floats, digits: int = 2) -> list[float | None]:
+    """Return numbers for JSON: that many decimals, null for NaN."""
+    return [round(value, digits) if math.isfinite(value) else None for value in values.tolist()]
