@@ -127,7 +127,7 @@ def _tell(told: Told, nodes: list[str], rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_room_is_counted_on_the_nodes_where_a_class_fits(shape: str) -> None:
+def test_free_capacity_is_counted_on_feasible_nodes(shape: str) -> None:
     there = workload(SHAPES[shape], seed=2)
     state = ClusterState(there.nodes)
     slots = np.arange(len(there.nodes), dtype=np.int64)

@@ -69,7 +69,7 @@ def test_nodes_are_ready_and_read_back_as_requested(cluster: LocalCluster) -> No
     ] == [node.name for node in found]
 
 
-def test_pods_run_where_kube_scheduler_puts_them_and_clean_removes_them(cluster: LocalCluster) -> None:
+def test_kube_scheduler_binds_pods_and_clean_removes_them(cluster: LocalCluster) -> None:
     cluster.kubectl("create", "namespace", "mine")
     cluster.kubectl("create", "configmap", "keep-me")
     cluster.kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
@@ -144,7 +144,7 @@ def test_second_cluster_with_nodes_of_a_file_is_removed_entirely(cluster: LocalC
     assert "there is no cluster" in other.steersman("cluster", "down", "--name", name).stderr
 
 
-def test_nodes_come_and_go_while_the_cluster_runs(cluster: LocalCluster) -> None:
+def test_nodes_are_added_and_removed_while_the_cluster_runs(cluster: LocalCluster) -> None:
     def names() -> list[str]:
         return sorted(row["name"] for row in rows(cluster))
 

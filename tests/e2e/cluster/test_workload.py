@@ -61,7 +61,7 @@ def test_killed_run_resumes_and_matches_the_simulator(cluster: LocalCluster, tmp
     assert "steersman-workload" not in "".join(names(cluster, "configmaps"))
 
 
-def test_kube_scheduler_is_recorded_while_deployments_come_and_go(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_kube_scheduler_is_recorded_while_deployments_change(cluster: LocalCluster, tmp_path: Path) -> None:
     seen, rows, policy = tmp_path / "seen", tmp_path / "rows.csv", tmp_path / "policy"
     command = [STEERSMAN, "workload", "record", "--output", seen, "--name", cluster.name]
     command += ["--view", "cluster", "--objective", "balance"]

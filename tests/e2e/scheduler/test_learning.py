@@ -58,7 +58,7 @@ def check_scheduled(lines: list[dict[str, Any]], rows: list[dict[str, str]]) -> 
 
 
 @pytest.mark.parametrize("network", ["mlp", "gnn"])
-def test_a_network_fills_a_cluster_twice_and_goes_on_learning(
+def test_network_fills_a_cluster_twice_and_keeps_learning(
     cluster: LocalCluster, trained: Callable[[str], Path], tmp_path: Path, network: str
 ) -> None:
     policy, learned, record = trained(network), tmp_path / "learned", tmp_path / "record.csv"
@@ -85,7 +85,7 @@ RATES = {"actor_learning_rate": 0.002, "critic_learning_rate": 0.004}
 
 
 @pytest.mark.parametrize(("algorithm", "network"), [("dqn", "gnn"), ("actor-critic", "mlp"), ("ppo", "deepsets")])
-def test_an_agent_learns_from_nothing_where_it_schedules(
+def test_untrained_agent_learns_on_the_cluster_it_schedules(
     cluster: LocalCluster, tmp_path: Path, algorithm: str, network: str
 ) -> None:
     learned, record = tmp_path / "learned", tmp_path / "record.csv"

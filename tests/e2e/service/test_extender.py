@@ -61,7 +61,7 @@ def counted(running: Running, metric: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("names", [True, False], ids=["names", "whole nodes"])
-def test_the_policy_decides_where_kube_scheduler_asks_it(cluster: LocalCluster, tmp_path: Path, names: bool) -> None:
+def test_extender_policy_decides_for_kube_scheduler(cluster: LocalCluster, tmp_path: Path, names: bool) -> None:
     with serving(cluster, tmp_path, "--policy", "best-fit", "--deadline", "5000") as service:
         port = next(line["port"] for line in service.log() if line["event"] == "listening")
         with extended(cluster, tmp_path, port, nodeCacheCapable=names, httpTimeout="10s") as log:

@@ -378,7 +378,7 @@ def test_learning_starts_and_linear_exploration_count_decisions():
     assert agent.epsilon == 0.1
 
 
-def test_cumulative_reward_goes_on_after_a_resume():
+def test_cumulative_reward_continues_after_a_resume():
     agent = make("dqn", prefill=0)
     metrics = iterate(agent, 3)
     rewards = [each["reward"] * each["actions"].size / agent.env.num_envs for each in metrics]

@@ -62,7 +62,7 @@ def test_rule_is_optimal_and_random_is_not(variant):
     assert chance < 0.9
 
 
-def test_greedy_loses_where_slots_must_be_kept():
+def test_greedy_is_worse_where_slots_must_be_reserved():
     env = ToyVectorEnv(32, "reserve")
     assert share_of_optimum(env, lambda _: env.greedy(), 200, seed=5) < 0.9
 

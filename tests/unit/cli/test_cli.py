@@ -624,7 +624,7 @@ def test_help_names_every_objective_and_protocol(
     assert "--minutes" in text
 
 
-def test_workload_alone_is_its_help(capsys: Capture) -> None:
+def test_workload_without_subcommand_prints_help(capsys: Capture) -> None:
     assert main(["workload"]) == 2
     said = capsys.readouterr()
     assert "generate" in said.out

@@ -110,7 +110,7 @@ def test_workload_kinds_are_inferred_from_limits_and_memory():
     assert kind_of(pod(memory=4 << 30, latency=NO_LIMITS)) == WORKER
 
 
-def test_nodes_come_and_go_with_their_pods():
+def test_nodes_are_added_and_removed_with_their_pods():
     made = model(3)
     for i in range(6):
         made.bind(f"p{i}", pod(), "d", f"n{i % 3}", 1.0)

@@ -33,7 +33,7 @@ def test_server_without_kubernetes_api_is_reported(body):
     play(story())
 
 
-def test_a_list_of_nothing_may_be_null():
+def test_null_list_is_empty():
     async def story() -> None:
         async with KubeDouble() as server:
 

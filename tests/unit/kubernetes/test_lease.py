@@ -106,7 +106,7 @@ def test_first_candidate_leads_and_releases_at_the_end() -> None:
     with_server(story)
 
 
-def test_a_lease_whose_holder_died_is_taken_after_its_duration() -> None:
+def test_lease_of_a_dead_holder_is_taken_after_its_duration() -> None:
     async def story(server: KubeDouble, client: Client) -> None:
         # By its times it has expired long ago; by our clock it has not: the holder's clock may be wrong.
         held = {"holderIdentity": "gone", "leaseDurationSeconds": 15, "renewTime": "2020-01-01T00:00:00.000000Z"}
@@ -121,7 +121,7 @@ def test_a_lease_whose_holder_died_is_taken_after_its_duration() -> None:
     with_server(story)
 
 
-def test_a_leader_that_cannot_renew_stops_by_the_deadline_and_before_another_begins() -> None:
+def test_leader_without_renewal_stops_before_another_starts() -> None:
     async def story(server: KubeDouble, client: Client) -> None:
         hanging = False
 

@@ -57,7 +57,7 @@ def test_fragmentation_reward_is_newly_unusable_idle_gpu():
     assert rewards("fragmentation", [0, 0, 1], *POD) == pytest.approx([-0.4, -0.4, -0.4])
 
 
-def test_balance_is_reference_as_formula_on_the_state_after_the_action():
+def test_balance_is_the_aaml_formula_on_the_state_after_the_action():
     def expected(*used: float) -> float:
         s = float(np.std(used))
         return 1 - 2 * s / (s + 1)

@@ -87,7 +87,7 @@ def test_running_pods_count_as_parts_too(load):
     assert {each.name: each.value for each in recorded.metrics}["gpu_allocation_percent"] == 75
 
 
-def test_accelerators_that_are_not_counted_are_named(load):
+def test_uncounted_accelerators_are_reported(load):
     workload = load(
         node("n", {f"{GPU}.product": "Tesla-T4-SHARED"}, **{GPU: "4", "huawei.com/Ascend910": "8"}),
         pod("a", **{"huawei.com/Ascend910": 2}),

@@ -168,7 +168,7 @@ def test_one_seed_has_no_interval_anywhere(tmp_path: Path) -> None:
     assert " to " not in "".join(re.findall("<small>(.*?)</small>", (tmp_path / "r.html").read_text()))
 
 
-def test_the_mean_of_a_lone_policy_has_the_interval_of_its_row() -> None:
+def test_single_policy_mean_has_the_interval_of_its_row() -> None:
     _, _, headline = made({BASELINE: seeds(91.234, 97.7, 3.456)}, "timed")
     (cell,) = headline.columns("default")[0].cells.values()
     assert f"Pods wait {cell.text} s on average" in headline.sentence()

@@ -92,7 +92,7 @@ def test_without_memory_pods_request_none():
     assert generated.simulator(workload, memory=False).learned.leftovers.ratios[CPU_PER_MEMORY] == 0
 
 
-def test_yesterday_is_the_first_half_by_creation_time():
+def test_old_half_is_the_first_half_by_creation_time():
     node = Node("n", 1000, 1 << 30, gpu_count=1)
     pods = tuple(
         Pod(f"p{i}", PodClass(Requests(100, 0, gpu_count=1, gpu_milli=500)), creation_time=t)

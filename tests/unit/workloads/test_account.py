@@ -105,7 +105,7 @@ def test_a_pod_with_more_gpus_than_any_node_has_stays() -> None:
     assert metrics(result)["gpu_allocation_percent"] == 109.09
 
 
-def test_a_pod_whose_node_lost_all_its_gpus_counts_there() -> None:
+def test_pod_counts_on_a_node_that_lost_all_gpus() -> None:
     found = cluster(shrunk("a", 2, 0), shrunk("b", 2, 2), pod("was", on="a", gpus=1), pod("next", gpus=1))
     assert bound(run(found)) == {"was": "a", "next": "b"}
     assert metrics(run(found))["gpu_allocation_percent"] == 100.0

@@ -61,7 +61,7 @@ def test_formats_are_detected(tmp_path: Path) -> None:
     assert (workload.name, workload.warnings) == ("pods", ())
 
 
-def test_either_path_may_hold_both(tmp_path: Path) -> None:
+def test_either_path_may_hold_nodes_and_pods(tmp_path: Path) -> None:
     both = load_workload(EXAMPLE, None)
     assert load_workload(None, EXAMPLE) == both
     assert load_workload(EXAMPLE, EXAMPLE) == both
@@ -258,7 +258,7 @@ def test_loss_errors_name_the_file(tmp_path: Path) -> None:
     assert str(caught.value).startswith(f"{tmp_path / 'w' / 'pods.yaml'}, pod ")
 
 
-def test_the_commands_work_on_each_others_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_read_each_others_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     generated, replayed = tmp_path / "generated", tmp_path / "replayed"
     run("generate", "--output", generated, "--csv", tmp_path / "rows.csv", "--cluster-resets", 2, "--seed", 3)
     run("generate", "--output", replayed, "--replay", tmp_path / "rows.csv", "--seed", 4)

@@ -73,7 +73,7 @@ def test_every_network_learns_the_best_node(network, config, generations):
     assert share_of_optimum(ToyVectorEnv(64, "match"), search.act, 500, seed=9) > 0.98
 
 
-def test_a_longer_view_beats_greed():
+def test_long_horizon_beats_greedy():
     search = learned("linear", "reserve", EpisodeEvolutionConfig(population=16, episodes=16), 20)
     assert share_of_optimum(ToyVectorEnv(64, "reserve"), search.act, 500, seed=9) > 0.98
 

@@ -245,7 +245,7 @@ class SlowAgent:
         return thread
 
 
-def test_until_the_agent_is_ready_a_rule_decides():
+def test_rule_decides_until_the_agent_is_ready():
     other = SlowAgent()
     scheduler, rule = Scheduler(plan_of(), other.link), Scheduler(plan_of(), None)
     scheduler.place(20)

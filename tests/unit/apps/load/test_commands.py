@@ -98,7 +98,7 @@ def test_long_running_commands_log_their_cluster(capsys, command):
     assert (found["context"], found["server"], found["source"]) == ("mine", "http://127.0.0.1:1", "kubeconfig")
 
 
-def test_a_cluster_that_steersman_did_not_start_is_not_touched_without_yes(home, capsys, monkeypatch):
+def test_foreign_cluster_is_not_changed_without_yes(home, capsys, monkeypatch):
     (home / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,1,0,0\n")
     monkeypatch.setenv("KUBECONFIG", str(make_local(home, ClusterBackend.KUBECONFIG)))
     for arguments in (

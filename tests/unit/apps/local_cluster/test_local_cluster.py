@@ -578,7 +578,7 @@ def test_build_reports_its_duration(monkeypatch: pytest.MonkeyPatch, capsys: Cap
     ]
 
 
-def test_up_and_status_agree_about_a_cluster_of_which_a_part_ended(
+def test_up_and_status_agree_about_a_partly_dead_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     (tmp_path / "here").write_text(KUBECONFIG)
@@ -597,7 +597,7 @@ def test_up_and_status_agree_about_a_cluster_of_which_a_part_ended(
 
 
 @pytest.mark.parametrize("answers_readyz", [True, False])
-def test_the_status_of_a_cluster_with_a_dead_etcd_comes_within_seconds(
+def test_status_of_a_cluster_with_a_dead_etcd_returns_within_seconds(
     answers_readyz: bool, tmp_path: Path, capsys: Capture
 ) -> None:
     with socket.socket() as server:

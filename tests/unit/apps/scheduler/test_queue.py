@@ -95,7 +95,7 @@ def test_woken_pod_after_its_backoff_is_active_at_once(queue: SchedulingQueue, c
     assert popped(queue) == ["high", "new"]
 
 
-def test_an_attempt_that_does_not_count_earns_no_backoff(queue: SchedulingQueue) -> None:
+def test_uncounted_attempt_adds_no_backoff(queue: SchedulingQueue) -> None:
     queue.add(pod("a"))
     queued = queue.pop()
     assert queued is not None

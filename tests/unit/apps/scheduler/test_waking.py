@@ -151,7 +151,7 @@ def churn(world: World) -> None:
 
 @pytest.mark.parametrize("has_churn", [False, True], ids=["quiet", "churn"])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_a_change_wakes_the_pod_that_it_helps(world: World, scenario: WakingScenario, has_churn: bool) -> None:
+def test_change_wakes_the_pod_it_makes_schedulable(world: World, scenario: WakingScenario, has_churn: bool) -> None:
     async def play() -> None:
         begin(world, scenario)
         attempts = world.attempts.failed_attempts

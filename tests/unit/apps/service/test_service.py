@@ -304,7 +304,7 @@ def test_nothing_is_compiled_after_warm_up(name):
     assert done.returncode == 0, done.stderr
 
 
-def test_names_follow_nodes_that_come_and_go():
+def test_names_follow_added_and_removed_nodes():
     client = Client(KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default"))
     watched = Service(ServiceConfig(policy="best-fit"), client).watched
     assert watched is not None

@@ -255,7 +255,7 @@ def capacity(zone: str, amount: str, most: str | None = None) -> StorageCapacity
     return msgspec.convert({"metadata": {"name": f"in-{zone}"}, **body}, StorageCapacity)
 
 
-def test_capacity_counts_where_the_driver_says_so() -> None:
+def test_storage_capacity_counts_if_the_driver_reports_it() -> None:
     amounts = [capacity("a", "10Gi"), capacity("b", "10Gi", "1Gi"), capacity("c", "4Gi")]
     driver = {"metadata": {"name": "csi.example.com"}, "spec": {"storageCapacity": True}}
     objects = known(claim(size="5Gi"), *amounts, msgspec.convert(driver, CsiDriver))

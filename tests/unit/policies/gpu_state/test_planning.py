@@ -64,7 +64,7 @@ def lost(profile, table, seed):
 
 
 @pytest.mark.parametrize("name", ["default", "gpushare60"])
-def test_planning_loses_less_than_best_fit_on_sequences_it_has_not_seen(name):
+def test_planning_beats_best_fit_on_held_out_sequences(name):
     profile = typical_pods(embedded(name).pods)
     planned = planning.planned_losses(profile)
     best_fit = np.arange(GPU_MILLI + 1) / GPU_MILLI * 1e-3

@@ -192,7 +192,7 @@ def test_most_allocated_prefers_used_nodes():
     assert opened > 4
 
 
-def test_a_missing_metric_neither_attracts_nor_repels():
+def test_missing_metric_neither_favours_nor_penalises_a_node():
     core = started(SMALL._replace(missed=0.0), seed=2)
     for _ in play(core, "least-allocated", 25):
         pass
@@ -266,7 +266,7 @@ def achieved(results, task):
     return made
 
 
-def test_rules_win_their_tasks_against_kube_default():
+def test_rules_beat_kube_default_on_their_objectives():
     """On the mean of 20 seeds, and not a single avoidable breach of a hard limit in them."""
     results = play_all({rule: rule for rule in RULES}, range(20))
     for task in TASKS:

@@ -320,7 +320,7 @@ def test_contributions_explain_the_difference_of_two_nodes() -> None:
     assert found["pods_of_the_owner"].contribution == 0
 
 
-def test_nodes_come_and_go() -> None:
+def test_telemetry_follows_added_and_removed_nodes() -> None:
     told, state = Told(), cluster(2)
     told.tell(CPU, {"n0": 20.0, "n1": 30.0, "late": 1.0})
     decider, c = Decider(ClusterView(state, telemetry=told), resolve("la")), state.class_id(SMALL)

@@ -136,7 +136,7 @@ def test_the_next_search_starts_where_the_last_one_stopped():
     assert simulator.start == 4 * 420 % 1000
 
 
-def test_infeasible_nodes_count_as_visited_up_to_one_feasible_node_too_many():
+def test_infeasible_nodes_count_as_visited_until_one_surplus_feasible_node():
     # 250 nodes: 48 % are 120. Even slots are feasible: the 120th is 238, the 121st, at 240, ends the search; visited
     # are 0..239, of which 120 failed.
     simulator = World(flat(250, every=2))
@@ -473,7 +473,7 @@ def test_spread_counts_over_the_nodes_it_includes(honor, scores):
 
 
 @pytest.mark.parametrize(("honor", "scores"), [(True, [0, 33, 100]), (False, [66, 100, 100])])
-def test_spread_honours_taints_if_asked_to(honor, scores):
+def test_spread_honours_taints_on_request(honor, scores):
     taint = Taint("t", "", "NoSchedule")
     nodes = [make_node("n0", node="a"), make_node("n1", node="b"), make_node("n2", node="c", taints=(taint,))]
     placed = [(slot, make_pod(labels=FOO)) for slot in (0, 0, 1, 2)]
@@ -528,7 +528,7 @@ def test_an_empty_zone_label_is_the_zone_of_nodes_without_one():
     assert simulator.part("PodTopologySpread", make_pod(labels=FOO)) == [71, 57, 100]
 
 
-def test_default_spreading_asks_for_all_that_services_select():
+def test_default_spreading_combines_every_service_selector():
     # Two Services match: only pods with both labels count. n0 has one such, n1 two with one label each.
     simulator = spread_world([[BOTH], [FOO, BAR]], None, [WEB, ("default", (("bar", "x"),))])
     # ln 4 + 2 = 3.4 -> 3; 2 -> 2: (5 - 3) 100 // 3 = 66, 100.
@@ -672,7 +672,7 @@ def test_affinity_is_normalised_between_minimum_and_maximum(raw, scores):
     assert affinity_world(nodes, placed).part("InterPodAffinity", make_pod(labels={"a": "b"})) == scores
 
 
-def test_a_pod_that_left_no_longer_counts():
+def test_departed_pod_no_longer_counts():
     simulator = affinity_world([CHINA, INDIA], [(0, make_pod(preferred_affinity=(near(8, "region", security="s1"),)))])
     pod = make_pod(labels=S1)
     assert simulator.part("InterPodAffinity", pod) == [100, 0]
@@ -919,7 +919,7 @@ def random_pod(rng, i):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_agrees_with_a_slow_scheduler(seed):
+def test_decisions_match_a_slow_reference_scheduler(seed):
     rng = np.random.default_rng(seed)
     nodes = [random_node(rng, i) for i in range((6, 20, 45, 130)[seed % 4])]
     services = [("default", (("x", "1"),)), ("default", (("y", "2"),)), ("other", (("x", "1"), ("y", "1")))]

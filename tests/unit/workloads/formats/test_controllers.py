@@ -64,7 +64,7 @@ def test_missing_pods_of_a_controller_come_last_with_its_owner():
     assert (owners(expanded), expanded.absent) == ((1, 1), 2)
 
 
-def test_a_pod_that_is_being_deleted_has_been_replaced():
+def test_terminating_pod_counts_as_replaced():
     web = controller("Deployment", "web", replicas=2)
     new = controller("ReplicaSet", "web-2", owner=web)
     pods = [pod(f"web-2-{i}", new, on="n", app="web") for i in range(2)]
@@ -95,7 +95,7 @@ def test_job_requests_its_remaining_completions(spec, status, phases, count):
     assert len(names(job, *pods)) == count
 
 
-def test_a_daemon_set_is_missing_where_it_has_no_pod():
+def test_daemon_set_lacks_a_pod_on_uncovered_nodes():
     nodes = tuple(node(name) for name in ("a", "b", "c"))
     agent = controller("DaemonSet", "agent")
     tied = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {

@@ -198,7 +198,7 @@ def test_single_invalid_object_is_an_error(tmp_path: Path) -> None:
         load(tmp_path / "w.json")
 
 
-def test_files_that_are_not_of_kubernetes_do_not_stop_a_folder(tmp_path: Path) -> None:
+def test_non_kubernetes_files_in_a_folder_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "w.json").write_text(json.dumps(listed(node("n"), pod("a"))))
     (tmp_path / "values.yaml").write_text("image: {tag: v1}\nreplicas: 3\n")
     workload = load(tmp_path)

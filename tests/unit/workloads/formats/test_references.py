@@ -147,7 +147,7 @@ def test_a_workflow_of_a_dump_keeps_the_spec_of_its_template() -> None:
     assert counts(read(workflow)) == {"it-w": 1}
 
 
-def test_workflows_that_call_each_other_end() -> None:
+def test_cyclic_workflows_terminate() -> None:
     def calling(name: str, other: str) -> Object:
         step = {"name": "s", "templateRef": {"name": other, "template": "t"}}
         return made("WorkflowTemplate", {"templates": [{"name": "t", "steps": [[step]]}]}, name)

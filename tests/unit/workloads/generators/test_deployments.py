@@ -35,7 +35,7 @@ def rng(seed: int = 1) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def test_the_cluster_is_reference_as() -> None:
+def test_cluster_matches_aaml() -> None:
     control, *workers = cluster(3)
     assert [node.name for node in workers] == ["node-0000", "node-0001", "node-0002"]
     assert all((n.cpu_milli, n.memory_bytes, n.pods) == (64_000, 256 << 30, 110) for n in (control, *workers))
@@ -124,7 +124,7 @@ def test_generated_rows_replay_exactly(tmp_path: Path) -> None:
     assert read_rows(tmp_path / "rows.csv") == rows
 
 
-def test_create_is_another_word_for_add(tmp_path: Path) -> None:
+def test_create_is_a_synonym_of_add(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text(HEADER + "x,1,1,1,1Gi,1Gi,create\nx,1,1,1,1Gi,1Gi,Delete\n")
     assert [row.action for row in read_rows(file)] == ["add", "delete"]

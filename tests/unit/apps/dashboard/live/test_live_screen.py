@@ -501,7 +501,7 @@ def test_optional_resources_do_not_block_the_page() -> None:
 
 
 @pytest.mark.parametrize("relists", [True, False])
-def test_a_pod_that_is_bound_during_an_outage_waited_as_long_as_the_cluster_says(relists: bool) -> None:
+def test_wait_of_a_pod_bound_during_an_outage_is_read_from_the_cluster(relists: bool) -> None:
     """Whether pods are listed again after it, or the watch is resumed."""
     came = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=30)
 
