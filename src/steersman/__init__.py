@@ -1,4 +1,4 @@
-"""A reinforcement-learning scheduler for Kubernetes: one state, one encoder and one policy everywhere.
+"""A GPU-aware, learning scheduler for Kubernetes: one state, one encoder and one policy everywhere.
 
 The names of `steersman.api` are available here, too, and imported on first use. Environments are registered with
 Gymnasium (`gymnasium.make("steersman/Inflation-v0")`), whether it is imported before or after this package.
