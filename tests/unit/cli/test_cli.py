@@ -384,6 +384,15 @@ def test_there_is_one_way_to_say_what_the_workload_is(cluster: Path, capsys: Cap
     assert sorted(path.name for path in cluster.iterdir()) == ["nodes.csv", "pods.csv"]
 
 
+@pytest.mark.parametrize("flag", ["--pods", "--workload"])
+def test_a_command_for_one_workload_refuses_a_second(cluster: Path, capsys: Capture, flag: str) -> None:
+    value = {"--pods": ("--nodes", "nodes.csv", "--pods", "pods.csv"), "--workload": ("--workload", "default")}[flag]
+    more = (flag, value[-1])
+    assert main(["simulate", "--policy", "fgd", "--output", "out", *value, *more]) == 2
+    assert f"{flag} names 2 workloads; give one" in error_line(capsys)
+    assert not (cluster / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "part"),
     [
