@@ -315,7 +315,7 @@ def tune(
         SteersmanError: no trial finished.
     """
     from steersman.training.plans import algorithm_of
-    from steersman.training.tuning.study import DEFAULT_TRIALS, trial_limits
+    from steersman.training.tuning.study import StudyBudget, trial_limits
     from steersman.training.tuning.study import tune as run_trials
 
     check_jobs(jobs)
@@ -323,8 +323,7 @@ def tune(
     plan = _plan(tune, source, folder.name, algorithm, options)
     limits = trial_limits(algorithm_of(plan), iterations, validate_every)
     fixed = {*options, *(options.get("settings") or {})}
-    most = trials or (None if minutes else DEFAULT_TRIALS)
-    return run_trials(plan, folder, limits, fixed=fixed, trials=most, minutes=minutes, workers=jobs, on_trial=on_trial)
+    return run_trials(plan, folder, limits, StudyBudget(trials, minutes, jobs), fixed=fixed, on_trial=on_trial)
 
 
 def _plan(function: Callable[..., Any], source: Any, name: str, algorithm: str, options: Mapping[str, Any]) -> AnyPlan:

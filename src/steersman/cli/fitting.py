@@ -48,11 +48,7 @@ def fit_workload(
     compile_for([PACKAGED_POLICY], [workload])
     with Progress("fitting, percent done") as progress:
         return fit(
-            workload,
-            start,
-            options,
-            jobs=jobs,
-            on_generation=lambda _, share: progress.update(round(100 * share), 100),
+            workload, start, options, jobs=jobs, on_generation=lambda _, share: progress.update(round(100 * share), 100)
         )
 
 

@@ -11,9 +11,7 @@ import structlog
 from steersman.apps.learner.follower import follow
 from steersman.apps.learner.plan import AgentOptions, LivePlan, LiveRun, init_run, live_plan
 from steersman.apps.load.target import ClusterTarget
-from steersman.apps.runtime.decoding import (
-    read_nodes,
-)
+from steersman.apps.runtime.decoding import read_nodes
 from steersman.cli.options.cluster import run_with_client
 from steersman.cli.output.logs import LogOptions
 from steersman.core.errors import SteersmanError, UsageError
@@ -43,11 +41,7 @@ def prepare_to_follow(
 
 @contextmanager
 def following(
-    plan: LivePlan,
-    live_run: LiveRun,
-    kubeconfig: KubeConfig,
-    telemetry: str,
-    logs: LogOptions,
+    plan: LivePlan, live_run: LiveRun, kubeconfig: KubeConfig, telemetry: str, logs: LogOptions
 ) -> Iterator[None]:
     """Learn in a background process until the block ends; plan and run are those of `prepare_to_follow`."""
 
@@ -60,11 +54,7 @@ def following(
 
 
 def _follow(
-    plan: LivePlan,
-    live_run: LiveRun,
-    kubeconfig: KubeConfig,
-    telemetry_config: Configuration | None,
-    logs: LogOptions,
+    plan: LivePlan, live_run: LiveRun, kubeconfig: KubeConfig, telemetry_config: Configuration | None, logs: LogOptions
 ) -> None:
     logs.of_process("learn").configure()
     try:

@@ -21,7 +21,7 @@ from typer.completion import completion_init  # type: ignore[attr-defined]
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.cli.commands.browser.dashboard import dashboard
 from steersman.cli.commands.browser.workbench import workbench
-from steersman.cli.commands.cluster import app as cluster
+from steersman.cli.commands.cluster.command import app as cluster
 from steersman.cli.commands.demo import demo
 from steersman.cli.commands.evaluate import evaluate
 from steersman.cli.commands.explain import explain

@@ -384,6 +384,15 @@ def test_workload_options_are_exclusive(cluster: Path, capsys: Capture, command:
     assert sorted(path.name for path in cluster.iterdir()) == ["nodes.csv", "pods.csv"]
 
 
+@pytest.mark.parametrize("flag", ["--pods", "--workload"])
+def test_a_command_for_one_workload_refuses_a_second(cluster: Path, capsys: Capture, flag: str) -> None:
+    value = {"--pods": ("--nodes", "nodes.csv", "--pods", "pods.csv"), "--workload": ("--workload", "default")}[flag]
+    more = (flag, value[-1])
+    assert main(["simulate", "--policy", "fgd", "--output", "out", *value, *more]) == 2
+    assert f"{flag} names 2 workloads; give one" in error_line(capsys)
+    assert not (cluster / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "part"),
     [

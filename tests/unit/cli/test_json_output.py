@@ -73,7 +73,7 @@ def test_cluster_status_and_nodes(live: Path, capsys: Capture, monkeypatch: pyte
     async def ready(_: Any) -> None:
         return
 
-    monkeypatch.setattr("steersman.cli.commands.cluster._check_ready", ready)
+    monkeypatch.setattr("steersman.cli.commands.cluster.command._check_ready", ready)
     found = document(capsys, "cluster", "status", "--name", "mine")
     assert found["pods_by_phase"] == {"Pending": 1, "Running": 1}
     assert (found["name"], found["nodes"], found["nodes_ready"]) == ("mine", 2, 1)

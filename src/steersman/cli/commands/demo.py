@@ -7,15 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from steersman.cli.options.common import (
-    Format,
-    Jobs,
-    path_option,
-)
+from steersman.cli.options.common import Format, Jobs, path_option
 from steersman.cli.output.display import TrainingProgressBar, Warnings, print_text, say_text
-from steersman.core.processes import (
-    default_jobs,
-)
+from steersman.core.processes import default_jobs
 
 if TYPE_CHECKING:
     from steersman.evaluation.report.learning_curve import LearningCurve

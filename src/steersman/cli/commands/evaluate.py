@@ -100,9 +100,9 @@ class ComparisonOptions:
 @partial(with_options, declared=setting_parameters)
 def evaluate(
     options: ComparisonOptions,
+    results: Results,
     inputs: InputsFromNow,
     arrivals: ComparedArrivalOptions,
-    results: Results,
     generated: GeneratedCluster,
     server: PolicyServer,
     **settings: Any,
@@ -132,7 +132,9 @@ def evaluate(
         of_cluster = given_options(generated) | ({} if arrivals.load is None else {"load": arrivals.load})
         environment = environment_of(arrivals.protocol, of_cluster, latency)
     else:
-        inputs.check(most=1 if options.fit else None)
+        inputs.check(several=True)
+        if options.fit and inputs.count > 1:
+            raise UsageError(f"--fit fits a policy to one workload, and {inputs.count} are given; give one")
     check_log_file(results.log_file)
 
     # The imports below load numba, which is slow, so the options are checked first.

@@ -26,9 +26,7 @@ from steersman.cli.options.deployments import parse_range
 from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Warnings, print_json, print_table, say, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.core.processes import (
-    default_jobs,
-)
+from steersman.core.processes import default_jobs
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -15,6 +15,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 import typer
@@ -30,14 +31,11 @@ def option(text: str, *flags: str, **further: Any) -> Any:
     return typer.Option(*flags, help=text, **further)
 
 
-@dataclass(frozen=True, slots=True)
 class BelongsTo:
     """Other options, one of which must be given beside this one. Without effect in a command that has none of them."""
 
-    options: tuple[str, ...]
-
     def __init__(self, *options: str) -> None:
-        object.__setattr__(self, "options", options)
+        self.options = options
 
     def check(self, given: GivenOption, every: Mapping[str, GivenOption]) -> None:
         """Raise UsageError if none of them is given."""
@@ -47,21 +45,16 @@ class BelongsTo:
             raise UsageError(f"{given.flag} belongs to {owners}; give that too, or leave it out")
 
 
-@dataclass(frozen=True, slots=True)
 class OfProtocol:
     """Protocols in which an option has an effect.
 
-    Attributes:
+    Args:
         protocols: their names.
         is_stated: whether --protocol must say so; else the data may choose one of them.
     """
 
-    protocols: tuple[str, ...]
-    is_stated: bool
-
     def __init__(self, *protocols: str, is_stated: bool = False) -> None:
-        object.__setattr__(self, "protocols", protocols)
-        object.__setattr__(self, "is_stated", is_stated)
+        self.protocols, self.is_stated = protocols, is_stated
 
     def check(self, given: GivenOption, every: Mapping[str, GivenOption]) -> None:
         """Raise UsageError if the protocol of the command is another."""
@@ -144,6 +137,16 @@ def every_option(*groups: Any) -> dict[str, GivenOption]:
 def given_options(*groups: Any) -> dict[str, Any]:
     """Return the values of those options of dataclasses that differ from their defaults, by name."""
     return {name: option.value for name, option in every_option(*groups).items() if option.is_given}
+
+
+def annotations_of(*groups: type[Any]) -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    """Return name of an option -> its type without None, and the rest of its annotation."""
+    result = {}
+    for group in groups:
+        for name, hint, _ in _declared(group):
+            kind, *metadata = get_args(hint) or (hint,)
+            result[name] = (next((each for each in get_args(kind) if each is not NoneType), kind), tuple(metadata))
+    return result
 
 
 def check_options(*groups: Any) -> None:

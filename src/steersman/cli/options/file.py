@@ -12,11 +12,10 @@ from typing import Any, get_args
 
 from steersman.agents.registry import AlgorithmSpec, find_algorithm
 from steersman.cli.options.algorithms import options_of
-from steersman.cli.options.arrivals import AnyProtocol
-from steersman.cli.options.training import NetworkOptions, Normalisation
+from steersman.cli.options.declaring import annotations_of
+from steersman.cli.options.training import LearningOptions, NetworkOptions, TrainingTask
 from steersman.cli.options.training_plan import TrainOptions, widths
 from steersman.core.config.fields import (
-    BELOW_1,
     KINDS,
     ValueCheck,
     check_effects,
@@ -27,16 +26,7 @@ from steersman.core.config.fields import (
 from steersman.core.errors import InputError, UsageError
 from steersman.policies.networks.registry import find_network
 
-COMMON: dict[str, type[Any]] = {
-    "algorithm": str,
-    "network": str,
-    "protocol": AnyProtocol,
-    "objective": str,
-    "hidden": str,
-    "dropout": float,
-    "normalisation": Normalisation,
-    "reference": str,
-}
+FROM_FILE = ("algorithm", "network", "protocol", "objective", "hidden", "dropout", "normalisation", "reference")
 """What a file may say beside the options of an algorithm."""
 
 
@@ -52,14 +42,14 @@ def merge_options(options: TrainOptions) -> TrainOptions:
         given = options_of(options.algorithm, options.declared)
         check_effects(options.algorithm.config(**given), given)
         return options
-    common, stated = read_options(file, COMMON)
+    common, stated = read_options(file, FROM_FILE)
     if options.task.protocol not in (None, common.get("protocol", options.task.protocol)):
         common.pop("objective", None)  # it is of the file's protocol
     options = replace(
         options,
-        task=_filled(options.task, common, ("algorithm", "network", "protocol", "objective")),
-        network=_filled(options.network, common, tuple(field.name for field in fields(NetworkOptions))),
-        learning=_filled(options.learning, common, ("reference",)),
+        task=_filled(options.task, common),
+        network=_filled(options.network, common),
+        learning=_filled(options.learning, common),
     )
     algorithm = options.algorithm
     from_file, given = settings_of(file, stated, algorithm), options_of(algorithm, options.declared)
@@ -68,21 +58,24 @@ def merge_options(options: TrainOptions) -> TrainOptions:
 
 
 def read_options(file: Path, names: Collection[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return those options of a file that have one of the names of `COMMON`, and the others, for `settings_of`.
+    """Return those options of a file that have one of the names of `FROM_FILE`, and the others, for `settings_of`.
 
     Raises:
         InputError: the file is not a JSON object, or one of the former is invalid.
     """
     stated = _read(file)
-    common = {name: _value(file, name, stated.pop(name), COMMON[name]) for name in names if name in stated}
+    declared = annotations_of(TrainingTask, NetworkOptions, LearningOptions)
+    common = {name: _value(file, name, stated.pop(name), declared[name][0]) for name in names if name in stated}
+    for name, value in common.items():
+        for rule in declared[name][1]:
+            if isinstance(rule, ValueCheck):
+                _check_range(file, name, value, rule)
     for name, check in (("algorithm", find_algorithm), ("network", find_network), ("hidden", widths)):
         if name in common:
             try:
                 check(common[name])
             except UsageError as error:
                 raise InputError(file, "", name, str(error)) from None
-    if "dropout" in common:
-        _check_range(file, "dropout", common["dropout"], BELOW_1)
     return common, stated
 
 
@@ -111,11 +104,10 @@ def settings_of(file: Path, stated: Mapping[str, Any], algorithm: AlgorithmSpec)
     return settings
 
 
-def _filled(options: Any, stated: dict[str, Any], names: tuple[str, ...]) -> Any:
+def _filled(options: Any, stated: dict[str, Any]) -> Any:
     """Return options with those of the file that were not given."""
-    return replace(
-        options, **{name: stated[name] for name in names if name in stated and getattr(options, name) is None}
-    )
+    names = [field.name for field in fields(options) if field.name in stated]
+    return replace(options, **{name: stated[name] for name in names if getattr(options, name) is None})
 
 
 def _read(file: Path) -> dict[str, Any]:

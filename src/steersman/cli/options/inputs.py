@@ -85,15 +85,11 @@ class Files:
         """Return the number of workloads."""
         return len(self.pods or self.workload or ())
 
-    def check(self, most: int | None = 1) -> None:
-        """Check that there is exactly one kind of source.
-
-        Args:
-            most: how many workloads a command takes; None: any number.
+    def check(self, *, several: bool = False) -> None:
+        """Check that there is exactly one kind of source, and one workload unless a command takes several.
 
         Raises:
-            UsageError: there is none or several, too many workloads, one of two files is missing, or no packaged
-                workload has that name.
+            UsageError: there is none or too many, one of two files is missing, or no packaged workload has that name.
         """
         used = self._used()
         if len(used) > 1:
@@ -102,8 +98,8 @@ class Files:
             raise UsageError(f"there is no workload; give {WAYS} (see --help)")
         if bool(self.nodes) != bool(self.pods):
             raise UsageError(f"{used[0]} is half a workload: --nodes and --pods go together")
-        if most is not None and self.count > most:
-            raise UsageError(f"{used[-1].split()[-1]} names {self.count} workloads; give one")
+        if self.count > 1 and not several:
+            raise UsageError(f"{used[0].split()[-1]} names {self.count} workloads; give one")
         for name in self.workload or ():
             check_embedded(name)
 

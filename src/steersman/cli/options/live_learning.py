@@ -14,7 +14,7 @@ from steersman.cli.completing import algorithms, networks, objectives
 from steersman.cli.options.algorithms import list_networks, options_of, parameters_of
 from steersman.cli.options.common import OBJECTIVES_HELP, path
 from steersman.cli.options.declaring import BelongsTo, option
-from steersman.cli.options.file import read_options, settings_of
+from steersman.cli.options.file import FROM_FILE, read_options, settings_of
 from steersman.cli.options.training_plan import widths
 from steersman.core.config.fields import check_effects, flag
 from steersman.core.errors import UsageError
@@ -34,7 +34,7 @@ EXPLORATION = (
     "use_heuristic",
 )
 """Options of DQN that are options of the command, too."""
-FROM_FILE = ("algorithm", "network", "protocol", "objective", "hidden", "dropout", "normalisation")
+LIVE_FROM_FILE = tuple(name for name in FROM_FILE if name != "reference")
 """What --options may say beside the options of the algorithm; the protocol is that of simulations."""
 
 
@@ -145,7 +145,7 @@ def live_plan_of(
     from steersman.policies.files.policy_file import SUFFIX
 
     start = Path(policy) if policy is not None and policy.endswith(SUFFIX) else None
-    common, stated = ({}, {}) if learning.options is None else read_options(learning.options, FROM_FILE)
+    common, stated = ({}, {}) if learning.options is None else read_options(learning.options, LIVE_FROM_FILE)
     hidden = learning.hidden or common.get("hidden")
     options = AgentOptions(
         learning.algorithm or common.get("algorithm"),

@@ -11,18 +11,13 @@ from typing import Annotated
 from steersman.agents.registry import EVOLUTION
 from steersman.cli.completing import algorithms, devices, networks, objectives, policies, views, workloads
 from steersman.cli.options.algorithms import list_algorithms, list_networks
-from steersman.cli.options.arrivals import (
-    LOAD_RANGE,
-    ON_WORKLOADS,
-    RATIO_RANGE,
-    WITH_WORKLOADS,
-    AnyProtocol,
-)
+from steersman.cli.options.arrivals import LOAD_RANGE, ON_WORKLOADS, RATIO_RANGE, WITH_WORKLOADS, AnyProtocol
 from steersman.cli.options.cluster import OtherCluster
 from steersman.cli.options.common import NODES_HELP, OBJECTIVES_HELP, path, path_option
 from steersman.cli.options.declaring import Assumed, Excludes, OfProtocol, option
 from steersman.cli.options.generated import OF_DEPLOYMENTS, GeneratedCluster
 from steersman.cli.options.inputs import FromCluster, FromNow, Pinned
+from steersman.core.config.fields import BELOW_1
 
 WORKLOAD_HELP = (
     "the name of a packaged openb workload (default, gpushare40, ..., or default-small: 64 nodes of default), or with "
@@ -174,7 +169,9 @@ class NetworkOptions:
             metavar="LIST",
         ),
     ] = None
-    dropout: Annotated[float | None, _network("Share of hidden activations that training zeroes. [default: 0]")] = None
+    dropout: Annotated[
+        float | None, _network("Share of hidden activations that training zeroes. [default: 0]"), BELOW_1
+    ] = None
     normalisation: Annotated[
         Normalisation | None, _network("Of the hidden layers: none, layer or batch. [default: none]")
     ] = None

@@ -83,6 +83,40 @@ def trial_limits(spec: AlgorithmSpec, iterations: int | None, validate_every: in
 
 
 @dataclass(frozen=True, slots=True)
+class StudyBudget:
+    """How long a study goes on, and by how many processes.
+
+    Attributes:
+        trials: number to add at most; None: `DEFAULT_TRIALS`, with `minutes` as many as there is time for.
+        minutes: of all of them together; then running trials end with what they have. None: no limit.
+        workers: number of processes. Trials know of finished ones, so their order depends on it.
+
+    Raises:
+        UsageError: the minutes are not above 0.
+    """
+
+    trials: int | None = None
+    minutes: float | None = None
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_minutes(self.minutes)
+
+    @property
+    def most(self) -> int | None:
+        """Return the number of trials to add at most, None: no limit."""
+        return self.trials or (None if self.minutes else DEFAULT_TRIALS)
+
+    def objective(self, finished: int) -> TrialObjective:
+        """Return when the study ends, of which so many trials are there."""
+        return TrialObjective(
+            math.inf if self.most is None else finished + self.most,
+            math.inf if self.minutes is None else time.time() + 60.0 * self.minutes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class TrialObjective:
     """When a study ends.
 
@@ -109,11 +143,9 @@ def tune(
     plan: AnyPlan,
     folder: Path,
     limits: TrainingLimits,
+    budget: StudyBudget,
     *,
     fixed: Collection[str] = (),
-    trials: int | None,
-    minutes: float | None = None,
-    workers: int = 1,
     on_trial: OnTrial | None = None,
 ) -> TuneOutcome:
     """Add trials to the study in `folder`; a trial's value is the best validation of its run.
@@ -122,10 +154,8 @@ def tune(
         plan: the plan of every trial; its seed also is the sampler's.
         folder: of the study.
         limits: of each trial.
+        budget: of all trials together.
         fixed: names of options that are not searched, but stay as the plan has them.
-        trials: number to add at most; None: as many as there is time for.
-        minutes: of all of them together; then running trials end with what they have. None: no limit.
-        workers: number of processes. Trials know of finished ones, so their order depends on it.
         on_trial: progress; called in this process only.
 
     Raises:
@@ -134,9 +164,6 @@ def tune(
         InputError: the database of the study, or a result, cannot be read or written.
         SteersmanError: no trial finished.
     """
-    check_minutes(minutes)
-    if trials is None and minutes is None:
-        raise UsageError("tuning needs a number of trials or of minutes")
     try:
         import optuna
     except ImportError:
@@ -147,13 +174,10 @@ def tune(
     with _database_errors(folder / STORE):
         study = _open(folder, plan.seed)
         _check_algorithm(study, algorithm_of(plan).name, folder)
-        goal = TrialObjective(
-            math.inf if trials is None else len(study.trials) + trials,
-            math.inf if minutes is None else time.time() + 60.0 * minutes,
-        )
+        goal = budget.objective(len(study.trials))
         processes: list[SpawnProcess] = []
         try:
-            for number in range(1, workers):
+            for number in range(1, budget.workers):
                 with defer_signals():
                     processes.append(start_worker(_work_for, plan, folder, limits, fixed, goal, number))
             _work(plan, folder, limits, fixed, goal, 0, on_trial)

@@ -1,6 +1,5 @@
 """Live clusters with objects that are none of the model: what goes on working, and what is said about them."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +84,7 @@ def test_command_reports_unschedulable_nodes_and_invalid_objects(
     found: list[object] = []
     on_double(test)
     monkeypatch.setattr("steersman.apps.local_cluster.record.require", lambda _: None)
-    monkeypatch.setattr(sys.modules["steersman.cli.commands.cluster"], "_ask", lambda *_: found[0])
+    monkeypatch.setattr("steersman.cli.commands.cluster.nodes.ask", lambda *_: found[0])
     assert main(["cluster", "nodes", "--format", "csv"]) == 0
     shown = capsys.readouterr()
     assert shown.out.count("\n") == 3

@@ -6,8 +6,10 @@ import tempfile
 from pathlib import Path
 from typing import Annotated
 
-from steersman.cli.commands import cluster
 from steersman.cli.commands.browser.dashboard import PORT as DASHBOARD_PORT
+from steersman.cli.commands.cluster.command import UpOptions, start
+from steersman.cli.commands.cluster.nodes import NewNodes
+from steersman.cli.commands.cluster.records import ExistingCluster
 from steersman.cli.options.common import path_option
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.output.display import say, status_if_slow
@@ -35,7 +37,7 @@ def workbench(
     tensorboard_port: Annotated[int, option("Port of TensorBoard, likewise.", min=0, max=65535)] = TENSORBOARD_PORT,
     dashboard_port: Annotated[int, option("Port of the dashboard, likewise.", min=0, max=65535)] = DASHBOARD_PORT,
     *,
-    existing: cluster.ExistingCluster,
+    existing: ExistingCluster,
 ) -> None:
     """Start JupyterLab with the tutorials, TensorBoard, the dashboard and a cluster with simulated nodes.
 
@@ -64,8 +66,8 @@ def workbench(
         check_new(services.CLUSTER)  # what was there before stays
         try:
             # Pods of a cluster that was there must not be scheduled on nodes that start no container.
-            local = cluster.UpOptions(services.CLUSTER, count, yes=True)
-            cluster.start(local, cluster.NewNodes(kwok_taint=in_existing), existing)
+            local = UpOptions(services.CLUSTER, count, yes=True)
+            start(local, NewNodes(kwok_taint=in_existing), existing)
             environment = services.environment_of(require(services.CLUSTER).kubeconfig)
             with running(every, Path(scratch), environment) as started:
                 for each in started:

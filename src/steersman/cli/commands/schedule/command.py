@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +28,10 @@ from steersman.core.errors import SteersmanError, UsageError
 from steersman.workloads.files import check_writable
 
 if TYPE_CHECKING:
+    from steersman.apps.learner.plan import LivePlan
+    from steersman.apps.load.target import ClusterTarget
     from steersman.apps.scheduler.process import SchedulerSettings
+    from steersman.prometheus.configuration import Configuration
 
 ADDRESS, PORT = "127.0.0.1", 10269
 IN_FLIGHT = 64
@@ -190,16 +194,7 @@ def schedule(
     **Try it on a real cluster without binding**: steersman schedule --policy steersman --shadow
     """
     server.use()
-    if options.output is not None:
-        check_new_folder(options.output)
-    if options.fit is not None:
-        check_fit(options.fit)
-    plan = None
-    if learning.learn is None:
-        check_unused(exploration)
-    else:
-        has_telemetry = options.telemetry is not None
-        plan = live_plan_of(learning, exploration, options.policy, options.scheduler, has_telemetry=has_telemetry)
+    plan = _checked_plan(options, learning, exploration)
     policy = options.policy or (None if plan is None else plan.default_fallback)
     if policy is None:
         raise UsageError("--policy is missing: a name such as steersman or kube-default, or a file")
@@ -233,17 +228,7 @@ def schedule(
     with status_if_slow("compiling for this machine (once, about half a minute)"):
         warm_up(resolved, telemetry=telemetry is not None)
     if options.shadow:
-        from steersman.cli.commands.schedule.shadow import follow
-
-        follow(
-            target,
-            policy,
-            options.scheduler,
-            options.output,
-            telemetry,
-            unchecked=options.unchecked,
-            output_format=options.output_format,
-        )
+        _follow(target, policy, options, telemetry)
         return
     with ExitStack() as stack:
         agent = None
@@ -261,3 +246,30 @@ def schedule(
             telemetry=telemetry,
         )
         run_with_client(target, lambda client: LiveScheduler(client, settings).run())
+
+
+def _checked_plan(options: ScheduleOptions, learning: LiveLearning, exploration: Mapping[str, Any]) -> LivePlan | None:
+    """Check what is written and how the agent learns, and return its plan, None without one. Raises SteersmanError."""
+    if options.output is not None:
+        check_new_folder(options.output)
+    if options.fit is not None:
+        check_fit(options.fit)
+    if learning.learn is None:
+        check_unused(exploration)
+        return None
+    has_telemetry = options.telemetry is not None
+    return live_plan_of(learning, exploration, options.policy, options.scheduler, has_telemetry=has_telemetry)
+
+
+def _follow(target: ClusterTarget, policy: str, options: ScheduleOptions, telemetry: Configuration | None) -> None:
+    from steersman.cli.commands.schedule.shadow import follow
+
+    follow(
+        target,
+        policy,
+        options.scheduler,
+        options.output,
+        telemetry,
+        unchecked=options.unchecked,
+        output_format=options.output_format,
+    )

@@ -17,9 +17,7 @@ import structlog
 
 from steersman.apps.learner.plan import LivePlan, LiveRun, init_run
 from steersman.apps.load.target import ClusterTarget
-from steersman.apps.runtime.decoding import (
-    read_nodes,
-)
+from steersman.apps.runtime.decoding import read_nodes
 from steersman.apps.scheduler.agent_link import AgentLink
 from steersman.apps.scheduler.agent_policy import AgentSettings
 from steersman.cli.options.cluster import run_with_client
@@ -63,11 +61,7 @@ def agent_settings(plan: LivePlan, link: AgentLink | None = None) -> AgentSettin
 
 @contextmanager
 def agent_process(
-    plan: LivePlan,
-    live_run: LiveRun,
-    kubeconfig: KubeConfig,
-    telemetry_config: Configuration | None,
-    logs: LogOptions,
+    plan: LivePlan, live_run: LiveRun, kubeconfig: KubeConfig, telemetry_config: Configuration | None, logs: LogOptions
 ) -> Iterator[AgentSettings]:
     """Run the agent in a background process until the block ends.
 

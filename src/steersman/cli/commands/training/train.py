@@ -9,19 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from steersman.cli.options.algorithms import list_defaults, training_parameters
-from steersman.cli.options.common import (
-    Jobs,
-    path_option,
-)
+from steersman.cli.options.common import Jobs, path_option
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.file import merge_options
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
 from steersman.cli.options.training_plan import TrainOptions, compile_plan, plan_of
 from steersman.cli.output.display import Scroll, TrainingProgressBar, Warnings, print_text
 from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages
-from steersman.core.processes import (
-    default_jobs,
-)
+from steersman.core.processes import default_jobs
 from steersman.workloads.files import check_writable
 
 

@@ -14,9 +14,7 @@ from steersman.cli.options.file import merge_options
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
 from steersman.cli.options.training_plan import TrainOptions, compile_plan, plan_of
 from steersman.cli.output.display import Progress, Warnings, print_text
-from steersman.core.processes import (
-    default_jobs,
-)
+from steersman.core.processes import default_jobs
 from steersman.workloads.files import check_writable
 
 
@@ -73,22 +71,18 @@ def tune(
     plan = plan_of(options, name=output.name, seed=study.seed, warn=Warnings())
 
     from steersman.training.plans import gain
-    from steersman.training.run import check_minutes
     from steersman.training.tuning import study as tuning
 
-    max_trials = study.trials or (None if study.minutes else tuning.DEFAULT_TRIALS)
-    check_minutes(study.minutes)
+    budget = tuning.StudyBudget(study.trials, study.minutes, study.jobs or default_jobs())
     compile_plan(plan)
     with Progress("tuning") as progress:
         outcome = tuning.tune(
             plan,
             output,
             tuning.trial_limits(options.algorithm, study.iterations, study.validate_every),
+            budget,
             fixed={*options.declared, *given_options(options.network)},
-            trials=max_trials,
-            minutes=study.minutes,
-            workers=study.jobs or default_jobs(),
-            on_trial=lambda done, _: progress.update(min(done, max_trials or done), max_trials or done + 1),
+            on_trial=lambda done, _: progress.update(min(done, budget.most or done), budget.most or done + 1),
         )
     best_options = ", ".join(f"{name} {_formatted(value)}" for name, value in outcome.best_options.items())
     print_text(

@@ -260,11 +260,7 @@ def topology(
         raise UsageError("give --data-dir FOLDER, or --nodes FILE and --pods FILE")
     with status_if_slow("labelling the nodes"):
         written = write_hierarchy(
-            data_dir or (),
-            Hierarchy(servers_per_rack, racks_per_zone),
-            scheduler_name,
-            node_list=nodes,
-            pod_list=pods,
+            data_dir or (), Hierarchy(servers_per_rack, racks_per_zone), scheduler_name, node_list=nodes, pod_list=pods
         )
     for file in written:
         say(f"wrote {file.path}: {file.nodes} nodes, {file.pods} pods")

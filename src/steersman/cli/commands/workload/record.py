@@ -53,9 +53,7 @@ def record(
     say_warnings()
 
     from steersman.apps.recorder import recording
-    from steersman.apps.runtime.decoding import (
-        read_nodes,
-    )
+    from steersman.apps.runtime.decoding import read_nodes
     from steersman.objectives import registry
     from steersman.policies.features import view as find_view
 

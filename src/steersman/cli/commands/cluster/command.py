@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steersman.cli.commands.cluster_kwok import app as kwok_app
-from steersman.cli.completing import contexts
-from steersman.cli.options.common import (
-    Format,
-    FormatOption,
-    TableOrJson,
-    TableOrJsonOption,
-    need_subcommand,
-    path_option,
-)
+from steersman.cli.commands.cluster.kwok import app as kwok_app
+from steersman.cli.commands.cluster.nodes import NewNodes
+from steersman.cli.commands.cluster.nodes import app as nodes_app
+from steersman.cli.commands.cluster.records import DEFAULT_NAME, CreateYes, ExistingCluster, Name, ask, stopped_servers
+from steersman.cli.options.common import TableOrJson, TableOrJsonOption, need_subcommand, path_option
 from steersman.cli.options.declaring import BelongsTo, Excludes, given_options, option, with_options
-from steersman.cli.output.display import Progress, print_json, print_table, say, status_if_slow
+from steersman.cli.output.display import Progress, print_json, say, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.redaction import redact_url
 
@@ -29,76 +23,17 @@ if TYPE_CHECKING:
     from steersman.apps.local_cluster.record import ClusterRecord
     from steersman.apps.local_cluster.telemetry.processes import TelemetryOptions
     from steersman.cluster.model import Node
-    from steersman.kubernetes.config import KubeConfig
-    from steersman.workloads.topology import Hierarchy
 
 DEFAULT_COUNT = 10
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 """The sub-commands of `steersman cluster`."""
 
-nodes_app = typer.Typer(rich_markup_mode="markdown")
 app.add_typer(nodes_app, name="nodes")
 app.add_typer(kwok_app, name="kwok")
 
-Name = Annotated[str, option("Name of the cluster; several can run at a time.", metavar="NAME")]
-DEFAULT_NAME = "steersman"
-MAX_NODE_WARNINGS = 10
-"""Nodes with problems that are named one by one; further ones are counted."""
 STATUS_SECONDS = 3.0
 """Timeout of all requests of `status`; a cluster that takes longer is reported as not responding."""
-
-
-DEFAULT_SHAPES = ("64cpu,256Gi,110pods",)
-CREATE_YES = option("Create nodes in a cluster that steersman did not start.", "--yes")
-
-
-@dataclass(frozen=True, slots=True)
-class NewNodes:
-    """The simulated nodes to create."""
-
-    node_shape: Annotated[
-        list[str],
-        option(
-            "Capacity of each node. Add 8gpu:A100 for 8 GPUs that pods can share, or 8nvidia.com/gpu:A100 for the "
-            "whole GPUs of a device plugin. Several shapes, each with a name: a=8cpu,32Gi:5 b=64cpu,256Gi:20.",
-            metavar="[NAME=]SHAPE[:COUNT]",
-        ),
-    ] = field(default_factory=lambda: [*DEFAULT_SHAPES])
-    servers_per_rack: Annotated[int, option("Nodes in a rack (label rack), assigned in order; 0: no racks.", min=0)] = 0
-    racks_per_zone: Annotated[
-        int,
-        option("Racks in a zone (label topology.kubernetes.io/zone); 0: no zones.", min=0),
-        BelongsTo("servers_per_rack"),
-    ] = 0
-    kwok_taint: Annotated[
-        bool, option("Taint the nodes with kwok.x-k8s.io/node; only pods that tolerate it run.", "--kwok-taint")
-    ] = False
-
-    @property
-    def hierarchy(self) -> Hierarchy | None:
-        """Return the racks and zones, None without them."""
-        from steersman.workloads.topology import Hierarchy
-
-        return Hierarchy(self.servers_per_rack, self.racks_per_zone) if self.servers_per_rack else None
-
-
-@dataclass(frozen=True, slots=True)
-class ExistingCluster:
-    """A cluster that steersman did not start, if it is one."""
-
-    kubeconfig: Annotated[Path | None, path_option("Use the cluster of this file, in which KWOK runs; start none.")] = (
-        None
-    )
-    context: Annotated[
-        str | None, option("Its context. [default: the file's current one]", metavar="NAME", autocompletion=contexts)
-    ] = None
-
-    def load(self) -> KubeConfig | None:
-        """Return its configuration, None without options. Raises SteersmanError: the file cannot be used."""
-        from steersman.kubernetes.config import load
-
-        return None if self.kubeconfig is None and self.context is None else load(self.kubeconfig, self.context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +73,7 @@ class UpOptions:
         option("With --telemetry: seconds between two samples of a node, 1 to 300. [default: 15]"),
         BelongsTo("telemetry"),
     ] = None
-    yes: Annotated[bool, CREATE_YES] = False
+    yes: CreateYes = False
 
 
 @app.callback(invoke_without_command=True)
@@ -207,122 +142,6 @@ def start(options: UpOptions, nodes: NewNodes, existing: ExistingCluster) -> Non
     print(_export(record))
 
 
-@nodes_app.callback(invoke_without_command=True)
-def nodes(
-    context: typer.Context,
-    name: Name = DEFAULT_NAME,
-    output: FormatOption = Format.TABLE,
-) -> None:
-    """List the nodes with the resources that their pods request, or add and remove nodes.
-
-    In the table, CPU, memory, pods and GPUs are shown as requested / allocatable.
-    """
-    if context.invoked_subcommand is not None:
-        return
-    from steersman.apps.local_cluster.occupancy import node_rows
-    from steersman.apps.local_cluster.record import check_name, require
-    from steersman.cli.output import cluster_tables
-
-    record = require(check_name(name))
-    with status_if_slow("reading nodes and pods"):
-        rows, problems = _ask(record, node_rows)
-    if output is Format.TABLE:
-        print_table(cluster_tables.nodes_table(name, rows))
-    elif output is Format.JSON:
-        print_json(rows)
-    else:
-        print(cluster_tables.to_csv(rows), end="")
-    node_problems = [problem for problem in problems if problem.where.startswith("Node ")]
-    for problem in node_problems[:MAX_NODE_WARNINGS]:
-        say(f"warning: steersman places no pods on {problem.where}: {problem.field}: {problem.problem}")
-    if len(node_problems) > MAX_NODE_WARNINGS:
-        say(f"warning: steersman places no pods on {len(node_problems) - MAX_NODE_WARNINGS} more nodes")
-    if len(problems) > len(node_problems):
-        problems = [problem for problem in problems if problem not in node_problems]
-        say(f"warning: {len(problems)} objects are invalid and ignored, such as: {problems[0]}")
-
-
-@nodes_app.command("add")
-@with_options
-def add_nodes(
-    new: NewNodes,
-    existing: ExistingCluster,
-    count: Annotated[int, option("Number of nodes of each shape that states none.", min=1)] = 1,
-    name: Name = DEFAULT_NAME,
-    yes: Annotated[bool, CREATE_YES] = False,
-) -> None:
-    """Add simulated nodes to a cluster that runs; their numbers continue those that are there.
-
-    With --kubeconfig or --context it is any cluster in which KWOK runs, see **cluster kwok install**.
-
-    **Example**: steersman cluster nodes add --count 5 --node-shape gpu=96cpu,768Gi,8gpu:A100
-    """
-    from steersman.apps.local_cluster import nodes as simulated
-    from steersman.apps.local_cluster.node_shapes import parse_groups
-    from steersman.apps.local_cluster.record import ClusterBackend
-
-    groups, record = parse_groups(new.node_shape), _record(name, existing)
-    if record.way is ClusterBackend.KUBECONFIG and not yes:
-        raise UsageError(
-            f"this would create nodes in context {record.context!r} of {record.kubeconfig}, which steersman did not "
-            "start; --yes if that is meant"
-        )
-
-    async def create(client: Any) -> int:
-        there, _ = await simulated.node_names(client, name)
-        bare = [
-            node
-            for group in groups
-            for node in simulated.equal_nodes(
-                count if group.count is None else group.count,
-                group.shape,
-                group.name,
-                simulated.next_number(there, group.name),
-            )
-        ]
-        new_nodes = simulated.prepared(bare, new.hierarchy, kwok_taint=new.kwok_taint)
-        await simulated.create_nodes(client, new_nodes, name, progress.update)
-        return len(new_nodes)
-
-    with Progress("starting nodes") as progress:
-        added = _ask(record, create)
-    say(f"cluster {name!r} has {added} more nodes")
-
-
-@nodes_app.command("remove")
-@with_options
-def remove_nodes(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NODE]...", help="Nodes to remove.")] = None,
-    count: Annotated[int | None, option("Instead of names: the newest nodes.", min=1)] = None,
-    name: Name = DEFAULT_NAME,
-    *,
-    existing: ExistingCluster,
-) -> None:
-    """Remove nodes that steersman created; Kubernetes deletes their pods some seconds later.
-
-    **Example**: steersman cluster nodes remove --count 2
-    """
-    from steersman.apps.local_cluster import nodes as simulated
-
-    if bool(names) == (count is not None):
-        raise UsageError("which nodes? give their names, or --count")
-    record = _record(name, existing)
-
-    async def remove(client: Any) -> int:
-        _, own = await simulated.node_names(client, name)
-        chosen = list(names) if names else own[-count:] if count is not None else []
-        for each in chosen:
-            if each not in own:
-                raise UsageError(f"{each}: there is no such node of those that steersman created in cluster {name!r}")
-        if count is not None and count > len(own):
-            raise UsageError(f"--count {count}: cluster {name!r} has {len(own)} nodes that steersman created")
-        return await simulated.delete_nodes(client, name, chosen)
-
-    with status_if_slow("removing nodes"):
-        removed = _ask(record, remove)
-    say(f"cluster {name!r} has {removed} fewer nodes")
-
-
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def kubectl(context: typer.Context, name: Name = DEFAULT_NAME) -> None:
     """Run kubectl on the cluster: the one that was built with its control plane, else the one on the PATH.
@@ -362,7 +181,7 @@ def status(name: Name = DEFAULT_NAME, output_format: TableOrJsonOption = TableOr
     from steersman.apps.local_cluster.record import check_name, command, require
 
     record = require(check_name(name))
-    facts = {"name": name, "backend": _backend(record)} | _ask(record, _status, STATUS_SECONDS)
+    facts = {"name": name, "backend": _backend(record)} | ask(record, _status, STATUS_SECONDS)
     facts |= {"kubeconfig": record.kubeconfig, **_telemetry_facts(name), "kubectl": _kubectl(record)}
     if output_format is TableOrJson.JSON:
         print_json(facts)
@@ -370,7 +189,7 @@ def status(name: Name = DEFAULT_NAME, output_format: TableOrJsonOption = TableOr
         for title, value in _status_lines(facts):
             print(f"{title + ':':<12}{value}")
         print(_export(record))
-    if stopped := _stopped_servers(record):
+    if stopped := stopped_servers(record):
         raise SteersmanError(
             f"cluster {name!r}: {stopped} stopped running; {command('down', name)} and then 'up' restart it"
         )
@@ -398,7 +217,7 @@ def clean(
             "start; --yes if that is meant"
         )
     with Progress("deleting pods") as progress:
-        count = _ask(record, lambda client: cleaning.clean(client, progress.update, owners=owners))
+        count = ask(record, lambda client: cleaning.clean(client, progress.update, owners=owners))
     say(f"deleted {count} pods")
 
 
@@ -411,18 +230,6 @@ def down(name: Name = DEFAULT_NAME) -> None:
     with status_if_slow(f"stopping cluster {name!r}"):
         stopped = take_down(check_name(name), say)
     say(f"cluster {name!r} is down" if stopped else f"there is no cluster {name!r}")
-
-
-def _record(name: str, existing: ExistingCluster) -> ClusterRecord:
-    """Return the record of a cluster: the named one, or that of a kubeconfig, whose nodes the default name marks."""
-    from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord, check_name, require
-
-    if given_options(existing) and name != DEFAULT_NAME:
-        raise UsageError("--name is a cluster of steersman's, --kubeconfig and --context are others; give one of them")
-    found = existing.load()
-    if found is None:
-        return require(check_name(name))
-    return ClusterRecord(name, ClusterBackend.KUBECONFIG, str(found.source.absolute()), found.context, ready=True)
 
 
 def _new_nodes(options: UpOptions, new: NewNodes, *, is_existing: bool) -> list[Node]:
@@ -505,18 +312,8 @@ def _backend(record: ClusterRecord) -> str:
         return f"existing cluster (context {record.context!r})"
     if record.way is ClusterBackend.CONTAINERS:
         return f"containers of {record.engine}"
-    stopped = _stopped_servers(record)
+    stopped = stopped_servers(record)
     return "processes of this machine" + (f", of which {stopped} stopped running" if stopped else "")
-
-
-def _stopped_servers(record: ClusterRecord) -> str:
-    """Return the processes of the control plane, and of telemetry, that should run on this machine and do not."""
-    from steersman.apps.local_cluster.control_plane import servers
-    from steersman.apps.local_cluster.record import ClusterBackend, folder_of
-    from steersman.apps.local_cluster.telemetry import processes
-
-    control_plane = servers.ended(folder_of(record.name)) if record.way is ClusterBackend.BINARIES else []
-    return ", ".join([*control_plane, *processes.ended(record.name)])
 
 
 def _telemetry_options(options: UpOptions) -> TelemetryOptions | None:
@@ -546,26 +343,3 @@ def _export(record: ClusterRecord) -> str:
     import shlex
 
     return f"export KUBECONFIG={shlex.quote(record.kubeconfig)}"
-
-
-def _ask(record: ClusterRecord, request: Any, seconds: float | None = None) -> Any:
-    """Return the result of `request`, a coroutine function of a client, within a timeout in seconds."""
-    from steersman.apps.local_cluster.cluster import client
-    from steersman.apps.local_cluster.record import ClusterBackend, command
-    from steersman.kubernetes.client import UnreachableError
-
-    async def send() -> Any:
-        async with client(record) as api:
-            try:
-                async with asyncio.timeout(seconds):
-                    return await request(api)
-            except TimeoutError:
-                raise UnreachableError(f"{api.config.cluster.server} did not respond within {seconds:g} s") from None
-
-    try:
-        return asyncio.run(send())
-    except UnreachableError as error:
-        is_local = record.way is not ClusterBackend.KUBECONFIG
-        advice = f"; {command('down', record.name)} and then 'up' restart it" if is_local else ""
-        stopped = f" ({stopped} stopped running)" if (stopped := _stopped_servers(record)) else ""
-        raise SteersmanError(f"cluster {record.name!r} does not respond{stopped}: {error}{advice}") from None

@@ -1,0 +1,1 @@
+"""`steersman cluster`: local clusters with simulated nodes."""
