@@ -33,6 +33,7 @@ from steersman.cluster.objects.device_offers import DeviceOffers
 from steersman.cluster.objects.fields import FieldError
 from steersman.cluster.objects.partial import partial_pod
 from steersman.cluster.objects.pod_gpus import GPU_INDEX_KEY, device_numbers
+from steersman.cluster.objects.replicas import decode_replica
 from steersman.cluster.objects.requests import is_resizing
 from steersman.cluster.objects.selectors import selects_namespaces
 from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
@@ -510,7 +511,11 @@ class ClusterCache:
         """Return a pod without its node, and what in it makes no sense, "" if nothing; only the rest counts then."""
         namespaces = self.namespaces.labels
         try:
-            return self.device_claims.offers.pod(decode_pod(head, namespaces=namespaces).unbound()), ""
+            if selects_namespaces(head.spec):
+                pod = decode_pod(head, namespaces=namespaces).unbound()
+            else:
+                pod = decode_replica(head)
+            return self.device_claims.offers.pod(pod), ""
         except FieldError:
             document = msgspec.json.decode(raw)
         try:  # since `head` may lack what is wrong
