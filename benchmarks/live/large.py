@@ -22,7 +22,8 @@ from benchmarks.live.rate import SCHEDULER, STEERSMAN, local_cluster, peak_memor
 from steersman.apps.local_cluster.control_plane.servers import running
 from steersman.apps.runtime.tasks import run_concurrently
 from steersman.cluster.pod_query import PodQuery
-from steersman.kubernetes.cache.cluster_cache import ClusterCache, Listener
+from steersman.kubernetes.cache.cached_pod import Listener
+from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser, load
 from steersman.policies.decision.cluster_view import ClusterView
@@ -73,7 +74,7 @@ def large_cluster() -> dict[str, Any]:
         start = time.perf_counter()
         choice = decider.choose(cache.query(pod))
         assert choice is not None
-        cache.assume(pod, choice.slot, choice.devices)
+        cache.reservations.assume(pod, choice.slot, choice.devices)
         seconds.append(time.perf_counter() - start)
     return {
         "nodes": count,

@@ -20,7 +20,8 @@ from tests.contract.cases import FOLDER, Answers, Json, Recorder
 from steersman.apps.service.scoring.ranking import Ranking
 from steersman.cluster.objects.decoding import pod_from_object
 from steersman.cluster.pod_query import PodQuery
-from steersman.kubernetes.cache.cluster_cache import ClusterCache, Listener
+from steersman.kubernetes.cache.cached_pod import Listener
+from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.policies.base import Policy

@@ -15,7 +15,8 @@ from tests.support.differential.nodes import Object
 from steersman.apps.runtime.spread_selectors import LiveSpreadSelectors
 from steersman.cluster.constraints.reasons import FurtherRefusals, refusals, unschedulable_message
 from steersman.cluster.state import ClusterState
-from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache, Listener, NodeFeed, PodFeed
+from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
+from steersman.kubernetes.cache.cluster_cache import ClusterCache, NodeFeed, PodFeed
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import SELECTING, Selectors
 from steersman.kubernetes.volumes.rules import fit
@@ -113,7 +114,7 @@ class LiveCluster:
                 return Decided(reasons=nodes, message=message)
             further, allowed = volumes.refusals, volumes.allowed(state.table)
         services = LiveSpreadSelectors(self.selectors)()
-        with self.cache.without_nominated(pod) as beside:
+        with self.cache.reservations.without_nominated(pod) as beside:
             if beside is not None:
                 allowed = beside if allowed is None else allowed & beside
             found = decided(state, pod.class_id, pod.labels_id, services, further, allowed)

@@ -16,6 +16,7 @@ from tests.support.servers.fake_api_server import JumpingLoop, listed
 
 from steersman.apps.scheduler.process import LiveScheduler, SchedulerSettings
 from steersman.cluster.model import Node, Pod
+from steersman.kubernetes.cache.cluster_cache import NodeFeed, PodFeed
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.simulation.run import Simulator
@@ -66,7 +67,7 @@ class DrawReplay:
         settings = SchedulerSettings(policy, unchecked=True, leader_elect=False)
         scheduler = LiveScheduler(Client(config), settings)
         scheduler._begin_binding = lambda *_: None  # type: ignore[method-assign]
-        nodes, pods = (each.handler for each in scheduler.cache.reflectors[:2])
+        nodes, pods = NodeFeed(scheduler.cache), PodFeed(scheduler.cache)
         listed(nodes, map(_raw, self._nodes))
         listed(pods, ())
         manager, cache = scheduler.policy_manager, scheduler.cache

@@ -10,7 +10,7 @@ from tests.support.servers.fake_api_server import KubeDouble, failure, play
 
 from steersman.apps.scheduler.reporting import Conditions
 from steersman.cluster.model import Pod, PodClass, Requests
-from steersman.kubernetes.cache.cluster_cache import CachedPod
+from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.client import Client
 
 COLLECTION = "/api/v1/namespaces/default/pods"

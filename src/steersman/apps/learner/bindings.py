@@ -18,7 +18,8 @@ from steersman.apps.runtime.tasks import BackgroundTasks
 from steersman.apps.scheduler.agent_link import DecisionOutcome
 from steersman.apps.scheduler.agent_policy import AgentScorer, AgentSettings, agent_policy
 from steersman.core.errors import SteersmanError
-from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache, Listener
+from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
+from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeConfig
 from steersman.objectives.judging import reward

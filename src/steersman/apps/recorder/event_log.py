@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.state import ClusterState
-from steersman.kubernetes.cache.cluster_cache import CachedPod, Listener
+from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +73,13 @@ class EventLog(Listener):
         self._waiting: set[str] = set()
 
     def on_pod_pending(self, pod: CachedPod) -> None:
-        """See `kubernetes.cache.cluster_cache.Listener`."""
+        """See `kubernetes.cache.cached_pod.Listener`."""
         if pod.key not in self._waiting:
             self._waiting.add(pod.key)
             self._note(PodEvent(pod.key, pod.pod))
 
     def on_pod_bound(self, pod: CachedPod) -> None:
-        """See `kubernetes.cache.cluster_cache.Listener`."""
+        """See `kubernetes.cache.cached_pod.Listener`."""
         self._note(PodEvent(pod.key, pod.pod, pod.node, pod.devices))
         if pod.key in self._waiting:
             self._waiting.discard(pod.key)
@@ -88,12 +88,12 @@ class EventLog(Listener):
                 self._on_decision(self.decisions)
 
     def on_pod_deleted(self, pod: CachedPod) -> None:
-        """See `kubernetes.cache.cluster_cache.Listener`."""
+        """See `kubernetes.cache.cached_pod.Listener`."""
         self._waiting.discard(pod.key)
         self._note(PodEvent(pod.key, pod.pod, gone=True))
 
     def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
-        """See `kubernetes.cache.cluster_cache.Listener`; changes of pods on the node are logged already."""
+        """See `kubernetes.cache.cached_pod.Listener`; changes of pods on the node are logged already."""
         before, after = self._nodes.get(slot), self.state().nodes[slot]
         if before == after:
             return
@@ -106,7 +106,7 @@ class EventLog(Listener):
             self._note(NodeEvent(after.name, after))
 
     def on_rebuilt(self) -> None:
-        """See `kubernetes.cache.cluster_cache.Listener`; the nodes are the same, in other slots."""
+        """See `kubernetes.cache.cached_pod.Listener`; the nodes are the same, in other slots."""
         self._nodes = {slot: node for slot, node in enumerate(self.state().nodes) if node is not None}
 
     def _note(self, event: NodeEvent | PodEvent) -> None:

@@ -19,7 +19,8 @@ from steersman.cluster.model import Constraints, GpuType, Node, PodClass, PodSel
 from steersman.cluster.objects.latency_limits import LatencyLimits
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache
+from steersman.kubernetes.cache.cached_pod import CachedPod
+from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Selectors
 from steersman.policies.base import Need, Policy, default_member, derives_tables, with_profile

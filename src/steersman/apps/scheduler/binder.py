@@ -20,7 +20,7 @@ from steersman.cluster.objects.pod_gpus import GPU_INDEX_KEY
 from steersman.cluster.state import device_indices
 from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
-from steersman.kubernetes.cache.cluster_cache import CachedPod, has_changed
+from steersman.kubernetes.cache.cached_pod import CachedPod, has_changed
 from steersman.kubernetes.client import (
     BUSY,
     CONFLICT,

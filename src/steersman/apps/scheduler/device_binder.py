@@ -18,7 +18,7 @@ from steersman.cluster.objects.api.devices import FOR_REQUESTS
 from steersman.cluster.objects.device_offers import DeviceId
 from steersman.core.errors import SteersmanError
 from steersman.core.quantities import whole
-from steersman.kubernetes.cache.cluster_cache import CachedPod
+from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.device_claims import DeviceClaims
 from steersman.kubernetes.client import ApiError, Client
 

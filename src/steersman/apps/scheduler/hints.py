@@ -16,7 +16,7 @@ import numpy as np
 
 from steersman.cluster.arrays import room_for
 from steersman.cluster.state import ClusterState
-from steersman.kubernetes.cache.cluster_cache import CachedPod
+from steersman.kubernetes.cache.cached_pod import CachedPod
 
 Group = tuple[int, int, int, str]
 """Class, labels and priority of pods, and the key of one with claims, which are its own.

@@ -21,7 +21,7 @@ from steersman.apps.scheduler.metrics import MetricSources, SchedulerMetrics
 from steersman.apps.scheduler.queue import QueuedPod
 from steersman.apps.scheduler.reporting import Conditions, StatusReporter
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
-from steersman.kubernetes.cache.cluster_cache import CachedPod
+from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.events import EventRecorder
 from steersman.kubernetes.lease import APP_LABEL, POLICY_KEY, LeaderElection, Lease

@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from steersman.apps.scheduler.hints import Group, group_of
-from steersman.kubernetes.cache.cluster_cache import CachedPod
+from steersman.kubernetes.cache.cached_pod import CachedPod
 
 INITIAL_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 10.0
 BACKOFF_WINDOW_SECONDS = 1.0

@@ -13,7 +13,7 @@ from steersman.apps.scheduler.metrics import SchedulerMetrics
 from steersman.apps.scheduler.queue import QueuedPod
 from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
-from steersman.kubernetes.cache.cluster_cache import CachedPod
+from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.client import BUSY, CONFLICT, MISSING, STRATEGIC_PATCH, ApiError, Client
 from steersman.kubernetes.events import EventRecorder, ObjectReference
 

@@ -24,7 +24,8 @@ from steersman.cluster.arrays import room_for
 from steersman.cluster.constraints.node import Mask
 from steersman.cluster.constraints.reasons import FurtherRefusals, other_gpus, unschedulable_message
 from steersman.core.errors import SteersmanError
-from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache, Listener
+from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
+from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Selectors
 from steersman.kubernetes.volumes.rules import VolumeFit, VolumePlan, fit
@@ -268,10 +269,10 @@ class Scheduler(Listener):
 
     @contextmanager
     def _nominated_displaced(self, pod: CachedPod) -> Generator[Mask | None]:
-        """Take all pods off their nominated nodes, see `ClusterCache.without_nominated`."""
+        """Take all pods off their nominated nodes, see `Reservations.without_nominated`."""
         self._is_displacing = True
         try:
-            with self.cache.without_nominated(pod) as allowed:
+            with self.cache.reservations.without_nominated(pod) as allowed:
                 yield allowed
         finally:
             self._is_displacing = False
@@ -309,7 +310,7 @@ class Scheduler(Listener):
             why = f"0/{len(cache.state.slots)} nodes are available: {volumes.problem}."
             self._mark_unschedulable(queued, lambda: why, began)
             return
-        if volumes is None and not cache.displaces(pod) and self._is_known_unschedulable(pod):
+        if volumes is None and not cache.reservations.displaces(pod) and self._is_known_unschedulable(pod):
             self._mark_unschedulable(queued, lambda: self._why(pod), began)
             return
         with self._nominated_displaced(pod) as allowed:
@@ -341,7 +342,7 @@ class Scheduler(Listener):
             return
         node = cache.state.nodes[choice.slot]
         assert node is not None
-        cache.assume(pod, choice.slot, choice.devices)
+        cache.reservations.assume(pod, choice.slot, choice.devices)
         plan = VolumePlan() if volumes is None else volumes.plan(choice.slot)
         if plan:
             self.volume_binder.assume(plan, node.name)
@@ -482,7 +483,7 @@ class Scheduler(Listener):
     def _requeue(self, queued: QueuedPod) -> None:
         """Forget where a pod was assumed, and retry it after a backoff, unless it is bound or deleted meanwhile."""
         pod = queued.pod
-        self.cache.forget(pod)
+        self.cache.reservations.forget(pod)
         if self.cache.pods.get(pod.key) is pod and not pod.node and not pod.deleting:
             self.queue.requeue_with_backoff(queued)
 

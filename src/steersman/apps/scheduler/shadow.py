@@ -23,15 +23,8 @@ from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.objects.api.pods import LivePod
 from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import SteersmanError
-from steersman.kubernetes.cache.cluster_cache import (
-    NODES_PATH,
-    PODS_PATH,
-    CachedPod,
-    ClusterCache,
-    Listener,
-    NodeFeed,
-    PodFeed,
-)
+from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
+from steersman.kubernetes.cache.cluster_cache import NODES_PATH, PODS_PATH, ClusterCache, NodeFeed, PodFeed
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Selectors
 from steersman.kubernetes.watch import Reflector, TeeHandler
@@ -170,9 +163,11 @@ class CounterfactualCache(ClusterCache):
         self.pending.pop(key, None)
         super().delete_pod(key)
 
-    def _settle(self, pod: CachedPod, head: LivePod, raw: msgspec.Raw, *, new: bool) -> None:
-        super()._settle(pod, head, raw, new=new)
-        if pod.pod.scheduler_name != self.scheduler_name or head.node or pod.node:
+    def apply(self, head: LivePod, raw: msgspec.Raw) -> None:
+        """Add or update a pod; one that the other scheduler found no node for is pending."""
+        super().apply(head, raw)
+        pod = self.pods.get(head.key)
+        if pod is None or pod.pod.scheduler_name != self.scheduler_name or head.node or pod.node:
             return
         if self._waits_for_room(pod) and head.scheduled_condition.reason == "Unschedulable":
             self.has_new |= pod.key not in self.pending
@@ -184,12 +179,13 @@ class CounterfactualCache(ClusterCache):
         """Return whether the policy knows all that a pending pod may wait for."""
         return not (pod.gated or pod.deleting or pod.nominated or pod.claims or pod.unmodelled)
 
-    def _on_bound(self, pod: CachedPod, node: str, head: LivePod) -> None:
+    def bind(self, pod: CachedPod, node: str, head: LivePod) -> None:
+        """Place a pod that the other scheduler has bound where the policy wants it."""
         if not self.began or pod.pod.scheduler_name != self.scheduler_name:
-            super()._on_bound(pod, node, head)
+            super().bind(pod, node, head)
             return
         pod.assumed = False
-        self._nominate(pod, "")
+        self.reservations.nominate(pod, "")
         if not pod.node and pod.key not in self.pending and not self._place_by_policy(pod):
             self.pending[pod.key] = pod
 
@@ -199,7 +195,7 @@ class CounterfactualCache(ClusterCache):
         if choice is None:
             return False
         self.pending.pop(pod.key, None)
-        self.assume(pod, choice.slot, choice.devices)
+        self.reservations.assume(pod, choice.slot, choice.devices)
         return True
 
 
@@ -213,23 +209,23 @@ class _ForwardingListener(Listener):
         self.bound_hook: Callable[[CachedPod], None] | None = None
 
     def on_pod_added(self, pod: CachedPod) -> None:
-        """See `kubernetes.cache.cluster_cache.Listener`."""
+        """See `kubernetes.cache.cached_pod.Listener`."""
         if self.added_hook is not None:
             self.added_hook(pod)
 
     def on_pod_bound(self, pod: CachedPod) -> None:
-        """See `kubernetes.cache.cluster_cache.Listener`."""
+        """See `kubernetes.cache.cached_pod.Listener`."""
         if self.bound_hook is not None:
             self.bound_hook(pod)
 
     def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
-        """See `kubernetes.cache.cluster_cache.Listener`."""
+        """See `kubernetes.cache.cached_pod.Listener`."""
         self.has_grown |= may_have_grown
         if self.cluster is not None and self.cluster.decider is not None:
             self.cluster.decider.changed(slot)
 
     def on_rebuilt(self) -> None:
-        """See `kubernetes.cache.cluster_cache.Listener`."""
+        """See `kubernetes.cache.cached_pod.Listener`."""
         self.has_grown = True
         if self.cluster is not None and self.cluster.decider is not None:
             self.cluster.renew()
@@ -269,7 +265,7 @@ class Shadow:
         alternative.cluster = self.alternative
         self._alternative, self._listener, self.shadowed = alternative, other_listener, shadowed
         # Reflectors that feed both, and those that the real cluster starts once a pod needs them; no volume claims.
-        others = {each: None for cache in (actual, alternative) for each in cache.reflectors[2:]}
+        others = {each: None for cache in (actual, alternative) for each in cache.related_reflectors}
         self.reflectors: tuple[Reflector, ...] = (
             Reflector(client, NODES_PATH, TeeHandler(NodeFeed(actual), NodeFeed(alternative))),
             # The counterfactual first: its decision is written beside what the scheduler did.

@@ -16,7 +16,8 @@ import structlog
 
 from steersman.apps.runtime.tasks import run_concurrently
 from steersman.core.errors import SteersmanError
-from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache
+from steersman.kubernetes.cache.cached_pod import CachedPod
+from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import MISSING, STRATEGIC_PATCH, ApiError, Client
 
 LEADER_KEY = "steersman.dev/leader"

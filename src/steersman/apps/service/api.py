@@ -51,7 +51,7 @@ from steersman.cluster.objects.api.metadata import named_object
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.errors import SteersmanError
-from steersman.kubernetes.cache.cluster_cache import CachedPod
+from steersman.kubernetes.cache.cached_pod import CachedPod
 
 LARGE_SHARE, LARGE_SAVED_SECONDS = 0.002, 0.25
 """Share of the event loop's time for decoding pods of more than `LARGEST_POD` bytes, and seconds saved up at most."""

@@ -26,7 +26,8 @@ from steersman.cluster.model import Pod
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
-from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache, Listener
+from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
+from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.policies.base import Policy, derives_tables
 from steersman.policies.decision.cluster_view import ClusterView
@@ -85,20 +86,20 @@ class WatchedCluster(Listener):
         self._node_scorer = NodeScorer(self.policy_manager.decider(self.cache))
 
     def on_pod_added(self, pod: CachedPod) -> None:
-        """See `kubernetes.cache.cluster_cache.Listener`."""
+        """See `kubernetes.cache.cached_pod.Listener`."""
         self.policy_manager.see(pod)
 
     def on_pod_bound(self, pod: CachedPod) -> None:
-        """See `kubernetes.cache.cluster_cache.Listener`."""
+        """See `kubernetes.cache.cached_pod.Listener`."""
         self.metrics.bound(pod.key, pod.node)
 
     def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
-        """See `kubernetes.cache.cluster_cache.Listener`."""
+        """See `kubernetes.cache.cached_pod.Listener`."""
         if self._node_scorer is not None:
             self._node_scorer.changed(slot)
 
     def on_rebuilt(self) -> None:
-        """See `kubernetes.cache.cluster_cache.Listener`."""
+        """See `kubernetes.cache.cached_pod.Listener`."""
         if self._node_scorer is not None:
             self.renew()
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from steersman.cluster.objects.api.pods import (
     NO_STATUS,
@@ -22,12 +21,22 @@ from steersman.cluster.objects.api.pods import (
     ResourceRequirements,
 )
 from steersman.cluster.objects.fields import FieldError, Object, indexed, join
-from steersman.core.quantities import MAX_AMOUNT, MAX_CPU_MILLI, MAX_MEMORY_BYTES, NANO, ceil_div, nano, plausible
+from steersman.core.quantities import (
+    MAX_AMOUNT,
+    MAX_CPU_MILLI,
+    MAX_MEMORY_BYTES,
+    NANO,
+    Quantity,
+    ceil_div,
+    nano,
+    plausible,
+)
 
 CPU = "cpu"
 MEMORY = "memory"
 EPHEMERAL = "ephemeral-storage"
 HUGEPAGES = "hugepages-"
+RESIZE_PENDING = "PodResizePending"
 NATIVE = "kubernetes.io/"
 """Part of the names of native resources, which a container may request without a limit or below it."""
 
@@ -70,7 +79,7 @@ def pod_requests(spec: PodSpec, path: str, status: PodStatus = NO_STATUS) -> tup
     Raises:
         FieldError: an amount is invalid.
     """
-    resized = _resized(status, join(path.removesuffix("spec").removesuffix("."), "status"))
+    resized = _resized(status, f"{path.removesuffix('spec')}status")
     containers, inits = _containers(spec, path, resized)
     if not containers:
         raise FieldError(join(path, "containers"), "is missing or empty; a pod needs one container or more")
@@ -107,7 +116,6 @@ def _check_sums(total: Amounts, path: str) -> None:
             raise FieldError(join(path, "containers"), problem)
 
 
-@lru_cache
 def amount_limit(name: str) -> int | None:
     """Return the nano-units of a resource that a real machine may have; None: it is no resource of a container."""
     if name not in (CPU, MEMORY, EPHEMERAL) and not name.startswith(HUGEPAGES) and "/" not in name:
@@ -135,7 +143,7 @@ def units(amount: int, per_unit: int = 1) -> int:
 def is_resizing(obj: PodObject) -> bool:
     """Return whether what counts of a pod may change without its spec. Raises FieldError: an amount is invalid."""
     spec, status = obj.spec, obj.status
-    if any(each.type in ("PodResizePending", "PodResizeInProgress") for each in status.conditions or ()):
+    if any(each.type in (RESIZE_PENDING, "PodResizeInProgress") for each in status.conditions or ()):
         return True
     holds = _resized(status, "status").holds
     for key, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
@@ -157,7 +165,7 @@ def _resized(status: PodStatus, path: str) -> _Resized:
             if held is not None:
                 holds[each.name or ""] = held
     conditions = status.conditions or ()
-    is_infeasible = any(each.type == "PodResizePending" and each.reason == "Infeasible" for each in conditions)
+    is_infeasible = any(each.type == RESIZE_PENDING and each.reason == "Infeasible" for each in conditions)
     return _Resized(holds, _held(status, path), is_infeasible)
 
 
@@ -242,13 +250,16 @@ def resource_amounts(quantities: Object, path: str) -> Amounts:
     result = {}
     for name, quantity in quantities.items():
         try:
-            result[name] = _amount(name, quantity)
+            # What cannot be a quantity may have no hash.
+            result[name] = _amount(name, quantity) if isinstance(quantity, str | int | float) else nano(quantity)
         except ValueError as error:
             raise FieldError(join(path, name), str(error)) from None
     return result
 
 
-def _amount(name: str, quantity: Any) -> int:
+@lru_cache(4096, typed=True)
+def _amount(name: str, quantity: Quantity) -> int:
+    """Return a quantity of a resource in nano-units. Raises ValueError."""
     limit = amount_limit(name)
     if limit is None:
         raise ValueError(

@@ -203,4 +203,7 @@ def _is_int64(value: str) -> bool:
 
 
 def _canonical(requirements: Iterable[Requirement]) -> tuple[Requirement, ...]:
-    return tuple(sorted(set(requirements), key=lambda r: (r.key, r.operator, r.values)))
+    stated = tuple(requirements)
+    if len(stated) < 2:
+        return stated
+    return tuple(sorted(set(stated), key=lambda each: (each.key, each.operator, each.values)))

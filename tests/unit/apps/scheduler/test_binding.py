@@ -16,7 +16,7 @@ from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.cluster.objects.api.metadata import StoredMeta
 from steersman.cluster.objects.api.pods import LivePod, PodSpec
 from steersman.cluster.pod_query import PodQuery
-from steersman.kubernetes.cache.cluster_cache import CachedPod
+from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.client import Client
 from steersman.policies.decision.decider import NodeChoice
 

@@ -10,7 +10,7 @@ from tests.support.servers.fake_api_server import play
 
 from steersman.apps.scheduler.queue import MAX_BACKOFF_SECONDS, UNSCHEDULABLE_SECONDS, SchedulingQueue
 from steersman.cluster.model import Pod, PodClass, Requests
-from steersman.kubernetes.cache.cluster_cache import CachedPod
+from steersman.kubernetes.cache.cached_pod import CachedPod
 
 
 @dataclass

@@ -29,7 +29,7 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.evaluation.bound.gpu_bound import check_bound
-from steersman.kubernetes.cache.cluster_cache import CachedPod
+from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.policies.base import Policy, default_member
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider

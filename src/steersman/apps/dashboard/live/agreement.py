@@ -16,7 +16,8 @@ from steersman.cluster.model import Node, PodClass, Requests
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
-from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache
+from steersman.kubernetes.cache.cached_pod import CachedPod
+from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve

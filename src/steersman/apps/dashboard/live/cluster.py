@@ -23,16 +23,8 @@ from steersman.apps.top.model import BindingRate
 from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI, Node
 from steersman.cluster.state import device_indices
-from steersman.kubernetes.cache.cluster_cache import (
-    NODES_PATH,
-    PODS_PATH,
-    UNFINISHED,
-    CachedPod,
-    ClusterCache,
-    Listener,
-    NodeFeed,
-    PodFeed,
-)
+from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
+from steersman.kubernetes.cache.cluster_cache import NODES_PATH, PODS_PATH, UNFINISHED, ClusterCache, NodeFeed, PodFeed
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Selectors
 from steersman.kubernetes.watch import Reflector, TeeHandler
@@ -95,7 +87,7 @@ class ClusterWatch(Listener):
             # The cache first: a binding is compared with rules in the state that has it.
             Reflector(client, PODS_PATH, TeeHandler(PodFeed(self.cache), self.waiting), {"fieldSelector": UNFINISHED}),
         )
-        self.reflectors: tuple[Reflector, ...] = (*self._main, *self.cache.reflectors[2:])
+        self.reflectors: tuple[Reflector, ...] = (*self._main, *self.cache.related_reflectors)
         self.layout = self.change = self.bound = 0
         self.bindings: deque[SeenBinding] = deque(maxlen=BINDINGS_KEPT)
         self._changed_at: dict[int, int] = {}

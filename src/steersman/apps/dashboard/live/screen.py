@@ -22,7 +22,7 @@ from steersman.apps.dashboard.screens import json_response, position_in_query
 from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.state import device_indices
 from steersman.core.errors import SteersmanError
-from steersman.kubernetes.cache.cluster_cache import CachedPod
+from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.client import ApiError, Client
 from steersman.kubernetes.config import KubeConfig
 from steersman.prometheus.collector import TelemetryCollector

@@ -30,7 +30,8 @@ from steersman.policies.base import Need
 from steersman.policies.decision.cluster_view import NEVER_REFRESHED
 
 if TYPE_CHECKING:
-    from steersman.kubernetes.cache.cluster_cache import CachedPod, ClusterCache
+    from steersman.kubernetes.cache.cached_pod import CachedPod
+    from steersman.kubernetes.cache.cluster_cache import ClusterCache
 
 UNKNOWN_SHARE = 0.05
 """Share of the event loop's time for classes and label sets that no pod of the cluster has; scoring every node for one

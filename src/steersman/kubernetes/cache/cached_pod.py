@@ -1,0 +1,111 @@
+"""A pod as the cache knows it, and who is told of changes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from steersman.cluster.model import Pod
+from steersman.cluster.objects.api.pods import LivePod
+from steersman.kubernetes.volumes.pod_claims import PodClaim
+
+
+@dataclass(slots=True, eq=False)
+class CachedPod:
+    """A pod of the cluster.
+
+    Attributes:
+        key: namespace and name.
+        uid: distinguishes it from an earlier pod of that name.
+        pod: model, without a node's name among its constraints.
+        generation: of the spec that the model was decoded from.
+        version: resource version as last seen.
+        node: where it is bound or assumed; "" while it is pending.
+        devices: bit mask of the GPU devices that it is known to hold; None: unknown.
+        assumed: whether it is there by our decision, which the watch has not confirmed yet.
+        unmodelled: features it uses that affect its placement and that the model lacks.
+        class_id, labels_id: numbers in the state.
+        notes: its annotations until it is bound, since they hold requests and may change.
+        gated: whether it has scheduling gates.
+        resizing: whether its resources may change without its spec.
+        nominated: node that another scheduler nominated for it while it is pending, where it counts; "" if none.
+        problem: what in it makes no sense, "" if nothing.
+        claims: its persistent volume claims.
+        has_device_claims: whether its GPUs are those of its ResourceClaims.
+        seen: monotonic seconds at which it was first seen.
+    """
+
+    key: str
+    uid: str
+    pod: Pod
+    generation: int
+    node: str = ""
+    devices: int | None = None
+    assumed: bool = False
+    unmodelled: tuple[str, ...] = ()
+    class_id: int = -1
+    labels_id: int = -1
+    version: str = ""
+    notes: dict[str, str] | None = None
+    gated: bool = False
+    resizing: bool = False
+    nominated: str = ""
+    problem: str = ""
+    claims: tuple[PodClaim, ...] = ()
+    has_device_claims: bool = False
+    seen: float = field(default_factory=time.monotonic)
+
+    @property
+    def deleting(self) -> bool:
+        """Whether it is being deleted."""
+        return self.pod.terminating
+
+
+def has_changed(pod: CachedPod, head: LivePod) -> bool:
+    """Return whether a pending pod differs from what its model was decoded from, or is being deleted."""
+    meta = head.metadata
+    return (
+        meta.deletion_timestamp is not None
+        or meta.generation != pod.generation
+        or (meta.labels or {}) != pod.pod.labels
+        or meta.annotations != pod.notes
+    )
+
+
+def may_differ(pod: CachedPod, head: LivePod) -> bool:
+    """Return whether a pod must be decoded to see if its model changed."""
+    meta = head.metadata
+    if pod.resizing or meta.generation != pod.generation or (meta.labels or {}) != pod.pod.labels:
+        return True
+    # Before 1.33 pods have no generation.
+    return not pod.node and (not meta.generation or meta.annotations != pod.notes)
+
+
+class Listener:
+    """Base class of listeners to the cluster. Called in the event loop; must not block."""
+
+    def on_pod_added(self, pod: CachedPod) -> None:
+        """Handle a new pod."""
+
+    def on_pod_pending(self, pod: CachedPod) -> None:
+        """Handle a pod that waits for a node: it is new, or was changed."""
+
+    def on_pod_bound(self, pod: CachedPod) -> None:
+        """Handle a pod that the watch reports on `pod.node`, by whichever scheduler."""
+
+    def on_pod_deleted(self, pod: CachedPod) -> None:
+        """Handle a deleted or finished pod, in its last form."""
+
+    def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
+        """Handle a node that was added, changed or deleted, or whose pods changed.
+
+        Args:
+            slot: of the node.
+            may_have_grown: whether there may be room for a pod that waits; not after a deletion.
+        """
+
+    def on_node_problem(self, name: str, problem: str) -> None:
+        """Handle a node that takes no pods since its object makes no sense, or that is valid again ("")."""
+
+    def on_rebuilt(self) -> None:
+        """Handle a new state object, in which all numbers differ."""

@@ -1,0 +1,104 @@
+"""Pods of the API to the cache's.
+
+Of a pod that makes no sense the valid parts count, since it may run all the same, and the problem is kept with it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import structlog
+
+from steersman.cluster.gpu_resources import PLUGIN_GPUS
+from steersman.cluster.model import Pod
+from steersman.cluster.objects.api.pods import LivePod
+from steersman.cluster.objects.api_fields import kubernetes_table, live_field_use
+from steersman.cluster.objects.decoding import decode_pod, pod_from_object
+from steersman.cluster.objects.fields import FieldError
+from steersman.cluster.objects.partial import partial_pod
+from steersman.cluster.objects.replicas import decode_replica
+from steersman.cluster.objects.requests import is_resizing
+from steersman.cluster.objects.selectors import selects_namespaces
+from steersman.core.errors import InputError
+from steersman.kubernetes.cache.cached_pod import CachedPod
+from steersman.kubernetes.cache.device_claims import DeviceClaims
+from steersman.kubernetes.namespaces import Namespaces
+from steersman.kubernetes.volumes.pod_claims import pod_claims
+
+log = structlog.get_logger("cache")
+
+
+class PodDecoder:
+    """Decoder of pods, which starts the watches of what they refer to.
+
+    Args:
+        namespaces: labels of namespaces, by which pods may select others.
+        device_claims: ResourceClaims of pods, and devices that nodes offer.
+
+    Attributes:
+        selecting: JSON of pods that select namespaces by labels, by key; their models change with these labels.
+    """
+
+    def __init__(self, namespaces: Namespaces, device_claims: DeviceClaims) -> None:
+        self._namespaces, self._device_claims = namespaces, device_claims
+        self.selecting: dict[str, msgspec.Raw] = {}
+        self._unknown: set[tuple[str, str]] = set()
+
+    def decode(self, head: LivePod, raw: msgspec.Raw) -> CachedPod:
+        """Return a pod without its numbers in the state."""
+        meta, spec = head.metadata, head.spec
+        self._note_selecting(head, raw)
+        if spec.resource_claims:
+            self._device_claims.need()
+        pod, problem = self._model(head, raw)
+        uses = self.unmodelled(raw, "Pod")
+        # Its requests count where it runs, whatever else it says; while it is pending the problem is reported.
+        uses += (f"what it does not understand ({problem})",) if problem else self._device_claims.offers.unmodelled(pod)
+        if pod.requests.gpu_resource in PLUGIN_GPUS or any("/" in name for name, _ in pod.requests.extended):
+            self._device_claims.need_classes()
+        return CachedPod(
+            head.key,
+            meta.uid,
+            pod,
+            meta.generation,
+            unmodelled=uses,
+            notes=meta.annotations,
+            gated=bool(spec.scheduling_gates),
+            resizing=bool(head.node) and not problem and is_resizing(head),
+            problem=problem,
+            claims=pod_claims(head),
+            has_device_claims=bool(spec.resource_claims) and not pod.requests.gpu_count,
+        )
+
+    def _model(self, head: LivePod, raw: msgspec.Raw) -> tuple[Pod, str]:
+        """Return a pod without its node, and what in it makes no sense, "" if nothing; only the rest counts then."""
+        namespaces = self._namespaces.labels
+        try:
+            if selects_namespaces(head.spec):
+                pod = decode_pod(head, namespaces=namespaces).unbound()
+            else:
+                pod = decode_replica(head)
+            return self._device_claims.offers.pod(pod), ""
+        except FieldError:
+            document = msgspec.json.decode(raw)
+        try:  # since `head` may lack what is wrong
+            return pod_from_object(document, namespaces=namespaces).unbound(), ""
+        except InputError as error:
+            return partial_pod(document).unbound(), str(error)
+
+    def _note_selecting(self, head: LivePod, raw: msgspec.Raw) -> None:
+        """Store the JSON of a pod that selects namespaces by labels."""
+        if selects_namespaces(head.spec):
+            self.selecting[head.key] = msgspec.Raw(bytes(raw))
+            self._namespaces.need()
+        else:
+            self.selecting.pop(head.key, None)
+
+    def unmodelled(self, raw: msgspec.Raw, kind: str) -> tuple[str, ...]:
+        """Return the fields that are not modelled. Name unknown ones once; kube-scheduler ignores them, too."""
+        use = live_field_use(raw, kind)
+        for path in use.unknown:
+            if (kind, path) not in self._unknown:
+                self._unknown.add((kind, path))
+                minor = kubernetes_table().minor
+                log.warning(f"field ignored that Kubernetes {minor} does not have", kind=kind, field=path)
+        return tuple(use.unmodelled)

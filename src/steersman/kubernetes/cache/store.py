@@ -1,0 +1,312 @@
+"""What is known of a cluster: its pods, by node, owner and label, and the ClusterState that they are placed in.
+
+Pods on unknown nodes wait for these.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Set
+from contextlib import contextmanager
+from dataclasses import replace
+
+from steersman.cluster.model import Constraints, Node, Pod
+from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
+from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.provisional import pod_selectors, selector_keys
+from steersman.cluster.state import ClusterState, RunningPod
+from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
+from steersman.kubernetes.cache.gpu_mixing import GpuPods
+
+CLASSES_KEPT = 2_000
+"""Number of pod classes, label sets and selectors beyond which unused ones are forgotten."""
+
+
+class PodStore:
+    """Pods and nodes of a cluster.
+
+    Args:
+        listener: notified of changes.
+        ranked: whether listed nodes are ranked at random, for who decides: of equal scores the lowest slot wins.
+
+    Attributes:
+        state: the cluster; pods by their key.
+        pods: all unfinished pods.
+        nominated: node -> keys of the pending pods that another scheduler nominated it for.
+        claims_on: node -> key of a claim -> number of its pods there.
+        gpu_pods: nodes by the kind of GPU pods on them.
+    """
+
+    def __init__(self, listener: Listener, *, ranked: bool = False) -> None:
+        self.listener = listener
+        self.state = ClusterState(())
+        self.pods: dict[str, CachedPod] = {}
+        self.nominated: dict[str, set[str]] = defaultdict(set)
+        self.claims_on: dict[str, Counter[str]] = {}
+        self.gpu_pods = GpuPods()
+        self._on_node: dict[str, set[str]] = defaultdict(set)
+        self._owners: dict[str, Counter[str]] = defaultdict(Counter)
+        self._owned = Counter[str]()  # all pods of an owner
+        self._ranked = 1.0 if ranked else math.inf
+        self._selected: set[str] = set()
+        self._followed: set[str] = set()
+        # Pods by label keys that nobody selects by yet.
+        self._labelled: dict[str, set[str]] = defaultdict(set)
+
+    def owner_pods(self, pod: Pod) -> OwnerPods:
+        """Return the pods of the same owner."""
+        if not pod.owner:
+            return NO_OWNER_PODS
+        slots, owner = self.state.slots, _owner(pod)
+        on_nodes = self._owners.get(owner, Counter())
+        running = {slots[node]: count for node, count in on_nodes.items() if count and node in slots}
+        return OwnerPods(running, max(self._owned[owner] - on_nodes.total(), 1))
+
+    def query(self, pod: CachedPod) -> PodQuery:
+        """Return a pod that wants a node, as policies are asked about it."""
+        return PodQuery(pod.class_id, pod.labels_id, self.owner_pods(pod.pod), pod.pod.latency, pod=pod.pod)
+
+    def pods_on(self, node: str) -> list[CachedPod]:
+        """Return the pods that are bound to a node or assumed there."""
+        return [self.pods[key] for key in sorted(self._on_node.get(node, ()))]
+
+    @contextmanager
+    def unplaced(self, pod: CachedPod) -> Iterator[PodQuery]:
+        """Take a placed pod off its node inside the block, and yield it as it was asked about before its binding."""
+        placed = self.state.remove(pod.key)
+        self.listener.on_node_changed(placed.slot, may_have_grown=False)
+        try:
+            query = self.query(pod)
+            yield replace(query, owner_pods=query.owner_pods.without(placed.slot))
+        finally:
+            self.state.place(pod.key, pod.class_id, placed.slot, placed.devices, pod.labels_id, force=True)
+            self.listener.on_node_changed(placed.slot, may_have_grown=False)
+
+    # Nodes -----------------------------------------------------------------------------------------------------------
+
+    def put_node(self, node: Node) -> None:
+        """Add or update a node, on which its pods are placed."""
+        slot = self.state.slots.get(node.name)
+        if slot is None:
+            slot = self.state.add_node(node)
+            self._place_on(self.state, node.name, slot)
+        elif self.state.nodes[slot] == node:
+            return
+        else:
+            self.state.update_node(node)
+        self.listener.on_node_changed(slot, may_have_grown=True)
+
+    def rank_nodes(self) -> None:
+        """Rank the nodes of a `ranked` cache at random, as simulations do, if they are twice as many as last time.
+
+        The API lists them by name, so by pool: pods that every pool suits equally well would all go to the first one.
+        """
+        if len(self.state.slots) >= 2 * self._ranked:
+            self._ranked = len(self.state.slots)
+            self.rebuild(sorted(self.state.slots, key=_rank))
+
+    def rebuild(self, order: Iterable[str] | None = None) -> None:
+        """Rebuild the state with only the classes and labels that pods still have.
+
+        Args:
+            order: names of the nodes by slot; None: the order stays.
+        """
+        former = self.state
+        nodes = former.nodes if order is None else [former.nodes[former.slots[name]] for name in order]
+        state = ClusterState([node for node in nodes if node is not None], received=former.slots)
+        self._selected = set(self._followed)
+        for pod in self.pods.values():
+            self._selected |= selected_keys(pod.pod.constraints)
+        self._labelled.clear()
+        numbers = {}
+        for pod in self.pods.values():
+            self._note_labels(pod)
+            numbers[pod.key] = self._number(pod.pod, state)
+        for pod in self.pods.values():
+            pod.class_id, pod.labels_id = numbers[pod.key]
+        for name, slot in state.slots.items():
+            self._place_on(state, name, slot)
+        self.state = state
+        self.listener.on_rebuilt()
+
+    def tidy(self) -> None:
+        """Forget classes and labels of deleted pods, and unused selectors, if there are many."""
+        state = self.state
+        if max(len(state.classes), len(state.terms.label_sets), len(state.term_arrays.matched)) <= CLASSES_KEPT:
+            return  # the rest reads every pod
+        used = max(CLASSES_KEPT, 2 * len({pod.class_id for pod in self.pods.values()}))
+        labels = max(CLASSES_KEPT, 2 * len({pod.labels_id for pod in self.pods.values()}))
+        terms = state.term_arrays
+        # A label set is spread by one selector at most, and a rule reads two at most.
+        selectors = CLASSES_KEPT + len(state.terms.label_sets) + 2 * len(terms.rules)
+        if len(state.classes) > used or len(state.terms.label_sets) > labels or len(terms.matched) > selectors:
+            self.rebuild()
+
+    # Classes and labels ----------------------------------------------------------------------------------------------
+
+    @property
+    def selected(self) -> Set[str]:
+        """Label keys by which pods are told apart in the state."""
+        return self._selected
+
+    def number(self, pod: Pod) -> tuple[int, int]:
+        """Return the class and labels of a pod in the state, without labels that nobody selects by."""
+        self.select(selected_keys(pod.constraints))
+        return self._number(pod)
+
+    def _number(self, pod: Pod, state: ClusterState | None = None) -> tuple[int, int]:
+        state = self.state if state is None else state
+        labels = {key: value for key, value in pod.labels.items() if key in self._selected}
+        return state.class_id(pod.pod_class), state.terms.labels_id(pod.namespace, labels, terminating=pod.terminating)
+
+    def renumber(self, pod: CachedPod) -> None:
+        """Set the numbers that a pod's model has in the state."""
+        pod.class_id, pod.labels_id = self._number(pod.pod)
+
+    def select(self, keys: Set[str]) -> None:
+        """Tell pods apart by the labels of these keys."""
+        new = keys - self._selected
+        if not new:
+            return
+        self._selected |= new
+        state = self.state
+        for key in set().union(*(self._labelled.pop(key, ()) for key in new)):
+            pod = self.pods[key]
+            placed = state.placements.get(key)
+            if placed is not None:
+                state.remove(key)
+            self.renumber(pod)
+            if placed is not None:
+                state.place(key, pod.class_id, placed.slot, placed.devices, pod.labels_id, force=True)
+                self.listener.on_node_changed(placed.slot, may_have_grown=False)
+
+    def follow(self, keys: Set[str]) -> None:
+        """Tell pods apart by the labels of these keys from now on, since objects other than pods select by them."""
+        self._followed |= keys
+        self.select(keys)
+
+    def _note_labels(self, pod: CachedPod) -> None:
+        for key in pod.pod.labels:
+            if key not in self._selected:
+                self._labelled[key].add(pod.key)
+
+    def _forget_labels(self, pod: CachedPod) -> None:
+        for key in pod.pod.labels:
+            if key in self._labelled:
+                self._labelled[key].discard(pod.key)
+                if not self._labelled[key]:
+                    del self._labelled[key]
+
+    # Pods ------------------------------------------------------------------------------------------------------------
+
+    def keep(self, pod: CachedPod) -> None:
+        """Add a new pod."""
+        self.renumber(pod)
+        self.pods[pod.key] = pod
+        self._count_owned(pod, 1)
+        self._note_labels(pod)
+
+    def drop(self, pod: CachedPod) -> None:
+        """Remove a pod that is not among `pods` any more; it still names its node."""
+        self._forget_labels(pod)
+        if pod.node:
+            self.take(pod, keep_node=True)
+        self._count_owned(pod, -1)
+
+    def remodel(self, pod: CachedPod, model: Pod, *, may_have_grown: bool) -> None:
+        """Replace the model of a pod; where it is placed, with what it requests now."""
+        placed = self.state.placements.get(pod.key)
+        if placed is not None:
+            self.state.remove(pod.key)
+        self._forget_labels(pod)
+        self._count_owned(pod, -1)
+        self._count_running(pod, pod.node, -1)
+        pod.pod = model
+        self._count_owned(pod, 1)
+        self._count_running(pod, pod.node, 1)
+        self._note_labels(pod)
+        self.renumber(pod)
+        if placed is not None:
+            self.place(pod, placed.slot)
+            self.listener.on_node_changed(placed.slot, may_have_grown=may_have_grown)
+
+    def put(self, pod: CachedPod, node: str, devices: int | None) -> None:
+        """Count a pod on a node, which may be unknown yet; devices: see `CachedPod`."""
+        pod.node, pod.devices = node, devices
+        if not pod.assumed:
+            pod.notes = None
+        self._on_node[node].add(pod.key)
+        self.gpu_pods.add(node, pod.pod.requests)
+        if pod.claims:
+            self.claims_on.setdefault(node, Counter()).update(claim.key for claim in pod.claims)
+        self._count_running(pod, node, 1)
+        slot = self.state.slots.get(node)
+        if slot is not None:
+            self.place(pod, slot)
+            self.listener.on_node_changed(slot, may_have_grown=False)
+
+    def take(self, pod: CachedPod, *, keep_node: bool = False) -> None:
+        """Take a pod off its node, which it names still with `keep_node`."""
+        node = pod.node
+        self._on_node[node].discard(pod.key)
+        if not self._on_node[node]:
+            del self._on_node[node]
+        self.gpu_pods.remove(node, pod.pod.requests)
+        if pod.claims:
+            left = self.claims_on[node] - Counter(claim.key for claim in pod.claims)
+            if left:
+                self.claims_on[node] = left
+            else:
+                del self.claims_on[node]
+        self._count_running(pod, node, -1)
+        if not keep_node:
+            pod.node = ""
+        if pod.key in self.state.placements:
+            slot = self.state.remove(pod.key).slot
+            self.listener.on_node_changed(slot, may_have_grown=True)
+
+    def place(self, pod: CachedPod, slot: int) -> None:
+        """Place a pod on its node whatever the constraints say, since it is there."""
+        running = RunningPod(pod.key, pod.class_id, slot, pod.devices or 0, pod.labels_id)
+        pod.devices = self.state.place_running([running])[pod.key].devices
+
+    def _place_on(self, state: ClusterState, name: str, slot: int) -> None:
+        """Place all pods of a node."""
+        here = [self.pods[key] for key in (*self._on_node.get(name, ()), *self.nominated.get(name, ()))]
+        running = (RunningPod(pod.key, pod.class_id, slot, pod.devices or 0, pod.labels_id) for pod in here)
+        for key, placed in state.place_running(running).items():
+            self.pods[key].devices = placed.devices
+
+    def _count_owned(self, pod: CachedPod, amount: int) -> None:
+        """Count a pod among those of its owner."""
+        if pod.pod.owner:
+            owner = _owner(pod.pod)
+            self._owned[owner] += amount
+            if not self._owned[owner]:
+                del self._owned[owner]
+
+    def _count_running(self, pod: CachedPod, node: str, amount: int) -> None:
+        """Count a pod among those of its owner on a node, "" for none."""
+        if pod.pod.owner and node:
+            owner = _owner(pod.pod)
+            self._owners[owner][node] += amount
+            if not self._owners[owner][node]:
+                del self._owners[owner][node]
+            if not self._owners[owner]:
+                del self._owners[owner]
+
+
+def _rank(node: str) -> bytes:
+    """Return the random rank of a node, the same in every process: of equal scores the lowest rank wins."""
+    return hashlib.blake2b(node.encode(), digest_size=8).digest()
+
+
+def _owner(pod: Pod) -> str:
+    return f"{pod.namespace}/{pod.owner}"
+
+
+def selected_keys(constraints: Constraints) -> set[str]:
+    """Return the label keys by which a pod selects others."""
+    return {key for selector in pod_selectors(constraints) for key in selector_keys(selector)}
