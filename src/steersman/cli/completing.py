@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -141,7 +142,7 @@ def contexts(context: typer.Context) -> list[str]:
 
 def _installed(group: str) -> Sequence[str]:
     """Return the names that installed packages register."""
-    if not has_entry_points():
+    if not has_entry_points(tuple(sys.path)):
         return ()
     from importlib import metadata
 
