@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 
 from steersman.agents.registry import algorithm_specs
-from steersman.core.extensions import has_entry_points
+from steersman.core.extensions import entry_point_groups
 from steersman.policies.networks.registry import network_names
 
 POLICY_NAMES = (
@@ -142,7 +142,7 @@ def contexts(context: typer.Context) -> list[str]:
 
 def _installed(group: str) -> Sequence[str]:
     """Return the names that installed packages register."""
-    if not has_entry_points(tuple(sys.path)):
+    if group not in entry_point_groups(tuple(sys.path)):
         return ()
     from importlib import metadata
 
