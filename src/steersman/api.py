@@ -17,12 +17,10 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steersman.agents import registry as algorithms
-from steersman.agents.registry import AlgorithmSpec
+from steersman.agents.registry import ALGORITHMS, AlgorithmSpec
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.core.config.fields import checked_arguments
 from steersman.core.errors import UsageError, unknown_name
-from steersman.core.extensions import register_extension
 from steersman.core.processes import check_jobs
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.envs.latency.environment import LatencyOptions
@@ -367,19 +365,19 @@ def register_policy(name: str, policy: object) -> None:
 
 def register_objective(objective: Objective) -> None:
     """Register an objective of your own for this process. Raises UsageError: it is not an `Objective`."""
-    register_extension("objective", objectives.ENTRY_POINTS, objective, Objective)
+    objectives.REGISTRY.register(objective)
 
 
 def register_format(workload_format: WorkloadFormat | type[WorkloadFormat]) -> None:
     """Register a format of workload files for this process. Raises UsageError: it is not a `WorkloadFormat`."""
-    register_extension("format", formats.ENTRY_POINTS, workload_format, WorkloadFormat)
+    formats.registry().register(workload_format)
 
 
 def register_algorithm(spec: AlgorithmSpec) -> None:
     """Register an algorithm for this process. Raises UsageError: it is not an `AlgorithmSpec`."""
-    register_extension("algorithm", algorithms.ENTRY_POINTS, spec, AlgorithmSpec)
+    ALGORITHMS.register(spec)
 
 
 def register_network(spec: NetworkSpec) -> None:
     """Register a network for this process. Raises UsageError: it is not a `NetworkSpec`."""
-    register_extension("network", networks.ENTRY_POINTS, spec, NetworkSpec)
+    networks.REGISTRY.register(spec)

@@ -102,8 +102,8 @@ def test_help_and_errors_name_what_is_installed(installed, tmp_path):
         assert part in text
     done = steersman(tmp_path, "train", "--algorithm", "magic", *SCENE, *TINY, path=installed)
     assert done.stderr == (
-        "error: unknown algorithm 'magic'; known are evolution, dqn, actor-critic, ppo, imitation, reinforce, "
-        "module:NAME\n"
+        "error: unknown algorithm 'magic'; known are evolution, dqn, actor-critic, ppo, imitation, broken, "
+        "reinforce, module:NAME\n"
     )
     done = steersman(tmp_path, "train", "--algorithm", "broken", *SCENE, *TINY, path=installed)
     assert done.stderr.startswith("error: algorithm 'broken' of the entry point made_up_algorithm:MISSING failed: ")
@@ -118,7 +118,7 @@ def test_an_algorithm_that_is_not_installed_is_named_by_its_module(tmp_path):
     told = json.loads((tmp_path / "run" / "run.json").read_text())
     assert told["config"] == {"made_up_rate": 0.05, "candidates": 0}
     for wrong, message in (
-        ("made_up_algorithm:Reinforce", "; expected an AlgorithmSpec"),
+        ("made_up_algorithm:Reinforce", ": expected an AlgorithmSpec, not "),
         ("made_up_algorithm:NOTHING", "module 'made_up_algorithm' has no 'NOTHING'"),
         ("nowhere:NOTHING", "cannot import 'nowhere'"),
     ):

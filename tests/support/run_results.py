@@ -55,7 +55,6 @@ def made_run(
         gpu_count=count,
         gpu_used_share=share,
         cpu_used_share=np.linspace(1, 0, len(count)),
-        memory_used_share=np.linspace(1, 0, len(count)),
     )
     standard = (
         Metric("gpu_allocation_percent", "percent", allocation if gpus else float("nan")),

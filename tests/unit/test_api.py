@@ -13,14 +13,14 @@ from tests.support.errors import raises
 
 import steersman
 from steersman.agents.configs import DQNConfig
-from steersman.agents.registry import AlgorithmSpec
+from steersman.agents.registry import ALGORITHMS, AlgorithmSpec
 from steersman.cli.main import main
-from steersman.core import extensions, frames
+from steersman.core import frames
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.evaluation.results import METRICS, RESULTS, SUMMARY
+from steersman.objectives import registry as objectives
 from steersman.objectives.measures import Objective
-from steersman.objectives.registry import objective_names
 from steersman.policies import registry
 from steersman.policies.base import Policy
 
@@ -238,8 +238,8 @@ def test_a_run_has_frames_of_its_metrics_and_placements() -> None:
 
 
 def test_extensions_of_this_process_are_known_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extensions, "_registered", {})
-    monkeypatch.setattr(registry, "_registered", {})
+    for each in (registry.REGISTRY, objectives.REGISTRY, ALGORITHMS):
+        monkeypatch.setattr(each, "_registered", {})
     workload = steersman.load_workload("default-small")
     steersman.register_policy("emptiest-node", Emptiest)
     assert steersman.simulate(workload, "emptiest-node").policy == "emptiest"
@@ -248,7 +248,7 @@ def test_extensions_of_this_process_are_known_by_name(tmp_path: Path, monkeypatc
 
     objective = Objective("constant", function=lambda before, _: np.ones(len(before)))
     steersman.register_objective(objective)
-    assert "constant" in objective_names()
+    assert "constant" in objectives.REGISTRY.names()
     for register in (steersman.register_objective, steersman.register_format, steersman.register_network):
         with pytest.raises(UsageError):
             register(object())

@@ -19,11 +19,10 @@ from steersman.agents.configs import (
     ImitationConfig,
     PPOConfig,
 )
-from steersman.core.errors import MissingExtraError, SteersmanError, UsageError
-from steersman.core.extensions import import_object, load_extensions
+from steersman.core.errors import MissingExtraError, UsageError
+from steersman.core.extensions import Registry, import_object
 from steersman.policies.networks.registry import network_names
 
-ENTRY_POINTS = "steersman.algorithms"
 EVOLUTION = "evolution"
 ON_WORKLOADS, IN_ENVIRONMENTS = "on workloads", "in environments"
 
@@ -119,20 +118,14 @@ BUILT_IN = (
 GRADIENT_ALGORITHMS = tuple(spec.name for spec in BUILT_IN if spec.name != EVOLUTION)
 
 
-def _added() -> dict[str, AlgorithmSpec | SteersmanError]:
-    return load_extensions("algorithm", ENTRY_POINTS, AlgorithmSpec)
+ALGORITHMS: Registry[AlgorithmSpec] = Registry(
+    "algorithm", "steersman.algorithms", AlgorithmSpec, {spec.name: spec for spec in BUILT_IN}, ["module:NAME"]
+)
 
 
 def algorithm_specs() -> tuple[AlgorithmSpec, ...]:
     """Return the algorithms that can be used: the default first, those of installed packages last."""
-    taken = {spec.name for spec in BUILT_IN}
-    added = (spec for name, spec in _added().items() if isinstance(spec, AlgorithmSpec) and name not in taken)
-    return (*BUILT_IN, *added)
-
-
-def algorithm_names() -> tuple[str, ...]:
-    """Return the names of the algorithms."""
-    return tuple(dict.fromkeys(spec.name for spec in algorithm_specs()))
+    return (*BUILT_IN, *(spec for spec in ALGORITHMS.usable() if spec not in BUILT_IN))
 
 
 def find_algorithm(name: str, plays: str = IN_ENVIRONMENTS) -> AlgorithmSpec:
@@ -146,15 +139,5 @@ def find_algorithm(name: str, plays: str = IN_ENVIRONMENTS) -> AlgorithmSpec:
         UsageError: there is none.
         SteersmanError: it cannot be imported.
     """
-    for spec in algorithm_specs():
-        if spec.name == name and spec.plays in ("", plays):
-            return spec
-    broken = _added().get(name)
-    if isinstance(broken, SteersmanError):
-        raise broken
-    if ":" not in name:
-        raise UsageError(f"unknown algorithm {name!r}; known are {', '.join(algorithm_names())}, module:NAME")
-    result = import_object("algorithm", name)
-    if not isinstance(result, AlgorithmSpec):
-        raise UsageError(f"algorithm {name!r} is {result!r}; expected an AlgorithmSpec")
-    return result
+    named = (spec for spec in BUILT_IN if spec.name == name and spec.plays == plays)
+    return next(named, None) or ALGORITHMS.find(name)

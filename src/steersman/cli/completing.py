@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import typer
 
 from steersman.agents.registry import algorithm_specs
-from steersman.core.extensions import has_entry_points
+from steersman.core.extensions import entry_point_groups
 from steersman.policies.networks.registry import network_names
 
 POLICY_NAMES = (
@@ -141,7 +142,7 @@ def contexts(context: typer.Context) -> list[str]:
 
 def _installed(group: str) -> Sequence[str]:
     """Return the names that installed packages register."""
-    if not has_entry_points():
+    if group not in entry_point_groups(tuple(sys.path)):
         return ()
     from importlib import metadata
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from glob import iglob
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from steersman.core.errors import SteersmanError, UsageError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -63,70 +69,121 @@ def import_object(kind: str, spec: str) -> Any:
     return result
 
 
-_registered: dict[str, dict[str, Any]] = {}
-_installed: dict[str, dict[str, Any]] = {}
-"""By group the objects of entry points, which are loaded once."""
+class Registry(Generic[T]):
+    """Objects of one kind by name: built-in ones, those of installed packages' entry points, those of this process.
 
-
-def register_extension(kind: str, group: str, value: Any, expected: type[Any]) -> None:
-    """Register an object for this process, as an entry point of the group registers it for every process.
+    Of an installed package nothing is imported to list names. What is wrong with one package does not concern those
+    who use another.
 
     Args:
-        kind: what it is to a user, such as `objective`.
+        kind: what an object is to a user, such as `objective`.
         group: group of entry points.
-        value: an instance of `expected` or a subclass of it.
-        expected: type of the group's objects, which have a `name`.
-
-    Raises:
-        UsageError: it is of another type.
+        expected: type of the objects, which have a `name`; `object`: anything is one.
+        built_in: by name the objects, or `module:NAME` of a class to make them of.
+        others: what is accepted beside names, for the error of an unknown one.
     """
-    value = _instance(value, expected)
-    if not isinstance(value, expected):
-        raise UsageError(f"{kind} {value!r}: expected a {expected.__name__}")
-    _registered.setdefault(group, {})[value.name] = value
 
+    def __init__(
+        self,
+        kind: str,
+        group: str,
+        expected: type[Any],
+        built_in: Mapping[str, T | str] | None = None,
+        others: Sequence[str] = (),
+    ) -> None:
+        self.kind, self.group, self.expected, self.others = kind, group, expected, tuple(others)
+        self._built_in = dict(built_in or {})
+        self._registered: dict[str, T] = {}
+        self._loaded: dict[str, T | SteersmanError] = {}
 
-def load_extensions(kind: str, group: str, expected: type[Any]) -> dict[str, Any]:
-    """Return the registered objects of a group by name: instances of `expected`, or of subclasses.
+    def register(self, value: T | type[T], name: str = "") -> None:
+        """Register an object for this process, as an entry point of the group registers it for every process.
 
-    Where an entry point cannot be loaded, or refers to anything but an `expected` of its name, its value is the
-    SteersmanError that says so: errors of one package do not concern those who use another.
-    """
-    if group not in _installed:
-        _installed[group] = _load_entry_points(kind, group, expected)
-    return _installed[group] | _registered.get(group, {})
+        Raises:
+            UsageError: it is of another type.
+        """
+        self._registered[name or value.name] = self._checked(value, f"{self.kind} {value!r}")  # type: ignore[union-attr]
 
+    def names(self) -> tuple[str, ...]:
+        """Return all names: of built-in objects, then of others, also of those whose package cannot be loaded."""
+        added = {*self._points(), *self._registered} - set(self._built_in)
+        return (*self._built_in, *sorted(added))
 
-def _load_entry_points(kind: str, group: str, expected: type[Any]) -> dict[str, Any]:
-    loaded: dict[str, Any] = {}
-    if not has_entry_points():
-        return loaded
-    from importlib import metadata
+    def usable(self) -> tuple[T, ...]:
+        """Return all objects that can be used, in the order of `names`."""
+        points = self._points()
+        added = {name: self._load(point) for name, point in points.items()} | self._registered
+        found = (added[name] for name in sorted(added) if name not in self._built_in)
+        return (*map(self.find, self._built_in), *(each for each in found if not isinstance(each, SteersmanError)))
 
-    for point in metadata.entry_points(group=group):
-        who = f"{kind} {point.name!r} of the entry point {point.value}"
-        try:
-            with attribute_errors(who):
-                value = _instance(point.load(), expected)
-            if not isinstance(value, expected) or value.name != point.name:
-                raise UsageError(f"{who}: expected a {expected.__name__} of that name, not {value!r}")
-        except SteersmanError as error:
-            value = error
-        loaded[point.name] = value
-    return loaded
+    def get(self, name: str) -> T | None:
+        """Return the object of a name, None if there is none. Raises SteersmanError: its package cannot be loaded."""
+        if name in self._built_in:
+            return self._find_built_in(name)
+        if name in self._registered:
+            return self._registered[name]
+        point = self._points().get(name)
+        value = None if point is None else self._load(point)
+        if isinstance(value, SteersmanError):
+            raise value
+        return value
 
+    def find(self, name: str) -> T:
+        """Return the object of a name, or of `module:NAME` if that is among `others`.
 
-def _instance(value: Any, expected: type[Any]) -> Any:
-    """Return an instance of a class that is a subclass of `expected`; anything else as it is."""
-    return value() if isinstance(value, type) and issubclass(value, expected) else value
+        Raises:
+            UsageError: there is none.
+            SteersmanError: it cannot be loaded.
+        """
+        value = self.get(name)
+        if value is not None:
+            return value
+        if ":" in name and any("module:NAME" in each for each in self.others):
+            return self._checked(import_object(self.kind, name), f"{self.kind} {name!r}")
+        raise UsageError(f"unknown {self.kind} {name!r}; known are {', '.join((*self.names(), *self.others))}")
+
+    def _find_built_in(self, name: str) -> T:
+        value = self._built_in[name]
+        if isinstance(value, str):
+            value = self._built_in[name] = import_object(self.kind, value)()
+        return value
+
+    def _points(self) -> dict[str, EntryPoint]:
+        if self.group not in entry_point_groups(tuple(sys.path)):
+            return {}
+        from importlib import metadata
+
+        return {point.name: point for point in metadata.entry_points(group=self.group)}
+
+    def _load(self, point: EntryPoint) -> T | SteersmanError:
+        """Return what an entry point leads to, which is loaded once; else the error that says what is wrong with it."""
+        who = f"{self.kind} {point.name!r} of the entry point {point.value}"
+        if who not in self._loaded:
+            try:
+                with attribute_errors(who):
+                    self._loaded[who] = self._checked(point.load(), who, point.name)
+            except SteersmanError as error:
+                self._loaded[who] = error
+        return self._loaded[who]
+
+    def _checked(self, value: Any, who: str, name: str = "") -> T:
+        """Return an object of the expected type, and of the name if one is given; of its class an instance."""
+        if self.expected is not object:
+            value = value() if isinstance(value, type) and issubclass(value, self.expected) else value
+            if not isinstance(value, self.expected) or (name and value.name != name):
+                named = " of that name" if name else ""
+                article = "an" if self.expected.__name__[0] in "AEIO" else "a"
+                raise UsageError(f"{who}: expected {article} {self.expected.__name__}{named}, not {value!r}")
+        return value  # type: ignore[no-any-return]
 
 
 @cache
-def has_entry_points() -> bool:
-    """Return whether any installed package may have entry points of ours.
+def entry_point_groups(path: tuple[str, ...]) -> frozenset[str]:
+    """Return our groups of entry points that packages in the folders of `sys.path` may have.
 
-    Every start of the command line asks, and mostly the answer is no: `importlib.metadata`, which reads all packages'
-    files once for each group, takes ten times as long.
+    Every start of the command line asks for some, and mostly nobody has them: `importlib.metadata`, which reads all
+    packages' files once for each group, takes ten times as long.
     """
-    files = (file for folder in sys.path for file in iglob(os.path.join(folder, "*-info", "entry_points.txt")))
-    return any(b"[steersman." in Path(file).read_bytes() for file in files)
+    files = (file for folder in path for file in iglob(os.path.join(folder, "*-info", "entry_points.txt")))
+    texts = (Path(file).read_text("utf-8", "replace") for file in files)
+    return frozenset(group for text in texts for group in re.findall(r"^\[(steersman\.\w+)\]", text, re.MULTILINE))

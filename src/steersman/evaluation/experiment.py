@@ -195,7 +195,7 @@ def _name_run_in_errors(task: _Task) -> Iterator[None]:
         raise
 
 
-_NO_NODES = FinalNodes((), (), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0))
+_NO_NODES = FinalNodes((), (), np.zeros(0), np.zeros(0), np.zeros(0))
 
 
 def _run_in_processes(

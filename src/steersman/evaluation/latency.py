@@ -200,5 +200,4 @@ def _final_nodes(core: LatencyCore) -> FinalNodes:
         gpu_count=np.zeros(len(names)),
         gpu_used_share=np.full(len(names), np.nan),
         cpu_used_share=loads[:, 0],
-        memory_used_share=loads[:, 1],
     )

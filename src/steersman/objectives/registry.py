@@ -15,10 +15,8 @@ import numpy as np
 from steersman.cluster.gpu_units import gpu_milli, requested_milli
 from steersman.cluster.model import Node, Pod
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.core.extensions import attribute_errors, import_object, load_extensions
+from steersman.core.extensions import Registry, attribute_errors
 from steersman.objectives.measures import BUILT_IN, UNCOMPILED, Floats, Objective
-
-ENTRY_POINTS = "steersman.objectives"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +68,13 @@ def _rewards(objective: Objective, before: Floats, after: Floats) -> Floats:
 
 OBJECTIVES = {objective.name: objective for objective in BUILT_IN}
 """The built-in objectives by name."""
+REGISTRY: Registry[Objective] = Registry(
+    "objective",
+    "steersman.objectives",
+    Objective,
+    OBJECTIVES,
+    ["mixes (allocation=1,fragmentation=0.5) and module:NAME"],
+)
 
 
 def resolve(spec: str) -> WeightedObjectives:
@@ -118,33 +123,11 @@ def _may(pods: tuple[Pod, ...] | None, holds: Callable[[Pod], object]) -> bool:
     return pods is None or any(map(holds, pods))
 
 
-def _installed() -> dict[str, Objective | SteersmanError]:
-    return load_extensions("objective", ENTRY_POINTS, Objective)
-
-
-def objective_names() -> tuple[str, ...]:
-    """Return the names of all objectives: the built-in ones, then those of installed packages."""
-    return (*OBJECTIVES, *(name for name in sorted(_installed()) if name not in OBJECTIVES))
-
-
 def _find(name: str) -> Objective:
-    if name in OBJECTIVES:
-        return OBJECTIVES[name]
-    value = _installed().get(name)
-    if isinstance(value, SteersmanError):
-        raise value
-    if value is None and ":" in name:
-        value = import_object("objective", name)
-        if not isinstance(value, Objective):
-            raise UsageError(f"objective {name!r}: expected a {Objective.__name__}, not {value!r}")
-    if value is None:
-        raise UsageError(
-            f"unknown objective {name!r}; known are {', '.join(objective_names())}, mixes "
-            "(allocation=1,fragmentation=0.5) and module:NAME"
-        )
-    if value.function is None or value.number != UNCOMPILED:
+    objective = REGISTRY.find(name)
+    if name not in OBJECTIVES and (objective.function is None or objective.number != UNCOMPILED):
         raise UsageError(f"objective {name!r}: it must have a function of its own, and no number")
-    return value
+    return objective
 
 
 def _weight(spec: str, name: str, text: str) -> float:

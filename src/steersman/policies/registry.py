@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib import metadata, resources
+from importlib import resources
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from steersman.core.errors import UsageError, unknown_name
-from steersman.core.extensions import attribute_errors, import_object
+from steersman.core.extensions import Registry, attribute_errors, import_object
 from steersman.policies import greedy_forecast, most_even, rule_choice
 from steersman.policies.base import Need, Policy
 from steersman.policies.files.policy_file import SUFFIX, open_policy, open_portfolio, write_policy
@@ -18,11 +18,9 @@ from steersman.policies.heuristics import HEURISTIC_IDS, heuristic, weighted_sum
 from steersman.policies.kube_default import KubeDefaultPolicy
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.random_policy import RandomPolicy
-from steersman.policies.schemes import known_schemes, open_url
+from steersman.policies.schemes import SCHEMES, open_url
 from steersman.policies.telemetry import RULE_OF_POLICY, TelemetryPolicy
 from steersman.policies.user_policy import PolicyProtocol, UserPolicy, user_policy
-
-ENTRY_POINTS = "steersman.policies"
 
 PACKAGED_POLICY = "steersman"
 """Name of the policy file in the package."""
@@ -57,7 +55,8 @@ TELEMETRY_POLICIES: dict[str, Callable[[], Policy]] = {
 """Factories of the policies that score measured metrics, by name."""
 
 
-_registered: dict[str, object] = {}
+REGISTRY: Registry[object] = Registry("policy", "steersman.policies", object)
+"""Users' own: classes or objects with the methods of `PolicyProtocol`."""
 
 
 def register(name: str, implementation: object) -> None:
@@ -72,13 +71,12 @@ def register(name: str, implementation: object) -> None:
     """
     if name in BUILT_IN or name in TELEMETRY_POLICIES or not name or set(name) & set("=:/,"):
         raise UsageError(f"policy {name!r}: expected a name that no built-in policy has, without '=', ':', '/' and ','")
-    _registered[name] = implementation
+    REGISTRY.register(implementation, name)
 
 
 def names() -> tuple[str, ...]:
     """Return every registered name: built-in policies, telemetry policies, then users' own."""
-    installed = {point.name for point in metadata.entry_points(group=ENTRY_POINTS)} | set(_registered)
-    return (*BUILT_IN, *TELEMETRY_POLICIES, *sorted(installed))
+    return (*BUILT_IN, *TELEMETRY_POLICIES, *REGISTRY.names())
 
 
 def resolve(spec: str) -> Policy:
@@ -93,21 +91,17 @@ def resolve(spec: str) -> Policy:
         return weighted_sum(spec)
     if factory := BUILT_IN.get(spec) or TELEMETRY_POLICIES.get(spec):
         return factory()
-    if spec in _registered:
-        return user_policy(spec, _registered[spec])
     if spec.endswith(SUFFIX):
         return _open_file(spec)
-    for point in metadata.entry_points(group=ENTRY_POINTS):
-        if point.name == spec:
-            with attribute_errors(f"policy {spec!r}"):
-                implementation = point.load()
-            return user_policy(spec, implementation)
-    if ":" in spec:
-        return user_policy(spec, import_object("policy", spec))
+    implementation = REGISTRY.get(spec)
+    if implementation is None and ":" in spec:
+        implementation = import_object("policy", spec)
+    if implementation is not None:
+        return user_policy(spec, implementation)
     others = (
         "a weighted sum (fgd=500,best-fit=500)",
         f"a policy file (run/policy{SUFFIX})",
-        *(f"{name}://host:port/path" for name in known_schemes()),
+        *(f"{name}://host:port/path" for name in SCHEMES.names()),
         "module:Class",
     )
     raise unknown_name("policy", spec, names(), *others)

@@ -6,13 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from steersman.core.errors import SteersmanError, UsageError
-from steersman.core.extensions import load_extensions, register_extension
+from steersman.core.errors import UsageError
+from steersman.core.extensions import Registry
 
 if TYPE_CHECKING:
     from steersman.policies.base import Policy
-
-ENTRY_POINTS = "steersman.policy_schemes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,25 +26,14 @@ class PolicyScheme:
     open: Callable[[str], Policy]
 
 
-def register_scheme(scheme: PolicyScheme) -> None:
-    """Register a scheme for this process. Raises UsageError: it is not a `PolicyScheme`."""
-    register_extension("policy scheme", ENTRY_POINTS, scheme, PolicyScheme)
-
-
-def known_schemes() -> tuple[str, ...]:
-    """Return the names of all schemes."""
-    return tuple(load_extensions("policy scheme", ENTRY_POINTS, PolicyScheme))
+SCHEMES: Registry[PolicyScheme] = Registry("policy scheme", "steersman.policy_schemes", PolicyScheme)
 
 
 def open_url(url: str) -> Policy:
     """Return the policy of a URL. Raises SteersmanError: its scheme is unknown, or there is no such policy."""
     name = url.partition("://")[0]
-    scheme: PolicyScheme | SteersmanError | None = load_extensions("policy scheme", ENTRY_POINTS, PolicyScheme).get(
-        name
-    )
-    if isinstance(scheme, SteersmanError):
-        raise scheme
+    scheme = SCHEMES.get(name)
     if scheme is None:
-        known = " and ".join(f"{each}://" for each in known_schemes()) or "none"
+        known = " and ".join(f"{each}://" for each in SCHEMES.names()) or "none"
         raise UsageError(f"policy {url!r}: {name!r} is no known scheme of URLs; known: {known}")
     return scheme.open(url)

@@ -118,7 +118,6 @@ class FinalNodes:
     gpu_count: npt.NDArray[np.float64]
     gpu_used_share: npt.NDArray[np.float64]
     cpu_used_share: npt.NDArray[np.float64]
-    memory_used_share: npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

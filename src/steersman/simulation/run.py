@@ -507,7 +507,6 @@ class Execution:
             gpu_count=(gpu / GPU_MILLI)[place],
             gpu_used_share=share(gpu_used, gpu),
             cpu_used_share=share(used[:, CPU], nodes.allocatable[:, CPU]),
-            memory_used_share=share(used[:, MEMORY], nodes.allocatable[:, MEMORY]),
         )
 
     def _placements(self, record: engine.EventRecord) -> Placements:

@@ -426,7 +426,7 @@ def nodes(count: int, used: float = 0.5) -> FinalNodes:
     share = np.full(count, used)
     models = tuple("T4" if i % 3 else "V100" for i in range(count))
     names = tuple(f"node-{i}" for i in range(count))
-    return FinalNodes(names, models, np.full(count, 8), share, share, share)
+    return FinalNodes(names, models, np.full(count, 8), share, share)
 
 
 def cells(rows: list[list[float | None]]) -> list[float]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from steersman.core.errors import UsageError
-from steersman.policies.schemes import PolicyScheme, register_scheme
+from steersman.policies.schemes import SCHEMES as POLICY_SCHEMES
+from steersman.policies.schemes import PolicyScheme
 
 if TYPE_CHECKING:
     from steersman.policies.base import Policy
@@ -21,7 +22,7 @@ _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9_.])?")
 def register_http_policies() -> None:
     """Register the schemes for this process."""
     for name in SCHEMES:
-        register_scheme(PolicyScheme(name, _open))
+        POLICY_SCHEMES.register(PolicyScheme(name, _open))
 
 
 def _open(url: str) -> Policy:

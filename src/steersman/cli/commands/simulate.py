@@ -132,11 +132,11 @@ def read_plan(
     Raises:
         InputError: a file is invalid, or its ratio is out of range.
     """
-    from steersman.workloads.formats.simon.config import read_pair
+    from steersman.workloads.experiments import EXPERIMENT_FORMATS
     from steersman.workloads.generators.go_random import GoRand
     from steersman.workloads.profile import typical_pods
 
-    cluster, scheduler = read_pair(cluster_config, scheduler_config)
+    cluster, scheduler = EXPERIMENT_FORMATS.find("simon").read(cluster_config, scheduler_config)
     if not 0 <= cluster.ratio <= MAX_RATIO:
         problem = f"{cluster.ratio:g} is out of range; must be above 0 and at most {MAX_RATIO:g}, or 0 for no tuning"
         raise InputError(cluster.file, "", "spec.customConfig.workloadTuningConfig.ratio", problem)

@@ -10,10 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from steersman.core.errors import SteersmanError, UsageError
-from steersman.core.extensions import import_object, load_extensions
-
-ENTRY_POINTS = "steersman.networks"
+from steersman.core.extensions import Registry, import_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,31 +72,7 @@ BUILT_IN = (
 NETWORKS = tuple(spec.name for spec in BUILT_IN)
 
 
-def _registered() -> dict[str, NetworkSpec | SteersmanError]:
-    return load_extensions("network", ENTRY_POINTS, NetworkSpec) | {spec.name: spec for spec in BUILT_IN}
-
-
-def network_specs() -> tuple[NetworkSpec, ...]:
-    """Return the networks that can be used: built-in ones, then those of installed packages."""
-    added = (spec for spec in _registered().values() if isinstance(spec, NetworkSpec) and spec not in BUILT_IN)
-    return (*BUILT_IN, *added)
-
-
-def network_names() -> tuple[str, ...]:
-    """Return the names of the networks."""
-    return tuple(spec.name for spec in network_specs())
-
-
-def find_network(name: str) -> NetworkSpec:
-    """Return the network of that name.
-
-    Raises:
-        UsageError: there is none.
-        SteersmanError: the package that registers it cannot be loaded.
-    """
-    spec = _registered().get(name)
-    if spec is None:
-        raise UsageError(f"unknown network {name!r}; known are {', '.join(network_names())}")
-    if isinstance(spec, SteersmanError):
-        raise spec
-    return spec
+REGISTRY: Registry[NetworkSpec] = Registry(
+    "network", "steersman.networks", NetworkSpec, {spec.name: spec for spec in BUILT_IN}
+)
+network_specs, network_names, find_network = REGISTRY.usable, REGISTRY.names, REGISTRY.find

@@ -9,13 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steersman.core.errors import InputError, SteersmanError, UsageError
-from steersman.core.extensions import import_object, load_extensions
+from steersman.core.errors import InputError
+from steersman.core.extensions import Registry
 
 if TYPE_CHECKING:
     from steersman.workloads.formats.base import WorkloadFormat
 
-ENTRY_POINTS = "steersman.formats"
 BUILT_IN = {
     "openb": "steersman.workloads.formats.openb.format:OpenbCsv",
     "deployments": "steersman.workloads.formats.deployments:DeploymentsCsv",
@@ -27,45 +26,22 @@ WRITTEN = ("openb", "deployments", "yaml")
 """Built-in formats that can be written; the others are only read."""
 
 
-def _installed() -> dict[str, WorkloadFormat | SteersmanError]:
+@cache
+def registry() -> Registry[WorkloadFormat]:
+    """Return the registry of formats, whose interface need not be imported to complete their names."""
     from steersman.workloads.formats.base import WorkloadFormat
 
-    return load_extensions("format", ENTRY_POINTS, WorkloadFormat)
-
-
-@cache
-def _built_in(name: str) -> WorkloadFormat:
-    workload_format: WorkloadFormat = import_object("format", BUILT_IN[name])()
-    return workload_format
-
-
-def format_names() -> tuple[str, ...]:
-    """Return the names of all formats: the built-in ones, then those of installed packages."""
-    return (*BUILT_IN, *(name for name in sorted(_installed()) if name not in BUILT_IN))
+    return Registry("format", "steersman.formats", WorkloadFormat, BUILT_IN)
 
 
 def find_format(name: str) -> WorkloadFormat:
-    """Return the format of a name.
-
-    Raises:
-        UsageError: there is none, or what is registered is not a format.
-        SteersmanError: it cannot be imported.
-    """
-    if name in BUILT_IN:
-        return _built_in(name)
-    value = _installed().get(name)
-    if isinstance(value, SteersmanError):
-        raise value
-    if value is None:
-        raise UsageError(f"unknown format {name!r}; known are {', '.join(format_names())}")
-    return value
+    """Return the format of a name. Raises SteersmanError: there is none, or it cannot be imported."""
+    return registry().find(name)
 
 
 def formats() -> tuple[WorkloadFormat, ...]:
-    """Return all formats that can be used; one that cannot be imported only matters to those who ask for it."""
-    installed = (each for name, each in sorted(_installed().items()) if name not in BUILT_IN)
-    usable = (each for each in installed if not isinstance(each, SteersmanError))
-    return (*map(find_format, BUILT_IN), *usable)
+    """Return all formats that can be used, in the order in which contents of several are put together."""
+    return registry().usable()
 
 
 def format_of(file: Path) -> WorkloadFormat:

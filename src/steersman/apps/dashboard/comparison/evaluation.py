@@ -45,7 +45,7 @@ CRITERIA = {
     for each in criteria.values()
 }
 """What is known of metrics, by name: titles, and which values are better."""
-NO_NODES = FinalNodes((), (), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0))
+NO_NODES = FinalNodes((), (), np.zeros(0), np.zeros(0), np.zeros(0))
 BESIDE = (AS_IT_IS, BOUND)
 """What stands beside policies in result files, and is none."""
 

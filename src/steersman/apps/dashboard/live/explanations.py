@@ -21,9 +21,6 @@ from steersman.workloads.workload import Workload
 EXPLAINED = (*RULES, PACKAGED_POLICY)
 """Policies that explain."""
 
-CachedPlace = tuple[Pod, str, int | None]
-"""A pod, its node ("" while it waits) and the bit mask of its GPUs."""
-
 
 class LiveExplainer:
     """Explanations of the cluster as it is, one at a time.

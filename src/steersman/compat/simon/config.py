@@ -22,8 +22,9 @@ from steersman.cluster.objects.fields import (
     required_text,
     text,
 )
+from steersman.compat.simon.scheduler_config import SchedulerConfig, read_scheduler_config
 from steersman.core.errors import InputError
-from steersman.workloads.formats.simon.scheduler_config import SchedulerConfig, read_scheduler_config
+from steersman.workloads.experiments import ExperimentCluster, ExperimentFormat
 from steersman.workloads.formats.yaml_documents import Document, read_documents
 from steersman.workloads.loading import open_source
 from steersman.workloads.workload import SpreadSelectors, Workload, workload_name
@@ -35,33 +36,19 @@ POPULARITY_PERCENT = 60
 _NO_EFFECT = ("exportConfig", "newWorkloadConfig")
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterConfig:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig(ExperimentCluster):
     """A cluster and what to do with its workload.
 
     Attributes:
-        file: where it was read from, for errors.
         name: `metadata.name`.
         folder: the nodes and pods, as a path that exists.
         apps: further folders or files of pods, in order.
-        shuffle_pods: whether pods arrive in random order (by `seed`) instead of by creation time and name.
-        ratio: GPU demand to tune the workload to, as a share of the cluster's GPUs; 0 leaves the workload as it is.
-        seed: seed of shuffling and tuning.
-        cpu_pods_typical: whether pods without GPUs are part of the profile.
-        popularity_percent: how much of the workload the typical pods must cover.
-        warnings: settings that have no effect here.
     """
 
-    file: str
     name: str
     folder: Path
     apps: tuple[Path, ...]
-    shuffle_pods: bool
-    ratio: float
-    seed: int
-    cpu_pods_typical: bool
-    popularity_percent: int
-    warnings: tuple[str, ...] = ()
 
     def load(self) -> Workload:
         """Return the workload of the folder, which may hold nodes alone, and the apps. Raises InputError.
@@ -194,3 +181,7 @@ def _without_effect(custom: Object, path: str) -> list[str]:
 def _states(setting: object) -> bool:
     """Return whether a setting has a value: templates leave empty ones in."""
     return any(setting.values()) if isinstance(setting, dict) else bool(setting)
+
+
+SIMON = ExperimentFormat("simon", read_pair)
+"""The entry point."""

@@ -10,11 +10,11 @@ import yaml
 from tests.support.errors import raises
 from tests.support.invalid_values import STRANGE, places, replaced
 
+from steersman.compat.simon.config import read_cluster_config, read_pair
+from steersman.compat.simon.scheduler_config import SchedulerConfig, read_scheduler_config
 from steersman.core.errors import InputError, UsageError
-from steersman.workloads.formats.simon.config import read_cluster_config, read_pair
-from steersman.workloads.formats.simon.scheduler_config import SchedulerConfig, read_scheduler_config
 
-EXAMPLE = Path(__file__).parents[3] / "data" / "simon-example"
+EXAMPLE = Path(__file__).parents[2] / "data" / "simon-example"
 KUBE_V1BETA1 = [
     "ImageLocality",
     "NodeAffinity",

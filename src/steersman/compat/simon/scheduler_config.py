@@ -24,6 +24,7 @@ from steersman.cluster.objects.fields import (
     text,
 )
 from steersman.core.errors import InputError, UsageError
+from steersman.workloads.experiments import ExperimentScheduler
 from steersman.workloads.formats.yaml_documents import Document, read_documents
 
 GROUP = "kubescheduler.config.k8s.io"
@@ -103,25 +104,21 @@ _DIMENSION_OF = {"DotProductScore": "merge", "FGDScore": "share"}
 _NORM_OF = {"DotProductScore": "max"}
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerConfig:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerConfig(ExperimentScheduler):
     """What a scheduler configuration decides.
 
     Attributes:
-        file: where it was read from, for errors.
         scores: (policy, weight) of every enabled score plugin; the policy is "" for a plugin that asks the user's.
         learned: name of the plugin that asks the user's policy, "" if there is none.
         scheduler_name: name of the profile; pods with this `schedulerName` are its pods.
         percentage_of_nodes_to_score: None if the file leaves it to the scheduler.
-        warnings: settings that have no effect here.
     """
 
-    file: str
     scores: tuple[tuple[str, int], ...]
     learned: str
     scheduler_name: str
     percentage_of_nodes_to_score: int | None
-    warnings: tuple[str, ...] = ()
 
     def policy(self, own: str | None = None) -> str:
         """Return the policy as `--policy` takes it: a name, or a weighted sum such as `fgd=1000,gpu-packing=500`.
