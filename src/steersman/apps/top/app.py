@@ -18,7 +18,7 @@ from textual.strip import Strip
 from textual.widgets import Footer, Input, Static
 
 from steersman.apps.runtime.device_lists import list_device_offers
-from steersman.apps.top.model import ClusterView, NodeRow
+from steersman.apps.top.model import ClusterUse, NodeRow
 from steersman.apps.top.render import BLOCKS, Column, Layout, ViewOptions, heading, layout_for
 from steersman.apps.top.watch import Leader, leaders, reflectors
 from steersman.core.errors import SteersmanError
@@ -98,7 +98,7 @@ class TopApp(App[str]):
         super().__init__(ansi_color=True if os.environ.get("NO_COLOR") else None)
         self.animation_level = "none"  # else a page is drawn a dozen times
         self._client, self._cluster, self._choice = client, title, choice
-        self._view = ClusterView()
+        self._view = ClusterUse()
         self._leaders: list[Leader] = []
         self._list = NodeListView(blocks)
         self._drawn: tuple[object, ...] = ()

@@ -95,7 +95,7 @@ class BindingRate:
 
 
 @dataclass(slots=True)
-class ClusterView:
+class ClusterUse:
     """State of a cluster for display.
 
     Attributes:

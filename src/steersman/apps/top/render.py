@@ -12,7 +12,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.table import Table
 from rich.text import Text
 
-from steersman.apps.top.model import ClusterView, NodeRow
+from steersman.apps.top.model import ClusterUse, NodeRow
 from steersman.apps.top.watch import Leader
 from steersman.cluster.gpu_units import gpu_milli, held_milli
 from steersman.cluster.model import GPU_MILLI, UNLIMITED
@@ -124,7 +124,7 @@ def bar_cell(row: NodeRow, column: Column, bar: int, numbers: int, blocks: str =
     return cell
 
 
-def heading(view: ClusterView, title: str, rate: float | None, result: Sequence[Leader], shown: int) -> list[str]:
+def heading(view: ClusterUse, title: str, rate: float | None, result: Sequence[Leader], shown: int) -> list[str]:
     """Return the heading's lines: nodes, pods, bindings per second (None: unknown), deciding schedulers."""
     nodes, pods = view.counts()
     waiting = view.waiting()
@@ -156,7 +156,7 @@ def once_table(rows: Sequence[NodeRow], blocks: str) -> Table:
     return table
 
 
-def once_record(view: ClusterView, title: str, leaders: Sequence[Leader], rows: Sequence[NodeRow]) -> dict[str, object]:
+def once_record(view: ClusterUse, title: str, leaders: Sequence[Leader], rows: Sequence[NodeRow]) -> dict[str, object]:
     """Return the heading and the nodes as values of JSON; `pods` is null where there is no limit."""
     return {
         "cluster": title,

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from steersman.apps.runtime.device_lists import list_device_offers
-from steersman.apps.top.model import ClusterView
+from steersman.apps.top.model import ClusterUse
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.kubernetes.client import ApiError, Client, UnreachableError
 from steersman.kubernetes.lease import APP_LABEL, POLICY_KEY
@@ -22,7 +22,7 @@ LEASES = "/apis/coordination.k8s.io/v1/leases"
 class NodeHandler:
     """Handler of node events."""
 
-    def __init__(self, view: ClusterView) -> None:
+    def __init__(self, view: ClusterUse) -> None:
         self.view = view
 
     def keep(self, keys: Set[str]) -> None:
@@ -42,7 +42,7 @@ class NodeHandler:
 class PodHandler:
     """Handler of pod events."""
 
-    def __init__(self, view: ClusterView) -> None:
+    def __init__(self, view: ClusterUse) -> None:
         self.view = view
 
     def keep(self, keys: Set[str]) -> None:
@@ -59,19 +59,19 @@ class PodHandler:
             self.view.put_pod(pod)
 
 
-def reflectors(client: Client, view: ClusterView) -> tuple[Reflector, Reflector]:
+def reflectors(client: Client, view: ClusterUse) -> tuple[Reflector, Reflector]:
     """Return the reflectors of nodes and pods that keep a view up to date."""
     return Reflector(client, NODES, NodeHandler(view)), Reflector(client, PODS, PodHandler(view))
 
 
-async def fetch_snapshot(client: Client) -> ClusterView:
+async def fetch_snapshot(client: Client) -> ClusterUse:
     """Return a view of the cluster as it is now.
 
     Raises:
         ApiError: nodes or pods may not be listed.
         UnreachableError: the API server does not answer.
     """
-    view = ClusterView(await list_device_offers(client))
+    view = ClusterUse(await list_device_offers(client))
     for path, handler in ((NODES, NodeHandler(view)), (PODS, PodHandler(view))):
         async for page in client.pages(path):
             for raw in page.items:

@@ -26,7 +26,7 @@ from steersman.apps.local_cluster.occupancy import node_rows
 from steersman.apps.runtime.decoding import (
     read_nodes,
 )
-from steersman.apps.top.model import ClusterView
+from steersman.apps.top.model import ClusterUse
 from steersman.cli.commands.schedule.shadow import follow
 from steersman.cli.main import main
 from steersman.cli.output.logs import say_warnings
@@ -259,7 +259,7 @@ def as_node(content: object) -> NodeObject:
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(("odd", "even", "gone")), st.booleans())))
 def test_view_counts_currently_invalid_objects(history: list[tuple[str, str, bool]]) -> None:
-    view, now = ClusterView(), dict[str, str]()
+    view, now = ClusterUse(), dict[str, str]()
     for name, kind, is_node in history:
         key = f"node-{name}" if is_node else f"default/{name}"
         now[key] = kind

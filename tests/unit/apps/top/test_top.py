@@ -20,7 +20,7 @@ from textual.widgets import Static
 from typer.testing import CliRunner
 
 from steersman.apps.top.app import NodeListView, TopApp
-from steersman.apps.top.model import ClusterView
+from steersman.apps.top.model import ClusterUse
 from steersman.apps.top.render import ViewOptions, heading, layout_for
 from steersman.apps.top.watch import NodeHandler, PodHandler
 from steersman.cli.commands.top import top
@@ -58,8 +58,8 @@ def raw(obj: dict[str, Any]) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(obj))
 
 
-def view_of(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> ClusterView:
-    view = ClusterView()
+def view_of(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> ClusterUse:
+    view = ClusterUse()
     listed(NodeHandler(view), map(raw, nodes))
     listed(PodHandler(view), map(raw, pods))
     return view
@@ -92,7 +92,7 @@ def test_sums_count_existing_pods(changes: list[tuple[Any, ...]], later: list[tu
     check(view, {name: (on, "1") for name, on in relisted.items()})
 
 
-def check(view: ClusterView, there: dict[str, tuple[str, str]]) -> None:
+def check(view: ClusterUse, there: dict[str, tuple[str, str]]) -> None:
     milli = {"1": 1000, "250m": 250}
     for row in view.rows():
         mine = [milli[cpu] for on, cpu in there.values() if on == row.node.name]
@@ -371,7 +371,7 @@ def test_devices_of_resource_slices_count_as_gpus() -> None:
         {"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "nvidia.com/gpu"}}, DeviceClass
     )
     slices = msgspec.convert({"metadata": {"name": "n"}, "spec": spec}, ResourceSlice)
-    view = ClusterView(device_offers([device_class], [slices], []))
+    view = ClusterUse(device_offers([device_class], [slices], []))
     NodeHandler(view).change("ADDED", raw(node("n")))
     PodHandler(view).change("ADDED", raw(asking))
     (row,) = view.rows()
