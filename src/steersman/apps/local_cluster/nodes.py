@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
@@ -20,6 +19,8 @@ from steersman.apps.local_cluster.stall_timeout import StallTimeout
 from steersman.cluster.gpu_resources import SHARED_GPUS
 from steersman.cluster.model import Node, Taint
 from steersman.cluster.node_labels import with_standard_labels
+from steersman.cluster.objects.api.decoding import node_from_json
+from steersman.cluster.objects.api.nodes import NodeObject
 from steersman.cluster.objects.manifests import Manifest, node_to_object
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.kubernetes.client import ApiError, Client
@@ -195,18 +196,12 @@ async def delete_nodes(client: Client, cluster: str, names: Sequence[str] | None
     return len(names)
 
 
-def is_ready(node: Manifest) -> bool:
-    """Return whether a v1 Node's condition Ready is true."""
-    conditions = node.get("status", {}).get("conditions") or ()
-    return any(each.get("type") == READY and each.get("status") == "True" for each in conditions)
-
-
 async def _wait_ready(client: Client, nodes: dict[str, Node], report: Report) -> None:
     patience = StallTimeout(PATIENCE_SECONDS)
     while True:
         # From the server's cache, to spare the server that the nodes wait for.
-        listed = map(msgspec.json.decode, (await client.list(NODES, {"resourceVersion": "0"})).items)
-        ready = sum(1 for node in listed if _takes_pods(node, nodes.get(node["metadata"]["name"])))
+        listed = map(node_from_json, (await client.list(NODES, {"resourceVersion": "0"})).items)
+        ready = sum(1 for each in listed if _takes_pods(each, nodes.get(each.metadata.name)))
         report((len(nodes) + ready) // 2, len(nodes))
         if ready == len(nodes) and await _is_played(client, next(reversed(nodes))):
             return
@@ -227,11 +222,12 @@ async def _is_played(client: Client, name: str) -> bool:
     return True
 
 
-def _takes_pods(result: Any, node: Node | None) -> bool:
+def _takes_pods(result: NodeObject, node: Node | None) -> bool:
     """Return whether a node of ours is ready and free of the taint of nodes that are not."""
-    if node is None or not is_ready(result):
+    if node is None or not result.is_ready:
         return False
-    return len(result.get("spec", {}).get("taints") or ()) == len(node.taints)
+    taints = result.spec.taints if result.spec is not None else None
+    return len(taints or ()) == len(node.taints)
 
 
 def _check(node: Node) -> None:

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
-
-from steersman.apps.local_cluster.nodes import MANY_PODS, NODES, is_ready
+from steersman.apps.local_cluster.nodes import MANY_PODS, NODES
 from steersman.cluster.gpu_units import gpu_milli, held_milli, requested_units
 from steersman.cluster.model import GPU_MILLI, Node, Requests
-from steersman.cluster.objects.decoding import is_finished, node_from_object, pod_from_object
+from steersman.cluster.objects.api.decoding import node_from_json, valid_pod
+from steersman.cluster.objects.decoding import decode_node, decode_pod
+from steersman.cluster.objects.fields import FieldError
 from steersman.core.errors import InputError
 from steersman.kubernetes.client import Client
 from steersman.workloads.topology import RACK, ZONE
@@ -47,23 +47,23 @@ async def node_rows(client: Client) -> tuple[list[OccupancyRow], list[InputError
     """Return a row for each node by name, and the problems of objects that make no sense, which count as empty."""
     problems: list[InputError] = []
     nodes = []
-    for obj in map(msgspec.json.decode, (await client.list(NODES)).items):
+    for listed_node in map(node_from_json, (await client.list(NODES)).items):
+        name = listed_node.metadata.name
         try:
-            node = node_from_object(obj, file="the cluster", where=_where("Node", obj))
-        except InputError as problem:
-            problems.append(problem)
-            node = Node(obj["metadata"]["name"], 0, 0, 0)
-        nodes.append((node, is_ready(obj)))
+            node = decode_node(listed_node)
+        except FieldError as error:
+            problems.append(InputError("the cluster", f"Node {name}", error.field, error.problem))
+            node = Node(name, 0, 0, 0)
+        nodes.append((node, listed_node.is_ready))
     requests_by_node: dict[str, list[Requests]] = {}
-    for obj in map(msgspec.json.decode, (await client.list(PODS)).items):
-        name = obj.get("spec", {}).get("nodeName")
-        if name and not is_finished(obj):
+    for pod in map(valid_pod, (await client.list(PODS)).items):
+        if pod.node and not pod.finished:
             try:
-                requests = pod_from_object(obj, file="the cluster", where=_where("Pod", obj)).requests
-            except InputError as problem:
-                problems.append(problem)
+                requests = decode_pod(pod).requests
+            except FieldError as error:
+                problems.append(InputError("the cluster", f"Pod {pod.key}", error.field, error.problem))
                 requests = Requests()
-            requests_by_node.setdefault(name, []).append(requests)
+            requests_by_node.setdefault(pod.node, []).append(requests)
     rows = (_row(node, ready, requests_by_node.get(node.name, ())) for node, ready in nodes)
     return sorted(rows, key=lambda row: row.name), problems
 
@@ -71,13 +71,13 @@ async def node_rows(client: Client) -> tuple[list[OccupancyRow], list[InputError
 async def pods_by_phase(client: Client) -> Counter[str]:
     """Return the number of pods in each phase, over all namespaces."""
     listed = (await client.list(PODS)).items
-    return Counter(str(msgspec.json.decode(pod).get("status", {}).get("phase", "Unknown")) for pod in listed)
+    return Counter(valid_pod(pod).status.phase or "Unknown" for pod in listed)
 
 
 async def ready_nodes(client: Client) -> tuple[int, int]:
     """Return the numbers of ready nodes and of all."""
     listed = (await client.list(NODES)).items
-    return sum(1 for node in listed if is_ready(msgspec.json.decode(node))), len(listed)
+    return sum(1 for node in listed if node_from_json(node).is_ready), len(listed)
 
 
 def _row(node: Node, ready: bool, requests: Sequence[Requests]) -> OccupancyRow:
@@ -104,8 +104,3 @@ def _row(node: Node, ready: bool, requests: Sequence[Requests]) -> OccupancyRow:
 def _without_fraction(number: float) -> float:
     """Return a whole number as an integer, so that tables show 8 and not 8.0."""
     return int(number) if number.is_integer() else number
-
-
-def _where(kind: str, result: dict[str, dict[str, str]]) -> str:
-    metadata = result.get("metadata", {})
-    return f"{kind} " + "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))

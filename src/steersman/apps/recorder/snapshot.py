@@ -6,9 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from steersman.apps.runtime.decoding import (
     ALL_PODS,
@@ -20,10 +17,12 @@ from steersman.apps.runtime.decoding import (
 from steersman.apps.runtime.device_lists import list_device_offers
 from steersman.cluster.constraints.node import holds
 from steersman.cluster.model import Pod
+from steersman.cluster.objects.api.decoding import valid_pod
+from steersman.cluster.objects.api.pods import LivePod
 from steersman.cluster.objects.manifests import Manifest, node_to_object, pod_to_object
 from steersman.core.atomic_files import new_folder, replacing
 from steersman.core.errors import InputError, SteersmanError
-from steersman.kubernetes.client import ApiError, Client, Listed
+from steersman.kubernetes.client import ApiError, Client
 from steersman.kubernetes.optional_watch import REFUSALS
 from steersman.kubernetes.selectors import SELECTING
 from steersman.workloads.files import YAML_SUFFIXES
@@ -57,11 +56,11 @@ async def take_snapshot(client: Client, name: str, *, free: bool = False) -> Wor
     )
     if not nodes.nodes:
         raise SteersmanError("the cluster has no nodes")
-    creation_times = dict(_lives(listed))
-    pods = [_as_pod(pod, creation_times[pod.namespace, pod.name], free=free) for pod in there.pods]
+    stored = {pod.key: pod for pod in map(valid_pod, listed.items)}
+    pods = [_as_pod(pod, stored[f"{pod.namespace}/{pod.name}"], free=free) for pod in there.pods]
     start = min((pod.creation_time or 0.0 for pod in pods), default=0.0)
     pods = [replace(pod, creation_time=(pod.creation_time or start) - start) for pod in pods]
-    pods.sort(key=lambda pod: (not _placed(creation_times[pod.namespace, pod.name]), pod.creation_time or 0.0))
+    pods.sort(key=lambda pod: (not stored[f"{pod.namespace}/{pod.name}"].node, pod.creation_time or 0.0))
     if not pods:
         raise SteersmanError("the cluster has no pods that have not finished")
     services, missing = await _services(client, pods)
@@ -107,20 +106,9 @@ def _objects(workload: Workload) -> Iterator[Manifest]:
     yield from map(pod_to_object, workload.pods)
 
 
-def _lives(listed: Listed) -> Iterator[tuple[tuple[str, str], Mapping[str, Any]]]:
-    for raw in listed.items:
-        content = msgspec.json.decode(raw)
-        metadata = content["metadata"]
-        yield (metadata["namespace"], metadata["name"]), content
-
-
-def _placed(content: Mapping[str, Any]) -> bool:
-    return bool(content.get("spec", {}).get("nodeName"))
-
-
-def _as_pod(pod: Pod, content: Mapping[str, Any], *, free: bool) -> Pod:
+def _as_pod(pod: Pod, stored: LivePod, *, free: bool) -> Pod:
     """Return the pod with its creation time, and its node if it stays there."""
-    created = datetime.fromisoformat(content["metadata"]["creationTimestamp"]).timestamp()
+    created = datetime.fromisoformat(stored.metadata.creation_timestamp or "").timestamp()
     pod = replace(pod, creation_time=created, deletion_time=None)
     if not free or belongs_to_node(pod):
         return pod

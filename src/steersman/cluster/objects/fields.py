@@ -97,23 +97,6 @@ def required_text(parent: Object, key: str, path: str) -> str:
     return value
 
 
-def name(parent: Object, key: str, path: str) -> str:
-    """Return a required name, without characters such as line breaks that would garble tables and messages."""
-    value = required_text(parent, key, path)
-    if not value.isprintable():
-        raise FieldError(join(path, key), f"{value!r} has a character that cannot be printed")
-    return value
-
-
-def texts(parent: Object, key: str, path: str) -> tuple[str, ...]:
-    """Return a list of strings."""
-    values = sequence(parent, key, path)
-    for i, value in enumerate(values):
-        if not isinstance(value, str):
-            raise FieldError(f"{join(path, key)}[{i}]", not_text(value))
-    return tuple(values)
-
-
 def text_map(parent: Object, key: str, path: str) -> dict[str, str]:
     """Return a mapping of strings, such as labels."""
     result = mapping(parent, key, path)

@@ -37,7 +37,7 @@ def label_selector(selector: metadata.LabelSelector, path: str) -> tuple[Require
     return _canonical(result)
 
 
-def node_term(term: metadata.NodeSelectorTerm, path: str) -> NodeSelectorTerm:
+def node_term(term: metadata.NodeTerm, path: str) -> NodeSelectorTerm:
     """Return a term of a node selector. Raises FieldError."""
     fields = list(_requirements(term.match_fields, f"{path}.matchFields", ("In", "NotIn")))
     for i, field in enumerate(fields):
@@ -168,16 +168,16 @@ class PodScope(NamedTuple):
         return _canonical(result)
 
 
-_ANY_NODE, _ANY_PODS = metadata.NodeSelectorTerm(), pods.PodTerm()
+_ANY_NODE, _ANY_PODS = metadata.NodeTerm(), pods.PodTerm()
 
 
 def _requirements(
-    stated: Sequence[metadata.Requirement] | None, path: str, operators: tuple[str, ...]
+    stated: Sequence[metadata.SelectorRequirement] | None, path: str, operators: tuple[str, ...]
 ) -> Iterator[Requirement]:
     return (_requirement(each, where, operators) for each, where in indexed(stated, path))
 
 
-def _requirement(stated: metadata.Requirement, path: str, operators: tuple[str, ...]) -> Requirement:
+def _requirement(stated: metadata.SelectorRequirement, path: str, operators: tuple[str, ...]) -> Requirement:
     key = required(stated.key, f"{path}.key")
     operator = one_of(stated.operator, operators, f"{path}.operator")
     values = tuple(sorted(set(stated.values or ())))

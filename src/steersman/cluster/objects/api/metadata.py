@@ -53,7 +53,7 @@ class NamedObject(msgspec.Struct, frozen=True):
 named_object = msgspec.json.Decoder(NamedObject).decode
 
 
-class Requirement(msgspec.Struct, frozen=True):
+class SelectorRequirement(msgspec.Struct, frozen=True):
     """An entry of `matchExpressions` or `matchFields`."""
 
     key: str | None = None
@@ -65,17 +65,17 @@ class LabelSelector(msgspec.Struct, frozen=True, rename="camel"):
     """A metav1.LabelSelector."""
 
     match_labels: dict[str, str] | None = None
-    match_expressions: list[Requirement] | None = None
+    match_expressions: list[SelectorRequirement] | None = None
 
 
-class NodeSelectorTerm(msgspec.Struct, frozen=True, rename="camel"):
+class NodeTerm(msgspec.Struct, frozen=True, rename="camel"):
     """A term of a node selector."""
 
-    match_expressions: list[Requirement] | None = None
-    match_fields: list[Requirement] | None = None
+    match_expressions: list[SelectorRequirement] | None = None
+    match_fields: list[SelectorRequirement] | None = None
 
 
 class NodeSelector(msgspec.Struct, frozen=True, rename="camel"):
     """A node selector: one of its terms must hold."""
 
-    node_selector_terms: list[NodeSelectorTerm] | None = None
+    node_selector_terms: list[NodeTerm] | None = None

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from steersman.cluster.objects.api.metadata import LabelSelector, NodeSelector, NodeSelectorTerm, ObjectMeta, StoredMeta
+from steersman.cluster.objects.api.metadata import LabelSelector, NodeSelector, NodeTerm, ObjectMeta, StoredMeta
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -66,7 +66,7 @@ class PreferredNode(msgspec.Struct, frozen=True):
     """A preferred term of a node affinity."""
 
     weight: Weight | None = None
-    preference: NodeSelectorTerm | None = None
+    preference: NodeTerm | None = None
 
 
 class NodeAffinity(msgspec.Struct, frozen=True):

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from steersman.cluster.model import Node
+from steersman.cluster.objects.api.admission import LimitRange, PriorityClass, RuntimeClass
+from steersman.cluster.objects.api.decoding import converted
 from steersman.cluster.objects.decoding import PRIORITY_CLASSES
-from steersman.cluster.objects.fields import FieldError, Object, boolean, integer, items, join, mapping, text, text_map
+from steersman.cluster.objects.fields import FieldError, Object, items, join, mapping, text, text_map
 from steersman.core.quantities import nano
 from steersman.workloads.formats.kubernetes.controllers import is_created
 from steersman.workloads.formats.kubernetes.limit_ranges import Limits, limited, limits_of, quantities
@@ -24,38 +26,17 @@ _MISSING = {
     "RuntimeClass": "its overhead, node selector and tolerations are unknown",
 }
 _NODE_CONDITIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_INT32 = 1 << 31
-
-Amounts = dict[str, Any]
-"""Quantities by name of a resource."""
 
 
-@dataclass(frozen=True, slots=True)
-class _PriorityClass:
-    value: int
-    is_default: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _RuntimeClass:
-    overhead: Amounts
-    node_selector: dict[str, str]
-    tolerations: list[Object]
-
-
-def read(obj: KubernetesObject) -> _PriorityClass | _RuntimeClass | Limits:
+def read(obj: KubernetesObject) -> PriorityClass | RuntimeClass | Limits:
     """Return what is read of a PriorityClass, RuntimeClass or LimitRange. Raises FieldError."""
     if obj.kind == "PriorityClass":
-        value = integer(obj.content, "value", "", -_INT32, _INT32 - 1, 0)
-        return _PriorityClass(value, boolean(obj.content, "globalDefault", ""))
-    return _runtime_class(obj.content) if obj.kind == "RuntimeClass" else limits_of(obj.content, obj.name)
-
-
-def _runtime_class(content: Object) -> _RuntimeClass:
-    overhead = quantities(mapping(content, "overhead", ""), "podFixed", "overhead")
-    scheduling = mapping(content, "scheduling", "")
-    selector = text_map(scheduling, "nodeSelector", "scheduling")
-    return _RuntimeClass(overhead, selector, [entry for entry, _ in items(scheduling, "tolerations", "scheduling")])
+        return converted(obj.content, PriorityClass)
+    if obj.kind == "LimitRange":
+        return limits_of(converted(obj.content, LimitRange), obj.name)
+    runtime = converted(obj.content, RuntimeClass)
+    quantities(runtime.overhead.pod_fixed, "overhead.podFixed")
+    return runtime
 
 
 @dataclass(slots=True)
@@ -69,8 +50,8 @@ class Admission:
         absent: classes that objects name and the input does not hold, and the objects.
     """
 
-    priorities: dict[str, _PriorityClass] = field(default_factory=dict)
-    runtimes: dict[str, _RuntimeClass] = field(default_factory=dict)
+    priorities: dict[str, PriorityClass] = field(default_factory=dict)
+    runtimes: dict[str, RuntimeClass] = field(default_factory=dict)
     limits: dict[str, list[Limits]] = field(default_factory=dict)
     tolerations: tuple[str, ...] = ()
     absent: dict[tuple[str, str], list[str]] = field(default_factory=dict)
@@ -78,12 +59,12 @@ class Admission:
     @classmethod
     def of(cls, objects: Iterable[KubernetesObject], nodes: Sequence[Node]) -> Admission:
         """Return the admission of an input, all of whose objects are valid."""
-        admission = cls({name: _PriorityClass(value, False) for name, value in PRIORITY_CLASSES.items()})
+        admission = cls({name: PriorityClass(value) for name, value in PRIORITY_CLASSES.items()})
         for obj in sorted(objects, key=lambda each: (each.namespace, each.name)):
             content = read(obj)
-            if isinstance(content, _PriorityClass):
+            if isinstance(content, PriorityClass):
                 admission.priorities[obj.name] = content
-            elif isinstance(content, _RuntimeClass):
+            elif isinstance(content, RuntimeClass):
                 admission.runtimes[obj.name] = content
             else:
                 admission.limits.setdefault(obj.namespace, []).append(content)
@@ -121,11 +102,11 @@ class Admission:
     def _priority(self, spec: Object, path: str, obj: KubernetesObject) -> int:
         name = text(spec, "priorityClassName", path)
         if not name:
-            return min((each.value for each in self.priorities.values() if each.is_default), default=0)
+            return min((each.value or 0 for each in self.priorities.values() if each.global_default), default=0)
         if name not in self.priorities:
             self._note_absent("PriorityClass", name, obj)
             return 0
-        return self.priorities[name].value
+        return self.priorities[name].value or 0
 
     def _apply_runtime_class(self, spec: dict[str, Any], path: str, obj: KubernetesObject) -> None:
         name = text(spec, "runtimeClassName", path)
@@ -135,21 +116,21 @@ class Admission:
         if runtime is None:
             self._note_absent("RuntimeClass", name, obj)
             return
-        if runtime.overhead:
-            stated = quantities(spec, "overhead", path)
-            if stated and _nano(stated) != _nano(runtime.overhead):
+        if overhead := runtime.overhead.pod_fixed:
+            stated = quantities(mapping(spec, "overhead", path), join(path, "overhead"))
+            if stated and _nano(stated) != _nano(overhead):
                 raise FieldError(join(path, "overhead"), f"differs from the overhead of RuntimeClass {name}")
-            spec["overhead"] = runtime.overhead
+            spec["overhead"] = overhead
         selector, where = text_map(spec, "nodeSelector", path), join(path, "nodeSelector")
-        for key, value in runtime.node_selector.items():
+        for key, value in (runtime.scheduling.node_selector or {}).items():
             if selector.setdefault(key, value) != value:
                 problem = f"{selector[key]!r} contradicts {value!r} of RuntimeClass {name}"
                 raise FieldError(join(where, key), problem)
         if selector:
             spec["nodeSelector"] = selector
-        if runtime.tolerations:
+        if tolerations := runtime.scheduling.tolerations:
             spec["tolerations"] = [entry for entry, _ in items(spec, "tolerations", path)]
-            spec["tolerations"] += [each for each in runtime.tolerations if each not in spec["tolerations"]]
+            spec["tolerations"] += [each for each in tolerations if each not in spec["tolerations"]]
 
     def _add_tolerations(self, spec: dict[str, Any], path: str) -> None:
         for key in self.tolerations:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from steersman.cluster.objects.fields import Object, integer, mapping, text
+from steersman.cluster.objects.api.admission import HorizontalPodAutoscaler, ScaleTarget
+from steersman.cluster.objects.api.decoding import converted
+from steersman.cluster.objects.api.pods import INT32_MAX
+from steersman.cluster.objects.fields import Object
 from steersman.workloads.formats.kubernetes.controllers import Key
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject, qualified_kind
-
-_MAX = (1 << 31) - 1
 
 
 @dataclass(slots=True)
@@ -30,9 +31,8 @@ class Autoscalers:
 
 def scaled(content: Object, namespace: str) -> tuple[Key, tuple[int, int]]:
     """Return what a HorizontalPodAutoscaler scales, and the least and the most replicas. Raises FieldError."""
-    spec = mapping(content, "spec", "")
-    least = integer(spec, "minReplicas", "spec", 0, _MAX, 1)
-    most = integer(spec, "maxReplicas", "spec", 1, _MAX, _MAX)
-    target, path = mapping(spec, "scaleTargetRef", "spec"), "spec.scaleTargetRef"
-    kind = qualified_kind(text(target, "kind", path), text(target, "apiVersion", path))
-    return (kind, namespace, text(target, "name", path)), (least, max(least, most))
+    spec = converted(content, HorizontalPodAutoscaler).spec
+    least, most = 1 if spec.min_replicas is None else spec.min_replicas, spec.max_replicas or INT32_MAX
+    target = spec.scale_target_ref or ScaleTarget()
+    kind = qualified_kind(target.kind or "", target.api_version or "")
+    return (kind, namespace, target.name or ""), (least, max(least, most))

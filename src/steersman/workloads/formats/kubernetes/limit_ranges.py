@@ -5,16 +5,16 @@ Source: Kubernetes 1.36.3, plugin/pkg/admission/limitranger/admission.go, and Se
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from steersman.cluster.objects.fields import FieldError, Object, items, join, mapping, text
+from steersman.cluster.objects.api.admission import LimitRange
+from steersman.cluster.objects.fields import FieldError, Object, indexed, items, join, mapping, text
 from steersman.cluster.objects.requests import Amounts, aggregate, resource_amounts
 from steersman.core.quantities import NANO, format_bytes, format_cpu, format_whole, nano
 
 CONTAINER, POD = "Container", "Pod"
-_KEYS = ("min", "max", "maxLimitRequestRatio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +55,32 @@ class Limits:
     bounds: list[_Bounds] = field(default_factory=list)
 
 
-def limits_of(content: Object, name: str) -> Limits:
+def limits_of(limit_range: LimitRange, name: str) -> Limits:
     """Return what is read of a LimitRange: a maximum is a default limit, a limit or a minimum a default request.
 
     Raises:
         FieldError: it is invalid.
     """
     result = Limits(name)
-    for entry, path in items(mapping(content, "spec", ""), "limits", "spec"):
-        kind = text(entry, "type", path)
-        least, most, ratio = (quantities(entry, key, path) for key in _KEYS)
-        result.bounds.append(_Bounds(kind, *map(_nano, (least, most, ratio))))
-        if kind == CONTAINER:
-            limits = most | quantities(entry, "default", path)
+    for item, path in indexed(limit_range.spec.limits, "spec.limits"):
+        least, most = quantities(item.min, f"{path}.min"), quantities(item.max, f"{path}.max")
+        ratio = quantities(item.max_limit_request_ratio, f"{path}.maxLimitRequestRatio")
+        result.bounds.append(_Bounds(item.type or "", *map(_nano, (least, most, ratio))))
+        if item.type == CONTAINER:
+            limits = most | quantities(item.default, f"{path}.default")
             result.limits.update(limits)
-            result.requests.update({**least, **limits, **quantities(entry, "defaultRequest", path)})
+            result.requests.update({**least, **limits, **quantities(item.default_request, f"{path}.defaultRequest")})
     return result
 
 
-def quantities(parent: Object, key: str, path: str) -> dict[str, Any]:
+def quantities(amounts: Mapping[str, Any] | None, path: str) -> dict[str, Any]:
     """Return quantities by name of a resource. Raises FieldError: one is invalid."""
-    amounts, where = dict(mapping(parent, key, path)), join(path, key)
-    for name, amount in amounts.items():
+    for name, amount in (amounts or {}).items():
         try:
             nano(amount)
         except ValueError as error:
-            raise FieldError(join(where, name), str(error)) from None
-    return amounts
+            raise FieldError(join(path, name), str(error)) from None
+    return dict(amounts or {})
 
 
 def limited(spec: dict[str, Any], path: str, every: Sequence[Limits]) -> dict[str, Any]:
