@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ from steersman.evaluation.output import staged
 from steersman.evaluation.recorded import Recordings, find_recordings, recorded_summary
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.learning_curve import LearningCurve
-from steersman.evaluation.report.page import Comparison, write_report
-from steersman.evaluation.report.wording import count
+from steersman.evaluation.report.page import Comparison, notebook_tables, write_report
 from steersman.evaluation.results import EVALUATION_FILES, REPORT, write_evaluation
 from steersman.evaluation.summary import SummaryRow, SummaryTable, summarise
 from steersman.policies.base import Policy
@@ -149,7 +147,7 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         """Return the tables and sentences of all protocols for notebooks."""
-        return "".join(_html(each.headline) for each in self.comparisons)
+        return notebook_tables([each.headline for each in self.comparisons])
 
 
 def evaluate_experiments(
@@ -217,23 +215,3 @@ def _compare(
     criteria = [criterion(objective, experiment.protocol) for objective in experiment.objectives]
     headline = Headline(runs, summary, baseline, bounds, criteria)
     return Comparison(runs, summary, headline, experiment)
-
-
-def _html(headline: Headline) -> str:
-    """Return a comparison's table for notebooks, what its short titles mean, and its sentences."""
-    others = headline.others(headline.workload)
-    order = [*headline.order(headline.workload), *others]
-    columns = headline.columns(headline.workload)
-    names = others | {headline.baseline: f"{headline.baseline} (baseline)"}
-    head = "".join(f'<th title="{escape(column.title)}">{escape(column.short)}</th>' for column in columns)
-    rows = "".join(
-        f"<tr><th>{escape(names.get(policy, policy))}</th>"
-        + "".join(f"<td>{escape(column.cells[policy].text)}</td>" for column in columns)
-        + "</tr>"
-        for policy in order
-    )
-    meanings = dict.fromkeys(f"{each.short}: {each.title}" for each in columns if each.short != each.title)
-    sentences = " ".join(filter(None, [*headline.sentences(), headline.bound_sentence()]))
-    title = f"{headline.workload}: {headline.protocol}, {count(len(headline.seeds), 'seed')}"
-    table = f"<table><caption>{escape(title)}</caption><tr><th>Policy</th>{head}</tr>{rows}</table>"
-    return f"{table}<p><small>{escape('; '.join(meanings))}.</small></p><p>{escape(sentences)}</p>"

@@ -1,9 +1,13 @@
-"""Recordings: transitions of some policy in an environment, stored to learn from without it."""
+"""Recordings: transitions of some policy in an environment, stored to learn from without it.
+
+A package adds files of another form by an entry point of the group `steersman.recordings` that leads to a
+`RecordingFormat`.
+"""
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +19,9 @@ from gymnasium import spaces
 
 from steersman.agents.base import Step
 from steersman.agents.buffers.replay import unflatten
-from steersman.agents.buffers.scheduler_csv import is_scheduler_csv, read_transitions
 from steersman.agents.networks.tensors import Actions, Arrays, sample_candidates, take
 from steersman.core.errors import InputError
-from steersman.workloads.recorded_bindings import read_bindings
+from steersman.core.extensions import Registry
 
 CHUNK = 256
 _KEYS = {"actions", "rewards", "terminated", "truncated"}
@@ -28,8 +31,9 @@ _NEEDED = _KEYS | {f"{side}.{part}" for side in ("before", "after") for part in 
 
 def check_file(file: Path) -> None:
     """Check that a file is a recording, without reading its arrays. Raises InputError: it is not."""
-    if is_scheduler_csv(file):
-        read_bindings(file)
+    other = _other_format(file)
+    if other is not None:
+        other.check(file)
         return
     with _opened(file):
         pass
@@ -119,15 +123,14 @@ class Recording:
 
     @classmethod
     def load(cls, file: Path) -> Recording:
-        """Read a recording of `steersman workload record`, or a `sched_*.csv` of AAML's scheduler.
+        """Read a recording of `steersman workload record`, or of a registered format.
 
         Raises:
             InputError: the file is missing, is not a recording, or its arrays do not match.
         """
-        if is_scheduler_csv(file):
-            read = read_transitions(file)
-            truncated = np.zeros(len(read.actions), dtype=np.bool_)
-            return cls(read.before, read.actions, read.rewards, read.terminated, truncated, read.after)
+        other = _other_format(file)
+        if other is not None:
+            return other.load(file)
         with _opened(file) as archive:
             arrays = {name: archive[name] for name in archive.files}
         for name in sorted(_NEEDED):
@@ -138,3 +141,28 @@ class Recording:
             raise InputError(file, f"transition {int(fits.argmin())}", "actions", "its mask forbids this node")
         own = {name: arrays[name] for name in _KEYS}
         return cls(before=unflatten("before", arrays), after=unflatten("after", arrays), **own)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingFormat:
+    """A form of recordings beside archives of arrays.
+
+    Attributes:
+        name: of the form.
+        suffixes: of its files.
+        check: checks that a file is one, without making transitions of it; raises InputError.
+        load: reads a file; raises InputError.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    check: Callable[[Path], object]
+    load: Callable[[Path], Recording]
+
+
+RECORDING_FORMATS: Registry[RecordingFormat] = Registry("format of recordings", "steersman.recordings", RecordingFormat)
+
+
+def _other_format(file: Path) -> RecordingFormat | None:
+    """Return the registered format of a file by its suffix; None for an archive of arrays."""
+    return next((each for each in RECORDING_FORMATS.usable() if file.name.endswith(each.suffixes)), None)

@@ -7,7 +7,7 @@ import gzip
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import unescape
@@ -20,7 +20,7 @@ from steersman.evaluation.bound.experiment_bounds import BOUND
 from steersman.evaluation.experiment import Experiment
 from steersman.evaluation.generated import repr_without_defaults
 from steersman.evaluation.report.episode_figures import family_of, workload_bars
-from steersman.evaluation.report.headline import Cell, Headline
+from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.learning_curve import LearningCurve, learning_figure
 from steersman.evaluation.report.section import Plot, Section
 from steersman.evaluation.report.style import BOUND_COLOUR, SHARE_COLOURS, dark_colours, styles
@@ -61,20 +61,6 @@ class Comparison:
         return tuple(
             dict.fromkeys(f"{each.policy} on {each.workload} ({each.protocol}): {each.choice}" for each in runs)
         )
-
-    def every_metric(self) -> Iterator[tuple[Cell, ...]]:
-        """Return the rows of the table of all metrics on the workload of the headline."""
-        workload = self.headline.workload
-        chosen = [row for row in self.summary if row.workload == workload and math.isfinite(row.mean)]
-        place = {metric: i for i, metric in enumerate(dict.fromkeys(row.metric for row in chosen))}
-        for row in sorted(chosen, key=lambda row: place[row.metric]):
-            yield (
-                Cell(f"{row.metric} ({row.unit})"),
-                Cell(self.headline.others(workload).get(row.policy, row.policy)),
-                Cell(fixed(row.mean, 2), interval_text(row.interval, 2)),
-                Cell(fixed(row.interquartile_mean, 2)),
-                Cell(signed(row.difference, 2), interval_text(row.difference_interval, 2, sign=True)),
-            )
 
 
 def write_report(
@@ -132,6 +118,11 @@ def write_report(
     )
 
 
+def notebook_tables(headlines: Sequence[Headline]) -> str:
+    """Return the tables and sentences of all protocols for notebooks, with what short titles mean."""
+    return templates().get_template("notebook.html.j2").render(headlines=headlines)
+
+
 def report_warnings(page: str) -> tuple[str, ...]:
     """Return the warnings in a report."""
     found = _WARNINGS.search(page)
@@ -150,11 +141,14 @@ def templates() -> Environment:
     templates.filters |= {
         "counted": count,
         "fixed": fixed,
+        "interval": interval_text,
         "light_dark": lambda colour: f"light-dark({colour},{DARK[colour]})" if colour in DARK else colour,
         "ranges": lambda seeds: ", ".join(_ranges(seeds)),
         "shade": _shade,
+        "signed": signed,
         "styles": styles,
     }
+    templates.tests["nan"] = math.isnan
     templates.globals |= {
         "blocks": BLOCKS,
         "bound": BOUND,

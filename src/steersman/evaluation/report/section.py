@@ -166,6 +166,9 @@ class Section:
         axis = layout["yaxis"].get("title", layout["xaxis"].get("title", {})).get("text", "")
         return Plot(f"w{self.number}-{name}", figure, caption, f"{axis}. {caption}{self._where}")
 
+    def _line(self, name: str, quantity: str, y_title: str, caption: str, *, digits: int = 2) -> Plot | None:
+        return self._plot(name, self.lines.plot(quantity, y_title, digits=digits), caption)
+
     def _of_policy(self, name: str, what: str, policy: str, figure: Figure, caption: str = "") -> Plot:
         style = self.style[policy]
         label = f"{policy}: {what}{f', {caption}' if caption else ''}{self._where}"
@@ -176,12 +179,10 @@ class Section:
         plots = []
         for number, each in enumerate(self.headline.criteria):
             if each.metric not in (self._quantity, MEAN_WAIT):
-                over_run = self.lines.plot(each.curve, each.short, digits=each.digits) if each.curve else None
                 caption = f"{each.phrase[0].upper()}{each.phrase[1:]} over the run. {_better(each)}"
-                plots += [
-                    self._plot(f"objective-{number}", over_run, caption),
-                    self._differences(f"compared-{number}", each),
-                ]
+                if each.curve:
+                    plots.append(self._line(f"objective-{number}", each.curve, each.short, caption, digits=each.digits))
+                plots.append(self._differences(f"compared-{number}", each))
         return Block("Objectives", "What the policies are compared by.", plots)
 
     def _differences(self, name: str, criterion: Criterion) -> Plot | None:
@@ -195,11 +196,11 @@ class Section:
 
     def _rewards(self) -> Block:
         """Return reward and variance over a filling, as AAML's scheduler plots them."""
-        reward = self.lines.plot("balance", "reward", digits=4)
-        variance = self.lines.plot("cpu_variance", "variance of the nodes' CPU shares", digits=5)
+        reward = "Reward 1 - 2 s / (s + 1) of each decision, s the standard deviation."
+        variance = "Variance over nodes of the share of CPU in use; 0 is perfectly even."
         plots = [
-            self._plot("reward", reward, "Reward 1 - 2 s / (s + 1) of each decision, s the standard deviation."),
-            self._plot("variance", variance, "Variance over nodes of the share of CPU in use; 0 is perfectly even."),
+            self._line("reward", "balance", "reward", reward, digits=4),
+            self._line("variance", "cpu_variance", "variance of the nodes' CPU shares", variance, digits=5),
         ]
         return Block("Reward and variance", "How even the CPU use is while the cluster fills.", plots)
 
@@ -242,7 +243,7 @@ class Section:
 
     def _waiting(self) -> Block:
         plots = [
-            self._plot("waiting", self.lines.plot("pods_waiting", "pods waiting"), "Pods that wait for room."),
+            self._line("waiting", "pods_waiting", "pods waiting", "Pods that wait for room."),
             self._differences("waits", TIMED_CRITERIA[WAITING_TIME]),
         ]
         rows = [
@@ -253,7 +254,7 @@ class Section:
 
     def _causes(self) -> Block:
         timed = self.headline.timed
-        share = self.lines.plot("gpu_fragmented_percent", "GPU fragmented, % of all GPUs")
+        share, caption = "GPU fragmented, % of all GPUs", "GPU fragmented over the run, % of all GPUs."
         in_short = causes_in_short(self.runs, at_end=not timed)
         over_run = causes_over_run(self.runs, self.lines.x_title if timed else "arrived, %")
         what = "fragmentation by cause over the run"
@@ -262,7 +263,7 @@ class Section:
             "Idle GPU that a typical pod of this workload cannot use, and why.",
             [
                 self._plot("causes", in_short, "Mean over the run." if timed else "At the end of the run."),
-                self._plot("fragmentation", share, "GPU fragmented over the run, % of all GPUs."),
+                self._line("fragmentation", "gpu_fragmented_percent", share, caption),
             ],
             small=[self._of_policy("causes", what, policy, figure) for policy, figure in over_run.items()],
             colours=CAUSE_COLOURS,
@@ -285,11 +286,10 @@ class Section:
 
     def _use(self) -> Block:
         balance = "gpu_balance_percent" if self.headline.on_gpu else "cpu_balance_percent"
-        deviation = self.lines.plot(balance, f"standard deviation of {self.headline.resource} use, %")
-        used = self.lines.plot("nodes_used", "nodes in use")
+        deviation = f"standard deviation of {self.headline.resource} use, %"
         plots = [
-            self._plot("balance", deviation, "How unequally nodes are used; 0 is perfectly balanced."),
-            self._plot("used", used, "Nodes with at least one pod."),
+            self._line("balance", balance, deviation, "How unequally nodes are used; 0 is perfectly balanced."),
+            self._line("used", "nodes_used", "nodes in use", "Nodes with at least one pod."),
         ]
         return Block("Balance and nodes in use", "How the load is spread over the nodes.", plots)
 

@@ -8,12 +8,11 @@ one.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from steersman.agents.buffers.recording import Recording, RecordingFormat
 from steersman.agents.networks.tensors import Arrays, stack
 from steersman.cluster.model import Pod
 from steersman.cluster.owner_pods import OwnerPods
@@ -42,28 +41,11 @@ from steersman.workloads.recorded_bindings import (
     recorded_nodes,
 )
 
-SUFFIXES = CSV_SUFFIXES
 MOST_UNEXPLAINED = 0.25
 """Share of a cluster's CPU that its last row may have in use beyond what the pods before it request, or below."""
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerTransitions:
-    """Transitions [B, ...], see `buffers.recording.Recording`."""
-
-    before: Arrays
-    actions: npt.NDArray[np.int64]
-    rewards: npt.NDArray[np.float32]
-    terminated: npt.NDArray[np.bool_]
-    after: Arrays
-
-
-def is_scheduler_csv(file: Path) -> bool:
-    """Return whether a file is one of AAML's by its name; other recordings are archives of arrays."""
-    return file.name.endswith(SUFFIXES)
-
-
-def read_transitions(file: Path) -> SchedulerTransitions:
+def read_transitions(file: Path) -> Recording:
     """Return the transitions of a recording.
 
     Rewards are the recorded ones. A transition ends an episode where `done` is 1, and where the cluster was cleared.
@@ -96,11 +78,12 @@ def read_transitions(file: Path) -> SchedulerTransitions:
     count = len(rows) if terminated[-1] else len(rows) - 1
     if not count:
         raise InputError(file, f"line {rows[-1].line}", "done", "is 0 in the only row; two that follow are needed")
-    return SchedulerTransitions(
+    return Recording(
         before=stack(seen[:count]),
         actions=np.array([row.node for row in rows[:count]], dtype=np.int64),
         rewards=np.array([row.reward for row in rows[:count]], dtype=np.float32),
         terminated=np.array(terminated[:count], dtype=np.bool_),
+        truncated=np.zeros(count, dtype=np.bool_),
         after=stack([*seen[1:], seen[-1]][:count]),
     )
 
@@ -143,3 +126,7 @@ class _Replay:
         here[row.node] += 1
         self.cores += row.cpu_milli / 1000
         return result
+
+
+AAML = RecordingFormat("aaml", CSV_SUFFIXES, read_bindings, read_transitions)
+"""The entry point."""

@@ -1,0 +1,1 @@
+"""Recordings of AAML's scheduler."""
