@@ -67,7 +67,7 @@ def top(table: TableOptions, cluster: AnyCluster) -> None:
 
 def _print_once(target: ClusterTarget, options: ViewOptions, output_format: TableOrJson) -> None:
     from steersman.apps.top import render
-    from steersman.apps.top.model import ClusterView
+    from steersman.apps.top.model import ClusterUse
     from steersman.apps.top.watch import Leader, fetch_snapshot, leaders
     from steersman.kubernetes.client import Client
 
