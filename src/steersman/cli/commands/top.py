@@ -71,7 +71,7 @@ def _print_once(target: ClusterTarget, options: ViewOptions, output_format: Tabl
     from steersman.apps.top.watch import Leader, fetch_snapshot, leaders
     from steersman.kubernetes.client import Client
 
-    async def fetch(client: Client) -> tuple[ClusterView, list[Leader]]:
+    async def fetch(client: Client) -> tuple[ClusterUse, list[Leader]]:
         return await fetch_snapshot(client), await leaders(client)
 
     with status_if_slow("reading nodes and pods"):
