@@ -111,12 +111,13 @@ def make_plan(
         known = ", ".join(spec.supported_networks)
         raise UsageError(f"network {network!r} cannot be trained by {spec.label}; these can: {known}")
     if isinstance(source, EnvironmentOptions):
-        return _learning_plan(source, name, spec, options)
+        return _learning_plan(source, name, algorithm, options)
     objective = options.objective or DEFAULT_OBJECTIVES[options.protocol]
     if spec.plays == ON_WORKLOADS:
         task = SimulationTask(objective, options.protocol, options.ratio, options.load)
         return _evolution_plan(source, name, task, options)
-    return _learning_plan(WorkloadOptions(tuple(source), objective, options.ratio, options.load), name, spec, options)
+    scene = WorkloadOptions(tuple(source), objective, options.ratio, options.load)
+    return _learning_plan(scene, name, algorithm, options)
 
 
 def _evolution_plan(
@@ -142,7 +143,8 @@ def _evolution_plan(
     )
 
 
-def _learning_plan(source: EnvironmentOptions, name: str, spec: AlgorithmSpec, options: PlanOptions) -> LearningPlan:
+def _learning_plan(source: EnvironmentOptions, name: str, algorithm: str, options: PlanOptions) -> LearningPlan:
+    spec = find_algorithm(algorithm, IN_ENVIRONMENTS)
     of_network = options.given(OF_NETWORKS)
     if options.hidden is not None:
         of_network["hidden"] = tuple(options.hidden)
@@ -150,7 +152,7 @@ def _learning_plan(source: EnvironmentOptions, name: str, spec: AlgorithmSpec, o
     usual = EPISODES_PER_WORKLOAD if isinstance(source, WorkloadOptions) else EPISODES_WITHOUT_WORKLOADS
     return LearningPlan(
         name=name,
-        algorithm=spec.name,
+        algorithm=algorithm,
         scene=_environment(source, options.protocol, tuple(options.validation)),
         config=make_config(spec.config, options.settings, spec.label),
         network=NetworkPlan(options.network or spec.network, start=start, **of_network),

@@ -166,7 +166,6 @@ UncheckedOption = Annotated[
     ),
 ]
 NODES_HELP = "The cluster: an openb node list (CSV), or a file or folder of Kubernetes YAML."
-Nodes = Annotated[Path | None, path_option(NODES_HELP)]
 Output = Annotated[
     Path,
     path_option(

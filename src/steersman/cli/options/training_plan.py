@@ -93,8 +93,8 @@ def plan_of(options: TrainOptions, *, name: str, seed: int, warn: Warnings) -> A
 
     from steersman.training.plans import PlanOptions, make_plan
 
-    is_on_workloads = options.protocol in WITH_WORKLOADS
-    protocol: Any = options.protocol if is_on_workloads else "inflation"
+    has_workloads = options.protocol in WITH_WORKLOADS
+    protocol: Any = options.protocol if has_workloads else "inflation"
     source = _training_workloads(options, warn) if options.is_on_workloads else _environment(options, settings, warn)
     network = options.network
     plan = PlanOptions(
@@ -102,7 +102,7 @@ def plan_of(options: TrainOptions, *, name: str, seed: int, warn: Warnings) -> A
         objective=options.task.objective,
         ratio=RATIO if options.scenario.ratio is None else options.scenario.ratio,
         load=options.scenario.load,
-        validation=_validation_workloads(options, warn) if is_on_workloads else (),
+        validation=_validation_workloads(options, warn) if has_workloads else (),
         test=tuple(full_name(each) for each in options.task.test or ()),
         network=options.network_name,
         hidden=None if network.hidden is None else widths(network.hidden),
