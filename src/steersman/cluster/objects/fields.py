@@ -91,10 +91,7 @@ def text(parent: Object, key: str, path: str, default: str = "") -> str:
 
 def required_text(parent: Object, key: str, path: str) -> str:
     """Return a string that must not be missing or empty."""
-    value = text(parent, key, path)
-    if not value:
-        raise FieldError(join(path, key), "is missing")
-    return value
+    return required(text(parent, key, path), join(path, key))
 
 
 def text_map(parent: Object, key: str, path: str) -> dict[str, str]:
@@ -128,10 +125,7 @@ def boolean(parent: Object, key: str, path: str) -> bool:
 
 def choice(parent: Object, key: str, path: str, allowed: Sequence[str], default: str = "") -> str:
     """Return one of the `allowed` strings; missing, null and empty are `default` where there is one."""
-    value = text(parent, key, path) or default
-    if value not in allowed:
-        raise FieldError(join(path, key), f"{value!r} is unknown; expected one of {', '.join(allowed)}")
-    return value
+    return one_of(text(parent, key, path), allowed, join(path, key), default)
 
 
 def _checked(value: object, path: str) -> Object:

@@ -24,7 +24,7 @@ from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.objects.decoding import node_from_object, pod_from_object
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.kubernetes.cache import cluster_cache as caching
+from steersman.kubernetes.cache import store
 from steersman.kubernetes.cache.cluster_cache import ClusterCache, NodeFeed, PodFeed
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
@@ -248,7 +248,7 @@ def test_invalid_selector_is_reported_and_skipped() -> None:
 
 
 def test_deleted_selectors_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caching, "CLASSES_KEPT", 10)
+    monkeypatch.setattr(store, "CLASSES_KEPT", 10)
     live = Live()
     live.cache.upsert_node(raw(place("n0", "a")))
     live.cache.upsert_node(raw(place("n1", "b")))
