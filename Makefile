@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo workbench notebooks learn policy study plugin site test test-unit test-nightly test-bounds test-integration test-browser test-image test-e2e test-go programs test-chaos lint format wheel krew bench requirements clean
+.PHONY: help demo workbench notebooks learn policy study plugin site test test-unit coverage test-nightly test-bounds test-integration test-browser test-image test-e2e test-go programs test-chaos lint format wheel krew bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -34,6 +34,9 @@ test: lint test-unit test-bounds test-integration ## lint, unit, bounds and inte
 
 test-unit: .venv/dev ## unit tests alone
 	.venv/bin/pytest -n 2 tests/unit tests/contract
+
+coverage: .venv/dev ## percent of lines that unit tests execute; compiled kernels do not count
+	.venv/bin/pytest -n 2 --cov=steersman --cov-report=term:skip-covered tests/unit tests/contract
 
 test-nightly: .venv/dev ## unit tests with four times as many examples of each property; pages whose answers are slow
 	STEERSMAN_NIGHTLY=1 .venv/bin/pytest -n 2 tests/unit tests/contract tests/integration/test_bound.py
