@@ -35,7 +35,8 @@ from steersman.workloads.workload import Workload
 
 VERSION = 2
 PROFILE, LEFTOVERS = "mix.", "outlook."
-"""Prefixes of the tensors' names, older than the words; the field of `ProfileArrays` or `LeftoverArrays` follows."""
+"""Prefixes of the names of tensors, from before these were called profile and leftovers; the name of a field of
+`ProfileArrays` or `LeftoverArrays` follows."""
 
 Arrays = dict[str, npt.NDArray[Any]]
 

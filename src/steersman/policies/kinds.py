@@ -33,14 +33,18 @@ def observing_policy(policy: Policy) -> NetworkPolicy | None:
 
 
 def as_linear(policy: Policy) -> LinearPolicy | None:
-    """Return an equivalent linear policy, or None."""
+    """Return a policy as a linear one, see `heuristic_as_linear`; None if it is of another kind."""
     if isinstance(policy, LinearPolicy):
         return policy
     return heuristic_as_linear(policy) if isinstance(policy, HeuristicPolicy) else None
 
 
 def heuristic_as_linear(policy: HeuristicPolicy) -> LinearPolicy:
-    """Return a heuristic as a linear policy; unlike in FGD itself, its FGD score also depends on memory."""
+    """Return a heuristic as a linear policy.
+
+    It is not the same in two points: its FGD score also depends on memory, and scores that a heuristic normalises over
+    nodes are added as they are.
+    """
     weights, rules = np.zeros((KINDS, WEIGHTS)), np.zeros((KINDS, RULES))
     for kind, weight in zip(policy.kinds, policy.weights, strict=True):
         if kind == local_scores.FGD:

@@ -116,7 +116,7 @@ class MetricStore:
                 kept[node] = sample
 
     def prune(self, nodes: Collection[str]) -> None:
-        """Forget all other nodes, and users that are measured no more: the newest latency is stale, others' are not."""
+        """Forget all other nodes, and users whose newest latency is older by `max_age` than the newest of all users."""
         self.version += 1
         for kept in (*self._values.values(), *self._latency.values()):
             for node in kept.keys() - nodes:

@@ -44,7 +44,7 @@ UNDECIDED = -2
 """Value of a decision that has not been made yet."""
 
 # Columns of `Run.cursor`: arrivals handled, events recorded, pods that will leave, pods in the queue; of a retry of the
-# queue: the place to go on, its number (above 0 while it is under way), pods kept so far. The totals come last.
+# queue: the place to go on, its number (negative once it is over), pods kept so far. The totals come last.
 ARRIVED, EVENTS, RUNNING, QUEUED, RETRY, RETRIED, KEPT, TOTALS = range(8)
 WAITING_NOW, NODES_USED, GPU_USED, CPU_USED, MEMORY_USED, GPU_EXCESS = range(TOTALS, TOTALS + 6)
 CURSORS = TOTALS + 6
@@ -336,7 +336,7 @@ def _leave(cluster: DecisionState, arrivals: Arrivals, run: Run, record: EventRe
     _change(cluster, arrivals, run, arrival, -1)
     _note(run, record, run.leaves[arrival], arrival, FINISHED)
     if run.cursor[QUEUED] > 0:
-        run.cursor[RETRIED] = 1 - run.cursor[RETRIED]
+        run.cursor[RETRIED] = 1 - run.cursor[RETRIED]  # -k, retry k is over, becomes k + 1, under way
 
 
 @inlined_kernel
@@ -358,7 +358,7 @@ def _finish_retry(arrivals: Arrivals, run: Run, arrival: int, bound: bool, alone
     if cursor[RETRY] == cursor[QUEUED]:
         cursor[QUEUED] = cursor[KEPT]
         cursor[RETRY] = cursor[KEPT] = 0
-        cursor[RETRIED] = -cursor[RETRIED]
+        cursor[RETRIED] = -cursor[RETRIED]  # it is over
     return BOUND if bound else NONE
 
 

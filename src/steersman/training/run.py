@@ -5,11 +5,11 @@
     metrics.csv             one row per iteration
     validation.csv          one row per validation
     checkpoint.safetensors  everything that later iterations depend on
-    policy.safetensors      the best policy by validation
+    policy.safetensors      the best policy by validation; without one (live) the newest
     policy-N.safetensors    the policy of iteration N, written by request
     progress.json           where the run is, and histograms of the newest iteration (`control.progress`)
     request.txt             what the run is asked to do, between two iterations (`control.requests`)
-    events.out.tfevents.*   the same for TensorBoard, if it is installed and no other tracker is chosen
+    events.out.tfevents.*   metrics and histograms for TensorBoard, if it is installed and no other tracker is chosen
 
     run.lock                locked by the process that trains there; says which one that is
 

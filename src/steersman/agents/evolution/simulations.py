@@ -2,7 +2,7 @@
 
 No gradients, no torch. A generation draws a few workloads with fresh arrivals; every candidate runs on the same ones
 (common random numbers), so that candidates differ by their weights alone. The fitness of a candidate is its mean gain
-on the reference policy, with losses counted one and a half times: consistent gains beat large gains with losses.
+over the reference policy, with losses weighted by 1 + `loss_weight`: consistent gains beat large gains with losses.
 
 The search starts at FGD with the planned losses of devices (`policies.gpu_state.planning`), or at a policy of an
 earlier search, and moves in units of how much a feature's change differs between the nodes that a pod could go to, so
@@ -211,7 +211,7 @@ class CandidateEvaluator:
 
 
 def fgd_weights() -> Array:
-    """Return [4, W] the weights that equal FGD."""
+    """Return [4, W] the weights of FGD's score alone."""
     weights = np.zeros((KINDS, WEIGHTS))
     weights[:, 2 * FEATURES] = 1.0
     return weights

@@ -50,8 +50,8 @@ class ObservedBinding:
         observation: parts of the observation before it by name, without a leading axis.
         outcome: its outcome; `ended` and the waiting time in it are not known yet.
         ended_before: whether all observed pods were gone since the binding before.
-        waited_before: pod-seconds from the binding before to this one: that time multiplied by the number of pods that
-            had waited longer than the one bound before, as `waiting` of a `Decider` counts.
+        waited_before: pod-seconds waited since the previous binding: the elapsed time multiplied by the number of pods
+            that had waited longer than the previously bound one, as `waiting` of a `Decider` counts.
         rewards: [N] rewards of all feasible nodes, NaN elsewhere, if the binding is held back; None: learn from it.
     """
 

@@ -90,7 +90,7 @@ class PolicyManager:
         return self.comparison.choice.policy
 
     def see(self, pod: CachedPod) -> None:
-        """Add an arriving pod to the workload profile's window, unless another scheduler places it without GPUs."""
+        """Add an arriving pod to the workload profile's window; one of another scheduler only if it requests GPUs."""
         if pod.pod.requests.gpu_count or self.scheduler_name in ("", pod.pod.scheduler_name):
             self.profile.see(pod.pod.pod_class)
 
@@ -205,24 +205,27 @@ def warm_up(
     *,
     telemetry: bool = False,
 ) -> None:
-    """Compile all kernels of a policy by choosing a node for two pods on a cluster of one node.
+    """Compile all kernels of a policy by decisions on a cluster of one node.
 
-    The second pod has a constraint on other pods, because some kernels run for such pods alone.
+    One pod has a constraint on other pods, and with telemetry one has a latency limit, because some kernels run for
+    such pods alone.
 
     Args:
         policy: the policy; for a learned one, the rule that decides before the comparison is compiled, too; for one
             behind HTTP, the rule that decides where its server fails.
-        choose: function that chooses a node for a pod's class.
+        choose: function that chooses a node for a pod.
         telemetry: whether the kernels of latency limits are compiled.
     """
     candidates = [] if server_url(policy) else [policy]
     if policy.is_learned or server_url(policy):
         candidates.append(heuristic(FALLBACK_RULE))
     for candidate in candidates:
-        _choose_twice(candidate, choose, telemetry=telemetry)
+        _decide_once_each(candidate, choose, telemetry=telemetry)
 
 
-def _choose_twice(policy: Policy, choose: Callable[[Decider, PodQuery], NodeChoice | None], *, telemetry: bool) -> None:
+def _decide_once_each(
+    policy: Policy, choose: Callable[[Decider, PodQuery], NodeChoice | None], *, telemetry: bool
+) -> None:
     state = ClusterState((Node("node", 1000, 1 << 30, gpu_count=1, labels={HOSTNAME: "node"}),))
     requests = Requests(cpu_milli=100, memory_bytes=1 << 20, gpu_count=1, gpu_milli=500)
     spread = TopologySpread(max_skew=9, topology_key=HOSTNAME, hard=True, selector=PodSelector((), None))

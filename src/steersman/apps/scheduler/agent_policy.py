@@ -77,7 +77,7 @@ class PendingTransition:
         self._was_asked = self._is_open = True
 
     def placed(self, outcome: DecisionOutcome, waiting: int) -> None:
-        """Record a decision, taken now while `waiting` pods waited; of a pod that the agent was not asked about: drop.
+        """Record the outcome of the open question, decided now while `waiting` pods waited; do nothing if none is open.
 
         A late answer leaves later pods unasked; the agent learns from the pod that it was asked about.
         """

@@ -3,7 +3,8 @@
 A pod is in one of three queues. *Active*: tried next. *Backoff*: 1 s after the first failure, twice as long after each
 further one, 10 s at most, and up to a second more, so that pods of one second are ordered by priority. While no pod is
 active, those that a cluster change may have helped are tried before their backoff has passed; pods whose attempt ended
-with an error always wait for it. *Unschedulable*: tried when a cluster change helps, and in any case after 5 minutes.
+with an error always wait for it, in a heap of their own. *Unschedulable*: tried when a cluster change helps, and in any
+case after 5 minutes.
 
 Source: Kubernetes 1.36, pkg/scheduler/backend/queue (`SchedulerPopFromBackoffQ`, KEP 5142).
 """
@@ -154,7 +155,7 @@ class SchedulingQueue:
             self._wakes.set()
 
     def move_all_to_backoff(self) -> None:
-        """Move all unschedulable pods to the backoff queue after a cluster change."""
+        """Move all unschedulable pods to the backoff queue, after the state was rebuilt."""
         self._all_moved = self._number + 1
         for queued in list(self._unschedulable.values()):
             self._push_backoff(queued)

@@ -106,7 +106,7 @@ class Scheduler(Listener):
         self._capacity_generation = self._changes = 0
         self._unlisted_claims: set[str] = set()  # claims of pods that wait until claims are listed
         self._is_displacing = False  # changes of nodes will be undone
-        # Why pods of a class and labels fit nowhere ("" until it is computed), and the stamp at which that was found.
+        # By class and labels of pods that fit nowhere: when that was found (a stamp), and why ("": not computed yet).
         self._unschedulable_cache: dict[tuple[int, int], tuple[tuple[bool, int], str]] = {}
         self._binding: set[asyncio.Task[Any]] = set()
         self._binding_volumes: set[asyncio.Task[Any]] = set()

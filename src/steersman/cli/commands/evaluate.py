@@ -156,6 +156,7 @@ def evaluate(
         workloads = inputs.read(warn)
         experiments, reason = experiments_on(workloads, options, seeds, arrivals)
         warn_and_check(experiments, options, warn)
+    # Not `results` and `server`: they change no result.
     recorded = [*to_arguments(options, inputs, arrivals, generated), *setting_arguments(settings)]
     command = shlex.join(["steersman", "evaluate", *recorded, "--output", results.output.name])
     with tempfile.TemporaryDirectory(prefix="steersman-") as folder:

@@ -11,7 +11,7 @@ from steersman.cli.output.logs import MessagesFileOption
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Results of a comparison, which do not depend on the number of processes."""
+    """Where results go, and how many processes compute them; a report does not record these: they change no result."""
 
     output: Output = Path("comparison")
     jobs: Jobs = None

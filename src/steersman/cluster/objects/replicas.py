@@ -1,6 +1,6 @@
-"""Decode pods of the API. Replicas of a template differ in names and in fields that are not read: one decoding does.
+"""Decode pods of the API, with a cache by template: replicas differ only in their name and in fields that are not read.
 
-Replicas then have one class and one set of labels in memory, too.
+Replicas also share one class and one set of labels in memory.
 """
 
 from __future__ import annotations

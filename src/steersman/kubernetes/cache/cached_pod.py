@@ -25,7 +25,8 @@ class CachedPod:
         assumed: whether it is there by our decision, which the watch has not confirmed yet.
         unmodelled: features it uses that affect its placement and that the model lacks.
         class_id, labels_id: numbers in the state.
-        notes: its annotations until it is bound, since they hold requests and may change.
+        notes: its annotations as last decoded, since they hold requests and may change; None once the API has confirmed
+            our binding.
         gated: whether it has scheduling gates.
         resizing: whether its resources may change without its spec.
         nominated: node that another scheduler nominated for it while it is pending, where it counts; "" if none.

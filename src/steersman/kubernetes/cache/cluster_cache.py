@@ -1,7 +1,8 @@
 """Cache of a live cluster: its pods and nodes, as watches report them, in a ClusterState.
 
-A bound pod counts whatever it says of itself. Its GPU annotations can be changed by anyone who may patch the pod, so it
-holds what it had when it was first seen bound. One that requests no GPUs holds those of its claims.
+The resources of a bound pod count even if its object is invalid. Its GPU annotations can be changed by anyone who may
+patch the pod, so it holds what it had when it was first seen bound. One that requests no GPUs holds those of its
+ResourceClaims.
 """
 
 from __future__ import annotations

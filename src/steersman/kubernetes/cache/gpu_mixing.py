@@ -1,7 +1,7 @@
 """Keep pods that share GPUs by annotations apart from pods whose GPUs the kubelet or a driver chose: one kind per node.
 
-The kubelet does not know the devices of annotations, nor we its choice, so both may mean the same device; the plugin
-`SteersmanGpuShare` does the same. GPUs that a node merely counts are not those that pods share.
+The kubelet does not know the devices of annotations, and its choice is not known here, so both could use one device.
+The plugin `SteersmanGpuShare` keeps them apart, too. GPUs that a node merely counts are not those that pods share.
 """
 
 from __future__ import annotations

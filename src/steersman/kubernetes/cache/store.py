@@ -1,6 +1,6 @@
 """What is known of a cluster: its pods, by node, owner and label, and the ClusterState that they are placed in.
 
-Pods on unknown nodes wait for these.
+A pod that is bound to a node that is not known yet is placed when that node appears.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Decider:
         return self._eligible
 
     def guest(self) -> Decider:
-        """Return a copy to ask about pods that may not come, from which this one keeps no class of theirs."""
+        """Return a copy for hypothetical pods: their classes are not added to the demand of this decider."""
         other = copy(self)
         other.live, other._demand = self.live.twin(), set(self._demand)
         return other
@@ -98,9 +98,9 @@ class Decider:
     def choose(self, query: PodQuery) -> NodeChoice | None:
         """Return the policy's choice among the nodes that pass every hard constraint; None if there are none.
 
-        By a hard latency limit the nodes that keep it with a margin are considered, else of those that keep it now (or
-        whose zone does, where a node is not measured) the ones of the least risk, else all. A decision on such a pod is
-        counted by the limit's outcome.
+        A hard latency limit narrows the candidates to (1) the nodes that keep it with a margin, else (2) the least
+        risky of those that keep it now, or whose zone does where a node is not measured, else (3) all. A decision on
+        such a pod is counted by the limit's outcome.
 
         Raises:
             SteersmanError: a Python scorer failed, or a score is not finite.
@@ -116,7 +116,7 @@ class Decider:
         return choice
 
     def choose_among(self, query: PodQuery) -> NodeChoice | None:
-        """Return the policy's choice as `choose` does, where a hard limit excludes no further nodes and none counts."""
+        """Return the policy's choice as `choose` does, without applying or counting a hard latency limit."""
         self._demand.add(query.class_id)
         self.live.sync()
         if query.allowed is not None:

@@ -1,4 +1,4 @@
-"""Score table: scores of every (pod class, node) pair under a weighted sum of heuristics, updated lazily.
+"""Score table: scores of every (pod class, node) pair, of heuristics or learned weights, updated lazily.
 
 Usually one node changes between two decisions. Changes are logged, and the row of a class is refreshed from the log
 when a pod of that class is scheduled. Each row has a tree of maxima with `FANOUT` children per node, so that an argmax

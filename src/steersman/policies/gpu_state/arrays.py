@@ -31,7 +31,7 @@ KINDS = 4
 """Number of pod kinds: no GPU, a share of one GPU, one GPU, several."""
 
 RULES = 8
-"""Number of heuristics with a weight in `rules`, by id in `local_scores`; FGD's weight is in `weights`."""
+"""Rows of `rules`, one for each id in `local_scores`; that of FGD is unused, its weight is in `weights`."""
 
 WEIGHTS = 2 * FEATURES + 1
 """Number of weights per pod kind: of the state after, of its change, of FGD's score."""

@@ -12,11 +12,17 @@ from tests.support.properties import examples
 from steersman.agents.evolution.simulations import fgd_weights
 from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
+from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.state import ClusterState
+from steersman.policies.decision.cluster_view import ClusterView
+from steersman.policies.decision.decider import Decider
 from steersman.policies.features import GPU
 from steersman.policies.gpu_state import gpu_features as g
-from steersman.policies.gpu_state.arrays import KINDS, WEIGHTS
+from steersman.policies.gpu_state.arrays import KINDS, RULES, WEIGHTS
 from steersman.policies.gpu_state.views import write_node_features
+from steersman.policies.heuristics import HeuristicPolicy
 from steersman.policies.linear import LinearPolicy
+from steersman.policies.node_scores.local_scores import FGD, NAMES
 from steersman.policies.observations.encoding import encode_pods
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
@@ -248,3 +254,17 @@ def test_a_network_with_a_head_of_zeros_is_the_linear_policy():
     assert [m.value for m in one.metrics] == [m.value for m in two.metrics]
     loud = simulator.run(LinearPolicy("p", weights, network=network), seed=42)
     assert [m.value for m in one.metrics] != [m.value for m in loud.metrics]
+
+
+@pytest.mark.parametrize("number", [number for number in range(len(NAMES)) if number != FGD], ids=lambda n: NAMES[n])
+def test_weight_of_a_rule_scores_like_the_heuristic(number):
+    workload, rules = embedded("default-small"), np.zeros((KINDS, RULES))
+    rules[:, number] = 2.0
+    state, profile = ClusterState(workload.nodes), typical_pods(workload.pods)
+    classes = state.class_ids(workload.pods)[:20].tolist()
+    learned = Decider(ClusterView(state, profile), LinearPolicy("rule", np.zeros((KINDS, WEIGHTS)), rules))
+    heuristic = Decider(ClusterView(state, profile), HeuristicPolicy("rule", (number,), (1.0,)))
+    scores = [(learned.scores(PodQuery(c)), heuristic.scores(PodQuery(c))) for c in classes]
+    assert any(np.ptp(expected[np.isfinite(expected)]) > 0 for _, expected in scores)
+    for found, expected in scores:
+        assert found.tolist() == (2.0 * expected).tolist()
