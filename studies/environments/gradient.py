@@ -28,9 +28,8 @@ from steersman.agents.evolution.simulations import excluded_features
 from steersman.agents.networks.score_networks import ScoreNetwork, build, export, sizes_of
 from steersman.envs.inflation.environment import InflationVectorEnv
 from steersman.evaluation.experiment import Experiment
-from steersman.policies.features import GPU
+from steersman.policies.features import GPU, POD_KINDS
 from steersman.policies.files.policy_file import Card, write_policy
-from steersman.policies.gpu_state.arrays import KINDS
 from steersman.policies.greedy_forecast import (
     FORECASTS,
     SHARE_FORECASTS,
@@ -151,7 +150,7 @@ class Forecast(VectorWrapper):  # type: ignore[misc, type-arg, unused-ignore]
     def step(self, actions: Any) -> Any:
         """See `VectorEnv`."""
         chosen = self.seen["nodes"][np.arange(len(actions)), actions]
-        weights = self.seen["pod"][:, :KINDS] @ self.weights
+        weights = self.seen["pod"][:, :POD_KINDS] @ self.weights
         observation, _, terminated, truncated, infos = self.env.step(actions)
         return self._look(observation), -(chosen * weights).sum(axis=1), terminated, truncated, infos
 

@@ -18,9 +18,9 @@ from tests.contract.cases import FILE, FOLDER, Json, answers, member_policy, ope
 from steersman.agents.evolution.simulations import fgd_weights
 from steersman.cluster.model import GPU_MILLI, UNLIMITED
 from steersman.policies.base import Policy
-from steersman.policies.features import VIEWS, View
+from steersman.policies.features import POD_KINDS, VIEWS, View
 from steersman.policies.files.policy_file import Card, prepare_policy, write_policy
-from steersman.policies.gpu_state.arrays import KINDS, RULES, WEIGHTS
+from steersman.policies.gpu_state.arrays import RULES, WEIGHTS
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.networks.layers import dense_shapes, head_shapes
 from steersman.policies.networks.numpy_networks import joint_size
@@ -93,10 +93,10 @@ def random_policy(name: str, drawn: Drawn, rng: Random) -> tuple[Card, dict[str,
     if drawn.context:
         return card, random_network(drawn, joint_size(view), rng)
     if not drawn.hidden:
-        return card, {"weights": rng.normal(size=(KINDS, WEIGHTS)), "rules": rng.normal(size=(KINDS, RULES))}
+        return card, {"weights": rng.normal(size=(POD_KINDS, WEIGHTS)), "rules": rng.normal(size=(POD_KINDS, RULES))}
     widths = (len(view.node) + len(view.pod), *drawn.hidden, 1)
     layers = tuple((rng.normal(size=(b, a)) / np.sqrt(a), rng.normal(size=b)) for a, b in pairwise(widths))
-    weights = fgd_weights() + 0.01 * rng.normal(size=(KINDS, WEIGHTS))
+    weights = fgd_weights() + 0.01 * rng.normal(size=(POD_KINDS, WEIGHTS))
     return card, LinearPolicy(name, weights, network=layers).tensors()
 
 
@@ -104,7 +104,7 @@ def random_network(drawn: Drawn, joint: int, rng: Random) -> dict[str, np.ndarra
     """The arrays of a network that sees the cluster."""
     hidden, normalisation = drawn.hidden, drawn.normalisation
     shapes = {
-        "linear": lambda: {"head.weight": (KINDS, joint), "head.bias": (KINDS,)},
+        "linear": lambda: {"head.weight": (POD_KINDS, joint), "head.bias": (POD_KINDS,)},
         "mlp": lambda: dense_shapes("layers", joint, hidden, normalisation) | head_shapes(hidden[-1]),
         "deepsets": lambda: (
             dense_shapes("phi", joint, hidden, normalisation)

@@ -24,9 +24,9 @@ from steersman.agents.networks.spec import FeatureCounts
 from steersman.cluster.pod_query import PodQuery
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
-from steersman.policies.features import GPU, VIEWS
+from steersman.policies.features import GPU, POD_KINDS, VIEWS
 from steersman.policies.files.policy_file import read_policy
-from steersman.policies.gpu_state.arrays import KINDS, WEIGHTS
+from steersman.policies.gpu_state.arrays import WEIGHTS
 from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.heuristics import HEURISTIC_IDS, HeuristicPolicy
 from steersman.policies.linear import LinearPolicy
@@ -140,7 +140,7 @@ def test_features_and_weights_match_the_vectors(content: Json, files: dict[str, 
 
 
 def pod_kind_of(pod: np.ndarray) -> int:
-    return int(pod[:KINDS].argmax())
+    return int(pod[:POD_KINDS].argmax())
 
 
 @pytest.mark.parametrize("name", WITH_CONTEXT)

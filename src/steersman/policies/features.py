@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from steersman.core.errors import UsageError
 
-KINDS = 4
+POD_KINDS = 4
 """Number of pod kinds (no GPU, a share of one GPU, one whole GPU, several GPUs): the first pod features, one-hot."""
 
 
@@ -81,7 +81,7 @@ def _column(source: View, row: str, features: tuple[Feature, ...], name: str) ->
     return names.index(name)
 
 
-POD_KINDS = (
+POD_KIND_FEATURES = (
     Feature("no_gpu", "flag", 0, 1, "The pod requests no GPU."),
     Feature("gpu_part", "flag", 0, 1, "The pod requests a share of one GPU."),
     Feature("one_gpu", "flag", 0, 1, "The pod requests one whole GPU."),
@@ -126,7 +126,7 @@ CLUSTER = View(
         Feature("owner_in_rack", "its running pods", 0, 1, "The same in the node's rack."),
     ),
     pod=(
-        *POD_KINDS,
+        *POD_KIND_FEATURES,
         Feature("cpu", "32 cores", 0, 8, "CPU request."),
         Feature("cpu_log", "7 doublings", 0, 2, "log2(1 + cores)."),
         Feature("memory", "256 GiB", 0, 8, "Memory request."),
@@ -280,7 +280,7 @@ TELEMETRY = View(
         Feature("within_hard", "flag", 0, 1, "It is within the hard limit."),
     ),
     pod=(
-        *POD_KINDS,
+        *POD_KIND_FEATURES,
         Feature("cpu", "8 cores", 0, 8, "CPU request."),
         Feature("cpu_log", "7 doublings", 0, 2, "log2(1 + cores)."),
         Feature("memory_log", "10 doublings", 0, 2, "log2(1 + GiB)."),

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from steersman.policies.features import GPU
+from steersman.policies.features import GPU, POD_KINDS
 from steersman.policies.files.policy_file import Card
-from steersman.policies.gpu_state.arrays import KINDS, WEIGHTS
+from steersman.policies.gpu_state.arrays import WEIGHTS
 from steersman.policies.linear import LinearPolicy
 from steersman.version import __version__
 
@@ -28,7 +28,7 @@ Array = npt.NDArray[np.float64]
 
 def forecast_weights() -> Array:
     """Return weights by pod kind, [4, F], of the node features whose sum is the growth of expected loss, in GPUs."""
-    weights = np.zeros((KINDS, len(GPU.node)))
+    weights = np.zeros((POD_KINDS, len(GPU.node)))
     for name, weight in FORECASTS.items():
         weights[:, GPU.node_column(name)] = weight
     for name, weight in SHARE_FORECASTS.items():
@@ -38,7 +38,7 @@ def forecast_weights() -> Array:
 
 def forecast_policy(name: str = NAME) -> LinearPolicy:
     """Return the policy with a name for results."""
-    weights = np.zeros((KINDS, WEIGHTS))
+    weights = np.zeros((POD_KINDS, WEIGHTS))
     weights[:, : len(GPU.node)] = -forecast_weights()
     return LinearPolicy(name, weights)
 

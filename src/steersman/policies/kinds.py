@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from steersman.policies.base import Policy
-from steersman.policies.gpu_state.arrays import KINDS, RULES, WEIGHTS
+from steersman.policies.features import POD_KINDS
+from steersman.policies.gpu_state.arrays import RULES, WEIGHTS
 from steersman.policies.gpu_state.gpu_features import FEATURES
 from steersman.policies.heuristics import HeuristicPolicy
 from steersman.policies.kube_default import KubeDefaultPolicy
@@ -45,7 +46,7 @@ def heuristic_as_linear(policy: HeuristicPolicy) -> LinearPolicy:
     It is not the same in two points: its FGD score also depends on memory, and scores that a heuristic normalises over
     nodes are added as they are.
     """
-    weights, rules = np.zeros((KINDS, WEIGHTS)), np.zeros((KINDS, RULES))
+    weights, rules = np.zeros((POD_KINDS, WEIGHTS)), np.zeros((POD_KINDS, RULES))
     for kind, weight in zip(policy.kinds, policy.weights, strict=True):
         if kind == local_scores.FGD:
             weights[:, 2 * FEATURES] = weight

@@ -15,8 +15,8 @@ from steersman.policies.decision.contributions import Contribution, occlusion_co
 from steersman.policies.decision.explanation_kernels import linear_features, rule_scores
 from steersman.policies.decision.selection import LearnedWeights, SelectionRules
 from steersman.policies.embedded_profile import EmbeddedProfile
-from steersman.policies.features import GPU
-from steersman.policies.gpu_state.arrays import KINDS, Layer
+from steersman.policies.features import GPU, POD_KINDS
+from steersman.policies.gpu_state.arrays import Layer
 from steersman.policies.node_scores.local_scores import LEARNED, NAMES
 from steersman.policies.observations.encoding import encode_pods
 
@@ -79,7 +79,7 @@ class LinearPolicy(Policy):
         )
         pods = np.zeros((len(cluster.classes.gpu_count), len(GPU.pod)), dtype=np.float32)
         encode_pods(cluster.classes, pods)
-        kind = int(pods[c, :KINDS].argmax())
+        kind = int(pods[c, :POD_KINDS].argmax())
 
         def score(rows: Floats) -> Floats:
             return np.asarray(rows @ self.weights[kind]) + self._network_scores(rows, pods[c])

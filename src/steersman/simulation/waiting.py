@@ -15,7 +15,7 @@ from steersman.simulation.result import Metric
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-KINDS = ("cpu_only", "gpu_share", "one_gpu", "several_gpus")
+KIND_NAMES = ("cpu_only", "gpu_share", "one_gpu", "several_gpus")
 """Kinds of pods whose waits are told apart."""
 SLOWDOWN_SECONDS = 10.0
 """Threshold of the bounded slowdown: a shorter run counts as this long."""
@@ -56,7 +56,7 @@ class Waits:
 
     @property
     def kind(self) -> Ints:
-        """Return [A] the index in `KINDS`."""
+        """Return [A] the index in `KIND_NAMES`."""
         one = np.where(self.demand < GPU_MILLI, 1, 2)
         several = (self.devices > 1) | (self.demand > GPU_MILLI)  # GPUs that are only counted are no devices
         return np.where(self.demand == 0, 0, np.where(several, 3, one)).astype(np.int64)
@@ -80,7 +80,7 @@ class Waits:
             "waiting_time_mean_seconds": (self.seconds, every),
             "waiting_time_mean_by_gpus_seconds": (self.seconds, self.demand.astype(np.float64)),
         }
-        for number, kind in enumerate(KINDS):
+        for number, kind in enumerate(KIND_NAMES):
             means[f"waiting_time_mean_{kind}_seconds"] = self.seconds, (self.kind == number).astype(np.float64)
         return means | {"bounded_slowdown_mean": (self.bounded_slowdown, every)}
 
@@ -128,7 +128,7 @@ def winsorized(waits: Waits) -> Waits:
     Location", Sankhya A 25 (1963).
     """
     known, kind, seconds = ~np.isnan(waits.seconds), waits.kind, waits.seconds.copy()
-    for number in range(len(KINDS)):
+    for number in range(len(KIND_NAMES)):
         of_kind = known & (kind == number)
         if of_kind.any():
             limit = np.percentile(seconds[of_kind], WINSORIZED, method="lower")

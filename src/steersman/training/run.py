@@ -159,9 +159,9 @@ class TrainingRun:
         lock: FolderLock | None = None,
     ) -> None:
         self.folder, self.options, self.limits, self.obeyed = folder, options, limits, obeyed
-        self.standing = TrainingProgress()
+        self.progress = TrainingProgress()
         self._stopped, self._validated = False, 0
-        self._progress = ProgressFile(folder)
+        self._progress_file = ProgressFile(folder)
         self._newest: dict[str, Any] = {}
         self.resumed, self._lock = resume, lock
         self._check()
@@ -203,14 +203,14 @@ class TrainingRun:
         if self.resumed:
             state = read_checkpoint(self.folder / CHECKPOINT, self.options)
             learner.load_state_dict(state["learner"])
-            self.standing = TrainingProgress(**state["standing"] | {"paused": False})
+            self.progress = TrainingProgress(**state["progress"] | {"paused": False})
             self._truncate_logs()
-        began, before, saved = time.monotonic(), self.standing.seconds, time.monotonic()
+        began, before, saved = time.monotonic(), self.progress.seconds, time.monotonic()
         with (
             self._shown(),
-            trackers.opened(tracker, self.folder, self.options, self.standing.iteration) as tracker_log,
+            trackers.opened(tracker, self.folder, self.options, self.progress.iteration) as tracker_log,
         ):
-            self._log(f"{'continuing at' if self.resumed else 'starting at'} iteration {self.standing.iteration}")
+            self._log(f"{'continuing at' if self.resumed else 'starting at'} iteration {self.progress.iteration}")
             while not self._over():
                 try:
                     numbers = learner.iterate()
@@ -222,12 +222,12 @@ class TrainingRun:
                     with suppress(SteersmanError):  # the log cannot be written, which is no reason to hide the error
                         self._log(f"stopped: {error}")
                     raise SteersmanError(f"{error}{self._kept()}") from error
-                self.standing.iteration += 1
-                self.standing.seconds = before + time.monotonic() - began
+                self.progress.iteration += 1
+                self.progress.seconds = before + time.monotonic() - began
                 scalars = self._record(numbers, tracker_log)
-                report = partial(on_iteration, self.standing, scalars) if on_iteration is not None else _nothing
+                report = partial(on_iteration, self.progress, scalars) if on_iteration is not None else _nothing
                 began += self._obey(learner, save, report)
-                due = self.standing.iteration % self.limits.validate_every == 0 or self._over()
+                due = self.progress.iteration % self.limits.validate_every == 0 or self._over()
                 if due and validate is not None:
                     self._validate(validate, save, tracker_log)
                 elif due:
@@ -236,12 +236,12 @@ class TrainingRun:
                     self._checkpoint(learner)
                     saved = time.monotonic()
                 report()
-                if self._progress.is_due:
+                if self._progress_file.is_due:
                     self._show("learning")
             if (self.folder / POLICY).exists():
                 tracker_log.artifact(self.folder / POLICY)
-            self._log(f"done after {self.standing.iteration} iterations; best {self.standing.best:.4f}")
-        return self.standing
+            self._log(f"done after {self.progress.iteration} iterations; best {self.progress.best:.4f}")
+        return self.progress
 
     @contextmanager
     def _shown(self) -> Iterator[None]:
@@ -254,29 +254,29 @@ class TrainingRun:
                 yield
                 end = "done"
             finally:
-                self.standing.paused = False
+                self.progress.paused = False
                 self._show(end)
         finally:
             requests.remove_request(self.folder)  # one that came after the last iteration
 
     def _show(self, state: State) -> None:
-        standing, limits = self.standing, self.limits
-        progress = RunProgress(
+        progress, limits = self.progress, self.limits
+        shown = RunProgress(
             state=state,
-            iteration=standing.iteration,
-            seconds=round(standing.seconds, 1),
+            iteration=progress.iteration,
+            seconds=round(progress.seconds, 1),
             iterations=limits.iterations if limits.iterations < sys.maxsize else None,
             minutes=limits.minutes,
             validate_every=limits.validate_every,
             patience=limits.patience,
-            stale=standing.stale,
-            best=standing.best if math.isfinite(standing.best) else None,
-            best_iteration=standing.best_iteration,
+            stale=progress.stale,
+            best=progress.best if math.isfinite(progress.best) else None,
+            best_iteration=progress.best_iteration,
             requests=self.obeyed,
             histograms=histograms_of(self._newest),
         )
         with suppress(InputError):  # a full disk ends a run by what it must write, not by what it shows
-            self._progress.write(progress, is_last=state in ("done", "stopped"))
+            self._progress_file.write(shown, is_last=state in ("done", "stopped"))
 
     def _obey(self, learner: Learner, save: Save, report: Callable[[], None]) -> float:
         """Do what the run is asked to do since the last iteration; return the seconds that it was paused."""
@@ -285,7 +285,7 @@ class TrainingRun:
             if request := requests.pending_request(self.folder):
                 self._answer(request, save)
                 requests.remove_request(self.folder)
-            if self._stopped or not self.standing.paused:
+            if self._stopped or not self.progress.paused:
                 break
             if began is None:
                 began = time.monotonic()
@@ -295,7 +295,7 @@ class TrainingRun:
             time.sleep(POLL_SECONDS)
         if began is None:
             return 0.0
-        self.standing.paused = False
+        self.progress.paused = False
         self._show("learning")
         return time.monotonic() - began
 
@@ -305,17 +305,17 @@ class TrainingRun:
         elif request == requests.CHECKPOINT:
             self._log(f"by request: the current policy is in {self._take(save)}")
         else:
-            self._log(f"by request: {request} after iteration {self.standing.iteration}")
+            self._log(f"by request: {request} after iteration {self.progress.iteration}")
             self._stopped = self._stopped or request == requests.STOP
-            self.standing.paused = request == requests.PAUSE
+            self.progress.paused = request == requests.PAUSE
 
     def _take(self, save: Save) -> str:
         """Write the current policy to a file of its own; its card has no scores of an earlier iteration's policy."""
-        file = self.folder / TAKEN_POLICY.format(self.standing.iteration)
+        file = self.folder / TAKEN_POLICY.format(self.progress.iteration)
         set_aside(file)  # of a session that was killed after its last checkpoint
         with replacing(file) as part:
             save(part)
-            if self._validated != self.standing.iteration:
+            if self._validated != self.progress.iteration:
                 card, weights = read_policy(part)
                 write_policy(part, msgspec.structs.replace(card, scores=()), weights)
         return file.name
@@ -338,49 +338,49 @@ class TrainingRun:
 
     def _kept(self) -> str:
         """Return what is left of a run that cannot continue, for a message."""
-        if not self.standing.best_iteration:
+        if not self.progress.best_iteration:
             return ""
-        best = f"the best policy, of iteration {self.standing.best_iteration}, is in {self.folder / POLICY}"
+        best = f"the best policy, of iteration {self.progress.best_iteration}, is in {self.folder / POLICY}"
         return f"; {best}, the last checkpoint in {self.folder / CHECKPOINT}"
 
     def _over(self) -> bool:
-        standing, limits = self.standing, self.limits
+        progress, limits = self.progress, self.limits
         return (
             self._stopped
-            or standing.iteration >= limits.iterations
-            or (limits.minutes is not None and standing.seconds >= 60 * limits.minutes)
-            or (limits.patience > 0 and standing.stale >= limits.patience)
+            or progress.iteration >= limits.iterations
+            or (limits.minutes is not None and progress.seconds >= 60 * limits.minutes)
+            or (limits.patience > 0 and progress.stale >= limits.patience)
         )
 
     def _validate(self, validate: Callable[[], float], save: Save, tracker_log: trackers.AnyTracker) -> None:
         value = validate()
-        standing = self.standing
-        self._validated = standing.iteration
-        if value > standing.best:
-            standing.best, standing.best_iteration, standing.stale = value, standing.iteration, 0
+        progress = self.progress
+        self._validated = progress.iteration
+        if value > progress.best:
+            progress.best, progress.best_iteration, progress.stale = value, progress.iteration, 0
             save(self.folder / POLICY)
         else:
-            standing.stale += 1
-        row = {"iteration": standing.iteration, "seconds": round(standing.seconds, 1), "value": value}
+            progress.stale += 1
+        row = {"iteration": progress.iteration, "seconds": round(progress.seconds, 1), "value": value}
         self._append(VALIDATION, row)
-        tracker_log.scalars({"validation": value}, standing.iteration)
-        self._log(f"iteration {standing.iteration}: validation {value:.4f}, best {standing.best:.4f}")
+        tracker_log.scalars({"validation": value}, progress.iteration)
+        self._log(f"iteration {progress.iteration}: validation {value:.4f}, best {progress.best:.4f}")
 
     def _checkpoint(self, learner: Learner) -> None:
-        standing = {name: getattr(self.standing, name) for name in TrainingProgress.__slots__}
-        state = {"learner": learner.state_dict(), "standing": standing}
+        progress = {name: getattr(self.progress, name) for name in TrainingProgress.__slots__}
+        state = {"learner": learner.state_dict(), "progress": progress}
         write_checkpoint(self.folder / CHECKPOINT, state, self.options)
 
     def _record(self, numbers: dict[str, Any], tracker_log: trackers.AnyTracker) -> dict[str, float]:
         """Record an iteration's metrics; return the scalars among them."""
-        standing, scalars = self.standing, _scalars(numbers)
+        progress, scalars = self.progress, _scalars(numbers)
         self._newest = numbers
-        scalars["throughput"] = scalars.get("steps", 0.0) / max(standing.seconds, 1e-9)
-        self._append(METRICS, {"iteration": standing.iteration, "seconds": round(standing.seconds, 1), **scalars})
+        scalars["throughput"] = scalars.get("steps", 0.0) / max(progress.seconds, 1e-9)
+        self._append(METRICS, {"iteration": progress.iteration, "seconds": round(progress.seconds, 1), **scalars})
         for name, value in numbers.items():
             if isinstance(value, np.ndarray) and value.size:
-                tracker_log.histogram(name, value, standing.iteration)
-        tracker_log.scalars(scalars, standing.iteration)
+                tracker_log.histogram(name, value, progress.iteration)
+        tracker_log.scalars(scalars, progress.iteration)
         return scalars
 
     def _append(self, name: str, row: dict[str, Any]) -> None:
@@ -400,7 +400,7 @@ class TrainingRun:
             path = self.folder / name
             if path.exists():
                 header, *rows = path.read_text().splitlines()
-                kept = [row for row in rows if _is_whole(row) and int(row.split(",")[0]) <= self.standing.iteration]
+                kept = [row for row in rows if _is_whole(row) and int(row.split(",")[0]) <= self.progress.iteration]
                 if len(kept) < len(rows):
                     keep_copy(path)
                     write_atomically(path, ("\n".join([header, *kept]) + "\n").encode())

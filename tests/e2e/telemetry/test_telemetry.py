@@ -20,7 +20,7 @@ from tests.e2e.scheduler.test_schedule import Running, bound, create, events, po
 from tests.e2e.service.test_service import ask
 from tests.e2e.telemetry.prometheus import Node, Telemetry, free_port, telemetry
 
-from steersman.policies.features import KINDS, TELEMETRY
+from steersman.policies.features import POD_KINDS, TELEMETRY
 from steersman.policies.files.policy_file import Card, write_policy
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import DEFAULT_FEATURES, FEATURES, configuration
@@ -229,7 +229,7 @@ def test_service_scores_by_the_objective(
 
 def idlest(file: Path) -> Path:
     """Write a policy that prefers nodes whose CPU is used least, as measured; a linear network."""
-    weights = np.zeros((KINDS, len(TELEMETRY.node) + len(TELEMETRY.pod) + len(TELEMETRY.context)), dtype=np.float32)
+    weights = np.zeros((POD_KINDS, len(TELEMETRY.node) + len(TELEMETRY.pod) + len(TELEMETRY.context)), dtype=np.float32)
     weights[:, TELEMETRY.node_column("cpu_used")] = -1.0
     card = Card(
         name="idlest",
@@ -239,7 +239,7 @@ def idlest(file: Path) -> Path:
         objective="least-allocated",
         algorithm="by hand",
     )
-    write_policy(file, card, {"head.weight": weights, "head.bias": np.zeros(KINDS, dtype=np.float32)})
+    write_policy(file, card, {"head.weight": weights, "head.bias": np.zeros(POD_KINDS, dtype=np.float32)})
     return file
 
 

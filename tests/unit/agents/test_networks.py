@@ -12,7 +12,6 @@ from tests.support.errors import raises
 
 from steersman.agents.networks import graph_network
 from steersman.agents.networks.score_networks import (
-    KINDS,
     MASKED,
     NORMALISATIONS,
     FeatureCounts,
@@ -23,6 +22,7 @@ from steersman.agents.networks.score_networks import (
     sizes_of,
 )
 from steersman.core.errors import MissingExtraError, SteersmanError, UsageError
+from steersman.policies.features import POD_KINDS
 from steersman.policies.networks.registry import NETWORKS
 
 SIZES = FeatureCounts(node=5, pod=6, context=2)
@@ -35,7 +35,7 @@ def observe(seed, batch=3, nodes=7, absent=0):
     mask = torch.rand(batch, nodes, generator=g) < 0.6
     mask[:, 0] = True
     pod = torch.rand(batch, SIZES.pod, generator=g)
-    pod[:, :KINDS] = torch.eye(KINDS)[torch.randint(KINDS, (batch,), generator=g)]
+    pod[:, :POD_KINDS] = torch.eye(POD_KINDS)[torch.randint(POD_KINDS, (batch,), generator=g)]
     groups = torch.stack([torch.randint(-1, 3, (batch, nodes), generator=g) for _ in range(2)], -1)
     features = torch.randn(batch, nodes, SIZES.node, generator=g)
     observation = {
@@ -128,7 +128,7 @@ def by_hand(arrays, name, norm, observation):
             mean = np.mean([one for one, node in zip(phi, nodes[b], strict=True) if node.any()], axis=0)
         for n in np.flatnonzero(mask[b]):
             if name == "linear":
-                kind = int(pod[b, :KINDS].argmax())
+                kind = int(pod[b, :POD_KINDS].argmax())
                 scores[b, n] = arrays["head.weight"][kind] @ x[n] + arrays["head.bias"][kind]
             else:
                 last = layers("layers", x[n]) if name == "mlp" else layers("rho", np.concatenate([phi[n], mean]))

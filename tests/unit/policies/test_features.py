@@ -17,7 +17,7 @@ from steersman.core.errors import UsageError
 from steersman.envs.base import observation_space
 from steersman.envs.deployments.environment import DeploymentsCore, DeploymentsOptions
 from steersman.envs.inflation.episodes import WorkloadCore, WorkloadOptions
-from steersman.policies.features import CLUSTER, POD_KINDS, VIEWS, bounds, view
+from steersman.policies.features import CLUSTER, POD_KIND_FEATURES, VIEWS, bounds, view
 from steersman.policies.observations.encoding import VIEW_NUMBERS, number_of
 from steersman.workloads.profile import typical_pods
 from steersman.workloads.topology import Hierarchy, label_nodes
@@ -257,7 +257,7 @@ def one_gpu(name: str) -> Pod:
 def test_every_view_is_a_table_of_distinct_features_with_ranges_and_a_number():
     assert set(VIEW_NUMBERS) <= set(VIEWS)
     for each in VIEWS.values():
-        assert each.pod[:4] == POD_KINDS
+        assert each.pod[:4] == POD_KIND_FEATURES
         for features in (each.node, each.pod, each.context):
             names = [feature.name for feature in features]
             assert len(set(names)) == len(names)

@@ -18,9 +18,9 @@ from steersman.agents.networks.score_networks import build, export
 from steersman.agents.networks.spec import FeatureCounts
 from steersman.cli.main import main
 from steersman.core.errors import InputError
-from steersman.policies.features import GPU
+from steersman.policies.features import GPU, POD_KINDS
 from steersman.policies.files.policy_file import CARD, Card, prepare_policy, read_policy, write_policy
-from steersman.policies.gpu_state.arrays import KINDS, WEIGHTS
+from steersman.policies.gpu_state.arrays import WEIGHTS
 from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.networks.numpy_networks import open_network
@@ -50,7 +50,7 @@ def random_policy(seed, hidden=HIDDEN):
     network = tuple(
         (rng.normal(size=(b, a)) / np.sqrt(a), rng.normal(size=b)) for a, b in pairwise((NODE + POD, *hidden, 1))
     )
-    return LinearPolicy("m", fgd_weights() + 0.01 * rng.normal(size=(KINDS, WEIGHTS)), network=network)
+    return LinearPolicy("m", fgd_weights() + 0.01 * rng.normal(size=(POD_KINDS, WEIGHTS)), network=network)
 
 
 def card(hidden=HIDDEN, **more):
@@ -141,7 +141,7 @@ def networks_of(seed, hidden):
             layer.weight[:, : weight.shape[1]] = torch.tensor(weight)
             layer.bias[:] = torch.tensor(bias)
     return (
-        LinearPolicy("m", np.zeros((KINDS, WEIGHTS)), network=layers),
+        LinearPolicy("m", np.zeros((POD_KINDS, WEIGHTS)), network=layers),
         network,
         open_network("f", "mlp", GPU, hidden, "none", export(network)),
     )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.support.properties import examples
 
 from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
+from steersman.policies.features import POD_KINDS
 from steersman.policies.heuristics import HEURISTIC_IDS, heuristic
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.portfolio_policy import PortfolioPolicy
@@ -194,17 +195,17 @@ def test_a_portfolio_is_chosen_by_the_durations_of_the_run(monkeypatch: pytest.M
 
 def test_rules_as_weights_decide_as_rules() -> None:
     """A linear policy that weighs one heuristic alone places every pod as the heuristic does."""
-    from steersman.policies.gpu_state.arrays import KINDS, RULES, WEIGHTS
+    from steersman.policies.gpu_state.arrays import RULES, WEIGHTS
 
     simulator = Simulator(random_cluster(9, nodes=(20, 60)))
     for name, number in HEURISTIC_IDS.items():
         if name == "fgd":
             continue  # its place among the weights takes memory into account, too
-        rules = np.zeros((KINDS, RULES))
+        rules = np.zeros((POD_KINDS, RULES))
         rules[:, number] = 1.0
         runs = [
             simulator.run(policy, seed=1, record=True).placements
-            for policy in (resolve(name), LinearPolicy(name, np.zeros((KINDS, WEIGHTS)), rules))
+            for policy in (resolve(name), LinearPolicy(name, np.zeros((POD_KINDS, WEIGHTS)), rules))
         ]
         assert runs[0].node == runs[1].node, name
         assert runs[0].devices == runs[1].devices, name

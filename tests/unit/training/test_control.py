@@ -70,7 +70,7 @@ def train(
     report: Callable[[TrainingProgress], None] = lambda _: None,
 ) -> TrainingProgress:
     run = TrainingRun(folder, {"algorithm": "walk"}, TrainingLimits(iterations, validate_every=5), obeyed=obeyed)
-    return run.train(learner, lambda: learner.weight, learner.save, lambda standing, _: report(standing), "tensorboard")
+    return run.train(learner, lambda: learner.weight, learner.save, lambda progress, _: report(progress), "tensorboard")
 
 
 def asking(folder: Path, plan: dict[int, str]) -> Callable[[int], None]:

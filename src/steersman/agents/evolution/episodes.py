@@ -22,9 +22,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from steersman.agents.configs import EpisodeEvolutionConfig
 from steersman.agents.evolution.population import INPUTS, Population, Weights, first_weights, shapes_of
-from steersman.agents.networks.spec import KINDS, NetworkConfig
+from steersman.agents.networks.spec import NetworkConfig
 from steersman.core import evolution_strategies
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.policies.features import POD_KINDS
 from steersman.policies.networks.layers import first_bests
 
 Array = npt.NDArray[np.float64]
@@ -200,7 +201,7 @@ def _begin(env: VectorEnv[Any, Any, Any], rng: np.random.Generator, different: i
 def _scale(env: VectorEnv[Any, Any, Any], spec: NetworkConfig, rng: np.random.Generator) -> Scale:
     """Step at random, and standardise by the features of the feasible nodes."""
     observation = _begin(env, rng, env.num_envs)
-    sums = np.zeros((KINDS if spec.name == "linear" else 1, 3, spec.sizes.joint))  # of 1, of values, of squares
+    sums = np.zeros((POD_KINDS if spec.name == "linear" else 1, 3, spec.sizes.joint))  # of 1, of values, of squares
     for _ in range(NORMALIZATION_STEPS):
         mask = observation["mask"] > 0
         if spec.name == "linear":
@@ -221,8 +222,8 @@ def _within_decisions(
     nodes, count = observation["nodes"].astype(np.float64), np.maximum(mask.sum(axis=1), 1)
     mean = (nodes * mask[:, :, None]).sum(axis=1) / count[:, None]
     squares = (((nodes - mean[:, None]) * mask[:, :, None]) ** 2).sum(axis=1)
-    kinds = observation["pod"][:, :KINDS] > 0
-    for k in range(KINDS):
+    kinds = observation["pod"][:, :POD_KINDS] > 0
+    for k in range(POD_KINDS):
         sums[k, 0] += count[kinds[:, k]].sum()
         sums[k, 2, :width] += squares[kinds[:, k]].sum(axis=0)
 

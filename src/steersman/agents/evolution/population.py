@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from steersman.agents.networks.spec import KINDS, NetworkConfig
+from steersman.agents.networks.spec import NetworkConfig
 from steersman.core.errors import UsageError
+from steersman.policies.features import POD_KINDS
 from steersman.policies.networks.layers import MASKED, Shapes, dense_shapes, head_shapes
 
 Array = npt.NDArray[np.float32]
@@ -38,7 +39,7 @@ def shapes_of(spec: NetworkConfig) -> Shapes:
         raise UsageError("evolution has no use for normalisation and dropout; leave them out")
     joint, hidden = spec.sizes.joint, spec.hidden
     if spec.name == "linear":
-        return {"head.weight": (KINDS, joint), "head.bias": (KINDS,)}
+        return {"head.weight": (POD_KINDS, joint), "head.bias": (POD_KINDS,)}
     if spec.name == "mlp":
         return dense_shapes("layers", joint, hidden, "none") | head_shapes(hidden[-1])
     rho = dense_shapes("rho", 2 * hidden[-1], hidden, "none")
@@ -93,7 +94,7 @@ class Population:
 
     def _linear(self, nodes: Array, shared: Array) -> Array:
         """Return [E, N] w_k . x + b_k, k the kind of each pod."""
-        kind = shared[:, :KINDS].reshape(self.count, -1, KINDS)
+        kind = shared[:, :POD_KINDS].reshape(self.count, -1, POD_KINDS)
         weight = (kind @ self.weights["head.weight"]).reshape(len(nodes), -1)
         bias = (kind @ self.weights["head.bias"][:, :, None]).reshape(len(nodes), 1)
         split = nodes.shape[2]

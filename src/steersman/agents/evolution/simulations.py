@@ -31,8 +31,8 @@ from steersman.objectives import registry as objectives
 from steersman.objectives.judging import reward
 from steersman.objectives.measures import Objective
 from steersman.policies.base import Policy
-from steersman.policies.features import view
-from steersman.policies.gpu_state.arrays import GPU_VIEW, KINDS, RULES, WEIGHTS
+from steersman.policies.features import POD_KINDS, view
+from steersman.policies.gpu_state.arrays import GPU_VIEW, RULES, WEIGHTS
 from steersman.policies.gpu_state.gpu_features import FEATURES, FILLED, TABLE
 from steersman.policies.gpu_state.leftovers import TABLES
 from steersman.policies.gpu_state.views import accumulate_variance, empty_variances
@@ -212,7 +212,7 @@ class CandidateEvaluator:
 
 def fgd_weights() -> Array:
     """Return [4, W] the weights of FGD's score alone."""
-    weights = np.zeros((KINDS, WEIGHTS))
+    weights = np.zeros((POD_KINDS, WEIGHTS))
     weights[:, 2 * FEATURES] = 1.0
     return weights
 
@@ -293,14 +293,14 @@ class Evolution:
         usable[FGD] = 0.0 if without.fgd else 1.0
         self.rule_units: Array = np.where(spread.any(axis=(1, 2)), RULE_UNIT, 0.0)[:, None] * usable
         if config.network == "mlp":
-            self.rule_units = np.zeros((KINDS, 0))
+            self.rule_units = np.zeros((POD_KINDS, 0))
         if start is None:
-            self.base = np.zeros((KINDS, WEIGHTS)) if without.fgd else fgd_weights()
+            self.base = np.zeros((POD_KINDS, WEIGHTS)) if without.fgd else fgd_weights()
             losses = TABLE + TABLES.index("planned")
             point[SHARE, 0, losses] = -config.planned_weight * spread[SHARE, 0, losses]
         else:
             self.base = start.weights
-        self.base_rules = np.zeros((KINDS, RULES))
+        self.base_rules = np.zeros((POD_KINDS, RULES))
         if start is not None and start.rules is not None:
             self.base_rules = start.rules
         self.residual, added = None, np.zeros(0)
@@ -328,7 +328,7 @@ class Evolution:
 
     def _weights(self, point: Array) -> Array:
         """Return [4, W] the linear part of a point: by kind of pod, of changes and states after, in units of spread."""
-        change, after = np.moveaxis(point[: self.units.size].reshape(KINDS, 2, FEATURES) * self.units, 1, 0)
+        change, after = np.moveaxis(point[: self.units.size].reshape(POD_KINDS, 2, FEATURES) * self.units, 1, 0)
         weights = self.base.copy()
         weights[:, :FEATURES] += after
         weights[:, FEATURES : 2 * FEATURES] += change
@@ -339,7 +339,7 @@ class Evolution:
     def _points(self, point: Array) -> Array:
         """Return [4, R] how much a point of each heuristic's score counts beyond its initial weight."""
         at = self.units.size
-        return point[at : at + self.rule_units.size].reshape(KINDS, RULES) * self.rule_units
+        return point[at : at + self.rule_units.size].reshape(POD_KINDS, RULES) * self.rule_units
 
     def _policy(self, point: Array, name: str) -> LinearPolicy:
         if self.residual is None:

@@ -27,15 +27,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from steersman.agents.networks.spec import KINDS, NORMALISATIONS, FeatureCounts, NetworkConfig, sizes_of
+from steersman.agents.networks.spec import NORMALISATIONS, FeatureCounts, NetworkConfig, sizes_of
 from steersman.agents.networks.tensors import Tensors
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.policies.features import POD_KINDS
 from steersman.policies.networks.registry import find_network
 
 __all__ = [
-    "KINDS",
     "MASKED",
     "NORMALISATIONS",
+    "POD_KINDS",
     "FeatureCounts",
     "NetworkConfig",
     "ScoreNetwork",
@@ -201,12 +202,12 @@ class KindLinear(nn.Linear):
     """w_k . x_n + b_k: weights for each kind of pod, which x_n has one-hot from `offset` on."""
 
     def __init__(self, features: int, offset: int) -> None:
-        super().__init__(features, KINDS)
+        super().__init__(features, POD_KINDS)
         self.offset = offset
 
     def forward(self, input: Tensor) -> Tensor:
         """Map rows [M, F] to [M, 1]."""
-        kind = input[:, self.offset : self.offset + KINDS]
+        kind = input[:, self.offset : self.offset + POD_KINDS]
         return (super().forward(input) * kind).sum(-1, keepdim=True)
 
 

@@ -9,10 +9,10 @@ import gymnasium
 
 from steersman.core.config.fields import BELOW_1, flag
 from steersman.core.errors import UsageError
+from steersman.policies.features import POD_KINDS
 from steersman.policies.networks.registry import find_network
 
 NORMALISATIONS = ("none", "layer", "batch")
-KINDS = 4  # of pods: no GPU, a share of one, one, several
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,10 @@ class NetworkConfig:
             raise UsageError(f"the network {self.name!r} needs hidden layers of 1 unit or more, not {self.hidden}")
         if not BELOW_1.holds(self.dropout):
             raise UsageError(f"{flag('dropout')} {self.dropout} does not work; expected {BELOW_1.text}")
-        if self.sizes.pod < KINDS:
-            raise UsageError(f"a pod has {self.sizes.pod} features; its {KINDS} kinds come first, so {KINDS} or more")
+        if self.sizes.pod < POD_KINDS:
+            raise UsageError(
+                f"a pod has {self.sizes.pod} features; its {POD_KINDS} kinds come first, so {POD_KINDS} or more"
+            )
 
 
 def sizes_of(space: gymnasium.Space[Any]) -> FeatureCounts:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Show, prepare, fit, build and put back policy files.", no_args_is_help=True)
 
-KINDS = ("no GPU", "a share of one GPU", "one GPU", "several GPUs")
+KIND_LABELS = ("no GPU", "a share of one GPU", "one GPU", "several GPUs")
 SHOWN_WEIGHTS = 8
 """Features shown for each kind of pod."""
 
@@ -375,7 +375,7 @@ def _largest_weights(card: Card, arrays: Arrays) -> Table:
     names = [feature.name for feature in features]
     part = "" if card.network == "linear" else " of the linear part"
     table = Table(title=f"Largest weights{part} by kind of pod", title_justify="left")
-    for kind in KINDS:
+    for kind in KIND_LABELS:
         table.add_column(kind)
     columns = []
     for weights in arrays["weights"] if "weights" in arrays else arrays["head.weight"]:

@@ -213,33 +213,33 @@ class TrainingProgressBar:
         if self._live:
             self._write("\n")
 
-    def update(self, standing: TrainingProgress, numbers: dict[str, float]) -> None:
+    def update(self, progress: TrainingProgress, numbers: dict[str, float]) -> None:
         """Show the progress after an iteration."""
         if self._first is None:
-            self._first = standing.iteration, standing.seconds
+            self._first = progress.iteration, progress.seconds
         now = time.monotonic()
         waits = now - self._said < (REFRESH_SECONDS if self._live else LINE_EVERY_SECONDS)
-        urgent = standing.paused or standing.iteration >= self._iterations
+        urgent = progress.paused or progress.iteration >= self._iterations
         if self._scroll is Scroll.NONE or (self._scroll is Scroll.LINE and waits and not urgent):
             return
         self._said = now
         texts = [f"{name} {value:.4g}" for name, value in numbers.items() if name in PROGRESS_METRICS]
-        if math.isfinite(standing.best):
-            texts.append(f"best validation {standing.best:.2f}")
-        left = ", paused by request" if standing.paused else self._left(standing)
-        head = f"training: {standing.iteration} of {self._iterations}{left}"
+        if math.isfinite(progress.best):
+            texts.append(f"best validation {progress.best:.2f}")
+        left = ", paused by request" if progress.paused else self._left(progress)
+        head = f"training: {progress.iteration} of {self._iterations}{left}"
         text = ": ".join(filter(None, (head, ", ".join(texts))))
         self._write(f"\r\033[K{text[: terminal_width() - 1]}" if self._live else f"{text}\n")
         if not self._live or urgent or now - self._mirrored >= LINE_EVERY_SECONDS:
             self._mirrored = now
             _mirror(text)
 
-    def _left(self, standing: TrainingProgress) -> str:
+    def _left(self, progress: TrainingProgress) -> str:
         assert self._first is not None
-        done, took = standing.iteration - self._first[0], standing.seconds - self._first[1]
+        done, took = progress.iteration - self._first[0], progress.seconds - self._first[1]
         if not done:
             return ""
-        left = min(took / done * (self._iterations - standing.iteration), self._seconds - standing.seconds)
+        left = min(took / done * (self._iterations - progress.iteration), self._seconds - progress.seconds)
         return f", about {max(left, 0.0) / 60:.0f} min left" if left >= 90 else f", about {max(left, 0.0):.0f} s left"
 
     def _write(self, text: str) -> None:

@@ -26,8 +26,8 @@ from steersman.policies.embedded_profile import (
     open_prepared,
     split,
 )
-from steersman.policies.features import VIEWS, View
-from steersman.policies.gpu_state.arrays import GPU_VIEW, KINDS, RULES, WEIGHTS
+from steersman.policies.features import POD_KINDS, VIEWS, View
+from steersman.policies.gpu_state.arrays import GPU_VIEW, RULES, WEIGHTS
 from steersman.policies.heuristics import HEURISTIC_IDS, HeuristicPolicy, heuristic
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.networks.layers import check_arrays
@@ -204,9 +204,9 @@ def _open(file: str, name: str, card: Card, weights: Arrays) -> Policy:
             raise InputError(file, "card", "members", f"must name one rule; known are {', '.join(HEURISTIC_IDS)}")
         return renamed(heuristic(card.members[0]), name)
     if card.network == "linear" and card.view == GPU_VIEW and "head.weight" not in weights:
-        shapes: dict[str, tuple[int, ...]] = {LINEAR: (KINDS, WEIGHTS)}
+        shapes: dict[str, tuple[int, ...]] = {LINEAR: (POD_KINDS, WEIGHTS)}
         if RULE_WEIGHTS in weights:
-            shapes[RULE_WEIGHTS] = KINDS, RULES
+            shapes[RULE_WEIGHTS] = POD_KINDS, RULES
         check_arrays(file, shapes, weights)
         rules = _as_float64(weights[RULE_WEIGHTS]) if RULE_WEIGHTS in weights else None
         return LinearPolicy(name, _as_float64(weights[LINEAR]), rules)
@@ -225,7 +225,7 @@ def open_portfolio(file: str, name: str, card: Card, arrays: Arrays) -> Portfoli
         raise InputError(file, "card", "view", f"is {card.view!r}; a portfolio has {GPU_VIEW!r}")
     weights = arrays.get(LINEAR)
     count = len(weights) if weights is not None and weights.ndim == 3 else 0
-    shape = max(1, count), KINDS
+    shape = max(1, count), POD_KINDS
     check_arrays(file, {LINEAR: (*shape, WEIGHTS), RULE_WEIGHTS: (*shape, RULES)}, arrays)
     names, rules = card.members[:count], card.members[count:]
     if len(names) < count or len(set(card.members)) < len(card.members):
@@ -252,11 +252,11 @@ def _open_mlp(file: str, name: str, card: Card, view: View, weights: Arrays) -> 
         problem = f"is {card.normalisation!r}; a network without features of the cluster has none"
         raise InputError(file, "card", "normalisation", problem)
     layers = mlp_shapes(len(view.node) + len(view.pod), card.hidden, "none")
-    linear = {LINEAR: (KINDS, WEIGHTS)} if LINEAR in weights else {}
+    linear = {LINEAR: (POD_KINDS, WEIGHTS)} if LINEAR in weights else {}
     check_arrays(file, linear | layers, weights)
     names = [*(f"layers.{i}" for i in range(len(card.hidden))), "head"]
     network = tuple((_as_float64(weights[f"{layer}.weight"]), _as_float64(weights[f"{layer}.bias"])) for layer in names)
-    return LinearPolicy(name, _as_float64(weights.get(LINEAR, np.zeros((KINDS, WEIGHTS)))), network=network)
+    return LinearPolicy(name, _as_float64(weights.get(LINEAR, np.zeros((POD_KINDS, WEIGHTS)))), network=network)
 
 
 def _as_float64(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

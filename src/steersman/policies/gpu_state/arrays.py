@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import ClassArrays, NodeArrays
+from steersman.policies.features import POD_KINDS
 from steersman.policies.gpu_state.gpu_features import FEATURES, Scratch, scratch
 from steersman.policies.gpu_state.leftover_tables import LeftoverTables, leftover_tables
 from steersman.policies.gpu_state.leftovers import LeftoverArrays, leftover_arrays
@@ -26,9 +27,6 @@ from steersman.workloads.profile import ProfileArrays, profile_arrays
 
 GPU_VIEW = "gpu"
 """Name of the weights' view (`steersman.policies.features`)."""
-
-KINDS = 4
-"""Number of pod kinds: no GPU, a share of one GPU, one GPU, several."""
 
 RULES = 8
 """Rows of `rules`, one for each id in `local_scores`; that of FGD is unused, its weight is in `weights`."""
@@ -96,29 +94,29 @@ def learned_arrays(
     leftovers: LeftoverArrays, profile: ProfileArrays, nodes: NodeArrays, *, features_kept: int = FEATURE_CACHE_SIZE
 ) -> LearnedArrays:
     """Return arrays without weights (see `with_weights`) for these nodes; `features_kept`, H, is a power of two."""
-    states, keys = _state_cache(STATE_CACHE_SIZE, KINDS)
+    states, keys = _state_cache(STATE_CACHE_SIZE, POD_KINDS)
     buffers = scratch(nodes.gpu_free.shape[1], profile)
     tables = leftover_tables(leftovers, profile)
     return _arrays(tables, len(nodes.gpu_count), buffers, features_kept)._replace(states=states, keys=keys)
 
 
 def _arrays(leftovers: LeftoverTables, nodes: int, buffers: Scratch, features_kept: int) -> LearnedArrays:
-    states, keys = _state_cache(0, KINDS)
+    states, keys = _state_cache(0, POD_KINDS)
     return LearnedArrays(
         leftovers=leftovers,
-        columns=np.zeros((FEATURES + 1, 2 * KINDS)),
+        columns=np.zeros((FEATURES + 1, 2 * POD_KINDS)),
         states=states,
         keys=keys,
         feature_keys=np.zeros(features_kept, dtype=np.uint64),
         features=np.zeros((features_kept, FEATURES), dtype=np.float32),
         fragmented=np.zeros(features_kept),
         node_keys=np.zeros(nodes, dtype=np.uint64),
-        before=np.zeros((nodes, 1 + KINDS)),
+        before=np.zeros((nodes, 1 + POD_KINDS)),
         pods=np.zeros((0, 0)),
         layers=np.zeros(0),
         sizes=np.zeros(0, dtype=np.int64),
         activity=np.zeros((2, 0)),
-        rules=np.zeros((0, KINDS)),
+        rules=np.zeros((0, POD_KINDS)),
         room=buffers,
     )
 
@@ -177,23 +175,23 @@ def _columns(weights: Array) -> Array:
 def _with_network(learned: LearnedArrays, network: tuple[Layer, ...], classes: ClassArrays) -> LearnedArrays:
     (weight, bias), *further = network
     # Kernels compute values in groups of four.
-    weight = np.concatenate([weight, np.zeros((-len(weight) % KINDS, weight.shape[1]))])
+    weight = np.concatenate([weight, np.zeros((-len(weight) % POD_KINDS, weight.shape[1]))])
     bias = np.concatenate([bias, np.zeros(len(weight) - len(bias))])
     further = [
-        (np.pad(w, ((0, 0), (0, (-w.shape[1]) % KINDS if i == 0 else 0))), b) for i, (w, b) in enumerate(further)
+        (np.pad(w, ((0, 0), (0, (-w.shape[1]) % POD_KINDS if i == 0 else 0))), b) for i, (w, b) in enumerate(further)
     ]
     pods = np.zeros((len(classes.gpu_count), weight.shape[1] - WEIGHTS), dtype=np.float32)
     encode_pods(classes, pods)
-    states, keys = _state_cache(STATE_CACHE_SIZE, KINDS + len(weight))
+    states, keys = _state_cache(STATE_CACHE_SIZE, POD_KINDS + len(weight))
     linear, first = learned.columns, _columns(weight[:, :WEIGHTS])
-    parts = (linear[:, :KINDS], first[:, : len(weight)], linear[:, KINDS:], first[:, len(weight) :])
+    parts = (linear[:, :POD_KINDS], first[:, : len(weight)], linear[:, POD_KINDS:], first[:, len(weight) :])
     columns = np.concatenate(parts, axis=1)
     sizes = np.array([len(b) for _, b in further], dtype=np.int64)
     return learned._replace(
         columns=np.ascontiguousarray(columns),
         states=states,
         keys=keys,
-        before=np.zeros((len(learned.before), 1 + KINDS + len(weight))),
+        before=np.zeros((len(learned.before), 1 + POD_KINDS + len(weight))),
         pods=pods @ weight[:, WEIGHTS:].T + bias,
         layers=np.concatenate([np.concatenate([w.ravel(), b]) for w, b in further]),
         sizes=sizes,

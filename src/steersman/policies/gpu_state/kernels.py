@@ -22,7 +22,8 @@ from steersman.cluster.arrays import (
 from steersman.cluster.model import GPU_MILLI
 from steersman.core.compiled import called_kernel, inlined_kernel, ir_inlined, kernel
 from steersman.core.random_numbers import GOLDEN, mixed
-from steersman.policies.gpu_state.arrays import FRAGMENTED, KEY, KINDS, VALUE, LearnedArrays
+from steersman.policies.features import POD_KINDS
+from steersman.policies.gpu_state.arrays import FRAGMENTED, KEY, VALUE, LearnedArrays
 from steersman.policies.gpu_state.fragmentation_cache import device_key
 from steersman.policies.gpu_state.gpu_features import FEATURES, Left, describe, usable_cpu, usable_cpu_of
 from steersman.policies.node_scores.local_scores import (
@@ -185,7 +186,7 @@ def _network(learned: LearnedArrays, c: int, n: int, row: int, points: float) ->
     """Return the network's output for class `c` on node `n`; its state after the placement is row `row` of `states`."""
     width, activity, layers = learned.pods.shape[1], learned.activity, learned.layers
     for j in range(width):
-        k = KINDS + j
+        k = POD_KINDS + j
         value = learned.states[row, VALUE + k] - learned.before[n, 1 + k] + learned.columns[FEATURES, k] * points
         activity[0, j] = max(value + learned.pods[c, j], 0.0)
     offset = 0

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from steersman.cluster.arrays import ClassArrays, NodeArrays, best_devices, fits, pod_kind
 from steersman.core.compiled import kernel
-from steersman.policies.gpu_state.arrays import KINDS, LearnedArrays
+from steersman.policies.features import POD_KINDS
+from steersman.policies.gpu_state.arrays import LearnedArrays
 from steersman.policies.gpu_state.gpu_features import FEATURES
 from steersman.policies.gpu_state.kernels import features_now, features_with, learned_device
 from steersman.policies.node_scores.local_scores import fgd_points
@@ -32,7 +33,7 @@ class FeatureVariances(NamedTuple):
 
 def empty_variances() -> FeatureVariances:
     """Return sums of nothing."""
-    return FeatureVariances(np.zeros((KINDS, 2, FEATURES)), np.zeros(KINDS), np.zeros((5, FEATURES)))
+    return FeatureVariances(np.zeros((POD_KINDS, 2, FEATURES)), np.zeros(POD_KINDS), np.zeros((5, FEATURES)))
 
 
 @kernel

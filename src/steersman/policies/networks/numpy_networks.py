@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.core.errors import InputError, UsageError
-from steersman.policies.features import KINDS, View
+from steersman.policies.features import POD_KINDS, View
 from steersman.policies.networks.layers import (
     Array,
     Arrays,
@@ -80,7 +80,7 @@ def open_network(
 
 def open_linear(file: str, view: View, _hidden: tuple[int, ...], _normalisation: str, arrays: Arrays) -> Linear:
     """Return a linear network, see `open_network`."""
-    check_arrays(file, {"head.weight": (KINDS, joint_size(view)), "head.bias": (KINDS,)}, arrays)
+    check_arrays(file, {"head.weight": (POD_KINDS, joint_size(view)), "head.bias": (POD_KINDS,)}, arrays)
     return Linear(single(arrays["head.weight"]), single(arrays["head.bias"]), len(view.node))
 
 
@@ -130,7 +130,7 @@ class Linear:
 
     def scores(self, nodes: Array, pod: Array, context: Array, mask: Flags, groups: npt.NDArray[np.int32]) -> Array:
         """Return [N] scores, see `Network`."""
-        kind = pod[:KINDS]
+        kind = pod[:POD_KINDS]
         weight, bias = kind @ self.weight, kind @ self.bias
         shared = weight[self.node :] @ np.concatenate([pod, context]) + bias
         return masked_scores(mask, nodes[mask] @ weight[: self.node] + shared)

@@ -261,9 +261,9 @@ def _work(
     study = _open(folder, plan.seed + worker)
 
     def objective(trial: optuna.Trial) -> float:
-        def report(standing: TrainingProgress, _: dict[str, float]) -> None:
-            if standing.iteration % limits.validate_every == 0 and not standing.paused:
-                trial.report(standing.best, standing.iteration)
+        def report(progress: TrainingProgress, _: dict[str, float]) -> None:
+            if progress.iteration % limits.validate_every == 0 and not progress.paused:
+                trial.report(progress.best, progress.iteration)
                 if trial.should_prune():
                     raise optuna.TrialPruned
 

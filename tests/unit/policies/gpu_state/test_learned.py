@@ -16,9 +16,9 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
-from steersman.policies.features import GPU
+from steersman.policies.features import GPU, POD_KINDS
 from steersman.policies.gpu_state import gpu_features as g
-from steersman.policies.gpu_state.arrays import KINDS, RULES, WEIGHTS
+from steersman.policies.gpu_state.arrays import RULES, WEIGHTS
 from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.heuristics import HeuristicPolicy
 from steersman.policies.linear import LinearPolicy
@@ -66,7 +66,7 @@ def workloads(draw):
 
 
 def random_weights(seed):
-    return np.random.default_rng(seed).normal(size=(KINDS, WEIGHTS))
+    return np.random.default_rng(seed).normal(size=(POD_KINDS, WEIGHTS))
 
 
 def kind_of(execution, c):
@@ -258,11 +258,11 @@ def test_a_network_with_a_head_of_zeros_is_the_linear_policy():
 
 @pytest.mark.parametrize("number", [number for number in range(len(NAMES)) if number != FGD], ids=lambda n: NAMES[n])
 def test_weight_of_a_rule_scores_like_the_heuristic(number):
-    workload, rules = embedded("default-small"), np.zeros((KINDS, RULES))
+    workload, rules = embedded("default-small"), np.zeros((POD_KINDS, RULES))
     rules[:, number] = 2.0
     state, profile = ClusterState(workload.nodes), typical_pods(workload.pods)
     classes = state.class_ids(workload.pods)[:20].tolist()
-    learned = Decider(ClusterView(state, profile), LinearPolicy("rule", np.zeros((KINDS, WEIGHTS)), rules))
+    learned = Decider(ClusterView(state, profile), LinearPolicy("rule", np.zeros((POD_KINDS, WEIGHTS)), rules))
     heuristic = Decider(ClusterView(state, profile), HeuristicPolicy("rule", (number,), (1.0,)))
     scores = [(learned.scores(PodQuery(c)), heuristic.scores(PodQuery(c))) for c in classes]
     assert any(np.ptp(expected[np.isfinite(expected)]) > 0 for _, expected in scores)

@@ -20,9 +20,9 @@ from steersman.agents.evolution.population import Population
 from steersman.agents.networks.score_networks import build, export
 from steersman.agents.networks.spec import FeatureCounts, NetworkConfig, sizes_of
 from steersman.core.errors import InputError
-from steersman.policies.features import CLUSTER, GPU, TELEMETRY
+from steersman.policies.features import CLUSTER, GPU, POD_KINDS, TELEMETRY
 from steersman.policies.files.policy_file import CARD, Card, write_policy
-from steersman.policies.gpu_state.arrays import KINDS, WEIGHTS
+from steersman.policies.gpu_state.arrays import WEIGHTS
 from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.networks.layers import MASKED, first_best
@@ -64,7 +64,7 @@ def observe(view, seed, nodes):
     if nodes > 1:
         features[-1], mask[-1] = 0, False
     pod = rng.random(size.pod).astype(np.float32)
-    pod[:KINDS] = np.eye(KINDS)[rng.integers(KINDS)]
+    pod[:POD_KINDS] = np.eye(POD_KINDS)[rng.integers(POD_KINDS)]
     context = rng.random(size.context).astype(np.float32)
     return features, pod, context, mask, rng.integers(-1, 3, (nodes, 2)).astype(np.int32)
 
@@ -115,7 +115,7 @@ def test_score_table_matches_torch():
     whole = embedded("default")
     workload = Workload("w", whole.nodes[::100], whole.pods[::100])
     network = build("linear", sizes(GPU), seed=1)
-    weights = np.random.default_rng(2).normal(size=(KINDS, WEIGHTS)).astype(np.float32) * 0.01
+    weights = np.random.default_rng(2).normal(size=(POD_KINDS, WEIGHTS)).astype(np.float32) * 0.01
     with torch.no_grad():
         network.head.weight[:] = 0.0
         network.head.weight[:, :WEIGHTS] = torch.tensor(weights)
@@ -131,7 +131,7 @@ def test_score_table_matches_torch():
         mask = execution.state.mask(c, int(execution.arrivals.labels_id[arrival]))
         _, pod, context, _, groups = observe(GPU, arrival, len(mask))
         kind = cluster.classes.gpu_count[c], cluster.classes.gpu_milli[c]
-        pod[:KINDS] = np.eye(KINDS)[0 if kind[0] == 0 else 3 if kind[0] > 1 else 2 if kind[1] == 1000 else 1]
+        pod[:POD_KINDS] = np.eye(POD_KINDS)[0 if kind[0] == 0 else 3 if kind[0] > 1 else 2 if kind[1] == 1000 else 1]
         observation = rows.astype(np.float32), pod, context, mask, groups
         with torch.no_grad():
             wanted = network(tensors(observation))[0].numpy()
