@@ -139,10 +139,10 @@ def train(
     )
 
     def compute() -> Json:
-        arena = CandidateEvaluator(clusters, SimulationTask(), config.reference)
-        arena.simulators = [simulator(workload, memory) for workload in clusters]
+        evaluator = CandidateEvaluator(clusters, SimulationTask(), config.reference)
+        evaluator.simulators = [simulator(workload, memory) for workload in clusters]
         began, progress = time.process_time(), Progress(at.say, f"training {name}, generation")
-        search = Evolution(clusters, SimulationTask(), config, seed, arena=arena)
+        search = Evolution(clusters, SimulationTask(), config, seed, evaluator=evaluator)
         for generation in range(how.generations):
             search.iterate()
             progress(generation + 1, how.generations)

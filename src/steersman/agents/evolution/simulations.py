@@ -261,7 +261,7 @@ class Evolution:
         seed: of candidates and episodes.
         jobs: number of processes; the result does not depend on it.
         start: the policy to continue from, of the same network; None: FGD with planned losses.
-        arena: the prepared workloads of a search on the same ones with one process; None: they are prepared here.
+        evaluator: the prepared workloads of a search on the same ones with one process; None: they are prepared here.
 
     Raises:
         UsageError: `start` is given, and `without` leaves out what it may use.
@@ -277,13 +277,13 @@ class Evolution:
         seed: int,
         jobs: int = 1,
         start: LinearPolicy | None = None,
-        arena: CandidateEvaluator | None = None,
+        evaluator: CandidateEvaluator | None = None,
     ) -> None:
         if start is not None and config.without:
             raise UsageError("--without belongs to a search from the beginning, not to one from a policy")
         self.workloads, self.task, self.config, self.jobs = tuple(workloads), task, config, jobs
-        self.arena = CandidateEvaluator(self.workloads, task, config.reference) if arena is None else arena
-        spread = self.arena.spread
+        self.evaluator = CandidateEvaluator(self.workloads, task, config.reference) if evaluator is None else evaluator
+        spread = self.evaluator.spread
         # A feature that never differs is left out, and so is one of a kind of pods that never arrives.
         without = excluded_features(config.without)
         self.units = np.divide(1.0, spread, out=np.zeros_like(spread), where=(spread > MIN_STD) & ~without.features)
@@ -405,7 +405,7 @@ class Evolution:
         ]
         work = [(which, seed, [self._policy(candidates[i], "candidate") for i in part]) for which, seed, part in chunks]
         if self.jobs == 1:
-            results = [_gains(self.arena, item) for item in work]
+            results = [_gains(self.evaluator, item) for item in work]
         else:
             answers = dict(self._workers.answers(work))
             results = [answers[position] for position in range(len(work))]
@@ -445,6 +445,6 @@ def _open_evaluator(
     return partial(_gains, CandidateEvaluator(workloads, task, reference))
 
 
-def _gains(arena: CandidateEvaluator, candidates: Candidates) -> Array:
+def _gains(evaluator: CandidateEvaluator, candidates: Candidates) -> Array:
     which, seed, policies = candidates
-    return np.array([arena.gain(which, seed, each) for each in policies])
+    return np.array([evaluator.gain(which, seed, each) for each in policies])

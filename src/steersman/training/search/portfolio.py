@@ -129,7 +129,7 @@ def _on_random_clusters(plan: PortfolioPlan, say: Say) -> tuple[Members, int]:
     )
     search = Evolution(workloads, SimulationTask(), EvolutionConfig(episodes=6, planned_weight=10.0), plan.seed)
     general = _searched(search, plan.generations, GENERAL, say)
-    members, episodes = _members(plan, workloads, general, search.arena, say)
+    members, episodes = _members(plan, workloads, general, search.evaluator, say)
     return {GENERAL: general, **members}, search.steps + episodes
 
 
@@ -167,39 +167,39 @@ def _clusters(plan: PortfolioPlan, count: int, most_pods: int) -> tuple[Workload
 
 
 def _members(
-    plan: PortfolioPlan, workloads: tuple[Workload, ...], general: LinearPolicy, arena: CandidateEvaluator, say: Say
+    plan: PortfolioPlan, workloads: tuple[Workload, ...], general: LinearPolicy, evaluator: CandidateEvaluator, say: Say
 ) -> tuple[Members, int]:
     """Search on from the general policy and from rules, each on the clusters that it is best on."""
     starts = {f"{GENERAL}-2": general} | {f"from-{name}": heuristic_as_linear(heuristic(name)) for name in STARTS}
     config = EvolutionConfig(population=16, episodes=4)
     searches = {
-        name: Evolution(workloads, SimulationTask(), config, plan.seed + 1 + i, start=start, arena=arena)
+        name: Evolution(workloads, SimulationTask(), config, plan.seed + 1 + i, start=start, evaluator=evaluator)
         for i, (name, start) in enumerate(starts.items())
     }
     policies = dict(starts)
     for number in range(plan.rounds):
-        costs = _costs(arena, list(policies.values()))
+        costs = _costs(evaluator, list(policies.values()))
         for row, search in zip(costs, searches.values(), strict=True):
             search.draw_from(np.flatnonzero(row <= costs.min(axis=0) + NEARLY))
         for name, search in searches.items():
             for _ in range(plan.round_generations):
                 search.iterate()
             policies[name] = search.policy(name)
-        costs = _costs(arena, list(policies.values()))
+        costs = _costs(evaluator, list(policies.values()))
         means = ", ".join(f"{name} {mean:.2f}" for name, mean in zip(policies, costs.mean(axis=1), strict=True))
         best = costs.min(axis=0).mean()
         say(f"round {number + 1} of {plan.rounds}: % not allocated: {means}; by the best of them {best:.2f}")
     return policies, sum(search.steps for search in searches.values())
 
 
-def _costs(arena: CandidateEvaluator, policies: Sequence[LinearPolicy]) -> npt.NDArray[np.float64]:
+def _costs(evaluator: CandidateEvaluator, policies: Sequence[LinearPolicy]) -> npt.NDArray[np.float64]:
     """Return [policies, clusters] mean percent of unallocated GPUs in draws that no search uses."""
-    costs = np.zeros((len(policies), len(arena.simulators)))
-    for i, simulator in enumerate(arena.simulators):
+    costs = np.zeros((len(policies), len(evaluator.simulators)))
+    for i, simulator in enumerate(evaluator.simulators):
         for k in range(DRAWS):
-            drawn = resample(simulator.workload, ratio=arena.task.ratio, seed=FIRST_DRAW + k)
+            drawn = resample(simulator.workload, ratio=evaluator.task.ratio, seed=FIRST_DRAW + k)
             for j, policy in enumerate(policies):
-                costs[j, i] += arena.task.play(simulator, drawn, policy, k) / DRAWS
+                costs[j, i] += evaluator.task.play(simulator, drawn, policy, k) / DRAWS
     return costs
 
 
