@@ -461,7 +461,7 @@ def test_metrics_are_means_over_environments():
             "--batch-size 0 does not work; expected a whole",
         ),
         (lambda: configs.DQNConfig(candidates=-1), "--candidates -1"),
-        (lambda: configs.DQNConfig(tau=0.0), "--tau 0.0 does not work; expected a number above 0, at most 1"),
+        (lambda: configs.DQNConfig(tau=0.0), "--tau 0.0 does not work; expected a number above 0 and at most 1"),
         (lambda: configs.DQNConfig(learning_rate_decay=0.0), "--learning-rate-decay 0.0 does not work"),
         (lambda: configs.DQNConfig(replay_size=100), "--batch-size 200 does not work with --replay-size 100"),
         (

@@ -399,7 +399,7 @@ def test_a_command_for_one_workload_refuses_a_second(cluster: Path, capsys: Capt
         (("--cluster", "--workload", "default-small"), "--workload and --cluster exclude each other"),
         (("--cluster", "--nodes", "nodes.csv"), "--nodes and --cluster exclude each other"),
         (("--workload", "default-small", "--context", "prod"), "--context belongs to --cluster"),
-        (("--protocol", "deployments", "--cluster"), "--cluster belongs to --protocol inflation or arrivals or timed"),
+        (("--protocol", "deployments", "--cluster"), "--cluster belongs to --protocol inflation, arrivals or timed"),
         ((), "needs --workload, such as --workload default or a file of pods, or --cluster"),
     ],
 )

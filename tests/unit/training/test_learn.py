@@ -255,7 +255,7 @@ def test_evolution_trains_in_environments(here):
             ("--algorithm", "ppo", "--workload", "default"),
             "--workload belongs to --protocol inflation or arrivals",
         ),
-        (("--algorithm", "ppo", "--view", "gpu"), "--view belongs to --protocol inflation or arrivals or timed"),
+        (("--algorithm", "ppo", "--view", "gpu"), "--view belongs to --protocol inflation, arrivals or timed"),
         (("--algorithm", "ppo", "--zones", "2"), "--zones belongs to --protocol latency"),
         (("--algorithm", "ppo", "--teacher", "fgd"), "dqn and imitation learn from others"),
         (("--algorithm", "dqn", "--teacher", "best-fit"), "only with --use-heuristic or --prefill"),

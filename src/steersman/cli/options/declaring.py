@@ -64,7 +64,9 @@ class OfProtocol:
         if protocol in self.protocols or (protocol is None and not self.is_stated):
             return
         other = f", not to {protocol}" if protocol else "; give that too, or leave it out"
-        raise UsageError(f"{given.flag} belongs to --protocol {' or '.join(self.protocols)}{other}")
+        *others, last = self.protocols
+        names = f"{', '.join(others)} or {last}" if others else last
+        raise UsageError(f"{given.flag} belongs to --protocol {names}{other}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ AMOUNT = ValueCheck(lambda value: value >= 0 and math.isfinite(value), "0 or mor
 POSITIVE = ValueCheck(lambda value: value > 0 and math.isfinite(value), "a number above 0")
 SHARE = ValueCheck(lambda value: 0 <= value <= 1, "a number from 0 to 1")
 BELOW_1 = ValueCheck(lambda value: 0 <= value < 1, "0 or more and less than 1")
-POSITIVE_SHARE = ValueCheck(lambda value: 0 < value <= 1, "a number above 0, at most 1,")
+POSITIVE_SHARE = ValueCheck(lambda value: 0 < value <= 1, "a number above 0 and at most 1")
 
 
 @dataclass(frozen=True, slots=True)
