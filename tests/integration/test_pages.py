@@ -15,9 +15,13 @@ import yaml
 from tests.support.pages import PAGES, ROOT, Block, blocks, commands
 
 import steersman.api
+from steersman.agents.registry import ALGORITHMS
 from steersman.cli.main import main
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
-from steersman.core import extensions
+from steersman.objectives import registry as objectives
+from steersman.policies import registry as policies
+from steersman.policies.networks import registry as networks
+from steersman.workloads.formats import registry as formats
 from steersman.workloads.formats.openb.traces import embedded
 from steersman.workloads.workload import Workload
 
@@ -75,7 +79,8 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train, tune = steersman.api.train, steersman.api.tune
     monkeypatch.setattr(steersman.api, "train", lambda *given, **options: train(*given, **options | TRAINED))
     monkeypatch.setattr(steersman.api, "tune", lambda *given, **options: tune(*given, **options | TUNED))
-    monkeypatch.setattr(extensions, "_registered", {})
+    for registry in (policies.REGISTRY, objectives.REGISTRY, networks.REGISTRY, ALGORITHMS, formats.registry()):
+        monkeypatch.setattr(registry, "_registered", {})
     monkeypatch.setattr(steersman.api, "connect", lambda: SimpleNamespace(workload=small_workload))
 
 

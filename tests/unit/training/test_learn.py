@@ -253,7 +253,7 @@ def test_evolution_trains_in_environments(here):
         (("--algorithm", "ppo", "--objective", "allocation"), "its nodes have no GPU"),
         (
             ("--algorithm", "ppo", "--workload", "default"),
-            "--workload belongs to --protocol inflation or arrivals",
+            "--workload belongs to --protocol inflation, arrivals or timed",
         ),
         (("--algorithm", "ppo", "--view", "gpu"), "--view belongs to --protocol inflation, arrivals or timed"),
         (("--algorithm", "ppo", "--zones", "2"), "--zones belongs to --protocol latency"),
