@@ -91,7 +91,7 @@ class Dense(nn.Linear):
         nn.init.orthogonal_(self.weight, math.sqrt(2.0))
         nn.init.zeros_(self.bias)
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # named so in nn.Linear
         """Map rows [M, inputs] to rows [M, outputs]."""
         rows: Tensor = self.dropout(functional.relu(self.norm(super().forward(input))))
         return rows
@@ -205,7 +205,7 @@ class KindLinear(nn.Linear):
         super().__init__(features, POD_KINDS)
         self.offset = offset
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # named so in nn.Linear
         """Map rows [M, F] to [M, 1]."""
         kind = input[:, self.offset : self.offset + POD_KINDS]
         return (super().forward(input) * kind).sum(-1, keepdim=True)
