@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from aiohttp.abc import AbstractStreamWriter
 
 from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
+from steersman.core.http_failures import reason_of
 from steersman.kubernetes.config import KubeConfig
 from steersman.kubernetes.credentials import Credentials
 from steersman.version import __version__
@@ -295,22 +295,4 @@ class Client:
         return f"context {context!r} in {self.config.source}" if context else str(self.config.source)
 
     def _unreachable(self, error: BaseException) -> UnreachableError:
-        where = f"{self._base} ({self._who()})"
-        cause: BaseException | None = error
-        # aiohttp's error is an ssl.SSLError, too, but without its message.
-        while cause is not None and (not isinstance(cause, ssl.SSLError) or isinstance(cause, aiohttp.ClientError)):
-            cause = cause.__cause__ or getattr(cause, "certificate_error", None) or getattr(cause, "os_error", None)
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return UnreachableError(f"{where}: the server's certificate is not valid: {cause.verify_message}")
-        if isinstance(cause, ssl.SSLError):
-            reason = (cause.reason or str(cause)).replace("_", " ").lower()
-            message = (
-                "the server there does not speak it"
-                if "wrong version" in reason
-                else "the client certificate may have expired"
-            )
-            return UnreachableError(f"{where}: TLS failed: {reason}; {message}")
-        if isinstance(error, TimeoutError):
-            return UnreachableError(f"{where} did not answer in time")
-        message = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return UnreachableError(f"{where} cannot be reached: {message}")
+        return UnreachableError(f"{self._base} ({self._who()}): {reason_of(error)}")

@@ -11,13 +11,12 @@ import aiohttp
 import msgspec
 
 from steersman.core.errors import InputError, SteersmanError
+from steersman.core.http_failures import one_line, reason_of
 from steersman.prometheus.configuration import ServerConfig
 from steersman.version import __version__
 
 CONNECTIONS = 16
 PATH = "/api/v1/query"
-SAID = 200
-"""Characters of an error that are passed on."""
 
 
 class PrometheusError(SteersmanError):
@@ -105,10 +104,10 @@ class PrometheusClient:
                 f"{self._url} does not answer as Prometheus does (HTTP {status})", reached=True
             ) from None
         if answer.status != "success" or answer.data is None:
-            raise PrometheusError(f"{self._url}: {_line(answer.error) or 'failed'} (HTTP {status})", reached=True)
+            raise PrometheusError(f"{self._url}: {one_line(answer.error) or 'failed'} (HTTP {status})", reached=True)
         if answer.data.result_type != "vector":
             raise PrometheusError(
-                f"{self._url}: the query gives a {_line(answer.data.result_type)}; expected an instant vector",
+                f"{self._url}: the query gives a {one_line(answer.data.result_type)}; expected an instant vector",
                 reached=True,
             )
         try:
@@ -135,7 +134,8 @@ class PrometheusClient:
                         raise PrometheusError(f"{self._url}: the answer is larger than {limit} bytes", reached=True)
                 return response.status, bytes(body)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise PrometheusError(f"{self._url} cannot be reached: {self._why(error)}", reached=False) from error
+            reason = reason_of(error, seconds=self.server.timeout_seconds)
+            raise PrometheusError(f"{self._url}: {reason}", reached=False) from error
 
     def _headers(self) -> dict[str, str]:
         if not self.server.token_file:
@@ -147,17 +147,6 @@ class PrometheusClient:
             raise PrometheusError(f"{self.server.token_file} cannot be read: {reason}", reached=False) from None
         return {"Authorization": f"Bearer {token}"}
 
-    def _why(self, error: BaseException) -> str:
-        if isinstance(error, TimeoutError):
-            return f"no answer within {self.server.timeout_seconds:g} s"
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return _line(reason)
-
-
-def _line(text: str) -> str:
-    """Return foreign text as one line without control characters."""
-    return "".join(c if c.isprintable() else " " for c in text)[:SAID].strip()
-
 
 def _context(ca_file: str) -> ssl.SSLContext | bool:
     if not ca_file:
@@ -165,4 +154,4 @@ def _context(ca_file: str) -> ssl.SSLContext | bool:
     try:
         return ssl.create_default_context(cafile=ca_file)
     except (OSError, ssl.SSLError) as error:
-        raise InputError(ca_file, "", "", f"holds no certificates: {_line(str(error))}") from None
+        raise InputError(ca_file, "", "", f"holds no certificates: {one_line(str(error))}") from None

@@ -246,7 +246,7 @@ DEEP = b"[" * 3000 + b"]" * 3000
             {"status": "success", "data": {"resultType": "scalar", "result": [1, "1"]}},
             "scalar; expected an inst",
         ),
-        (400, {"status": "error", "error": "bad\n\u001b[31mquery"}, ": bad  [31mquery (HTTP 400)"),
+        (400, {"status": "error", "error": "bad\n\u001b[31mquery"}, ": bad [31mquery (HTTP 400)"),
         (503, b"upstream", "does not answer as Prometheus does (HTTP 503)"),
         (302, b"", "does not answer as Prometheus does (HTTP 302)"),
         (200, b" " * 5000, "the answer is larger than 4096 bytes"),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
-import ssl
 import threading
 import weakref
 from collections.abc import Sequence
@@ -19,6 +17,7 @@ import numpy.typing as npt
 from steersman.apps.http_policy.access import ServerAccess
 from steersman.core.backoff import Backoff
 from steersman.core.errors import InputError, SteersmanError
+from steersman.core.http_failures import LONGEST_TEXT, one_line, reason_of
 from steersman.version import __version__
 
 SIMULATION_SECONDS = 10.0
@@ -32,8 +31,6 @@ BUSY = (429, 502, 503, 504)
 HIGHEST = 100
 MAX_ANSWER_BYTES = 64 << 20
 _CHUNK = 1 << 16
-_SHOWN = 200
-_OF_ANOTHER_HOST = (62, 64)
 """OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH, which no authority mends."""
 
 
@@ -94,10 +91,9 @@ class ScoreClient:
         try:
             async with asyncio.timeout(self.seconds):
                 answer = await self._post(body)
-        except TimeoutError:
-            raise ScoreServerError(f"{self.url}: no answer within {self.seconds:g} s") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise ScoreServerError(f"{self.url}: {_reason(error)}") from None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            reason = reason_of(error, seconds=self.seconds, authority="--policy-ca")
+            raise ScoreServerError(f"{self.url}: {reason}") from None
         return self._checked(answer, names)
 
     async def close(self) -> None:
@@ -146,28 +142,9 @@ class ScoreClient:
         return np.array([scores[name] for name in names], dtype=np.float64)
 
 
-def _reason(error: Exception) -> str:
-    match error:
-        case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLCertVerificationError() as refusal):
-            hint = "" if refusal.verify_code in _OF_ANOTHER_HOST else "; --policy-ca names a private authority"
-            return f"the server's certificate is not valid: {refusal.verify_message}{hint}"
-        case aiohttp.ClientSSLError():
-            return f"TLS failed: {error.os_error.strerror or error}; is it a server for https?"
-        case aiohttp.ClientConnectorError():
-            number = error.os_error.errno or 0  # asyncio's own text leaves out what the system said
-            return f"cannot be reached: {os.strerror(number) if number > 0 else error.os_error.strerror or error}"
-        case aiohttp.ServerDisconnectedError():
-            return "the server closed the connection without an answer"
-        case aiohttp.ClientPayloadError():
-            return "the answer is not complete"
-        case aiohttp.ClientResponseError():
-            return f"the server does not speak HTTP: {' '.join(error.message.split())[:_SHOWN]}"
-    return f"the connection failed: {' '.join(str(error).split()) or type(error).__name__}"
-
-
 def _first_line(body: bytes | bytearray) -> str:
     """Return the first line of an answer that says what is wrong, for an error."""
-    line = " ".join(body[:_SHOWN].decode(errors="replace").split())
+    line = one_line(body[:LONGEST_TEXT].decode(errors="replace"))
     return f": {line}" if line else ""
 
 

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from steersman.apps.dashboard.live.documents import MetricRow, Metrics, SourceStatus
 from steersman.core.errors import UsageError
+from steersman.core.http_failures import reason_of
 from steersman.core.redaction import redact, redact_url
 
 SECONDS = 5.0
@@ -252,10 +253,8 @@ class MetricsSource:
                     await asyncio.to_thread(self._take, body.decode(errors="replace"))
         except ValueError:
             problem = "does not answer with Prometheus metrics"
-        except TimeoutError:
-            problem = "does not answer in time"
-        except (aiohttp.ClientError, OSError) as error:
-            problem = redact(f"does not answer: {getattr(error, 'strerror', None) or error}")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            problem = redact(f"does not answer: {reason_of(error)}")
         if problem:
             self.rows, self._samples = [], {}
         self.status = SourceStatus(source=self.status.source, url=self.status.url, problem=problem)
