@@ -26,7 +26,7 @@ def reason_of(error: BaseException, *, seconds: float | None = None, authority: 
         hint = f"; {authority} names a private authority" if helps else ""
         return f"the server's certificate is not valid: {cause.verify_message}{hint}"
     if cause is not None:
-        text = (cause.reason or cause.strerror or str(cause)).replace("_", " ").lower()
+        text = (getattr(cause, "reason", "") or cause.strerror or str(cause)).replace("_", " ").lower()
         hint = "the server there does not speak it" if "wrong version" in text else "a certificate may have expired"
         return f"TLS failed: {text}; {hint}"
     match error:
@@ -39,6 +39,8 @@ def reason_of(error: BaseException, *, seconds: float | None = None, authority: 
             return "the server closed the connection without an answer"
         case aiohttp.ClientPayloadError():
             return "the answer is not complete"
+        case aiohttp.ClientHttpProxyError():
+            return f"the proxy answers with HTTP {error.status} ({one_line(error.message)})"
         case aiohttp.ClientResponseError():
             return f"the server does not speak HTTP: {one_line(error.message)}"
     return f"cannot be reached: {one_line(getattr(error, 'strerror', None) or str(error)) or type(error).__name__}"
