@@ -68,6 +68,7 @@ class LiveArrays:
 
     Attributes:
         arrays: the arrays that decision kernels read.
+        mask: [N] buffer of these kernels.
         scorer: the Python scorer; None if all scores are in the score table.
         node_metrics: node metrics for telemetry policies and latency limits.
 
@@ -76,6 +77,7 @@ class LiveArrays:
     """
 
     arrays: kernels.DecisionState
+    mask: npt.NDArray[np.bool_]
     scorer: Scorer | None
 
     def __init__(self, view: ClusterView, policy: Policy) -> None:
@@ -167,6 +169,7 @@ class LiveArrays:
         if previous is not None and self.arrays.kube.nodes == previous.kube.nodes:
             self.arrays.kube.cursor[:] = previous.kube.cursor  # start of the next search
         self._changed.clear()
+        self.mask = np.zeros(len(state.nodes), dtype=np.bool_)
         self.scorer = self.policy.scorer(self.context())
 
     def _leftovers_for(self, profile: ProfileArrays) -> LeftoverArrays:

@@ -54,7 +54,7 @@ class Decider:
         self._eligible_by: tuple[int, list[Node | None]] = (-1, [])
         self._eligible = np.zeros(0, dtype=np.bool_)
         self._kernel_rng, self._python_rng = np.array([view.seed], dtype=np.uint64), random.Random(view.seed)
-        self._room = kernels.DecisionRoom(np.zeros(0, dtype=np.bool_), self._kernel_rng, np.zeros(2, dtype=np.int64))
+        self._output = np.zeros(2, dtype=np.int64)
 
     @property
     def eligible(self) -> npt.NDArray[np.bool_]:
@@ -129,9 +129,9 @@ class Decider:
         if self.selection.node == kernels.SELECT_EXTERNAL:
             return self._choose_by_scorer(query)
         changed, rules = self.live.drain_changes(), (self.selection.node, self.selection.devices)
-        room = self._room_for_nodes()
-        kernels.decide(self.live.arrays, changed, room, *rules, query.class_id, query.labels_id)
-        slot, devices = room.answer.tolist()
+        live, rng, output = self.live, self._kernel_rng, self._output
+        kernels.decide(live.arrays, changed, live.mask, rng, *rules, query.class_id, query.labels_id, output)
+        slot, devices = output.tolist()
         return None if slot == kernels.NONE else NodeChoice(slot, devices)
 
     def selects_argmax(self, query: PodQuery) -> bool:
@@ -170,7 +170,7 @@ class Decider:
         """Return the scores of candidates, [N] bool, -inf elsewhere; None: all feasible slots."""
         class_id, labels_id = query.class_id, query.labels_id
         if self.selection.node == kernels.SELECT_BEST:
-            scores, mask = np.empty(len(self.state.nodes)), self._room_for_nodes().mask
+            scores, mask = np.empty(len(self.state.nodes)), self.live.mask
             if masked := self.state.has_inter_pod_constraints(class_id, labels_id):
                 mask = self.state.mask(class_id, labels_id)
             cluster = self.live.arrays
@@ -231,8 +231,3 @@ class Decider:
     def follow(self) -> None:
         """Update all arrays to the current state."""
         self.live.follow()
-
-    def _room_for_nodes(self) -> kernels.DecisionRoom:
-        if len(self._room.mask) != len(self.state.nodes):
-            self._room = self._room._replace(mask=np.zeros(len(self.state.nodes), dtype=np.bool_))
-        return self._room

@@ -65,20 +65,6 @@ class ScoreTableContext(NamedTuple):
     learned: LearnedArrays
 
 
-class DecisionRoom(NamedTuple):
-    """What one caller of `decide` owns.
-
-    Attributes:
-        mask: [N] buffer.
-        rng: [1] state of the random number generator.
-        answer: [2] output: NODE (NONE if the pod fits nowhere) and DEVICES.
-    """
-
-    mask: npt.NDArray[np.bool_]
-    rng: npt.NDArray[np.uint64]
-    answer: npt.NDArray[np.int64]
-
-
 @inlined_kernel
 def random_below(rng: npt.NDArray[np.uint64], bound: int) -> int:
     """Draw a number in [0, bound) from the only stream of `rng`, [1]."""
@@ -176,24 +162,27 @@ def _follow(cluster: DecisionState | ScoreTableContext, changed: npt.NDArray[np.
 def decide(
     cluster: DecisionState,
     changed: npt.NDArray[np.int64],
-    room: DecisionRoom,
+    mask: npt.NDArray[np.bool_],
+    rng: npt.NDArray[np.uint64],
     chooser: int,
     rule: int,
     c: int,
     labels: int,
+    answer: npt.NDArray[np.int64],
 ) -> None:
     """Choose the node and the devices of a pod.
 
     Args:
         cluster: the decision arrays.
         changed: slots of the nodes that changed since the last decision.
-        room: the state of random numbers, buffers, and the answer.
+        mask: [N] buffer.
+        rng: [1] state of the random number generator.
         chooser: selection rule of the node, not SELECT_EXTERNAL.
         rule: selection rule of the devices.
         c: the pod's class.
         labels: the pod's label set.
+        answer: [2] output: NODE (NONE if the pod fits nowhere) and DEVICES.
     """
-    mask, rng, answer = room
     _follow(cluster, changed)
     masked = has_inter_pod_rules(cluster.terms, c, labels)
     if masked:
