@@ -26,14 +26,8 @@ from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.envs.latency.environment import LatencyOptions
 from steersman.evaluation.criteria import check_objectives, parse_objectives
 from steersman.evaluation.evaluation import Evaluation, evaluate_experiments
-from steersman.evaluation.experiment import Experiment
-from steersman.evaluation.generated import (
-    GeneratedOptions,
-    check_generated,
-    default_objectives,
-    nominal_workload,
-    protocol_of,
-)
+from steersman.evaluation.experiment import Experiment, generated_experiment
+from steersman.evaluation.generated import GeneratedOptions
 from steersman.objectives import registry as objectives
 from steersman.objectives.measures import Objective
 from steersman.policies import registry as policy_registry
@@ -209,10 +203,7 @@ def evaluate(
     if first not in chosen:
         raise UsageError(f"baseline {first!r} is none of the policies")
     if isinstance(workloads, GeneratedOptions):
-        wanted = wanted or default_objectives(workloads)
-        check_generated(workloads, wanted, chosen)
-        name, of = nominal_workload(workloads), protocol_of(workloads)
-        generated = Experiment((name,), chosen, numbers, of, objectives=wanted, environment=workloads)
+        generated = generated_experiment(workloads, chosen, numbers, wanted)
         return evaluate_experiments([generated], baseline=first, jobs=jobs)
     several = _workloads(workloads)
     protocols = choose_protocols(several, mean_duration=mean_duration).protocols if protocol is None else (protocol,)

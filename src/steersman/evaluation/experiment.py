@@ -17,7 +17,14 @@ from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.processes import Workers
 from steersman.core.redaction import redact_url
 from steersman.core.signals import defer_signals
-from steersman.evaluation.generated import GeneratedOptions, run_generated
+from steersman.evaluation.generated import (
+    GeneratedOptions,
+    check_generated,
+    default_objectives,
+    nominal_workload,
+    protocol_of,
+    run_generated,
+)
 from steersman.evaluation.summary import ALL
 from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.base import Policy
@@ -93,6 +100,25 @@ class _Task:
     policy: str | Policy | PolicyProtocol
     seed: int
     keep_nodes: bool
+
+
+def generated_experiment(
+    environment: GeneratedOptions,
+    policies: tuple[str | Policy | PolicyProtocol, ...],
+    seeds: tuple[int, ...],
+    objectives: tuple[WeightedObjectives, ...] = (),
+) -> Experiment:
+    """Return a comparison on generated clusters; without objectives, by those of `default_objectives`.
+
+    Raises:
+        UsageError: a policy or an objective is undefined there.
+    """
+    objectives = objectives or default_objectives(environment)
+    check_generated(environment, objectives, policies)
+    workloads = (nominal_workload(environment),)
+    return Experiment(
+        workloads, policies, seeds, protocol_of(environment), objectives=objectives, environment=environment
+    )
 
 
 def run_experiment(experiment: Experiment, *, jobs: int = 1, on_run: OnRun | None = None) -> list[RunResult]:

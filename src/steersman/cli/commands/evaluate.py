@@ -37,7 +37,7 @@ from steersman.core.processes import default_jobs
 
 if TYPE_CHECKING:
     from steersman.evaluation.experiment import Experiment
-    from steersman.evaluation.generated import GeneratedOptions
+    from steersman.objectives.registry import WeightedObjectives
     from steersman.workloads.workload import Workload
 
 DEFAULT_POLICIES = ("kube-default", "fgd", "steersman")
@@ -140,10 +140,11 @@ def evaluate(
     # The imports below load numba, which is slow, so the options are checked first.
     from steersman.cli.comparison import ReportNotes, compare, show
     from steersman.evaluation.criteria import parse_objectives
+    from steersman.evaluation.experiment import generated_experiment
     from steersman.evaluation.output import check_output
     from steersman.evaluation.results import EVALUATION_FILES, FITTED
 
-    parse_objectives(options.objective or ())
+    objectives = parse_objectives(options.objective or ())
     check_output(results.output, EVALUATION_FILES)
     chosen = options.policy or list(GENERATED_POLICIES.get(arrivals.protocol or "", DEFAULT_POLICIES))
     baseline = check_policies(chosen, options.baseline, fit=options.fit)
@@ -151,10 +152,10 @@ def evaluate(
     log_messages(results.log_file)
     warn = Warnings()
     if environment is not None:
-        experiments, reason = [generated_experiment(options, seeds, environment)], ""
+        experiments, reason = [generated_experiment(environment, tuple(chosen), seeds, objectives)], ""
     else:
         workloads = inputs.read(warn)
-        experiments, reason = experiments_on(workloads, options, seeds, arrivals)
+        experiments, reason = experiments_on(workloads, tuple(chosen), seeds, arrivals, objectives)
         warn_and_check(experiments, options, warn)
     # Not `results` and `server`: they change no result.
     recorded = [*to_arguments(options, inputs, arrivals, generated), *setting_arguments(settings)]
@@ -177,33 +178,19 @@ def evaluate(
         say(f"wrote {', '.join(names)} and summary.csv to {results.output}")
 
 
-def generated_experiment(
-    options: ComparisonOptions, seeds: tuple[int, ...], environment: GeneratedOptions
-) -> Experiment:
-    """Return the comparison on generated clusters. Raises UsageError: a policy or an objective is undefined there."""
-    from steersman.evaluation.criteria import parse_objectives
-    from steersman.evaluation.experiment import Experiment
-    from steersman.evaluation.generated import check_generated, default_objectives, nominal_workload, protocol_of
-
-    objectives = parse_objectives(options.objective or ()) or default_objectives(environment)
-    chosen = tuple(options.policy or ())
-    check_generated(environment, objectives, chosen)
-    workloads, protocol = (nominal_workload(environment),), protocol_of(environment)
-    return Experiment(workloads, chosen, seeds, protocol, objectives=objectives, environment=environment)
-
-
 def experiments_on(
     workloads: tuple[Workload, ...],
-    options: ComparisonOptions,
+    policies: tuple[str, ...],
     seeds: tuple[int, ...],
     arrivals: ComparedArrivalOptions,
+    objectives: tuple[WeightedObjectives, ...],
 ) -> tuple[list[Experiment], str]:
     """Return a comparison on workloads for each protocol, and why these, if the data chose them.
 
     Raises:
         UsageError: an option is of none of these protocols, or an objective is undefined there.
     """
-    from steersman.evaluation.criteria import check_objectives, parse_objectives
+    from steersman.evaluation.criteria import check_objectives
     from steersman.evaluation.experiment import Experiment
     from steersman.simulation.protocols import ProtocolChoice, choose_protocols
 
@@ -214,13 +201,12 @@ def experiments_on(
     for name, owner in (("ratio", "inflation"), ("mean_duration", "timed")):
         if name in given_options(arrivals) and owner not in protocols:
             raise UsageError(f"{flag(name)} belongs to {owner}, which is not a protocol of this comparison: {reason}")
-    objectives = parse_objectives(options.objective or ())
     defined = check_objectives(objectives, workloads, protocols)
     if defined != protocols:
         protocols, reason = defined, f"{reason}; in others an objective is undefined"
     experiment = Experiment(
         workloads,
-        tuple(options.policy or ()),
+        policies,
         seeds,
         ratio=RATIO if arrivals.ratio is None else arrivals.ratio,
         load=arrivals.load,

@@ -38,6 +38,12 @@ def decode_replica(obj: PodObject) -> Pod:
     return replace(pod, name=name, terminating=bool(obj.metadata.deletion_timestamp))
 
 
+def read_volumes(spec: PodSpec) -> list[PodVolume]:
+    """Return the volumes that are read, without names: a token's volume has another name in each replica."""
+    volumes = (msgspec.structs.replace(each, name=None) for each in spec.volumes or ())
+    return [each for each in volumes if each != _UNREAD]
+
+
 @lru_cache(TEMPLATES_KEPT)
 def _decoded(key: bytes) -> Pod:
     return decode_pod(_decode(key))
@@ -50,9 +56,7 @@ def _metadata(metadata: ObjectMeta) -> ObjectMeta:
 
 
 def _spec(spec: PodSpec) -> PodSpec:
-    volumes = [msgspec.structs.replace(each, name=None) for each in spec.volumes or ()]
-    volumes = [each for each in volumes if each != _UNREAD]  # a token's volume has another name in each replica
-    return msgspec.structs.replace(spec, node_name=None, volumes=volumes)
+    return msgspec.structs.replace(spec, node_name=None, volumes=read_volumes(spec))
 
 
 def _status(status: PodStatus) -> PodStatus:

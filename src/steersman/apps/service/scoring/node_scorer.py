@@ -20,10 +20,11 @@ from steersman.cluster.constraints import reasons
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects import decoding
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
-from steersman.cluster.objects.api.pods import LivePod, PodObject, PodVolume
+from steersman.cluster.objects.api.pods import LivePod, PodObject
 from steersman.cluster.objects.decoding import decode_node
 from steersman.cluster.objects.fields import FieldError
 from steersman.cluster.objects.free_resources import FREE_KEY, free_of, set_free
+from steersman.cluster.objects.replicas import read_volumes
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState, RunningPod
 from steersman.core.errors import SteersmanError
@@ -185,9 +186,7 @@ def _replica_key(pod: LivePod) -> bytes:
     metadata = msgspec.structs.replace(
         pod.metadata, name="", uid="", resource_version="", generation=0, creation_timestamp=None
     )
-    volumes = [msgspec.structs.replace(each, name=None) for each in pod.spec.volumes or ()]
-    read = [each for each in volumes if each != PodVolume()]  # a token's volume has another name in each replica
-    return msgspec.json.encode((metadata, msgspec.structs.replace(pod.spec, volumes=read)))
+    return msgspec.json.encode((metadata, msgspec.structs.replace(pod.spec, volumes=read_volumes(pod.spec))))
 
 
 def decode_pod(obj: PodObject) -> Pod:
