@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import pytest
 
 from steersman.cli.options.declaring import (
-    Assumed,
-    BelongsTo,
+    AssumedValue,
     Excludes,
-    OfProtocol,
+    RequiresOption,
+    RequiresProtocol,
     Unit,
     check_options,
     given_options,
@@ -41,7 +41,7 @@ class Search:
     source: Source = field(default_factory=Source)
     watch: Annotated[bool, option("Watch it.")] = True
     learn: Annotated[bool | None, option("Learn.", "--learn/--frozen")] = None
-    seconds: Annotated[float | None, option("Time."), BelongsTo("watch"), Unit("s")] = None
+    seconds: Annotated[float | None, option("Time."), RequiresOption("watch"), Unit("s")] = None
     share: Annotated[float | None, option("Share.", "--part"), SHARE] = None
 
 
@@ -50,15 +50,15 @@ class Pace:
     """A protocol, and what belongs to it."""
 
     protocol: Annotated[str | None, option("Protocol.")] = None
-    ratio: Annotated[float | None, option("Ratio."), OfProtocol("inflation")] = None
-    load: Annotated[float | None, option("Load."), OfProtocol("timed", "latency", is_stated=True)] = None
+    ratio: Annotated[float | None, option("Ratio."), RequiresProtocol("inflation")] = None
+    load: Annotated[float | None, option("Load."), RequiresProtocol("timed", "latency", is_stated=True)] = None
 
 
 @dataclass(frozen=True, slots=True)
 class UsualPace(Pace):
     """A protocol with a default."""
 
-    protocol: Annotated[str | None, option("Protocol."), Assumed("inflation")] = None
+    protocol: Annotated[str | None, option("Protocol."), AssumedValue("inflation")] = None
 
 
 SEARCH = Search(["fgd"])
@@ -144,7 +144,9 @@ def test_what_goes_together_is_taken(options: Any) -> None:
 def test_owners_that_a_command_lacks_do_not_count() -> None:
     @dataclass(frozen=True, slots=True)
     class Elsewhere:
-        seconds: Annotated[float, option("Time."), BelongsTo("fit"), OfProtocol("timed"), Excludes("nodes")] = 1.0
+        seconds: Annotated[
+            float, option("Time."), RequiresOption("fit"), RequiresProtocol("timed"), Excludes("nodes")
+        ] = 1.0
 
     check_options(Elsewhere(2.0))
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 import steersman
-from steersman.apps.runtime.http_server import Listen, Probes, WebServer
+from steersman.apps.runtime.http_server import ListenAddress, Probes, WebServer
 from steersman.apps.scheduler.metrics import MetricSources, SchedulerMetrics
 from steersman.apps.scheduler.process import PORT, LiveScheduler, SchedulerSettings
 from steersman.cli.commands.schedule.command import schedule
@@ -86,7 +86,7 @@ def test_probes_use_served_paths() -> None:
     probes = [container[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")]
 
     async def statuses() -> list[int]:
-        endpoints = WebServer(SchedulerMetrics(MetricSources()).registry, Probes(), Listen())
+        endpoints = WebServer(SchedulerMetrics(MetricSources()).registry, Probes(), ListenAddress())
         async with endpoints, aiohttp.ClientSession(f"http://127.0.0.1:{endpoints.port}") as session:
             return [(await session.get(probe["path"])).status for probe in probes]
 

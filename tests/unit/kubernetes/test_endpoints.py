@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.errors import raises
 from tests.support.servers.fake_api_server import KubeDouble
 
-from steersman.apps.runtime.http_server import Checks, Listen, Probes, WebServer
+from steersman.apps.runtime.http_server import Checks, ListenAddress, Probes, WebServer
 from steersman.apps.scheduler.metrics import MetricSources, SchedulerMetrics
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import Client
@@ -32,7 +32,7 @@ def served(
     metrics: SchedulerMetrics, story: Callable[[int], Any], healthy: Checks | None = None, ready: Checks | None = None
 ) -> None:
     async def main() -> None:
-        async with WebServer(metrics.registry, Probes(healthy or {}, ready or {}), Listen()) as endpoints:
+        async with WebServer(metrics.registry, Probes(healthy or {}, ready or {}), ListenAddress()) as endpoints:
             assert endpoints.port > 0
             await story(endpoints.port)
 
@@ -158,7 +158,7 @@ def test_port_in_use_fails_in_one_line() -> None:
         port = taken.getsockname()[1]
 
         async def main() -> None:
-            async with WebServer(SchedulerMetrics(MetricSources()).registry, Probes(), Listen(port=port)):
+            async with WebServer(SchedulerMetrics(MetricSources()).registry, Probes(), ListenAddress(port=port)):
                 pass
 
         with raises(SteersmanError, "--port", port, "--port", "0"):

@@ -50,7 +50,7 @@ class Probes:
 
 
 @dataclass(frozen=True, slots=True)
-class Listen:
+class ListenAddress:
     """Where a server listens: the address, the port (0: a free one), and the TLS context of HTTPS."""
 
     address: str = ADDRESS
@@ -77,7 +77,7 @@ class WebServer:
         self,
         registry: CollectorRegistry,
         probes: Probes,
-        listen: Listen,
+        listen: ListenAddress,
         app: web.Application | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
         keepalive_seconds: float = KEEPALIVE_SECONDS,

@@ -8,7 +8,7 @@ import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from steersman.apps.runtime.http_server import Listen, Probes, WebServer
+from steersman.apps.runtime.http_server import ListenAddress, Probes, WebServer
 from steersman.apps.runtime.tasks import BackgroundTasks
 from steersman.prometheus.probe import Probe
 
@@ -35,7 +35,7 @@ async def serve_probe(probe: Probe, address: str, port: int) -> None:
 
     app = web.Application()
     app.router.add_get("/", handle)
-    server = WebServer(registry, Probes(), Listen(address, port), app)
+    server = WebServer(registry, Probes(), ListenAddress(address, port), app)
     app.router.add_get("/{user}", handle)
     async with server, BackgroundTasks(probe.run()):
         log.info("listening", address=address, port=server.port, users=list(probe.failures))

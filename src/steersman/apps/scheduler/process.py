@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 
 from steersman.apps.http_policy.live import ScoreClientMetrics
-from steersman.apps.runtime.http_server import ADDRESS, Listen, Probes, WebServer
+from steersman.apps.runtime.http_server import ADDRESS, ListenAddress, Probes, WebServer
 from steersman.apps.runtime.policy_manager import PolicyManager
 from steersman.apps.runtime.policy_metrics import PolicyMetrics
 from steersman.apps.runtime.policy_reloader import PolicyReloader
@@ -202,7 +202,7 @@ class LiveScheduler(Scheduler):
         )
         settings = self.settings
         async with (
-            WebServer(self.metrics.registry, probes, Listen(settings.address, settings.port)) as endpoints,
+            WebServer(self.metrics.registry, probes, ListenAddress(settings.address, settings.port)) as endpoints,
             self.events,
             asyncio.TaskGroup() as group,
         ):

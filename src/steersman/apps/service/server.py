@@ -13,7 +13,7 @@ import structlog
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
-from steersman.apps.runtime.http_server import OPEN, Handler, Listen, Probes, WebServer
+from steersman.apps.runtime.http_server import OPEN, Handler, ListenAddress, Probes, WebServer
 from steersman.apps.service.admission import Deadline
 from steersman.apps.service.api import Api
 from steersman.apps.service.authentication import Authenticator
@@ -145,7 +145,7 @@ class HttpServer(WebServer):
         super().__init__(
             metrics.registry,
             probes,
-            Listen(config.address, config.port, self._guard.tls),
+            ListenAddress(config.address, config.port, self._guard.tls),
             app,
             keepalive_seconds=IDLE_SECONDS,
         )

@@ -16,16 +16,16 @@ from steersman.cli.options.algorithms import setting_arguments, setting_paramete
 from steersman.cli.options.arrivals import ON_WORKLOADS, RATIO, ComparedArrivalOptions, Protocol
 from steersman.cli.options.common import POLICIES_HELP, ObjectiveOption, parse_seeds
 from steersman.cli.options.declaring import (
-    BelongsTo,
     Excludes,
-    OfProtocol,
+    RequiresOption,
+    RequiresProtocol,
     given_options,
     option,
     to_arguments,
     with_options,
 )
 from steersman.cli.options.generated import GENERATED, GeneratedCluster, environment_of
-from steersman.cli.options.inputs import InputsFromNow
+from steersman.cli.options.inputs import InputsWithRunningPods
 from steersman.cli.options.policies import check_policies
 from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.options.results import Results
@@ -79,7 +79,7 @@ class ComparisonOptions:
             "programming. For inflation and arrivals; needs the extra report.",
             "--bound",
         ),
-        OfProtocol("inflation", "arrivals"),
+        RequiresProtocol("inflation", "arrivals"),
         Excludes("pinned"),
         Excludes("from_now"),
     ] = False
@@ -93,7 +93,9 @@ class ComparisonOptions:
         ON_WORKLOADS,
     ] = False
     fit_seconds: Annotated[
-        float | None, option(f"With --fit: duration of the search in seconds. {DURATION_HELP}", min=1), BelongsTo("fit")
+        float | None,
+        option(f"With --fit: duration of the search in seconds. {DURATION_HELP}", min=1),
+        RequiresOption("fit"),
     ] = None
 
 
@@ -101,7 +103,7 @@ class ComparisonOptions:
 def evaluate(
     options: ComparisonOptions,
     results: Results,
-    inputs: InputsFromNow,
+    inputs: InputsWithRunningPods,
     arrivals: ComparedArrivalOptions,
     generated: GeneratedCluster,
     server: PolicyServer,

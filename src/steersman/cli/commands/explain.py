@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from steersman.cli.completing import policies
-from steersman.cli.options.cluster import AnyCluster, run_with_client, say_without_telemetry
+from steersman.cli.options.cluster import ClusterOptions, run_with_client, say_without_telemetry
 from steersman.cli.options.common import POLICIES_HELP, TableOrJson, TableOrJsonOption, TelemetryOption
 from steersman.cli.options.declaring import given_options, option, with_options
-from steersman.cli.options.inputs import Files
+from steersman.cli.options.inputs import FileInputs
 from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import Warnings, print_json, print_table, print_text, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
@@ -41,7 +41,7 @@ class ExplainOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedCluster(Files):
+class RecordedCluster(FileInputs):
     """A cluster in files, whose pods with `spec.nodeName` run, or a packaged one; none given: the live one."""
 
     @property
@@ -51,7 +51,7 @@ class RecordedCluster(Files):
 
 
 @with_options
-def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: AnyCluster, server: PolicyServer) -> None:
+def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOptions, server: PolicyServer) -> None:
     """Explain where a policy would place a pod: what separates that node from the runner-up, and why others fail.
 
     Reads a live cluster, a cluster in files or a packaged workload, and changes nothing. A pod that runs already is
@@ -94,7 +94,7 @@ def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: AnyCluste
         _print_tables(explanation, options.pod)
 
 
-def _take_snapshot(target: AnyCluster, warn: Warnings) -> Workload:
+def _take_snapshot(target: ClusterOptions, warn: Warnings) -> Workload:
     """Return a live cluster as a workload.
 
     Raises:

@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 from steersman.cli.completing import policies
-from steersman.cli.options.cluster import AnyCluster, log_cluster, run_with_client, say_without_telemetry, scheduler
+from steersman.cli.options.cluster import ClusterOptions, log_cluster, run_with_client, say_without_telemetry, scheduler
 from steersman.cli.options.common import NODES_HELP, POLICIES_HELP, TelemetryOption, UncheckedOption, path_option
-from steersman.cli.options.declaring import BelongsTo, Excludes, given_options, option, with_options
-from steersman.cli.options.inputs import Files
+from steersman.cli.options.declaring import Excludes, RequiresOption, given_options, option, with_options
+from steersman.cli.options.inputs import FileInputs
 from steersman.cli.output.display import Warnings, say, status_if_slow
 from steersman.cli.output.logs import LogOptions
 from steersman.core.errors import UsageError
@@ -48,7 +48,7 @@ class ServiceOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Watching:
+class WatchOptions:
     """What the service knows of clusters."""
 
     config: Annotated[
@@ -58,9 +58,13 @@ class Watching:
         True
     )
     nodes: Annotated[
-        Path | None, path_option(f"With --no-watch: prepare the policy for these. {NODES_HELP}"), BelongsTo("watch")
+        Path | None,
+        path_option(f"With --no-watch: prepare the policy for these. {NODES_HELP}"),
+        RequiresOption("watch"),
     ] = None
-    pods: Annotated[Path | None, path_option("With --nodes: the pods that are typical."), BelongsTo("watch")] = None
+    pods: Annotated[Path | None, path_option("With --nodes: the pods that are typical."), RequiresOption("watch")] = (
+        None
+    )
     learn: Annotated[
         Path | None,
         path_option(
@@ -79,12 +83,12 @@ class Watching:
             parser=scheduler,
             metavar="NAME",
         ),
-        BelongsTo("learn"),
+        RequiresOption("learn"),
     ] = None
 
 
 @with_options
-def serve(options: ServiceOptions, watching: Watching, logs: LogOptions, cluster: AnyCluster) -> None:
+def serve(options: ServiceOptions, watching: WatchOptions, logs: LogOptions, cluster: ClusterOptions) -> None:
     """Serve a policy's scores over HTTP, for kube-scheduler's extender or plugin and other clients.
 
     POST /v1/scores, /v1/suggestions, /v1/explain, /score, and an extender's /filter and /prioritize; /openapi.json
@@ -102,7 +106,7 @@ def serve(options: ServiceOptions, watching: Watching, logs: LogOptions, cluster
     watch = watching.watch
     if not watch and given_options(cluster):
         raise UsageError("--no-watch follows no cluster; leave out --kubeconfig, --context and --name")
-    inputs = Files(watching.nodes, [watching.pods] if watching.pods else None)
+    inputs = FileInputs(watching.nodes, [watching.pods] if watching.pods else None)
     if given_options(inputs):
         inputs.check()
     settings = _settings(options, watching.config)
@@ -173,7 +177,7 @@ def _settings(options: ServiceOptions, file: Path | None) -> ServiceConfig:
 
 
 @contextmanager
-def _prepared(policy: str, inputs: Files) -> Iterator[Path]:
+def _prepared(policy: str, inputs: FileInputs) -> Iterator[Path]:
     """Yield a temporary file of a policy that is prepared for a workload. Raises SteersmanError: it cannot be."""
     from steersman.policies.files.policy_file import write_policy
     from steersman.policies.registry import policy_path

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from steersman.cli.completing import policies
 from steersman.cli.options.arrivals import MAX_RATIO, ArrivalOptions, Protocol
 from steersman.cli.options.common import POLICIES_HELP, Format, FormatOption, Output, path_option
-from steersman.cli.options.declaring import BelongsTo, given_options, option, with_options
-from steersman.cli.options.inputs import InputsFromNow
+from steersman.cli.options.declaring import RequiresOption, given_options, option, with_options
+from steersman.cli.options.inputs import InputsWithRunningPods
 from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
 from steersman.core.config.fields import flag
@@ -38,7 +38,7 @@ class SimulationOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class SimonConfigs:
+class SimonOptions:
     """Files of an experiment of simon."""
 
     cluster_config: Annotated[
@@ -51,16 +51,16 @@ class SimonConfigs:
     scheduler_config: Annotated[
         Path | None,
         path_option("With --cluster-config: take the policy from this KubeSchedulerConfiguration."),
-        BelongsTo("cluster_config"),
+        RequiresOption("cluster_config"),
     ] = None
 
 
 @with_options
 def simulate(
     options: SimulationOptions,
-    inputs: InputsFromNow,
+    inputs: InputsWithRunningPods,
     arrivals: ArrivalOptions,
-    configs: SimonConfigs,
+    configs: SimonOptions,
     server: PolicyServer,
 ) -> None:
     """Simulate one policy on one workload, and write where every pod was placed or why it did not fit.

@@ -8,9 +8,9 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from steersman.cli.options.cluster import AnyCluster, run_with_client
+from steersman.cli.options.cluster import ClusterOptions, run_with_client
 from steersman.cli.options.common import TableOrJson
-from steersman.cli.options.declaring import BelongsTo, option, with_options
+from steersman.cli.options.declaring import RequiresOption, option, with_options
 from steersman.cli.output.display import print_json, print_table, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.redaction import redact_url
@@ -40,12 +40,12 @@ class TableOptions:
         str, option("Show only nodes whose name, GPU model or state contains TEXT.", "--filter", metavar="TEXT")
     ] = ""
     output_format: Annotated[
-        TableOrJson, option("With --once: format of the table.", "--format"), BelongsTo("once")
+        TableOrJson, option("With --once: format of the table.", "--format"), RequiresOption("once")
     ] = TableOrJson.TABLE
 
 
 @with_options
-def top(table: TableOptions, cluster: AnyCluster) -> None:
+def top(table: TableOptions, cluster: ClusterOptions) -> None:
     """Watch a live cluster: requested resources of each node, pending pods, and bindings per second.
 
     Bars show requested resources as a share of allocatable ones. Keys: n, c, m, p, g sort by name, CPU, memory, pods,

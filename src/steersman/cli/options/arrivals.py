@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from steersman.cli.options.declaring import Assumed, OfProtocol, Unit, option
+from steersman.cli.options.declaring import AssumedValue, RequiresProtocol, Unit, option
 from steersman.core.config.fields import ValueCheck
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ SECONDS_OF = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 MAX_RATIO = 100.0
 RATIO = 1.3
 WITH_WORKLOADS = ("inflation", "arrivals", "timed")
-ON_WORKLOADS = OfProtocol(*WITH_WORKLOADS)
+ON_WORKLOADS = RequiresProtocol(*WITH_WORKLOADS)
 RATIO_RANGE = ValueCheck(
     lambda value: 0 < value <= MAX_RATIO, f"above 0 and at most {MAX_RATIO:g} (1.3 = 130 % of the GPUs)"
 )
@@ -57,7 +57,7 @@ def duration_seconds(text: str) -> float:
 Ratio = Annotated[
     float | None,
     option(f"inflation only: requested GPUs as a share of all GPUs. [default: {RATIO}]"),
-    OfProtocol("inflation"),
+    RequiresProtocol("inflation"),
     RATIO_RANGE,
 ]
 LOAD_HELP = "requested share of the cluster, by pods that arrive at random. [default: the times in the trace]"
@@ -70,7 +70,7 @@ MeanDuration = Annotated[
         parser=duration_seconds,
         metavar="TIME",
     ),
-    OfProtocol("timed"),
+    RequiresProtocol("timed"),
     Unit("s"),
 ]
 
@@ -86,10 +86,10 @@ class ArrivalOptions:
             "pods arrive and leave by the times in the trace, and wait if they fit nowhere. "
             "arrivals: in the order of the file, none leaves. [default: inflation]"
         ),
-        Assumed(Protocol.INFLATION),
+        AssumedValue(Protocol.INFLATION),
     ] = None
     ratio: Ratio = None
-    load: Annotated[float | None, option(f"timed only: {LOAD_HELP}"), OfProtocol("timed"), LOAD_RANGE] = None
+    load: Annotated[float | None, option(f"timed only: {LOAD_HELP}"), RequiresProtocol("timed"), LOAD_RANGE] = None
     mean_duration: MeanDuration = None
 
     @property
@@ -132,7 +132,7 @@ class ComparedArrivalOptions:
     load: Annotated[
         float | None,
         option(f"timed: {LOAD_HELP}; latency: requested share of the CPU [default: 0.6]"),
-        OfProtocol("timed", "latency", is_stated=True),
+        RequiresProtocol("timed", "latency", is_stated=True),
         LOAD_RANGE,
     ] = None
     mean_duration: MeanDuration = None

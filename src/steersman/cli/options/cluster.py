@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from steersman.cli.completing import contexts
 from steersman.cli.options.common import path_option
-from steersman.cli.options.declaring import BelongsTo, option
+from steersman.cli.options.declaring import RequiresOption, option
 from steersman.cli.output.display import say
 from steersman.core.errors import InputError
 from steersman.workloads.files import check_writable
@@ -51,23 +51,23 @@ def optional_scheduler(text: str) -> str:
 
 
 Kubeconfig = Annotated[
-    Path | None, path_option(f"Which live cluster. [default: {DEFAULT_CLUSTER}]"), BelongsTo("cluster", "live")
+    Path | None, path_option(f"Which live cluster. [default: {DEFAULT_CLUSTER}]"), RequiresOption("cluster", "live")
 ]
 Context = Annotated[
     str | None,
     option("A context of --kubeconfig. [default: its current one]", metavar="NAME", autocompletion=contexts),
-    BelongsTo("cluster", "live"),
+    RequiresOption("cluster", "live"),
 ]
 ClusterName = Annotated[
     str | None,
     option("A cluster of 'steersman cluster up --name' instead.", "--name", metavar="NAME"),
-    BelongsTo("cluster", "live"),
+    RequiresOption("cluster", "live"),
 ]
 Yes = Annotated[bool, option("Allow it in a cluster that steersman did not start.", "--yes")]
 
 
 @dataclass(frozen=True, slots=True)
-class OtherCluster:
+class KubeconfigOptions:
     """A cluster that a kubeconfig names."""
 
     kubeconfig: Kubeconfig = None
@@ -79,7 +79,7 @@ class OtherCluster:
 
 
 @dataclass(frozen=True, slots=True)
-class AnyCluster(OtherCluster):
+class ClusterOptions(KubeconfigOptions):
     """A live cluster: that of a kubeconfig, or one of `steersman cluster up`."""
 
     name: ClusterName = None
@@ -90,7 +90,7 @@ class AnyCluster(OtherCluster):
 
 
 @dataclass(frozen=True, slots=True)
-class ChangedCluster(AnyCluster):
+class WritableClusterOptions(ClusterOptions):
     """A live cluster in which something is created or deleted."""
 
     yes: Yes = False

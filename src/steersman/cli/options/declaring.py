@@ -3,7 +3,7 @@
     @dataclass(frozen=True, slots=True)
     class Fitting:
         fit: Annotated[bool, option("First fit a policy.", "--fit")] = False
-        fit_seconds: Annotated[float | None, option("Duration in seconds."), BelongsTo("fit")] = None
+        fit_seconds: Annotated[float | None, option("Duration in seconds."), RequiresOption("fit")] = None
 
 A field that is such a dataclass itself stands for its fields. From this one declaration come the command line
 (`with_options`), the check of combinations (`check_options`) and the arguments that a report records (`to_arguments`).
@@ -31,7 +31,7 @@ def option(text: str, *flags: str, **further: Any) -> Any:
     return typer.Option(*flags, help=text, **further)
 
 
-class BelongsTo:
+class RequiresOption:
     """Other options, one of which must be given beside this one. Without effect in a command that has none of them."""
 
     def __init__(self, *options: str) -> None:
@@ -45,7 +45,7 @@ class BelongsTo:
             raise UsageError(f"{given.flag} belongs to {owners}; give that too, or leave it out")
 
 
-class OfProtocol:
+class RequiresProtocol:
     """Protocols in which an option has an effect.
 
     Args:
@@ -82,7 +82,7 @@ class Excludes:
 
 
 @dataclass(frozen=True, slots=True)
-class Assumed:
+class AssumedValue:
     """The value that stands for an option that is not given, where others depend on it."""
 
     value: str
@@ -118,7 +118,7 @@ class GivenOption:
     @property
     def assumed(self) -> str | None:
         """Return the value that it has if it is not given; None: unknown."""
-        return next((each.value for each in self.metadata if isinstance(each, Assumed)), None)
+        return next((each.value for each in self.metadata if isinstance(each, AssumedValue)), None)
 
 
 def every_option(*groups: Any) -> dict[str, GivenOption]:
@@ -162,7 +162,7 @@ def check_options(*groups: Any) -> None:
         for rule in option.metadata if option.is_given else ():
             if isinstance(rule, ValueCheck) and not rule.holds(option.value):
                 raise UsageError(f"{option.flag} {option.value:g}: must be {rule.text}")
-            if isinstance(rule, BelongsTo | OfProtocol | Excludes):
+            if isinstance(rule, RequiresOption | RequiresProtocol | Excludes):
                 rule.check(option, every)
 
 

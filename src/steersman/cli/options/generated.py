@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from steersman.cli.options.declaring import OfProtocol, option
+from steersman.cli.options.declaring import RequiresProtocol, option
 from steersman.core.config.fields import flag
 from steersman.core.errors import UsageError
 
@@ -22,8 +22,8 @@ EQUAL_SHARE = (
 )
 
 _generated = partial(option, rich_help_panel="Environment")
-OF_BOTH = OfProtocol(*GENERATED, is_stated=True)
-OF_DEPLOYMENTS = OfProtocol("deployments", is_stated=True)
+OF_BOTH = RequiresProtocol(*GENERATED, is_stated=True)
+OF_DEPLOYMENTS = RequiresProtocol("deployments", is_stated=True)
 
 
 @dataclass(frozen=True, slots=True)

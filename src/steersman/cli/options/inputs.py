@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from steersman.cli.completing import workloads
 from steersman.cli.options.arrivals import ON_WORKLOADS
-from steersman.cli.options.cluster import AnyCluster, OtherCluster
+from steersman.cli.options.cluster import ClusterOptions, KubeconfigOptions
 from steersman.cli.options.common import NODES_HELP, path_option
-from steersman.cli.options.declaring import BelongsTo, Excludes, OfProtocol, option
+from steersman.cli.options.declaring import Excludes, RequiresOption, RequiresProtocol, option
 from steersman.cli.output.display import Warnings, status_if_slow
 from steersman.cli.reading import read_workload, say_understood
 from steersman.core.errors import UsageError, unknown_name
@@ -38,8 +38,8 @@ Pinned = Annotated[
         "no other node allows, that are being deleted or whose node offers less than runs there]",
         "--pinned",
     ),
-    OfProtocol("inflation", "arrivals"),
-    BelongsTo("nodes", "cluster"),
+    RequiresProtocol("inflation", "arrivals"),
+    RequiresOption("nodes", "cluster"),
     Excludes("from_now"),
 ]
 FromNow = Annotated[
@@ -49,13 +49,13 @@ FromNow = Annotated[
         "more like them. [default: all are placed from scratch]",
         "--from-now",
     ),
-    OfProtocol("inflation", "arrivals"),
-    BelongsTo("nodes", "cluster"),
+    RequiresProtocol("inflation", "arrivals"),
+    RequiresOption("nodes", "cluster"),
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class FileInputs:
     """Workloads in files, or packaged ones."""
 
     nodes: Annotated[Path | None, path_option(NODES_HELP), ON_WORKLOADS] = None
@@ -77,7 +77,7 @@ class Files:
         option(
             "Kubernetes objects in files: an invalid one is an error. [default: it is named and left out]", "--strict"
         ),
-        BelongsTo("nodes"),
+        RequiresOption("nodes"),
     ] = False
 
     @property
@@ -130,11 +130,11 @@ class Files:
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs(Files):
+class Inputs(FileInputs):
     """Workloads in files, packaged ones, or a live cluster."""
 
     cluster: FromCluster = False
-    live: AnyCluster = field(default_factory=AnyCluster)
+    live: ClusterOptions = field(default_factory=ClusterOptions)
     pinned: Pinned = False
 
     @property
@@ -146,14 +146,14 @@ class Inputs(Files):
         """Return the workloads, see `Files.read`. Raises SteersmanError: a cluster does not answer."""
         if self.cluster:
             return (read_cluster(self.live, self.running, warn),)
-        return Files.read(self, warn)
+        return FileInputs.read(self, warn)
 
     def _used(self) -> list[str]:
-        return [*Files._used(self), *(["--cluster"] if self.cluster else [])]
+        return [*FileInputs._used(self), *(["--cluster"] if self.cluster else [])]
 
 
 @dataclass(frozen=True, slots=True)
-class InputsFromNow(Inputs):
+class InputsWithRunningPods(Inputs):
     """Inputs whose running pods may stay while more arrive."""
 
     from_now: FromNow = False
@@ -169,7 +169,7 @@ def running_pods(pinned: bool, from_now: bool) -> RunningPods:
     return RunningPods.PINNED if pinned else RunningPods.FROM_NOW if from_now else RunningPods.FREE
 
 
-def read_cluster(live: OtherCluster, running: RunningPods, warn: Warnings) -> Workload:
+def read_cluster(live: KubeconfigOptions, running: RunningPods, warn: Warnings) -> Workload:
     """Return the workload of a live cluster, and print a summary.
 
     Raises:

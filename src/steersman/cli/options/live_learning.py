@@ -13,7 +13,7 @@ from steersman.agents.registry import find_algorithm
 from steersman.cli.completing import algorithms, networks, objectives
 from steersman.cli.options.algorithms import list_networks, options_of, parameters_of
 from steersman.cli.options.common import OBJECTIVES_HELP, path
-from steersman.cli.options.declaring import BelongsTo, option
+from steersman.cli.options.declaring import RequiresOption, option
 from steersman.cli.options.file import FROM_FILE, read_options, settings_of
 from steersman.cli.options.training_plan import widths
 from steersman.core.config.fields import check_effects, flag
@@ -60,14 +60,14 @@ class LiveLearning:
             metavar="NAME",
             autocompletion=algorithms,
         ),
-        BelongsTo("learn"),
+        RequiresOption("learn"),
     ] = None
     network: Annotated[
         str | None,
         _option(
             f"{list_networks()}. [default: that of the policy file, else mlp]", metavar="NAME", autocompletion=networks
         ),
-        BelongsTo("learn"),
+        RequiresOption("learn"),
     ] = None
     hidden: Annotated[
         str | None,
@@ -75,7 +75,7 @@ class LiveLearning:
             "Widths of its hidden layers, such as 128,64. [default: those of the policy file, else 64,64]",
             metavar="WIDTHS",
         ),
-        BelongsTo("learn"),
+        RequiresOption("learn"),
     ] = None
     objective: Annotated[
         str | None,
@@ -85,7 +85,7 @@ class LiveLearning:
             metavar="OBJECTIVE",
             autocompletion=objectives,
         ),
-        BelongsTo("learn"),
+        RequiresOption("learn"),
     ] = None
     options: Annotated[
         Path | None,
@@ -95,10 +95,10 @@ class LiveLearning:
             parser=path,
             metavar="FILE",
         ),
-        BelongsTo("learn"),
+        RequiresOption("learn"),
     ] = None
     seed: Annotated[
-        int | None, _option("Seed of first weights and exploration. [default: 1]", min=0), BelongsTo("learn")
+        int | None, _option("Seed of first weights and exploration. [default: 1]", min=0), RequiresOption("learn")
     ] = None
     explore_anyway: Annotated[
         bool,
@@ -107,7 +107,7 @@ class LiveLearning:
             "to be the best.",
             "--explore-anyway",
         ),
-        BelongsTo("learn"),
+        RequiresOption("learn"),
     ] = False
 
 

@@ -12,9 +12,9 @@ from steersman.agents.registry import EVOLUTION
 from steersman.cli.completing import algorithms, devices, networks, objectives, policies, views, workloads
 from steersman.cli.options.algorithms import list_algorithms, list_networks
 from steersman.cli.options.arrivals import LOAD_RANGE, ON_WORKLOADS, RATIO_RANGE, WITH_WORKLOADS, AnyProtocol
-from steersman.cli.options.cluster import OtherCluster
+from steersman.cli.options.cluster import KubeconfigOptions
 from steersman.cli.options.common import NODES_HELP, OBJECTIVES_HELP, path, path_option
-from steersman.cli.options.declaring import Assumed, Excludes, OfProtocol, option
+from steersman.cli.options.declaring import AssumedValue, Excludes, RequiresProtocol, option
 from steersman.cli.options.generated import OF_DEPLOYMENTS, GeneratedCluster
 from steersman.cli.options.inputs import FromCluster, FromNow, Pinned
 from steersman.core.config.fields import BELOW_1
@@ -62,7 +62,7 @@ class TrainingTask:
             "telemetry, whose users have latency limits. [default: inflation]",
             metavar="NAME",
         ),
-        Assumed(AnyProtocol.INFLATION),
+        AssumedValue(AnyProtocol.INFLATION),
     ] = None
     objective: Annotated[
         str | None,
@@ -104,7 +104,7 @@ class TrainingTask:
     ] = None
     nodes: Annotated[Path | None, path_option(NODES_HELP), ON_WORKLOADS, Excludes("cluster")] = None
     cluster: FromCluster = False
-    live: OtherCluster = field(default_factory=OtherCluster)
+    live: KubeconfigOptions = field(default_factory=KubeconfigOptions)
     pinned: Pinned = False
     from_now: FromNow = False
     options: Annotated[
@@ -120,7 +120,7 @@ class Scenario(GeneratedCluster):
     ratio: Annotated[
         float | None,
         _scene("inflation: requested GPUs as a share of all GPUs. [default: 1.3]"),
-        OfProtocol("inflation"),
+        RequiresProtocol("inflation"),
         RATIO_RANGE,
     ] = None
     load: Annotated[
@@ -129,7 +129,7 @@ class Scenario(GeneratedCluster):
             "timed: requested share of the cluster, by pods that arrive at random [default: the times in the "
             "trace]; latency: requested share of the CPU [default: 0.6]"
         ),
-        OfProtocol("timed", "latency"),
+        RequiresProtocol("timed", "latency"),
         LOAD_RANGE,
     ] = None
     view: Annotated[
@@ -150,7 +150,7 @@ class Scenario(GeneratedCluster):
             "[default: 4 for deployments, else 0]",
             min=0,
         ),
-        OfProtocol(*WITH_WORKLOADS, "deployments"),
+        RequiresProtocol(*WITH_WORKLOADS, "deployments"),
     ] = None
     penalty: Annotated[float | None, _scene("Cost of an illegal action. [default: 1]")] = None
     cluster_resets: Annotated[

@@ -172,12 +172,12 @@ _ANY_NODE, _ANY_PODS = metadata.NodeTerm(), pods.PodTerm()
 
 
 def _requirements(
-    stated: Sequence[metadata.SelectorRequirement] | None, path: str, operators: tuple[str, ...]
+    stated: Sequence[metadata.LabelSelectorRequirement] | None, path: str, operators: tuple[str, ...]
 ) -> Iterator[Requirement]:
     return (_requirement(each, where, operators) for each, where in indexed(stated, path))
 
 
-def _requirement(stated: metadata.SelectorRequirement, path: str, operators: tuple[str, ...]) -> Requirement:
+def _requirement(stated: metadata.LabelSelectorRequirement, path: str, operators: tuple[str, ...]) -> Requirement:
     key = required(stated.key, f"{path}.key")
     operator = one_of(stated.operator, operators, f"{path}.operator")
     values = tuple(sorted(set(stated.values or ())))

@@ -20,7 +20,7 @@ GPU_METRICS = (FRAGMENTED, "gpu_allocation_over_time_percent")
 PERCENTILE_WAIT = "waiting_time_p95_seconds"
 
 
-class Shown(NamedTuple):
+class ColumnFormat(NamedTuple):
     """What a column shows: its title, a short one, the metric and its digits."""
 
     title: str
@@ -30,15 +30,15 @@ class Shown(NamedTuple):
 
 
 OTHER_COLUMNS = (
-    Shown("GPU fragmented at the end, % of all GPUs", "Fragmented %", FRAGMENTED, 2),
-    Shown("Longest wait of 95 % of pods, s", "95 % wait s", PERCENTILE_WAIT, 0),
-    Shown("GPU allocated over time, %", "GPU %", "gpu_allocation_over_time_percent", 2),
-    Shown("CPU allocated over time, %", "CPU %", "cpu_allocation_over_time_percent", 2),
-    Shown(
+    ColumnFormat("GPU fragmented at the end, % of all GPUs", "Fragmented %", FRAGMENTED, 2),
+    ColumnFormat("Longest wait of 95 % of pods, s", "95 % wait s", PERCENTILE_WAIT, 0),
+    ColumnFormat("GPU allocated over time, %", "GPU %", "gpu_allocation_over_time_percent", 2),
+    ColumnFormat("CPU allocated over time, %", "CPU %", "cpu_allocation_over_time_percent", 2),
+    ColumnFormat(
         "Hard limits broken though a node could have met them, pods", "Hard broken", "hard_limits_broken_avoidable", 1
     ),
-    Shown("Nodes in use over time", "Nodes used", "used_nodes", 2),
-    Shown("Most connections of a node ever", "Peak conn.", "connections_peak", 0),
+    ColumnFormat("Nodes in use over time", "Nodes used", "used_nodes", 2),
+    ColumnFormat("Most connections of a node ever", "Peak conn.", "connections_peak", 0),
 )
 """What the table shows beside what decides and the pods that are left out."""
 
@@ -105,9 +105,9 @@ class Headline(Standings):
         """Return values and differences of what decides; where nobody said what, also what is unallocated."""
         columns = []
         for each in self.criteria or (self.criterion,):
-            value = Shown(each.title, each.short, each.metric, each.digits)
+            value = ColumnFormat(each.title, each.short, each.metric, each.digits)
             title = f"Difference from {self.baseline}{', ' * bool(each.unit)}{each.unit}"
-            difference = Shown(title, f"Diff. {each.unit}".rstrip(), each.metric, each.digits)
+            difference = ColumnFormat(title, f"Diff. {each.unit}".rstrip(), each.metric, each.digits)
             notes = INTERVAL if each.metric == self.primary else ""
             columns += [self._column(workload, value), self._differences(workload, difference, notes)]
         if not (self.criteria or self.timed):
@@ -117,27 +117,27 @@ class Headline(Standings):
 
     def _unplaced_columns(self, workload: str) -> list[TableColumn]:
         left = "Pods still waiting" if self.timed else "Pods failed"
-        value = Shown(left, "Pods waiting" if self.timed else left, self.unplaced_metric, 1)
-        difference = Shown(f"{left}, difference from {self.baseline}", "Diff. pods", self.unplaced_metric, 1)
+        value = ColumnFormat(left, "Pods waiting" if self.timed else left, self.unplaced_metric, 1)
+        difference = ColumnFormat(f"{left}, difference from {self.baseline}", "Diff. pods", self.unplaced_metric, 1)
         return [
             self._column(workload, value, note=False),
             self._differences(workload, difference, f"{INTERVAL}, pods"),
         ]
 
-    def _other_metrics(self) -> list[Shown]:
+    def _other_metrics(self) -> list[ColumnFormat]:
         """Return `OTHER_COLUMNS` that apply, and the allocation unless a criterion or the protocol says it."""
         shown = {each.metric for each in self.criteria}
         left_out = shown | ({FRAGMENTED} if self.timed else set()) | (set() if self.on_gpu else set(GPU_METRICS))
         others = [each for each in OTHER_COLUMNS if each.metric not in left_out]
         if self.criteria and not self.timed and not shown & {GPU_ALLOCATION, CPU_ALLOCATION}:
             default = self.default_criterion()
-            others.insert(0, Shown(default.title, default.short, default.metric, 2))
+            others.insert(0, ColumnFormat(default.title, default.short, default.metric, 2))
         return others
 
     def _cells(self, workload: str, cell: Callable[[str], Cell]) -> dict[str, Cell]:
         return {policy: cell(policy) for policy in [*self.policies, *self.others(workload)]}
 
-    def _column(self, workload: str, shown: Shown, *, note: bool = True) -> TableColumn:
+    def _column(self, workload: str, shown: ColumnFormat, *, note: bool = True) -> TableColumn:
         def cell(policy: str) -> Cell:
             row = self.row(workload, policy, shown.metric)
             if row is None:
@@ -146,7 +146,7 @@ class Headline(Standings):
 
         return TableColumn(shown.title, shown.short, self._cells(workload, cell))
 
-    def _differences(self, workload: str, shown: Shown, notes: str) -> TableColumn:
+    def _differences(self, workload: str, shown: ColumnFormat, notes: str) -> TableColumn:
         def cell(policy: str) -> Cell:
             row = self.row(workload, policy, shown.metric)
             if row is None or not row.baseline:

@@ -61,7 +61,7 @@ class Plot:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class PlotGroup:
     """A titled group of plots.
 
     Attributes:
@@ -128,7 +128,7 @@ class Section:
         self.lines = LinePlots(self.runs, self.style, f"time, {unit}" if self.by_time else arrived)
         self.blocks = list(self._blocks())
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self) -> Iterator[PlotGroup]:
         """Return the groups of plots that apply to the protocol."""
         headline = self.headline
         yield self._objectives()
@@ -174,7 +174,7 @@ class Section:
         label = f"{policy}: {what}{f', {caption}' if caption else ''}{self._where}"
         return Plot(f"w{self.number}-{name}-{style.index}", figure, caption, label, policy, style)
 
-    def _objectives(self) -> Block:
+    def _objectives(self) -> PlotGroup:
         """Return the plots of the criteria that the comparison was asked for, but those that have a block anyway."""
         plots = []
         for number, each in enumerate(self.headline.criteria):
@@ -183,7 +183,7 @@ class Section:
                 if each.curve:
                     plots.append(self._line(f"objective-{number}", each.curve, each.short, caption, digits=each.digits))
                 plots.append(self._differences(f"compared-{number}", each))
-        return Block("Objectives", "What the policies are compared by.", plots)
+        return PlotGroup("Objectives", "What the policies are compared by.", plots)
 
     def _differences(self, name: str, criterion: Criterion) -> Plot | None:
         """Return the differences from the baseline with their intervals; bars from 0 of values would look alike."""
@@ -194,7 +194,7 @@ class Section:
         figure = bars(values, self.style, title, criterion.digits)
         return self._plot(name, figure, f"{caption} {_better(criterion)}")
 
-    def _rewards(self) -> Block:
+    def _rewards(self) -> PlotGroup:
         """Return reward and variance over a filling, as AAML's scheduler plots them."""
         reward = "Reward 1 - 2 s / (s + 1) of each decision, s the standard deviation."
         variance = "Variance over nodes of the share of CPU in use; 0 is perfectly even."
@@ -202,9 +202,9 @@ class Section:
             self._line("reward", "balance", "reward", reward, digits=4),
             self._line("variance", "cpu_variance", "variance of the nodes' CPU shares", variance, digits=5),
         ]
-        return Block("Reward and variance", "How even the CPU use is while the cluster fills.", plots)
+        return PlotGroup("Reward and variance", "How even the CPU use is while the cluster fills.", plots)
 
-    def _latency(self) -> Iterator[Block]:
+    def _latency(self) -> Iterator[PlotGroup]:
         """Return what Matranga's live page shows: pods per node, latency by node, success rate."""
         first = {policy: runs[0] for policy, runs in self.runs.items() if runs}
         episodes = {policy: run.latency for policy, run in first.items() if run.latency is not None}
@@ -215,15 +215,15 @@ class Section:
             self._plot("success", success_lines(self.runs, self.style), SUCCESS),
             self._plot("latency", latency_by_node(episodes, self.style), caption),
         ]
-        yield Block("Latency", "How long answers take from a pod's node to its users.", plots)
+        yield PlotGroup("Latency", "How long answers take from a pod's node to its users.", plots)
         most = max(int(episode.pods.max()) for episode in episodes.values())
         small = []
         for policy, episode in episodes.items():
             figure = pods_over_time(episode, first[policy].curve.x, self.lines.x_title, most)
             small.append(self._of_policy("pods", "pods per node over time", policy, figure))
-        yield Block("Pods per node", "Pods on every node over the first seed's episode, a row per node.", small)
+        yield PlotGroup("Pods per node", "Pods on every node over the first seed's episode, a row per node.", small)
 
-    def _allocation(self) -> Block:
+    def _allocation(self) -> PlotGroup:
         headline, bound = self.headline, self.headline.bound(self.workload)
         diagonal, is_measured = headline.on_gpu and not headline.timed, headline.protocol == "latency"
         y_title = f"{headline.resource} {'used' if is_measured else 'allocated'}, %"
@@ -238,10 +238,10 @@ class Section:
             end = self.lines.plot(self._quantity, y_title, window=window, bound=bound)
             plots.append(self._plot("end", end, "The last part of it, where schedulers differ in what is left over."))
         if is_measured:
-            return Block("CPU use", "How much of the CPU the pods really use.", plots)
-        return Block(f"{headline.resource} allocation", "How much of the cluster is given to pods.", plots)
+            return PlotGroup("CPU use", "How much of the CPU the pods really use.", plots)
+        return PlotGroup(f"{headline.resource} allocation", "How much of the cluster is given to pods.", plots)
 
-    def _waiting(self) -> Block:
+    def _waiting(self) -> PlotGroup:
         plots = [
             self._line("waiting", "pods_waiting", "pods waiting", "Pods that wait for room."),
             self._differences("waits", TIMED_CRITERIA[WAITING_TIME]),
@@ -250,15 +250,15 @@ class Section:
             [Cell(title), *(self._wait(policy, metric, digits) for policy in self.runs)]
             for metric, title, digits in WAIT_ROWS
         ]
-        return Block("Waiting", "How long pods wait before they run.", plots, rows=rows)
+        return PlotGroup("Waiting", "How long pods wait before they run.", plots, rows=rows)
 
-    def _causes(self) -> Block:
+    def _causes(self) -> PlotGroup:
         timed = self.headline.timed
         share, caption = "GPU fragmented, % of all GPUs", "GPU fragmented over the run, % of all GPUs."
         in_short = causes_in_short(self.runs, at_end=not timed)
         over_run = causes_over_run(self.runs, self.lines.x_title if timed else "arrived, %")
         what = "fragmentation by cause over the run"
-        return Block(
+        return PlotGroup(
             "Fragmentation by cause",
             "Idle GPU that a typical pod of this workload cannot use, and why.",
             [
@@ -269,7 +269,7 @@ class Section:
             colours=CAUSE_COLOURS,
         )
 
-    def _nodes(self) -> Block:
+    def _nodes(self) -> PlotGroup:
         on_gpu = self.headline.on_gpu
         kept = {policy: runs[0].final_nodes for policy, runs in self.runs.items() if runs and runs[0].final_nodes.names}
         cells = sum(len(nodes.names) for nodes in kept.values()) * len(self.headline.workloads)
@@ -282,16 +282,16 @@ class Section:
         grouped = "grouped by GPU model, " if any((nodes.gpu_count > 0).any() for nodes in kept.values()) else ""
         text = f"A cell is a node, its shade the share of its {share}; {grouped}the fullest first."
         scale = ("0 %", f"100 %, seed {self.headline.seeds[0]}")
-        return Block("Nodes at the end", text, plots, "many", scale=scale)
+        return PlotGroup("Nodes at the end", text, plots, "many", scale=scale)
 
-    def _use(self) -> Block:
+    def _use(self) -> PlotGroup:
         balance = "gpu_balance_percent" if self.headline.on_gpu else "cpu_balance_percent"
         deviation = f"standard deviation of {self.headline.resource} use, %"
         plots = [
             self._line("balance", balance, deviation, "How unequally nodes are used; 0 is perfectly balanced."),
             self._line("used", "nodes_used", "nodes in use", "Nodes with at least one pod."),
         ]
-        return Block("Balance and nodes in use", "How the load is spread over the nodes.", plots)
+        return PlotGroup("Balance and nodes in use", "How the load is spread over the nodes.", plots)
 
 
 def _better(criterion: Criterion) -> str:

@@ -20,7 +20,7 @@ REACHED = 0.015
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class CriterionWording:
     """How sentences speak of a criterion: formats of an `Outcome`.
 
     Attributes:
@@ -41,14 +41,14 @@ class Words:
     than: str = "than"
 
 
-ALLOCATED = Words(
+ALLOCATED = CriterionWording(
     amount="{0.best} allocates {0.value:.2f} % {0.of_whole}",
     short="{0.value:.2f} % {0.of_whole} allocated",
     wins="allocates the most {0.of.resources}",
     alone="{0.best} allocates {0.value:.2f} % of the {0.of.resources} {0.where}",
     unknown="Nothing is known of the {0.of.resource} allocated {0.where}",
 )
-WAITED = Words(
+WAITED = CriterionWording(
     amount="{0.best} lets pods wait {0.value:,.1f} s on average",
     short="pods wait {0.value:,.1f} s on average",
     wins="lets pods wait the least",
@@ -57,7 +57,7 @@ WAITED = Words(
     same="as long as under",
     than="than under",
 )
-NAMED_CRITERION = Words(
+NAMED_CRITERION = CriterionWording(
     amount="{0.of.criterion.phrase} {0.shown_value} under {0.best}",
     short="{0.of.criterion.phrase} {0.shown_value}",
     wins="has the {0.extreme} {0.of.criterion.phrase}",
@@ -69,7 +69,7 @@ WORDS = {GPU_ALLOCATION: ALLOCATED, CPU_ALLOCATION: ALLOCATED, MEAN_WAIT: WAITED
 
 
 @dataclass(frozen=True, slots=True)
-class PodWords:
+class RefusalWording:
     """How sentences speak of the pods that a policy leaves out: a verb, what follows the pods, and both of all pods."""
 
     verb: str
@@ -77,7 +77,7 @@ class PodWords:
     which: str
 
 
-FAILING, WAITING = PodWords("fails", "", "that fail"), PodWords("leaves", " waiting", "left waiting")
+FAILING, WAITING = RefusalWording("fails", "", "that fail"), RefusalWording("leaves", " waiting", "left waiting")
 
 
 class Outcome:
@@ -247,7 +247,7 @@ class Outcome:
         return f"{text}, but it {words.verb} {_amount(fewer[other])} more{words.after} than {other}"
 
 
-def _no_more_pods(pods: Difference, reference: str, words: PodWords) -> str:
+def _no_more_pods(pods: Difference, reference: str, words: RefusalWording) -> str:
     """Return that the best policy leaves out fewer pods than the reference, as many, or that nothing is shown.
 
     Args:

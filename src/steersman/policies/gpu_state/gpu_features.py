@@ -50,7 +50,7 @@ FEATURES = FILLED + 6
 Array = npt.NDArray[np.float64]
 
 
-class Left(NamedTuple):
+class RemainingCapacity(NamedTuple):
     """What a node has left in a state: `cpu` usable milli-CPU, and `milli` less on the devices of the bit mask."""
 
     cpu: int
@@ -120,7 +120,7 @@ def describe(
     nodes: NodeArrays,
     room: Scratch,
     n: int,
-    left: Left,
+    left: RemainingCapacity,
     out: npt.NDArray[np.float32],
 ) -> float:
     """Write the features of node `n` with `left` into `out`, [F]; return its fragmented GPU milli.

@@ -25,7 +25,7 @@ from steersman.core.random_numbers import GOLDEN, mixed
 from steersman.policies.features import POD_KINDS
 from steersman.policies.gpu_state.arrays import FRAGMENTED, KEY, VALUE, LearnedArrays
 from steersman.policies.gpu_state.fragmentation_cache import device_key
-from steersman.policies.gpu_state.gpu_features import FEATURES, Left, describe, usable_cpu, usable_cpu_of
+from steersman.policies.gpu_state.gpu_features import FEATURES, RemainingCapacity, describe, usable_cpu, usable_cpu_of
 from steersman.policies.node_scores.local_scores import (
     BALANCED_ALLOCATION,
     BEST_FIT,
@@ -44,7 +44,7 @@ from steersman.policies.node_scores.plugin_scores import balanced_allocation, le
 from steersman.workloads.profile import ProfileArrays
 
 
-class OnDevices(NamedTuple):
+class DevicePlacement(NamedTuple):
     """Devices that a pod takes (bit mask; -1: by best fit), and the hash of all devices with the placement."""
 
     devices: int
@@ -87,7 +87,7 @@ def _row(key: np.uint64, size: int) -> int:
 
 @inlined_kernel
 def cached_features(
-    learned: LearnedArrays, profile: ProfileArrays, nodes: NodeArrays, n: int, left: Left, key: np.uint64
+    learned: LearnedArrays, profile: ProfileArrays, nodes: NodeArrays, n: int, left: RemainingCapacity, key: np.uint64
 ) -> int:
     """Return the row of `features` for the state `key`: node `n` with `left`."""
     row = _row(key, learned.feature_keys.shape[0])
@@ -118,7 +118,7 @@ def _cache_state(
     profile: ProfileArrays,
     nodes: NodeArrays,
     n: int,
-    left: Left,
+    left: RemainingCapacity,
     key: np.uint64,
     row: int,
 ) -> None:
@@ -145,7 +145,9 @@ def learned_refresh(learned: LearnedArrays, profile: ProfileArrays, nodes: NodeA
     """Recompute the current state of node `n`, which changed."""
     learned.node_keys[n] = _devices_key(learned, nodes, n)
     cpu, before = _cpu_now(learned, nodes, n), learned.before
-    feature_row = cached_features(learned, profile, nodes, n, Left(cpu, 0, 0), _state_key(learned.node_keys[n], cpu))
+    feature_row = cached_features(
+        learned, profile, nodes, n, RemainingCapacity(cpu, 0, 0), _state_key(learned.node_keys[n], cpu)
+    )
     values = learned.columns.shape[1] // 2
     for first in range(0, values, 4):
         j = FRAGMENTED + first
@@ -163,7 +165,7 @@ def _score(
     classes: ClassArrays,
     c: int,
     n: int,
-    taken: OnDevices,
+    taken: DevicePlacement,
 ) -> float:
     """Return the score of class `c` on devices of node `n`."""
     kind, (devices, devices_key) = pod_kind(classes, c), taken
@@ -173,7 +175,7 @@ def _score(
     if learned.keys[row, KEY] != key:
         if devices < 0:
             devices = best_devices(nodes, classes, c, n)
-        _cache_state(learned, profile, nodes, n, Left(cpu, devices, classes.gpu_milli[c]), key, row)
+        _cache_state(learned, profile, nodes, n, RemainingCapacity(cpu, devices, classes.gpu_milli[c]), key, row)
     points = fgd_points(learned.before[n, 0], learned.states[row, FRAGMENTED])
     score = learned.states[row, VALUE + kind] - learned.before[n, 1 + kind] + learned.columns[FEATURES, kind] * points
     if learned.sizes.shape[0] > 0:
@@ -242,12 +244,12 @@ def _state_score(
         return _best_shared_device(learned, profile, nodes, classes, c, n)[0]
     if kind == 0 or milli == GPU_MILLI:  # unused devices are interchangeable
         key += np.uint64(devices_taken(nodes, classes, c, n)) * (device_key(0) - device_key(GPU_MILLI))
-        return _score(learned, profile, nodes, classes, c, n, OnDevices(-1, key))
+        return _score(learned, profile, nodes, classes, c, n, DevicePlacement(-1, key))
     devices = best_devices(nodes, classes, c, n)
     for d in range(nodes.gpu_count[n]):
         if (devices >> d) & 1:
             key += device_key(nodes.gpu_free[n, d] - milli) - device_key(nodes.gpu_free[n, d])
-    return _score(learned, profile, nodes, classes, c, n, OnDevices(devices, key))
+    return _score(learned, profile, nodes, classes, c, n, DevicePlacement(devices, key))
 
 
 @inlined_kernel
@@ -264,7 +266,7 @@ def _best_shared_device(
         if left < milli or has_equal_earlier_device(nodes, n, d):
             continue
         key = learned.node_keys[n] + device_key(left - milli) - device_key(left)
-        score = _score(learned, profile, nodes, classes, c, n, OnDevices(1 << d, key))
+        score = _score(learned, profile, nodes, classes, c, n, DevicePlacement(1 << d, key))
         if score > best or (score == best and left < least and learned.columns[FEATURES, 1] == 0.0):
             best, chosen, least = score, d, left
     return best, chosen
@@ -282,7 +284,9 @@ def learned_device(
 def features_now(learned: LearnedArrays, profile: ProfileArrays, nodes: NodeArrays, n: int) -> int:
     """Return the row of `features` for the current state of node `n`."""
     cpu = _cpu_now(learned, nodes, n)
-    return cached_features(learned, profile, nodes, n, Left(cpu, 0, 0), _state_key(learned.node_keys[n], cpu))
+    return cached_features(
+        learned, profile, nodes, n, RemainingCapacity(cpu, 0, 0), _state_key(learned.node_keys[n], cpu)
+    )
 
 
 @inlined_kernel
@@ -300,4 +304,4 @@ def features_with(
     for d in range(nodes.gpu_count[n]):
         if (devices >> d) & 1:
             key += device_key(nodes.gpu_free[n, d] - milli) - device_key(nodes.gpu_free[n, d])
-    return cached_features(learned, profile, nodes, n, Left(cpu, devices, milli), _state_key(key, cpu))
+    return cached_features(learned, profile, nodes, n, RemainingCapacity(cpu, devices, milli), _state_key(key, cpu))

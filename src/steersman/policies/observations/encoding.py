@@ -48,7 +48,7 @@ from steersman.objectives.summary import (
 from steersman.policies.features import GPU, View, bounds
 from steersman.policies.gpu_state.fragmentation_cache import FRAGMENTED as FRAGMENTED_MILLI
 from steersman.policies.gpu_state.fragmentation_cache import KEY, MAX_CPU, PROFILE_HASH, FragmentationCache, device_key
-from steersman.policies.gpu_state.gpu_features import FEATURES, Left, Scratch, describe, usable_cpu
+from steersman.policies.gpu_state.gpu_features import FEATURES, RemainingCapacity, Scratch, describe, usable_cpu
 from steersman.policies.gpu_state.leftover_tables import LeftoverTables
 from steersman.policies.node_scores.local_scores import fgd_points
 from steersman.policies.observations import columns
@@ -352,8 +352,10 @@ def _gpu_node(context: EncodingContext, c: int, n: int, fit: bool, out: Row) -> 
         nodes.free[n, CPU] - classes.request[c, CPU],
         nodes.free[n, MEMORY] - classes.request[c, MEMORY],
     )
-    before = describe(context.leftovers, context.profile, nodes, context.room, n, Left(cpu, 0, 0), change)
-    after = describe(context.leftovers, context.profile, nodes, context.room, n, Left(cpu_left, devices, milli), out)
+    before = describe(context.leftovers, context.profile, nodes, context.room, n, RemainingCapacity(cpu, 0, 0), change)
+    after = describe(
+        context.leftovers, context.profile, nodes, context.room, n, RemainingCapacity(cpu_left, devices, milli), out
+    )
     for i in range(FEATURES):
         change[i] = out[i] - change[i]
     out[2 * FEATURES] = fgd_points(before, after)

@@ -13,7 +13,7 @@ from tests.support.dashboard import TOKEN
 
 from steersman.apps.dashboard.access import CODE_SECONDS, HEADERS, OneTimeCode
 from steersman.apps.dashboard.server import application
-from steersman.apps.runtime.http_server import ADDRESS, Listen, Probes, WebServer
+from steersman.apps.runtime.http_server import ADDRESS, ListenAddress, Probes, WebServer
 from steersman.cli.commands.browser import dashboard
 
 LOGIN = f"Authorization: Bearer {TOKEN}\r\n"
@@ -62,7 +62,7 @@ def tell(story: Callable[[SEND, int], Awaitable[None]], code: OneTimeCode | None
 
     async def run() -> None:
         app = application([StreamScreen()], TOKEN, ADDRESS, code)
-        async with WebServer(CollectorRegistry(), Probes(), Listen(), app, headers=HEADERS) as server:
+        async with WebServer(CollectorRegistry(), Probes(), ListenAddress(), app, headers=HEADERS) as server:
 
             async def send(request: bytes) -> Response:
                 reader, writer = await asyncio.open_connection(ADDRESS, server.port)

@@ -22,7 +22,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from steersman.apps.local_cluster.nodes import KWOK_KEY
 from steersman.apps.local_cluster.nodes import NODES as NODES_PATH
 from steersman.apps.local_cluster.telemetry.exposition import ClusterCollector, NodeCollector, PodInfo
-from steersman.apps.runtime.http_server import Listen, Probes, WebServer
+from steersman.apps.runtime.http_server import ListenAddress, Probes, WebServer
 from steersman.apps.runtime.tasks import BackgroundTasks, run
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
@@ -217,7 +217,9 @@ async def export(options: ExporterConfig) -> None:
         ready = {
             each.resource: lambda each=each: "" if each.synced.is_set() else "not listed yet" for each in (nodes, pods)
         }
-        server = WebServer(registry, Probes(ready=ready), Listen(port=options.port), exporters.routes(options.port))
+        server = WebServer(
+            registry, Probes(ready=ready), ListenAddress(port=options.port), exporters.routes(options.port)
+        )
         async with server, BackgroundTasks(nodes.run(), pods.run()):
             await asyncio.Event().wait()
 

@@ -14,8 +14,8 @@ from steersman.cli.commands.browser.sources import live_screen, screens_of, simu
 from steersman.cli.completing import policies
 from steersman.cli.options.arrivals import ArrivalOptions
 from steersman.cli.options.common import POLICIES_HELP, path, path_option
-from steersman.cli.options.declaring import BelongsTo, given_options, option, with_options
-from steersman.cli.options.inputs import InputsFromNow
+from steersman.cli.options.declaring import RequiresOption, given_options, option, with_options
+from steersman.cli.options.inputs import InputsWithRunningPods
 from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import print_text
 from steersman.core.errors import UsageError
@@ -32,7 +32,7 @@ MOST_POLICIES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class PageOptions:
+class DashboardOptions:
     """What is shown, and where."""
 
     folders: Annotated[
@@ -60,7 +60,7 @@ class PageOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class LivePage:
+class LiveDashboardOptions:
     """The page of a live cluster."""
 
     live: Annotated[
@@ -69,21 +69,27 @@ class LivePage:
     scheduler: Annotated[
         str | None,
         option("With --live: the scheduler's metrics too ('steersman schedule', or kube-scheduler).", metavar="URL"),
-        BelongsTo("live"),
+        RequiresOption("live"),
     ] = None
     service: Annotated[
-        str | None, option("With --live: the metrics of a 'steersman serve' too.", metavar="URL"), BelongsTo("live")
+        str | None,
+        option("With --live: the metrics of a 'steersman serve' too.", metavar="URL"),
+        RequiresOption("live"),
     ] = None
     telemetry: Annotated[
         Path | None,
         path_option("With --live: YAML with queries of Prometheus, for the latency to users."),
-        BelongsTo("live"),
+        RequiresOption("live"),
     ] = None
 
 
 @with_options
 def dashboard(
-    options: PageOptions, inputs: InputsFromNow, arrivals: ArrivalOptions, page: LivePage, server: PolicyServer
+    options: DashboardOptions,
+    inputs: InputsWithRunningPods,
+    arrivals: ArrivalOptions,
+    page: LiveDashboardOptions,
+    server: PolicyServer,
 ) -> None:
     """Watch in the browser: runs simulated now, runs in folders, those that still learn included, and a live cluster.
 
@@ -128,11 +134,11 @@ async def _serve(screens: Sequence[Screen], port: int, browser: bool) -> None:
 
     from steersman.apps.dashboard.access import HEADERS, OneTimeCode, new_token
     from steersman.apps.dashboard.server import application
-    from steersman.apps.runtime.http_server import ADDRESS, Listen, Probes, WebServer
+    from steersman.apps.runtime.http_server import ADDRESS, ListenAddress, Probes, WebServer
 
     token, code = new_token(), OneTimeCode()
     app = application(screens, token, ADDRESS, code)
-    server = WebServer(CollectorRegistry(), Probes(), Listen(ADDRESS, port), app, headers=HEADERS)
+    server = WebServer(CollectorRegistry(), Probes(), ListenAddress(ADDRESS, port), app, headers=HEADERS)
     async with server, asyncio.TaskGroup() as group:
         address = f"http://{ADDRESS}:{server.port}/"
         print_text(f"The dashboard is at {address}?token={token}\nCtrl-C ends it.")

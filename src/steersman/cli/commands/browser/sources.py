@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from steersman.cli.options.arrivals import ArrivalOptions
-from steersman.cli.options.cluster import AnyCluster
+from steersman.cli.options.cluster import ClusterOptions
 from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Progress, Warnings
 from steersman.core.redaction import redact_url
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from steersman.apps.dashboard.simulation.sources import RunSource
 
 
-def live_screen(cluster: AnyCluster, urls: Mapping[str, str | None], telemetry: Path | None) -> Screen:
+def live_screen(cluster: ClusterOptions, urls: Mapping[str, str | None], telemetry: Path | None) -> Screen:
     """Return the screen of a live cluster.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from steersman.cli.commands.browser.dashboard import PORT as DASHBOARD_PORT
 from steersman.cli.commands.cluster.command import UpOptions, start
-from steersman.cli.commands.cluster.nodes import NewNodes
+from steersman.cli.commands.cluster.nodes import NodeCreationOptions
 from steersman.cli.commands.cluster.records import ExistingCluster
 from steersman.cli.options.common import path_option
 from steersman.cli.options.declaring import option, with_options
@@ -67,7 +67,7 @@ def workbench(
         try:
             # Pods of a cluster that was there must not be scheduled on nodes that start no container.
             local = UpOptions(services.CLUSTER, count, yes=True)
-            start(local, NewNodes(kwok_taint=in_existing), existing)
+            start(local, NodeCreationOptions(kwok_taint=in_existing), existing)
             environment = services.environment_of(require(services.CLUSTER).kubeconfig)
             with running(every, Path(scratch), environment) as started:
                 for each in started:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from steersman.cli.commands.cluster.kwok import app as kwok_app
-from steersman.cli.commands.cluster.nodes import NewNodes
+from steersman.cli.commands.cluster.nodes import NodeCreationOptions
 from steersman.cli.commands.cluster.nodes import app as nodes_app
 from steersman.cli.commands.cluster.records import DEFAULT_NAME, CreateYes, ExistingCluster, Name, ask, stopped_servers
 from steersman.cli.options.common import TableOrJson, TableOrJsonOption, need_subcommand, path_option
-from steersman.cli.options.declaring import BelongsTo, Excludes, given_options, option, with_options
+from steersman.cli.options.declaring import Excludes, RequiresOption, given_options, option, with_options
 from steersman.cli.output.display import Progress, print_json, say, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.redaction import redact_url
@@ -71,7 +71,7 @@ class UpOptions:
     scrape_interval: Annotated[
         float | None,
         option("With --telemetry: seconds between two samples of a node, 1 to 300. [default: 15]"),
-        BelongsTo("telemetry"),
+        RequiresOption("telemetry"),
     ] = None
     yes: CreateYes = False
 
@@ -84,7 +84,7 @@ def root(context: typer.Context) -> None:
 
 @app.command()
 @with_options
-def up(options: UpOptions, nodes: NewNodes, existing: ExistingCluster) -> None:
+def up(options: UpOptions, nodes: NodeCreationOptions, existing: ExistingCluster) -> None:
     """Start a cluster with a real control plane and nodes simulated by KWOK.
 
     Pods are scheduled and change phase as on real nodes, but no container starts, so a thousand nodes fit on a laptop.
@@ -101,7 +101,7 @@ def up(options: UpOptions, nodes: NewNodes, existing: ExistingCluster) -> None:
     start(options, nodes, existing)
 
 
-def start(options: UpOptions, nodes: NewNodes, existing: ExistingCluster) -> None:
+def start(options: UpOptions, nodes: NodeCreationOptions, existing: ExistingCluster) -> None:
     """Start a cluster, or add its nodes to an existing one, and print how kubectl uses it.
 
     Raises:
@@ -232,7 +232,7 @@ def down(name: Name = DEFAULT_NAME) -> None:
     say(f"cluster {name!r} is down" if stopped else f"there is no cluster {name!r}")
 
 
-def _new_nodes(options: UpOptions, new: NewNodes, *, is_existing: bool) -> list[Node]:
+def _new_nodes(options: UpOptions, new: NodeCreationOptions, *, is_existing: bool) -> list[Node]:
     """Return the nodes to create, the tainted control-plane node first; by default none in an existing cluster."""
     from steersman.apps.local_cluster import nodes
     from steersman.apps.local_cluster.node_shapes import parse_groups

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from steersman.cli.options.cluster import OtherCluster, Yes, run_with_client
+from steersman.cli.options.cluster import KubeconfigOptions, Yes, run_with_client
 from steersman.cli.options.common import need_subcommand
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.output.display import Progress, say
@@ -38,7 +38,7 @@ def install(
     ] = False,
     yes: Yes = False,
     *,
-    cluster: OtherCluster,
+    cluster: KubeconfigOptions,
 ) -> None:
     """Run KWOK's controller for a cluster that exists, so that 'cluster nodes add' can add simulated nodes to it.
 
@@ -79,7 +79,7 @@ def install(
 
 @app.command()
 @with_options
-def remove(cluster: OtherCluster, yes: Yes = False) -> None:
+def remove(cluster: KubeconfigOptions, yes: Yes = False) -> None:
     """Stop the controller that 'cluster kwok install' runs on this machine, and delete what it created in the cluster.
 
     Simulated nodes stay, and are no longer ready after a minute; 'cluster nodes remove' deletes them.

@@ -9,7 +9,7 @@ import typer
 
 from steersman.cli.commands.cluster.records import DEFAULT_NAME, CreateYes, ExistingCluster, Name, ask, record_of
 from steersman.cli.options.common import Format, FormatOption
-from steersman.cli.options.declaring import BelongsTo, option, with_options
+from steersman.cli.options.declaring import RequiresOption, option, with_options
 from steersman.cli.output.display import Progress, print_json, print_table, say, status_if_slow
 from steersman.core.errors import UsageError
 
@@ -25,7 +25,7 @@ MAX_NODE_WARNINGS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class NewNodes:
+class NodeCreationOptions:
     """The simulated nodes to create."""
 
     node_shape: Annotated[
@@ -40,7 +40,7 @@ class NewNodes:
     racks_per_zone: Annotated[
         int,
         option("Racks in a zone (label topology.kubernetes.io/zone); 0: no zones.", min=0),
-        BelongsTo("servers_per_rack"),
+        RequiresOption("servers_per_rack"),
     ] = 0
     kwok_taint: Annotated[
         bool, option("Taint the nodes with kwok.x-k8s.io/node; only pods that tolerate it run.", "--kwok-taint")
@@ -88,7 +88,7 @@ def nodes(context: typer.Context, name: Name = DEFAULT_NAME, output: FormatOptio
 @app.command("add")
 @with_options
 def add_nodes(
-    new: NewNodes,
+    new: NodeCreationOptions,
     existing: ExistingCluster,
     count: Annotated[int, option("Number of nodes of each shape that states none.", min=1)] = 1,
     name: Name = DEFAULT_NAME,

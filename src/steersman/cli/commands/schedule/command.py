@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.completing import policies
 from steersman.cli.options.cluster import (
-    AnyCluster,
+    ClusterOptions,
     check_new_folder,
     log_cluster,
     optional_scheduler,
@@ -19,7 +19,7 @@ from steersman.cli.options.cluster import (
     say_without_telemetry,
 )
 from steersman.cli.options.common import POLICIES_HELP, TableOrJson, TelemetryOption, UncheckedOption, path_option
-from steersman.cli.options.declaring import BelongsTo, Excludes, option, with_options
+from steersman.cli.options.declaring import Excludes, RequiresOption, option, with_options
 from steersman.cli.options.live_learning import LiveLearning, check_unused, exploration_parameters, live_plan_of
 from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import status_if_slow
@@ -71,10 +71,12 @@ class ScheduleOptions:
     output: Annotated[
         Path | None,
         path_option("With --shadow: write decisions.csv and summary.csv to this folder.", metavar="DIR"),
-        BelongsTo("shadow"),
+        RequiresOption("shadow"),
     ] = None
     output_format: Annotated[
-        TableOrJson, option("With --shadow: format of the report on standard output.", "--format"), BelongsTo("shadow")
+        TableOrJson,
+        option("With --shadow: format of the report on standard output.", "--format"),
+        RequiresOption("shadow"),
     ] = TableOrJson.TABLE
     unchecked: UncheckedOption = False
     fit: Annotated[
@@ -90,7 +92,7 @@ class ScheduleOptions:
     fit_seconds: Annotated[
         float | None,
         option(f"With --fit: duration of the search in seconds. [default: {FIT_SECONDS:g}]", min=1),
-        BelongsTo("fit"),
+        RequiresOption("fit"),
     ] = None
     telemetry: TelemetryOption = None
 
@@ -172,7 +174,7 @@ def schedule(
     binding: BindingOptions,
     learning: LiveLearning,
     logs: LogOptions,
-    cluster: AnyCluster,
+    cluster: ClusterOptions,
     server: PolicyServer,
     **exploration: Any,
 ) -> None:

@@ -16,7 +16,7 @@ from steersman.cli.options.cluster import check_new_folder, dns_label, optional_
 from steersman.cli.options.common import ManyValues, need_subcommand, path_option
 from steersman.cli.options.declaring import Excludes, option, with_options
 from steersman.cli.options.deployments import FillingOptions, parse_range
-from steersman.cli.options.inputs import EMBEDDED_HELP, Files
+from steersman.cli.options.inputs import EMBEDDED_HELP, FileInputs
 from steersman.cli.output.display import Warnings, say, status_if_slow
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import UsageError
@@ -54,7 +54,7 @@ def root(context: typer.Context) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class GeneratedFiles:
+class GenerateOptions:
     """The nodes, the names in the pods, and the files that are written."""
 
     output: Folder
@@ -76,7 +76,7 @@ class GeneratedFiles:
 
 @app.command()
 @with_options
-def generate(options: GeneratedFiles, filling: FillingOptions) -> None:
+def generate(options: GenerateOptions, filling: FillingOptions) -> None:
     """Generate random Deployments that fill a cluster to a target load, several times.
 
     Writes nodes.yaml and pods.yaml, whose pods have creation and deletion times for `--protocol timed`.
@@ -210,7 +210,7 @@ def convert(options: ConvertOptions) -> None:
 
     warn, nodes, pods = Warnings(), options.nodes, options.pods
     if options.workload is not None:
-        inputs = Files(workload=[options.workload])
+        inputs = FileInputs(workload=[options.workload])
         inputs.check()
         (source,) = inputs.read(warn)
     else:

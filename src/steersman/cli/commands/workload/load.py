@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steersman.cli.options.cluster import (
-    ChangedCluster,
+    WritableClusterOptions,
     dns_label,
     optional_dns_label,
     optional_scheduler,
@@ -20,7 +20,7 @@ from steersman.cli.options.cluster import (
     scheduler,
 )
 from steersman.cli.options.common import parse_seeds, path, path_option
-from steersman.cli.options.declaring import BelongsTo, Excludes, option, with_options
+from steersman.cli.options.declaring import Excludes, RequiresOption, option, with_options
 from steersman.cli.options.deployments import FillingOptions, Interval, Wait
 from steersman.cli.output.display import Progress, say, status_if_slow
 from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages, say_warnings
@@ -41,7 +41,7 @@ ANNOTATION_KEY = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-
 
 
 @dataclass(frozen=True, slots=True)
-class Playing:
+class PlaybackOptions:
     """How a workload is played on a cluster."""
 
     patience: Annotated[float, option("Seconds that a Deployment waits for earlier pods to be bound.", min=0)] = 60.0
@@ -50,7 +50,7 @@ class Playing:
     clean: Annotated[bool, option("Only delete what 'workload run' and 'workload replay' created.", "--clean")] = False
     log_file: MessagesFileOption = None
 
-    def find(self, cluster: ChangedCluster) -> ClusterTarget:
+    def find(self, cluster: WritableClusterOptions) -> ClusterTarget:
         """Return the cluster, and begin to log."""
         target = cluster.find()
         log_messages(self.log_file)
@@ -59,7 +59,7 @@ class Playing:
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
+class DeploymentCopyOptions:
     """Copies of Deployments instead of random ones."""
 
     manifest: Annotated[
@@ -70,20 +70,22 @@ class Copies:
     copies: Annotated[
         int | None,
         option("With --manifest: copies at a time of each Deployment. [default: 30]", min=1),
-        BelongsTo("manifest"),
+        RequiresOption("manifest"),
     ] = None
     pause: Annotated[
         float | None,
         option("With --manifest: seconds from when all pods have nodes to deletion. [default: 10]", min=0),
-        BelongsTo("manifest"),
+        RequiresOption("manifest"),
     ] = None
     cycles: Annotated[
-        int | None, option("With --manifest: how often. [default: until it is stopped]", min=1), BelongsTo("manifest")
+        int | None,
+        option("With --manifest: how often. [default: until it is stopped]", min=1),
+        RequiresOption("manifest"),
     ] = None
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedPods:
+class RunRecordOptions:
     """The pods of `workload run`, and the file that records them."""
 
     annotation: Annotated[
@@ -115,7 +117,11 @@ class PlayedPods:
 
 @with_options
 def run(
-    filling: FillingOptions, copies: Copies, options: PlayedPods, playing: Playing, cluster: ChangedCluster
+    filling: FillingOptions,
+    copies: DeploymentCopyOptions,
+    options: RunRecordOptions,
+    playing: PlaybackOptions,
+    cluster: WritableClusterOptions,
 ) -> None:
     """Fill a live cluster with random Deployments to a target load, clear it, and fill it again.
 
@@ -178,7 +184,7 @@ def run(
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayedPods:
+class ReplayOptions:
     """What is replayed, how fast, and where."""
 
     files: Annotated[
@@ -209,7 +215,7 @@ class ReplayedPods:
 
 
 @with_options
-def replay(options: ReplayedPods, playing: Playing, cluster: ChangedCluster) -> None:
+def replay(options: ReplayOptions, playing: PlaybackOptions, cluster: WritableClusterOptions) -> None:
     """Replay a workload on a live cluster: create and delete its pods at their times.
 
     A pod runs as long as in the trace from when it is bound, as with --protocol timed in the simulator. Pods without
@@ -296,7 +302,7 @@ def _clean(target: ClusterTarget, yes: bool) -> None:
     say(f"deleted {count} pods")
 
 
-def _run_copies(target: ClusterTarget, manifest: Path, options: CopyOptions, played: PlayedPods) -> None:
+def _run_copies(target: ClusterTarget, manifest: Path, options: CopyOptions, played: RunRecordOptions) -> None:
     """Create and delete copies of a manifest until that is done, or stopped."""
     from steersman.apps.load.copies.loop import CopyLoop
     from steersman.apps.load.copies.manifest import check_names, read_manifest

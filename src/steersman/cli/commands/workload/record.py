@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from steersman.cli.completing import objectives, views
-from steersman.cli.options.cluster import AnyCluster, check_new_folder, run_with_client, scheduler
+from steersman.cli.options.cluster import ClusterOptions, check_new_folder, run_with_client, scheduler
 from steersman.cli.options.common import path_option
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.output.display import Progress, Warnings, say, status_if_slow
@@ -38,7 +38,7 @@ def record(
     decisions: Annotated[int, option("Maximum number of decisions.", min=2)] = 5000,
     minutes: Annotated[float | None, option("Maximum duration in minutes. [default: until Ctrl-C]", min=0)] = None,
     *,
-    cluster: AnyCluster,
+    cluster: ClusterOptions,
 ) -> None:
     """Record the decisions of a live cluster's scheduler as training data.
 
@@ -99,7 +99,7 @@ def snapshot(
         bool, option("Hash names and values of labels; equal ones stay equal.", "--anonymise")
     ] = False,
     *,
-    cluster: AnyCluster,
+    cluster: ClusterOptions,
 ) -> None:
     """Write a live cluster as a workload: its nodes, its pods and where they run, and the selectors of its Services.
 

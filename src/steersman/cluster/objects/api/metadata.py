@@ -53,7 +53,7 @@ class NamedObject(msgspec.Struct, frozen=True):
 named_object = msgspec.json.Decoder(NamedObject).decode
 
 
-class SelectorRequirement(msgspec.Struct, frozen=True):
+class LabelSelectorRequirement(msgspec.Struct, frozen=True):
     """An entry of `matchExpressions` or `matchFields`."""
 
     key: str | None = None
@@ -65,14 +65,14 @@ class LabelSelector(msgspec.Struct, frozen=True, rename="camel"):
     """A metav1.LabelSelector."""
 
     match_labels: dict[str, str] | None = None
-    match_expressions: list[SelectorRequirement] | None = None
+    match_expressions: list[LabelSelectorRequirement] | None = None
 
 
 class NodeTerm(msgspec.Struct, frozen=True, rename="camel"):
     """A term of a node selector."""
 
-    match_expressions: list[SelectorRequirement] | None = None
-    match_fields: list[SelectorRequirement] | None = None
+    match_expressions: list[LabelSelectorRequirement] | None = None
+    match_fields: list[LabelSelectorRequirement] | None = None
 
 
 class NodeSelector(msgspec.Struct, frozen=True, rename="camel"):

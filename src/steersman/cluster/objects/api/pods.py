@@ -37,7 +37,7 @@ class ContainerPort(msgspec.Struct, frozen=True, rename="camel"):
     host_ip: str | None = msgspec.field(default=None, name="hostIP")
 
 
-class RestartRule(msgspec.Struct, frozen=True):
+class ContainerRestartRule(msgspec.Struct, frozen=True):
     """An entry of a container's `restartPolicyRules`."""
 
     action: str | None = None
@@ -51,7 +51,7 @@ class Container(msgspec.Struct, frozen=True, rename="camel"):
     resources: ResourceRequirements | None = None
     ports: list[ContainerPort] | None = None
     restart_policy: str | None = None
-    restart_policy_rules: list[RestartRule] | None = None
+    restart_policy_rules: list[ContainerRestartRule] | None = None
 
     @property
     def is_sidecar(self) -> bool:
@@ -62,7 +62,7 @@ class Container(msgspec.Struct, frozen=True, rename="camel"):
 # Affinity
 
 
-class PreferredNode(msgspec.Struct, frozen=True):
+class PreferredSchedulingTerm(msgspec.Struct, frozen=True):
     """A preferred term of a node affinity."""
 
     weight: Weight | None = None
@@ -73,7 +73,7 @@ class NodeAffinity(msgspec.Struct, frozen=True):
     """`affinity.nodeAffinity`."""
 
     required: NodeSelector | None = msgspec.field(default=None, name=REQUIRED)
-    preferred: list[PreferredNode] | None = msgspec.field(default=None, name=PREFERRED)
+    preferred: list[PreferredSchedulingTerm] | None = msgspec.field(default=None, name=PREFERRED)
 
 
 class PodTerm(msgspec.Struct, frozen=True, rename="camel"):
@@ -87,7 +87,7 @@ class PodTerm(msgspec.Struct, frozen=True, rename="camel"):
     mismatch_label_keys: list[str] | None = None
 
 
-class PreferredPods(msgspec.Struct, frozen=True, rename="camel"):
+class WeightedPodAffinityTerm(msgspec.Struct, frozen=True, rename="camel"):
     """A preferred term of a pod (anti-)affinity."""
 
     weight: Weight | None = None
@@ -98,7 +98,7 @@ class PodAffinity(msgspec.Struct, frozen=True):
     """`affinity.podAffinity` or `affinity.podAntiAffinity`."""
 
     required: list[PodTerm] | None = msgspec.field(default=None, name=REQUIRED)
-    preferred: list[PreferredPods] | None = msgspec.field(default=None, name=PREFERRED)
+    preferred: list[WeightedPodAffinityTerm] | None = msgspec.field(default=None, name=PREFERRED)
 
 
 class Affinity(msgspec.Struct, frozen=True, rename="camel"):

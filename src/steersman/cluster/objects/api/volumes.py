@@ -29,7 +29,7 @@ class CsiSource(msgspec.Struct, frozen=True, rename="camel"):
     volume_handle: str = ""
 
 
-class Phase(msgspec.Struct, frozen=True):
+class PhaseStatus(msgspec.Struct, frozen=True):
     """`status`."""
 
     phase: str = ""
@@ -57,7 +57,7 @@ class VolumeClaim(NamedObject, frozen=True):
     """A PersistentVolumeClaim."""
 
     spec: VolumeClaimSpec = VolumeClaimSpec()
-    status: Phase = Phase()
+    status: PhaseStatus = PhaseStatus()
 
     @property
     def is_bound(self) -> bool:
@@ -98,7 +98,7 @@ class Volume(NamedObject, frozen=True):
     """A PersistentVolume."""
 
     spec: VolumeSpec = VolumeSpec()
-    status: Phase = Phase()
+    status: PhaseStatus = PhaseStatus()
 
     @property
     def class_name(self) -> str:
@@ -127,23 +127,23 @@ class StorageClass(NamedObject, frozen=True, rename="camel"):
     allowed_topologies: list[TopologyTerm] | None = None
 
 
-class Allocatable(msgspec.Struct, frozen=True):
+class CsiAllocatable(msgspec.Struct, frozen=True):
     """`allocatable` of a driver on a node."""
 
     count: int | None = None
 
 
-class NodeDriver(msgspec.Struct, frozen=True):
+class CsiNodeDriver(msgspec.Struct, frozen=True):
     """An entry of a CSINode's `spec.drivers`."""
 
     name: str
-    allocatable: Allocatable | None = None
+    allocatable: CsiAllocatable | None = None
 
 
 class CsiNodeSpec(msgspec.Struct, frozen=True):
     """`spec` of a CSINode."""
 
-    drivers: list[NodeDriver] | None = None
+    drivers: list[CsiNodeDriver] | None = None
 
 
 class CsiNode(NamedObject, frozen=True):
