@@ -37,7 +37,7 @@ AGENTS = {
 TRAININGS = 3
 RESETS = 5
 CLUSTERS = 3
-"""Clusters beside each other, each with an agent of its own."""
+"""Clusters that run at the same time, each with its own agent."""
 LOAD_SEEDS = 1000
 """A training's Deployments are drawn from this plus its seed: those of one number learn from the same ones."""
 FRESH_SEEDS = tuple(range(3001, 3041))
@@ -103,7 +103,7 @@ def run(say: Say, quick: bool = False) -> Json:
 
 
 class _ClusterPool:
-    """Clusters beside each other, each brought up when it is first needed."""
+    """Clusters that run at the same time, each brought up when it is first needed."""
 
     def __init__(self, at: Desk, asked: Json) -> None:
         self._at, self._asked, self._stack, self._lock = at, asked, ExitStack(), Lock()

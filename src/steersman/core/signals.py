@@ -120,7 +120,7 @@ def defer_signals() -> Iterator[None]:
 
 
 def _replace_handlers(handler: Handler, is_replaced: Callable[[Any], bool]) -> dict[int, Any]:
-    """Return the former handlers of the signals whose handler was replaced; none outside the main thread."""
+    """Return the previous handlers of the signals whose handler was replaced; none outside the main thread."""
     previous: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():  # no other one is ever interrupted
         for number in SIGNALS:

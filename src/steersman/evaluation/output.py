@@ -70,7 +70,7 @@ def staged(folder: Path, replaced: Collection[str] = ()) -> Iterator[Path]:
     """Yield a folder to write result files to. They move to `folder` if the block succeeds; otherwise nothing changes.
 
     A new folder appears with all files at once; in an existing one they are replaced one by one. Earlier results among
-    `replaced` that were not written anew are removed.
+    `replaced` that were not written again are removed.
 
     Raises:
         InputError: a file cannot be written, as on a full disk.

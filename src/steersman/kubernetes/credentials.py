@@ -68,7 +68,7 @@ class Credentials:
         self._renewing = asyncio.Lock()
 
     async def headers(self, *, renew: bool = False) -> Mapping[str, str]:
-        """Return the headers of a request; `renew` after the server refused the former ones.
+        """Return the headers of a request; `renew` after the server refused the previous ones.
 
         Raises:
             SteersmanError: a token file cannot be read, or a plugin fails.

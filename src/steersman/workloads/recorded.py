@@ -1,4 +1,4 @@
-"""Recorded placements of a cluster dump: which pods run where, which may be placed anew, and which stay.
+"""Recorded placements of a cluster dump: which pods run where, which may be placed again, and which stay.
 
 A running pod names its node. As a constraint this would leave nothing to compare, so by default it is removed, and the
 recorded node is kept beside the pod. Pods that belong to their node stay there.

@@ -56,7 +56,7 @@ class RunningPods(enum.StrEnum):
     """What to do with pods that run already.
 
     AS_WRITTEN: nothing is interpreted; `spec.nodeName` is a constraint, pods that are being deleted are included.
-    FREE: they are placed anew with all others.
+    FREE: they are placed again with all others.
     PINNED: they run where they are before others arrive, and pods drawn after them may go to that node alone.
     FROM_NOW: they run where they are before others arrive, and pods drawn after them go anywhere.
     """

@@ -115,7 +115,7 @@ class LiveProfile(PodWindow):
     async def make(self, types: tuple[GpuType, ...], *, leftovers: bool) -> bool:
         """Rebuild the profile, and return True if it changed. A separate process computes the leftover tables.
 
-        If that process fails, for example for lack of memory, the former profile stays until enough pods are new again.
+        If that process fails, for example for lack of memory, the previous one stays until enough pods are new again.
 
         Args:
             types: types of the cluster's GPUs.

@@ -51,7 +51,7 @@ class BindOutcome(Enum):
     TAKEN = "taken"
     """Another scheduler bound the pod: two schedulers have one name."""
     REFUSED = "refused"
-    """The server refuses to bind the pod to this node, or was busy or silent in all attempts; decide anew."""
+    """The server refuses to bind the pod to this node, or was busy or silent in all attempts; decide again."""
 
 
 class BindingMeta(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):

@@ -1,6 +1,6 @@
 """Shares of GPUs that other schedulers give away: KAI's fractions, open-simulator's memory, HAMi's memory and cores.
 
-kube-scheduler knows none of them; they are read from files, where the pods are placed anew. A request for memory is the
+kube-scheduler knows none of them; they are read from files, where pods are placed again. A request for memory is the
 share of the smallest of the nodes' GPUs that has as much.
 
 Sources: KAI Scheduler 0.9 (docs/gpu-sharing), open-simulator (pkg/utils), HAMi 2.6 (docs/develop/protocol.md).

@@ -113,9 +113,9 @@ class PodStore:
         Args:
             order: names of the nodes by slot; None: the order stays.
         """
-        former = self.state
-        nodes = former.nodes if order is None else [former.nodes[former.slots[name]] for name in order]
-        state = ClusterState([node for node in nodes if node is not None], received=former.slots)
+        previous = self.state
+        nodes = previous.nodes if order is None else [previous.nodes[previous.slots[name]] for name in order]
+        state = ClusterState([node for node in nodes if node is not None], received=previous.slots)
         self._selected = set(self._followed)
         for pod in self.pods.values():
             self._selected |= selected_keys(pod.pod.constraints)

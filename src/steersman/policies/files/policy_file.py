@@ -286,7 +286,7 @@ def prepare_policy(
     workload: Workload,
     choose: Callable[[Policy, Workload], Policy] | None = None,
 ) -> tuple[Card, Arrays]:
-    """Return a policy file's card and arrays with the profile of a workload; a former profile is replaced.
+    """Return a policy file's card and arrays with the profile of a workload; a previous profile is replaced.
 
     Args:
         path: path of the file.

@@ -51,7 +51,7 @@ class LiveObservations:
     def reset_cache(self) -> None:
         """Forget all cached features, see `base.Observations`."""
         table = self._cluster.table
-        every = np.ones(len(self._cluster.nodes.gpu_count), dtype=np.bool_)  # the summary is written anew every time
+        every = np.ones(len(self._cluster.nodes.gpu_count), dtype=np.bool_)  # the summary is rewritten every time
         self._observer = ObservationEncoder(self.view, self._context, self._owners, every, table.log, table.logged)
 
     def observe(self, query: PodQuery, nodes: Candidates) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:

@@ -1,4 +1,4 @@
-"""Where a run is, in a small file that is written anew at a bounded pace, for whoever looks on."""
+"""Where a run is, in a small file that is rewritten at a bounded rate, for those who watch it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ProgressFile:
 
         Args:
             progress: its content.
-            is_last: whether the process writes none after it. Then the former version, which says that the run learns,
+            is_last: whether the process writes none after it. Then the previous version, which says that it learns,
                 is removed if there is no space for both.
 
         Raises:

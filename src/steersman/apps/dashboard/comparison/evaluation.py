@@ -111,7 +111,7 @@ class EvaluationFolder:
         """Return the runs, with their metrics, and curves of `inflation`.
 
         Raises:
-            InputError: a file is damaged, or the files were written anew since the summary was read.
+            InputError: a file is damaged, or the files were rewritten since the summary was read.
         """
         with self.run.wrapped_read_errors():
             policies = [row for row in self.summary if row.policy not in BESIDE]

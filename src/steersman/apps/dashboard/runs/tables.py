@@ -119,7 +119,7 @@ def cell_whole_number(run: FoundRun, name: str, line: int, column: str, text: st
 
 
 class GrowingTable:
-    """Columns of numbers of a CSV file that another process appends to, or writes anew with more columns.
+    """Columns of numbers of a CSV file that another process appends to, or rewrites with more columns.
 
     Args:
         run: the run.

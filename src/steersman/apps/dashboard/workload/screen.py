@@ -1,4 +1,4 @@
-"""The screen of workload files: their list, and the document of each, read anew while a run appends to it."""
+"""The screen of workload files: their list, and the document of each, read again while a run appends to it."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def _lines(command: list[str], module: Module, file: object, log: Path) -> Itera
 
 
 def _forget_old(builds: Path) -> None:
-    """Remove builds of former versions except the latest; running programs keep their open files."""
+    """Remove builds of previous versions except the latest; running programs keep their open files."""
     finished = [path for path in builds.iterdir() if path.is_dir()]
     for old in sorted(finished, key=lambda path: path.stat().st_mtime)[:-KEPT_BUILDS]:
         shutil.rmtree(old, ignore_errors=True)

@@ -19,7 +19,7 @@ class OwnerReference(msgspec.Struct, frozen=True):
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     """`metadata` that an author may state. Values of annotations are text in the API; in a file quotes may be missing.
 
-    In a file, the rest of it may be whatever it likes.
+    Other fields of it are not checked in a file.
     """
 
     name: str = ""

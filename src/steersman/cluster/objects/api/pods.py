@@ -183,7 +183,7 @@ class ClaimSource(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class InTreeSources(msgspec.Struct, frozen=True, rename="camel"):
-    """Disks of plugins in the tree of Kubernetes that CSI drivers have taken over: of a pod's volume, or of a PV."""
+    """Disks of in-tree volume plugins that CSI drivers have replaced: of a pod's volume, or of a PersistentVolume."""
 
     aws_elastic_block_store: VolumeId | None = None
     gce_persistent_disk: GceDisk | None = None
