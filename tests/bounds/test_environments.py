@@ -19,7 +19,7 @@ from steersman.objectives import registry as objectives
 from steersman.objectives import summary
 from steersman.objectives.judging import reward
 from steersman.policies.heuristics import HEURISTIC_IDS
-from steersman.policies.node_metrics.rules import RULES
+from steersman.policies.node_metrics.rules import METRIC_RULES
 from steersman.policies.observations.encoding import VIEW_NUMBERS
 from steersman.workloads.generators.deployments import DeploymentSettings
 from steersman.workloads.generators.latency_settings import LatencySettings
@@ -82,7 +82,7 @@ def test_telemetry(objective: str, missed: float) -> None:
     env = LatencyVectorEnv(
         2, objective=objective, nodes=2, max_nodes=3, pods=80, load=2.0, missed=missed, lifetime=60.0, warmup=10.0
     )
-    play(env, tuple(RULES), 250)
+    play(env, tuple(METRIC_RULES), 250)
     env.core.figures()
     core = LatencyCore(1, LatencyOptions(settings=LatencySettings(nodes=2, max_nodes=3, pods=20, missed=missed)))
     core.start(0, np.random.default_rng(0), {"seed": 1})

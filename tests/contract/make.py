@@ -20,7 +20,7 @@ from steersman.cluster.model import GPU_MILLI, UNLIMITED
 from steersman.policies.base import Policy
 from steersman.policies.features import POD_KINDS, VIEWS, View
 from steersman.policies.files.policy_file import Card, prepare_policy, write_policy
-from steersman.policies.gpu_state.arrays import RULES, WEIGHTS
+from steersman.policies.gpu_state.arrays import RULE_COUNT, WEIGHTS
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.networks.layers import dense_shapes, head_shapes
 from steersman.policies.networks.numpy_networks import joint_size
@@ -93,7 +93,10 @@ def random_policy(name: str, drawn: Drawn, rng: Random) -> tuple[Card, dict[str,
     if drawn.context:
         return card, random_network(drawn, joint_size(view), rng)
     if not drawn.hidden:
-        return card, {"weights": rng.normal(size=(POD_KINDS, WEIGHTS)), "rules": rng.normal(size=(POD_KINDS, RULES))}
+        return card, {
+            "weights": rng.normal(size=(POD_KINDS, WEIGHTS)),
+            "rules": rng.normal(size=(POD_KINDS, RULE_COUNT)),
+        }
     widths = (len(view.node) + len(view.pod), *drawn.hidden, 1)
     layers = tuple((rng.normal(size=(b, a)) / np.sqrt(a), rng.normal(size=b)) for a, b in pairwise(widths))
     weights = fgd_weights() + 0.01 * rng.normal(size=(POD_KINDS, WEIGHTS))

@@ -98,7 +98,7 @@ func (r *reloadingClient) refresh() {
 	r.lastError.Store(nil)
 	r.files = files
 	if old := r.current.Swap(opened); old != nil {
-		klog.InfoS("The files for the score service were read anew")
+		klog.InfoS("The files for the score service were read again")
 		old.client.CloseIdleConnections()
 	}
 }

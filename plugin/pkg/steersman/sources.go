@@ -84,7 +84,7 @@ func logPolicyRead(logger klog.Logger, file string, loaded *native.LoadedPolicy,
 	case err == nil:
 		logger.Info("Policy in use", "policy", loaded.Policy.Name(), "file", file)
 	case loaded != nil:
-		logger.Error(err, "The policy file cannot be used; the former policy goes on", "policy", loaded.Policy.Name())
+		logger.Error(err, "The policy file cannot be used; the previous policy stays in use", "policy", loaded.Policy.Name())
 	default:
 		logger.Error(err, "The policy file cannot be used; all nodes get the same score until it can be")
 	}

@@ -92,12 +92,12 @@ class Credentials:
         try:
             context = _tls(self.config)
         except InputError as error:
-            log.error("certificates cannot be used; the former go on", error=str(error))
+            log.error("certificates cannot be used; the previous ones stay in use", error=str(error))
             return
         if self._issued is not None:
             _present(context, *self._issued)
         self.context = context
-        log.info("certificates read anew", source=str(self.config.source))
+        log.info("certificates read again", source=str(self.config.source))
 
     async def _fresh(self) -> tuple[dict[str, str], float]:
         user = self.config.user

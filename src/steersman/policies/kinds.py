@@ -6,13 +6,13 @@ import numpy as np
 
 from steersman.policies.base import Policy
 from steersman.policies.features import POD_KINDS
-from steersman.policies.gpu_state.arrays import RULES, WEIGHTS
+from steersman.policies.gpu_state.arrays import RULE_COUNT, WEIGHTS
 from steersman.policies.gpu_state.gpu_features import FEATURES
 from steersman.policies.heuristics import HeuristicPolicy
 from steersman.policies.kube_default import KubeDefaultPolicy
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.networks.policy import NetworkPolicy
-from steersman.policies.node_metrics.rules import RULES as METRICS_RULES
+from steersman.policies.node_metrics.rules import METRIC_RULES
 from steersman.policies.node_scores import local_scores
 from steersman.policies.telemetry import TelemetryPolicy
 
@@ -23,7 +23,7 @@ def metrics_rule(policy: Policy) -> str:
         case KubeDefaultPolicy():
             return "kube-default"
         case TelemetryPolicy():
-            return next(name for name, number in METRICS_RULES.items() if number == policy.rule)
+            return next(name for name, number in METRIC_RULES.items() if number == policy.rule)
         case _:
             return ""
 
@@ -46,7 +46,7 @@ def heuristic_as_linear(policy: HeuristicPolicy) -> LinearPolicy:
     It is not the same in two points: its FGD score also depends on memory, and scores that a heuristic normalises over
     nodes are added as they are.
     """
-    weights, rules = np.zeros((POD_KINDS, WEIGHTS)), np.zeros((POD_KINDS, RULES))
+    weights, rules = np.zeros((POD_KINDS, WEIGHTS)), np.zeros((POD_KINDS, RULE_COUNT))
     for kind, weight in zip(policy.kinds, policy.weights, strict=True):
         if kind == local_scores.FGD:
             weights[:, 2 * FEATURES] = weight

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from steersman.policies import greedy_forecast
 from steersman.policies.features import POD_KINDS
 from steersman.policies.files.policy_file import Card
-from steersman.policies.gpu_state.arrays import RULES
+from steersman.policies.gpu_state.arrays import RULE_COUNT
 from steersman.policies.portfolio_policy import DEFAULT_RULE, PORTFOLIO
 
 NAME = "rules"
@@ -38,4 +38,4 @@ def rules_card() -> Card:
 
 def rules_tensors() -> dict[str, npt.NDArray[np.float64]]:
     """Return the tensors of the policy's file: the fixed weights of `greedy-forecast`, the only member with any."""
-    return {"weights": greedy_forecast.forecast_policy().weights[None], "rules": np.zeros((1, POD_KINDS, RULES))}
+    return {"weights": greedy_forecast.forecast_policy().weights[None], "rules": np.zeros((1, POD_KINDS, RULE_COUNT))}

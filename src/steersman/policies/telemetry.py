@@ -19,7 +19,7 @@ from steersman.policies.node_metrics.rules import (
 from steersman.policies.node_metrics.view import NodeMetricsView
 
 RULE_OF_POLICY = {"ma": MOST_ALLOCATED, "la": LEAST_ALLOCATED, "lc": LEAST_CONNECTIONS, "p0": LATENCY_AWARE}
-"""Numbers of the rules (`node_metrics.rules.RULES`) by the names of the policies."""
+"""Numbers of the rules (`node_metrics.rules.METRIC_RULES`) by the names of the policies."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from steersman.envs.vector import SteersmanVectorEnv
 from steersman.objectives import registry as objectives
 from steersman.policies.features import TELEMETRY, View, view
 from steersman.policies.heuristics import HEURISTIC_IDS
-from steersman.policies.node_metrics.rules import RULES
+from steersman.policies.node_metrics.rules import METRIC_RULES
 from steersman.training.workloads import check_disjoint, identity
 from steersman.workloads.workload import Workload
 
@@ -49,7 +49,7 @@ FIGURES = (
 
 def check_rule(protocol: str, name: str) -> None:
     """Check that environments of the protocol have a rule. Raises UsageError: the message lists those they have."""
-    rules = RULES if protocol == "latency" else HEURISTIC_IDS
+    rules = METRIC_RULES if protocol == "latency" else HEURISTIC_IDS
     if name not in rules:
         raise UsageError(f"unknown rule {name!r}; with --protocol {protocol} there are {', '.join(rules)}")
 

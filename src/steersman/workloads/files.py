@@ -27,7 +27,7 @@ def stem(path: Path) -> str:
 def folder_files(folder: Path, suffixes: Sequence[str]) -> tuple[list[Path], list[Path]]:
     """Return the files below a folder with one of the suffixes, sorted, and those that a `-hier` file replaces.
 
-    The latter are not among the former.
+    Replaced files are not among the first.
 
     Raises:
         InputError: see `visible_files`.

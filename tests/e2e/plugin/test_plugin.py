@@ -86,7 +86,7 @@ def test_policy_file_may_appear_change_and_break_at_runtime(
         assert scheduler.metrics("unscored_total") == {'reason="no-policy"': 10}
         assert scheduler.metrics("decisions_total") == {'outcome="neutral"': 10, 'outcome="scored"': 40}
         assert scheduler.metrics("policy_loaded") == {"": 1}
-        assert scheduler.log().count("the former policy goes on") == 2
+        assert scheduler.log().count("the previous policy stays in use") == 2
 
 
 def read(scheduler: Scheduler, result: str, times: int) -> bool:

@@ -49,7 +49,7 @@ def config(server: str, user: KubeUser | None = None, authority: str = "") -> Ku
 def test_unresponsive_plugin_is_killed_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials, "EXEC_SECONDS", 3.0, raising=False)
     noted = tmp_path / "pid"
-    plugin = ExecConfig("/bin/sh", args=["-c", SLOW, str(noted)], install_hint="install it anew")
+    plugin = ExecConfig("/bin/sh", args=["-c", SLOW, str(noted)], install_hint="reinstall it")
 
     async def main() -> None:
         found = Credentials(config("https://127.0.0.1:1", KubeUser(exec=plugin)))

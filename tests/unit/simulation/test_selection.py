@@ -195,13 +195,13 @@ def test_a_portfolio_is_chosen_by_the_durations_of_the_run(monkeypatch: pytest.M
 
 def test_rules_as_weights_decide_as_rules() -> None:
     """A linear policy that weighs one heuristic alone places every pod as the heuristic does."""
-    from steersman.policies.gpu_state.arrays import RULES, WEIGHTS
+    from steersman.policies.gpu_state.arrays import RULE_COUNT, WEIGHTS
 
     simulator = Simulator(random_cluster(9, nodes=(20, 60)))
     for name, number in HEURISTIC_IDS.items():
         if name == "fgd":
             continue  # its place among the weights takes memory into account, too
-        rules = np.zeros((POD_KINDS, RULES))
+        rules = np.zeros((POD_KINDS, RULE_COUNT))
         rules[:, number] = 1.0
         runs = [
             simulator.run(policy, seed=1, record=True).placements

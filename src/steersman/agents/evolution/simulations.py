@@ -32,7 +32,7 @@ from steersman.objectives.judging import reward
 from steersman.objectives.measures import Objective
 from steersman.policies.base import Policy
 from steersman.policies.features import POD_KINDS, view
-from steersman.policies.gpu_state.arrays import GPU_VIEW, RULES, WEIGHTS
+from steersman.policies.gpu_state.arrays import GPU_VIEW, RULE_COUNT, WEIGHTS
 from steersman.policies.gpu_state.gpu_features import FEATURES, FILLED, TABLE
 from steersman.policies.gpu_state.leftovers import TABLES
 from steersman.policies.gpu_state.views import accumulate_variance, empty_variances
@@ -289,7 +289,7 @@ class Evolution:
         self.units = np.divide(1.0, spread, out=np.zeros_like(spread), where=(spread > MIN_STD) & ~without.features)
         point = np.zeros_like(spread)
         # FGD's score among them, which has no weight of its own to search for.
-        usable = np.full(RULES, 0.0 if without.rules else 1.0)
+        usable = np.full(RULE_COUNT, 0.0 if without.rules else 1.0)
         usable[FGD] = 0.0 if without.fgd else 1.0
         self.rule_units: Array = np.where(spread.any(axis=(1, 2)), RULE_UNIT, 0.0)[:, None] * usable
         if config.network == "mlp":
@@ -300,7 +300,7 @@ class Evolution:
             point[SHARE, 0, losses] = -config.planned_weight * spread[SHARE, 0, losses]
         else:
             self.base = start.weights
-        self.base_rules = np.zeros((POD_KINDS, RULES))
+        self.base_rules = np.zeros((POD_KINDS, RULE_COUNT))
         if start is not None and start.rules is not None:
             self.base_rules = start.rules
         self.residual, added = None, np.zeros(0)
@@ -339,7 +339,7 @@ class Evolution:
     def _points(self, point: Array) -> Array:
         """Return [4, R] how much a point of each heuristic's score counts beyond its initial weight."""
         at = self.units.size
-        return point[at : at + self.rule_units.size].reshape(POD_KINDS, RULES) * self.rule_units
+        return point[at : at + self.rule_units.size].reshape(POD_KINDS, RULE_COUNT) * self.rule_units
 
     def _policy(self, point: Array, name: str) -> LinearPolicy:
         if self.residual is None:

@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -164,16 +164,11 @@ class BindingObserver(Listener):
 
     def _observe(self, pod: CachedPod, ahead: int) -> None:
         """Observe the cluster as it was before a pod was placed, while `ahead` pods had waited longer."""
-        state, decider = self.cache.state, self._decider
-        placed = state.placements.get(pod.key)
+        placed, decider = self.cache.state.placements.get(pod.key), self._decider
         if decider is None or placed is None or self._bindings.qsize() >= MOST_WAITING:
             return
-        state.remove(pod.key)
-        decider.changed(placed.slot)
         decider.waiting = ahead
-        try:
-            query = self.cache.query(pod)
-            query = replace(query, owner_pods=query.owner_pods.without(placed.slot))
+        with self.cache.unplaced(pod) as query:
             nodes = decider.candidates(query)
             if not nodes.feasible[placed.slot]:  # the scheduler saw another state
                 return
@@ -190,9 +185,6 @@ class BindingObserver(Listener):
             waited = self._ahead * (now - self._observed_at)
             self._bindings.put(ObservedBinding(observation, outcome, self._has_ended, waited, rewards))
             self._has_ended, self._observed_at, self._ahead = False, now, ahead
-        finally:
-            state.place(pod.key, pod.class_id, placed.slot, placed.devices, pod.labels_id, force=True)
-            decider.changed(placed.slot)
 
     def _is_observed(self, pod: CachedPod) -> bool:
         return (pod.pod.scheduler_name == self.scheduler_name) != self._others

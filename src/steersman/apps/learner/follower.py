@@ -109,7 +109,9 @@ class PassiveLearner:
         try:
             load(self._agent.network, read_policy(self._folder / POLICY)[1])
         except SteersmanError as error:
-            log.warning("the policy in use cannot be learned from; learning goes on from the former", error=str(error))
+            log.warning(
+                "the policy in use cannot be learned from; learning continues from the previous one", error=str(error)
+            )
             return
         self._agent.target_network.load_state_dict(self._agent.network.state_dict())
         log.info("the policy in use was replaced; learning goes on from it")

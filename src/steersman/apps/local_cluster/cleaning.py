@@ -56,7 +56,7 @@ async def clean(client: Client, report: Callable[[int, int], None], *, owners: b
     if not owners and (foreign_owners := await _foreign_owners(client)):
         what = f"{len(foreign_owners)} controllers" if len(foreign_owners) > 1 else "a controller"
         raise SteersmanError(
-            f"nothing was deleted: {what} would make pods anew, such as {foreign_owners[0]}; --owners deletes them, too"
+            f"nothing was deleted: {what} would recreate pods, such as {foreign_owners[0]}; --owners deletes them, too"
         )
 
     async def delete() -> None:

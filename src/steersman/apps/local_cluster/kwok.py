@@ -35,7 +35,7 @@ ARGUMENTS = (
     f"--node-lease-duration-seconds={LEASE_SECONDS}",
     "--v=WARN",  # else every renewal of a lease is a line
 )
-RULES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+ROLE_RULES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("", ("events",), ("create", "delete", "get", "list", "patch", "update", "watch")),
     ("", ("nodes",), ("get", "list", "watch")),
     ("", ("nodes/status", "pods/status"), ("patch", "update")),
@@ -65,7 +65,9 @@ def manifests(image: str) -> list[Manifest]:
         image: image of KWOK's controller that the cluster's nodes can pull.
     """
     subject = {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}
-    rules = [{"apiGroups": [group], "resources": list(kinds), "verbs": list(verbs)} for group, kinds, verbs in RULES]
+    rules = [
+        {"apiGroups": [group], "resources": list(kinds), "verbs": list(verbs)} for group, kinds, verbs in ROLE_RULES
+    ]
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME}
     probe = {"httpGet": {"path": "/healthz", "port": PORT}, "periodSeconds": PROBE_SECONDS}
     container = {

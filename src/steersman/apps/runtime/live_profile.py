@@ -129,7 +129,7 @@ class LiveProfile(PodWindow):
         try:
             tables = await ask_process(_leftovers, (pods, types)) if leftovers else None
         except SteersmanError as error:
-            log.error("the workload profile could not be rebuilt; the former one stays", error=str(error))
+            log.error("the workload profile could not be rebuilt; the previous one stays", error=str(error))
             return False
         self.pods, self.leftovers, self.made_at = pods, tables, time.time()
         log.info("workload profile rebuilt", typical_pods=len(pods), of=len(self))

@@ -134,7 +134,7 @@ class SchedulingQueue:
                     return queued
         return None
 
-    def failed(self, queued: QueuedPod, *, hopeful: bool = True) -> None:
+    def mark_unschedulable(self, queued: QueuedPod, *, hopeful: bool = True) -> None:
         """Mark a popped pod unschedulable; if not `hopeful`, no cluster change will help it."""
         popped = queued.number
         if self._count_failure(queued):

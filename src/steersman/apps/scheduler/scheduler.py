@@ -409,7 +409,7 @@ class Scheduler(Listener):
         self, queued: QueuedPod, why: Callable[[], str], began: float, *, hopeful: bool = True
     ) -> None:
         """Mark a pod unschedulable; compute and report the reason unless that was done recently."""
-        self.queue.failed(queued, hopeful=hopeful)
+        self.queue.mark_unschedulable(queued, hopeful=hopeful)
         now, message = self.queue.clock(), queued.message
         if not message or now - queued.reported_at >= TELL_AGAIN_SECONDS:
             reason, queued.reported_at = why(), now

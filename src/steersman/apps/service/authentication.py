@@ -75,10 +75,10 @@ class Authenticator:
             self._load(self.tls)
         except InputError as error:
             self.problem = str(error)
-            log.error("token or certificates cannot be used; the former go on", error=self.problem)
+            log.error("token or certificates cannot be used; the previous ones stay in use", error=self.problem)
             return
         self._token, self.problem = token, ""
-        log.info("token and certificates read anew")
+        log.info("token and certificates read again")
 
     def _load(self, context: ssl.SSLContext | None) -> None:
         if context is not None and self._config.tls is not None:

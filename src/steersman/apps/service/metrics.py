@@ -59,7 +59,7 @@ class ServiceMetrics:
         """Export whether token and certificate files can be used; `problem` returns why not, "" if they can."""
         gauge = Gauge(
             "steersman_service_files_broken",
-            "1 if token or certificates as they are now cannot be used and the former ones go on.",
+            "1 if token or certificates as they are now cannot be used and the previous ones stay in use.",
             registry=self.registry,
         )
         gauge.set_function(lambda: int(bool(problem())))

@@ -71,7 +71,7 @@ class WatchOptions:
             "Continue to train the policy file by DQN, in a separate process, on what --learn-from does with the "
             "scores, and use the result where held-back decisions show that it is better. DIR holds the policy in use, "
             "those that it replaced, every test (exchanges.csv), checkpoint and metrics; 'steersman policy undo DIR' "
-            "puts the former policy back.",
+            "puts the previous policy back.",
             metavar="DIR",
         ),
         Excludes("watch"),

@@ -169,7 +169,7 @@ NODES_HELP = "The cluster: an openb node list (CSV), or a file or folder of Kube
 Output = Annotated[
     Path,
     path_option(
-        "Folder of the result files: new, empty, or with former results of this command.", "--output", metavar="FOLDER"
+        "Folder of the result files: new, empty, or with earlier results of this command.", "--output", metavar="FOLDER"
     ),
 ]
 Jobs = Annotated[int | None, option("Number of processes; results do not depend on it. [default: all cores]", min=1)]

@@ -61,7 +61,7 @@ def read_options(file: Path, names: Collection[str]) -> tuple[dict[str, Any], di
     """Return those options of a file that have one of the names of `FROM_FILE`, and the others, for `settings_of`.
 
     Raises:
-        InputError: the file is not a JSON object, or one of the former is invalid.
+        InputError: the file is not a JSON object, or one of these is invalid.
     """
     stated = _read(file)
     declared = annotations_of(TrainingTask, NetworkOptions, LearningOptions)

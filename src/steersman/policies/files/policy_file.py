@@ -27,7 +27,7 @@ from steersman.policies.embedded_profile import (
     split,
 )
 from steersman.policies.features import POD_KINDS, VIEWS, View
-from steersman.policies.gpu_state.arrays import GPU_VIEW, RULES, WEIGHTS
+from steersman.policies.gpu_state.arrays import GPU_VIEW, RULE_COUNT, WEIGHTS
 from steersman.policies.heuristics import HEURISTIC_IDS, HeuristicPolicy, heuristic
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.networks.layers import check_arrays
@@ -206,7 +206,7 @@ def _open(file: str, name: str, card: Card, weights: Arrays) -> Policy:
     if card.network == "linear" and card.view == GPU_VIEW and "head.weight" not in weights:
         shapes: dict[str, tuple[int, ...]] = {LINEAR: (POD_KINDS, WEIGHTS)}
         if RULE_WEIGHTS in weights:
-            shapes[RULE_WEIGHTS] = POD_KINDS, RULES
+            shapes[RULE_WEIGHTS] = POD_KINDS, RULE_COUNT
         check_arrays(file, shapes, weights)
         rules = _as_float64(weights[RULE_WEIGHTS]) if RULE_WEIGHTS in weights else None
         return LinearPolicy(name, _as_float64(weights[LINEAR]), rules)
@@ -226,7 +226,7 @@ def open_portfolio(file: str, name: str, card: Card, arrays: Arrays) -> Portfoli
     weights = arrays.get(LINEAR)
     count = len(weights) if weights is not None and weights.ndim == 3 else 0
     shape = max(1, count), POD_KINDS
-    check_arrays(file, {LINEAR: (*shape, WEIGHTS), RULE_WEIGHTS: (*shape, RULES)}, arrays)
+    check_arrays(file, {LINEAR: (*shape, WEIGHTS), RULE_WEIGHTS: (*shape, RULE_COUNT)}, arrays)
     names, rules = card.members[:count], card.members[count:]
     if len(names) < count or len(set(card.members)) < len(card.members):
         raise InputError(file, "card", "members", f"must name all {count} sets of weights, each once, then rules")

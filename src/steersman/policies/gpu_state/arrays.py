@@ -28,7 +28,7 @@ from steersman.workloads.profile import ProfileArrays, profile_arrays
 GPU_VIEW = "gpu"
 """Name of the weights' view (`steersman.policies.features`)."""
 
-RULES = 8
+RULE_COUNT = 8
 """Rows of `rules`, one for each id in `local_scores`; that of FGD is unused, its weight is in `weights`."""
 
 WEIGHTS = 2 * FEATURES + 1

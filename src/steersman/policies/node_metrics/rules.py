@@ -25,7 +25,7 @@ from steersman.policies.node_scores.plugin_scores import MAX_SCORE, balanced_all
 KUBE_DEFAULT, MOST_ALLOCATED, LEAST_ALLOCATED, LEAST_CONNECTIONS, LATENCY_AWARE = range(5)
 """Numbers of the rules in compiled code."""
 
-RULES = {
+METRIC_RULES = {
     "kube-default": KUBE_DEFAULT,
     "most-allocated": MOST_ALLOCATED,
     "least-allocated": LEAST_ALLOCATED,
@@ -44,9 +44,9 @@ Pods of one Deployment have about as many connections each, and a few Deployment
 
 def rule_number(name: str) -> int:
     """Return the number of a rule. Raises UsageError: there is none of that name."""
-    if name not in RULES:
-        raise UsageError(f"unknown rule {name!r}; known are {', '.join(RULES)}")
-    return RULES[name]
+    if name not in METRIC_RULES:
+        raise UsageError(f"unknown rule {name!r}; known are {', '.join(METRIC_RULES)}")
+    return METRIC_RULES[name]
 
 
 @kernel

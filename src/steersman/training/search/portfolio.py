@@ -29,7 +29,7 @@ from steersman.core.processes import Workers
 from steersman.policies import greedy_forecast
 from steersman.policies.features import POD_KINDS, view
 from steersman.policies.files.policy_file import Card, write_policy
-from steersman.policies.gpu_state.arrays import GPU_VIEW, RULES
+from steersman.policies.gpu_state.arrays import GPU_VIEW, RULE_COUNT
 from steersman.policies.heuristics import heuristic
 from steersman.policies.kinds import heuristic_as_linear
 from steersman.policies.linear import LinearPolicy
@@ -226,7 +226,7 @@ def _card(plan: PortfolioPlan, members: Members, steps: int) -> Card:
 
 
 def _arrays(members: Sequence[LinearPolicy]) -> dict[str, npt.NDArray[np.float32]]:
-    rules = [np.zeros((POD_KINDS, RULES)) if each.rules is None else each.rules for each in members]
+    rules = [np.zeros((POD_KINDS, RULE_COUNT)) if each.rules is None else each.rules for each in members]
     return {
         "weights": np.stack([each.weights for each in members]).astype(np.float32),
         "rules": np.stack(rules).astype(np.float32),

@@ -240,7 +240,7 @@ def test_rewritten_folder_is_reloaded(tmp_path: Path) -> None:
 def test_folder_written_during_reading_is_not_mixed(tmp_path: Path) -> None:
     folder = EvaluationFolder(written(tmp_path / "run", runs()[: 2 * len(SEEDS)]))
     write_evaluation(tmp_path / "run", runs(), summarise(runs(), "mine"))
-    with raises(InputError, tmp_path / "run", "anew"):
+    with raises(InputError, tmp_path / "run", "written again"):
         assert folder.runs
 
 

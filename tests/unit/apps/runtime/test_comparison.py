@@ -582,7 +582,7 @@ def test_failed_profile_rebuild_keeps_the_old_one(monkeypatch: pytest.MonkeyPatc
             patch.setattr("multiprocessing.context.SpawnProcess.start", no_memory)
             assert not await policy_manager._rebuild_profile(state)
         assert [each["event"] for each in log] == [
-            "the workload profile could not be rebuilt; the former one stays"
+            "the workload profile could not be rebuilt; the previous one stays"
         ] * 2
         assert ["a worker process died" in log[0]["error"], "no process could be started" in log[1]["error"]] == [
             True

@@ -54,7 +54,7 @@ def test_unschedulable_pod_is_retried_when_resources_are_freed(queue: Scheduling
     queue.add(pod("a"))
     queued = queue.pop()
     assert queued is not None
-    queue.failed(queued)
+    queue.mark_unschedulable(queued)
     clock.now += 200
     assert popped(queue) == []
     queue.move_all_to_backoff()
@@ -67,7 +67,7 @@ def test_resources_freed_during_an_attempt_trigger_a_retry(queue: SchedulingQueu
     assert queued is not None
     clock.now += 0.01
     queue.move_all_to_backoff()
-    queue.failed(queued)
+    queue.mark_unschedulable(queued)
     assert popped(queue) == ["a"]
 
 
@@ -78,7 +78,7 @@ def test_woken_pod_backs_off_only_while_others_are_active(queue: SchedulingQueue
         queued = queue.pop()
         assert queued is not None
         clock.now += 0.01
-        queue.failed(queued)
+        queue.mark_unschedulable(queued)
     queue.move_all_to_backoff()
     queue.add(pod("new"))
     assert popped(queue) == ["new", "high", "low"]
@@ -88,7 +88,7 @@ def test_woken_pod_after_its_backoff_is_active_at_once(queue: SchedulingQueue, c
     queue.add(pod("high", 5))
     queued = queue.pop()
     assert queued is not None
-    queue.failed(queued)
+    queue.mark_unschedulable(queued)
     clock.now += 1.0
     queue.add(pod("new"))
     queue.wake(dict.fromkeys(queue.groups(), 1))
@@ -124,7 +124,7 @@ def test_unschedulable_pods_are_flushed_eventually(queue: SchedulingQueue, clock
     queue.add(pod("a"))
     queued = queue.pop()
     assert queued is not None
-    queue.failed(queued)
+    queue.mark_unschedulable(queued)
     clock.now += UNSCHEDULABLE_SECONDS - 1
     assert popped(queue) == []
     clock.now += 1
@@ -136,7 +136,7 @@ def test_a_changed_pod_is_tried_at_once(queue: SchedulingQueue) -> None:
     queue.add(changing)
     queued = queue.pop()
     assert queued is not None
-    queue.failed(queued)
+    queue.mark_unschedulable(queued)
     queue.add(changing)
     assert popped(queue) == ["a"]
 
@@ -196,7 +196,7 @@ def test_pods_are_neither_lost_nor_tried_concurrently(steps: list[tuple[str, int
                 trying[index] = queued
         elif what in ("failed", "rest") and i in trying:
             queued = trying.pop(i)
-            queue.failed(queued) if what == "failed" else queue.requeue_with_backoff(queued)
+            queue.mark_unschedulable(queued) if what == "failed" else queue.requeue_with_backoff(queued)
         elif what == "room":
             queue.move_all_to_backoff()
         elif what == "time":

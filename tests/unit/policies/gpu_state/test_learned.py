@@ -18,7 +18,7 @@ from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import GPU, POD_KINDS
 from steersman.policies.gpu_state import gpu_features as g
-from steersman.policies.gpu_state.arrays import RULES, WEIGHTS
+from steersman.policies.gpu_state.arrays import RULE_COUNT, WEIGHTS
 from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.heuristics import HeuristicPolicy
 from steersman.policies.linear import LinearPolicy
@@ -258,7 +258,7 @@ def test_a_network_with_a_head_of_zeros_is_the_linear_policy():
 
 @pytest.mark.parametrize("number", [number for number in range(len(NAMES)) if number != FGD], ids=lambda n: NAMES[n])
 def test_weight_of_a_rule_scores_like_the_heuristic(number):
-    workload, rules = embedded("default-small"), np.zeros((POD_KINDS, RULES))
+    workload, rules = embedded("default-small"), np.zeros((POD_KINDS, RULE_COUNT))
     rules[:, number] = 2.0
     state, profile = ClusterState(workload.nodes), typical_pods(workload.pods)
     classes = state.class_ids(workload.pods)[:20].tolist()

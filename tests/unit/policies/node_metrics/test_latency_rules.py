@@ -24,7 +24,7 @@ from steersman.policies.node_metrics.arrays import (
     POD,
     SOFT,
 )
-from steersman.policies.node_metrics.rules import RULES, SIBLING_LOAD_PRIOR
+from steersman.policies.node_metrics.rules import METRIC_RULES, SIBLING_LOAD_PRIOR
 from steersman.policies.node_scores.kube_kernels import KubeDefault
 from steersman.workloads.generators.latency_settings import LatencySettings
 from steersman.workloads.workload import SpreadSelectors
@@ -244,9 +244,9 @@ def test_rules_do_not_observe_future_pods():
     for step in range(30):
         for name in ("nodes", "pod", "context", "mask"):
             assert (getattr(one.observation, name) == getattr(other.observation, name)).all(), name
-        chosen = {rule: int(one.rule_actions(rule)[0]) for rule in RULES}
-        assert chosen == {rule: int(other.rule_actions(rule)[0]) for rule in RULES}
-        action = np.array([list(chosen.values())[step % len(RULES)]])
+        chosen = {rule: int(one.rule_actions(rule)[0]) for rule in METRIC_RULES}
+        assert chosen == {rule: int(other.rule_actions(rule)[0]) for rule in METRIC_RULES}
+        action = np.array([list(chosen.values())[step % len(METRIC_RULES)]])
         one.step(action)
         other.step(action)
     assert (one.observation.pod != other.observation.pod).any()
@@ -268,7 +268,7 @@ def achieved(results, task):
 
 def test_rules_beat_kube_default_on_their_objectives():
     """On the mean of 20 seeds, and not a single avoidable breach of a hard limit in them."""
-    results = play_all({rule: rule for rule in RULES}, range(20))
+    results = play_all({rule: rule for rule in METRIC_RULES}, range(20))
     for task in TASKS:
         assert all(achieved(results, task).values()), (task, achieved(results, task))
     again = play_all({"one": "least-allocated"}, range(2))

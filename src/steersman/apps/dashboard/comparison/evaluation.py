@@ -124,7 +124,7 @@ class EvaluationFolder:
                 for run in _runs(self.run)
             ]
         if version_of(self.run) != self.version:
-            raise InputError(self.run.folder, "", "", "is written anew just now")
+            raise InputError(self.run.folder, "", "", "is being written again")
         return runs
 
     def rows(self, subject: Subject, metric: str, baseline: str) -> list[SummaryRow]:

@@ -23,7 +23,7 @@ from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
 from steersman.workloads.profile import TypicalPod
 
-RULES = ("kube-default", "fgd", "best-fit", "most-even")
+COMPARED_RULES = ("kube-default", "fgd", "best-fit", "most-even")
 """Rules that bindings are compared with."""
 DECISIONS = 30
 """Decisions over which agreement is measured."""
@@ -47,12 +47,12 @@ class RuleAgreement:
     """
 
     def __init__(self) -> None:
-        self.recent: Mapping[str, deque[bool]] = {rule: deque(maxlen=DECISIONS) for rule in RULES}
+        self.recent: Mapping[str, deque[bool]] = {rule: deque(maxlen=DECISIONS) for rule in COMPARED_RULES}
         self.skipped = 0
         self.profile: tuple[TypicalPod, ...] = ()
         self._window = PodWindow()
         self._deciders: dict[str, Decider] = {}
-        self._policies = {rule: resolve(rule) for rule in RULES}
+        self._policies = {rule: resolve(rule) for rule in COMPARED_RULES}
         self._budget = TimeBudget(SHARE, SAVED_SECONDS)
 
     def warm_up(self) -> None:

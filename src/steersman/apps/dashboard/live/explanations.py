@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from steersman.apps.dashboard.live.agreement import RULES
+from steersman.apps.dashboard.live.agreement import COMPARED_RULES
 from steersman.apps.runtime.spread_selectors import LiveSpreadSelectors
 from steersman.apps.service.messages.types import Explanation
 from steersman.apps.service.scoring.explanation import explain_placed
@@ -18,7 +18,7 @@ from steersman.policies.registry import PACKAGED_POLICY, resolve
 from steersman.simulation.selection.comparison import member_choice
 from steersman.workloads.workload import Workload
 
-EXPLAINED = (*RULES, PACKAGED_POLICY)
+EXPLAINED = (*COMPARED_RULES, PACKAGED_POLICY)
 """Policies that explain."""
 
 

@@ -179,7 +179,7 @@ def _kinds(folder: Path, names: set[str]) -> tuple[Sequence[Kind], SteersmanErro
         kinds.append("simulation")
     elif names & {PLACEMENTS, TIMELINE, REPLAY}:
         missing = ", ".join(sorted({PLACEMENTS, TIMELINE, REPLAY} - names))
-        return kinds, InputError(folder, "", "", f"is half of a simulated run: {missing} is missing; simulate it anew")
+        return kinds, InputError(folder, "", "", f"is half of a simulated run: {missing} is missing; simulate it again")
     if SUMMARY in names:
         kinds.append("evaluation")
     elif PARTIAL in names:

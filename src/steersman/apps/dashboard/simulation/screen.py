@@ -23,7 +23,7 @@ KEPT = 1000
 KEPT_RUNS = 4
 """Loaded runs that are kept."""
 MOST_SHOWN = 2
-CHANGED = "has changed since this page was loaded; load the page anew"
+CHANGED = "has changed since this page was loaded; reload the page"
 
 
 class RunEntry(msgspec.Struct, kw_only=True):

@@ -138,7 +138,7 @@ class FolderRun:
             placements = _placements(self._run, workload)
             timeline = _timeline(self._run, content.protocol == "timed")
         if len(placements.time) != len(timeline.time):
-            problem = f"has {len(timeline.time)} events, and {PLACEMENTS} has {len(placements.time)}; simulate it anew"
+            problem = f"has {len(timeline.time)} events, and {PLACEMENTS} has {len(placements.time)}; simulate it again"
             raise InputError(self._run.folder / TIMELINE, "", "", problem)
         run = RecordedRun(content.policy, content.protocol, content.seed, placements, timeline)
         return LoadedRun(workload, run, content.profile)

@@ -30,7 +30,7 @@ def sources() -> Path:
     for folder in (package / "data" / "controlplane", package.parents[1] / "controlplane"):
         if (folder / "go.mod").is_file():
             return folder
-    raise SteersmanError(f"{package / 'data' / 'controlplane'}: is missing; install steersman anew")
+    raise SteersmanError(f"{package / 'data' / 'controlplane'}: is missing; reinstall steersman")
 
 
 def programs(report: Report, say: Callable[[str], None]) -> Path:

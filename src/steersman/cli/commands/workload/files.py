@@ -228,7 +228,7 @@ def topology(
     data_dir: Annotated[
         list[Path] | None,
         path_option(
-            "Workload folders, or folders of them; several may follow, each is numbered anew.", metavar="FOLDER"
+            "Workload folders, or folders of them; each is numbered from 1. Several may follow.", metavar="FOLDER"
         ),
     ] = None,
     nodes: Annotated[Path | None, path_option("A single node list instead of a folder.")] = None,
