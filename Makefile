@@ -38,9 +38,8 @@ test-unit: .venv/dev ## unit tests alone
 coverage: .venv/dev ## percent of lines that unit tests execute; compiled kernels do not count
 	.venv/bin/pytest -n 2 --cov=steersman --cov-report=term:skip-covered tests/unit tests/contract
 
-test-nightly: .venv/dev ## unit tests with four times as many examples of each property; pages whose answers are slow
-	STEERSMAN_NIGHTLY=1 .venv/bin/pytest -n 2 tests/unit tests/contract tests/integration/test_bound.py
-	STEERSMAN_SLOW_PAGES=1 .venv/bin/pytest -n 2 --dist loadfile tests/browser
+test-nightly: export STEERSMAN_NIGHTLY = 1
+test-nightly: test test-browser test-chaos test-e2e test-go ## all tests with their longest, all cases, four times as many examples, slow pages (2 hours)
 
 test-bounds: .venv/dev ## every index of every kernel, checked on small clusters (kernels run as Python)
 	STEERSMAN_CHECK_BOUNDS=1 .venv/bin/pytest tests/bounds

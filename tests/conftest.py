@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 import structlog
 from hypothesis import settings
-from tests.support import errors, properties
+from tests.support import errors, nightly
 
 # The first example may compile a kernel, so no deadline per example; a failure prints how to replay it.
-by_default = properties.examples(properties.DEFAULT)
+by_default = nightly.examples(nightly.DEFAULT)
 settings.register_profile("steersman", deadline=None, print_blob=True, max_examples=by_default)
 settings.load_profile("steersman")
 
@@ -29,6 +29,14 @@ def _logs_as_they_were() -> Iterator[None]:
     """Whatever a test does to the log, as every command does, ends with it."""
     yield
     structlog.reset_defaults()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave nightly tests out of other runs."""
+    if not nightly.is_nightly():
+        left_out = [item for item in items if item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.bounds.clusters import SHAPES, workload
+from tests.support.nightly import by_default
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
@@ -47,7 +48,12 @@ GPU_OBJECTIVES = "allocation=1,fragmentation=1,balance=1,most-allocated=1,least-
 
 
 @pytest.mark.parametrize("view", VIEW_NUMBERS)
-@pytest.mark.parametrize("shape", ["one node", "1 to 8 GPUs", "models that no node has", "many models", "everything"])
+@pytest.mark.parametrize(
+    "shape",
+    by_default(
+        ["one node", "everything"], ["one node", "1 to 8 GPUs", "models that no node has", "many models", "everything"]
+    ),
+)
 @pytest.mark.parametrize("protocol", ["inflation", "timed"])
 def test_workload_runs_stay_in_bounds(shape: str, view: str, protocol: str) -> None:
     workloads = [workload(SHAPES[shape], seed) for seed in (1, 3)]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.bounds.clusters import SHAPES, workload
 from tests.bounds.policies import FILES, policy_of
+from tests.support.nightly import by_default
 from tests.support.servers.fake_prometheus import CONNECTIONS, CPU, LATENCY, NETWORK, Told
 
 from steersman.apps.scheduler.agent_policy import AgentSettings, agent_policy
@@ -30,7 +31,7 @@ from steersman.workloads.profile import typical_pods
 
 
 @pytest.mark.parametrize("name", [*BUILT_IN, *FILES, "fgd=500,gpu-packing=500", *RULE_OF_POLICY])
-@pytest.mark.parametrize("first", [0, 3])
+@pytest.mark.parametrize("first", [0, pytest.param(3, marks=pytest.mark.nightly)])
 def test_decider_stays_in_bounds_while_the_cluster_changes(name: str, first: int, tmp_path: Path) -> None:
     """It begins with no or few nodes, of a shape that says nothing of those to come."""
     rng = np.random.default_rng(first)
@@ -91,7 +92,7 @@ def test_decider_stays_in_bounds_while_the_cluster_changes(name: str, first: int
     assert len(state.classes) > 5
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", by_default(["one node", "everything"], SHAPES))
 @pytest.mark.parametrize("view", [CLUSTER, GPU, TELEMETRY], ids=lambda view: view.name)
 def test_agents_observe_the_outcome_of_a_placement(shape: str, view: View) -> None:
     there = workload(SHAPES[shape], seed=3)

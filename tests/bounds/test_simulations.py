@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.bounds.clusters import SHAPES, workload
 from tests.bounds.policies import FILES, policy_of
+from tests.support.nightly import by_default
 
 from steersman.agents.evolution import simulations
 from steersman.objectives.registry import resolve
@@ -20,7 +21,7 @@ from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.workload import Recorded
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", by_default(["one node", "everything"], SHAPES))
 @pytest.mark.parametrize("name", [*BUILT_IN, *FILES, "fgd=500,best-fit=500"])
 def test_runs(shape: str, name: str, tmp_path: Path) -> None:
     simulator, policy = Simulator(workload(SHAPES[shape], seed=1)), policy_of(name, tmp_path)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, Request, sync_playwright
+from tests.support.nightly import is_nightly
 from tests.support.servers.live_cluster import LiveDouble
 
 from steersman.apps.local_cluster.folders import locked
@@ -33,7 +34,7 @@ OPTIONS = (
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 AXE = "axe-core@4.10.3"
 # Every answer takes 0.7 s and scripts run at a third of the speed: a test that reads a page too early fails.
-SLOW = os.environ.get("STEERSMAN_SLOW_PAGES") == "1"
+SLOW = is_nightly()
 
 
 def chromium() -> str:

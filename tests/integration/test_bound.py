@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from tests.support.errors import raises
-from tests.support.properties import examples
+from tests.support.nightly import examples
 from tests.support.run_results import EXPERIMENT, figures_in, made_experiment
 
 from steersman.cli.main import main

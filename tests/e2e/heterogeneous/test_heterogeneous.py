@@ -16,6 +16,7 @@ the same time differ from run to run: over six orders of ties a simulation of th
 with 121 to 128 by the members of the shipped policy, each of which has 2 to 3 between its best and its worst."""
 
 
+@pytest.mark.nightly
 def test_schedulers_keep_constraints_and_shipped_policy_matches_fgd(tmp_path: Path) -> None:
     outcomes = {}
     for name, policy in (("stock", ""), ("fgd", "fgd"), ("steersman", "steersman")):

@@ -227,6 +227,7 @@ def schedulers(
         yield stack.enter_context(plugged(program, folder, configuration(cluster.kubeconfig, profiles))), services
 
 
+@pytest.mark.nightly
 def test_each_objective_beats_the_default_on_its_own_metric(
     four: LocalCluster, scheduler_program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import HISTOGRAMS, SCALARS, EventAccumulator
 from tests.e2e.conftest import STEERSMAN, LocalCluster, until
 from tests.e2e.scheduler.test_schedule import Running, bound, create, pod, scheduling
+from tests.support.nightly import by_default
 
 pytestmark = pytest.mark.e2e
 
@@ -57,7 +58,7 @@ def check_scheduled(lines: list[dict[str, Any]], rows: list[dict[str, str]]) -> 
     return len(pods)
 
 
-@pytest.mark.parametrize("network", ["mlp", "gnn"])
+@pytest.mark.parametrize("network", by_default(["mlp"], ["mlp", "gnn"]))
 def test_network_fills_a_cluster_twice_and_keeps_learning(
     cluster: LocalCluster, trained: Callable[[str], Path], tmp_path: Path, network: str
 ) -> None:
@@ -84,7 +85,14 @@ EXPLORATION = "--initial-epsilon 0.9 --minimum-epsilon 0.02 --epsilon-decay 0.99
 RATES = {"actor_learning_rate": 0.002, "critic_learning_rate": 0.004}
 
 
-@pytest.mark.parametrize(("algorithm", "network"), [("dqn", "gnn"), ("actor-critic", "mlp"), ("ppo", "deepsets")])
+@pytest.mark.parametrize(
+    ("algorithm", "network"),
+    [
+        pytest.param("dqn", "gnn", marks=pytest.mark.nightly),
+        ("actor-critic", "mlp"),
+        pytest.param("ppo", "deepsets", marks=pytest.mark.nightly),
+    ],
+)
 def test_untrained_agent_learns_on_the_cluster_it_schedules(
     cluster: LocalCluster, tmp_path: Path, algorithm: str, network: str
 ) -> None:

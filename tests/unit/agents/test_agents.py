@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from studies.environments.toy_environment import ToyVectorEnv
 from tests.support.errors import raises
-from tests.support.properties import examples
+from tests.support.nightly import examples
 from tests.support.recordings import record, save
 
 from steersman.agents import actor_critic, configs, dqn, imitation, ppo

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from studies.environments.balance import most_even
 from tests.support.errors import raises
-from tests.support.properties import examples
+from tests.support.nightly import examples
 
 from steersman.agents.actor_critic import ActorCritic
 from steersman.agents.configs import ActorCriticConfig, DQNConfig, PPOConfig

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
-from tests.support.properties import examples
+from tests.support.nightly import examples
 
 from steersman.cluster.arrays import CPU, EXTENDED, PODS
 from steersman.cluster.constraints.reasons import reasons_by_node

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
-from tests.support.properties import examples
+from tests.support.nightly import examples
 
 import steersman
 from steersman.agents.networks.score_networks import build, export

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.properties import examples
+from tests.support.nightly import examples
 from tests.support.run_results import EXPERIMENT, figures_in, made_experiment, made_run
 
 import steersman

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.support.properties import examples
+from tests.support.nightly import examples
 
 from steersman.apps.recorder.event_log import LoggedEvent, NodeEvent, PodEvent
 from steersman.apps.recorder.transitions import transitions

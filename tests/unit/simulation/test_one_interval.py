@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.support.properties import examples
+from tests.support.nightly import examples
 from tests.support.run_results import EXPERIMENT, made_run
 
 from steersman.cli.output.tables import comparison_table, summary_records

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.cluster_dump import Object, controller, listed, node, pod
-from tests.support.properties import examples
+from tests.support.nightly import examples
 from tests.unit.kubernetes.cache.test_cluster_cache import cache, raw
 
 from steersman.apps.service.scoring.explanation import explain_pod

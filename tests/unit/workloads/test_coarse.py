@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.properties import examples
+from tests.support.nightly import examples
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.workloads.coarse import MOST_CLASSES, coarse

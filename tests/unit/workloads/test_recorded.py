@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.cluster_dump import Object, controller, half_full, item, listed, node, pod
 from tests.support.errors import raises
-from tests.support.properties import examples
+from tests.support.nightly import examples
 
 from steersman.cli.main import main
 from steersman.cluster.model import Node, Pod, PodClass, Requests

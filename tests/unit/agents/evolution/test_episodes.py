@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from studies.environments.toy_environment import ToyVectorEnv, share_of_optimum
 from tests.support.errors import raises
-from tests.support.properties import examples
+from tests.support.nightly import examples
 
 from steersman.agents.configs import EpisodeEvolutionConfig
 from steersman.agents.evolution.episodes import EpisodeEvolution

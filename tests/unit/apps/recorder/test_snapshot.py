@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
-from tests.support.properties import examples
+from tests.support.nightly import examples
 from tests.support.servers.fake_api_server import failure
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, on_double, pod
 from tests.unit.cluster.constraints import test_inter_pod

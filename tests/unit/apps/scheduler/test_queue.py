@@ -4,7 +4,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.properties import examples
+from tests.support.nightly import examples
 from tests.support.servers.fake_api_server import clock as loop_clock
 from tests.support.servers.fake_api_server import play
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
-from tests.support.properties import examples
+from tests.support.nightly import examples
 from tests.support.servers.fake_api_server import KubeDouble, listed
 from tests.support.servers.watched_service import Ask, Object, node, pod, serve, spread
 from tests.unit.kubernetes.cache.test_cluster_cache import raw

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.properties import examples
+from tests.support.nightly import examples
 
 from steersman.cluster.constraints import reasons as explaining
 from steersman.cluster.constraints.inter_pod import (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.invalid_values import STRANGE, places, replaced
-from tests.support.properties import examples
+from tests.support.nightly import examples
 
 from steersman.cluster.model import (
     UNLIMITED,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as replace_struct
 from tests.contract.cases import FOLDER, policy_files
 from tests.support.errors import raises
-from tests.support.properties import examples
+from tests.support.nightly import examples
 
 from steersman.apps.scheduler.binder import binding
 from steersman.cluster import gpu_resources

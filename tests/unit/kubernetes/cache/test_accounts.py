@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.properties import examples
+from tests.support.nightly import examples
 from tests.support.servers.fake_api_server import KubeDouble, listed, play
 from tests.unit.kubernetes.cache.test_cluster_cache import Listener, by_name, cache, node, pod, raw
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.properties import examples
+from tests.support.nightly import examples
 from tests.support.servers.fake_api_server import listed
 
 from steersman.cluster.constraints.reasons import unschedulable_message

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.properties import examples
+from tests.support.nightly import examples
 
 from steersman.cluster.model import GPU_MILLI, GpuType
 from steersman.policies.gpu_state import leftovers, planning

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from studies.environments.toy_environment import ToyVectorEnv
 from tests.support.errors import raises
-from tests.support.properties import examples
+from tests.support.nightly import examples
 
 from steersman.agents.configs import DQNConfig, EpisodeEvolutionConfig
 from steersman.agents.dqn import DQN

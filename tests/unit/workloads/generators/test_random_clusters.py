@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
-from tests.support.properties import examples
+from tests.support.nightly import examples
 
 from steersman.cli.main import main
 from steersman.cluster.constraints.node import allowed_nodes
