@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo workbench notebooks learn policy study plugin site test test-unit coverage test-nightly test-bounds test-integration test-browser test-image test-e2e test-go programs test-chaos lint format wheel krew bench requirements clean
+.PHONY: help demo workbench notebooks learn policy study plugin site test test-unit coverage test-nightly test-bounds test-integration test-browser test-image test-e2e test-go programs test-chaos lint format kernels wheel krew bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -78,7 +78,7 @@ lint: .venv/dev ## ruff, mypy --strict, the direction of imports, types of the s
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
-	.venv/bin/mypy -p studies -p benchmarks -p website
+	.venv/bin/mypy -p studies -p benchmarks -p website -p release
 	.venv/bin/lint-imports
 	@if command -v npx >/dev/null; then $(TSC) -p src/steersman/apps/dashboard/jsconfig.json; \
 	else echo "there is no Node.js: the types of the dashboard's scripts are not checked"; fi
@@ -90,7 +90,10 @@ format: .venv/dev ## rewrite the code as lint wants it
 site: .venv/dev ## build build/site: the documentation as a site, from docs/, the code and the results of studies
 	.venv/bin/python -m website
 
-wheel: site ## build dist/*.whl, with the site
+kernels: .venv/dev ## compile the kernels that a wheel brings, for any processor of this architecture (4 minutes)
+	.venv/bin/python -m release.kernels build/kernels
+
+wheel: site kernels ## build dist/*.whl for this Python and architecture, with the site and compiled kernels
 	.venv/bin/python -m build --wheel --no-isolation
 
 krew: ## build build/kubectl-steersman.zip, the archive of deploy/krew/steersman.yaml, and print its SHA-256

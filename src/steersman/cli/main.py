@@ -23,6 +23,7 @@ from steersman.cli.commands.browser.dashboard import dashboard
 from steersman.cli.commands.browser.workbench import workbench
 from steersman.cli.commands.cluster.command import app as cluster
 from steersman.cli.commands.demo import demo
+from steersman.cli.commands.doctor import doctor
 from steersman.cli.commands.evaluate import evaluate
 from steersman.cli.commands.explain import explain
 from steersman.cli.commands.policy import app as policy
@@ -61,6 +62,7 @@ app.command()(completion)
 app.command(cls=ManyValues)(dashboard)
 app.command()(demo)
 app.command()(docs)
+app.command()(doctor)
 app.command(cls=ManyValues)(evaluate)
 app.command()(explain)
 app.command()(probe)

@@ -34,6 +34,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PACKAGE = Path(__file__).parents[1]
 DIGEST_BYTES = hashlib.sha256().digest_size
+PACKAGED = PACKAGE / "data" / "kernels"
+"""Folder of the machine code in a platform wheel (`release.kernels`), for any processor of its architecture."""
+PORTABLE = "generic", ""
+"""Name and features of LLVM's processor that packaged machine code is made for."""
 KEPT_FILES = 3000
 """Number of most recently used files of machine code to keep: one per kernel, its arguments' types, and its content."""
 
@@ -82,16 +86,11 @@ class KernelCache(NullCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the machine code for arguments of these types; None if there is no usable file."""
         target_context.refresh()
-        file = self._file(sig, target_context.codegen())
-        try:
-            content = file.read_bytes()
-        except OSError:
+        triple, *processor = target_context.codegen().magic_tuple()
+        names = self._file_name(sig, (triple, *processor)), self._file_name(sig, (triple, *PORTABLE))
+        body = _read_kept(Path(self.cache_path) / names[0]) or _read(PACKAGED / names[1])
+        if body is None:
             return None
-        body = content[DIGEST_BYTES:]
-        if hashlib.sha256(body).digest() != content[:DIGEST_BYTES]:
-            return None  # a damaged file
-        with suppress(OSError):  # a read-only folder
-            os.utime(file)
         rebuild: Any = CompileResult._rebuild
         return rebuild(target_context, *pickle.loads(body))
 
@@ -99,7 +98,7 @@ class KernelCache(NullCache):
         """Save machine code; a folder that cannot be written to keeps none."""
         if data.library.has_dynamic_globals:
             return  # it holds addresses of this process
-        file = self._file(sig, data.codegen)
+        file = Path(self.cache_path) / self._file_name(sig, data.codegen.magic_tuple())
         body = cast(Any, dumps)(data._reduce())
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -108,11 +107,30 @@ class KernelCache(NullCache):
             return
         delete_least_recently_used(file.parent, KEPT_FILES)
 
-    def _file(self, sig: Any, codegen: Any) -> Path:
+    def _file_name(self, sig: Any, processor: tuple[str, ...]) -> str:
         arguments = sig.args if hasattr(sig, "args") else sig
-        key = (_versions(), codegen.magic_tuple(), kernel_digest(self._dispatcher), [*map(_type_key, arguments)])
+        key = (_versions(), processor, kernel_digest(self._dispatcher), [*map(_type_key, arguments)])
         name = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
-        return Path(self.cache_path) / f"{self._dispatcher.py_func.__name__}-{name}"
+        return f"{self._dispatcher.py_func.__name__}-{name}"
+
+
+def _read(file: Path) -> bytes | None:
+    """Return the machine code in a file; None if there is none, or it is damaged."""
+    try:
+        content = file.read_bytes()
+    except OSError:
+        return None
+    body = content[DIGEST_BYTES:]
+    return body if hashlib.sha256(body).digest() == content[:DIGEST_BYTES] else None
+
+
+def _read_kept(file: Path) -> bytes | None:
+    """Return the machine code in a file of the user's cache, which counts as used now."""
+    body = _read(file)
+    if body is not None:
+        with suppress(OSError):  # a read-only folder
+            os.utime(file)
+    return body
 
 
 @cache
@@ -120,7 +138,7 @@ def _versions() -> tuple[object, ...]:
     config: Any = numba.config
     return (
         numba.__version__,
-        np.__version__,
+        np.__version__.partition(".")[0],  # what a kernel sees of NumPy is the layout of its arrays
         sys.version_info[:2],
         config.OPT,
         config.LOOP_VECTORIZE,

@@ -71,8 +71,8 @@ class TelemetryCollector:
                 await self.refresh()
                 await asyncio.sleep(max(self.configuration.refresh_seconds - (self.clock() - began), 0.0))
 
-    async def query_once(self) -> None:
-        """Run one round of queries.
+    async def query_once(self) -> Mapping[str, PrometheusError]:
+        """Run one round of queries, and return the errors by feature.
 
         Raises:
             PrometheusError: Prometheus cannot be queried, or two series of a feature are of the same node.
@@ -84,6 +84,7 @@ class TelemetryCollector:
         for error in problems.values():
             if isinstance(error, AmbiguousSeriesError):
                 raise error
+        return problems
 
     async def refresh(self) -> Mapping[str, PrometheusError]:
         """Run one round of queries, and return the errors by feature; the client must be open."""

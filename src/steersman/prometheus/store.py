@@ -129,6 +129,11 @@ class MetricStore:
             if taken < gone:
                 del self._latency[user]
 
+    def nodes_with(self, feature: str) -> set[str]:
+        """Return the nodes that have a value of a feature, of latencies for any users."""
+        kept = self._latency.values() if feature == LATENCY_FEATURE else (self._values[feature],)
+        return {node for values in kept for node in values}
+
     def last_values(self, names: Sequence[str | None]) -> tuple[Floats, Floats]:
         """Return the last values of the nodes in N slots, [N, M], NaN where there is none, and their times, -inf there.
 

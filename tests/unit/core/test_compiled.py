@@ -34,9 +34,10 @@ STATE = (
 )
 
 
-def run(code: str, cache: Path, package: Path = PACKAGE) -> list[str]:
+def run(code: str, cache: Path, package: Path = PACKAGE, **variables: str) -> list[str]:
     """What a program prints."""
-    environment = {**os.environ, "STEERSMAN_CACHE_DIR": str(cache), "PYTHONPATH": str(package.parent)}
+    own = {"STEERSMAN_CACHE_DIR": str(cache), "PYTHONPATH": str(package.parent)}
+    environment = {**os.environ, **own, **variables}
     done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
     return done.stdout.splitlines()
 
@@ -114,6 +115,25 @@ def test_cache_keys_cover_only_kernels_and_named_tuples():
     assert {file.relative_to(PACKAGE).as_posix() for file in without_kernels} == FILES_WITH_NAMED_TUPLES
 
 
+def copied(folder: Path) -> Path:
+    """A copy of the package, without its data."""
+    ignored = shutil.ignore_patterns("__pycache__", "data")
+    return shutil.copytree(PACKAGE, folder / "steersman", ignore=ignored, copy_function=shutil.copyfile)
+
+
+def test_packaged_code_for_any_processor_is_used_and_not_copied(tmp_path):
+    name, features = compiled.PORTABLE
+    portable = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
+    assert run(STATE, tmp_path / "build", **portable) == ["[ True]", "0 1"]
+    package = copied(tmp_path / "installed")
+    shutil.copytree(tmp_path / "build" / "kernels", package / "data" / "kernels")
+    assert run(STATE, tmp_path / "user", package) == ["[ True]", "1 0"]
+    assert not (tmp_path / "user").exists()
+    for file in (package / "data" / "kernels").iterdir():
+        file.write_bytes(file.read_bytes()[:-1])
+    assert run(STATE, tmp_path / "user", package) == ["[ True]", "0 1"]
+
+
 def test_cached_code_survives_moves_and_comments(tmp_path):
     folder = tmp_path / "kernels"
     folder.mkdir()
@@ -123,12 +143,7 @@ def test_cached_code_survives_moves_and_comments(tmp_path):
     kept = f"from steersman.core import compiled; compiled.KEPT_FILES = 4; {STATE}"
     assert run(kept, tmp_path) == ["[ True]", "0 1"]
     assert sorted(path.name for path in folder.glob("old*")) == ["old3", "old4"]
-    copy = shutil.copytree(
-        PACKAGE,
-        tmp_path / "elsewhere" / "steersman",
-        ignore=shutil.ignore_patterns("__pycache__", "data"),
-        copy_function=shutil.copyfile,
-    )
+    copy = copied(tmp_path / "elsewhere")
     assert run(STATE, tmp_path, copy) == ["[ True]", "1 0"]
     for name in ("cluster/model.py", "cluster/arrays.py", "core/compiled.py"):
         file = copy / name

@@ -1,0 +1,135 @@
+"""Examine a cluster: version, rights, nodes, devices, pods, schedulers, admission and metrics. Nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from steersman.apps.doctor.findings import Finding, amount, node_findings, ok, pod_findings, problem, warning
+from steersman.apps.doctor.rights import RIGHTS, rights_findings
+from steersman.apps.runtime.decoding import ALL_PODS, NODES, DecodedObjects, decode_objects, documents, example
+from steersman.apps.runtime.device_lists import list_device_offers
+from steersman.cluster.model import Node
+from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
+from steersman.cluster.objects.api_fields import kubernetes_table
+from steersman.core.errors import SteersmanError
+from steersman.kubernetes.client import ApiError, Client
+from steersman.prometheus.collector import TelemetryCollector
+from steersman.prometheus.configuration import read_configuration
+from steersman.prometheus.node_names import addresses_of
+
+LEASES = "/apis/coordination.k8s.io/v1/leases"
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+ADMISSION = ("steersman-gpu-mixing", "steersman-gpu-annotations")
+NOT_FOUND = 404
+SOURCES = {"running_pods": "it needs kube-state-metrics; "}
+"""Where a metric comes from, unless it is from the usual node exporter."""
+
+
+async def examine(client: Client, telemetry: Path | None = None) -> list[Finding]:
+    """Return the findings of all checks, in the order of what depends on what.
+
+    Args:
+        client: connection to the cluster.
+        telemetry: file that says how Prometheus is asked; None: metrics are not checked.
+
+    Raises:
+        SteersmanError: the API server does not answer, or `telemetry` makes no sense.
+    """
+    configuration = None if telemetry is None else read_configuration(telemetry)
+    found = [await _version(client)]
+    for command in RIGHTS:
+        found += await rights_findings(client, command)
+    try:
+        listed_nodes, listed_pods = await client.list(NODES), await client.list(ALL_PODS)
+    except ApiError as error:
+        return [*found, problem("nodes", f"nodes and pods cannot be read: {error}", "see the rights for evaluate")]
+    decoded = decode_objects([*documents(listed_nodes, "Node"), *documents(listed_pods, "Pod")])
+    offers = await list_device_offers(client, {node.name for node in decoded.nodes})
+    nodes = tuple(map(offers.node, decoded.nodes))
+    found += node_findings(nodes, [node_from_json(raw) for raw in listed_nodes.items])
+    if offers:
+        found.append(ok("DRA", "devices of ResourceSlices are counted for DeviceClasses that steersman understands"))
+    found += pod_findings([pod_from_json(raw) for raw in listed_pods.items], await _lease_names(client))
+    found += _objects(decoded)
+    if any(pod.requests.gpu_count and 0 < pod.requests.gpu_milli < 1000 for pod in decoded.pods):
+        found += await _admission(client)
+    if configuration is not None:
+        collector = TelemetryCollector(configuration, lambda: addresses_of(nodes))
+        found += await _metrics(collector, nodes)
+    return found
+
+
+async def _version(client: Client) -> Finding:
+    version = await client.get("/version")
+    minor, ours = int("".join(filter(str.isdigit, str(version["minor"])))), int(kubernetes_table().minor.split(".")[1])
+    text = f"Kubernetes {version['gitVersion']}"
+    if minor > ours:
+        return warning(
+            "version", f"{text}; steersman knows fields up to 1.{ours}", "newer fields are named where pods use them"
+        )
+    return ok("version", text)
+
+
+async def _lease_names(client: Client) -> list[str]:
+    """Return the names of all leases, which schedulers give to theirs; none if they may not be listed."""
+    try:
+        listed = await client.list(LEASES)
+    except ApiError:
+        return []
+    return [str(msgspec.json.decode(raw)["metadata"]["name"]) for raw in listed.items]
+
+
+def _objects(decoded: DecodedObjects) -> Iterator[Finding]:
+    """Return what in nodes and pods makes no sense or has no effect."""
+    if decoded.problems:
+        yield problem(
+            "objects",
+            f"{amount(len(decoded.problems), 'object')} not valid: {example(decoded.problems)}",
+            "correct the named field",
+        )
+    for text in decoded.warnings:
+        yield warning("objects", text, "steersman leaves such pods to kube-scheduler, or ignores the field")
+
+
+async def _admission(client: Client) -> Sequence[Finding]:
+    """Return whether the API server refuses what must not happen where pods share GPUs."""
+    missing = []
+    for name in ADMISSION:
+        try:
+            await client.get(f"{POLICIES}/{name}")
+        except ApiError as error:
+            if error.status != NOT_FOUND:
+                return [warning("admission", f"policies cannot be read: {error}", "have an administrator look")]
+            missing.append(name)
+    if missing:
+        text = f"pods share GPUs, and ValidatingAdmissionPolicies are missing: {', '.join(missing)}"
+        return [warning("admission", text, "install the admission policies of the deployment")]
+    return [ok("admission", "the policies for shared GPUs are installed")]
+
+
+async def _metrics(collector: TelemetryCollector, nodes: Sequence[Node]) -> Sequence[Finding]:
+    """Return for how many nodes Prometheus has each metric."""
+    where = collector.configuration.prometheus.url
+    try:
+        problems = await collector.query_once()
+    except SteersmanError as error:
+        return [problem("metrics", f"{where}: {error}", "correct prometheus.url, its token or its authority")]
+    found: list[Finding] = []
+    for name in (each for each, query in collector.configuration.features.items() if query.query):
+        if name in problems:
+            found.append(problem("metrics", f"{name}: {problems[name]}", f"correct features.{name}.query"))
+            continue
+        measured = len(collector.store.nodes_with(name))
+        label = collector.configuration.node_label(name)
+        text = f"{name}: {measured} of {amount(len(nodes), 'node')}"
+        found.append(
+            ok("metrics", text)
+            if measured == len(nodes)
+            else warning(
+                "metrics", text, f"{SOURCES.get(name, '')}see whether label {label!r} of the series names the nodes"
+            )
+        )
+    return found
