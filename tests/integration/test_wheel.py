@@ -30,6 +30,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment that holds the wheel and its pinned base requirements."""
     folder = tmp_path_factory.mktemp("wheel")
     must(sys.executable, "-m", "website", cwd=CHECKOUT)
+    must(sys.executable, "-m", "release.kernels", CHECKOUT / "build" / "kernels", cwd=CHECKOUT)
     must(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, CHECKOUT)
     (wheel,) = folder.glob("steersman-*.whl")
     must(sys.executable, "-m", "venv", folder / "venv")
@@ -43,8 +44,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.integration
 def test_demo_runs_far_from_the_checkout(installed: Path, tmp_path: Path) -> None:
-    verbose = {"PYTHONVERBOSE": "1"}  # every file that a process imports is named on standard error
-    demo = run(installed / "bin/steersman", "demo", cwd=tmp_path, env=verbose)
+    # Every file that a process imports is named on standard error.
+    environment = {"PYTHONVERBOSE": "1", "STEERSMAN_CACHE_DIR": str(tmp_path / "cache")}
+    demo = run(installed / "bin/steersman", "demo", cwd=tmp_path, env=environment)
     own_lines = [line for line in demo.stderr.splitlines() if not line.startswith(("#", "import "))]
     assert demo.returncode == 0, "\n".join([demo.stdout, *own_lines])
     for name in ("results.csv", "report.html", "trained.safetensors"):
@@ -53,6 +55,23 @@ def test_demo_runs_far_from_the_checkout(installed: Path, tmp_path: Path) -> Non
     (package,) = installed.glob("lib/python*/site-packages/steersman")
     assert str(package) in demo.stderr
     assert f"{CHECKOUT}{os.sep}" not in demo.stderr
+    assert not list(tmp_path.glob("cache/kernels/*")), "the wheel lacks kernels that the demo compiled"
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "command",
+    [
+        "simulate --workload default --policy steersman --output run",
+        "evaluate --workload gpushare40 --policy kube-default rules --seeds 2 --jobs 1 --output run",
+        "evaluate --protocol latency --policy kube-default la --seeds 1 --jobs 1 --output run",
+        "policy fit --workload default-small --seconds 1 --output run.safetensors",
+    ],
+)
+def test_first_command_compiles_nothing(installed: Path, tmp_path: Path, command: str) -> None:
+    environment = {"STEERSMAN_CACHE_DIR": str(tmp_path / "cache")}
+    must(installed / "bin/steersman", *command.split(), cwd=tmp_path, env=environment)
+    assert not list(tmp_path.glob("cache/kernels/*"))
 
 
 @pytest.mark.integration
