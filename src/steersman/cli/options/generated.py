@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.options.declaring import RequiresProtocol, option
-from steersman.core.config.fields import flag
+from steersman.cli.options.deployments import parse_range
 from steersman.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -70,15 +70,6 @@ class GeneratedCluster:
     ] = None
 
 
-def number_range(name: str, text: str) -> tuple[int, int]:
-    """Return the ends of `5-20`; `5` is both. Raises UsageError."""
-    low, dash, high = (part.strip() for part in text.partition("-"))
-    ends = (low, high if dash else low)
-    if not all(end.isascii() and end.isdigit() and len(end) < 10 for end in ends) or int(ends[0]) > int(ends[1]):
-        raise UsageError(f"{flag(name)} {text}: expected a number such as 10 or a range such as 5-20")
-    return int(ends[0]), int(ends[1])
-
-
 def deployments_options(given: Mapping[str, Any], common: Mapping[str, Any]) -> DeploymentsOptions:
     """Return the options of `steersman/Deployments-v0`.
 
@@ -94,13 +85,13 @@ def deployments_options(given: Mapping[str, Any], common: Mapping[str, Any]) -> 
 
     settings: dict[str, Any] = {name: given[name] for name in ("cpu_load", "memory_load", "pod_load") if name in given}
     if "replicas" in given:
-        settings["min_replicas"], settings["max_replicas"] = number_range("replicas", given["replicas"])
+        settings["min_replicas"], settings["max_replicas"] = parse_range("--replicas", given["replicas"])
     if "cluster_resets" in given:
         settings["resets"] = given["cluster_resets"]
     plain = ("node_cpu", "node_memory", "node_pods", "servers_per_rack")
     options: dict[str, Any] = {name: given[name] for name in plain if name in given}
     if "node_count" in given:
-        low, high = number_range("node_count", given["node_count"])
+        low, high = parse_range("--node-count", given["node_count"])
         options["nodes"] = low if low == high else (low, high)
     if given.get("mixed_nodes"):
         options |= {"shapes": MIXED_SHAPES, "equal_share": EQUAL_SHARE}
@@ -123,7 +114,7 @@ def latency_options(given: Mapping[str, Any], declared: Mapping[str, Any], commo
 
     settings = dict(declared)
     if "node_count" in given:
-        low, high = number_range("node_count", given["node_count"])
+        low, high = parse_range("--node-count", given["node_count"])
         if low != high:
             raise UsageError(
                 f"--node-count {given['node_count']}: expected a number such as 12 with --protocol latency"
@@ -132,7 +123,7 @@ def latency_options(given: Mapping[str, Any], declared: Mapping[str, Any], commo
     if "load" in given:
         settings["load"] = given["load"]
     if "replicas" in given:
-        settings["replicas"] = number_range("replicas", given["replicas"])[1]
+        settings["replicas"] = parse_range("--replicas", given["replicas"])[1]
     return LatencyOptions(settings=checked(LatencySettings(**settings)), **common)
 
 

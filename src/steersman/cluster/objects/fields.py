@@ -94,15 +94,6 @@ def required_text(parent: Object, key: str, path: str) -> str:
     return required(text(parent, key, path), join(path, key))
 
 
-def text_map(parent: Object, key: str, path: str) -> dict[str, str]:
-    """Return a mapping of strings, such as labels."""
-    result = mapping(parent, key, path)
-    for name, value in result.items():
-        if not isinstance(value, str):
-            raise FieldError(join(join(path, key), name), not_text(value))
-    return dict(result)
-
-
 def integer(parent: Object, key: str, path: str, low: int, high: int, default: int) -> int:
     """Return an integer from `low` to `high`; missing and null are `default`."""
     value = parent.get(key)

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from steersman.cluster.gpu_resources import SHARED_GPUS
 from steersman.cluster.gpu_units import NVIDIA_GPUS
 from steersman.cluster.model import GPU_MILLI, Node
-from steersman.cluster.objects.api.decoding import converted
-from steersman.cluster.objects.api.pods import Container, PodSpec, ResourceRequirements
+from steersman.cluster.objects.api.metadata import ObjectMeta
+from steersman.cluster.objects.api.pods import Container, PodObject, PodSpec, ResourceRequirements
 from steersman.cluster.objects.fields import FieldError, Object, join
 from steersman.core.quantities import MAX_NODE_GPUS, NANO, ceil_div, nano
 
@@ -115,24 +115,21 @@ def hami_register(annotations: Mapping[str, Any]) -> tuple[int, int]:
     return (len(sizes), min(sizes)) if sizes else (0, 0)
 
 
-def is_reservation(metadata: Mapping[str, Any]) -> bool:
+def is_reservation(metadata: ObjectMeta) -> bool:
     """Return whether a pod is KAI's, to keep other pods off a GPU that pods share."""
-    labels = metadata.get("labels")
-    return metadata.get("namespace") in RESERVATIONS and isinstance(labels, dict) and GROUP in labels
+    return metadata.namespace in RESERVATIONS and GROUP in (metadata.labels or {})
 
 
-def misplaced_annotation(owner: Object, template: Object) -> str:
+def misplaced_annotation(owner: ObjectMeta, template: ObjectMeta) -> str:
     """Return an annotation about GPUs that a controller has and the template of its pods lacks, "" if there is none."""
-    own, notes = _annotations(owner), _annotations(template)
+    own, notes = owner.annotations or {}, template.annotations or {}
     return next((key for key in (GPU_MEM, SHARED_GPUS, FRACTION, MEMORY) if key in own and key not in notes), "")
 
 
-def requests_memory(content: Object) -> bool:
+def requests_memory(pod: PodObject) -> bool:
     """Return whether a pod, or a template of one, requests memory of GPUs."""
-    notes = _annotations(content)
-    if MEMORY in notes or GPU_MEM in notes:
-        return True
-    return any(HAMI_MEMORY in _amounts(container) for container in _containers(content))
+    notes = pod.metadata.annotations or {}
+    return MEMORY in notes or GPU_MEM in notes or any(HAMI_MEMORY in _amounts(c) for c in pod.spec.containers or ())
 
 
 def kai_share(annotations: Object, notes: str, sharing: GpuSharing) -> GpuShare | None:
@@ -182,11 +179,10 @@ def hami_share(containers: Iterable[Container], path: str, sharing: GpuSharing) 
     return GpuShare(count, milli, NVIDIA_GPUS, too_large) if count else None
 
 
-def has_unequal_shares(spec: Object, sharing: GpuSharing) -> bool:
+def has_unequal_shares(spec: PodSpec, sharing: GpuSharing) -> bool:
     """Return whether HAMi gives the containers of a pod, which may be invalid, unequal shares."""
     try:
-        containers = converted(spec, PodSpec).containers or ()
-        shares = _hami_shares(containers, "spec.containers", sharing) if sharing.hami else ()
+        shares = _hami_shares(spec.containers or (), "spec.containers", sharing) if sharing.hami else ()
         return len({(each.milli, each.too_large) for each in shares if each.devices}) > 1
     except FieldError:
         return False
@@ -195,8 +191,7 @@ def has_unequal_shares(spec: Object, sharing: GpuSharing) -> bool:
 def _hami_shares(containers: Iterable[Container], path: str, sharing: GpuSharing) -> Iterator[GpuShare]:
     """Yield the share of each container that requests HAMi's resources. Raises FieldError."""
     for container in containers:
-        resources = container.resources or _NO_RESOURCES
-        amounts = {**(resources.limits or {}), **(resources.requests or {})}
+        amounts = _amounts(container)
         if not any(name in amounts for name in (NVIDIA_GPUS, *HAMI_RESOURCES)):
             continue
         try:
@@ -224,20 +219,6 @@ def _whole(value: object, path: str) -> int:
     return number
 
 
-def _annotations(content: Object) -> Mapping[str, Any]:
-    """Return the annotations of an object that may be invalid."""
-    metadata = content.get("metadata")
-    notes = metadata.get("annotations") if isinstance(metadata, dict) else None
-    return notes if isinstance(notes, dict) else {}
-
-
-def _containers(content: Object) -> Iterable[Object]:
-    spec = content.get("spec")
-    containers = spec.get("containers") if isinstance(spec, dict) else None
-    return [each for each in containers if isinstance(each, dict)] if isinstance(containers, list) else []
-
-
-def _amounts(container: Object) -> dict[str, Any]:
-    resources = container.get("resources")
-    parts = [resources.get(key) for key in ("limits", "requests")] if isinstance(resources, dict) else []
-    return {name: amount for part in parts if isinstance(part, dict) for name, amount in part.items()}
+def _amounts(container: Container) -> dict[str, Any]:
+    resources = container.resources or _NO_RESOURCES
+    return {**(resources.limits or {}), **(resources.requests or {})}

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests, Taint
+from steersman.cluster.objects.api.controllers import MAX_REPLICAS
 from steersman.core.errors import InputError, UsageError
 from steersman.core.quantities import (
     MAX_CPU_MILLI,
@@ -27,7 +28,7 @@ from steersman.core.quantities import (
     format_cpu,
     plausible,
 )
-from steersman.workloads.formats.kubernetes.replicas import MAX_REPLICAS, replica_name
+from steersman.workloads.formats.kubernetes.replicas import replica_name
 from steersman.workloads.formats.tables import csv_error, delimiter_of, read_text
 from steersman.workloads.generators.names import funny_name
 

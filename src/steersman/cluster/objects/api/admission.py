@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from steersman.cluster.objects.api.pods import INT32_MAX
+from steersman.cluster.objects.api.pods import INT32_MAX, PodToleration
 
 
 class PriorityClass(msgspec.Struct, frozen=True, rename="camel"):
@@ -26,7 +26,7 @@ class RuntimeScheduling(msgspec.Struct, frozen=True, rename="camel"):
     """`scheduling` of a RuntimeClass."""
 
     node_selector: dict[str, str] | None = None
-    tolerations: list[dict[str, Any]] | None = None
+    tolerations: list[PodToleration] | None = None
 
 
 class RuntimeClass(msgspec.Struct, frozen=True):

@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from steersman.cluster.objects.api.nodes import NodeObject
-from steersman.cluster.objects.api.pods import LivePod
+from steersman.cluster.objects.api.pods import LivePod, PodObject
 from steersman.cluster.objects.fields import FieldError, Object, join, kind_of, not_text
 
 T = TypeVar("T")
+P = TypeVar("P", bound=PodObject)
 
 _PROBLEM = re.compile(
     r"(?:Object missing required field `(\w+)`|Expected `(\w+)[^`]*`(?: ([<>]=) ([-\d]+))?).*?"
@@ -51,20 +52,28 @@ def valid_pod(raw: bytes | msgspec.Raw) -> LivePod:
     try:
         return pod_from_json(raw)
     except FieldError:
-        obj = msgspec.json.decode(raw)
+        pod = valid_parts(msgspec.json.decode(raw), LivePod)
+    if not pod.metadata.name:
+        raise FieldError("metadata.name", "is missing")
+    return pod
+
+
+def valid_parts(obj: Object, kind: type[P]) -> P:
+    """Return a pod of a document, or a template of pods; of an invalid one the valid fields, as `valid_pod` does."""
+    try:
+        return converted(obj, kind)
+    except FieldError:
+        pass
     valid: dict[str, dict[str, Any]] = {"metadata": {}, "spec": {}, "status": {}}
     for part, fields in valid.items():
         stated = obj.get(part)
         for name, value in stated.items() if isinstance(stated, dict) else ():
             try:
-                converted({part: {name: value}}, LivePod)
+                converted({part: {name: value}}, kind)
             except FieldError:
                 continue
             fields[name] = value
-    pod = converted(valid, LivePod)
-    if not pod.metadata.name:
-        raise FieldError("metadata.name", "is missing")
-    return pod
+    return converted(valid, kind)
 
 
 def _decoded(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
@@ -102,7 +111,7 @@ def _wrong_key(value: Any, index: str, expected: str) -> Any:
 def _problem(value: object, expected: str, comparison: str, bound: str) -> str:
     match expected:
         case "str":
-            return not_text(value)
+            return "is missing" if value is None else not_text(value)
         case "object":
             return f"must be a mapping of fields, not {kind_of(value)}"
         case "array":

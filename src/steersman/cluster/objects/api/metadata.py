@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 
-class OwnerReference(msgspec.Struct, frozen=True):
+class OwnerReference(msgspec.Struct, frozen=True, rename="camel"):
     """An entry of `metadata.ownerReferences`."""
 
+    api_version: str | None = None
     kind: str | None = None
     name: str | None = None
     uid: str | None = None
@@ -28,6 +29,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
     labels: dict[str, str] | None = None
     annotations: dict[str, Any] | None = None
     owner_references: list[OwnerReference] | None = None
+    creation_timestamp: str | None = None
 
 
 class StoredMeta(ObjectMeta, frozen=True, rename="camel"):
@@ -36,10 +38,15 @@ class StoredMeta(ObjectMeta, frozen=True, rename="camel"):
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
-    creation_timestamp: str | None = None
 
 
-class NamedObject(msgspec.Struct, frozen=True):
+class FileObject(msgspec.Struct, frozen=True):
+    """Any object of a file."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class NamedObject(FileObject, frozen=True):
     """Any object of the API."""
 
     metadata: StoredMeta = StoredMeta()
@@ -51,6 +58,13 @@ class NamedObject(msgspec.Struct, frozen=True):
 
 
 named_object = msgspec.json.Decoder(NamedObject).decode
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """An entry of `status.conditions`."""
+
+    type: str | None = None
+    status: str | None = None
 
 
 class LabelSelectorRequirement(msgspec.Struct, frozen=True):

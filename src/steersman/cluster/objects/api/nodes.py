@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from steersman.cluster.objects.api.metadata import ObjectMeta
+from steersman.cluster.objects.api.metadata import Condition, FileObject
 
 
 class NodeTaint(msgspec.Struct, frozen=True):
@@ -37,13 +37,6 @@ class NodeAddress(msgspec.Struct, frozen=True):
     address: str | None = None
 
 
-class NodeCondition(msgspec.Struct, frozen=True):
-    """An entry of `status.conditions`."""
-
-    type: str | None = None
-    status: str | None = None
-
-
 class NodeStatus(msgspec.Struct, frozen=True, rename="camel"):
     """`status` of a Node."""
 
@@ -52,16 +45,15 @@ class NodeStatus(msgspec.Struct, frozen=True, rename="camel"):
     images: list[NodeImage] | None = None
     addresses: list[NodeAddress] | None = None
     declared_features: list[str] | None = None
-    conditions: list[NodeCondition] | None = None
+    conditions: list[Condition] | None = None
 
 
 _NO_SPEC, _NO_STATUS = NodeSpec(), NodeStatus()
 
 
-class NodeObject(msgspec.Struct, frozen=True):
+class NodeObject(FileObject, frozen=True):
     """A v1 Node."""
 
-    metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec | None = None
     status: NodeStatus | None = None
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from steersman.cluster.objects.api.metadata import LabelSelector, NodeSelector, NodeTerm, ObjectMeta, StoredMeta
+from steersman.cluster.objects.api.metadata import FileObject, LabelSelector, NodeSelector, NodeTerm, StoredMeta
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -215,6 +215,7 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     scheduler_name: str | None = None
     priority: Annotated[int, msgspec.Meta(ge=-INT32_MAX - 1, le=INT32_MAX)] | None = None
     priority_class_name: str | None = None
+    runtime_class_name: str | None = None
     overhead: dict[str, Any] | None = None
     resources: ResourceRequirements | None = None
     node_selector: dict[str, str] | None = None
@@ -261,10 +262,9 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
 NO_SPEC, NO_STATUS = PodSpec(), PodStatus()
 
 
-class PodObject(msgspec.Struct, frozen=True):
+class PodObject(FileObject, frozen=True):
     """A v1 Pod."""
 
-    metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = NO_SPEC
     status: PodStatus = NO_STATUS
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from steersman.cluster.objects.api.controllers import MAX_REPLICAS
 from steersman.cluster.objects.fields import Object
 from steersman.workloads.formats.kubernetes.argo_workflows import is_workflow, workflow_pods
-from steersman.workloads.formats.kubernetes.replicas import MAX_REPLICAS
 from steersman.workloads.formats.kubernetes.spark_applications import SPARK, spark_pods
-from steersman.workloads.formats.kubernetes.unpacking import GROUPS, KubernetesObject
+from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesObject
 
 MAX_DEPTH = 16
 _COUNTS = (
@@ -68,7 +68,7 @@ def templates_of(obj: KubernetesObject) -> list[FoundTemplate]:
     """
     spec = obj.content.get("spec")
     kind = obj.kind.partition(".")[0]
-    if obj.kind in GROUPS or not isinstance(spec, dict) or kind.endswith(TEMPLATES_ALONE):
+    if obj.kind in KINDS or not isinstance(spec, dict) or kind.endswith(TEMPLATES_ALONE):
         return []
     if kind.startswith(("Cron", "Scheduled")) or isinstance(spec.get("schedule"), str):
         return []

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from steersman.cluster.model import Node, Pod
-from steersman.cluster.objects.api.decoding import converted
-from steersman.cluster.objects.api.devices import DeviceClass, ResourceClaim, ResourceSlice
-from steersman.cluster.objects.api.metadata import NamedObject
 from steersman.cluster.objects.device_offers import DeviceOffers, device_offers
-from steersman.cluster.objects.fields import FieldError
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 
-KINDS: Mapping[str, type[NamedObject]] = MappingProxyType(
-    {"DeviceClass": DeviceClass, "ResourceSlice": ResourceSlice, "ResourceClaim": ResourceClaim}
-)
-
-
-def read_device_object(obj: KubernetesObject) -> Any:
-    """Return an object of one of the `KINDS`. Raises FieldError: it is invalid."""
-    if not obj.name:
-        raise FieldError("metadata.name", "is missing")
-    return converted(obj.content, KINDS[obj.kind])
+KINDS = ("DeviceClass", "ResourceSlice", "ResourceClaim")
 
 
 def offers_of(objects: Iterable[KubernetesObject], nodes: Sequence[Node]) -> DeviceOffers:
     """Return what the nodes offer by objects of the `KINDS`."""
     known: dict[str, list[Any]] = {kind: [] for kind in KINDS}
     for obj in objects:
-        known[obj.kind].append(read_device_object(obj))
+        known[obj.kind].append(obj.typed)
     names = {node.name for node in nodes}
     return device_offers(known["DeviceClass"], known["ResourceSlice"], known["ResourceClaim"], names)
 

@@ -7,9 +7,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from steersman.cluster.model import Node, Pod
-from steersman.cluster.objects.decoding import is_finished, pod_from_object
-from steersman.cluster.objects.fields import FieldError, Object, mapping
+from steersman.cluster.objects.api.decoding import converted
+from steersman.cluster.objects.api.pods import PodObject
+from steersman.cluster.objects.decoding import decode_pod
+from steersman.cluster.objects.fields import FieldError
 from steersman.cluster.objects.gpu_shares import GpuSharing, is_reservation, sharing_of
 from steersman.cluster.objects.partial import partial_pod
 from steersman.cluster.objects.selectors import Namespaces
@@ -32,11 +36,10 @@ from steersman.workloads.formats.kubernetes.replicas import (
     Members,
     completion_index,
     replica_name,
-    succeeded,
     within,
 )
 from steersman.workloads.formats.kubernetes.shared_gpus import sharing_warnings
-from steersman.workloads.formats.kubernetes.unpacking import GROUPS, KubernetesObject
+from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesObject
 
 MIRROR = "kubernetes.io/config.mirror"
 """Annotation of a mirror pod: a static pod that its kubelet runs."""
@@ -115,8 +118,8 @@ class Expansion:
         """Index the objects."""
         self._controllers = Controllers(self.objects)
         self._there = {key_of(obj): obj for obj in self.objects}
-        has_custom = any(obj.kind not in GROUPS for obj in self.objects)
-        made = [obj for obj in self.objects if has_custom and (obj.kind in MADE or obj.kind not in GROUPS)]
+        has_custom = any(obj.kind not in KINDS for obj in self.objects)
+        made = [obj for obj in self.objects if has_custom and (obj.kind in MADE or obj.kind not in KINDS)]
         self._owning = {controller_of(obj) for obj in made} - {None}
         self._stored = {obj.namespace for obj in self.objects if obj.kind == "Pod" and is_created(obj)}
         self._sharing = sharing_of(self.nodes)
@@ -141,7 +144,7 @@ class Expansion:
             pods=tuple(pod for _, pod in entries),
             owners=self._owners,
             absent=sum((pod.namespace, pod.name) not in self._gated for made in missing.values() for pod in made),
-            finished=sum(1 for each in self.objects if each.kind == "Pod" and is_finished(each.content)),
+            finished=sum(each.kind == "Pod" and each.pod.finished for each in self.objects),
             odd_phases=tuple(sorted(self._odd_phases.items())),
             gated=frozenset(self._gated),
             suspended=self._suspended,
@@ -153,17 +156,17 @@ class Expansion:
     def _read_pods(self) -> None:
         """Decode the Pods that have not finished and find their controllers."""
         for i, obj in enumerate(self.objects):
-            if obj.kind != "Pod" or is_reservation(obj.metadata):
+            if obj.kind != "Pod" or is_reservation(obj.pod.metadata):
                 continue
             above = self._controllers.owners(obj)
             maker = self._controllers.maker(above)
             has = self._members.setdefault(maker, Members()) if maker is not None else Members()
-            finished = is_finished(obj.content)
-            has.succeeded += succeeded(obj.content)
-            index = completion_index(obj.content)
-            if index is not None and not is_terminating(obj.content) and (succeeded(obj.content) or not finished):
+            succeeded = obj.pod.status.phase == "Succeeded"
+            has.succeeded += succeeded
+            index = completion_index(obj.pod)
+            if index is not None and not is_terminating(obj) and (succeeded or not obj.pod.finished):
                 has.indices.add(index)
-            if finished:
+            if obj.pod.finished:
                 continue
             pod = self._pod(obj)
             if pod is None:
@@ -173,23 +176,27 @@ class Expansion:
             self._owners.update(((pod.namespace, pod.name), key) for key in above[-1:] if key[0] != "Node")
             if not pod.terminating:
                 has.pods.append(pod)
-            if not pod.constraints.node_name and _is_gated(obj.content):
+            if not pod.constraints.node_name and obj.pod.spec.scheduling_gates:
                 self._gated.add((pod.namespace, pod.name))
-            self._odd_phases.update(_odd_phase(obj.content))
+            if (phase := obj.pod.status.phase) not in (None, "", "Pending", "Running"):
+                self._odd_phases[phase[:40]] += 1
 
     def _pod(self, obj: KubernetesObject) -> Pod | None:
         """Return a Pod; of an invalid one that runs what it takes from its node; None: it is left out."""
         try:
-            return _mirrored(obj, self._decode(obj, obj.content, ""))
-        except InputError as problem:
+            pod = self._decode(obj, converted(obj.content, PodObject), "")
+        except FieldError as error:
             part = _running_part(obj)
             kind = InputError if part is None else PartlyReadError
-            self._problems.append(kind(problem.file, problem.where, problem.field, problem.problem))
+            self._problems.append(kind(obj.document.file, obj.where, error.field, error.problem))
             return part
+        if not pod.owner and MIRROR in (obj.pod.metadata.annotations or {}):  # a static pod, which its node owns
+            return replace(pod, owner=f"Node/{pod.constraints.node_name}")
+        return pod
 
     def _makes_pods(self, obj: KubernetesObject) -> bool:
         """Return whether a custom resource has yet to make its pods; else those in the input count themselves."""
-        if obj.kind in GROUPS or key_of(obj) in self._owning:
+        if obj.kind in KINDS or key_of(obj) in self._owning:
             return False
         return not (is_created(obj) and obj.namespace in self._stored)
 
@@ -222,47 +229,44 @@ class Expansion:
             raise obj.error("metadata.name", "is missing")
         replicas = self.autoscalers.replicas(key_of(obj))
 
-        def decode(template: Object, admitted: bool) -> Pod:
+        def decode(template: PodObject, admitted: bool) -> Pod:
             return self._decode(obj, template, "spec.template", admitted=admitted)
 
         def missing(controller: KubernetesObject) -> Iterator[Pod]:
-            pods = Maker(controller, has, self.nodes, self._there, decode, replicas).missing()
-            return self._noted(pods, mapping(controller.content, "spec", "").get("template"))
+            return self._noted(Maker(controller, has, self.nodes, self._there, decode, replicas).missing(), obj.pod)
 
         try:
             if obj.kind not in CONTROLLERS:
-                if not is_terminating(obj.content):
+                if not is_terminating(obj):
                     yield from self._pods_of_templates(obj, replicas)
                 return
-            spec = mapping(obj.content, "spec", "")
-            if obj.kind == "Job" and spec.get("suspend") is True:
-                resumed = {**obj.content, "spec": {**spec, "suspend": False}}
+            if obj.kind == "Job" and obj.typed.spec.suspend:
+                resumed = {**obj.content, "spec": {**obj.content["spec"], "suspend": False}}
                 self._suspended += sum(1 for _ in missing(replace(obj, content=resumed)))
             yield from missing(obj)
         except FieldError as error:
             raise obj.error(error.field, error.problem) from None
 
     def _pods_of_templates(self, obj: KubernetesObject, replicas: tuple[int, int] | None) -> Iterator[Pod]:
-        """Yield the pods of templates that are found in an object by their shape. Raises InputError or FieldError."""
+        """Yield the pods of templates that are found in an object by their shape. Raises FieldError."""
         for template in templates_of(obj):
             prefix = "-".join(part for part in (obj.name, template.role) if part)
-            metadata = mapping(template.content, "metadata", template.path)
-            named = {**metadata, "name": prefix, "namespace": obj.namespace}
             count = within(template.count, None if template.role else replicas)
             if template.is_suspended:
                 self._suspended += count
             elif count:
-                pod = self._decode(obj, {**template.content, "metadata": named}, template.path)
+                stated = converted(template.content, PodObject, template.path)
+                metadata = structs.replace(stated.metadata, name=prefix, namespace=obj.namespace)
+                pod = self._decode(obj, structs.replace(stated, metadata=metadata), template.path)
                 pod = replace(pod, owner=f"{obj.kind.partition('.')[0]}/{obj.name}")
                 pods = (replace(pod, name=self._free_name(obj.namespace, prefix)) for _ in range(count))
-                yield from self._noted(pods, template.content)
+                yield from self._noted(pods, stated)
                 self._templates[obj.kind] += count
 
-    def _noted(self, pods: Iterator[Pod], template: object) -> Iterator[Pod]:
+    def _noted(self, pods: Iterator[Pod], template: PodObject) -> Iterator[Pod]:
         """Yield the pods of a template, and note them if it has scheduling gates."""
-        is_gated = _is_gated(template)
         for pod in pods:
-            if is_gated:
+            if template.spec.scheduling_gates:
                 self._gated.add((pod.namespace, pod.name))
             yield pod
 
@@ -274,58 +278,24 @@ class Expansion:
             if ("Pod", namespace, name) not in self._there:
                 return name
 
-    def _decode(self, obj: KubernetesObject, content: Object, path: str, *, admitted: bool = True) -> Pod:
-        """Return a pod of an object. Raises InputError."""
-        try:
-            if admitted:
-                content = self.admission.admitted(content, path, obj)
-        except FieldError as error:
-            raise obj.error(error.field, error.problem) from None
-        return pod_from_object(
-            content,
-            file=obj.document.file,
-            where=obj.where,
-            path=path,
-            namespaces=self.namespaces,
-            sharing=self._sharing,
-        )
-
-
-def _is_gated(content: object) -> bool:
-    """Return whether a pod, or a pod of a template, has scheduling gates."""
-    spec = content.get("spec") if isinstance(content, dict) else None
-    return isinstance(spec, dict) and bool(spec.get("schedulingGates"))
+    def _decode(self, obj: KubernetesObject, pod: PodObject, path: str, *, admitted: bool = True) -> Pod:
+        """Return a pod of an object. Raises FieldError."""
+        if admitted:
+            pod = self.admission.admitted(pod, path, obj)
+        return decode_pod(pod, path, namespaces=self.namespaces, sharing=self._sharing)
 
 
 def _running_part(obj: KubernetesObject) -> Pod | None:
     """Return what an invalid pod takes from the node where it runs; None: it does not run."""
-    spec = obj.content.get("spec")
-    node = spec.get("nodeName") if isinstance(spec, dict) else None
-    if not isinstance(node, str) or not node:
+    if not obj.pod.node:
         return None
     try:
         pod = partial_pod({**obj.content, "metadata": {**obj.metadata, "name": obj.name, "namespace": obj.namespace}})
     except InputError:  # its name
         return None
-    return replace(pod, pod_class=replace(pod.pod_class, constraints=replace(pod.constraints, node_name=node)))
+    return replace(pod, pod_class=replace(pod.pod_class, constraints=replace(pod.constraints, node_name=obj.pod.node)))
 
 
 def _revision(replica_set: KubernetesObject) -> int:
-    notes = replica_set.metadata.get("annotations")
-    stated = str(notes.get(REVISION, "")) if isinstance(notes, dict) else ""
+    stated = str((replica_set.typed.metadata.annotations or {}).get(REVISION))
     return int(stated) if stated.isascii() and stated.isdigit() else 0
-
-
-def _mirrored(obj: KubernetesObject, pod: Pod) -> Pod:
-    """Return the pod; a static pod names its node as its owner, even if only its annotation says so."""
-    notes = obj.metadata.get("annotations")
-    if not pod.owner and isinstance(notes, dict) and MIRROR in notes:
-        return replace(pod, owner=f"Node/{pod.constraints.node_name}")
-    return pod
-
-
-def _odd_phase(content: Object) -> tuple[str, ...]:
-    """Return the phase of a pod unless it is that of a waiting or running pod."""
-    status = content.get("status")
-    phase = status.get("phase") if isinstance(status, dict) else None
-    return () if phase in (None, "", "Pending", "Running") else (str(phase)[:40],)

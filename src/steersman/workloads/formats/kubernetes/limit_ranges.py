@@ -9,12 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import structs
+
 from steersman.cluster.objects.api.admission import LimitRange
-from steersman.cluster.objects.fields import FieldError, Object, indexed, items, join, mapping, text
+from steersman.cluster.objects.api.pods import Container, PodSpec, ResourceRequirements
+from steersman.cluster.objects.fields import FieldError, indexed, join
 from steersman.cluster.objects.requests import Amounts, aggregate, resource_amounts
 from steersman.core.quantities import NANO, format_bytes, format_cpu, format_whole, nano
 
 CONTAINER, POD = "Container", "Pod"
+_NO_RESOURCES = ResourceRequirements()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +87,15 @@ def quantities(amounts: Mapping[str, Any] | None, path: str) -> dict[str, Any]:
     return dict(amounts or {})
 
 
-def limited(spec: dict[str, Any], path: str, every: Sequence[Limits]) -> dict[str, Any]:
+def limited(spec: PodSpec, path: str, every: Sequence[Limits]) -> PodSpec:
     """Return the spec of a pod with the defaults of LimitRanges. Raises FieldError: one of them refuses the pod."""
     if not every:
         return spec
-    result = dict(spec)
-    for key in ("containers", "initContainers"):
-        if spec.get(key):
-            result[key] = [_with_defaults(container, where, every) for container, where in items(spec, key, path)]
+    result = structs.replace(
+        spec,
+        containers=[_with_defaults(each, every) for each in spec.containers or ()],
+        init_containers=[_with_defaults(each, every) for each in spec.init_containers or ()],
+    )
     for each in every:
         for bounds in each.bounds:
             for where, requests, limits in _amounts_of(result, path, bounds.type):
@@ -99,43 +104,46 @@ def limited(spec: dict[str, Any], path: str, every: Sequence[Limits]) -> dict[st
     return result
 
 
-def _with_defaults(container: Object, path: str, every: Iterable[Limits]) -> Object:
+def _with_defaults(container: Container, every: Iterable[Limits]) -> Container:
     """Return a container with the defaults of LimitRanges; a stated limit without a request is the request."""
-    resources, where = mapping(container, "resources", path), join(path, "resources")
-    limits = dict(mapping(resources, "limits", where))
-    requests = {**limits, **mapping(resources, "requests", where)}
+    stated = container.resources or _NO_RESOURCES
+    limits = stated.limits or {}
+    requests = {**limits, **(stated.requests or {})}
     for each in every:
         limits = {**each.limits, **limits}
         requests = {**each.requests, **requests}
-    return {**container, "resources": {**resources, "limits": limits, "requests": requests}}
+    return structs.replace(container, resources=ResourceRequirements(requests, limits))
 
 
-def _amounts_of(spec: Object, path: str, kind: str) -> Iterator[tuple[str, Amounts, Amounts]]:
+def _amounts_of(spec: PodSpec, path: str, kind: str) -> Iterator[tuple[str, Amounts, Amounts]]:
     """Yield where bounds of a type apply, and requests and limits there."""
-    containers = [(c, where, False) for c, where in items(spec, "containers", path)]
+    containers = [(where, _stated(each, where)) for each, where in indexed(spec.containers, f"{path}.containers")]
     inits = [
-        (c, where, text(c, "restartPolicy", where) == "Always") for c, where in items(spec, "initContainers", path)
+        (where, _stated(each, where), each.is_sidecar)
+        for each, where in indexed(spec.init_containers, f"{path}.initContainers")
     ]
     if kind == CONTAINER:
-        for container, where, _ in (*containers, *inits):
-            yield where, _stated(container, where, "requests"), _stated(container, where, "limits")
+        for where, stated in (*containers, *((where, stated) for where, stated, _ in inits)):
+            yield where, *stated
     elif kind == POD:
         requests, limits = (
             aggregate(
-                [_stated(c, where, key) for c, where, _ in containers],
-                [(_stated(c, where, key), is_sidecar) for c, where, is_sidecar in inits],
+                [stated[i] for _, stated in containers],
+                [(stated[i], is_sidecar) for _, stated, is_sidecar in inits],
                 {},
             )
-            for key in ("requests", "limits")
+            for i in range(2)
         )
-        own_limits = _stated(spec, path, "limits")
+        own_requests, own_limits = _stated(spec, path)
         defaults = {name: amount for name, amount in own_limits.items() if name not in requests}
-        yield path, requests | defaults | _stated(spec, path, "requests"), limits | own_limits
+        yield path, requests | defaults | own_requests, limits | own_limits
 
 
-def _stated(holder: Object, path: str, key: str) -> Amounts:
-    resources, where = mapping(holder, "resources", path), join(path, "resources")
-    return resource_amounts(mapping(resources, key, where), join(where, key))
+def _stated(holder: Container | PodSpec, path: str) -> tuple[Amounts, Amounts]:
+    """Return requests and limits."""
+    resources, where = holder.resources or _NO_RESOURCES, join(path, "resources")
+    requests = resource_amounts(resources.requests or {}, join(where, "requests"))
+    return requests, resource_amounts(resources.limits or {}, join(where, "limits"))
 
 
 def _below(name: str, kind: str, bound: int, request: int | None, limit: int | None) -> str:

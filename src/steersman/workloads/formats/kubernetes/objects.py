@@ -13,13 +13,13 @@ from pathlib import Path
 
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.api_fields import field_use, kubernetes_table
-from steersman.cluster.objects.decoding import COMPARISONS, is_finished, node_from_object
-from steersman.cluster.objects.fields import FieldError, Object, text_map
+from steersman.cluster.objects.decoding import COMPARISONS, decode_node
+from steersman.cluster.objects.fields import FieldError, Object, required
 from steersman.cluster.objects.gpu_shares import shared_node
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.core.errors import InputError
 from steersman.workloads.formats.kubernetes import admission, devices
-from steersman.workloads.formats.kubernetes.autoscaling import Autoscalers, scaled
+from steersman.workloads.formats.kubernetes.autoscaling import Autoscalers
 from steersman.workloads.formats.kubernetes.controllers import (
     CONTROLLERS,
     Key,
@@ -34,7 +34,8 @@ from steersman.workloads.formats.kubernetes.custom_resources import (
     requests_resources,
     templates_of,
 )
-from steersman.workloads.formats.kubernetes.expansion import Expanded, Expansion
+from steersman.workloads.formats.kubernetes.expansion import MADE, Expanded, Expansion
+from steersman.workloads.formats.kubernetes.limit_ranges import limits_of, quantities
 from steersman.workloads.formats.kubernetes.references import References
 from steersman.workloads.formats.kubernetes.spread_selectors import (
     BY_LABELS,
@@ -43,7 +44,7 @@ from steersman.workloads.formats.kubernetes.spread_selectors import (
     services_of,
     services_to_objects,
 )
-from steersman.workloads.formats.kubernetes.unpacking import GROUPS, KubernetesObject, unpack
+from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesObject, unpack
 from steersman.workloads.formats.yaml_documents import Document, write_documents
 from steersman.workloads.workload import SpreadSelectors, Workload
 
@@ -88,7 +89,7 @@ class Objects:
         for obj in [each if isinstance(each, InputError) else self.references.resolved(each) for each in every]:
             if isinstance(obj, InputError):
                 self.problems.append(obj)
-            elif obj.kind not in GROUPS and not _has_templates(obj):
+            elif obj.kind not in KINDS and not _has_templates(obj):
                 known = self.references.is_known(obj)
                 unknown = self.opaque if not known and _may_make_pods(obj) else self.ignored
                 unknown[obj.kind] += not known
@@ -101,14 +102,15 @@ class Objects:
         """Add an object, or its error."""
         try:
             _check(obj)
-            is_node = obj.kind == "Node"
-            nodes = [node_from_object(obj.content, file=obj.document.file, where=obj.where)] if is_node else []
+            node = decode_node(obj.typed) if obj.kind == "Node" else None
             _claim(self._names, obj)
+        except FieldError as error:
+            self.problems.append(obj.error(error.field, error.problem))
         except InputError as problem:
             self.problems.append(problem)
         else:
             self.objects.append(obj)
-            self._nodes += map(shared_node, nodes)
+            self._nodes += [] if node is None else [shared_node(node)]
 
     def _named(self, obj: KubernetesObject) -> KubernetesObject:
         """Return the object with a name like the one that the API server generates from `metadata.generateName`."""
@@ -130,7 +132,7 @@ class Objects:
 
     def has_pods(self) -> bool:
         """Return whether there is a Pod or a controller of pods."""
-        return any(obj.kind in ("Pod", *CONTROLLERS) or obj.kind not in GROUPS for obj in self.objects)
+        return any(obj.kind in ("Pod", *CONTROLLERS) or obj.kind not in KINDS for obj in self.objects)
 
     def nodes(self) -> tuple[Node, ...]:
         """Return the Nodes, in order."""
@@ -161,9 +163,9 @@ class Objects:
 
     def services(self) -> SpreadSelectors:
         """Return the label selectors of Services and of the controllers that kube-scheduler spreads by."""
-        creators = {key for key in self._creators() if key[0] == "Deployment"}
+        creators = set(map(controller_of, self.of_kind(*CONTROLLERS)))
         return services_of(
-            (obj.namespace, selector_of(obj.kind, obj.content))
+            (obj.namespace, selector_of(obj))
             for obj in self.of_kind(*BY_LABELS, *BY_REQUIREMENTS)
             if key_of(obj) not in creators  # else its ReplicaSet is in the input
         )
@@ -187,9 +189,8 @@ class Objects:
             count = sum(1 for _ in self.of_kind(kind)) or self.ignored[kind]
             if count:
                 lines.append(f"{count} {kind}s stand for no pods; the {started}s that they have started do")
-        compared = sum(
-            1 for o in self.of_kind("Pod", *CONTROLLERS) if _compares(o.content if o.kind == "Pod" else _template(o))
-        )
+        tolerations = (each.pod.spec.tolerations or () for each in self.of_kind("Pod", *CONTROLLERS))
+        compared = sum(any(each.operator in COMPARISONS for each in of_pod) for of_pod in tolerations)
         if compared:
             lines.append(
                 "tolerations by Lt and Gt tolerate nothing: the feature TaintTolerationComparisonOperators of "
@@ -202,7 +203,7 @@ class Objects:
         unmodelled: dict[str, list[str]] = {}
         unknown: dict[str, list[str]] = {}
         for obj in self.of_kind("Node", "Pod", *CONTROLLERS):
-            if obj.kind == "Pod" and is_finished(obj.content):
+            if obj.kind == "Pod" and obj.pod.finished:
                 continue
             is_whole = obj.kind in ("Node", "Pod")
             use = field_use(obj.content if is_whole else _template(obj), obj.kind if is_whole else "Pod")
@@ -216,14 +217,9 @@ class Objects:
             minor = kubernetes_table().minor
             yield f"{path} is not a field of Kubernetes {minor} and has no effect ({_named(objects)})"
 
-    def _creators(self) -> Iterator[Key]:
-        """Yield the key of every controller that created another controller of the input."""
-        controllers = (obj for obj in self.objects if obj.kind != "Pod")
-        return (key for key in map(controller_of, controllers) if key is not None)
-
     def _namespaces(self) -> dict[str, dict[str, str]]:
         """Return the labels of the Namespaces of the input."""
-        return {obj.name: text_map(obj.metadata, "labels", "metadata") for obj in self.of_kind("Namespace")}
+        return {obj.name: obj.typed.metadata.labels or {} for obj in self.of_kind("Namespace")}
 
 
 def write_workload(workload: Workload, folder: Path) -> None:
@@ -250,23 +246,18 @@ def write_services(services: SpreadSelectors, path: Path) -> None:
 
 
 def _check(obj: KubernetesObject) -> None:
-    """Check what is read of an object besides nodes and pods. Raises InputError."""
-    if obj.kind in (*CONTROLLERS, "Pod", "CronJob") or obj.kind not in GROUPS:
-        controller_of(obj)
+    """Check what is read of an object besides nodes and pods. Raises FieldError or InputError."""
+    typed = obj.typed
+    if obj.kind in MADE or obj.kind not in KINDS:
         created(obj)
-    try:
-        if obj.kind in (*BY_LABELS, *BY_REQUIREMENTS):
-            selector_of(obj.kind, obj.content)
-        elif obj.kind == "Namespace":
-            text_map(obj.metadata, "labels", "metadata")
-        elif obj.kind in admission.KINDS:
-            admission.read(obj)
-        elif obj.kind == "HorizontalPodAutoscaler":
-            scaled(obj.content, obj.namespace)
-        elif obj.kind in devices.KINDS:
-            devices.read_device_object(obj)
-    except FieldError as error:
-        raise obj.error(error.field, error.problem) from None
+    if obj.kind in (*BY_LABELS, *BY_REQUIREMENTS):
+        selector_of(obj)
+    elif obj.kind == "LimitRange":
+        limits_of(typed, obj.name)
+    elif obj.kind == "RuntimeClass":
+        quantities(typed.overhead.pod_fixed, "overhead.podFixed")
+    elif obj.kind in devices.KINDS:
+        required(obj.name, "metadata.name")
 
 
 def _has_templates(obj: KubernetesObject) -> bool:
@@ -286,15 +277,6 @@ def _may_make_pods(obj: KubernetesObject) -> bool:
     return requests_resources(obj.content.get("spec"))
 
 
-def _compares(pod: Object) -> bool:
-    """Return whether a pod has a toleration that compares numbers."""
-    spec = pod.get("spec")
-    tolerations = spec.get("tolerations") if isinstance(spec, dict) else None
-    return isinstance(tolerations, list) and any(
-        isinstance(each, dict) and each.get("operator") in COMPARISONS for each in tolerations
-    )
-
-
 def _hook(obj: KubernetesObject) -> str:
     """Return when an object that has not been created yet runs as a hook; empty: it is none."""
     notes = obj.metadata.get("annotations")
@@ -305,7 +287,7 @@ def _hook(obj: KubernetesObject) -> str:
 
 def _claim(names: dict[Key, KubernetesObject], obj: KubernetesObject) -> None:
     """Note the name of an object as taken. Raises InputError if it is taken already."""
-    if (obj.kind in GROUPS and obj.kind not in ("Node", "Pod", *CONTROLLERS)) or not obj.name:
+    if (obj.kind in KINDS and obj.kind not in ("Node", "Pod", *CONTROLLERS)) or not obj.name:
         return
     first = names.setdefault(key_of(obj), obj)
     if first is not obj:
@@ -322,11 +304,9 @@ def _named(objects: Sequence[str]) -> str:
 
 def _template(obj: KubernetesObject) -> Object:
     """Return a controller's pod template, with a volume for claims that a StatefulSet makes."""
-    spec = obj.content.get("spec")
-    template = spec.get("template") if isinstance(spec, dict) else None
-    if not isinstance(spec, dict) or not isinstance(template, dict):
-        return {}
+    spec = obj.typed.spec
+    template: Object = spec.template or {}
     stated = template.get("spec")
-    if obj.kind == "StatefulSet" and spec.get("volumeClaimTemplates") and isinstance(stated, dict):
+    if obj.kind == "StatefulSet" and spec.volume_claim_templates and isinstance(stated, dict):
         return {**template, "spec": {**stated, "volumes": [{"persistentVolumeClaim": {"claimName": "made"}}]}}
     return template

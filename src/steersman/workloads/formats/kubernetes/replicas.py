@@ -11,16 +11,26 @@ import itertools
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
+
+from msgspec import structs
 
 from steersman.cluster.constraints.node import allowed_nodes, restricted_names
 from steersman.cluster.model import Node, NodeSelectorTerm, Pod, Requirement
-from steersman.cluster.objects.decoding import is_finished
-from steersman.cluster.objects.fields import Object, boolean, choice, integer, items, mapping, text, text_map
+from steersman.cluster.objects.api.controllers import (
+    MAX_REPLICAS,
+    Deployment,
+    DeploymentSpec,
+    Job,
+    ReplicationControllerSpec,
+)
+from steersman.cluster.objects.api.decoding import converted
+from steersman.cluster.objects.api.pods import ClaimSource, PodObject, PodSpec, PodToleration, PodVolume
+from steersman.cluster.objects.fields import one_of
 from steersman.workloads.formats.kubernetes.controllers import Key, is_terminating
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 
-MAX_REPLICAS = 10_000_000
 HASH = "pod-template-hash"
 REVISION = "controller-revision-hash"
 GENERATION = "pod-template-generation"
@@ -35,7 +45,7 @@ _OVER = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")
 
 # What the DaemonSet controller adds to its pods.
 _DAEMON_TOLERATIONS = tuple(
-    {"key": f"node.kubernetes.io/{condition}", "operator": "Exists", "effect": effect}
+    PodToleration(f"node.kubernetes.io/{condition}", "Exists", effect=effect)
     for condition, effect in (
         ("not-ready", "NoExecute"),
         ("unreachable", "NoExecute"),
@@ -45,11 +55,7 @@ _DAEMON_TOLERATIONS = tuple(
         ("unschedulable", "NoSchedule"),
     )
 )
-_HOST_NETWORK_TOLERATION = {
-    "key": "node.kubernetes.io/network-unavailable",
-    "operator": "Exists",
-    "effect": "NoSchedule",
-}
+_HOST_NETWORK_TOLERATION = PodToleration("node.kubernetes.io/network-unavailable", "Exists", effect="NoSchedule")
 
 
 @dataclass(slots=True)
@@ -71,7 +77,7 @@ class Members:
     newest: KubernetesObject | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Maker:
     """A controller of the input and what its pods depend on.
 
@@ -80,7 +86,7 @@ class Maker:
         members: the pods that it has.
         nodes: nodes that a DaemonSet is expanded over; each that it may run on gets a pod.
         there: objects of the input by their keys; the name of a Pod among them is not used again.
-        decode: makes a pod of a template with a name, after admission or before.
+        decode: makes a pod of a template, after admission or before.
         replicas: least and most replicas that an autoscaler allows.
     """
 
@@ -88,43 +94,29 @@ class Maker:
     members: Members
     nodes: Sequence[Node]
     there: Mapping[Key, KubernetesObject]
-    decode: Callable[[Object, bool], Pod]
+    decode: Callable[[PodObject, bool], Pod]
     replicas: tuple[int, int] | None = None
 
     def missing(self) -> Iterator[Pod]:
         """Yield the pods that the controller wants and does not have.
 
         Raises:
-            FieldError: the controller is invalid.
-            InputError: its template is invalid.
+            FieldError: its template is invalid.
         """
-        if is_terminating(self.controller.content):
+        if is_terminating(self.controller):
             return
+        typed = self.controller.typed
         match self.controller.kind:
             case "StatefulSet":
-                pods = self._ordinals()
+                pods = self._ordinals(typed)
             case "Job":
-                pods = self._completions()
+                pods = self._completions(typed)
             case "DaemonSet":
                 pods = self._daemons()
             case _:
-                pods = self._equal_pods(self._deployment_labels(), self.wanted() - len(self.members.pods))
+                pods = self._equal_pods(self._deployment_labels(), self._wanted(typed.spec) - len(self.members.pods))
         owner = self._owner()
         yield from (replace(pod, owner=owner) for pod in pods)
-
-    def wanted(self) -> int:
-        """Return how many pods a controller of replicas wants besides those of `Members.elsewhere`."""
-        count = integer(self._spec, "replicas", "spec", 0, MAX_REPLICAS, 1)
-        return within(count, self.replicas) - self.members.elsewhere
-
-    @property
-    def _spec(self) -> Object:
-        return mapping(self.controller.content, "spec", "")
-
-    @property
-    def _status(self) -> Object:
-        status = self.controller.content.get("status")
-        return status if isinstance(status, dict) else {}
 
     def _owner(self) -> str:
         if self.members.pods:
@@ -134,14 +126,25 @@ class Maker:
 
     # What all kinds have in common
 
-    def _template(self, labels: Mapping[str, str], **spec: Any) -> Object:
-        """Return the template with further labels and fields of its spec."""
-        template = mapping(self._spec, "template", "spec")
-        metadata = mapping(template, "metadata", "spec.template")
-        stated = mapping(template, "spec", "spec.template")
-        named = {"name": self.controller.name, "namespace": self.controller.namespace}
-        labels = {**text_map(metadata, "labels", "spec.template.metadata"), **labels}
-        return {"metadata": {**metadata, **named, "labels": labels}, "spec": {**stated, **spec}}
+    def _wanted(self, spec: DeploymentSpec | ReplicationControllerSpec) -> int:
+        """Return how many pods a controller of replicas wants besides those of `Members.elsewhere`."""
+        count = 1 if spec.replicas is None else spec.replicas
+        return within(count, self.replicas) - self.members.elsewhere
+
+    @cached_property
+    def _template(self) -> PodObject:
+        """Return the template, named like the controller."""
+        template = converted(self.controller.typed.spec.template or {}, PodObject, "spec.template")
+        name, namespace = self.controller.name, self.controller.namespace
+        return structs.replace(template, metadata=structs.replace(template.metadata, name=name, namespace=namespace))
+
+    def _labelled(self, labels: Mapping[str, str], **spec: Any) -> PodObject:
+        """Return the template with further labels and other fields of its spec."""
+        metadata = self._template.metadata
+        return PodObject(
+            structs.replace(metadata, labels={**(metadata.labels or {}), **labels}),
+            structs.replace(self._template.spec, **spec),
+        )
 
     def _names(self, prefix: str) -> Iterator[str]:
         """Yield NAME-0001 and so on, after the pods that the controller has."""
@@ -150,18 +153,18 @@ class Maker:
 
     def _equal_pods(self, labels: Mapping[str, str], count: int) -> Iterator[Pod]:
         if count > 0:
-            pod = self.decode(self._template(labels), True)
+            pod = self.decode(self._labelled(labels), True)
             above = self.members.newest or self.controller
             yield from (replace(pod, name=name) for name in itertools.islice(self._names(above.name), count))
 
-    def _numbered_pods(self, made: Iterable[tuple[str, Mapping[str, str]]], volumes: Sequence[Object]) -> Iterator[Pod]:
+    def _numbered_pods(self, made: Iterable[tuple[str, Mapping[str, str]]], **spec: Any) -> Iterator[Pod]:
         """Yield a pod for each name and its labels."""
         pod = None
         for name, labels in made:
-            template = self._template(labels, **({"volumes": volumes} if volumes else {}))
-            if pod is None or _selects_by_own_labels(template["spec"]):
+            template = self._labelled(labels, **spec)
+            if pod is None or _selects_by_own_labels(template.spec):
                 pod = self.decode(template, True)
-            yield replace(pod, name=name, labels=template["metadata"]["labels"])
+            yield replace(pod, name=name, labels=template.metadata.labels or {})
 
     def _member_label(self, key: str) -> str:
         return self.members.pods[-1].labels.get(key, "") if self.members.pods else ""
@@ -173,62 +176,61 @@ class Maker:
         if self.controller.kind != "Deployment":
             return {}
         newest = self.members.newest
-        known = text_map(newest.metadata, "labels", "metadata").get(HASH, "") if newest is not None else ""
+        known = (newest.typed.metadata.labels or {}).get(HASH) if newest is not None else ""
         return {HASH: known or self._member_label(HASH) or self._hash()}
 
     def _hash(self) -> str:
-        return template_hash(self._spec.get("template"))
+        return template_hash(self.controller.typed.spec.template)
 
     # StatefulSets
 
-    def _ordinals(self) -> Iterator[Pod]:
+    def _ordinals(self, stateful_set: Deployment) -> Iterator[Pod]:
         """Return the pods of a StatefulSet, NAME-0 and so on, with the claims of its volume claim templates."""
         name, there = self.controller.name, {pod.name for pod in self.members.pods}
-        start = integer(mapping(self._spec, "ordinals", "spec"), "start", "spec.ordinals", 0, MAX_REPLICAS, 0)
-        wanted = self.wanted()
-        ordinals = (i for i in range(start, start + wanted) if f"{name}-{i}" not in there)
-        revision = text(self._status, "updateRevision", "status") or self._member_label(REVISION)
+        ordinals, wanted = stateful_set.spec.ordinals, self._wanted(stateful_set.spec)
+        if wanted <= len(there):
+            return iter(())
+        start = (ordinals.start if ordinals is not None else None) or 0
+        missing = (i for i in range(start, start + wanted) if f"{name}-{i}" not in there)
+        revision = stateful_set.status.update_revision or self._member_label(REVISION)
         labels = {REVISION: revision or f"{name}-{self._hash()}"}
         made = (
             (self._ordinal_name(i), {**labels, POD_NAME: f"{name}-{i}", POD_INDEX: str(i)})
-            for i in ordinals
+            for i in missing
             if self._ordinal_name(i)
         )
-        return self._numbered_pods(itertools.islice(made, max(wanted - len(self.members.pods), 0)), self._volumes())
+        first = itertools.islice(made, wanted - len(there))
+        claims = dict.fromkeys(each.metadata.name for each in stateful_set.spec.volume_claim_templates or ())
+        return self._numbered_pods(first, volumes=self._volumes(claims)) if claims else self._numbered_pods(first)
 
-    def _volumes(self) -> list[Object]:
-        """Return the volumes of a StatefulSet's pods if they have claims; all of them name those of one pod."""
-        claims = {
-            text(mapping(entry, "metadata", where), "name", f"{where}.metadata"): None
-            for entry, where in items(self._spec, "volumeClaimTemplates", "spec")
-        }
-        stated = mapping(mapping(self._spec, "template", "spec"), "spec", "spec.template")
-        others = [each for each, _ in items(stated, "volumes", "spec.template.spec") if each.get("name") not in claims]
-        own = [{"name": n, "persistentVolumeClaim": {"claimName": f"{n}-{self.controller.name}-0"}} for n in claims]
-        return [*own, *others] if claims else []
+    def _volumes(self, claims: Mapping[str, None]) -> list[PodVolume]:
+        """Return the volumes of a StatefulSet's pods, all of which name the claims of one pod."""
+        own = [PodVolume(name=n, persistent_volume_claim=ClaimSource(f"{n}-{self.controller.name}-0")) for n in claims]
+        return [*own, *(each for each in self._template.spec.volumes or () if each.name not in claims)]
 
     def _ordinal_name(self, ordinal: int) -> str:
         """Return the name of a pod that is missing; empty: a pod without an owner has its name."""
         name = f"{self.controller.name}-{ordinal}"
         other = self.there.get(("Pod", self.controller.namespace, name))
-        if other is None or is_finished(other.content):
+        if other is None or (other.kind == "Pod" and other.pod.finished):
             return name
-        return replica_name(name, 1) if is_terminating(other.content) else ""
+        return replica_name(name, 1) if is_terminating(other) else ""
 
     # Jobs
 
-    def _completions(self) -> Iterator[Pod]:
-        spec, name = self._spec, self.controller.name
-        wanted = self._wanted_completions() - len(self.members.pods)
-        labels = {} if boolean(spec, "manualSelector", "spec") else self._job_labels()
-        if choice(spec, "completionMode", "spec", ("NonIndexed", "Indexed"), "NonIndexed") == "NonIndexed":
+    def _completions(self, job: Job) -> Iterator[Pod]:
+        spec, status, name = job.spec, job.status, self.controller.name
+        mode = one_of(spec.completion_mode, ("NonIndexed", "Indexed"), "spec.completionMode", "NonIndexed")
+        wanted = self._wanted_completions(job) - len(self.members.pods)
+        if wanted <= 0:
+            return iter(())
+        labels = {} if spec.manual_selector else self._job_labels()
+        if mode == "NonIndexed":
             return self._equal_pods(labels, wanted)
-        done = self.members.indices | _index_list(text(self._status, "completedIndexes", "status"))
-        done |= _index_list(text(self._status, "failedIndexes", "status"))
-        most = integer(spec, "completions", "spec", 0, MAX_REPLICAS, 0)
-        indices = itertools.islice((i for i in range(most) if i not in done), max(wanted, 0))
+        done = self.members.indices | _index_list(status.completed_indexes) | _index_list(status.failed_indexes)
+        indices = itertools.islice((i for i in range(spec.completions or 0) if i not in done), wanted)
         made = ((self._index_name(f"{name}-{i}"), {**labels, COMPLETION_INDEX: str(i)}) for i in indices)
-        return self._numbered_pods(made, ())
+        return self._numbered_pods(made)
 
     def _index_name(self, name: str) -> str:
         return next(self._names(name)) if ("Pod", self.controller.namespace, name) in self.there else name
@@ -236,40 +238,34 @@ class Maker:
     def _job_labels(self) -> dict[str, str]:
         """Return the labels that select a Job's pods; the API server adds them to the template where it lacks them."""
         key = f"{self.controller.namespace}/{self.controller.name}"
-        uid = text(self.controller.metadata, "uid", "metadata") or str(uuid.uuid5(uuid.NAMESPACE_OID, key))
-        template = mapping(self._spec, "template", "spec")
-        stated = text_map(mapping(template, "metadata", "spec.template"), "labels", "spec.template.metadata")
+        uid = str(self.controller.metadata.get("uid") or uuid.uuid5(uuid.NAMESPACE_OID, key))
+        stated = self._template.metadata.labels or {}
         return {**dict.fromkeys(JOB_NAMES, self.controller.name), **dict.fromkeys(JOB_UIDS, uid), **stated}
 
-    def _wanted_completions(self) -> int:
+    def _wanted_completions(self, job: Job) -> int:
         """Return how many pods a Job wants now."""
-        spec, status = self._spec, self._status
-        parallelism = integer(spec, "parallelism", "spec", 0, MAX_REPLICAS, 1)
-        completions = integer(spec, "completions", "spec", 0, MAX_REPLICAS, -1)
-        succeeded = max(self.members.succeeded, integer(status, "succeeded", "status", 0, MAX_REPLICAS, 0))
-        managed_by = text(spec, "managedBy", "spec", JOB_CONTROLLER)
-        if boolean(spec, "suspend", "spec") or _is_over(status) or managed_by != JOB_CONTROLLER:
+        spec, status = job.spec, job.status
+        is_over = any(each.type in _OVER and each.status == "True" for each in status.conditions or ())
+        if spec.suspend or is_over or spec.managed_by not in (None, JOB_CONTROLLER):
             return 0
-        if completions < 0:  # a work queue: no other pod starts once one has succeeded
+        parallelism = 1 if spec.parallelism is None else spec.parallelism
+        succeeded = max(self.members.succeeded, status.succeeded or 0)
+        if spec.completions is None:  # a work queue: no other pod starts once one has succeeded
             return 0 if succeeded else parallelism
-        if status.get("startTime") or self.members.pods or succeeded:  # the remaining ones start when these end
-            return min(parallelism, completions - succeeded)
-        return completions
+        if status.start_time or self.members.pods or succeeded:  # the remaining ones start when these end
+            return min(parallelism, spec.completions - succeeded)
+        return spec.completions
 
     # DaemonSets
 
     def _daemons(self) -> Iterator[Pod]:
         """Yield a pod tied to its node for each node that a DaemonSet may run on and has no pod on."""
-        stated = mapping(mapping(self._spec, "template", "spec"), "spec", "spec.template")
-        tolerations = [entry for entry, _ in items(stated, "tolerations", "spec.template.spec")]
-        added = list(_DAEMON_TOLERATIONS)
-        if boolean(stated, "hostNetwork", "spec.template.spec"):
-            added.append(_HOST_NETWORK_TOLERATION)
-        tolerations += [each for each in added if each not in tolerations]
-        annotations = mapping(self.controller.metadata, "annotations", "metadata")
-        generation = text(annotations, "deprecated.daemonset.template.generation", "metadata.annotations", "1")
+        spec, notes = self._template.spec, self.controller.typed.metadata.annotations or {}
+        added = (*_DAEMON_TOLERATIONS, *((_HOST_NETWORK_TOLERATION,) if spec.host_network else ()))
+        stated = spec.tolerations or []
+        generation = str(notes.get("deprecated.daemonset.template.generation") or 1)
         labels = {GENERATION: generation, REVISION: self._member_label(REVISION) or self._hash()}
-        template = self._template(labels, tolerations=tolerations)
+        template = self._labelled(labels, tolerations=[*stated, *(each for each in added if each not in stated)])
         pod, plain = self.decode(template, True), self.decode(template, False)
         has = {name for each in self.members.pods for name in _node_names(each)}
         names = self._names(self.controller.name)
@@ -300,17 +296,10 @@ def template_hash(template: object) -> str:
     return "".join(letters)
 
 
-def completion_index(content: Object) -> int | None:
+def completion_index(pod: PodObject) -> int | None:
     """Return the completion index of a pod of an indexed Job."""
-    notes = (content.get("metadata") or {}).get("annotations")
-    stated = notes.get(COMPLETION_INDEX) if isinstance(notes, dict) else None
+    stated = (pod.metadata.annotations or {}).get(COMPLETION_INDEX)
     return int(stated) if isinstance(stated, str) and stated.isascii() and stated.isdigit() else None
-
-
-def succeeded(content: Object) -> bool:
-    """Return whether a pod has succeeded."""
-    status = content.get("status")
-    return is_finished(content) and isinstance(status, dict) and status.get("phase") == "Succeeded"
 
 
 def _canonical(value: object) -> object:
@@ -320,27 +309,19 @@ def _canonical(value: object) -> object:
     return [_canonical(each) for each in value] if isinstance(value, list) else value
 
 
-def _selects_by_own_labels(spec: Object) -> bool:
-    """Return whether selectors of a pod depend on its own labels."""
-    return any(key in repr(spec) for key in ("matchLabelKeys", "mismatchLabelKeys"))
+def _selects_by_own_labels(spec: PodSpec) -> bool:
+    """Return whether selectors of a pod depend on its own labels: it states matchLabelKeys or mismatchLabelKeys."""
+    return "match_label_keys=[" in repr(spec)
 
 
-def _index_list(stated: str) -> set[int]:
+def _index_list(stated: str | None) -> set[int]:
     """Return the completion indices of a text such as 0,2-4."""
     found: set[int] = set()
-    for part in stated.split(","):
+    for part in (stated or "").split(","):
         first, _, last = part.partition("-")
         if first.isdigit() and (last or first).isdigit():
             found.update(range(int(first), min(int(last or first), MAX_REPLICAS) + 1))
     return found
-
-
-def _is_over(status: Object) -> bool:
-    conditions = status.get("conditions")
-    return isinstance(conditions, list) and any(
-        isinstance(condition, dict) and condition.get("type") in _OVER and condition.get("status") == "True"
-        for condition in conditions
-    )
 
 
 def _node_names(pod: Pod) -> Iterable[str]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from steersman.cluster.model import Requirement
-from steersman.cluster.objects.api.decoding import converted
 from steersman.cluster.objects.api.metadata import LabelSelector
 from steersman.cluster.objects.decoding import PLACEHOLDER_IMAGE
-from steersman.cluster.objects.fields import Object, mapping, text_map
 from steersman.cluster.objects.manifests import Manifest, service_to_object
 from steersman.cluster.objects.selectors import label_selector
+from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 from steersman.workloads.workload import SpreadSelectors
 
 BY_LABELS = ("Service", "ReplicationController")
@@ -18,18 +17,15 @@ BY_REQUIREMENTS = ("Deployment", "ReplicaSet", "StatefulSet")
 """kube-scheduler looks at ReplicaSets and StatefulSets; a Deployment's ReplicaSet selects what the Deployment does."""
 
 
-def selector_of(kind: str, obj: Object) -> tuple[Requirement, ...]:
+def selector_of(obj: KubernetesObject) -> tuple[Requirement, ...]:
     """Return what a Service or controller requires of the labels of its pods; empty: it selects none.
 
     Raises:
         FieldError: the selector is invalid.
     """
-    spec = mapping(obj, "spec", "")
-    if kind in BY_REQUIREMENTS:
-        selector = converted(mapping(spec, "selector", "spec"), LabelSelector, "spec.selector")
-    else:
-        selector = LabelSelector(match_labels=text_map(spec, "selector", "spec"))
-    return label_selector(selector, "spec.selector")
+    stated = obj.typed.spec.selector
+    selector = LabelSelector(match_labels=stated) if obj.kind in BY_LABELS else stated
+    return label_selector(selector or LabelSelector(), "spec.selector")
 
 
 def services_of(selectors: Iterable[tuple[str, tuple[Requirement, ...]]]) -> SpreadSelectors:

@@ -4,38 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
-from steersman.cluster.objects.fields import Object, join
+from steersman.cluster.objects.api import admission, controllers, devices
+from steersman.cluster.objects.api.decoding import converted, valid_parts
+from steersman.cluster.objects.api.metadata import FileObject
+from steersman.cluster.objects.api.nodes import NodeObject
+from steersman.cluster.objects.api.pods import PodObject
+from steersman.cluster.objects.fields import FieldError, Object, join
 from steersman.core.errors import InputError
 from steersman.workloads.formats.yaml_documents import NESTED, Document
 
 MAX_LIST_DEPTH = 8
 
-GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+
+class Kind(NamedTuple):
+    """A kind of objects that is read: its type and its API groups."""
+
+    type: type[Any]
+    groups: tuple[str, ...]
+
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
     {
-        "Node": ("",),
-        "Pod": ("",),
-        "Namespace": ("",),
-        "Service": ("",),
-        "ReplicationController": ("",),
-        "LimitRange": ("",),
-        "Deployment": ("apps", "extensions"),
-        "ReplicaSet": ("apps", "extensions"),
-        "DaemonSet": ("apps", "extensions"),
-        "StatefulSet": ("apps",),
-        "Job": ("batch",),
-        "CronJob": ("batch",),
-        "PriorityClass": ("scheduling.k8s.io",),
-        "RuntimeClass": ("node.k8s.io",),
-        "HorizontalPodAutoscaler": ("autoscaling",),
-        "DeviceClass": ("resource.k8s.io",),
-        "ResourceSlice": ("resource.k8s.io",),
-        "ResourceClaim": ("resource.k8s.io",),
+        "Node": Kind(NodeObject, ("",)),
+        "Pod": Kind(PodObject, ("",)),
+        "Namespace": Kind(FileObject, ("",)),
+        "Service": Kind(controllers.ReplicationController, ("",)),
+        "ReplicationController": Kind(controllers.ReplicationController, ("",)),
+        "LimitRange": Kind(admission.LimitRange, ("",)),
+        "Deployment": Kind(controllers.Deployment, ("apps", "extensions")),
+        "ReplicaSet": Kind(controllers.Deployment, ("apps", "extensions")),
+        "DaemonSet": Kind(controllers.Controller, ("apps", "extensions")),
+        "StatefulSet": Kind(controllers.Deployment, ("apps",)),
+        "Job": Kind(controllers.Job, ("batch",)),
+        "CronJob": Kind(FileObject, ("batch",)),
+        "PriorityClass": Kind(admission.PriorityClass, ("scheduling.k8s.io",)),
+        "RuntimeClass": Kind(admission.RuntimeClass, ("node.k8s.io",)),
+        "HorizontalPodAutoscaler": Kind(admission.HorizontalPodAutoscaler, ("autoscaling",)),
+        "DeviceClass": Kind(devices.DeviceClass, ("resource.k8s.io",)),
+        "ResourceSlice": Kind(devices.ResourceSlice, ("resource.k8s.io",)),
+        "ResourceClaim": Kind(devices.ResourceClaim, ("resource.k8s.io",)),
     }
 )
-"""Kinds of objects that are read, and their API groups."""
+"""Kinds of objects that are read; others are custom resources, or ignored."""
 
 _EXPORTED = {
     "nodes": ("Node", "v1"),
@@ -69,7 +83,7 @@ _EXPORTED_BY_NAME = {name.lower(): (name, *which) for name, which in _EXPORTED.i
 _KAI_OBJECTS = "rawObjects"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KubernetesObject:
     """One object of a document: content, kind and position."""
 
@@ -91,6 +105,21 @@ class KubernetesObject:
     def namespace(self) -> str:
         """Return `metadata.namespace`, "default" if there is none."""
         return str(self.metadata.get("namespace") or "default")
+
+    @cached_property
+    def typed(self) -> Any:
+        """Return the object as its type of `KINDS`, of a Pod what is valid. Raises InputError: it is invalid."""
+        if self.kind == "Pod":
+            return self.pod
+        try:
+            return converted(self.content, KINDS[self.kind].type if self.kind in KINDS else FileObject)
+        except FieldError as error:
+            raise self.error(error.field, error.problem) from None
+
+    @cached_property
+    def pod(self) -> PodObject:
+        """Return what is valid of a Pod, or of a controller's template."""
+        return valid_parts(self.content if self.kind == "Pod" else self.typed.spec.template or {}, PodObject)
 
     def error(self, field: str, problem: str) -> InputError:
         """Return an error that names this object and a field."""
@@ -123,7 +152,7 @@ def unpack(document: Document) -> Iterator[KubernetesObject | InputError]:
 def qualified_kind(kind: str, version: str) -> str:
     """Return a kind, with its API group if another group's kind of that name is read; no version: the one that is."""
     group = version.rpartition("/")[0]
-    return f"{kind}.{group}" if version and kind in GROUPS and group not in GROUPS[kind] else kind
+    return f"{kind}.{group}" if version and kind in KINDS and group not in KINDS[kind].groups else kind
 
 
 def _part(document: Document, content: Any, where: str) -> Document:
