@@ -48,6 +48,7 @@ COMMANDS: dict[str, Options] = {
     "docs": {},
     "evaluate": {"--policy": "fgd", "--output": "new", **FILES},
     "dashboard": {"--policy": "fgd", **FILES},
+    "doctor": LIVE,
     "explain": {"--pod": "p1", "--policy": "fgd", **FILES},
     "probe": {"--target": "u=127.0.0.1:1"},
     "schedule": {"--policy": "fgd", **LIVE},

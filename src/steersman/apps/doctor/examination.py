@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -17,7 +16,7 @@ from steersman.cluster.objects.api_fields import kubernetes_table
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import ApiError, Client
 from steersman.prometheus.collector import TelemetryCollector
-from steersman.prometheus.configuration import read_configuration
+from steersman.prometheus.configuration import Configuration
 from steersman.prometheus.node_names import addresses_of
 
 LEASES = "/apis/coordination.k8s.io/v1/leases"
@@ -28,17 +27,16 @@ SOURCES = {"running_pods": "it needs kube-state-metrics; "}
 """Where a metric comes from, unless it is from the usual node exporter."""
 
 
-async def examine(client: Client, telemetry: Path | None = None) -> list[Finding]:
+async def examine(client: Client, telemetry: Configuration | None = None) -> list[Finding]:
     """Return the findings of all checks, in the order of what depends on what.
 
     Args:
         client: connection to the cluster.
-        telemetry: file that says how Prometheus is asked; None: metrics are not checked.
+        telemetry: how Prometheus is asked; None: metrics are not checked.
 
     Raises:
-        SteersmanError: the API server does not answer, or `telemetry` makes no sense.
+        SteersmanError: the API server does not answer.
     """
-    configuration = None if telemetry is None else read_configuration(telemetry)
     found = [await _version(client)]
     for command in RIGHTS:
         found += await rights_findings(client, command)
@@ -56,8 +54,8 @@ async def examine(client: Client, telemetry: Path | None = None) -> list[Finding
     found += _objects(decoded)
     if any(pod.requests.gpu_count and 0 < pod.requests.gpu_milli < 1000 for pod in decoded.pods):
         found += await _admission(client)
-    if configuration is not None:
-        collector = TelemetryCollector(configuration, lambda: addresses_of(nodes))
+    if telemetry is not None:
+        collector = TelemetryCollector(telemetry, lambda: addresses_of(nodes))
         found += await _metrics(collector, nodes)
     return found
 

@@ -32,12 +32,16 @@ def doctor(
     """
     from steersman.apps.doctor.examination import examine
     from steersman.apps.doctor.findings import Verdict
+    from steersman.prometheus.configuration import read_configuration
+
+    target = cluster.find()
+    configuration = None if telemetry is None else read_configuration(telemetry)
 
     async def ask(client: Client) -> list[Finding]:
-        return await examine(client, telemetry)
+        return await examine(client, configuration)
 
     with status_if_slow("asking the API server"):
-        findings = run_with_client(cluster.find(), ask)
+        findings = run_with_client(target, ask)
     if output_format is TableOrJson.JSON:
         print_json(findings)
     else:
