@@ -93,6 +93,7 @@ def compare(
                 said = {each.name: getattr(notes, each.name) for each in fields(notes)}
                 evaluation.write(results.output, **said)
         except KeyboardInterrupt:
+            # All runs are done, and only the files are missing.
             raise InterruptionError(evaluation.runs, len(evaluation.runs)) from None
     except InterruptionError as interruption:
         raise keep_finished(interruption, results.output) from None
@@ -117,6 +118,7 @@ def keep_finished(interruption: InterruptionError, output: Path) -> Interruption
     finished = interruption.finished
     if not finished:
         return interruption
+    # A second Ctrl-C would lose the finished runs.
     with defer_signals(), staged(output) as stage:
         write_partial(stage, finished)
     return InterruptionError(finished, interruption.total, kept=str(output / PARTIAL))

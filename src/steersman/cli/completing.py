@@ -67,6 +67,7 @@ def policy_files(incomplete: str) -> list[str]:
     """Return policy files whose path begins with a text, at most three levels of folders deeper."""
     folder, _, _ = incomplete.rpartition("/")
     prefix = incomplete[: len(folder) + 1] if "/" in incomplete else ""
+    # `_entries` yields a text for every entry that it looks at, so the limit ends the search of a large folder.
     entries = islice(_entries(os.path.expanduser(prefix) or ".", prefix, incomplete), MAX_ENTRIES)
     return list(islice((name for name in entries if name.endswith(POLICY_SUFFIX)), MAX_FILES))
 
@@ -80,9 +81,11 @@ def _entries(folder: str, prefix: str, incomplete: str, depth: int = DEPTH) -> I
         return
     for entry in found:
         path = prefix + entry.name
+        # The second condition is for folders above what was typed.
         is_on_the_way = path.startswith(incomplete) or incomplete.startswith(path)
         if entry.name.startswith(".") or entry.name == "checkpoint.safetensors" or not is_on_the_way:
             yield ""
+        # Not through links, which can lead in circles.
         elif entry.is_dir(follow_symlinks=False):
             below.append(entry)
             yield ""
@@ -102,6 +105,7 @@ def workloads() -> list[str]:
 def objectives(incomplete: str) -> list[str]:
     """Return the names of objectives, the last one of a list."""
     before, comma, _ = incomplete.rpartition(",")
+    # A shell replaces the whole word, so the values before the comma are part of each completion.
     return [f"{before}{comma}{name}" for name in (*OBJECTIVE_NAMES, *_installed("steersman.objectives"))]
 
 

@@ -104,15 +104,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status = INTERRUPTED
     if status == INTERRUPTED:
         return signals.status()
+    # A command that printed to a closed stream has not succeeded, since nobody has its output.
     return status or int(lost)
 
 
 def run(arguments: Sequence[str] | None) -> int:
     """Run the command line with open streams; return `INTERRUPTED` for every interruption."""
     register_http_policies()
+    # `main` may be called several times in a process, and the log file of an earlier call would go on.
     mirror_lines(None)
     try:
         if COMPLETE in os.environ:
+            # typer itself calls it only with `add_completion`, whose options --install-completion we do not have.
             completion_init()
         status = app(args=arguments, prog_name=program_name(), complete_var=COMPLETE, standalone_mode=False)
         sys.stdout.flush()
@@ -125,6 +128,7 @@ def run(arguments: Sequence[str] | None) -> int:
     except (Exception, SystemExit) as error:
         if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
             return 1  # how rich ends on a closed pipe
+        # typer ends with this after it has printed completions.
         if isinstance(error, SystemExit) and COMPLETE in os.environ:
             return int(error.code or 0)
         if os.environ.get(TRACEBACK):
@@ -157,6 +161,7 @@ def complete_for_kubectl(words: Sequence[str]) -> int:
     Args:
         words: after `kubectl steersman`; the last one is completed, and may be empty.
     """
+    # Of typer's protocols only that of fish has the format of cobra: value, tab, help.
     line = shlex.join(["steersman", *words])
     os.environ |= {COMPLETE: "complete_fish", "_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
     with redirect_stdout(io.StringIO()) as offered:
@@ -178,11 +183,13 @@ def open_closed_streams() -> bool:
     Otherwise the next file that is opened would take their place, and printing would write to it.
     """
     while (stream := os.open(os.devnull, os.O_RDWR)) <= 2:
+        # As standard streams are; Python would close it in the programs that we start.
         os.set_inheritable(stream, True)
     os.close(stream)
     lost = False
     for name, number in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:
+            # `closefd=False`: the number must stay taken when the object is collected.
             setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
             lost = True
     return lost

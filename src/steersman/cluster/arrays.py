@@ -223,9 +223,11 @@ def room_for(nodes: NodeArrays, classes: ClassArrays, c: int, slots: npt.NDArray
         if requested > 0 and not counts_gpus(nodes, classes, c, n):
             shares = 0
             for d in range(nodes.gpu_count[n]):
+                # Below zero, floor division would take shares off those of other devices.
                 if nodes.gpu_free[n, d] > 0:
                     shares += int(nodes.gpu_free[n, d] // milli)
             node_count = min(node_count, shares // int(requested))
+        # Devices in parts may add up to too few whole pods, and yet one fits.
         total += max(node_count, 1)
     return total
 

@@ -165,6 +165,7 @@ def held_milli(node: Node, units: Mapping[str, int]) -> int:
     each |= counted_milli(node)
     milli = 0.0
     for name, amount in units.items():
+        # A pod that runs may hold a GPU that its node offers no longer; it counts as a whole one.
         unknown = GPU_MILLI if not name or name in GPU_RESOURCES else 0.0
         milli += amount * each.get(name, unknown) / GPU_MILLI
     return round(milli)
@@ -211,6 +212,7 @@ def _slice_milli(profile: str, model: str) -> float:
     match = _PROFILE.fullmatch(profile)
     if match is None:
         return 0.0
+    # The memory in the profile tells such models where the label is missing.
     total = 4 if profile in _FOUR_SLICE_PROFILES else _slices_of(model)
     return GPU_MILLI * int(match["compute"] or match["slices"]) / total
 
@@ -232,6 +234,7 @@ def _intel_replicas(resource: str, labels: Mapping[str, str], units: Mapping[str
         _number(labels[key]) for key in labels if _INTEL_COUNT.fullmatch(key)
     )
     amount = units.get(resource, 0)
+    # With a remainder the labels and the units describe different devices.
     return amount // devices if devices and amount and amount % devices == 0 else 1
 
 
@@ -254,4 +257,5 @@ def _replicas(resource: str, labels: Mapping[str, str], units: Mapping[str, int]
 
 
 def _number(text: str | None) -> int:
+    # Labels are written by anyone; a long number would exceed what the arrays hold.
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 10 else 0

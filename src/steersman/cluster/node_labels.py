@@ -65,4 +65,5 @@ def _standard_labels(node: Node) -> dict[str, str]:
         labels[f"{NVIDIA_GPUS}.memory"] = str(MEMORY_MIB.get(model, ""))
     else:
         labels |= {PLUGIN_GPUS[name]: model for name in node.gpu_resources if PLUGIN_GPUS.get(name)}
+    # The API refuses a node with an invalid label, such as a model with a space or an unknown memory ("").
     return {key: value for key, value in labels.items() if _LABEL.fullmatch(value)}

@@ -48,6 +48,7 @@ def provisional_numbers(state: ClusterState) -> Iterator[None]:
         yield
     finally:
         for each, size in zip(counted, sizes, strict=True):
+            # Dictionaries keep the order of insertion, so new keys are the last.
             for key in list(islice(reversed(each), len(each) - size)):
                 del each[key]
         for each_list, length in zip(lists, lengths, strict=True):
@@ -70,6 +71,7 @@ def count_selected(state: ClusterState, known: int, kept: Iterable[str], pod_of:
             continue
         matched[row] = 0
         slots = [placed.slot for name, placed in state.placements.items() if counted.match(_labels_of(pod_of(name)))]
+        # `+= 1` would count a node once, however many of its pods are listed.
         np.add.at(matched[row], slots, 1)
 
 

@@ -193,6 +193,7 @@ class ClusterState:
             here = self.table.permuted([slot])
             for (constraints, gpu_resource), row in self._rows.items():
                 self._class_arrays.allowed[row, slot] = static.allowed_nodes(here, constraints, gpu_resource)[0]
+        # Last: it counts the pods by what is allocatable and allowed now.
         self._recount(slot)
         if previous is not None and node is not None and _gpus(previous) != _gpus(node):
             self._give_devices(slot)
@@ -224,6 +225,7 @@ class ClusterState:
     def _ensure_capacity(self, node: Node) -> None:
         """Add columns for GPU types, resources and devices that no node had so far."""
         if node.gpu_type not in (ANY_GPU, *self.gpu_types):
+            # The number that stands for no type is one above the last type's.
             self.arrays.gpu_model[self.arrays.gpu_model == len(self.gpu_types)] += 1
             self.gpu_types = (*self.gpu_types, node.gpu_type)
         new = sorted({name for name, _ in node.extended} - set(self.resources))
@@ -239,6 +241,7 @@ class ClusterState:
         self.arrays = old._replace(
             allocatable=np.insert(old.allocatable, columns, 0, axis=1), free=np.insert(old.free, columns, 0, axis=1)
         )
+        # Requests have as many columns as nodes; they are made again at the next use.
         self._class_arrays = None
         # Pods placed by force may request what was in the last column, "not offered", and has its own column now.
         for slot in np.flatnonzero(old.free[:, last]):
@@ -263,6 +266,7 @@ class ClusterState:
         self.arrays = NodeArrays(*(np.pad(a, ((0, more),) + ((0, 0),) * (a.ndim - 1)) for a in self.arrays))
         self.arrays.gpu_model[size:] = len(self.gpu_types)
         self.nodes += [None] * more
+        # Called without free slots only. A sorted list is a heap.
         self._free_slots = list(range(size, size + more))
         self.table.grow(size + more)
         self.terms.grow()
@@ -338,6 +342,7 @@ class ClusterState:
         """Arrays of the classes; replaced when a class is added, or a node that needs larger ones."""
         known = self._class_arrays
         if known is None:
+            # Rows of `allowed` are numbered from the first class again.
             self._rows = {}
             self._class_arrays = self._make_class_arrays(0)
         elif len(known.gpu_count) < len(self.classes):
@@ -358,6 +363,7 @@ class ClusterState:
             request[c, CPU], request[c, MEMORY] = r.cpu_milli, r.memory_bytes
             request[c, PODS], request[c, EPHEMERAL] = 1, r.ephemeral_bytes
             for name, amount in r.extended:
+                # -1 is the column that no node offers.
                 request[c, column.get(name, -1)] += amount
         nonzero = np.array([(r.cpu_nonzero_milli, r.memory_nonzero_bytes) for r in every], dtype=np.int64)
         return ClassArrays(

@@ -91,6 +91,7 @@ def filling(folder: Path) -> Iterator[Path]:
             yield stage
             if missing is not None and _become(stage, folder):
                 return
+            # The folder existed, or another process has created it meanwhile.
             with _locked(folder):  # files of two writers do not mix
                 for name in sorted(entry.name for entry in stage.iterdir()):
                     (stage / name).replace(folder / name)
@@ -154,6 +155,7 @@ def _replacing(path: Path, sync: bool) -> Iterator[Path]:
             _sync(part)
         part.replace(target)
         if sync:
+            # The rename is an entry of the folder, which has to reach the disk by itself.
             _sync(target.parent)
 
 
@@ -170,6 +172,7 @@ def _private_folder(parent: Path) -> Iterator[Path]:
 def _become(stage: Path, folder: Path) -> bool:
     """Rename a temporary folder; return False if the folder was created meanwhile."""
     folder.parent.mkdir(parents=True, exist_ok=True)
+    # mkdtemp makes folders that only their owner may read.
     stage.chmod(0o777 & ~_umask())
     try:
         stage.rename(folder)
@@ -197,6 +200,7 @@ def _keep_access(target: Path, part: Path) -> None:
     with suppress(FileNotFoundError):
         existing = target.stat()
         with suppress(PermissionError):
+            # Before chmod, since chown may clear bits of the mode.
             os.chown(part, existing.st_uid, existing.st_gid)
         part.chmod(stat.S_IMODE(existing.st_mode))
 

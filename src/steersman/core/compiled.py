@@ -85,6 +85,7 @@ class KernelCache(NullCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the machine code for arguments of these types; None if there is no usable file."""
+        # As Numba's own cache does: machine code refers to functions that a new context has not loaded yet.
         target_context.refresh()
         triple, *processor = target_context.codegen().magic_tuple()
         names = self._file_name(sig, (triple, *processor)), self._file_name(sig, (triple, *PORTABLE))
@@ -139,6 +140,7 @@ def _versions() -> tuple[object, ...]:
     return (
         numba.__version__,
         np.__version__.partition(".")[0],  # what a kernel sees of NumPy is the layout of its arrays
+        # Bytecode, from which digests are made, changes with the minor version.
         sys.version_info[:2],
         config.OPT,
         config.LOOP_VECTORIZE,

@@ -137,11 +137,13 @@ class SeparableCma(_Base):
         self.step_path = (1 - keep) * self.step_path + np.sqrt(keep * (2 - keep) * self.effective) * direction
         length = float(np.linalg.norm(self.step_path))
         unbiased = length / np.sqrt(1 - (1 - keep) ** (2 * self.generation))
+        # The tutorial's h_sigma: while the step size still grows fast, the path would make the variance grow, too.
         stalled = unbiased >= (1.4 + 2 / (len(self.mean) + 1)) * self.expected_length
         keep = self.memory
         self.path = (1 - keep) * self.path + (not stalled) * np.sqrt(keep * (2 - keep) * self.effective) * shift
         old = 1 - self.rank_one - self.rank_many + self.rank_one * stalled * keep * (2 - keep)
         self.variance = old * self.variance + self.rank_one * self.path**2 + self.rank_many * (self.weights @ (y * y))
+        # At most by a factor of e in a generation, however far its candidates went.
         self.step *= float(np.exp(min(1.0, self.step_memory / self.damping * (length / self.expected_length - 1))))
 
     def _better_of_pairs(self, values: Array) -> npt.NDArray[np.int64]:
@@ -185,6 +187,7 @@ class OpenAiEs(_Base):
 
     def tell(self, values: Sequence[float] | Array) -> None:
         """Update from their values."""
+        # Stable, so that equal values rank alike on every machine.
         ranks = np.argsort(np.argsort(np.asarray(values), kind="stable"), kind="stable")
         centred = ranks / (self.population - 1) - 0.5
         gradient = centred @ self.drawn / (self.population * self.step)

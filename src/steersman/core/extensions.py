@@ -29,6 +29,7 @@ def attribute_errors(who: str) -> Iterator[None]:
         yield
     except SteersmanError:
         raise
+    # A script that calls sys.exit when it is imported must not end the command without a message.
     except (Exception, SystemExit) as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         what = " ".join(f"{type(error).__name__}: {error}".split())
@@ -151,6 +152,7 @@ class Registry(Generic[T]):
     def _points(self) -> dict[str, EntryPoint]:
         if self.group not in entry_point_groups(tuple(sys.path)):
             return {}
+        # Here, since this import alone takes a noticeable part of a start.
         from importlib import metadata
 
         return {point.name: point for point in metadata.entry_points(group=self.group)}
@@ -163,6 +165,7 @@ class Registry(Generic[T]):
                 with attribute_errors(who):
                     self._loaded[who] = self._checked(point.load(), who, point.name)
             except SteersmanError as error:
+                # Kept, or each call would run the failing import again.
                 self._loaded[who] = error
         return self._loaded[who]
 

@@ -68,6 +68,7 @@ def lock_folder(folder: Path) -> FolderLock:
     path = folder / LOCK
     with naming_in_errors(path):
         folder.mkdir(parents=True, exist_ok=True)
+        # Another person may have put a link or a pipe there: neither is followed or waited for.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     lock = FolderLock(descriptor)
     try:
@@ -76,6 +77,7 @@ def lock_folder(folder: Path) -> FolderLock:
                 raise SteersmanError(
                     f"{folder}: is in use by {_holder(descriptor)}; wait for it, or name another folder"
                 )
+            # Only by the holder: others read this to name it.
             os.ftruncate(descriptor, 0)
             stamp = time.strftime("%Y-%m-%d %H:%M:%S")
             os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()} since {stamp}\n".encode(), 0)
@@ -106,6 +108,7 @@ def _try_lock(descriptor: int) -> bool:
         except BlockingIOError:
             continue
         except OSError as error:
+            # Some network file systems have no locks. Working without one is better than not at all.
             if error.errno not in UNSUPPORTED:
                 raise
         return True

@@ -27,6 +27,7 @@ def reason_of(error: BaseException, *, seconds: float | None = None, authority: 
         return f"the server's certificate is not valid: {cause.verify_message}{hint}"
     if cause is not None:
         text = (getattr(cause, "reason", "") or cause.strerror or str(cause)).replace("_", " ").lower()
+        # OpenSSL says "wrong version number" when a server answers in plain HTTP.
         hint = "the server there does not speak it" if "wrong version" in text else "a certificate may have expired"
         return f"TLS failed: {text}; {hint}"
     match error:

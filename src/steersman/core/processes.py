@@ -161,9 +161,11 @@ class Workers(Generic[Task, Answer]):
         # Also when this object is not closed: at exit Python waits for processes that wait for tasks.
         self._end = Finalize(self, _close, (self._members,), exitpriority=0)
         for _ in range(self._jobs):
+            # An interrupt between start and list would leave a process that nobody ends.
             with defer_signals():
                 ours, theirs = multiprocessing.Pipe()
                 self._members.append((start_worker(_serve, theirs, self._niceness), ours))
+                # With a copy of its own the parent would never see an end of file when the worker dies.
                 theirs.close()
         with self._raise_if_worker_died():
             for _, pipe in self._members:
@@ -178,6 +180,7 @@ class Workers(Generic[Task, Answer]):
         try:
             self.start()
             yield from self._exchange(enumerate(tasks))
+        # Also when the caller stops iterating: the workers may still work on tasks that nobody wants.
         except BaseException:
             self.close()
             raise
@@ -226,6 +229,7 @@ class Workers(Generic[Task, Answer]):
         try:
             yield
         except (EOFError, OSError):
+            # The exit status of `start_worker` in a worker.
             if any(_exit_status(process) == 1 for process, _ in self._members):
                 raise SteersmanError(
                     "a worker process ended while it started, which runs a script again; put what a script does under "
@@ -266,6 +270,7 @@ def _return(work: Callable[[Task], Answer]) -> Callable[[Task], Answer]:
 
 def _exit_status(process: SpawnProcess) -> int:
     """Return the exit status of a process that may be about to end, 0 if it does not."""
+    # Its pipe closes a moment before it can be waited for.
     process.join(1.0)
     return process.exitcode or 0
 

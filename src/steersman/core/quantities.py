@@ -123,6 +123,7 @@ def _parse(text: str, scale: int, round_up: bool) -> int:
     numerator = (digits * scale << shift) * 10 ** max(exponent, 0)
     denominator = 10 ** (len(fraction) + max(-exponent, 0))
     value = ceil_div(numerator, denominator) if round_up else numerator // denominator
+    # Nano-units are only summed in Python's integers, so the limit is that of the quantity itself.
     if value > INT64_MAX * (scale if scale == NANO else 1):
         raise _too_large(text)
     return value

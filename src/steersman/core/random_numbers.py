@@ -46,6 +46,7 @@ def random_bits(rng: npt.NDArray[np.uint64], e: int, stream: int) -> np.uint64:
 @inlined_kernel
 def uniform(rng: npt.NDArray[np.uint64], e: int, stream: int) -> float:
     """Return a number in [0, 1)."""
+    # A float holds 53 bits; more would round up to 1.
     return float(random_bits(rng, e, stream) >> np.uint64(11)) * 2.0**-53
 
 
@@ -58,6 +59,7 @@ def below(rng: npt.NDArray[np.uint64], e: int, stream: int, bound: int) -> int:
 @inlined_kernel
 def exponential(rng: npt.NDArray[np.uint64], e: int, stream: int) -> float:
     """Return a number with the exponential distribution of mean 1."""
+    # The logarithm of 0 is not taken, since `uniform` is below 1.
     return -math.log(1.0 - uniform(rng, e, stream))
 
 

@@ -27,10 +27,12 @@ HARMLESS = frozenset(
 )
 """Names in a query whose values are shown."""
 
+# Without the punctuation of the sentence that it stands in.
 _URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>`]+(?<![:,.;)])")
 _USER = re.compile(r"(://)[^/?#@]*(?:@[^/?#@]*)*@(?=[^/?#@]*(?:[/?#]|$))")
 _VALUE = re.compile(r"(?<=[?&;#])([^=&;#]*)=([^&;#]*)")
 _HEADER = re.compile(r"(?i)\b((?:proxy-)?authorization|cookie|x-[a-z-]*(?:token|key|secret))(['\"]?\s*[:=]\s*)[^\r\n]+")
+# Only where a digit or sign follows, so that "bearer token" and "basic authentication" stay readable.
 _SCHEME = re.compile(r"(?i)\b(bearer|basic|negotiate)(\s+)(?=[^\s,;]*[0-9+/=._-])[A-Za-z0-9+/=._~-]{8,}")
 _JWT = re.compile(r"\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?")
 _SECRET_NAME = (
@@ -49,6 +51,7 @@ def redact_url(url: str) -> str:
 
 def redact(text: str) -> str:
     """Return a text without what looks like a secret: in URLs, headers, tokens, and values of such names."""
+    # URLs first: the other patterns would take a part of one for a name and its value.
     text = _URL.sub(lambda match: _redacted_url(match[0]), text)
     text = _HEADER.sub(rf"\1\2{HIDDEN}", text)
     text = _SCHEME.sub(rf"\1\2{HIDDEN}", text)

@@ -43,6 +43,7 @@ class SignalState:
     def interrupt(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal: raise KeyboardInterrupt, unless one is being handled already."""
         self.signal = number
+        # An exception there ends the process, so the signal is sent again a little later.
         if _names(frame) & CALLED_BY_LLVM:
             self._later()
             return
@@ -62,6 +63,7 @@ class SignalState:
         threading.Timer(AGAIN_SECONDS, self._again).start()
 
     def _again(self) -> None:
+        # Else the repeated signal would count as a part of the first request.
         self._heard = -math.inf
         signal.pthread_kill(threading.main_thread().ident or 0, self.signal or signal.SIGINT)
 

@@ -231,6 +231,7 @@ class Client:
             yield Listed(list(page.items or ()), page.metadata.resource_version)
             if not page.metadata.continue_:
                 return
+            # All pages of a list are of one resource version, so that of the last one is the list's.
             parameters["continue"] = page.metadata.continue_
 
     async def list(self, path: str, query: Query | None = None) -> Listed:
@@ -266,6 +267,8 @@ class Client:
             try:
                 return await self.request(method, path, **arguments)
             except ApiError as error:
+                # A gateway answers 502 to 504 also for requests that the server carried out, so only reads are
+                # repeated.
                 if error.status != TOO_MANY and not (error.status in UNAVAILABLE and method == "GET"):
                     raise
                 await backoff.wait(error.retry_after)
@@ -282,8 +285,10 @@ class Client:
         try:
             status = self._statuses.decode(body)
         except msgspec.MsgspecError:
+            # A proxy answers in HTML.
             status = Status(message=body[:200].decode(errors="replace").strip().replace("\n", " "))
         retry_after = response.headers.get("Retry-After", "")
+        # HTTP also allows a date; Kubernetes sends seconds.
         wait = min(float(retry_after), LONGEST_RETRY_SECONDS) if retry_after.isdecimal() else 0.0
         message = status.message
         if response.status == 401:

@@ -103,6 +103,7 @@ def load(kubeconfig: Path | None = None, context: str | None = None) -> KubeConf
     """
     stated = os.environ.get("KUBECONFIG", "")
     files = _files(kubeconfig, stated)
+    # As kubectl: in a pod without a kubeconfig the service account counts. Contexts are in files only.
     if not files and context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
         return in_cluster()
     if not files:
@@ -149,6 +150,7 @@ def in_cluster() -> KubeConfig:
         source=SERVICE_ACCOUNT,
         context="",
         cluster=KubeCluster(
+            # A URL has IPv6 addresses in brackets.
             server=f"https://{f'[{host}]' if ':' in host else host}:{port or 443}",
             certificate_authority=str(SERVICE_ACCOUNT / "ca.crt"),
         ),
@@ -207,6 +209,7 @@ def _named(
 
 def _convert(raw: Any, kind: type[T], file: Path, where: str) -> T:
     try:
+        # `key: null` and `key:` in YAML mean that nothing is stated.
         return msgspec.convert({k: v for k, v in raw.items() if v is not None}, kind)
     except (msgspec.ValidationError, AttributeError) as error:
         raise InputError(file, where, "", str(error)) from None

@@ -76,7 +76,9 @@ class Credentials:
         self._follow_files()
         if time.time() < self._until and not renew:
             return self._headers
+        # One plugin or file read at a time; whoever waited may find the result of another.
         async with self._renewing:
+            # Wall-clock time, as plugins state when a token expires.
             if time.time() >= self._until or renew:
                 self._headers, self._until = await self._fresh()
         return self._headers
@@ -95,6 +97,7 @@ class Credentials:
             log.error("certificates cannot be used; the previous ones stay in use", error=str(error))
             return
         if self._issued is not None:
+            # A new context lacks the certificate that the plugin issued.
             _present(context, *self._issued)
         self.context = context
         log.info("certificates read again", source=str(self.config.source))
@@ -144,6 +147,7 @@ async def _run(plugin: ExecConfig, config: KubeConfig) -> ExecStatus:
     finally:
         await _end(process)
     if process.returncode:
+        # Plugins print their error last, after warnings.
         reason = (errors.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
         raise SteersmanError(f"{config.source}: exec plugin {plugin.command} failed: {reason}{hint}")
     try:
@@ -211,6 +215,7 @@ def _tls(config: KubeConfig) -> ssl.SSLContext:
         wrong = cluster.certificate_authority or "certificate-authority-data"
         raise InputError(source, "", wrong, "is no certificate of an authority") from None
     if cluster.insecure_skip_tls_verify:
+        # In this order: Python refuses CERT_NONE while host names are checked.
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     certificate = decoded(user.client_certificate_data, source, "client-certificate-data")
     key = decoded(user.client_key_data, source, "client-key-data")
@@ -241,6 +246,7 @@ def file_stamp(file: Path) -> tuple[int, int, int] | None:
         stat = file.stat()
     except OSError:
         return None
+    # The inode, too: a new file may have the size and, on a coarse clock, the time of the previous one.
     return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 

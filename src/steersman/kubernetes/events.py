@@ -131,6 +131,7 @@ class EventRecorder:
             async with asyncio.timeout(FLUSH_SECONDS):
                 await self._queue.join()
         except TimeoutError:
+            # Those being sent count, too: their tasks are cancelled below.
             self.dropped += self._pending
             log.warning("events not written", count=self._pending)
         finally:
@@ -161,12 +162,15 @@ class EventRecorder:
         else:
             event.count, event.last, event.seen_at = event.count + 1, wall, now
         self._known.move_to_end(key)
+        # The first is created and the second begins the series at once; further counts are left to the sweep.
         if event.told < 2:
             self._put(event)
 
     def _name(self, about: ObjectReference) -> str:
+        # Names are unique even if the clock is coarse or was set back.
         self._stamp = max(time.time_ns(), self._stamp + 1)
         suffix = f".{self._stamp:x}"
+        # What is left after truncation must be a DNS name, so it may not end in a hyphen or a dot.
         return about.name[: MAX_NAME - len(suffix)].rstrip("-.") + suffix
 
     def _put(self, event: _Event) -> None:
@@ -186,6 +190,7 @@ class EventRecorder:
         while True:
             event = await self._queue.get()
             while len(self._sending) >= self._allowed():
+                # With a timeout, since the end of the busy time is no event that wakes this.
                 await asyncio.wait(self._sending, timeout=BUSY_POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             task = asyncio.create_task(self._send(event))
             self._sending.add(task)
@@ -210,6 +215,7 @@ class EventRecorder:
         finally:
             event.pending = False
             self._pending -= 1
+            # It occurred again while it was sent.
             if event.told == 1 < event.count:
                 self._put(event)
             self._queue.task_done()
@@ -241,6 +247,7 @@ class EventRecorder:
             "metadata": {"name": event.name, "namespace": _namespace(key.about)},
             "eventTime": micro_time(event.first),
             "reportingController": CONTROLLER,
+            # The API refuses longer ones.
             "reportingInstance": self.instance[:128],
             "action": key.action,
             "reason": key.reason,
@@ -265,6 +272,7 @@ class EventRecorder:
         """Send counts that the server does not have, and forget old events."""
         now = self._clock()
         for key, event in list(self._known.items()):
+            # Events that were never written are sent by `_put` when they occur, not from here.
             if 0 < event.told < event.count:
                 self._put(event)
             if now - event.seen_at > SERIES_SECONDS:
@@ -286,6 +294,7 @@ def _namespace(about: ObjectReference) -> str:
 
 def shortened(note: str) -> str:
     """Return the note in at most 1,024 bytes of UTF-8, with an ellipsis if it was truncated."""
+    # A character has at most four bytes in UTF-8, so short notes need not be encoded to be measured.
     if len(note) * 4 <= MAX_NOTE_BYTES or len(encoded := note.encode()) <= MAX_NOTE_BYTES:
         return note
     return encoded[: MAX_NOTE_BYTES - 3].decode(errors="ignore") + "..."

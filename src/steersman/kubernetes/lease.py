@@ -24,6 +24,7 @@ from steersman.core.errors import SteersmanError, UsageError
 from steersman.kubernetes.client import ApiError, Client
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
+# The API refuses 0.
 RELEASED_SECONDS = 1
 """Duration of a released lease."""
 APP_LABEL = ("app.kubernetes.io/name", "steersman")
@@ -159,7 +160,9 @@ class LeaderElection:
                 self._report_leader(False)
         finally:
             task.cancel()
+            # Not `await task`, which would raise its error before the lease is released.
             await asyncio.wait({task})
+            # Released only after `lead()` has ended: the next leader may decide at once.
             if self.is_leader and self._may_release():
                 await self._release()
             self._until = -1.0
@@ -175,12 +178,14 @@ class LeaderElection:
     async def _renew(self, task: asyncio.Task[None]) -> None:
         """Renew until the task has ended or the lease is lost."""
         while not task.done() and (left := self._until - self._clock()) > 0:
+            # Not beyond the deadline, at which the leader must stop even if a renewal would be due later.
             await asyncio.wait({task}, timeout=min(self.times.retry, left))
             if not task.done() and self.is_leader:
                 await self._try_acquire_or_renew()
 
     async def _try_acquire_or_renew(self) -> bool:
         """Try once to acquire or renew the lease, and return whether that succeeded."""
+        # As client-go (NewFromKubeconfig): a request that hangs leaves time for another within the deadline.
         patience = self.times.renew_deadline / 2
         if self.is_leader:
             patience = min(patience, self._until - self._clock())
@@ -190,6 +195,7 @@ class LeaderElection:
         except TimeoutError:
             self._warn(f"no answer in {patience:.1f} s")
         except ApiError as error:
+            # Before the first answer it is a wrong setup, which waiting does not mend; later, a server that restarts.
             if error.status in (401, 403, 404) and not self._reached:
                 raise
             if error.status != 409:  # another process was faster
@@ -202,6 +208,7 @@ class LeaderElection:
         """Create or replace the lease unless another process holds it, and return whether it is ours."""
         lease = await self._read()
         started = self._clock()
+        # A renewal keeps what the acquisition found.
         if self.holder != self.identity:
             self.succeeds = self.holder != ""
         if lease is None:
@@ -241,6 +248,7 @@ class LeaderElection:
 
     def _expired(self) -> bool:
         duration = self._spec.get("leaseDurationSeconds") or self.times.duration
+        # From when we saw the change, since the clocks of two machines differ.
         return self._clock() >= self._changed_at + duration
 
     def _with_holder(self, lease: dict[str, Any]) -> dict[str, Any]:
@@ -249,6 +257,7 @@ class LeaderElection:
         if spec.get("holderIdentity") != self.identity:
             transitions = (spec.get("leaseTransitions") or 0) + 1 if spec else 0
             spec = {**spec, "holderIdentity": self.identity, "acquireTime": now, "leaseTransitions": transitions}
+        # The API has whole seconds; rounded up, others wait longer rather than too short.
         spec = {**spec, "leaseDurationSeconds": math.ceil(self.times.duration), "renewTime": now}
         metadata = dict(lease["metadata"])
         for key, own in (("labels", self.labels), ("annotations", self.annotations)):

@@ -50,6 +50,7 @@ class Namespaces(OptionalReflector):
         for name in self._known.keys() - keys:
             del self._known[name]
         self.labels = self._known
+        # Changes of the list itself are told right here.
         self._dirty.clear()
         self._tell()
 
@@ -69,6 +70,7 @@ class Namespaces(OptionalReflector):
             await self._dirty.wait()
             await asyncio.sleep(SETTLE_SECONDS)
             self._dirty.clear()
+            # None during the first list, when labels are incomplete.
             if self.labels is not None:
                 self._tell()
 

@@ -42,6 +42,7 @@ class OptionalReflector(Reflector):
         """Start it."""
         if not self._needed.is_set():
             self._needed.set()
+            # From now on something is missing; readiness and decisions about such pods wait for the list.
             self.synced.clear()
 
     @property

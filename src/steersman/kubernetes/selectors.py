@@ -169,6 +169,7 @@ class SelectorFeed:
             return self._lose(head)
         self._found[head.key] = stated, (head.metadata.namespace or "", result)
         keys.update(each.key for each in result)
+        # A new object that selects nothing changes no decision.
         return known is not None or bool(result)
 
 

@@ -157,9 +157,11 @@ class Reflector:
                     async for event in events:
                         is_reported = True
                         self._handle(event)
+            # Expected after a long pause; listed again without a warning.
             except GoneError:
                 self._version = ""
             except ApiError as error:
+                # After a first list these may pass: an API server restarts, or a role is being replaced.
                 if error.status in (401, 403, 404) and not self.synced.is_set():
                     raise
                 if error.status == GONE:
@@ -174,10 +176,12 @@ class Reflector:
                 if not listing and self._must_list:
                     continue  # ended by `relist`
                 self._warn(error, backoff.seconds)
+            # A watch that reported something, or lasted, was a success.
             if is_reported or time.monotonic() - began > BACKOFF_SECONDS[1]:
                 backoff.reset()
             # Also after a watch that the server ended, so that one that always ends at once does not spin.
             await backoff.wait(pause)
+            # Again, since the wait has doubled the next one.
             if is_reported:
                 backoff.reset()
 
@@ -223,6 +227,7 @@ class Reflector:
         }
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE_SECONDS)
         async with self.client.open("GET", self.path, query=query, timeout=timeout) as response:
+            # `relist` was called while this was opened, when there was no response to close yet.
             if self._must_list:
                 return
             self._response, self._heard, rest = response, time.monotonic(), b""
@@ -230,6 +235,7 @@ class Reflector:
             try:
                 async for chunk in response.content.iter_any():
                     self._heard = time.monotonic()
+                    # Chunks end anywhere in a line.
                     *lines, rest = (rest + chunk).split(b"\n")
                     for line in lines:
                         if line:

@@ -125,11 +125,13 @@ class PrometheusClient:
         assert self._session is not None, "the client is used as a context manager"
         limit, body = self.server.max_body_bytes, bytearray()
         try:
+            # POST, since a long query does not fit in a URL.
             async with self._session.post(
                 self._url, data={"query": query}, headers=self._headers(), allow_redirects=False
             ) as response:
                 async for chunk in response.content.iter_any():
                     body += chunk
+                    # Counted here, since the length that a server states may be missing or wrong.
                     if len(body) > limit:
                         raise PrometheusError(f"{self._url}: the answer is larger than {limit} bytes", reached=True)
                 return response.status, bytes(body)

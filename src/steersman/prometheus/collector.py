@@ -107,6 +107,7 @@ class TelemetryCollector:
             return error
         now = self.clock()
         known = self._by_node(name, times, nodes, count=False)
+        # Of several series the newest sample counts.
         ages = {key: min(series.time - series.value for series in found) for key, found in known.items()}
         measured = self._by_node(name, values, nodes, count=True)
         for (node, _), series in measured.items():
@@ -115,6 +116,7 @@ class TelemetryCollector:
         samples = [
             MetricSample(node, user, series[0].value, ages[node, user])
             for (node, user), series in measured.items()
+            # A value without the time of its sample may be arbitrarily old.
             if (node, user) in ages
         ]
         self.store.record(name, samples, now)
@@ -150,6 +152,7 @@ class TelemetryCollector:
 
     def _tell(self, queried: Sequence[str], problems: Mapping[str, PrometheusError]) -> None:
         """Log changes of the problem and of missing features, once each."""
+        # An error that Prometheus itself sends is one of a query, not of the connection.
         away = len(problems) == len(queried) and bool(queried) and not any(error.reached for error in problems.values())
         if away:
             reason = str(next(iter(problems.values())))

@@ -51,6 +51,7 @@ class NodeNames:
             named = self._names[named]
         if not named or named in self._nodes:
             return named
+        # The whole text first: the default pattern would cut the last group off an IPv6 address, as if it were a port.
         for name in (_normalized(text) if _is_address(text) else "", _normalized(named)):
             if name and (node := self._full.get(name) or self._short.get(_host(name), "")):
                 return node

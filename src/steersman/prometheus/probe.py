@@ -109,6 +109,7 @@ class Probe(Collector):
     @property
     def latencies(self) -> dict[str, float]:
         """Return milliseconds by users, without those that could not be reached lately."""
+        # With the timeout, since a round trip that is under way may still succeed.
         oldest = time.monotonic() - LOST_AFTER * self.interval - self.timeout
         return {
             user: statistics.median(trips)

@@ -111,6 +111,7 @@ class MetricStore:
             else:
                 self.dropped["too many users"] += 1
                 continue
+            # Differences such as `100 - avg(...)` fall below 0 by rounding, ages by two queries a moment apart.
             sample, known = RawSample(max(value, 0.0), now - max(age, 0.0)), kept.get(node)
             if known is None or (sample.taken, sample.value) > (known.taken, known.value):
                 kept[node] = sample
@@ -124,6 +125,7 @@ class MetricStore:
         newest = {
             user: max((each.taken for each in kept.values()), default=-math.inf) for user, kept in self._latency.items()
         }
+        # Relative to other users and not to now: while Prometheus is away, all would be forgotten.
         gone = max(newest.values(), default=0.0) - self.configuration.max_age(LATENCY_FEATURE)
         for user, taken in newest.items():
             if taken < gone:

@@ -50,9 +50,11 @@ def _merged(classes: Sequence[PodClass], ratio: float, step: int) -> list[PodCla
         r = pod_class.requests
         rounded = replace(
             r,
+            # The number of the class stands for the request: this is a key, and no pod requests it.
             cpu_milli=geometric_class(r.cpu_milli, ratio),
             memory_bytes=geometric_class(r.memory_bytes, ratio),
             ephemeral_bytes=geometric_class(r.ephemeral_bytes, ratio),
+            # Up, so that merged pods are not placed where the larger of them would not fit.
             gpu_milli=min(GPU_MILLI, step * math.ceil(r.gpu_milli / step)),
             cpu_nonzero_milli=0,
             memory_nonzero_bytes=0,

@@ -135,6 +135,7 @@ def load_workload(
     given = [Path(path) for path in (nodes_path, pods_path) if path is not None]
     if not given:
         raise UsageError("give a file or folder of nodes and one of pods, or a folder that holds both")
+    # The same path given twice is one source, which holds nodes and pods.
     sources = [open_source(path) for path in dict.fromkeys(given)]
     for_nodes, for_pods = sources[0], sources[-1]
     nodes = for_nodes.nodes() if for_nodes.has_nodes() or not (partial and for_nodes.has_pods()) else ()

@@ -71,6 +71,7 @@ def with_running(workload: Workload, expanded: Expanded, running: RunningPods) -
     account = _Account(workload.nodes, there)
     why = _staying(workload.nodes, there, account)
     recorded = tuple(
+        # Pods on a node that offers too little run there, too, but remain part of the demand.
         Recorded(pod.constraints.node_name, account.devices[i], why.get(i, EXCEEDING) != EXCEEDING, account.exceeds(i))
         if i in account.devices
         else None
@@ -171,6 +172,7 @@ def _only_node(
         c.gpu_models, "", c.tolerations, c.node_selector, c.node_affinity, node_features=c.node_features
     )
     if static not in known:
+        # A second node is enough to know that the pod is not tied to the first.
         known[static] = frozenset(names[slot] for slot in np.flatnonzero(allowed_nodes(table, static))[:2].tolist())
     return known[static]
 

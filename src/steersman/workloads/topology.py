@@ -106,6 +106,7 @@ def write_hierarchy(
                     raise InputError(file, "", "", "has no pods; --pods takes a pod list")
                 target = file.with_name(f"{stem(file)}{HIERARCHY_SUFFIX}.yaml")
                 if change.nodes or change.pods:
+                    # Files are replaced when the stack ends, so an error in any of them changes none.
                     part = stack.enter_context(replacing(target))
                     try:
                         write_documents(part, (document.content for document in documents))

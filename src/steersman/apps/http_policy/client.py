@@ -114,6 +114,7 @@ class ScoreClient:
             headers = self._access.headers()
         except InputError as error:
             raise ScoreServerError(f"{self.url}: {error}") from None
+        # A redirect would hand the headers, and so the token, to another address.
         async with self._session.post(self.url, data=body, headers=headers, allow_redirects=False) as response:
             answer = bytearray()
             async for chunk in response.content.iter_chunked(_CHUNK):

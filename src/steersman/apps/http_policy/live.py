@@ -71,6 +71,7 @@ class LiveScoreClient:
             body: returns the request.
             names: names of its nodes.
         """
+        # First: an old answer must never decide about another pod.
         self.answer.scores = None
         began = self._clock()
         if began < self._asks_again_at:

@@ -31,6 +31,7 @@ class RequestEncoder:
     def encode(self, pod: Pod, slots: Iterable[int]) -> bytes:
         """Return the body of a request: `{"pod": <v1.Pod>, "nodes": [<v1.Node>...]}`, nodes in the order of `slots`."""
         self._follow()
+        # A pod of a snapshot may name devices of the node that it ran on.
         body = msgspec.json.encode(pod_to_object(replace(pod, gpu_devices=())))
         nodes = b",".join([self._encoded[slot] for slot in slots])
         return b'{"pod":' + body + b',"nodes":[' + nodes + b"]}"
@@ -49,6 +50,7 @@ class RequestEncoder:
         for slot, node in enumerate(state.nodes):
             if node is not None and (changed[slot] or node is not self._nodes[slot]):
                 self._nodes[slot], self._encoded[slot] = node, self._node(node, slot)
+        # Copies, since kernels change the arrays in place.
         self._seen = tuple(array.copy() for array in now)
 
     def _node(self, node: Node, slot: int) -> bytes:

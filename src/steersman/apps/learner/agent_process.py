@@ -129,6 +129,7 @@ def run_agent(plan: LivePlan, live_run: LiveRun, connection: Connection, others:
     from steersman.apps.learner.agent_env import LiveEnv
     from steersman.training.learning import weights_of
 
+    # Where others use the cores, several threads are slower, see `training.learning`.
     torch.set_num_threads(1)
     summary_writer()  # before the agent says that it is ready: the first question has two seconds, too
     save_every = max(1, SAVE_DECISIONS // plan.decisions)

@@ -112,6 +112,7 @@ class BindingObserver(Listener):
         """Observe the binding of a pod that waited."""
         if not self._is_observed(pod):
             return
+        # Others were bound before this began, or were never seen waiting, so there is no state before their binding.
         if pod.key in self._waiting:
             ahead = list(self._waiting).index(pod.key)
             del self._waiting[pod.key]
@@ -165,6 +166,7 @@ class BindingObserver(Listener):
     def _observe(self, pod: CachedPod, ahead: int) -> None:
         """Observe the cluster as it was before a pod was placed, while `ahead` pods had waited longer."""
         placed, decider = self.cache.state.placements.get(pod.key), self._decider
+        # Without a placement the node is not known; a full queue means that learning is slower than the scheduler.
         if decider is None or placed is None or self._bindings.qsize() >= MOST_WAITING:
             return
         decider.waiting = ahead

@@ -80,6 +80,7 @@ class PassiveLiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[
         """Return the outcome of the scheduler's choice and the observation of its next binding."""
         done, self._now = self.now.outcome, next(self._bindings)
         after = done.after.copy()
+        # How long pods waited after a decision is known at the next one.
         after[summary.POD_SECONDS_WAITED] = self._now.waited_before
         value = reward(self._objective, done.before, after) if done.reward is None else done.reward
         terminated, measures = np.array([self._now.ended_before]), infos_of(after)

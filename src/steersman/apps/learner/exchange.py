@@ -80,6 +80,7 @@ class PolicyExchange:
         save(candidate)
         active_rewards, candidate_rewards = _rewards(active, bindings), _rewards(candidate, bindings)
         differences = candidate_rewards - active_rewards
+        # The interval assumes independent values; means of blocks nearly are, neighbouring decisions are not.
         blocks = differences[: len(differences) // TEST_BLOCK * TEST_BLOCK].reshape(-1, TEST_BLOCK).mean(axis=1)
         low, high = (round(limit, 6) for limit in mean_interval(blocks))
         is_better = low > 0.0  # as it is logged: less than that is no gain
@@ -111,6 +112,7 @@ def undo(folder: Path) -> str:
     if not (folder / POLICY).exists() or not replaced:
         raise SteersmanError(f"{folder}: no policy was replaced there, so there is nothing to undo")
     last = replaced[-1]
+    # Raises before anything is changed if the file cannot be read.
     read_policy(last)
     try:
         keep_copy(folder / POLICY)
@@ -137,6 +139,7 @@ def _replace(folder: Path, candidate: Path) -> None:
     number = max((int(file.stem) for file in _replaced(folder) if file.stem.isdigit()), default=0) + 1
     try:
         (folder / PREVIOUS).mkdir(exist_ok=True)
+        # A copy, so that the file in use exists at every moment.
         with replacing(folder / PREVIOUS / f"{number:04}.safetensors") as part:
             shutil.copy2(active, part)
         os.replace(candidate, active)

@@ -51,6 +51,7 @@ def follow(plan: LivePlan, live_run: LiveRun, kubeconfig: KubeConfig, telemetry_
     from steersman.apps.learner.passive_dqn import PassiveDQN
 
     os.nice(NICENESS)
+    # Where others use the cores, several threads are slower, see `training.learning`.
     torch.set_num_threads(1)
     view, objective = plan.find_view(), objectives.resolve(plan.objective)
     run, folder = live_run.start(plan, CHECKPOINT_EVERY, (STOP,)), live_run.folder
@@ -88,6 +89,7 @@ class PassiveLearner:
     def iterate(self) -> dict[str, Any]:
         """Observe and learn once; test the candidate if that is due."""
         metrics = self._agent.iterate()
+        # Before the test, which would compare a candidate of the old policy with the new one.
         if self._exchange.was_replaced():
             self._start_again()
         if self._exchange.is_due:
@@ -113,6 +115,7 @@ class PassiveLearner:
                 "the policy in use cannot be learned from; learning continues from the previous one", error=str(error)
             )
             return
+        # Else the targets would still be those of the old policy.
         self._agent.target_network.load_state_dict(self._agent.network.state_dict())
         log.info("the policy in use was replaced; learning goes on from it")
 

@@ -169,6 +169,7 @@ class OtherSchedulers:
             if self._is_asked and self._connection.poll():
                 observed: Observed = self._connection.recv()
                 transitions, self.dropped, self._is_asked = observed.transitions, observed.dropped, False
+                # The transitions that came with it are still good.
                 if observed.problem:
                     self._end(observed.problem)
                     return transitions

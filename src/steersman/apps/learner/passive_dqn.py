@@ -37,6 +37,7 @@ class PassiveDQN(DQN):
     env: PassiveLiveEnv
 
     def __init__(self, env: PassiveLiveEnv, network: ScoreNetwork, config: DQNConfig, seed: int) -> None:
+        # With these options every action is the teacher's, which here is the scheduler's binding.
         passive = replace(config, use_heuristic=True, initial_epsilon=0.0, minimum_epsilon=0.0)
         super().__init__(env, network, passive, seed, teacher=env.action)
         self.ranges.keep_all()

@@ -293,6 +293,7 @@ def init_run(plan: LivePlan, folder: Path, nodes: tuple[Node, ...]) -> LiveRun:
         raise MissingExtraError("learning on a live cluster", "train")
     if plan.find_view() is not TELEMETRY:
         objectives.check(objectives.resolve(plan.objective), "the cluster", nodes, None)
+    # Before locking, which creates the folder and a file in it.
     with naming_in_errors(folder):
         is_other = folder.exists() and any(entry.name != LOCK for entry in folder.iterdir())
     if is_other and not (folder / CHECKPOINT).exists() and not _has_live_options(folder):
@@ -336,6 +337,7 @@ def _resumed_capacity(plan: LivePlan, checkpoint: Path, nodes: int) -> int:
         capacity = int(saved.pop(MAX_NODES))
     except (ValueError, KeyError, TypeError):
         raise SteersmanError(f"{checkpoint}: is not that of a run on a live cluster; name a new folder") from None
+    # As the checkpoint has them: JSON turns tuples into lists.
     now = json.loads(json.dumps(plan.options()))
     for name in now:
         if saved.get(name) != now[name]:

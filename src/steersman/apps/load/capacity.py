@@ -52,6 +52,7 @@ async def read_capacity(client: Client) -> ClusterCapacity:
             held[0] += requests.cpu_milli
             held[1] += requests.memory_bytes
     warn_ignored("requests of pods ignored", problems)
+    # Allocatable may be stated as 0.
     shares = [amount / max(of, 1) for amount, of in zip(held, total, strict=True)]
     return ClusterCapacity(*total, max(cpu), max(memory), (shares[0], shares[1], shares[2]))
 

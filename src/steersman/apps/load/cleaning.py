@@ -32,6 +32,7 @@ async def delete_pods(client: Client, namespace: str, labels: str, report: Repor
     async def delete() -> None:
         for collection in MAKERS:
             await delete_collection(client, collection.format(namespace), labels, propagationPolicy="Background")
+        # After their controllers, which would create them again.
         await delete_collection(client, PODS.format(namespace), labels, gracePeriodSeconds="0")
 
     try:

@@ -105,6 +105,7 @@ async def replay_pods(
     else:
         state = RunState("replay", new_id(), replay.digest(timed), {}, len(timed))
     player = PodReplay(place.client, store, state, timed, image, report)
+    # Before the state is stored: a run that cannot begin must leave nothing to resume.
     await player.check_namespaces(create=create_namespaces)
     if not resume:
         await store.begin(state)
@@ -152,6 +153,7 @@ async def _drive(
     try:
         log = RowLog(output, rows[: state.done])
     except SteersmanError:
+        # Nothing was created yet, so there is nothing to resume.
         if not state.done:
             await store.end()
         raise

@@ -172,6 +172,7 @@ class DeploymentLoadGenerator:
             self.tally.pods += row.pod_count
             rows: Sequence[Row] = (row,)
         else:
+            # Deletions up to the next creation are one step, since AAML clears the cluster at once.
             last = next((i for i in range(done, len(self.rows)) if self.rows[i].action == ADD), len(self.rows))
             rows = self.rows[done:last]
             if after_add:
@@ -179,6 +180,7 @@ class DeploymentLoadGenerator:
                 await self._settle()
             await self._delete([row.name for row in rows])
         self.state.done += len(rows)
+        # After the step: a row that is repeated on resumption finds its own Deployment and accepts it.
         await self.store.save(self.state)
         self.log.add(rows)
         self.report(self.state.done, len(self.rows))
@@ -230,6 +232,7 @@ class DeploymentLoadGenerator:
             await run_concurrently(partial(self._delete_one, name) for name in names)
         for name in names:
             self._created.pop(name, None)
+        # The watch lags behind the deletion; the next Deployments are counted by it.
         gone = await self.fleet.until(
             lambda: not any(self.fleet.by_app[name] for name in names), cleaning.PATIENCE_SECONDS
         )

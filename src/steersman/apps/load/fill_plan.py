@@ -93,6 +93,7 @@ def _nodes(room: ClusterCapacity) -> list[Node]:
     nodes, cpu, memory, pods = list[Node](), room.cpu_milli, room.memory_bytes, room.pods
     while cpu or memory:
         part, share = min(cpu, room.largest_cpu_milli), min(memory, room.largest_memory_bytes)
+        # All places for pods are on the first node, since only their sum matters.
         nodes.append(Node(f"node-{len(nodes)}", part, share, pods))
         cpu, memory, pods = cpu - part, memory - share, 0
     return nodes

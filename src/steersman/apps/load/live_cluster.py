@@ -27,6 +27,7 @@ def run_client(target: ClusterTarget, question: Callable[[Client], Coroutine[Any
             try:
                 await client.request("GET", "/version")  # later failures are retried, this one is not
             except ApiError as error:
+                # /version may be forbidden to a user who may list nodes; the server has answered.
                 if error.status != 403:
                     raise
             return await question(client)

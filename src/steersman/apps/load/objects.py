@@ -74,6 +74,7 @@ def deployment_object(
 
 def pod_object(pod: Pod, run: str, image: str, priority_class: str = "") -> Manifest:
     """Return the v1 Pod of a trace's pod, without its times: they decide when it is created and deleted."""
+    # Priority 0: the API derives the number from the class, and refuses another one.
     result = pod_to_object(replace(pod, creation_time=None, deletion_time=None, priority=0))
     result["metadata"].setdefault("labels", {}).update(run_labels(run))
     spec: dict[str, Any] = result["spec"]

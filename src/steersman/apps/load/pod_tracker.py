@@ -74,6 +74,7 @@ class RunPodTracker:
         """Wait at most `seconds` (None: forever) until a condition on the pods holds, and return whether it does."""
         try:
             async with asyncio.timeout(seconds):
+                # Before the first list a condition such as "no pod waits" would hold of no pods.
                 await self.reflector.synced.wait()
                 while not holds():
                     self._changed.clear()

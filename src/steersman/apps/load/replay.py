@@ -163,11 +163,13 @@ class PodReplay:
 
     async def _create_all(self) -> None:
         loop = asyncio.get_running_loop()
+        # A resumed replay goes on at once, not after the time that it was stopped.
         zero = loop.time() - self.pods[self._next].at if self._next < len(self.pods) else 0.0
         while self._next < len(self.pods):
             late = zero + self.pods[self._next].at - loop.time()
             if late > 0:
                 await asyncio.sleep(late)
+            # Here and not in the worker: `_keep_state` must never save a pod as done that only waits for a worker.
             self._creating.add(self._next)
             self._jobs.put_nowait((self._create, self._next))
             self._next += 1
@@ -215,6 +217,7 @@ class PodReplay:
                     "others made, --namespace names another place"
                 ) from None
         self._creating.discard(i)
+        # The watch may show the pod before the request is answered.
         self._unseen |= {f"{pod.namespace}/{pod.name}"} - self._seen
         self.tally.created += 1
         self._tell()
@@ -236,6 +239,7 @@ class PodReplay:
         """Schedule the deletion of a pod that was bound."""
         i = self._index.get(key)
         if i is not None and key not in self._leaving and (runs := self.pods[i].runs) is not None:
+            # From now on, so that the replay does not end before the timer has run.
             self._leaving.add(key)
             asyncio.get_running_loop().call_later(runs, self._jobs.put_nowait, (self._delete, i))
 
@@ -252,6 +256,7 @@ class PodReplay:
         """Save the state periodically."""
         while True:
             await asyncio.sleep(SAVE_SECONDS)
+            # Pods are created concurrently; all before the first unfinished one exist.
             done = min(self._creating, default=self._next)
             if done != self.state.done:
                 self.state.done = done

@@ -108,6 +108,7 @@ class StateStore:
         try:
             self._version = _version(await retry_transient(lambda: self._replace(state)))
         except ApiError as error:
+            # The version in the request refuses a state that another process wrote.
             if error.status not in (404, 409):
                 raise
             if error.status == MISSING:

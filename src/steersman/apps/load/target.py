@@ -69,6 +69,7 @@ def find_target(kubeconfig: Path | None = None, context: str | None = None, name
 def _is_ours(loaded: KubeConfig) -> bool:
     for name in record.names():
         recorded = record.find(name)
+        # A cluster of a kubeconfig was not started by steersman, though it has a record.
         if recorded is None or recorded.way is ClusterBackend.KUBECONFIG or recorded.context != loaded.context:
             continue
         if Path(recorded.kubeconfig).resolve() == loaded.source.resolve():

@@ -91,6 +91,7 @@ def bring_up(
         cluster_record = ClusterRecord(name, way, str(kubeconfig), context, engine=control_plane.engine)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # private keys are written to it
+            # Before anything is started, so that `down` finds what a killed `up` has left.
             record.write(cluster_record)
             if control_plane.programs is None:
                 containers.start(control_plane.engine, folder, name, kubeconfig, port)

@@ -42,6 +42,7 @@ def locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
         raise SteersmanError(f"{path}: cannot be written: {error.strerror}") from None
     try:
         try:
+            # Without waiting first, so that `waiting` is called only if there is somebody to wait for.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             waiting()

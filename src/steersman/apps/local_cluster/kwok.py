@@ -130,6 +130,7 @@ async def install(client: Client, image: str) -> int:
         if found is None:
             await client.create(collection, each)
         else:
+            # roleRef is immutable.
             await client.patch(f"{collection}/{NAME}", {key: each[key] for key in each if key != "roleRef"})
     return len(objects)
 
@@ -137,6 +138,7 @@ async def install(client: Client, image: str) -> int:
 async def remove(client: Client) -> int:
     """Delete the objects that `install` created, and return their number."""
     count = 0
+    # The Deployment first, since it uses all others.
     for kind in reversed(COLLECTIONS):
         found = await _existing(client, kind)
         if found is not None and _is_ours(found):
@@ -188,6 +190,7 @@ def start(config: KubeConfig, program: Path) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     kubeconfig, log = folder / KUBECONFIG, folder / LOG
     with replacing(kubeconfig) as part:
+        # Before the credentials are written, so that they are never readable for others.
         part.touch(mode=0o600)
         part.write_bytes(msgspec.json.encode(_kubeconfig(config)))  # JSON is YAML
     (folder / STAGES).write_text(stages(), encoding="utf-8")
@@ -199,6 +202,7 @@ def start(config: KubeConfig, program: Path) -> Path:
     (folder / PID).write_text(str(process.pid), encoding="ascii")
     _started.append(process)
     try:
+        # A wrong argument or kubeconfig ends it within this time.
         process.wait(STARTED_SECONDS)
     except subprocess.TimeoutExpired:
         return log

@@ -21,6 +21,7 @@ MAX_PODS = 1_000_000
 MAX_COUNTED_GPUS = 10_000
 MIN_MEMORY_BYTES = 1 << 20
 
+# The longest first: `nvidia.com/gpu` is the beginning of `nvidia.com/gpu.shared`.
 _GPUS = "|".join(map(re.escape, sorted(PLUGIN_GPUS, key=len, reverse=True)))
 _PART = re.compile(
     rf"(?P<amount>[0-9.]+[A-Za-z]*?)(?P<what>cpu|pods|gpu|{_GPUS})(?::(?P<model>.*))?|(?P<memory>[0-9].*)"
@@ -117,6 +118,7 @@ def parse_groups(texts: Sequence[str]) -> list[NodeGroup]:
             raise UsageError(
                 f"--node-shape {text}: there is a shape {name!r} already; give each a name, as b={EXAMPLE}"
             )
+        # Ten digits are more than any limit, and spare a conversion of thousands.
         count = None if match["count"] is None else int(match["count"][:10])
         groups.append(NodeGroup(name, parse_shape(match["shape"]), count))
     return groups

@@ -151,6 +151,7 @@ async def create_nodes(client: Client, nodes: Sequence[Node], cluster: str, repo
     Raises:
         SteersmanError: a node exists already, or nodes do not become ready.
     """
+    # Workers take from the end.
     waiting = list(reversed(nodes))
     created = 0
 
@@ -161,6 +162,7 @@ async def create_nodes(client: Client, nodes: Sequence[Node], cluster: str, repo
             try:
                 await client.create(NODES, node_object(node, cluster))
             except ApiError as error:
+                # The other workers end, too, after their present request.
                 waiting.clear()
                 raise SteersmanError(f"node {node.name}: {error.message}") from None
             created += 1
@@ -203,6 +205,7 @@ async def _wait_ready(client: Client, nodes: dict[str, Node], report: Report) ->
         listed = map(node_from_json, (await client.list(NODES, {"resourceVersion": "0"})).items)
         ready = sum(1 for each in listed if _takes_pods(each, nodes.get(each.metadata.name)))
         report((len(nodes) + ready) // 2, len(nodes))
+        # Nodes are created ready, so readiness does not show that KWOK runs; a lease does.
         if ready == len(nodes) and await _is_played(client, next(reversed(nodes))):
             return
         if patience.ends(len(nodes) - ready):
@@ -227,6 +230,7 @@ def _takes_pods(result: NodeObject, node: Node | None) -> bool:
     if node is None or not result.is_ready:
         return False
     taints = result.spec.taints if result.spec is not None else None
+    # The API server adds not-ready to every new node, and the controller manager takes it away.
     return len(taints or ()) == len(node.taints)
 
 

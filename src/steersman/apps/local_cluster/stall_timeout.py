@@ -72,12 +72,14 @@ async def until_gone(
             await asyncio.wait_for(passed.wait(), POLL_SECONDS)
         while True:
             if deleting.done():
+                # It never ends by itself, so this raises its error.
                 deleting.result()
             left = await count()
             report(before - min(left, before), before)
             empty = empty + 1 if passed.is_set() and not left else 0
             if empty == looks:
                 return before
+            # `ends` first, since it also records progress.
             if patience.ends(left) and left:
                 raise DeletionTimeoutError(left)
             await asyncio.sleep(POLL_SECONDS)

@@ -83,6 +83,7 @@ class _Mask:
         return dict(self.pairs(labels.items()))
 
     def image(self, image: str) -> str:
+        # With a tag, since `:latest` is added to the name of a pod's image that has none.
         return f"{self.text(image)}:latest"
 
     def node(self, node: Node) -> Node:
@@ -159,4 +160,5 @@ class _Mask:
         masked = (
             replace(each, values=tuple(sorted(self.value(each.key, value) for value in each.values))) for each in result
         )
+        # The original order could tell which value a hash stands for.
         return tuple(sorted(masked, key=lambda each: (each.key, each.operator, each.values)))

@@ -97,6 +97,7 @@ class EventLog(Listener):
         before, after = self._nodes.get(slot), self.state().nodes[slot]
         if before == after:
             return
+        # Slots of deleted nodes are reused.
         if before is not None and (after is None or after.name != before.name):
             self._note(NodeEvent(before.name, None))
         if after is None:

@@ -102,6 +102,7 @@ def save(result: Transitions, objective: objectives.WeightedObjectives, file: Pa
     if not seen:
         return 0
     before = {part: _joined(part, seen, len(result.nodes)) for part in PARTS}
+    # The observation after a decision is the one before the next.
     followed = [*seen[1:], result.seen[-1]]
     after = {part: _joined(part, followed, len(result.nodes)) for part in PARTS}
     arrays: Arrays = {f"before.{name}": part for name, part in before.items()}
@@ -180,10 +181,12 @@ class EventLogReader:
     def _wait_until(self, time: float) -> None:
         """Add the time that pods waited after the last decision."""
         if self.found.seen:
+            # Before the event is applied: until then the old number of pods waited.
             self.found.seen[-1].next_row[summed.POD_SECONDS_WAITED] += self.own_waiting * (time - self._time)
         self._time = time
 
     def _node(self, name: str, node: Node | None) -> None:
+        # Arrays have fixed nodes; they are built again at the next binding.
         self.stage = None
         if node is None:
             self.nodes.pop(name, None)
@@ -233,6 +236,7 @@ class EventLogReader:
         if not decided:
             stage.place(key, placed)
             return
+        # Before the pod is placed, though the log has the binding only afterwards.
         before, row = stage.look(placed.pod, waiting), stage.summary(waiting)
         slot = stage.slot(placed.node)
         assert slot is not None

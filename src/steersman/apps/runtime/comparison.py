@@ -84,6 +84,7 @@ class ComparisonBasis:
         if self.pods is not None and now.pods >= PODS_GROWTH_FACTOR * self.pods:
             return False
         smaller_sample = now.pods if self.pods is None else min(now.pods, self.pods)
+        # About as much as two samples of so many pods differ by chance alone.
         sampling_noise = 0.5 * math.sqrt(len(self.requests.keys() | now.requests.keys()) / smaller_sample)
         return profile_distance(self.requests, now.requests) <= MAX_PROFILE_DISTANCE + sampling_noise
 
@@ -236,6 +237,8 @@ class PolicyComparison:
             result = await ask_process(_CompareTask(self._work), task, seconds=self._limit, niceness=NICENESS)
         except SteersmanError as error:
             self.failures += 1
+            # With the version set the file counts as settled, so it is compared again after RETRY_SECONDS and not at
+            # every look.
             self._retry_at, self._version, self._basis = self._clock() + RETRY_SECONDS, version, None
             log.error(
                 "the comparison failed; the active policy stays", decides=self.choice.policy.name, error=str(error)
@@ -324,6 +327,7 @@ def _workload(nodes: Sequence[Node], classes: Sequence[PodClass]) -> Workload:
     Constraints on other pods' labels are left out: the drawn pods have no owners.
     """
     if len(classes) > MAX_SAMPLED_PODS:
+        # A fixed seed: the same window gives the same comparison.
         classes = random.Random(0).sample(classes, MAX_SAMPLED_PODS)
     reduced: dict[Constraints, Constraints] = {}
     pods = []

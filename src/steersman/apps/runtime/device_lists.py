@@ -39,6 +39,7 @@ async def list_device_offers(client: Client, nodes: Collection[str] | None = Non
                 raise
             return DeviceOffers()
         found.append([msgspec.json.decode(raw, type=kind) for raw in listed.items])
+        # Most clusters have no DeviceClass, and are spared the two large lists.
         if not found[0]:
             return DeviceOffers()
     return device_offers(found[0], found[1], found[2], nodes)

@@ -122,6 +122,7 @@ class LiveProfile(PodWindow):
             leftovers: whether a policy needs the leftover tables.
         """
         pods = self.typical_pods()
+        # Equal pods need no new deciders, but are known to be current.
         if pods == self.pods and (self.leftovers is not None or not leftovers):
             self.made_at = time.time()
             return False

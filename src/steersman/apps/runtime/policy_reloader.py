@@ -41,6 +41,7 @@ class PolicyReloader:
         self.spec, self._fitted, self._given, self.problem = spec, fitted, policy, ""
         self._has_telemetry = has_telemetry
         self.reads = {"loaded": 1, "refused": 0}
+        # Before the file is read: a change in between is then noticed at the next check.
         self._stamp = self._file_stamp()
         self._read()
 

@@ -36,6 +36,7 @@ async def serve_probe(probe: Probe, address: str, port: int) -> None:
     app = web.Application()
     app.router.add_get("/", handle)
     server = WebServer(registry, Probes(), ListenAddress(address, port), app)
+    # After the server's own paths, such as /metrics, which it would also match.
     app.router.add_get("/{user}", handle)
     async with server, BackgroundTasks(probe.run()):
         log.info("listening", address=address, port=server.port, users=list(probe.failures))

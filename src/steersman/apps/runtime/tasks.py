@@ -35,6 +35,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         number for number, handler in previous_handlers.items() if callable(handler) or handler is signal.SIG_DFL
     ]
     if threading.current_thread() is not threading.main_thread():
+        # Python handles signals in the main thread alone.
         replaced = []
 
     async def run_with_handlers() -> T:
@@ -52,6 +53,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         finally:
             for number in replaced:
                 loop.remove_signal_handler(number)
+                # `remove_signal_handler` leaves the system's default behind, not the previous handler.
                 signal.signal(number, previous_handlers[number])
 
     try:
@@ -87,6 +89,7 @@ async def retry_transient(ask: Callable[[], Awaitable[T]], patience: float = PAT
 
 async def run_concurrently(jobs: Iterable[Callable[[], Awaitable[object]]], concurrency: int = CONCURRENCY) -> None:
     """Run jobs in order, at most `concurrency` at a time. The first failure cancels the running jobs and is raised."""
+    # One iterator for all workers, so that each job is taken once.
     remaining = iter(jobs)
 
     async def run_jobs() -> None:
@@ -135,4 +138,5 @@ class BackgroundTasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._failed is not None:
+            # In place of the CancelledError that `on_done` caused.
             raise self._failed

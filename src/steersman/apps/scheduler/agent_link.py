@@ -123,10 +123,12 @@ class AgentLink:
 
     def close(self, seconds: float = END_SECONDS) -> None:
         """Tell the agent to save and to end, and wait until it has, at most so long."""
+        # An agent that is not ready yet reads no messages, and the thread still waits for its first one.
         was_ready, self._is_over = self._is_ready and not self._is_over, True
         if was_ready:
             with suppress(LateError, EOFError, OSError):
                 self._thread.submit(self._end_agent).result(seconds)
+        # The thread may be blocked in `recv` by an agent that never answers, so it is not waited for.
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, question: Question) -> Any:

@@ -95,6 +95,7 @@ class PendingTransition:
             return None
         done = self._outcome
         after = done.after.copy()
+        # How long the decision's state lasts is known only now; waiting pods are counted as of the decision.
         after[summary.POD_SECONDS_WAITED] = self._waiting * (self._clock() - self._time)
         return DecisionOutcome(done.slot, done.before, after, done.reward, self.has_ended)
 

@@ -134,8 +134,10 @@ class Binder:
                 message = str(error)
                 log.warning("binding without an answer", pod=pod.key, node=node, error=message)
             self._count(status)
+            # Any other status is a definite refusal; repeating the request would give the same answer.
             if status not in (0, CONFLICT, *BUSY):
                 return BindOutcome.LOST if status == MISSING else BindOutcome.REFUSED, message
+            # The server handles no request that it answers with 429, so there is no outcome to look up.
             if status != TOO_MANY:
                 pod_now = await self._get_pod(path, pod.uid)
                 if pod_now is None:
@@ -149,6 +151,7 @@ class Binder:
                     return BindOutcome.TAKEN, f"another scheduler has bound it to {pod_now.node}"
                 version = pod_now.metadata.resource_version
                 if status == CONFLICT:
+                    # With the same version the conflict is about something else, and the same request would fail again.
                     if has_changed(pod, pod_now) or version == requested.metadata.resource_version:
                         return BindOutcome.LOST, message
                     continue  # only its status changed, such as by our own condition
@@ -160,6 +163,7 @@ class Binder:
 
         def check() -> None:
             if objection := self.objection(requested.target.name):
+                # aiohttp turns this into a connection error; `bind` returns the objection at its next attempt.
                 raise RuntimeError(objection)
 
         await self.client.request("POST", path, body=GuardedBody(msgspec.json.encode(requested), check))
@@ -167,9 +171,11 @@ class Binder:
     async def _get_pod(self, path: str, uid: str) -> LivePod | None:
         """Return a pod, repeating the request until there is an answer; None: there is no such pod."""
         backoff = Backoff(*RETRY_SECONDS)
+        # Without a limit: until the outcome is known the pod must stay assumed, or its resources could be given away.
         while True:
             try:
                 head = pod_from_json(await self.client.request("GET", path))
+                # Another uid is a new pod of the same name: ours was deleted.
                 return head if head.metadata.uid == uid else None
             except ApiError as error:
                 if error.status == MISSING:

@@ -76,10 +76,13 @@ class DeviceBinder:
             SteersmanError: the API refused, or could not be reached.
         """
         path = f"/api/v1/namespaces/{pod.pod.namespace}/pods/{pod.pod.name}"
+        # The cached model has the pod's sums only; a claim needs the requests of each container.
         spec = (await self.client.get(path)).get("spec") or {}
+        # A claim of an earlier attempt would keep its devices from this one.
         for left_over in self.claims.for_requests_of(pod.uid):
             await self.release(pod, f"{CLAIMS.format(pod.pod.namespace)}/{left_over}")
         plan = self._plan(spec, node, resources)
+        # There is no await between choosing and noting the devices, so two bindings never choose the same.
         self._in_flight[pod.uid] = plan.devices
         claim = _claim(pod, plan)
         name = claim["metadata"]["name"]
@@ -89,7 +92,9 @@ class DeviceBinder:
             created = await self._create(claim_path, claim)
             await self.client.replace(f"{claim_path}/status", {**created, "status": _status(pod, node, plan)})
             status = {"extendedResourceClaimStatus": {"resourceClaimName": name, "requestMappings": plan.mappings}}
+            # The uid refuses another pod of the same name.
             await self.client.patch(f"{path}/status", {"metadata": {"uid": pod.uid}, "status": status})
+        # Also when cancelled: an allocated claim keeps its devices until the pod is deleted.
         except BaseException:
             if created is not None:
                 await self.release(pod, claim_path)
@@ -110,6 +115,7 @@ class DeviceBinder:
             (each["name"], (each.get("exactly") or {}).get("count"))
             for each in existing["spec"].get("devices", {}).get("requests", ())
         ]
+        # The claim may be from an attempt that chose another node.
         if asked != known:
             raise DevicesTakenError(f"claim {claim['metadata']['name']} of the pod is for other devices")
         return cast(Mapping[str, Any], existing)
@@ -117,10 +123,12 @@ class DeviceBinder:
     def _plan(self, spec: Mapping[str, Any], node: str, resources: Sequence[str]) -> DevicePlan:
         """Return the requests of a pod and free devices for them. Raises DevicesTakenError."""
         offers = self.claims.offers
+        # The watch shows these claims, so `allocated` has their devices.
         for uid in [uid for uid in self._in_flight if self.claims.for_requests_of(uid)]:
             del self._in_flight[uid]
         taken = self.claims.allocated.union(*self._in_flight.values())
         plan = DevicePlan()
+        # Sorted, so that the claim's requests are the same in every attempt (see `_create`).
         for resource in sorted(resources):
             free = [each for each in offers.devices.get(node, {}).get(resource, ()) if each not in taken]
             for name in sorted(name for name, each in offers.classes.items() if offers.names[each] == resource):
@@ -152,9 +160,11 @@ def _claim(pod: CachedPod, plan: DevicePlan) -> dict[str, Any]:
     name, namespace = pod.pod.name, pod.pod.namespace
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod.uid, "controller": True}
     metadata = {
+        # A fixed name, so that a claim whose creation got no answer is found; 228 characters at most, of 253.
         "name": f"{name[:200].rstrip('.-')}-extended-resources-{pod.uid[:8]}",
         "namespace": namespace,
         "annotations": {FOR_REQUESTS: "true"},
+        # Present before the allocation, as with kube-scheduler: a claim in use must not disappear.
         "finalizers": [FINALIZER],
         "ownerReferences": [owner],
     }
@@ -187,6 +197,7 @@ def requests_of(
     """
     inits = spec.get("initContainers") or []
     containers = [*inits, *(spec.get("containers") or [])]
+    # Init containers with restartPolicy Always are sidecars, which run as long as the pod.
     is_brief = [i < len(inits) and each.get("restartPolicy") != "Always" for i, each in enumerate(containers)]
     lasting: list[dict[str, Any] | None] = [None] * len(containers)
     mappings: list[dict[str, str]] = []
@@ -198,6 +209,7 @@ def requests_of(
     users = []
     for i, container in enumerate(containers):
         if is_brief[i]:
+            # Only of containers that start later: sidecars before this one run beside it.
             reused = list(_enough(lasting[i:], _count(container, resource)))
             own = _request(i, container, resource, device_class, reused)
             mappings += _mappings(container, resource, reused)

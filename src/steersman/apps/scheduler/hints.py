@@ -92,6 +92,7 @@ class Hints:
             has_changed = bool(pod.claims) and any(claim.key in claims for claim in pod.claims)
             if count := 1 if has_changed else room(pod, freed):
                 counts[group] = count
+        # CPU time, not elapsed time: on a busy machine the search is not to be postponed because others ran.
         delay = (time.thread_time() - began) / SHARE
         self._due_at = self._clock() + min(delay, MAX_DELAY_SECONDS)
         return counts

@@ -81,6 +81,7 @@ class BindingCheck:
 
     def __init__(self, errors: Callable[[], Mapping[int, int]], clock: Callable[[], float] = time.monotonic) -> None:
         self._errors, self._clock = errors, clock
+        # `_before` is the count at the last success, so that only failures in a row are counted.
         self._seen = self._before = 0
         self._last = clock()
 
@@ -133,6 +134,7 @@ class LiveScheduler(Scheduler):
         self.agent = None if settings.agent is None else agent_policy(settings.agent, named.policy, self.telemetry)
         self._own_running: set[str] = set()
         if self.agent is not None:
+            # The user's policy is now the agent's fallback.
             named = PolicyReloader(self.agent.name, has_telemetry=True, policy=self.agent)
         self.policy_manager = PolicyManager(
             named, self.telemetry, unchecked=settings.unchecked, scheduler_name=settings.options.name
@@ -140,6 +142,7 @@ class LiveScheduler(Scheduler):
         self.election = self._election(client) if settings.leader_elect else None
         self.events = EventRecorder(client, busy=lambda: self.in_flight > 0)
         self.conditions = Conditions(client)
+        # Filled below: the cache makes them in `super().__init__`, which needs a reporter with these metrics.
         reflectors: dict[str, Reflector] = {}
         self.metrics = SchedulerMetrics(self._sources(reflectors))
         self.metrics.registry.register(PolicyMetrics(self.policy_manager.comparison))
@@ -194,6 +197,7 @@ class LiveScheduler(Scheduler):
         probes = Probes(
             healthy={"loop": self._stuck},
             ready={"watches": self._unsynced, "bindings": self.binding_check.problem},
+            # A note, not a check: with a file that cannot be read the previous policy goes on deciding.
             notes={
                 "policy": lambda: (
                     self.policy_manager.file.problem or ("" if score_client is None else score_client.problem)
@@ -211,6 +215,7 @@ class LiveScheduler(Scheduler):
             for reflector in self.cache.reflectors:
                 await reflector.synced.wait()
             if self.telemetry is not None:
+                # Series of Prometheus are matched to nodes by name and address, so the nodes must be listed first.
                 background.append(group.create_task(self.telemetry.run()))
             await self.policy_manager.begin(self.cache.state)
             gc.collect()
@@ -219,6 +224,7 @@ class LiveScheduler(Scheduler):
             try:
                 await (self.election.run(self.schedule) if self.election is not None else self.schedule())
             finally:
+                # The task group would wait for them forever.
                 for task in background:
                     task.cancel()
                 if score_client is not None:

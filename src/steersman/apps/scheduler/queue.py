@@ -110,6 +110,7 @@ class SchedulingQueue:
     def add(self, pod: CachedPod) -> None:
         """Add a new or changed pod to the active queue."""
         queued = self._all.get(pod.key)
+        # A pod that was deleted and created again is another object, which begins without a backoff.
         if queued is None or queued.pod is not pod:
             self.remove(pod.key)
             queued = self._all[pod.key] = QueuedPod(pod, self.clock(), self.clock)
@@ -136,6 +137,7 @@ class SchedulingQueue:
 
     def mark_unschedulable(self, queued: QueuedPod, *, hopeful: bool = True) -> None:
         """Mark a popped pod unschedulable; if not `hopeful`, no cluster change will help it."""
+        # `_wait_for_change` gives it a new one.
         popped = queued.number
         if self._count_failure(queued):
             self._wait_for_change(queued, hopeful=hopeful)
@@ -156,6 +158,7 @@ class SchedulingQueue:
 
     def move_all_to_backoff(self) -> None:
         """Move all unschedulable pods to the backoff queue, after the state was rebuilt."""
+        # Pods that are being tried now have a lower number.
         self._all_moved = self._number + 1
         for queued in list(self._unschedulable.values()):
             self._push_backoff(queued)
@@ -183,6 +186,7 @@ class SchedulingQueue:
 
     async def wait(self, seconds: float | None = None) -> None:
         """Wait until a pod may be ready to be tried, or for so many seconds."""
+        # There is no await before the wait below, so a wake in between cannot get lost.
         self._wakes.clear()
         now = self.clock()
         due = [] if seconds is None else [now + seconds]

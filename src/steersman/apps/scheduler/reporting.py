@@ -112,6 +112,7 @@ class Conditions:
     def put(self, pod: CachedPod, why: str) -> None:
         """Queue the reason why a pod waits for writing."""
         self._waiting[pod.key] = pod, why
+        # Bounded, since a server that does not answer must not fill memory.
         if len(self._waiting) > CONDITIONS_WAITING:
             self._waiting.popitem(last=False)
         self._wakes.set()
@@ -139,9 +140,11 @@ class Conditions:
         path = f"/api/v1/namespaces/{pod.pod.namespace}/pods/{pod.pod.name}/status"
         backoff = Backoff(*RETRY_SECONDS)
         for attempt in range(TRIES):
+            # A condition that says Unschedulable must not follow the binding.
             if pod.node or pod.deleting:
                 return
             try:
+                # Built for each attempt: after a conflict the watch gives the pod its new version.
                 await self.client.request("PATCH", path, body=_condition(pod, why), content_type=STRATEGIC_PATCH)
                 return
             except ApiError as error:

@@ -119,6 +119,7 @@ class Scheduler(Listener):
         """Queue a pod that waits for a node."""
         if pod.pod.scheduler_name != self.options.name:
             return
+        # Volumes are listed only once a pod needs them, and early, so that the pod waits less.
         if pod.claims:
             self.volumes.need()
         if pod.deleting:
@@ -137,6 +138,7 @@ class Scheduler(Listener):
     def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
         """Note a change of a node or of the pods on it, and that the loop is to look which waiting pods it may help."""
         if self.decider is not None:
+            # Also while nominated pods are displaced: the decider must see the nodes as they are at the decision.
             self.decider.changed(slot)
         if self._is_displacing:
             return
@@ -151,6 +153,7 @@ class Scheduler(Listener):
 
     def on_rebuilt(self) -> None:
         """Follow a new state object."""
+        # The slots in it are those of the old state.
         self._hints.forget()
         self.queue.regroup()
         self.queue.move_all_to_backoff()
@@ -161,6 +164,7 @@ class Scheduler(Listener):
     def renew(self) -> None:
         """Rebuild the decider after the policy, the workload profile or the state changed."""
         self._unschedulable_cache.clear()
+        # None while another scheduler leads; `schedule` makes one then.
         if self.decider is not None:
             self.decider = self._make_decider(self.cache)
 
@@ -210,6 +214,7 @@ class Scheduler(Listener):
         decisions = 0
         while True:
             self._wake()
+            # Before `pop`: a pod of higher priority that arrives during the wait is then tried first.
             while len(self._binding) >= self.options.in_flight:
                 self._free.clear()
                 await self._free.wait()
@@ -235,6 +240,7 @@ class Scheduler(Listener):
                 self._hints.volumes_changed(claim)
             self._unlisted_claims.clear()
         if not self.queue.unschedulable:
+            # Nobody waits for them.
             self._hints.forget()  # the next decisions see these changes
         elif self._hints.wait_seconds() == 0.0:
             self.queue.wake(self._hints.helped(self.queue.groups(), self._room))
@@ -310,11 +316,13 @@ class Scheduler(Listener):
             why = f"0/{len(cache.state.slots)} nodes are available: {volumes.problem}."
             self._mark_unschedulable(queued, lambda: why, began)
             return
+        # The cached answer does not hold for a pod with claims, or one that nominated pods yield to.
         if volumes is None and not cache.reservations.displaces(pod) and self._is_known_unschedulable(pod):
             self._mark_unschedulable(queued, lambda: self._why(pod), began)
             return
         with self._nominated_displaced(pod) as allowed:
             mixing = cache.gpu_pods.refusal(cache.state, pod.pod.requests)
+            # At the first attempt only, or each retry would write the event again.
             if pod.pod.latency.ignored and not queued.attempts:
                 self.reporter.ignored(queued, "; ".join(pod.pod.latency.ignored))
             assert self.decider is not None
@@ -342,11 +350,13 @@ class Scheduler(Listener):
             return
         node = cache.state.nodes[choice.slot]
         assert node is not None
+        # Before anything is awaited, so that the next decision counts them.
         cache.reservations.assume(pod, choice.slot, choice.devices)
         plan = VolumePlan() if volumes is None else volumes.plan(choice.slot)
         if plan:
             self.volume_binder.assume(plan, node.name)
             waits = asyncio.create_task(self._bind_volumes(queued, plan, node.name, choice.devices, began))
+            # Not among `_binding`: it may take minutes, and must not use up the concurrent bindings.
             self._binding_volumes.add(waits)
             waits.add_done_callback(self._done)
         elif resources := cache.offered_devices(pod.pod, node.name):
@@ -437,7 +447,9 @@ class Scheduler(Listener):
             self._requeue(queued)
             raise
         finally:
+            # In every case: the watch shows bound claims by now, and others are free again.
             self.volume_binder.forget(plan)
+        # The pod may have been deleted, or created again, while its volumes were bound.
         if self.cache.pods.get(queued.pod.key) is queued.pod:
             self._begin_binding(queued, node, devices, began)
 

@@ -167,8 +167,10 @@ class CounterfactualCache(ClusterCache):
         """Add or update a pod; one that the other scheduler found no node for is pending."""
         super().apply(head, raw)
         pod = self.pods.get(head.key)
+        # With `pod.node` the policy has placed it already, though the other scheduler has not.
         if pod is None or pod.pod.scheduler_name != self.scheduler_name or head.node or pod.node:
             return
+        # Pods that the other scheduler has not tried yet are placed by `bind`, in its order.
         if self._waits_for_room(pod) and head.scheduled_condition.reason == "Unschedulable":
             self.has_new |= pod.key not in self.pending
             self.pending[pod.key] = pod
@@ -185,6 +187,7 @@ class CounterfactualCache(ClusterCache):
             super().bind(pod, node, head)
             return
         pod.assumed = False
+        # A nomination by the other scheduler means nothing in this cluster.
         self.reservations.nominate(pod, "")
         if not pod.node and pod.key not in self.pending and not self._place_by_policy(pod):
             self.pending[pod.key] = pod
@@ -311,6 +314,7 @@ class Shadow:
         """Compare a binding of the scheduler with the policy's choice in the state before it."""
         if not self._alternative.began or pod.pod.scheduler_name != self.shadowed:
             return
+        # Without a placement its node is not known, so the state before the binding is not either.
         if pod.key not in self.actual.cache.state.placements or self.actual.decider is None:
             return
         with self.actual.cache.unplaced(pod) as query:

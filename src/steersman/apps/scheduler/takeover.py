@@ -53,6 +53,7 @@ async def fence(client: Client, cache: ClusterCache, scheduler_name: str, leader
 
 async def _change(client: Client, cache: ClusterCache, pod: CachedPod, leader: str) -> None:
     """Change a pod, and pass it on to the cache; repeat until the server has answered. Raises ApiError: forbidden."""
+    # The subresource, since kube-scheduler's role may patch pods/status but not pods. It takes annotations, too.
     path = f"/api/v1/namespaces/{pod.pod.namespace}/pods/{pod.pod.name}/status"
     body = msgspec.json.encode({"metadata": {"uid": pod.uid, "annotations": {LEADER_KEY: leader}}})
     while True:
@@ -67,6 +68,7 @@ async def _change(client: Client, cache: ClusterCache, pod: CachedPod, leader: s
         except SteersmanError as error:
             log.warning("pod not changed", pod=pod.key, error=str(error))
         else:
+            # The watch may have removed the pod, or replaced it by a new one of that name, during the request.
             if cache.pods.get(pod.key) is pod:
                 cache.upsert_pod(msgspec.Raw(answer))
             return

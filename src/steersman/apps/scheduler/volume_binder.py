@@ -60,6 +60,7 @@ class VolumeBinder:
         uids = {key: self._claim(key, "").metadata.uid for key in (*plan.provisions, *(c for _, c in plan.bindings))}
         for volume, key in plan.bindings:
             await self._bind_volume(volume, key)
+        # The watch may still show the claim without our annotation; its version tells that from a removed one.
         versions = {key: await self._select_node(key, node) for key in plan.provisions}
         ends = time.monotonic() + self.timeout
         while not all(self._is_bound(key, uid, node, versions.get(key)) for key, uid in uids.items()):
@@ -73,10 +74,12 @@ class VolumeBinder:
         if volume is None:
             raise VolumesNotBoundError(f'binding volumes: persistentvolume "{name}" not found')
         ref = volume.spec.claim_ref
+        # An earlier attempt wrote it.
         if ref is not None and ref.uid == claim.metadata.uid:
             return
         metadata: dict[str, object] = {"resourceVersion": volume.metadata.resource_version}
         if ref is None:
+            # Without it the volume controller takes the reference for a user's, and keeps it when the claim is gone.
             metadata["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
         claim_reference = {
             "kind": "PersistentVolumeClaim",

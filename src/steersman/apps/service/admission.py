@@ -35,6 +35,7 @@ def in_canary(canary: Canary, pod: Pod) -> bool:
         return False
     if canary.share >= 1:
         return True
+    # Not `hash`, which differs between processes: replicas of the service must treat a pod alike.
     digest = hashlib.blake2b(f"{pod.namespace}/{pod.name}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) < canary.share * 2**64
 

@@ -209,6 +209,7 @@ class Api:
         """Answer `POST /score`; nodes of the watched cluster are taken from the watch, others as they are sent."""
         names = [_name_of(raw, f"nodes[{i}]") for i, raw in enumerate(request.nodes)]
         self._check_names(names)
+        # Pods that are sent describe another cluster than the watched one.
         if self.watched is not None and not request.pods and self._knows(names):
             result = self._watched_result(lambda: self._decode_pod(request.pod), NodeSet(names), deadline, overloaded)
         else:
@@ -340,6 +341,8 @@ class Api:
         def ask() -> Ranking:
             with watched.query(pod, known) as (node_scorer, query):
                 ranking = node_scorer.ask(query, node_set)
+                # Provisional numbers of the pod are taken back at the end of the block, so its devices are computed
+                # before.
                 return ranking if node_scorer is watched.node_scorer else ranking.settled()
 
         return self._result(pod, node_set, ask, deadline)
@@ -368,6 +371,7 @@ class Api:
 
     def _check_names(self, names: Sequence[str]) -> None:
         """Raise InvalidRequestError: there are no names, too many, or one is there twice."""
+        # 0 nodes: nothing is listed yet, and the request is refused for that reason later.
         if self.watched is not None and (count := self.watched.node_count):
             most = NAMES_FOR_EACH_NODE * count + NAMES_BEYOND
             if len(names) > most:
@@ -399,11 +403,13 @@ class Api:
             ranking = ask()
         except UnusualPodError as error:
             return self._unusual(nodes, error)
+        # Not a failure of the policy, which the next clause counts.
         except RefusedRequestError:
             raise
         except SteersmanError as error:
             self._log.error("no scores", pod=_key(pod), error=str(error))
             return self._neutral(pod, nodes, admission.POLICY)
+        # Whoever asked has given up by now, so these scores will not decide, and are not counted as a choice.
         if deadline.passed:
             return self._neutral(pod, nodes, admission.DEADLINE)
         node = nodes.names[ranking.chosen] if ranking.chosen >= 0 else ""

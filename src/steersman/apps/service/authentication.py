@@ -71,6 +71,7 @@ class Authenticator:
         self._stamp = stamp
         try:
             token = read_token(self._config.token_file) if self._config.token_file else None
+            # First into a context that is thrown away: a file that cannot be used must not half change the one in use.
             self._load(None if self.tls is None else ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
             self._load(self.tls)
         except InputError as error:

@@ -62,6 +62,7 @@ class BodyBudget:
                     size += len(chunk)
                     chunks.append(chunk)
         except BaseException:
+            # Also when the client has gone, which cancels this.
             self.held -= size
             raise
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
@@ -117,10 +118,12 @@ class Connections:
     def close_idle(self, connections: Collection[Connection]) -> None:
         """Close connections past their timeout, and the longest idle ones where there are too many."""
         now = self._clock()
+        # Closed connections drop out; those that are new since the last sweep have had no request yet.
         self._until = {connection: self._until.get(connection, now + FIRST_SECONDS) for connection in connections}
         by_age = sorted(connections, key=self._until.__getitem__)
         spare = len(by_age) - CONNECTIONS
         for i, connection in enumerate(by_age):
             until = self._until[connection]
             if (until <= now or i < spare) and until < float("inf") and connection.transport is not None:
+                # Not `close`, which first sends what is buffered to a client that may not read.
                 connection.transport.abort()

@@ -76,6 +76,7 @@ class ServiceMetrics:
     def scored(self, pod: str, node: str) -> None:
         """Record the policy's choice of a node for a pod (namespace and name; "": of another cluster)."""
         self._scored.inc()
+        # No pod with a longer name can be bound; clients could fill memory with such names.
         if not pod or len(pod) > LONGEST_KEY:
             return
         self._wanted[pod] = node

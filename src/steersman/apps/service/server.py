@@ -196,6 +196,7 @@ class HttpServer(WebServer):
             answer = _problem(503, str(error))
         except TooManyBodiesError:
             answer = _problem(503, "too many bodies are being read; try again", {"Retry-After": "1"})
+            # The rest of the body is unread, and would be taken for the next request of the connection.
             answer.force_close()
         except TimeoutError:
             answer = _problem(408, f"the body did not come within {BODY_SECONDS:g} seconds")
@@ -248,6 +249,7 @@ class HttpServer(WebServer):
             else:
                 answer = endpoint.answer(decode(body))
             return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+        # msgspec's decoder recurses by the nesting of the body.
         except RecursionError:
             return _problem(400, "body: nested too deeply")
         finally:
@@ -255,6 +257,7 @@ class HttpServer(WebServer):
 
 
 def _problem(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    # Messages quote the request, which may hold line breaks and lone surrogates.
     line = " ".join(message.split()).encode("utf-8", "replace").decode()
     body = msgspec.json.encode(Problem(error=line))
     more = {"WWW-Authenticate": "Bearer"} if status == 401 else {}

@@ -116,6 +116,7 @@ class TopApp(App[str]):
 
     def on_mount(self) -> None:
         """Start the watches."""
+        # Log lines on the terminal would destroy the screen.
         structlog.configure(processors=[self._keep_warning])
         self._watching = [asyncio.create_task(self._watch()), asyncio.create_task(self._ask_leaders())]
         self._list.focus()
@@ -173,6 +174,7 @@ class TopApp(App[str]):
                 for reflector in followed:
                     await reflector.synced.wait()
                 self._synced = True
+        # The task group raises a group; `except*` makes one of a plain error, too.
         except* SteersmanError as failed:
             self.exit(str(failed.exceptions[0]))
 

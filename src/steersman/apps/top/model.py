@@ -88,6 +88,7 @@ class BindingRate:
     def of(self, now: float, bound: int) -> float:
         """Return the bindings per second; to be called regularly with the time and all bindings so far."""
         self._samples.append((now, bound))
+        # One sample older than the window stays, from which the rate is measured.
         while len(self._samples) > 2 and self._samples[1][0] <= now - RATE_SECONDS:
             self._samples.popleft()
         since, before = self._samples[0]
@@ -160,6 +161,7 @@ class ClusterUse:
         if pod == before:
             return
         if before is not None:
+            # Pods that were bound when they were first seen are not counted: when is not known.
             self.bound += not before.node and bool(pod.node)
             self._count(before, -1)
         self._pods[key] = pod

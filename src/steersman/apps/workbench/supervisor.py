@@ -142,6 +142,7 @@ def _stop(started: Sequence[StartedService]) -> None:
             with suppress(subprocess.TimeoutExpired):
                 each.process.wait(max(0.0, until - time.monotonic()))
             with suppress(ProcessLookupError):
+                # Also after it has ended: kernels and terminals that it started are in its session.
                 os.killpg(each.process.pid, signal.SIGKILL)
             each.process.wait()
 

@@ -252,6 +252,7 @@ def fit_to(
     from steersman.policies.files.policy_file import write_policy
 
     fitted_to = next((experiment for experiment in experiments if experiment.protocol == "timed"), experiments[0])
+    # One policy for all protocols. A search cannot run in `arrivals`, and one in `inflation` serves it, too.
     if any(experiment.protocol != "timed" for experiment in experiments):
         fitted_to = replace(fitted_to, protocol="inflation", load=None, mean_duration=None)
     settings = {

@@ -135,6 +135,7 @@ def serve(options: ServiceOptions, watching: WatchOptions, logs: LogOptions, clu
         source = watching.learn_from or "default-scheduler"
         plan, live_run = prepare_to_follow(target, Path(settings.policy), watching.learn, source)
         follower = following(plan, live_run, target.config, settings.telemetry, logs)
+        # `prepare_to_follow` has put the policy there, and learning replaces it.
         settings = msgspec.structs.replace(settings, policy=str(watching.learn / POLICY))
     decides = resolve(settings.policy)
     if server_url(decides):

@@ -152,8 +152,10 @@ def read_plan(
         arrivals = ArrivalOptions(ratio=cluster.ratio)
         return SimulationPlan(workload, chosen, seed, arrivals, profile, cluster.shuffle_pods)
     if cluster.shuffle_pods:
+        # As simon's SortClusterPods, so that the seed gives its order.
         pods = sorted(workload.pods, key=lambda pod: pod.name)
         random = GoRand(seed)
+        # simon draws this number for its log.
         random.int63()
         random.shuffle(pods)
         workload = replace(workload, pods=tuple(pods))

@@ -48,6 +48,7 @@ class ManyValues(HelpLevels):
         """Repeat the flag before every further value, then parse as usual."""
         repeatable = {flag for option in self.params if getattr(option, "multiple", False) for flag in option.opts}
         repeated = repeat_flags(args, repeatable)
+        # The last argument is a value of this flag, so a further value may follow without one.
         ctx.meta[LAST_FLAG] = repeated[-2] if len(repeated) > 1 and repeated[-2] in repeatable else ""
         return super().parse_args(ctx, repeated)
 
@@ -66,6 +67,7 @@ def repeat_flags(arguments: Sequence[str], repeatable: set[str]) -> list[str]:
     for argument in arguments:
         if argument.startswith("-") and len(argument) > 1:
             name, equals, _ = argument.partition("=")
+            # `--pods=a` has its first value already, so the next one needs the flag again.
             flag, values = (name if name in repeatable else ""), len(equals)
         elif flag:
             if values:
@@ -103,6 +105,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         high = _seed(text, last) if dash else low
         if high < low:
             raise UsageError(f"--seeds {text}: {part.strip()} runs backwards; write {high}-{low}")
+        # Before the loop: `1-9999999999999` would take all memory.
         if high - low >= MAX_SEEDS or len(seeds) + high - low >= MAX_SEEDS:
             raise UsageError(f"--seeds {text}: more than {MAX_SEEDS} seeds")
         for seed in range(low, high + 1):
@@ -114,6 +117,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 def _seed(text: str, digits: str) -> int:
     digits = digits.strip()
+    # Python refuses to convert texts of thousands of digits.
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 19 or int(digits) > MAX_SEED:
         raise UsageError(
             f"--seeds {text}: {digits!r} is not a seed; expected a number of seeds, e.g. 10, or a list, e.g. 42-51,60"

@@ -39,6 +39,7 @@ class RequiresOption:
 
     def check(self, given: GivenOption, every: Mapping[str, GivenOption]) -> None:
         """Raise UsageError if none of them is given."""
+        # Options are declared once for several commands, not all of which have the other ones.
         known = [every[name] for name in self.options if name in every]
         if known and not any(each.is_given for each in known):
             owners = " or ".join(each.flag for each in known)
@@ -131,6 +132,7 @@ def every_option(*groups: Any) -> dict[str, GivenOption]:
                 result |= every_option(value)
             else:
                 metadata = get_args(hint)[1:]
+                # Only --no-... changes the default here, so a message must name that spelling.
                 is_negative = default is True or (default is None and value is False)
                 result[name] = GivenOption(_flag(name, metadata, is_negative), value, default, metadata)
     return result
@@ -208,6 +210,7 @@ def with_options(
     rest: list[str] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
+            # `load` is a common option and one of the settings of `latency`; the common one is taken.
             taken = {each.name for each in parameters}
             made = [each for each in declared() if each.name not in taken]
             rest = [each.name for each in made]
@@ -226,6 +229,7 @@ def with_options(
         function(**gathered, **given, **further)
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
+    # typer would read `given: Any` from here; the signature has everything.
     command.__annotations__ = {}
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return command

@@ -74,5 +74,6 @@ def value_lists(cpu: str, memory: str) -> dict[str, tuple[str, ...]]:
         values = tuple(part.strip() for part in text.split(",") if part.strip())
         if values:
             result[f"{name}_requests"] = values
+            # A container's limit must not be below its request.
             result[f"{name}_limits"] = (*getattr(DeploymentSettings(), f"{name}_limits"), *values)
     return result

@@ -40,6 +40,7 @@ def merge_options(options: TrainOptions) -> TrainOptions:
     file = options.task.options
     if file is None:
         given = options_of(options.algorithm, options.declared)
+        # Only what the command line states: a default without effect is no mistake.
         check_effects(options.algorithm.config(**given), given)
         return options
     common, stated = read_options(file, FROM_FILE)
@@ -53,6 +54,7 @@ def merge_options(options: TrainOptions) -> TrainOptions:
     )
     algorithm = options.algorithm
     from_file, given = settings_of(file, stated, algorithm), options_of(algorithm, options.declared)
+    # Those of the file were checked in `settings_of`, where the message can name the file.
     check_effects(algorithm.config(**(from_file | given)), given)
     return replace(options, declared=from_file | options.declared)
 

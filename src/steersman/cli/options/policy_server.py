@@ -39,6 +39,7 @@ class PolicyServer:
         """Let this process and its workers ask like that. Raises InputError: a file cannot be used."""
         if self.policy_header_file is not None:
             read_headers(self.policy_header_file)
+            # By the environment, which the processes of --jobs inherit. They may have another working directory.
             os.environ[HEADER_FILE] = os.path.abspath(self.policy_header_file)
         if self.policy_ca is not None:
             read_authority(self.policy_ca)

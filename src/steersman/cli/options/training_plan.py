@@ -129,6 +129,7 @@ def compile_plan(plan: AnyPlan) -> None:
         compile_for((), plan.training)
         return
     with status_if_slow(MESSAGE):
+        # A reset and a step call, and so compile, what training calls.
         env = plan.scene.make(1)
         env.reset(seed=0)
         env.step(env.heuristic(plan.rule))

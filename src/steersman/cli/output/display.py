@@ -118,6 +118,7 @@ class Progress:
         self._began = time.monotonic()
         self._bar: Bar | None = None
         self._first_done, self._first_at = 0, 0.0
+        # So that the first line comes after `PATIENCE_SECONDS`, and further ones `LINE_EVERY_SECONDS` apart.
         self._said = time.monotonic() + PATIENCE_SECONDS - LINE_EVERY_SECONDS
         self._timer = threading.Timer(PATIENCE_SECONDS, self._show)
         self._timer.daemon = True
@@ -133,6 +134,8 @@ class Progress:
     ) -> None:
         """Clear the line."""
         self._timer.cancel()
+        # A thread that was never started cannot be joined. `_show` may be running, and would start a bar after the
+        # stop.
         if self._timer.ident is not None:
             self._timer.join()
         if self._bar is not None:
@@ -162,6 +165,7 @@ class Progress:
         bar = Progress(*columns, console=Console(stderr=True), transient=True)
         bar.add_task(self._what, total=self._total or None, completed=self._done)
         bar.start()
+        # Last, since `update` uses the bar in another thread as soon as it is set.
         self._bar = bar
 
     def _line(self, now: float) -> None:
@@ -219,6 +223,7 @@ class TrainingProgressBar:
             self._first = progress.iteration, progress.seconds
         now = time.monotonic()
         waits = now - self._said < (REFRESH_SECONDS if self._live else LINE_EVERY_SECONDS)
+        # A pause and the end: no further update may follow soon.
         urgent = progress.paused or progress.iteration >= self._iterations
         if self._scroll is Scroll.NONE or (self._scroll is Scroll.LINE and waits and not urgent):
             return
@@ -229,7 +234,9 @@ class TrainingProgressBar:
         left = ", paused by request" if progress.paused else self._left(progress)
         head = f"training: {progress.iteration} of {self._iterations}{left}"
         text = ": ".join(filter(None, (head, ", ".join(texts))))
+        # Back to the first column and erase. A line of full width would wrap, and its first part would stay.
         self._write(f"\r\033[K{text[: terminal_width() - 1]}" if self._live else f"{text}\n")
+        # The line of a terminal changes ten times a second, which would fill a log file.
         if not self._live or urgent or now - self._mirrored >= LINE_EVERY_SECONDS:
             self._mirrored = now
             _mirror(text)
@@ -239,6 +246,7 @@ class TrainingProgressBar:
         done, took = progress.iteration - self._first[0], progress.seconds - self._first[1]
         if not done:
             return ""
+        # `_seconds` is infinite without --minutes, so the first estimate counts then.
         left = min(took / done * (self._iterations - progress.iteration), self._seconds - progress.seconds)
         return f", about {max(left, 0.0) / 60:.0f} min left" if left >= 90 else f", about {max(left, 0.0):.0f} s left"
 

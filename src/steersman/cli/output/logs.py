@@ -113,6 +113,7 @@ class LogFile:
             self._handler = _Handler(file, maxBytes=LOG_FILE_BYTES, backupCount=LOG_FILES_KEPT, encoding="utf-8")
         except OSError as error:
             raise UsageError(f"--log-file {file}: cannot be written: {error.strerror}") from None
+        # Closes the file when the log is configured anew, and when Python ends.
         weakref.finalize(self, self._handler.close)
 
     def write(self, line: str) -> None:
@@ -123,6 +124,7 @@ class LogFile:
         """Return a processor that writes events to the file, rendered, and passes them on."""
 
         def write(logger: Any, method: str, event: EventDict) -> EventDict:
+            # A copy, since renderers take the fields out of the event.
             self.write(str(renderer(logger, method, dict(event))))
             return event
 
@@ -133,6 +135,7 @@ class LogFile:
         import json
 
         level, colon, text = message.partition(": ")
+        # `say` gets levels as the beginning of the text.
         known = bool(colon) and level in ("warning", "error")
         stamp = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         event = {"event": text if known else message, "level": level if known else "info", "timestamp": stamp}
@@ -146,6 +149,7 @@ class _Handler(RotatingFileHandler):
         if not self.has_failed:
             self.has_failed = True
             message = f"warning: the log file {self.baseFilename} cannot be written: {sys.exc_info()[1]}"
+            # Not `say`, which would write to this file again.
             print(one_line(message), file=sys.stderr, flush=True)
 
 
@@ -179,6 +183,7 @@ def configure_logs(log_format: LogFormat, level: LogLevel, file: Path | None = N
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            # Before `_redacted`: a traceback may have secrets, too.
             structlog.processors.format_exc_info,
             _redacted,
             *copies,
@@ -186,6 +191,7 @@ def configure_logs(log_format: LogFormat, level: LogLevel, file: Path | None = N
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.value.upper())),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        # A cached logger keeps the configuration of its first use.
         cache_logger_on_first_use=False,
     )
 

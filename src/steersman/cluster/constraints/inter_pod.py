@@ -251,6 +251,7 @@ def _spread_mask(terms: InterPodArrays, c: int, labels: int, q: int, out: npt.ND
     """
     key, total = terms.rules[q, KEY], terms.scratch
     for d in range(terms.domains[key]):
+        # Not eligible, which differs from eligible without a pod.
         total[d] = -1
     for n in range(out.shape[0]):
         if terms.included[terms.rules[q, INCLUDED], n] and _has_spread_keys(terms, c, n):
@@ -261,12 +262,14 @@ def _spread_mask(terms: InterPodArrays, c: int, labels: int, q: int, out: npt.ND
         if total[d] >= 0:
             eligible += 1
             fewest = min(fewest, int(total[d]))
+    # As PodTopologySpread: with fewer domains than minDomains the global minimum is 0.
     if eligible < terms.rules[q, MIN_DOMAINS]:
         fewest = 0
     self_match = 1 if terms.matches[labels, terms.rules[q, SELF]] else 0
     most = terms.rules[q, WEIGHT] + fewest - self_match
     for n in range(out.shape[0]):
         d = terms.domain[key, n]
+        # PodTopologySpread counts 0 pods in a domain that is not eligible.
         if d < 0 or max(total[d], 0) > most:
             out[n] = False
 
@@ -381,6 +384,8 @@ class InterPodConstraints:
         rules = [self._exclusive_rule(PORT, port) for port in constraints.host_ports]
         rules += [self._exclusive_rule(VOLUME, volume) for volume in constraints.exclusive_volumes]
         for term in constraints.affinity:
+            # InterPodAffinity counts only pods that match all required affinity terms; anti-affinity counts each term
+            # alone.
             joint = self.selector_id(*(each.selector for each in constraints.affinity))
             rules.append((AFFINITY, joint, *self._owned_term(term, HARD_AFFINITY_WEIGHT), 0, joint, 0, 0))
         for term in constraints.anti_affinity:
@@ -439,6 +444,7 @@ class InterPodConstraints:
     def node_changed(self, slot: int) -> None:
         """Handle a new, changed or removed node in this slot, whose pods stay."""
         arrays, here = self._arrays, self._table.permuted([slot])
+        # Later keys have no row yet; `_extend_nodes` reads all nodes for them.
         for row, key in enumerate(list(self._keys)[: len(arrays.domain)]):
             arrays.domain[row, slot] = here.label(key).ids[0]
             arrays.domains[row] = len(here.label(key).numbers)
@@ -517,6 +523,7 @@ class InterPodConstraints:
         known_labels, known = old.matches.shape
         buffer = self._match_buffer
         if buffer.shape[0] < labels or buffer.shape[1] != selectors:
+            # Doubled, since every new label set would otherwise copy all rows.
             capacity = max(labels, 2 * buffer.shape[0] if buffer.shape[0] < labels else buffer.shape[0])
             buffer = np.zeros((capacity, selectors), dtype=np.bool_)
             buffer[:known_labels, :known] = old.matches

@@ -311,6 +311,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 def _filters(table: NodeTable, constraints: Constraints, gpu_resource: str) -> list[tuple[str, Mask]]:
     """Return the filters of the constraints in kube-scheduler's order: (reason of a refusal, [N] who passes)."""
     result = []
+    # Most clusters have neither cordons nor taints. Values that no node has any more cost a filter, but no error.
     restricted = any(value != (False, ()) for value in table.restrictions.numbers)
     if restricted and not _tolerates_all(constraints.tolerations, (UNSCHEDULABLE_TAINT,)):
         result.append((UNSCHEDULABLE, ~table.restrictions.where(lambda value: value[0])))  # type: ignore[index]

@@ -46,6 +46,8 @@ def refusals(
     resources.
     """
     rules = _rules(state, class_id)
+    # The order of Filter in kube-scheduler: node plugins, NodePorts, NodeResourcesFit, VolumeRestrictions, other
+    # volumes, ...
     left = state.table.occupied
     left = yield from _by_constraints(state, class_id, left)
     left = yield from _by_rules(state, class_id, labels_id, rules.get(inter_pod.PORT, []), left)
@@ -57,6 +59,7 @@ def refusals(
         left = left & ~np.any([refused for _, refused in group], axis=0)
     for kind in (inter_pod.SPREAD, inter_pod.AFFINITY, inter_pod.ANTI_AFFINITY):
         left = yield from _by_rules(state, class_id, labels_id, rules.get(kind, []), left)
+    # InterPodAffinity.Filter looks at the anti-affinity of existing pods last.
     left = yield from _by_rules(state, class_id, labels_id, [-1], left)
     features = state.classes[class_id].constraints.node_features
     by_class = tuple(each for each in features if each.startswith(IMPLICIT))
@@ -140,6 +143,7 @@ def _by_resources(state: ClusterState, class_id: int, left: Mask) -> Refusing:
     requests = state.classes[class_id].requests
     names = ["cpu", "memory", "", "ephemeral-storage", *state.resources]
     refused = np.zeros_like(left)
+    # NodeResourcesFit checks the number of pods first.
     for r in [PODS, *(r for r in range(len(request)) if r != PODS)]:
         if request[r] <= 0:
             continue
@@ -150,6 +154,7 @@ def _by_resources(state: ClusterState, class_id: int, left: Mask) -> Refusing:
         elif r < len(names):
             yield f"Insufficient {names[r]}", short
         else:  # the column that no node offers
+            # All unknown names share this column, so it does not say which one is lacking.
             for name, _ in requests.extended:
                 if name not in state.resources:
                     yield f"Insufficient {name}", short

@@ -79,6 +79,7 @@ def may_differ(pod: CachedPod, head: LivePod) -> bool:
     if pod.resizing or meta.generation != pod.generation or (meta.labels or {}) != pod.pod.labels:
         return True
     # Before 1.33 pods have no generation.
+    # GPU annotations of a bound pod do not count, since anyone who may patch it can change them.
     return not pod.node and (not meta.generation or meta.annotations != pod.notes)
 
 

@@ -103,6 +103,7 @@ class ClusterCache(PodStore):
         if head.finished:
             self.delete_pod(head.key)
             return
+        # A relist shows only the new pod of that name; the deletion of the old one was missed.
         if known is not None and known.uid != head.metadata.uid:
             self.delete_pod(head.key)
             known = None
@@ -146,11 +147,13 @@ class ClusterCache(PodStore):
         changed = new or deleting != pod.deleting
         if deleting != pod.deleting:  # topology spread counts it no more, but it keeps its resources
             self.remodel(pod, replace(pod.pod, terminating=deleting), may_have_grown=False)
+        # An assumed pod keeps the requests that it was decided with, until the watch confirms or contradicts.
         if not new and not pod.assumed and may_differ(pod, head):
             changed |= self._update_pod(pod, head, raw)
         if node:
             self.bind(pod, node, head)
         elif not pod.assumed:
+            # A pod that is being deleted will not take its nominated node.
             self.reservations.nominate(pod, "" if deleting else head.status.nominated_node_name or "")
             if changed and not pod.gated:
                 self.listener.on_pod_pending(pod)
@@ -173,6 +176,7 @@ class ClusterCache(PodStore):
         """Count a pod on the node that the API reports: confirm our assumption, correct it, or count a new pod."""
         if pod.node == node:
             if pod.assumed:
+                # Annotations of bound pods are not compared any more, so they need no memory.
                 pod.assumed, pod.notes = False, None
                 self._correct_devices(pod, head)
                 self.listener.on_pod_bound(pod)
@@ -183,6 +187,7 @@ class ClusterCache(PodStore):
         self.reservations.nominate(pod, "")
         self._count_device_claims(pod)
         held = _devices(head, pod.pod) or _mask(pod.pod.gpu_devices)
+        # Without a valid annotation the account chooses devices, see `ClusterState.place_running`.
         self.put(pod, node, held or None)
         self.listener.on_pod_bound(pod)
 
@@ -245,6 +250,7 @@ class ClusterCache(PodStore):
     def _offers_changed(self, last: DeviceOffers) -> None:
         """Follow what nodes offer by DRA, and names of resources."""
         offers = self.device_claims.offers
+        # Also nodes of the last offers, which may offer nothing now.
         for name in last.devices.keys() | offers.devices.keys():
             written = self._nodes.get(name)
             if written is not None and name not in self.node_problems:
@@ -305,6 +311,7 @@ class PodFeed:
         """See `watch.Handler`."""
         if kind == "DELETED":
             self.cache.delete_pod(named_object(obj).key)
+            # Only deletions leave classes and labels unused.
             self.cache.tidy()
         else:
             self.cache.upsert_pod(obj)

@@ -107,6 +107,7 @@ class DeviceClaims:
             held = self._held[key]
             if held.uid == uid:
                 total += held.gpus
+        # The name breaks ties, so that the choice does not depend on the order of events.
         return max(total.items(), key=lambda item: (item[1], item[0]), default=("", 0))
 
     def _class_changed(self, key: str) -> None:
@@ -137,6 +138,7 @@ class DeviceClaims:
             pods |= self._follow(each)
         for pod in sorted(pods):
             self._tell(pod)
+        # Allocated devices lessen only offers of other resources, see `counted` of `device_offers`.
         if any(name not in PLUGIN_GPUS for name in self.offers.names.values()):
             self._slice_changed(key)
 
@@ -159,6 +161,7 @@ class DeviceClaims:
     def _held_by(self, claim: ResourceClaim) -> HeldDevices | None:
         """Return the devices of a claim and the pod they count for: of several the first by name."""
         pods = [each for each in claim.status.reserved_for or () if each.resource == "pods"]
+        # The pod's requests already count devices of a claim for requests.
         devices = () if claim.is_for_requests else claim.devices
         gpus = Counter(name for device in devices if (name := self._resource(device, claim)))
         if not pods or not gpus:

@@ -38,6 +38,7 @@ class GpuPods:
         if requests.gpu_count:
             kind = self._kind(requests)
             kind[node][requests.gpu_resource] -= 1
+            # Unary plus drops counts of zero.
             kind[node] = +kind[node]
             if not kind[node]:
                 del kind[node]

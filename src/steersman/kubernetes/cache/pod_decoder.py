@@ -53,6 +53,7 @@ class PodDecoder:
         uses = self.unmodelled(raw, "Pod")
         # Its requests count where it runs, whatever else it says; while it is pending the problem is reported.
         uses += (f"what it does not understand ({problem})",) if problem else self._device_claims.offers.unmodelled(pod)
+        # Only names with a domain are extended resources, which a DeviceClass may offer.
         if pod.requests.gpu_resource in PLUGIN_GPUS or any("/" in name for name, _ in pod.requests.extended):
             self._device_claims.need_classes()
         return CachedPod(
@@ -88,6 +89,7 @@ class PodDecoder:
     def _note_selecting(self, head: LivePod, raw: msgspec.Raw) -> None:
         """Store the JSON of a pod that selects namespaces by labels."""
         if selects_namespaces(head.spec):
+            # A copy: the original is a view that would keep a whole page of the list in memory.
             self.selecting[head.key] = msgspec.Raw(bytes(raw))
             self._namespaces.need()
         else:

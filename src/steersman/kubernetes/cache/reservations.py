@@ -30,6 +30,7 @@ class Reservations:
 
     def forget(self, pod: CachedPod) -> None:
         """Take an assumed pod back, unless it was confirmed or deleted."""
+        # The watch may have confirmed, deleted or replaced it while its binding was under way.
         if pod.assumed and self._store.pods.get(pod.key) is pod:
             pod.assumed = False
             self._store.take(pod)
@@ -43,6 +44,7 @@ class Reservations:
             self._store.nominated[pod.nominated].discard(pod.key)
             if not self._store.nominated[pod.nominated]:
                 del self._store.nominated[pod.nominated]
+            # Others may use the room that was kept for it.
             self._displace(pod, may_have_grown=True)
         pod.nominated = node
         if node:
@@ -68,6 +70,7 @@ class Reservations:
             if _yields(each, pod):
                 self._displace(each)
         beside = [each for each in nominated if not _yields(each, pod)]
+        # Between the two removals: pods that yield are gone, and the others still count.
         allowed = self._store.state.mask(pod.class_id, pod.labels_id) if beside else None
         for each in beside:
             self._displace(each)

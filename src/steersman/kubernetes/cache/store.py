@@ -81,6 +81,7 @@ class PodStore:
             query = self.query(pod)
             yield replace(query, owner_pods=query.owner_pods.without(placed.slot))
         finally:
+            # Forced: it runs there, whatever fits.
             self.state.place(pod.key, pod.class_id, placed.slot, placed.devices, pod.labels_id, force=True)
             self.listener.on_node_changed(placed.slot, may_have_grown=False)
 
@@ -116,6 +117,7 @@ class PodStore:
         previous = self.state
         nodes = previous.nodes if order is None else [previous.nodes[previous.slots[name]] for name in order]
         state = ClusterState([node for node in nodes if node is not None], received=previous.slots)
+        # Keys of deleted pods are dropped here, so that labels nobody selects by stop splitting label sets.
         self._selected = set(self._followed)
         for pod in self.pods.values():
             self._selected |= selected_keys(pod.pod.constraints)
@@ -123,6 +125,7 @@ class PodStore:
         numbers = {}
         for pod in self.pods.values():
             self._note_labels(pod)
+            # Only after all keys are known, since labels are stored by them.
             numbers[pod.key] = self._number(pod.pod, state)
         for pod in self.pods.values():
             pod.class_id, pod.labels_id = numbers[pod.key]
@@ -172,6 +175,7 @@ class PodStore:
             return
         self._selected |= new
         state = self.state
+        # Placed pods are counted under their labels, so each is taken off and placed with its new number.
         for key in set().union(*(self._labelled.pop(key, ()) for key in new)):
             pod = self.pods[key]
             placed = state.placements.get(key)
@@ -212,6 +216,7 @@ class PodStore:
         """Remove a pod that is not among `pods` any more; it still names its node."""
         self._forget_labels(pod)
         if pod.node:
+            # Listeners are told of the deletion next, and read the node.
             self.take(pod, keep_node=True)
         self._count_owned(pod, -1)
 

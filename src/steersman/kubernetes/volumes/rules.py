@@ -71,6 +71,7 @@ class VolumeObjects:
         if volume.metadata.name in self.assumed_volumes:
             return self.assumed_volumes[volume.metadata.name] == claim.key
         ref = volume.spec.claim_ref
+        # A reference without a uid was written by a user in advance, for whichever claim has the name.
         return ref is not None and f"{ref.namespace}/{ref.name}" == claim.key and ref.uid in ("", claim.metadata.uid)
 
     def is_taken(self, volume: Volume) -> bool:
@@ -139,6 +140,7 @@ def fit(
     """
     inline = {claim.attachment for claim in claims if claim.attachment is not None}
     claims = [claim for claim in claims if claim.attachment is None]
+    # Volumes inside the pod have no claim that could be missing or unbound.
     if problem := _problem(known, claims, pod_uid):
         return VolumeFit(problem)
     pod_claims = [known.claims[claim.key] for claim in claims]
@@ -220,11 +222,13 @@ def _beyond_limits(
         here: set[tuple[str, str]] | None = None
         for driver in node.spec.drivers or ():
             count = None if driver.allocatable is None else driver.allocatable.count
+            # A driver without a count has no limit.
             if count is None or not any(driver.name == each for each, _ in new):
                 continue
             if here is None:
                 here = {found for key in in_use.get(name, ()) if (found := _attachment_of(known, key)) is not None}
             more = sum(1 for each in new - here if each[0] == driver.name)
+            # Volumes that the node has attached already cost nothing, even where it is over the limit.
             if more and more + sum(1 for each in here if each[0] == driver.name) > count:
                 beyond.append(name)
     return table.names.any_of(beyond)
@@ -269,6 +273,7 @@ def _bind(
     chosen = {each.key: known.assumed_nodes.get(each.key) or each.selected_node for each in unbound}
     unsatisfied, short = ~table.occupied, np.zeros(len(table), dtype=np.bool_)
     for node in filter(None, chosen.values()):
+        # The claim is being provisioned for this node, so the pod can go nowhere else.
         unsatisfied |= ~table.names.any_of((node,))
     taken: dict[str, Mask] = {}
     # As in kube-scheduler: claims whose node is chosen first, then the smallest, so that it does not take a volume that
@@ -295,9 +300,11 @@ def _match(
     candidates = [volume for volume in known.volumes.values() if _suits(claim, volume)]
     own = [volume for volume in candidates if known.is_for(volume, claim)]
     if own:
+        # As FindMatchingVolume: a volume that is bound in advance precedes all others, whatever their size.
         candidates = own[:1]
     else:
         candidates = [volume for volume in candidates if not known.is_taken(volume) and _is_available(claim, volume)]
+        # The smallest that suffices is taken.
         candidates.sort(key=_capacity)
     matched = np.full(len(table), -1, dtype=np.int64)
     for number, volume in enumerate(candidates):
@@ -342,6 +349,7 @@ def _provision(known: VolumeObjects, claim: VolumeClaim, table: NodeTable) -> tu
         for term in storage_class.allowed_topologies:
             can |= _topology(term, table)
     driver = known.drivers.get(storage_class.provisioner)
+    # As hasEnoughCapacity: only drivers that opt in by their CSIDriver are checked, for claims that request storage.
     if driver is None or not driver.spec.storage_capacity or not _size(claim):
         return can, table.occupied
     enough = nowhere.copy()
@@ -402,7 +410,9 @@ def _in_other_zones(known: VolumeObjects, pod_claims: Sequence[VolumeClaim], tab
         volume = known.volumes.get(claim.spec.volume_name)
         for key, value in (volume.metadata.labels or {}).items() if volume is not None and claim.is_bound else ():
             if key in ZONE_KEYS:
+                # As VolumeZone: a node without the beta label is compared by its stable one.
                 column, stable = table.label(key), table.label(key.replace(_BETA, _STABLE))
+                # Regional volumes list their zones so.
                 zones = value.split("__")
                 refused |= ~(column.any_of(zones) | ((column.ids < 0) & stable.any_of(zones)))
     if refused.any():  # without such labels the cluster has no zones

@@ -77,6 +77,7 @@ def _ebs(stated: str) -> str:
 
 def _gce(disk: str, labels: Mapping[str, str]) -> str:
     zones = next((labels[key] for key in _ZONE_LABELS if labels.get(key)), _UNKNOWN).split("__")
+    # Several zones are those of a regional disk, which must be of one region.
     if len(zones) == 1:
         return f"projects/{_UNKNOWN}/zones/{zones[0]}/disks/{disk}"
     regions = {zone.rpartition("-")[0] for zone in zones}

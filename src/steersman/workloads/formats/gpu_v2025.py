@@ -141,6 +141,7 @@ def _pod(row: TableRow, per_node: int) -> Pod:
     )
     return Pod(
         row.name("instance_sn"),
+        # Anti-affinity can demand one per node; Kubernetes has no constraint for two or more.
         PodClass(requests, _one_per_node(application) if per_node == 1 else Constraints()),
         namespace=NAMESPACE,
         labels={"app": application, "role": role},
@@ -156,6 +157,7 @@ def _seconds(row: TableRow, column: str) -> float | None:
 
 def _per_node(row: TableRow) -> int:
     """Return how many instances of its application a node may have, -1: any number."""
+    # A column with empty cells may have been written as floats.
     stated = row.text("max_instance_per_node").removesuffix(".0")
     if stated in ("", str(NO_LIMIT)) or stated.lower() == "nan":
         return NO_LIMIT

@@ -46,6 +46,7 @@ class TableRow:
         # Plain ASCII digits only: int() would also take "1_000", "²" and the like.
         if not (text.isascii() and text.isdigit()):
             raise self.error(field, f"{text!r} is not a whole number of 0 or more")
+        # Longer ones are above every limit, and Python refuses to convert thousands of digits.
         value = int(text) if len(text) < 20 else limit + 1
         if value > limit:
             raise self.error(field, f"{text} is beyond any real machine (at most {limit})")

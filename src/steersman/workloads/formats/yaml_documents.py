@@ -69,6 +69,7 @@ def _json_in_yaml(path: Path, text: str) -> list[Document] | None:
     if not text.lstrip().startswith("{"):
         return None
     try:
+        # All at once, since only the end of the file shows that everything is JSON.
         return list(_json_documents(path, text))
     except _NotJsonError:
         return None
@@ -124,6 +125,7 @@ def _unique(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _yaml_documents(path: Path, text: str) -> Iterator[Document]:
     loader = _Loader(text)
     number = 0
+    # The check visits every node; a text without both characters has no alias.
     aliases = "&" in text and "*" in text
     try:
         while loader.check_node():
@@ -188,6 +190,7 @@ class _Loader(_BaseLoader):  # type: ignore[misc]
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """Construct a mapping; a key that occurs twice would silently hide a value."""
+        # Keys of a merged mapping may be overridden, so fewer keys are no error there.
         merged = any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         if not merged and len(mapping) != len(node.value):

@@ -236,12 +236,14 @@ def _owners(
         no_gpu = number > 0 and random.random() < without_gpu
         shape = shapes[gpu_shapes[int(random.choice(len(gpu_shapes), p=devices / devices.sum()))]]
         if no_gpu:
+            # A pod without GPUs may go to any shape; by the largest one its requests are bounded.
             shape = max(shapes, key=lambda s: s.cpu_milli)
             requests = _cpu_pod(random, shape)
         elif random.random() < sharing:
             requests = _gpu_pod(random, shape, 1, int(random.choice(sizes)), centre)
         else:
             fitting = [size <= shape.devices for size in wholes]
+            # The weights of the sizes that fit may all be nearly 0, by which is divided next.
             weights = np.where(fitting, whole_weights + 1e-9, 0.0)
             size = int(random.choice(wholes, p=weights / weights.sum()))
             requests = _gpu_pod(random, shape, size, GPU_MILLI, centre)

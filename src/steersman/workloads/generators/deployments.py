@@ -145,6 +145,7 @@ def generate(settings: DeploymentSettings, nodes: Sequence[Node], rng: np.random
             row = _draw(settings, names, rng)
             epoch.append(row)
             pod_count += row.pod_count
+            # Extrapolated from the fillings so far, so that it fails before memory is full.
             if pod_count * settings.resets > MAX_PODS * epochs:
                 raise UsageError(
                     f"this would be more than {MAX_PODS} pods; choose fewer nodes, a lower --pod-load, larger requests "

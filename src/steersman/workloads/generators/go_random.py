@@ -54,6 +54,7 @@ class GoRand:
     def _refill(self) -> None:
         x = np.empty(LENGTH + BLOCKS * TAP, dtype=np.uint64)
         x[:LENGTH] = self._history
+        # A number depends on none of the TAP before it, so that many are computed at once.
         for start in range(LENGTH, len(x), TAP):
             x[start : start + TAP] = x[start - LENGTH : start - LENGTH + TAP] + x[start - TAP : start]
         self._history = x[-LENGTH:].copy()

@@ -51,9 +51,11 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
             f"{workload.name}: its {who} have no GPU, so it cannot be inflated to a share of GPU capacity; "
             "use --protocol arrivals or timed"
         )
+    # Order and draws of the published program (pkg/simulator: SortClusterPods, tuneUpPods), for the same pods by seed.
     by_name = sorted(drawable, key=lambda i: workload.pods[i].name)
     there = set(standing)
     random = GoRand(seed)
+    # It draws this number for its log, right after seeding.
     random.int63()
     order = [i for i in (by_name if shuffle else drawable) if i not in there]
     if shuffle:

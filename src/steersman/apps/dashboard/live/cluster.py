@@ -135,6 +135,7 @@ class ClusterWatch(Listener):
         self._changed_at[slot] = self.change
         node = self.cache.state.nodes[slot]
         looks = None if node is None else node_columns([node])
+        # A new layout costs every browser a whole snapshot, and pods come and go without one.
         if self._laid_out.get(slot) != looks:
             self._laid_out[slot] = looks
             self.layout += 1
@@ -161,6 +162,7 @@ class ClusterWatch(Listener):
 
     def _pod_bound(self, key: str, waited: float) -> None:
         pod = self.cache.pods.get(key)
+        # The cache handles the event first, and has dropped the pod if it has finished.
         if not self.began or pod is None:
             return
         self.bound += 1
@@ -230,6 +232,7 @@ class ClusterWatch(Listener):
         used, whole = state.gpu_use_by_node()
         cpu = state.arrays.allocatable[:, CPU].sum()
         return Summary(
+            # Infinite before the first list, which JSON cannot express.
             age=round(self.age) if self.age < 1e9 else None,
             nodes=len(self._order) + len(self._unknown),
             not_ready=len(self._readiness.not_ready),

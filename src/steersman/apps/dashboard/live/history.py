@@ -133,6 +133,7 @@ class ClusterHistory:
                 continue
             if column >= len(row):
                 row = np.pad(row, (0, self._fine.pods.shape[1] - len(row)), constant_values=UNKNOWN)
+            # The largest number stands for unknown.
             row[column] = min(count, UNKNOWN - 1)
         self._names |= set(list(values.keys() - self._names)[: MOST_SERIES - len(self._names)])
         kept = {name: value for name, value in values.items() if name in self._names and math.isfinite(value)}
@@ -215,6 +216,7 @@ class ClusterHistory:
             if name not in self._reasons:
                 if len(self._reasons) >= MOST_REASONS:
                     oldest = min(self._reasons, key=lambda each: self._reasons[each])
+                    # All kept reasons are there now; none of them makes room.
                     if self._reasons[oldest] == now:
                         result[OTHER_REASONS] += count
                         continue
@@ -236,6 +238,7 @@ class ClusterHistory:
         coarse = self._coarse.order(since, until)
         coarse = coarse[self._coarse.times[coarse] < first]
         stride = -(-(len(fine) + len(coarse)) // MOST_POINTS) or 1
+        # Thinned out from the newest backwards, so that the present is always shown.
         fine, coarse = fine[::-stride][::-1], coarse[::-stride][::-1]
         return fine, coarse, np.concatenate((self._coarse.times[coarse], self._fine.times[fine]))
 
@@ -267,6 +270,7 @@ class ClusterHistory:
             more = min(MOST_NODES, max(64, 2 * columns))
             for ring in (self._fine, self._coarse):
                 ring.widen(more)
+            # Descending, since `pop` takes the last.
             self._free = list(range(more - 1, columns - 1, -1))
         self._columns[name] = self._free.pop()
         return self._columns[name]

@@ -162,6 +162,7 @@ def _rows(
             if before and seconds > 0:  # a counter that was not there counted nothing
                 earlier = _by_label(shown, before.get(shown.name, {}))
                 for label, value in _by_label(shown, values_by_label).items():
+                    # A counter that fell belongs to a process that was restarted.
                     grown = max(0.0, value - earlier.get(label, 0.0))
                     yield row(f"{shown.title} {label}".strip(), grown / seconds, "/s")
         case _:
@@ -250,6 +251,7 @@ class MetricsSource:
                 if answer.status != 200:
                     problem = f"answers with status {answer.status}"
                 elif not problem:
+                    # Megabytes of text take the parser longer than the event loop may stand still.
                     await asyncio.to_thread(self._take, body.decode(errors="replace"))
         except ValueError:
             problem = "does not answer with Prometheus metrics"

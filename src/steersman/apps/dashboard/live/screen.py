@@ -116,6 +116,7 @@ class LiveScreen:
             if time.monotonic() - renewed >= PROFILE_SECONDS:
                 renewed = time.monotonic()
                 if self._cluster.rules.renew_profile(self._cluster.cache):
+                    # The profile is sent with the next snapshot.
                     self._cluster.layout += 1
             await asyncio.sleep(TICK_SECONDS)
 

@@ -51,6 +51,7 @@ class Stream:
     def tick(self, summary: Summary, metrics: Metrics) -> None:
         """Have what changed sent."""
         self._summary, self._metrics = summary, metrics
+        # A new event for each tick: each waiter wakes once, and nobody has to clear it.
         ticked, self._ticked = self._ticked, asyncio.Event()
         ticked.set()
 
@@ -93,6 +94,7 @@ class Stream:
             await self._send(request, response)
         except (TimeoutError, ConnectionError):
             if request.transport is not None:
+                # Closing would wait for what is buffered to be read.
                 request.transport.abort()
         finally:
             self.clients -= 1
@@ -102,6 +104,7 @@ class Stream:
         loop, seen = asyncio.get_running_loop(), Seen()
         sent = loop.time()
         while request.transport is not None:
+            # Before the message is made, so that a tick during the write is not missed.
             ticked = self._ticked
             body, seen = self.message(seen)
             if not body and loop.time() - sent >= HEARTBEAT_SECONDS:

@@ -165,6 +165,7 @@ def _below(root: Path) -> Iterator[tuple[Path, set[str]]]:
     for count, (place, folders, names) in enumerate(os.walk(root, followlinks=False), start=1):
         if count > MOST_FOLDERS:
             raise UsageError(f"{root}: has more than {MOST_FOLDERS} folders in it; name those of the runs")
+        # In place, by which os.walk learns where to go.
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield Path(place), set(names)
 

@@ -57,6 +57,7 @@ def _unpacked(run: FoundRun, name: str) -> bytes:
     packed = name.endswith(".gz")
     with run.open(name) as file:
         try:
+            # One byte more tells that there are too many, and a packed file is never unpacked beyond.
             content = (gzip.GzipFile(fileobj=file) if packed else file).read(MOST_TEXT_BYTES + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise InputError(run.folder / name, "", "", f"cannot be read: {error}") from None
@@ -157,6 +158,7 @@ class GrowingTable:
             if self._offset:
                 self._forget()
             return
+        # Of any size, since it is read in parts.
         with self._run.open(self._name, sys.maxsize) as file:
             header = file.readline(LONGEST_LINE)
             if len(header) == LONGEST_LINE and not header.endswith(b"\n"):
@@ -165,6 +167,7 @@ class GrowingTable:
                 if self._offset:
                     self._forget()
                 return
+            # A resumed run rewrites its table from the last checkpoint.
             if self._offset and not self._continues(file, header):
                 self._forget()
             if not self._offset:

@@ -30,6 +30,7 @@ def pods_before(workload: Workload, columns: RunColumns, event: int) -> list[Pod
         if columns.outcome[e] == BOUND:
             running.setdefault(columns.pod[e], []).append((columns.node[e], columns.devices[e]))
         elif columns.outcome[e] == FINISHED:
+            # A pod may run several times at once; the one that was bound first ends first.
             running[columns.pod[e]].pop(0)
     result = []
     for pod, places in running.items():

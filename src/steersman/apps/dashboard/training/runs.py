@@ -192,4 +192,5 @@ def _last_lines(run: FoundRun) -> list[str]:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - LOG_BYTES))
         lines = file.read(LOG_BYTES).decode(errors="replace").splitlines()
+    # The first line may have lost its beginning.
     return lines[1 if size > LOG_BYTES else 0 :][-LOG_LINES:]

@@ -64,6 +64,7 @@ def bindings_document(rows: Sequence[RecordedBinding]) -> BindingsDocument:
     """Return the document of a recording."""
     nodes, resets = len(rows[0].usage), clearings(rows)
     most = max(LEAST_COLUMNS, min(MOST_COLUMNS, MOST_CELLS // nodes))
+    # The cluster is fullest right before it is cleared.
     shown = chosen_rows(len(rows), most, keep=[i - 1 for i in resets])
     is_free = has_free_shares(rows)
     cpu = _used(np.array([rows[i].usage for i in shown]), is_free)

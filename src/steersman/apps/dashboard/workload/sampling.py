@@ -14,4 +14,5 @@ def chosen_rows(count: int, most: int = MOST_ROWS, keep: Iterable[int] = ()) -> 
     """
     stride = max(1, -(-count // most))
     kept = list(keep)
+    # Counted from the end, so that the last row is among them.
     return sorted({*range(count - 1, -1, -stride), *kept[:: max(1, -(-len(kept) // most))]})

@@ -169,6 +169,7 @@ class CopyLoop:
         try:
             await retry_transient(lambda: self._client.create(self._path, manifest))
         except ApiError as error:
+            # Of a conflict, the existing Deployment may be our own.
             if error.status != 409 or not await self._is_ours(name):
                 self._created.pop()
                 raise self._refused(name, error) from None

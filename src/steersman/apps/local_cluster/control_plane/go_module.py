@@ -75,12 +75,14 @@ def built(module: Module, builds: Path, report: Report, say: Callable[[str], Non
     """
     target = builds / module.digest()
     if target.is_dir():
+        # Used now: `_forget_old` removes the builds that were not used for longest.
         os.utime(target)
         return target
     go = shutil.which("go")
     if go is None:
         raise SteersmanError(module.without_go)
     with locked(builds / "lock", lambda: say(f"waiting for another steersman that builds {module.what}")):
+        # The one that held the lock before may have built it.
         if not target.is_dir():
             say(f"building {module.what} from Go modules (once, {module.takes})")
             _build(go, module, target, report, say)
@@ -126,6 +128,7 @@ def _build(go: str, module: Module, target: Path, report: Report, say: Callable[
             packages = sum(1 for _ in _without_downloads(listed, say))
             command = [go, "build", "-v", "-ldflags", module.flags, "-o", f"{part}{os.sep}", "./cmd/..."]
             for compiled, _ in enumerate(_without_downloads(_lines(command, module, file, log), say), start=1):
+                # Go also prints lines that are no packages.
                 report(min(compiled, packages), packages)
         module.finish(part).rename(target)
     log.unlink()
@@ -164,6 +167,7 @@ def _lines(command: list[str], module: Module, file: object, log: Path) -> Itera
                 last.append(line.strip())
                 yield line
         except BaseException:
+            # Also when the caller stops reading: `Popen` would wait for the whole build.
             process.terminate()
             raise
     if process.returncode:

@@ -70,6 +70,7 @@ def start(programs: Path, folder: Path, name: str, kubeconfig: Path, port: int |
 
 def run_kwokctl(command: Sequence[str | Path], folder: Path) -> None:
     """Run kwokctl with a work folder of ours. Raises SteersmanError: it failed."""
+    # A user's KWOK_ variables would override the configuration.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("KWOK_")}
     log = folder / "kwokctl.log"
     _kept_log(folder).unlink(missing_ok=True)
@@ -88,6 +89,7 @@ def run_kwokctl(command: Sequence[str | Path], folder: Path) -> None:
             (folder / KWOKCTL).write_text(str(process.pid), encoding="ascii")  # the servers go on if we are killed
             process.wait()
         except BaseException:
+            # kwokctl is interrupted, and what it started is stopped by `stop`.
             process.kill()
             raise
     if process.returncode:
@@ -120,6 +122,7 @@ def running(folder: Path) -> dict[str, int]:
             pid = int(file.read_text(encoding="ascii"))
         except (OSError, ValueError):
             continue
+        # With the separator, since a folder's name may be the beginning of another's.
         if f"{folder}{os.sep}" in command_line(pid):
             result[file.stem] = pid
     return result
@@ -143,6 +146,7 @@ def stop(folder: Path) -> None:
         if time.monotonic() > until:
             raise SteersmanError(f"cannot be stopped: {', '.join(f'{name} {pid}' for name, pid in servers.items())}")
         for pid in servers.values():
+            # Repeatedly: kwokctl may have started another one meanwhile.
             _kill(pid)
         time.sleep(0.05)
 
@@ -182,6 +186,7 @@ def free_ports(wanted: Sequence[int]) -> list[int]:
         result = []
         for port in wanted:
             server = held.enter_context(socket.socket())
+            # Connections of a cluster that was just stopped do not count.
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 server.bind((LOCALHOST, port))

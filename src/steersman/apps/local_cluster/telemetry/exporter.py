@@ -138,6 +138,7 @@ class _Nodes:
             self._remove(metadata.name)
             return
         known = self._nodes.get(node.name)
+        # Every heartbeat changes the node; only its capacity matters to the model.
         if known is None or _capacity(known) != _capacity(node):
             self._exporters.model.put_node(node, self._exporters.now())
         self._nodes[node.name] = node
@@ -207,6 +208,7 @@ async def export(options: ExporterConfig) -> None:
     Raises:
         SteersmanError: the port is taken, or nodes and pods may not be watched.
     """
+    # Before it listens: a compilation at the first scrape would exceed its timeout.
     warm_up()
     model = LiveModel(LatencySettings()._replace(**options.settings), options.seed)
     exporters, registry = SimulatedExporters(model), CollectorRegistry()

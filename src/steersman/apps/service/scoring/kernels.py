@@ -57,5 +57,6 @@ def rank(raw: npt.NDArray[np.float64], chosen: int, best: int, ranks: npt.NDArra
     for i in range(raw.shape[0]):
         if raw[i] > -np.inf:
             near = int((BEST - 1) * (raw[i] - low) / (high - low)) if high > low else BEST - 1
+            # `near` is at most 99, so this stays below `best`, even of 10.
             ranks[i] = near * best // BEST
     ranks[chosen] = best

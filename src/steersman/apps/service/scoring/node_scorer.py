@@ -169,6 +169,7 @@ class Pods:
             raise InvalidRequestError(f"pod: {error}") from None
         key = _replica_key(obj)
         cached = self._known.get(key)
+        # Any other name is decoded with its pod, which validates it.
         if cached is not None and PLAIN_NAME.fullmatch(obj.metadata.name):
             self._known.move_to_end(key)
             return replace(cached, name=obj.metadata.name)
@@ -287,6 +288,7 @@ class NodeScorer:
         if len(nodes) != len(self._nodes):
             self._reset_index()
         elif nodes[slot] is not self._nodes[slot]:
+            # An update of a node keeps its name, and so the index.
             before, now = self._nodes[slot], nodes[slot]
             self._nodes[slot] = now
             if before is None or now is None or before.name != now.name:
@@ -358,6 +360,7 @@ class NodeScorer:
         left, outcome = decider.live.node_metrics.filter_by_hard_limit(query, feasible)
         if (left == feasible).all():
             return None, outcome
+        # For unknown nodes, `left[-1]` reads the last slot; the first term masks it.
         return (slots >= 0) & left[slots], outcome
 
     def refused(self, query: PodQuery) -> dict[str, tuple[str, ...]]:

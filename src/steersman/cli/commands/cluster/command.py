@@ -113,6 +113,7 @@ def start(options: UpOptions, nodes: NodeCreationOptions, existing: ExistingClus
     from steersman.apps.local_cluster.telemetry import processes
 
     name = options.name
+    # First of all: a name that is in use must not cost the minutes of a build.
     cluster.check_new(check_name(name))
     measured = _telemetry_options(options)
     other = existing.load()
@@ -157,6 +158,7 @@ def kubectl(context: typer.Context, name: Name = DEFAULT_NAME) -> None:
     if program is None:
         raise SteersmanError("there is no kubectl on the PATH, and none was built for this cluster; install it")
     command = [program, "--kubeconfig", record.kubeconfig, "--context", record.context, *context.args]
+    # In place of this process: kubectl gets the terminal, signals of the shell, and gives its own exit status.
     os.execv(program, command)
 
 
@@ -299,6 +301,7 @@ async def _check_ready(client: Any) -> None:
         await client.request("GET", "/readyz", query={"verbose": ""})
     except ApiError as error:
         failed = re.findall(r"\[-\](\S+) failed", error.message)
+        # Others are no failure of the server, e.g. a user who may not read /readyz.
         if error.status >= 500:
             checks = ", ".join(failed) or error.message
             raise UnreachableError(f"{client.config.cluster.server} is not ready: {checks} failed") from None

@@ -223,6 +223,7 @@ def schedule(
         from steersman.cli.commands.schedule.learn import agent_process, agent_settings, prepare
         from steersman.training.run import POLICY
 
+        # Without a link: this only compiles what the scheduler will call.
         resolved = agent_policy(agent_settings(plan), resolved, None)
         live_run = prepare(target, plan, learning.learn, may_explore=learning.explore_anyway)
         if plan.network.start is not None:

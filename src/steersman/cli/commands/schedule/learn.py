@@ -80,11 +80,13 @@ def agent_process(
 
     here, there = multiprocessing.Pipe()
     with background_process(on_exit, _learn, plan, live_run, there, kubeconfig, telemetry_config, logs):
+        # The child has a copy. With ours open, reading would not end when the child dies.
         there.close()
         link = AgentLink(here, asks_fallback=plan.asks_fallback)
         try:
             yield agent_settings(plan, link)
         finally:
+            # Before `link.close`, which ends the agent: that is no failure to log.
             is_closing = True
             link.close()
 
@@ -134,6 +136,7 @@ def _observe(
 ) -> None:
     from steersman.apps.learner.others import observe_others
 
+    # Decisions have a deadline, learning from others has none.
     os.nice(OBSERVER_NICENESS)
     # The scheduler watches the same objects, and says what is wrong with them and with the API server.
     LogOptions(logs.log_format, LogLevel.ERROR).configure()

@@ -67,6 +67,7 @@ def follow(
         if output is not None:
             check_new_folder(output)
             output.mkdir(parents=True, exist_ok=True)
+            # By lines, so that the file can be read while this runs, and a killed process has written its decisions.
             decisions = stack.enter_context((output / DECISIONS).open("w", newline="", buffering=1))
         reloader = PolicyReloader(policy, has_telemetry=telemetry is not None)
         manager = PolicyManager(reloader, unchecked=unchecked, scheduler_name=shadowed)
@@ -107,6 +108,7 @@ async def _run(shadow: Shadow, manager: PolicyManager) -> None:
             group.create_task(report())
             if manager.telemetry is not None:
                 group.create_task(manager.telemetry.run())
+    # Ctrl-C is the usual end here, and the report follows.
     except asyncio.CancelledError:
         return
 

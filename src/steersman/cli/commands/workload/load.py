@@ -289,6 +289,7 @@ class _Stoppable:
         self.progress.update(done, total)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # Before the first progress nothing was created that --resume could continue.
         if self.begun and kind is not None and issubclass(kind, KeyboardInterrupt):
             say("stopped; the same command with --resume goes on, with --clean it removes what was made")
 

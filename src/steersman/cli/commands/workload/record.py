@@ -63,6 +63,7 @@ def record(
     check_new_folder(output)
     with Progress("recording decisions") as progress:
         nodes = run_with_client(target, read_nodes)
+        # Features before and after each decision, as 32-bit numbers.
         needed = 2 * 4 * decisions * len(nodes) * len(seen.node)
         if needed > MAX_RECORDED_BYTES:
             most = decisions * MAX_RECORDED_BYTES // needed

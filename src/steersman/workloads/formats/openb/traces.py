@@ -52,6 +52,7 @@ def parse_nodes(file: str, text: str) -> tuple[Node, ...]:
 
 def _pod_class(row: TableRow) -> PodClass:
     count = row.integer("num_gpu", MAX_POD_GPUS)
+    # With a limit that never applies, since the next error says more.
     milli = row.integer("gpu_milli", 1 << 40)
     if milli > GPU_MILLI:
         raise row.error("gpu_milli", f"{milli} is more than one device; it is per device, 0 to {GPU_MILLI}")
