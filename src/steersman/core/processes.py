@@ -235,8 +235,8 @@ class Workers(Generic[Task, Answer]):
                     "a worker process ended while it started, which runs a script again; put what a script does under "
                     '`if __name__ == "__main__":`'
                 ) from None
-            teacher_actions = "; try fewer --jobs" if self._jobs > 1 else ""
-            raise SteersmanError(f"a worker process died, perhaps for lack of memory{teacher_actions}") from None
+            hint = "; try fewer --jobs" if self._jobs > 1 else ""
+            raise SteersmanError(f"a worker process died, perhaps for lack of memory{hint}") from None
 
 
 async def ask_process(

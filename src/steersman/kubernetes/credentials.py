@@ -76,10 +76,11 @@ class Credentials:
         self._follow_files()
         if time.time() < self._until and not renew:
             return self._headers
-        # One plugin or file read at a time; whoever waited may find the result of another.
+        known = self._headers
+        # One plugin or file read at a time; whoever waited finds the result of another.
         async with self._renewing:
             # Wall-clock time, as plugins state when a token expires.
-            if time.time() >= self._until or renew:
+            if time.time() >= self._until or (renew and self._headers is known):
                 self._headers, self._until = await self._fresh()
         return self._headers
 
@@ -196,11 +197,20 @@ def _exec_info(plugin: ExecConfig, config: KubeConfig) -> dict[str, object]:
         cluster = config.cluster
         spec["cluster"] = {
             "server": cluster.server,
-            "certificate-authority-data": cluster.certificate_authority_data,
+            "certificate-authority-data": cluster.certificate_authority_data or _content(cluster.certificate_authority),
             "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
+            "proxy-url": cluster.proxy_url,
             "tls-server-name": cluster.tls_server_name,
         }
     return {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+
+
+def _content(file: str) -> str:
+    """Return a file in base64, as plugins are given it; "" for no file, or one that cannot be read."""
+    try:
+        return base64.b64encode(Path(file).read_bytes()).decode() if file else ""
+    except OSError:  # the connection to the API server fails with the reason
+        return ""
 
 
 def _tls(config: KubeConfig) -> ssl.SSLContext:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from steersman.cluster.gpu_units import gpu_milli, mean_milli, requested_milli
 from steersman.cluster.model import Node, Pod, Requests, Requirement
+from steersman.workloads.files import stem
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 FIRST_SEED = 42
 """Seed of a run, and the first of several, unless another is given."""
-
-SUFFIXES = (".csv.gz", ".csv", ".yaml", ".yml", ".json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +177,4 @@ class Workload:
 
 def workload_name(path: str | Path) -> str:
     """Return the name of a pod file or folder in results: without folder and suffix."""
-    name = Path(path).resolve().name
-    for suffix in SUFFIXES:
-        if name.endswith(suffix):
-            return name[: -len(suffix)]
-    return name
+    return stem(Path(path).resolve())

@@ -31,7 +31,6 @@ BUSY = (429, 502, 503, 504)
 HIGHEST = 100
 MAX_ANSWER_BYTES = 64 << 20
 _CHUNK = 1 << 16
-"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH, which no authority mends."""
 
 
 class ScoreServerError(SteersmanError):

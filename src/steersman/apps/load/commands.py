@@ -12,8 +12,7 @@ from steersman.apps.load.capacity import (
     read_capacity,
 )
 from steersman.apps.load.cleaning import delete_pods
-from steersman.apps.load.driver import DeploymentLoadGenerator, FillOptions, RowLog, planned_seconds
-from steersman.apps.load.driver import FillStats as RowTally
+from steersman.apps.load.driver import DeploymentLoadGenerator, FillOptions, FillStats, RowLog, planned_seconds
 from steersman.apps.load.fill_plan import FillPlan
 from steersman.apps.load.objects import IMAGE, check_name, selector
 from steersman.apps.load.replay import PodReplay, ReplaySpeed, ReplayStats
@@ -56,14 +55,14 @@ async def fill(
     fill_options: FillOptions,
     output: Path | None,
     report: Report,
-) -> RowTally:
+) -> FillStats:
     """Fill and clear a cluster. Raises SteersmanError: a run exists already, it cannot be done, or the API refuses."""
     plan = FillPlan(settings, tuple(seeds), await read_capacity(place.client), fill_options)
     rows = plan.rows()
     return await _play(place, plan.state(rows), rows, fill_options, output, report)
 
 
-async def resume_fill(place: RunTarget, output: Path | None, report: Report) -> RowTally:
+async def resume_fill(place: RunTarget, output: Path | None, report: Report) -> FillStats:
     """Resume filling a cluster. Raises SteersmanError: there is no such run."""
     store, state = await stopped(place, "run")
     plan = FillPlan.of(state)
@@ -74,7 +73,7 @@ async def resume_fill(place: RunTarget, output: Path | None, report: Report) -> 
 
 async def replay_rows(
     place: RunTarget, rows: Sequence[Row], fill_options: FillOptions, file: str, report: Report, *, resume: bool
-) -> RowTally:
+) -> FillStats:
     """Replay the Deployments of a CSV. Raises SteersmanError: as `fill`; InputError: Kubernetes would refuse a name."""
     for number, row in enumerate(rows, start=2):
         check_name(row.name, file, f"line {number}")
@@ -134,7 +133,7 @@ async def _play(
     fill_options: FillOptions,
     output: Path | None,
     report: Report,
-) -> RowTally:
+) -> FillStats:
     """Start to play rows."""
     store = place.store
     await store.begin(state)
@@ -149,7 +148,7 @@ async def _drive(
     fill_options: FillOptions,
     output: Path | None,
     report: Report,
-) -> RowTally:
+) -> FillStats:
     try:
         log = RowLog(output, rows[: state.done])
     except SteersmanError:

@@ -46,13 +46,10 @@ async def clean(client: Client, report: Callable[[int, int], None], *, owners: b
 
     Raises:
         SteersmanError: there are such controllers and they are to stay (nothing is deleted then), or the pods do not
-            become
-            fewer.
+            become fewer.
     """
     listed = map(msgspec.json.decode, (await client.list("/api/v1/namespaces")).items)
-    namespaces = [
-        name for foreign_owners in listed if (name := foreign_owners["metadata"]["name"]) not in SYSTEM_NAMESPACES
-    ]
+    namespaces = [name for namespace in listed if (name := namespace["metadata"]["name"]) not in SYSTEM_NAMESPACES]
     if not owners and (foreign_owners := await _foreign_owners(client)):
         what = f"{len(foreign_owners)} controllers" if len(foreign_owners) > 1 else "a controller"
         raise SteersmanError(

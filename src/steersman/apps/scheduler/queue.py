@@ -26,6 +26,7 @@ from steersman.apps.scheduler.hints import Group, group_of
 from steersman.kubernetes.cache.cached_pod import CachedPod
 
 INITIAL_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 10.0
+MOST_DOUBLINGS = 10
 BACKOFF_WINDOW_SECONDS = 1.0
 """Pods whose backoff ends in the same window are ordered by priority."""
 UNSCHEDULABLE_SECONDS = 300.0
@@ -202,7 +203,9 @@ class SchedulingQueue:
     def _count_failure(self, queued: QueuedPod) -> bool:
         """Count a failed attempt; return whether the pod is still in the queue."""
         queued.attempts += 1
-        backoff = min(INITIAL_BACKOFF_SECONDS * 2.0 ** (queued.attempts - 1), MAX_BACKOFF_SECONDS)
+        # The exponent is bounded, since a pod that waits for days has thousands of attempts and a float overflows.
+        doubled = INITIAL_BACKOFF_SECONDS * 2.0 ** min(queued.attempts - 1, MOST_DOUBLINGS)
+        backoff = min(doubled, MAX_BACKOFF_SECONDS)
         queued.backoff_until = self.clock() + backoff
         return self._all.get(queued.pod.key) is queued
 

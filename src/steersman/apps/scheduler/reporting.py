@@ -14,7 +14,7 @@ from steersman.apps.scheduler.queue import QueuedPod
 from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cached_pod import CachedPod
-from steersman.kubernetes.client import BUSY, CONFLICT, MISSING, STRATEGIC_PATCH, ApiError, Client
+from steersman.kubernetes.client import BUSY, CONFLICT, MISSING, STRATEGIC_PATCH, ApiError, Client, UnreachableError
 from steersman.kubernetes.events import EventRecorder, ObjectReference
 
 CONDITION_WRITERS = 4
@@ -147,6 +147,10 @@ class Conditions:
                 # Built for each attempt: after a conflict the watch gives the pod its new version.
                 await self.client.request("PATCH", path, body=_condition(pod, why), content_type=STRATEGIC_PATCH)
                 return
+            except UnreachableError:
+                if attempt == TRIES - 1:
+                    raise
+                await backoff.wait()
             except ApiError as error:
                 if error.status == MISSING:
                     return

@@ -143,7 +143,7 @@ class Inputs(FileInputs):
         return RunningPods.PINNED if self.pinned else RunningPods.FREE
 
     def read(self, warn: Warnings) -> tuple[Workload, ...]:
-        """Return the workloads, see `Files.read`. Raises SteersmanError: a cluster does not answer."""
+        """Return the workloads, see `FileInputs.read`. Raises SteersmanError: a cluster does not answer."""
         if self.cluster:
             return (read_cluster(self.live, self.running, warn),)
         return FileInputs.read(self, warn)

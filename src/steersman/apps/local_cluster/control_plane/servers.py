@@ -31,8 +31,7 @@ LAST_LINES = 2
 LOCALHOST = "127.0.0.1"
 UNPLAYED = "kwok.x-k8s.io/status=custom"
 """Annotation of pods whose status KWOK leaves alone, as in KWOK's documentation. Others run at once, and end at once if
-they
-are a Job's."""
+they are a Job's."""
 PORTS = (
     "kubeApiserverPort",
     "etcdPort",
