@@ -78,7 +78,9 @@ class ActorCritic(Agent):
             step = self.step(self._explore(self.scores(observation), observation["mask"] > 0))
             if step.was_taken:
                 steps.append(step)
+            # The live cluster took another node (`Step.was_taken`), so the next kept step does not start from `after`.
             elif steps:  # the next step kept does not follow on the last one
+                # Bootstrap from V(s') at the break, as where an episode is truncated.
                 steps[-1] = replace(steps[-1], truncated=~steps[-1].terminated)
         return rollout(steps, self._values, self.config.gamma, self.config.gae_lambda)
 
@@ -90,6 +92,7 @@ class ActorCritic(Agent):
         self.critic.eval()
         result = []
         with torch.no_grad():
+            # In chunks, which bounds the memory that a large rollout takes on the device.
             for start in range(0, len(observation["mask"]), CHUNK):
                 part = {name: array[start : start + CHUNK] for name, array in observation.items()}
                 result.append(self.critic(as_tensors(part, self.device)).cpu().numpy())
@@ -103,6 +106,7 @@ class ActorCritic(Agent):
         row = torch.tensor(played.rows, device=self.device).unsqueeze(1)
         advantage = torch.tensor(played.advantages, device=self.device)
         if self.config.normalise_advantages:
+            # correction=0: a rollout of a single decision has an advantage of 0 instead of NaN.
             advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
 
         log_probability = log_probabilities(self.network(observation))
@@ -111,7 +115,9 @@ class ActorCritic(Agent):
         loss = policy_loss - self.config.ent_coef * mean_entropy
         self.learn(loss, self.actor_optimiser, self.config.max_grad_norm)
 
+        # A_t + V(s_t), the lambda-return that the critic regresses to.
         target = torch.tensor(played.targets, device=self.device)
+        # Pop-Art before the critic's steps: the head is rescaled so that its values stay the same in the new units.
         self.critic.update_return_statistics(target)
         value_losses = [self._learn_values(observation, target) for _ in range(self.config.critic_steps)]
         return {
@@ -122,6 +128,7 @@ class ActorCritic(Agent):
 
     def _learn_values(self, observation: Tensors, target: Tensor) -> float:
         """Take one gradient step of the critic towards target [B]; return its error in units of the values' spread."""
+        # Both sides in units of the returns' deviation, so that the loss does not grow with the scale of rewards.
         loss = functional.mse_loss(self.critic(observation) / self.critic.spread, target / self.critic.spread)
         return self.learn(loss, self.critic_optimiser, self.config.max_grad_norm)
 

@@ -78,6 +78,7 @@ class Step:
 def teacher_of(env: VectorEnv[Any, Any, Any], *rule: str) -> Teacher | None:
     """Return the rule `env.heuristic(*rule)` as a teacher, or None if the environment has no such method."""
     heuristic = getattr(env.unwrapped, "heuristic", None)
+    # `_`: the rule reads the environment's current state, which is the observation's as long as calls stay in order.
     return None if heuristic is None else lambda _: np.asarray(heuristic(*rule), np.int64)
 
 
@@ -143,7 +144,7 @@ class Agent(ABC):
             learned = self._iterate()
         for name, part in self.parts.items():
             largest = _largest_weight(part) if isinstance(part, nn.Module) else 0.0
-            if not largest <= LARGEST:
+            if not largest <= LARGEST:  # also true of NaN
                 problem = f"beyond {LARGEST:g}" if math.isfinite(largest) else "not finite"
                 raise self._diverged(f"a weight of the {name} is {problem}")
         return {"steps": float(self.steps), "episodes": float(self.episodes), **self._tally.take(), **learned}
@@ -201,6 +202,7 @@ class Agent(ABC):
         if state["algorithm"] != self.algorithm:
             raise SteersmanError(f"the checkpoint is of {state['algorithm']}, not of {self.algorithm}")
         try:
+            # Buffers too (running statistics, Pop-Art's scale): `state_dict` of a module has them.
             for name, part in self.parts.items():
                 part.load_state_dict(state["parts"][name])
         except (RuntimeError, ValueError, KeyError) as error:
@@ -234,8 +236,10 @@ class Agent(ABC):
         self._tally.add(slots, reward, terminated | truncated, infos)
         self.steps += len(rows)
         self.episodes += int((terminated | truncated).sum())
+        # A step that is both counts as terminated: nothing is bootstrapped from it.
         cut = truncated & ~terminated
         self.sample = self._look(observation)
+        # The observation after an automatic reset is the next episode's; a truncated one bootstraps from its own last.
         after = self.sample.observation
         if cut.any():
             final = stack([infos["final_obs"][copy] for copy in np.flatnonzero(cut)])
@@ -255,6 +259,7 @@ class Agent(ABC):
         self._teacher_actions = (
             np.array(self.teacher(observation), np.int64) if self.asks_teacher and self.teacher else None
         )
+        # The teacher's choice is always among the candidates, or the sample could not hold its label.
         return sample_candidates(observation, self.config.candidates, self.rng, self._teacher_actions)
 
     def learn(self, loss: Tensor, optimiser: Optimizer, max_grad_norm: float) -> float:
@@ -306,12 +311,14 @@ def keeping_randomness(device: torch.device) -> Iterator[None]:
 
 def random_rows(mask: npt.NDArray[np.bool_], rng: np.random.Generator) -> Actions:
     """Return [E] a uniformly random feasible row of mask [E, N]."""
+    # Infeasible nodes get -1, below every draw in [0, 1): the argmax is uniform over the feasible ones.
     rows: Actions = np.where(mask, rng.random(mask.shape), -1.0).argmax(1)
     return rows
 
 
 def _largest_weight(network: nn.Module) -> float:
     """Return the largest absolute value among the weights; not finite if one of them is not."""
+    # `max` propagates NaN, so one comparison finds both a NaN and too large a weight.
     return float(torch.stack([parameter.detach().abs().max() for parameter in network.parameters()]).max())
 
 

@@ -65,6 +65,7 @@ class DQN(Agent):
         teacher: Teacher | None = None,
         recording: Recording | None = None,
     ) -> None:
+        # Before `super().__init__`, which observes and asks the teacher already.
         self.asks_teacher = config.use_heuristic or config.prefill > 0
         if self.asks_teacher and teacher is None:
             raise UsageError("--use-heuristic and --prefill need a heuristic, and this environment names none")
@@ -86,6 +87,7 @@ class DQN(Agent):
             self._remember(step)
 
     def _iterate(self) -> Metrics:
+        # In the first iteration: a resumed run is past it, and does not fill the buffer again.
         if self.iterations == 1:
             while self.steps < self.config.prefill:
                 self._remember(self.step(self.teacher_actions()))
@@ -96,9 +98,11 @@ class DQN(Agent):
         return self._learn()
 
     def _learn(self) -> Metrics:
+        # Updates that are due: with E environments a step adds E decisions, which may be several updates or none.
         """Take the gradient steps that are due."""
         losses, values = [], []
         while self.steps_since_update >= self.config.update_every:
+            # Counted down even while nothing is learned yet, or the missed updates would all follow at once.
             self.steps_since_update -= self.config.update_every
             if len(self.replay) >= self.config.batch_size and self.steps >= self.config.learning_starts:
                 for _ in range(self.config.gradient_steps):
@@ -115,6 +119,7 @@ class DQN(Agent):
             passed = min(self.steps / self.config.exploration_decisions, 1.0)
             self.epsilon = (1.0 - passed) * self.config.initial_epsilon + passed * self.config.minimum_epsilon
         explores = self.rng.random(len(scores)) < self.epsilon
+        # Drawn for all environments, exploring or not, so the stream of random numbers does not depend on who explores.
         elsewhere = random_rows(mask, self.rng)
         if self.config.use_heuristic:
             from_teacher = self.rng.random(len(scores)) < HEURISTIC_SHARE
@@ -135,6 +140,7 @@ class DQN(Agent):
         """Take one gradient step; return its loss, and the mean value of the transitions."""
         batch = self.replay.sample(self.config.batch_size, self.rng)
         td_target = self._td_target(batch)
+        # After `_td_target`, which sets evaluation mode for the next values.
         self.network.train()
         before = as_tensors(unflatten("before", batch), self.device)
         row = torch.tensor(batch["row"], device=self.device).unsqueeze(1)
@@ -142,10 +148,13 @@ class DQN(Agent):
             # Only the chosen row's score is needed, but batch normalisation needs all rows.
             before["mask"] = torch.zeros_like(before["mask"]).scatter(1, row, True)
         value = self.network(before).gather(1, row).squeeze(1)
+        # smooth_l1_loss is the Huber loss with threshold 1, in units of the scaled reward.
         loss = self.learn(functional.smooth_l1_loss(value, td_target), self.optimiser, self.config.max_grad_norm)
 
+        # Weights of constant features are moved into the bias after every step, since a gradient makes new ones.
         self.ranges.fold_constant_features(self.network)
         self.updates += 1
+        # In the optimiser's groups, because its `state_dict` then keeps the decayed rate.
         for group in self.optimiser.param_groups:
             group["lr"] *= self.config.learning_rate_decay
         if self.config.exploration == "exponential":
@@ -156,8 +165,10 @@ class DQN(Agent):
 
     def _update_target_network(self) -> None:
         """Move the target network towards the network by `tau` (Polyak averaging); counts are copied."""
+        # `state_dict` returns references: changing these tensors changes the target network.
         moved = self.target_network.state_dict()
         for name, value in self.network.state_dict().items():
+            # Integers, such as counts of batches, cannot be interpolated.
             if self.config.tau < 1.0 and value.is_floating_point():
                 moved[name].lerp_(value, self.config.tau)
             else:
@@ -169,7 +180,9 @@ class DQN(Agent):
         if self.config.gamma == 0.0:
             return reward
         after = as_tensors(unflatten("after", batch), self.device)
+        # Beside terminated ones: without any feasible node there is no next value, and the argmax means nothing.
         goes_on = torch.tensor(~batch["terminated"], device=self.device) & after["mask"].any(1)
+        # Double DQN: y = r + gamma Q'(s', argmax_n Q(s', n)).
         return reward + self.config.gamma * torch.where(goes_on, self._next_value(after), 0.0)
 
     @torch.no_grad()

@@ -57,6 +57,7 @@ class Imitation(Agent):
         self.optimiser = Adam(self.network.parameters(), lr=config.learning_rate)
         self.parts |= {"optimiser": self.optimiser}
         self.recording = recording
+        # A recording is kept whole; an empty one would make a ring of no entries.
         self.replay = ReplayBuffer(config.replay_size if recording is None else max(1, len(recording)))
         self.teacher_share = config.initial_teacher_share
         self.steps_since_update = 0  # decisions since the last gradient step
@@ -68,6 +69,7 @@ class Imitation(Agent):
         if self.recording is not None:
             self.steps += self.config.batch_size
             return self._update()
+        # Plays on until the buffer holds a batch, however small `update_every` is.
         while self.steps_since_update < self.config.update_every or len(self.replay) < self.config.batch_size:
             self._play()
             self.steps_since_update += self.env.num_envs
@@ -81,6 +83,7 @@ class Imitation(Agent):
         """Take one decision in each environment, the teacher's or the learner's; the teacher's is stored."""
         observation, labels = self.sample.observation, self.teacher_actions()
         self._remember(observation, labels)
+        # DAgger: the label is the teacher's in either case, the step is the mixture's (beta = `teacher_share`).
         own = self.scores(observation).argmax(1)
         self.step(np.where(self.rng.random(len(own)) < self.teacher_share, labels, own))
 
@@ -107,6 +110,7 @@ class Imitation(Agent):
         return rows
 
     def _more_state(self) -> dict[str, Any]:
+        # The recording is read again at a resume, so its entries need not be in the checkpoint.
         replay = {} if self.recording is not None else self.replay.arrays()
         return {"numbers": [self.teacher_share, self.steps_since_update], "replay": pack(replay)}
 

@@ -43,7 +43,9 @@ class PPO(ActorCritic):
     def _update(self, played: Rollout) -> Metrics:
         """Learn for several epochs from the rollout."""
         old = copy.deepcopy(self.network) if self._is_noisy() else None
+        # Exactly one of the two: fixed log probabilities, or a copy of the old network that computes them anew.
         fixed = None if old else self._played_log_probability(played)
+        # Once per rollout, not per minibatch: all its targets are in the same units.
         self.critic.update_return_statistics(torch.tensor(played.targets, device=self.device))
         seen: list[dict[str, float]] = []
         for _ in range(self.config.epochs):
@@ -51,6 +53,7 @@ class PPO(ActorCritic):
             for start in range(0, len(order), self.config.batch_size):
                 index = order[start : start + self.config.batch_size]
                 seen.append(self._minibatch(played, index, old, fixed))
+            # As in CleanRL: the last minibatch's estimate decides, between epochs.
             if 0.0 < self.config.target_kl < seen[-1]["approx_kl"]:
                 break
         return {name: float(np.mean([one[name] for one in seen])) for name in seen[0]}
@@ -64,15 +67,18 @@ class PPO(ActorCritic):
         observation = as_tensors({name: array[index] for name, array in played.observation.items()}, self.device)
         row = torch.tensor(played.rows[index], device=self.device).unsqueeze(1)
         advantage = torch.tensor(played.advantages[index], device=self.device)
+        # Within the minibatch; correction=0, so that a single decision gives 0 instead of NaN.
         advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
 
         before = (
+            # Before the new network's pass: both then use the same random numbers for dropout.
             fixed[torch.from_numpy(index).to(self.device)] if fixed is not None else self._again(old, observation, row)
         )
         log_probability = log_probabilities(self.network(observation))
         log_ratio = log_probability.gather(1, row).squeeze(1) - before
         ratio, clip_range = log_ratio.exp(), self.config.clip_range
         clipped_ratio = ratio.clamp(1.0 - clip_range, 1.0 + clip_range)
+        # L^CLIP of PPO (equation 7), negated: optimisers minimise.
         policy_loss = -torch.minimum(ratio * advantage, clipped_ratio * advantage).mean()
         mean_entropy = entropy(log_probability, observation["mask"]).mean()
         loss = policy_loss - self.config.ent_coef * mean_entropy
@@ -110,6 +116,8 @@ class PPO(ActorCritic):
     def _again(self, old: ScoreNetwork | None, observation: Tensors, row: Tensor) -> Tensor:
         """Return [B] log pi_old(n_t | s_t) under the dropout and the statistics of the next training pass."""
         assert old is not None
+        # Statistics of the minibatch, as in the pass that follows; the running ones that change belong to a copy.
         old.train()
+        # Restores the random state, so that the next pass draws the same dropout.
         with keeping_randomness(self.device):
             return log_probabilities(old(observation)).gather(1, row).squeeze(1)

@@ -76,6 +76,7 @@ class AlgorithmSpec:
         try:
             return import_object("algorithm", self.implementation)
         except UsageError as error:
+            # Only an absent extra is explained; any other module that is missing is an error of the algorithm's own.
             if isinstance(error.__cause__, ModuleNotFoundError) and error.__cause__.name in ("torch", "gymnasium"):
                 raise MissingExtraError(f"training with {self.name}", "train") from error
             raise

@@ -50,6 +50,7 @@ class RolloutStats:
             if name == "final_info" and isinstance(value, Mapping):
                 self._add_infos(value, "final_")
             elif isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and not name.startswith("_"):
+                # Gymnasium's convention: `_name` tells which environments have a value of `name`.
                 has_value = infos.get(f"_{name}", np.ones(len(value), np.bool_))
                 self._infos[prefix + name] += [float(np.mean(one)) for one in value[has_value]]
 

@@ -171,6 +171,7 @@ def known_options(options: Mapping[str, Any] | None, known: tuple[str, ...]) -> 
 
 def packed(generators: list[np.random.Generator]) -> npt.NDArray[np.uint8]:
     """Return the states of random generators as bytes."""
+    # JSON as bytes: a snapshot holds arrays alone, and a generator's state has integers of 128 bits.
     states = [generator.bit_generator.state for generator in generators]
     return np.frombuffer(json.dumps(states).encode(), dtype=np.uint8).copy()
 

@@ -44,6 +44,7 @@ def _put_array(buffer: Array, index: int, array: Array, padding: int) -> Array:
         larger = np.full((buffer.shape[0], *shape), padding, buffer.dtype)
         larger[tuple(slice(size) for size in buffer.shape)] = buffer
         buffer = larger
+    # What an earlier, larger run left at this index must not be read.
     buffer[index] = padding
     here: Array = buffer[index]
     here[tuple(slice(size) for size in array.shape)] = array

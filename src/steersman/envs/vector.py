@@ -60,6 +60,7 @@ class SteersmanVectorEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDAr
         seeds = _seeds(seed, self.num_envs)
         if chosen.shape != (self.num_envs,):
             raise UsageError(f"reset_mask has the shape {chosen.shape}; expected ({self.num_envs},)")
+        # Only an integer seeds the vector's own generator, which nothing here draws from.
         if seed is not None and isinstance(seed, int):
             super().reset(seed=seed)
         for e in np.flatnonzero(chosen).tolist():
@@ -81,15 +82,18 @@ class SteersmanVectorEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDAr
             raise UsageError(f"actions have the shape {chosen.shape}; expected ({self.num_envs},)")
         core = self.core
         core.step(chosen)
+        # Before the resets below, which overwrite the state that these are about.
         infos = _with_masks(core.infos(), np.ones(self.num_envs, dtype=np.bool_))
         ended = core.terminated | core.truncated
         if ended.any():
             final = np.full(self.num_envs, None, dtype=object)
+            # All last observations are copied before any reset.
             for e in np.flatnonzero(ended).tolist():
                 final[e] = {name: buffer[e].copy() for name, buffer in self._buffers.items()}
             infos["final_info"] = _with_masks(core.infos(), ended)
             infos |= {"final_obs": final, "_final_obs": ended, "_final_info": ended}
             for e in np.flatnonzero(ended).tolist():
+                # Without options: an automatic reset draws what the options of the last `reset` had fixed.
                 core.start(e, self._random[e], {})
         return self._observe(), core.rewards.copy(), core.terminated.copy(), core.truncated.copy(), infos
 

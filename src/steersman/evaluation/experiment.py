@@ -232,12 +232,14 @@ def _run_in_processes(
     try:
         for index, workload in enumerate(experiment.workloads):
             Path(folder, str(index)).write_bytes(pickle.dumps(workload, protocol=pickle.HIGHEST_PROTOCOL))
+        # Workers get names alone; each loads the workloads that it needs from the folder.
         settings = replace(experiment, workloads=tuple(replace(w, nodes=(), pods=()) for w in experiment.workloads))
         workers: Workers[_Task, RunResult] = Workers(jobs, partial(_open_runner_cache, settings, folder))
         with workers:
             for position, run in workers.answers(tasks):
                 collect(tasks[position], run)
     finally:
+        # A second Ctrl-C must not leave the pickled workloads behind.
         with defer_signals():
             shutil.rmtree(folder, ignore_errors=True)
 

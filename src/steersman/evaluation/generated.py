@@ -117,6 +117,7 @@ def deployments_workload(options: DeploymentsOptions, seed: int) -> Workload:
     if options.servers_per_rack:
         workers = label_nodes(workers, Hierarchy(options.servers_per_rack))
     nodes = (*(node for node in nodes if node.name == CONTROL_PLANE), *workers)
+    # One filling: what follows a clearing would be another run.
     rows = generate(replace(options.settings, resets=1), nodes, rng)
     return Workload(nominal_workload(options).name, nodes, replay(row for row in rows if row.action == ADD))
 

@@ -108,6 +108,7 @@ def play_run(
         SteersmanError: the policy failed.
     """
     check_policy(policy)
+    # Objectives with a metric of their own need no episode for their reward.
     rewarded = [each for each in objectives if len(each.objectives) > 1]
     cores: dict[str, LatencyCore] = {}
     notes: dict[str, _Recorder] = {}
@@ -152,6 +153,7 @@ def _play(core: LatencyCore, policy: Policy, seed: int) -> _Recorder:
         else:
             assert network is not None
             seen = core.observation
+            # Without the padding of `max_nodes`, as a policy observes a cluster of this size.
             rows = seen.nodes[0, :nodes]
             n = network.choose(
                 ObservationArrays(rows, rows.reshape(-1), seen.pod[0], seen.context[0], seen.mask[0, :nodes]),

@@ -78,6 +78,7 @@ def staged(folder: Path, replaced: Collection[str] = ()) -> Iterator[Path]:
     with filling(folder) as stage:
         yield stage
         written = {entry.name for entry in stage.iterdir()}
+    # Only after the new files are in place.
     for name in replaced:
         if name not in written and is_result(folder / name):
             with naming_in_errors(folder / name):

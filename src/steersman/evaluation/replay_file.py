@@ -157,6 +157,7 @@ def policy_fingerprint(option: str) -> str:
 
 def encode_replay(content: ReplayFile) -> bytes:
     """Return the file's bytes, the same for the same content."""
+    # mtime=0: gzip would write the time of day into the header.
     return gzip.compress(msgspec.json.encode(content, order="deterministic") + b"\n", compresslevel=6, mtime=0)
 
 
@@ -168,6 +169,7 @@ def decode_replay(path: Path, file: BinaryIO) -> ReplayFile:
     """
     try:
         with gzip.GzipFile(fileobj=file) as unpacked:
+            # One byte more than allowed tells a larger file without unpacking all of it.
             text = unpacked.read(MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(path, "", "", f"is damaged: {error}; simulate the run again") from None

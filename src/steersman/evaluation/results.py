@@ -77,6 +77,7 @@ def number(value: float) -> str:
     """Return the text of a CSV cell: integers as such, other numbers with nine digits, empty for NaN."""
     if not math.isfinite(value):
         return ""
+    # Floats are exact integers up to 2^53, about 9e15.
     if value == int(value) and abs(value) < 1e15:
         return str(int(value))
     return f"{value:.9g}"
@@ -84,6 +85,7 @@ def number(value: float) -> str:
 
 def percent(value: float) -> str:
     """Return a percentage of `results.csv`: two decimals, empty for NaN."""
+    # + 0.0 turns -0.0 into 0.0.
     return "" if not math.isfinite(value) else f"{value + 0.0:.2f}"
 
 

@@ -90,6 +90,7 @@ class SummaryTable:
         if metric not in self.units:
             return np.full(len(self.seeds), np.nan)
         values = self.values[:, self.policies.index(policy), self.metrics.index(metric)]
+        # NaN for a seed that one workload lacks: a mean over the others would be of another set.
         chosen = values.mean(axis=0) if workload == ALL else values[self.workloads.index(workload)]
         return np.asarray(chosen, dtype=np.float64)
 
@@ -118,6 +119,7 @@ class SummaryTable:
         """Return [K] deviations of the parts of a trace, means over seeds, of `all` over workloads; NaN: unknown."""
         workloads = self.workloads if workload == ALL else [workload]
         parts = [self._parts.get((each, policy, metric)) for each in workloads]
+        # Seeds only rank equal nodes here, so their parts are averaged first.
         series = [deviations(np.mean(of_seeds, axis=0)) for of_seeds in parts if of_seeds]
         return np.mean(series, axis=0) if len(series) == len(workloads) else np.full(1, np.nan)
 

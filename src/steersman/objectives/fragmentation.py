@@ -82,9 +82,11 @@ def refresh(profile: ProfileArrays, nodes: NodeArrays, fragments: FragmentArrays
         usable, wasted = 0, 0
         for d in range(nodes.gpu_count[n]):
             left = nodes.gpu_free[n, d]
+            # V thresholds: devices with enough for this size, and the rest that the others have.
             if left >= profile.milli[v]:
                 usable += 1
             else:
+                # Devices of an overcommitted node may have less than nothing left.
                 wasted += max(left, 0)
         fragments.usable[n, v] = usable
         fragments.wasted[n, v] = wasted
@@ -136,9 +138,11 @@ def causes(
     """
     devices, old, new = change
     lack_both = lack_gpu = lack_cpu = cpu_satisfied = cpu_lack = no_access = 0.0
+    # Typical pods are the outer loop: each cause is summed over them in this order, as the artifact does.
     for m in range(profile.cpu.shape[0]):
         share = profile.share[m]
         enough_cpu = cpu >= profile.cpu[m]
+        # Pods without GPU cannot use any idle GPU; the cause tells whether they could run at all.
         if profile.gpu_count[m] == 0:
             if enough_cpu:
                 cpu_satisfied += share * idle
@@ -150,6 +154,7 @@ def causes(
             v = profile.value[m]
             milli = profile.milli[v]
             enough, few = usable[v], wasted[v]
+            # The devices that change leave the group that they were in, and join that of their new free milli.
             if old >= milli:
                 enough -= devices
             else:
@@ -158,6 +163,7 @@ def causes(
                 enough += devices
             else:
                 few += devices * new
+            # Enough devices: only what lies on the others is of no use to this pod.
             if enough >= profile.gpu_count[m]:
                 if enough_cpu:
                     lack_gpu += share * few

@@ -87,6 +87,7 @@ class EmbeddedProfile:
             cpu_milli=int(profile.cpu[t]),
             gpu_milli=int(profile.milli[profile.value[t]]) if count else 0,
             gpu_count=count,
+            # The last column is "no known model": a pod that accepts it names no models.
             gpu_models=() if accepted[-1] else tuple(np.array(self.card.models)[accepted[:-1]].tolist()),
             share=float(profile.share[t]),
             gpu_resource=self.card.resources[t] if self.card.resources else "",
@@ -118,6 +119,7 @@ class EmbeddedProfile:
 
     def _columns(self, types: Sequence[GpuType]) -> list[int]:
         number = {model: i for i, model in enumerate(self.card.models)}
+        # Models that the file does not know get its last column.
         return [number.get(each.model, len(number)) for each in (*types, ANY_GPU)]
 
 
@@ -185,6 +187,7 @@ class _Reader:
     def profile(self) -> ProfileArrays:
         pods, models = self.card.typical_pods, len(self.card.models)
         milli = self._whole("mix.milli", (-1,), 1, GPU_MILLI)
+        # `leftover_tables` searches it by bisection.
         if not (np.diff(milli) > 0).all():
             raise InputError(self.file, "tensor", "mix.milli", "is not in increasing order")
         accepts = self._whole("mix.accepts", (pods, models + 1), 0, 1)

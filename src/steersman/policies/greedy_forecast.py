@@ -39,6 +39,7 @@ def forecast_weights() -> Array:
 def forecast_policy(name: str = NAME) -> LinearPolicy:
     """Return the policy with a name for results."""
     weights = np.zeros((POD_KINDS, WEIGHTS))
+    # Minus: the score is highest where the loss grows least. The columns are those of `GPU.node`.
     weights[:, : len(GPU.node)] = -forecast_weights()
     return LinearPolicy(name, weights)
 

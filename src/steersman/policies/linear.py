@@ -57,6 +57,7 @@ class LinearPolicy(Policy):
         learned = LearnedWeights(self.weights, self.rules, self.network)
         return SelectionRules(
             *(kernels.SELECT_BEST, kernels.DEVICES_LEARNED, (LEARNED,), (1.0,), learned),
+            # The pod's part of the first layer is computed per class, see `_with_network`.
             follows_classes=bool(self.network),
         )
 
@@ -73,6 +74,7 @@ class LinearPolicy(Policy):
     ) -> list[Contribution]:
         """See `Policy`."""
         cluster, c = context.cluster, query.class_id
+        # Learned devices are not random, so the generator is never read.
         rule, no_draws = kernels.DEVICES_LEARNED, np.zeros(1, dtype=np.uint64)
         row, other_row = (
             linear_features(cluster, c, n, kernels.devices_on(cluster, rule, c, n, no_draws)) for n in (slot, other)

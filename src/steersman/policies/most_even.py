@@ -60,6 +60,7 @@ class MostEvenScorer(Scorer):
         whole = np.maximum(nodes.allocatable[:, CPU], 1).astype(np.float64)
         share = (nodes.allocatable[:, CPU] - nodes.free[:, CPU]) / whole
         added = self._state.classes[query.class_id].requests.cpu_milli / whole
+        # Nodes that no pod may enter do not count, as in the objective.
         counts = candidates.eligible & (nodes.allocatable[:, CPU] > 0)
         number = max(int(counts.sum()), 1)
         before = share - share[counts].sum() / number

@@ -89,6 +89,7 @@ def resolve(spec: str) -> Policy:
         return open_url(spec)
     if "=" in spec:
         return weighted_sum(spec)
+    # Before files and users' names, so that nothing can replace a built-in policy.
     if factory := BUILT_IN.get(spec) or TELEMETRY_POLICIES.get(spec):
         return factory()
     if spec.endswith(SUFFIX):
@@ -143,6 +144,7 @@ def policy_label(spec: str) -> str:
     """Return a policy file's name for results: the file's stem, for `run/policy.safetensors` the folder's name."""
     path = Path(spec)
     folder = path.parent.name
+    # Training always writes `policy.safetensors`, so the folder tells runs apart.
     return folder if path.stem == "policy" and folder else path.stem
 
 

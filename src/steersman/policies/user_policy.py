@@ -62,6 +62,7 @@ class UserScorer(Scorer):
     def __init__(self, policy: PolicyProtocol, context: ScoringContext) -> None:
         self._policy = policy
         self._label = f"policy {policy.name!r}"
+        # A shallow copy: the arrays are views of the same memory, so the policy always sees the current state.
         self._state = copy.copy(context.state)
         self._state.arrays = NodeArrays(*(_read_only(array) for array in context.state.arrays))
         with attribute_errors(self._label):
@@ -75,6 +76,7 @@ class UserScorer(Scorer):
             scores = np.asarray(scores, dtype=np.float64)
         if scores.shape != feasible.shape:
             raise SteersmanError(f"{self._label}: scores must have the shape {feasible.shape}, not {scores.shape}")
+        # Only where feasible: elsewhere a policy may return anything.
         if not np.isfinite(scores[feasible]).all():
             raise SteersmanError(f"{self._label}: the score of a feasible node is not a finite number")
         return np.where(feasible, scores, -np.inf)

@@ -78,6 +78,7 @@ def schedule(
         return Schedule(
             inflation.pods, np.arange(count, dtype=np.float64), np.full(count, np.inf), inflation.nodes, False, standing
         )
+    # Ranks of nodes are drawn first, so that they depend on the seed alone.
     random = np.random.default_rng(seed)
     nodes = workload.shuffled_nodes(random)
     first = np.array(workload.standing(), dtype=np.int64)
@@ -100,6 +101,7 @@ def schedule(
         else:
             pods, time, duration, warm = _poisson(workload, load, mean_duration or DEFAULT_DURATION, random)
         pods, stays = np.concatenate([first, pods]), np.full(len(first), np.inf)
+        # Not before the first arrival's time: times must ascend.
         time = np.concatenate([np.full(len(first), time[0] if len(time) else 0.0), time])
         duration = np.concatenate([stays, duration])
         return Schedule(pods, time, duration, nodes, True, len(first), warm, is_given=load is None)
@@ -119,10 +121,12 @@ def resample(workload: Workload, *, ratio: float, seed: int) -> Schedule:
         raise SteersmanError(f"{workload.name}: its nodes or pods have no GPU, so there is no GPU demand to reach")
     target -= demand[first].sum()
     pods = random.permutation(np.setdiff1d(drawable, first))
+    # 20 % and 100 more than the mean demand suggests; draws beyond the target are cut off below.
     missing = int(1.2 * max(0.0, target - demand[pods].sum()) / demand[drawable].mean()) + 100
     if missing > MAX_DRAWS:
         raise SteersmanError(f"{workload.name}: its pods request so little GPU that {missing} would have to be drawn")
     pods = np.concatenate([pods, drawable[random.integers(0, len(drawable), missing)]])
+    # The longest prefix whose demand does not exceed the target.
     pods = pods[: int(np.searchsorted(np.cumsum(demand[pods]), target, side="right"))]
     pods = np.concatenate([first, pods])
     count = len(pods)
@@ -156,6 +160,7 @@ def draw(
         return replace(plan, pods=np.concatenate([plan.pods[: plan.standing], together]))
     count = len(workload.pods)
     if protocol == "timed":
+        # 0 (unknown, or all arrive at once): then the pods come in random order, below.
         load = trace_load(workload, mean_duration) if load is None else load
         if load > 0:
             return schedule(workload, protocol, seed=seed, ratio=ratio, load=load, mean_duration=mean_duration)
@@ -171,6 +176,7 @@ def draw(
 def _together(workload: Workload, pods: npt.NDArray[np.int64], random: np.random.Generator) -> npt.NDArray[np.int64]:
     """Return [A] the same arrivals in another order: those of an owner come in bursts of 1 to `LARGEST_BURST`."""
     arrived: dict[tuple[str, str] | PodClass, list[int]] = defaultdict(list)
+    # Pods without an owner: equal ones, as those of a controller are.
     for i in pods.tolist():
         pod = workload.pods[i]
         arrived[(pod.namespace, pod.owner) if pod.owner else pod.pod_class].append(i)
@@ -201,11 +207,13 @@ def trace_load(workload: Workload, mean_duration: float | None = None) -> float:
         if seconds is None:
             return 0.0
         work += milli * seconds
+    # `schedule` refuses a load above 100.
     return min(100.0, work / (capacity * span)) if span > 0 and capacity else 0.0
 
 
 def _durations(workload: Workload, mean: float, random: np.random.Generator) -> npt.NDArray[np.float64]:
     """Return [P] the trace's durations in seconds; exponential ones of that mean where a pod has none."""
+    # One for every pod, needed or not, so that a stated duration changes no other pod's.
     generated = random.exponential(mean, len(workload.pods))
     return np.array(
         [

@@ -156,6 +156,7 @@ def new_run(
     """
     count, classes = len(arrivals.class_id), len(cluster.classes.gpu_count)
     sums = np.zeros(CAUSE + len(CAUSES))
+    # An empty cluster has fragmented GPU already: idle GPU that some typical pod cannot use.
     sums[CAUSE:] = cluster.fragments.causes[eligible].sum(axis=0)
     return Run(
         cursor=np.zeros(CURSORS, dtype=np.int64),
@@ -188,6 +189,7 @@ def find_infeasible_classes(nodes: NodeArrays, classes: ClassArrays, infeasible_
 @inlined_kernel
 def _ask(cluster: DecisionState, run: Run, arrival: int, c: int, masked: bool) -> int:
     answer = run.question[ANSWER]
+    # The answer to the last question; the pod still fits, since nothing has happened since.
     if answer != UNDECIDED:
         run.question[ANSWER] = UNDECIDED
         return int(answer)
@@ -217,6 +219,7 @@ def _count_node(cluster: DecisionState, run: Run, n: int, sign: float) -> None:
     """Add (or with -1 subtract) what node `n` contributes to the sums."""
     nodes = cluster.nodes
     sums = run.sums
+    # Sums change by the node's contribution before and after, since shares cannot be updated by the pod alone.
     gpu = GPU_MILLI * nodes.gpu_count[n]
     if gpu > 0:
         share = (gpu - signed_gpu(nodes, n)) / gpu
@@ -240,6 +243,7 @@ def _change(cluster: DecisionState, arrivals: Arrivals, run: Run, arrival: int, 
     counts = run.eligible[n]
     if counts:
         _count_node(cluster, run, n, -1.0)
+    # Empty before: it becomes a used node if a pod is placed.
     if counts and nodes.allocatable[n, PODS] == nodes.free[n, PODS]:
         run.cursor[NODES_USED] += 1
     if sign > 0:
@@ -248,8 +252,10 @@ def _change(cluster: DecisionState, arrivals: Arrivals, run: Run, arrival: int, 
     else:
         remove(nodes, classes, c, n, devices)
         terms_remove(cluster.terms, c, labels, n)
+    # Empty after: it was a used node until this pod left.
     if counts and nodes.allocatable[n, PODS] == nodes.free[n, PODS]:
         run.cursor[NODES_USED] -= 1
+    # Before the node is counted again: this updates its causes of fragmentation.
     refresh_node(cluster, n)
     if not counts:
         return
@@ -313,6 +319,7 @@ def _enqueue(arrivals: Arrivals, run: Run, arrival: int) -> None:
     """Insert a pod into the queue behind all of the same or a higher priority."""
     i = run.cursor[QUEUED]
     run.cursor[QUEUED] += 1
+    # Strictly lower, so that among equals the earlier arrival stays first.
     while i > 0 and arrivals.priority[run.queue[i - 1]] < arrivals.priority[arrival]:
         run.queue[i] = run.queue[i - 1]
         i -= 1
@@ -352,7 +359,9 @@ def _finish_retry(arrivals: Arrivals, run: Run, arrival: int, bound: bool, alone
         cursor[WAITING_NOW] -= 1
     else:
         if alone:
+            # The other waiting pods of the class are skipped until the next departure.
             run.infeasible_at_retry[arrivals.class_id[arrival]] = cursor[RETRIED]
+        # The queue is compacted in place: KEPT never passes RETRY.
         run.queue[cursor[KEPT]] = arrival
         cursor[KEPT] += 1
     if cursor[RETRY] == cursor[QUEUED]:
@@ -368,8 +377,10 @@ def _finish_arrival(arrivals: Arrivals, run: Run, arrival: int, bound: bool, wai
     run.cursor[ARRIVED] += 1
     if bound:
         return BOUND
+    # It could not run even on the empty cluster, so it does not count as waiting.
     if waits and run.infeasible_classes[arrivals.class_id[arrival]]:
         return FAILED
+    # Where nothing waits the same total counts failures, see `EventRecord`.
     run.cursor[WAITING_NOW] += 1
     if not waits:
         return FAILED
@@ -394,10 +405,12 @@ def stand(
     for arrival in range(slots.shape[0]):
         c, n = arrivals.class_id[arrival], slots[arrival]
         run.slot[arrival], run.devices[arrival] = n, devices[arrival]
+        # max: the idle GPU of a node that runs more than it has counts as 0.
         idle = max(gpu_left(nodes, classes, c, n), 0)
         _change(cluster, arrivals, run, arrival, 1)
         if run.eligible[n]:
             taken = idle - max(gpu_left(nodes, classes, c, n), 0)
+            # What the pod requests beyond what the node had left for it.
             run.cursor[GPU_EXCESS] += classes.gpu_count[c] * classes.gpu_milli[c] - taken
         run.cursor[ARRIVED] += 1
         _note(run, record, arrivals.time[arrival], arrival, BOUND)
@@ -421,20 +434,24 @@ def advance(
     """
     cursor = run.cursor
     while cursor[EVENTS] < until:
+        # RETRIED: k > 0 while retry k of the queue is under way, -k when it is over.
         retrying, arriving = cursor[RETRIED] > 0, cursor[ARRIVED] < arrivals.class_id.shape[0]
         if not retrying:
+            # `<=`: at equal times pods leave before others arrive.
             if cursor[RUNNING] > 0 and (not arriving or run.leaves[run.heap[0]] <= arrivals.time[cursor[ARRIVED]]):
                 _leave(cluster, arrivals, run, record)
                 continue
             if not arriving:
                 return DONE
         arrival = run.queue[cursor[RETRY]] if retrying else cursor[ARRIVED]
+        # A retry takes place at the time of the departure that caused it, the last event.
         time = record.time[cursor[EVENTS] - 1] if retrying else arrivals.time[arrival]
         c = arrivals.class_id[arrival]
         masked = has_inter_pod_rules(cluster.terms, c, arrivals.labels_id[arrival])
         n = NONE
         if not run.infeasible_classes[c] and not (retrying and run.infeasible_at_retry[c] == cursor[RETRIED]):
             n = _choose(cluster, arrivals, run, chooser, arrival, masked)
+        # Nothing was changed yet: the same arrival is handled again when there is an answer.
         if n == UNDECIDED:
             return NEEDS_ACTION
         if n != NONE:
@@ -445,6 +462,7 @@ def advance(
             outcome = _finish_arrival(arrivals, run, arrival, n != NONE, waits)
         if outcome != NONE:
             _note(run, record, time, arrival, outcome)
+            # At once, while the cluster is as it was when the pod was refused.
             if n == NONE and record.reasons.shape[0] > 0:
                 return NEEDS_REASON
     return PAUSED

@@ -52,6 +52,7 @@ def recount(
                 for k in range(nodes.gpu_count.shape[0]):
                     if weight[k] > 0.0:
                         before += weight[k] * fragments.causes[k, i]
+            # The node's contribution before the event is replaced by the one after it, below.
             sums[e, CAUSE + i] = before - weight[n] * fragments.causes[n, i] if counts else before
         if not changes:
             continue

@@ -23,6 +23,7 @@ def are_whole(state: ClusterState, device: Floats, counted: Floats) -> bool:
     `device` and `counted` are as from `ClusterState.gpu_weights`.
     """
     names = np.array([name in GPU_RESOURCES for name in state.resources], dtype=np.bool_)
+    # The columns of named resources; the last column stands for what no node offers.
     parts = counted[:, counted.shape[1] - len(names) - 1 : -1]
     is_whole = (parts == 0) | ((parts == GPU_MILLI) & names)
     return bool((device == GPU_MILLI).all() and is_whole.all())
@@ -34,7 +35,7 @@ def gpus_taken(
     """Return [E] the GPU milli that pods hold on eligible nodes after each event.
 
     Args:
-        numbers: [E, 9] of the record.
+        numbers: [E, 10] of the record.
         state: nodes of the run, in the order of their slots there.
         class_id: [A] classes of the arrivals.
         eligible: [N] nodes over which it is taken.
@@ -45,10 +46,13 @@ def gpus_taken(
     slot = numbers[:, SLOT]
     c = class_id[numbers[:, ARRIVAL]]
     column = classes.gpu_column[c]
+    # A node that only counts the GPUs of this name has no devices of it.
     counts = state.arrays.allocatable[slot, column] > 0
     each = np.where(counts, counted[slot, column], device[slot])
     milli = classes.gpu_count[c] * classes.gpu_milli[c] * each / GPU_MILLI
+    # Resources that are GPUs by another name, such as slices.
     milli += (classes.request[c] * counted[slot]).sum(axis=1)
     sign = (numbers[:, OUTCOME] == BOUND).astype(np.int64) - (numbers[:, OUTCOME] == FINISHED)
+    # Rounded after summing: parts of a third of a GPU add up to whole ones.
     taken: Ints = np.rint(np.cumsum(np.where(eligible[slot], sign * milli, 0.0))).astype(np.int64)
     return taken

@@ -74,6 +74,7 @@ def _deviation(total: Floats, squares: Floats, count: int) -> Floats:
 def events_of(record: EventRecord, arrived_gpu: npt.NDArray[np.int64], capacity: Capacity) -> Timeline:
     """Return the record as shares; `arrived_gpu` [E] is the GPU milli that has arrived by each event."""
     taken = record.numbers[:, GPU_TAKEN]
+    # GPU_EXCEEDING: what is taken beyond existing GPUs leaves none of them less idle.
     idle = (capacity.gpu - taken + record.numbers[:, GPU_EXCEEDING]).astype(np.float64)
     fragmented = record.sums[:, CAUSE:].sum(axis=1)
     ratio = np.full(len(idle), np.nan)
@@ -152,12 +153,14 @@ def final_metrics(record: EventRecord, events: Timeline, curve: Curve | None, un
     With a curve (`inflation`) allocation and fragmentation are those of its last point, as published results are.
     """
     outcomes = np.bincount(record.numbers[:, OUTCOME], minlength=4)
+    # The last event up to `until`: what departs later says nothing of the policy.
     at = int(np.searchsorted(events.time, until, side="right")) - 1
 
     def end(of_events: Floats, name: str) -> float:
         if curve is None:
             return float(of_events[at])
         known = getattr(curve, name)
+        # The last point that has a value: demand may not reach the last percent.
         known = known[~np.isnan(known)]
         return float(known[-1]) if len(known) else float("nan")
 
@@ -252,6 +255,7 @@ def _courses(events: Timeline) -> list[tuple[str, str, Floats]]:
 
 def _over_time(events: Timeline, values: Floats, until: float) -> float:
     """Return the mean over time of a value after each event, from the first event to `until`."""
+    # Intervals beyond `until` get the length 0.
     length = np.diff(np.minimum(events.time, until))
     whole = float(length.sum())
     return float((values[:-1] * length).sum() / whole) if whole > 0 else float("nan")

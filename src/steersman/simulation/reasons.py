@@ -23,6 +23,7 @@ class Reasons:
 
         `version` is another one whenever a pod came to a node or left it.
         """
+        # Many pods of a class are refused in the same state, and the text takes far longer than the decision.
         known = self._known.get((class_id, labels_id))
         if known is None or known[0] != version:
             parts = unschedulable_message(self._state, class_id, labels_id), other_gpus(self._state, class_id)

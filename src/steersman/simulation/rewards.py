@@ -61,7 +61,9 @@ def decision_states(
         waits: whether pods wait.
     """
     count, numbers, sums = len(record.time), record.numbers, record.sums
+    # [E + 1, 16]: row k is the state before event k, row k + 1 the one after it.
     rows = np.tile(first, (count + 1, 1))
+    # A view: what is written below also is the state before the next event.
     after = rows[1:]
     after[:, state.NODES_USED] = numbers[:, engine.NODES_IN_USE]
     after[:, state.CPU_SHARE], after[:, state.CPU_SQUARE] = sums[:, engine.CPU_SHARE], sums[:, engine.CPU_SQUARE]
@@ -70,6 +72,7 @@ def decision_states(
         numbers[:, engine.MEMORY_TAKEN],
     )
     after[:, state.GPU_TAKEN] = numbers[:, engine.GPU_TAKEN]
+    # The sums are kept by adding and subtracting, which rounds.
     after[:, state.FRAGMENTED] = np.maximum(sums[:, engine.CAUSE :].sum(axis=1), 0.0)
     after[:, state.WAITING] = numbers[:, engine.NOW_WAITING]
     _localities(owners, owner_of, numbers, after)
@@ -78,6 +81,7 @@ def decision_states(
     later = after[decisions]
     if waits and len(decisions):
         waited = np.concatenate([[0.0], np.cumsum(numbers[:-1, engine.NOW_WAITING] * np.diff(record.time))])
+        # From a decision to the next one; after the last one to the end of the run.
         until = np.append(decisions[1:], count - 1)
         later[:, state.POD_SECONDS_WAITED] = waited[until] - waited[decisions]
     return DecisionStates(decisions, rows[decisions], later, count)
@@ -89,6 +93,7 @@ def _localities(
 ) -> None:
     """Write into each event's row the share of the pod's owner's pods that are in its rack, and follow the owners."""
     for k in range(numbers.shape[0]):
+        # Before the share is taken, which includes the pod itself.
         follow_event(owners, owner_of, numbers, k)
         if numbers[k, engine.OUTCOME] == engine.BOUND:
             owner = owner_of[numbers[k, engine.ARRIVAL]]

@@ -119,6 +119,7 @@ class Simulator:
 
     def _unknown_models(self) -> tuple[str, ...]:
         models = {node.gpu_model_for(name) for node in self.workload.nodes for name in ("", *node.counted_gpus)}
+        # "" for no model: pods that name none are no reason for a warning.
         wanted = {model for pod_class in self._state.classes for model in pod_class.constraints.gpu_models}
         unknown = sorted(wanted - models)
         if not unknown:
@@ -153,6 +154,7 @@ class Simulator:
         """
         if not policy.members:
             return MemberChoice(policy, "")
+        # The seed is not part of the key: every seed of a run has the same member.
         key = cast(PortfolioPolicy, policy).digest, protocol, ratio, load, mean_duration
         if key not in self._members:
             selection = self.select(
@@ -178,6 +180,7 @@ class Simulator:
         None: `fgd`, or the first policy where `fgd` is not among them.
         """
         workload = coarse(self.workload)
+        # Waits and costs only rank policies here, so that merged classes are good enough.
         simulator = self if workload is self.workload else Simulator(workload)
 
         def play(i: int, plan: Schedule, seed: int) -> float:
@@ -225,6 +228,7 @@ class Simulator:
             mean_duration=mean_duration,
             shuffle=shuffle,
         )
+        # Results bear the portfolio's name, not the member's.
         decides = renamed(chosen.policy, asked.name) if asked.members else asked
         execution = Execution(self, plan, decides, seed, record)
         execution.finish(progress)
@@ -240,7 +244,9 @@ class Simulator:
         if not len(there):
             return None
         count, nodes = len(there), np.arange(len(workload.nodes))
+        # Nodes in the file's order: nothing is decided, so no ties are broken.
         plan = Schedule(there, np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, False, count)
+        # Any policy would do: all arrivals are standing.
         run = Execution(self, plan, resolve("best-fit"), 0, record=False).result("arrivals", 0, 0.0)
         waiting = float(len(workload.pods) - count)
         values = tuple(replace(each, value=waiting) if each.name == "pods_failed" else each for each in run.metrics)
@@ -290,6 +296,7 @@ class Execution:
         where = [recorded for i in first if (recorded := workload.recorded[i]) is not None]
         slots = np.array([self.state.slots[each.node] for each in where], dtype=np.int64)
         devices = np.array([each.devices for each in where], dtype=np.int64)
+        # Only the first classes are those of standing pods, hence strict=False.
         for c, slot, held in zip(self.arrivals.class_id.tolist(), slots.tolist(), devices.tolist(), strict=False):
             self._without_devices[slot] += self.state.milli_without_device(c, slot, held)
         engine.stand(self.cluster, self.arrivals, self.run, self.record, slots, devices)
@@ -352,6 +359,7 @@ class Execution:
         e = int(self.run.cursor[engine.EVENTS]) - 1
         arrival = int(self.record.numbers[e, engine.ARRIVAL])
         c, labels = int(self.arrivals.class_id[arrival]), int(self.arrivals.labels_id[arrival])
+        # The change log's length differs whenever a pod came or left: a cheap version of the cluster's state.
         self.record.reasons[e] = self.reasons.number(c, labels, int(self.cluster.table.logged[0]))
 
     def cost(self, protocol: Protocol) -> float:
@@ -361,6 +369,7 @@ class Execution:
         """
         if protocol != "timed":
             return unallocated_percent(self.state, self.eligible, gpus=bool(self.simulator._demand.any()))
+        # Without the pods of the warm start, whose waits say nothing of what a user would submit.
         waits = self._coming_waits.bound
         return float(waits.mean()) if len(waits) else math.inf
 
@@ -450,6 +459,7 @@ class Execution:
         profile = self.simulator.profile_arrays(None)
         if whole and _same(profile, self.cluster.profile):
             return
+        # The nodes as they were at the start: the run has changed its own copy.
         state = self.simulator._state.permuted(self.plan.nodes)
         device, counted = state.gpu_weights()
         if not whole:
@@ -489,7 +499,7 @@ class Execution:
         )
 
     def _final_nodes(self) -> FinalNodes:
-        # Back to the order of the node file.
+        # Ranks back to the order of the node file: argsort of a permutation is its inverse.
         place = np.argsort(self.plan.nodes)[self.simulator.workload.eligible]
         nodes = self.state.arrays
         gpu_used, gpu = self.state.gpu_use_by_node()
@@ -534,6 +544,7 @@ def _same(one: ProfileArrays, other: ProfileArrays) -> bool:
 def _curve(protocol: Protocol, events: Timeline, ratio: float, until: float) -> Curve:
     if protocol == "timed":
         return metrics.time_curve(events, until)
+    # Without GPU demand there is no share of it to draw a curve over.
     if not events.arrived_percent[-1] > 0:
         return metrics.event_curve(events)
     last = round(100 * ratio) if protocol == "inflation" else int(np.round(events.arrived_percent[-1]))
@@ -542,5 +553,6 @@ def _curve(protocol: Protocol, events: Timeline, ratio: float, until: float) -> 
 
 def _next_step(events: int, seconds: float) -> int:
     """Return how many events the next step handles, after one of `events` that took `seconds`: at most 8 times more."""
+    # At most 8 times more, since the next events of a run may take far longer than the last ones.
     fitting = events * min(STEP_SECONDS / max(seconds, 1e-9), 8.0)
     return min(max(int(fitting), 1), MAX_STEP_EVENTS)

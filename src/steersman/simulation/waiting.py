@@ -69,6 +69,7 @@ class Waits:
         Benchmarking for Parallel Job Scheduling" (JSSPP 1998). It is 1 for a pod that runs to the end.
         """
         lasting = np.isinf(self.duration)
+        # Any finite number: the result below replaces it.
         run = np.where(lasting, 1.0, self.duration)
         slowdown = np.maximum(1.0, (self.seconds + run) / np.maximum(run, SLOWDOWN_SECONDS))
         return np.where(lasting & ~np.isnan(self.seconds), 1.0, slowdown)
@@ -100,6 +101,7 @@ def waits_of(record: EventRecord, duration: Floats, demand: Ints, devices: Ints)
     arrived[arrival[came]] = record.time[came]
     started = outcome == BOUND
     bound[arrival[started]] = record.time[started]
+    # Bound without having waited: there is no event of its arrival, and it waited 0 s.
     seconds = np.where(np.isnan(arrived) & ~np.isnan(bound), 0.0, bound - arrived)
     return Waits(seconds, duration, demand, devices)
 
@@ -131,6 +133,7 @@ def winsorized(waits: Waits) -> Waits:
     for number in range(len(KIND_NAMES)):
         of_kind = known & (kind == number)
         if of_kind.any():
+            # "lower": the limit is a wait that occurred, not an interpolated one.
             limit = np.percentile(seconds[of_kind], WINSORIZED, method="lower")
             seconds[of_kind] = np.minimum(seconds[of_kind], limit)
     return replace(waits, seconds=seconds)
@@ -148,6 +151,7 @@ def compared_waits(waits: Waits) -> float:
     if not known.any():
         return math.inf
     wait, slowdown = float(typical.seconds[known].mean()), float(typical.bounded_slowdown[known].mean())
+    # A minute is added, so that waits of seconds do not dominate the logarithm.
     return 0.5 * (math.log(wait + MINUTE) + math.log(slowdown))
 
 
@@ -178,6 +182,7 @@ def parts_of_time(time: Floats, until: float, value: Floats) -> Floats:
     edges = np.linspace(time[0], until, PARTS + 1)
     integral = np.concatenate([[0.0], np.cumsum(np.nan_to_num(value[:-1]) * np.diff(time))])
     at = np.searchsorted(time, edges, side="right") - 1
+    # Integral up to each edge: to the last event before it, and from there with that event's value.
     area = integral[at] + np.nan_to_num(value[at]) * (edges - time[at])
     return np.stack([np.diff(area), np.diff(edges)], axis=1)
 

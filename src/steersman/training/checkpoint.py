@@ -75,15 +75,19 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, npt.NDArray[Any]]]:
 def _take_apart(value: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
     """Return JSON for `value`; its arrays go to `arrays`."""
     if isinstance(value, dict):
+        # As pairs: keys of JSON are texts, and an optimiser's state has integers.
         return {"dict": [[_take_apart(k, arrays), _take_apart(v, arrays)] for k, v in value.items()]}
     if isinstance(value, list | tuple):
+        # JSON knows lists alone, so the kind is kept.
         return {type(value).__name__: [_take_apart(item, arrays) for item in value]}
     if isinstance(value, np.generic):
         return value.item()
     name = f"a{len(arrays)}"
     if isinstance(value, np.ndarray):
+        # ascontiguousarray turns an array without axes into one of length 1.
         arrays[name] = np.ascontiguousarray(value).reshape(value.shape)
         return {"array": name}
+    # A state without tensors needs no torch, whose import takes seconds.
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         tensor = value.detach().cpu().contiguous().numpy()

@@ -176,6 +176,7 @@ def find_device(name: str) -> str:
     if name == "auto":
         return "cuda" if has_cuda else "mps" if has_mps else "cpu"
     kind, colon, number = name.partition(":")
+    # A colon needs a number and the other way round, and only cuda has several devices.
     if kind not in ("cpu", "cuda", "mps") or bool(colon) != number.isdigit() or (colon and kind != "cuda"):
         raise UsageError(f"--device {name}: there is no such device; expected {DEVICES}")
     there = {"cpu": True, "cuda": has_cuda and int(number or 0) < torch.cuda.device_count(), "mps": has_mps}[kind]
@@ -212,6 +213,7 @@ def _agent(plan: LearningPlan, device: str) -> Agent:
         if plan.recording is not None:
             more["recording"] = Recording.load(plan.recording)
             more["recording"].check(plan.recording, space, plan.config.candidates)
+        # Imitation takes a teacher or a recording, not both; DQN may have both.
         if plan.algorithm != "imitation" or plan.recording is None:
             more["teacher"] = teacher_of(env, plan.teacher or plan.scene.reference)
     kind = algorithm.load()

@@ -164,6 +164,7 @@ class TrainingRun:
         self._progress_file = ProgressFile(folder)
         self._newest: dict[str, Any] = {}
         self.resumed, self._lock = resume, lock
+        # Also here, before networks are built; `_train` checks again under the lock.
         self._check()
 
     def train(
@@ -203,8 +204,10 @@ class TrainingRun:
         if self.resumed:
             state = read_checkpoint(self.folder / CHECKPOINT, self.options)
             learner.load_state_dict(state["learner"])
+            # A run that was paused when it was killed goes on at once.
             self.progress = TrainingProgress(**state["progress"] | {"paused": False})
             self._truncate_logs()
+        # `before`: earlier sessions' time; `began` moves on by every pause.
         began, before, saved = time.monotonic(), self.progress.seconds, time.monotonic()
         with (
             self._shown(),
@@ -227,7 +230,9 @@ class TrainingRun:
                 scalars = self._record(numbers, tracker_log)
                 report = partial(on_iteration, self.progress, scalars) if on_iteration is not None else _nothing
                 began += self._obey(learner, save, report)
+                # The last iteration is validated in any case, or its policy would be lost.
                 due = self.progress.iteration % self.limits.validate_every == 0 or self._over()
+                # Validation first: the checkpoint then knows its result.
                 if due and validate is not None:
                     self._validate(validate, save, tracker_log)
                 elif due:
@@ -246,6 +251,7 @@ class TrainingRun:
     @contextmanager
     def _shown(self) -> Iterator[None]:
         """Show in the folder that a process trains there, and in the end how it ended."""
+        # A request that a killed run has left is not meant for this one.
         requests.remove_request(self.folder)
         end: State = "stopped"
         try:
@@ -289,6 +295,7 @@ class TrainingRun:
                 break
             if began is None:
                 began = time.monotonic()
+                # A paused run may be killed without loss.
                 self._checkpoint(learner)
                 self._show("paused")
                 report()
@@ -315,6 +322,7 @@ class TrainingRun:
         set_aside(file)  # of a session that was killed after its last checkpoint
         with replacing(file) as part:
             save(part)
+            # The scores in the card are those of the last validation, which may be of an earlier policy.
             if self._validated != self.progress.iteration:
                 card, weights = read_policy(part)
                 write_policy(part, msgspec.structs.replace(card, scores=()), weights)
@@ -326,6 +334,7 @@ class TrainingRun:
             raise SteersmanError(f"{folder}: there is no {CHECKPOINT} to resume from; leave out --resume to start")
         if not self.resumed and has_checkpoint:
             raise SteersmanError(f"{folder}: a run exists already; resume it, or name another folder")
+        # With a lock from outside (a live run) `apps.learner.plan.init_run` has prepared the folder.
         if not self.resumed and self._lock is None and (folder / POLICY).exists():
             raise SteersmanError(f"{folder}: holds {POLICY} of an ended run; name another folder")
 
@@ -356,6 +365,7 @@ class TrainingRun:
         value = validate()
         progress = self.progress
         self._validated = progress.iteration
+        # Strictly better: of equal validations the earlier policy stays.
         if value > progress.best:
             progress.best, progress.best_iteration, progress.stale = value, progress.iteration, 0
             save(self.folder / POLICY)

@@ -40,6 +40,7 @@ class Board:
         if writer is not None:
             _hide_write_errors()
             with naming_in_errors(folder):
+                # purge_step hides what was logged after the checkpoint that the run resumes from.
                 self._writer = writer(str(folder), purge_step=start + 1 if start else None)
 
     def scalars(self, values: Mapping[str, float], iteration: int) -> None:
@@ -78,6 +79,7 @@ def _hide_write_errors() -> None:
     The hook stays, since the thread may still end when the writer is closed.
     """
     previous = threading.excepthook
+    # Already installed by an earlier run in this process.
     if previous.__module__ == __name__:
         return
 

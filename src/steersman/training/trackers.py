@@ -31,9 +31,11 @@ class MlflowTracker:
     def __init__(self, folder: Path, options: Mapping[str, Any]) -> None:
         file = folder / RUN_ID
         known = file.read_text().strip() if file.exists() else None
+        # A user's own experiment must not be overridden.
         if not {"MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"} & os.environ.keys():
             _call("mlflow", "set_experiment", PROJECT)
         run = _call("mlflow", "start_run", run_id=known, run_name=None if known else folder.name)
+        # Written at once, so that a run that is killed soon still resumes there.
         write_atomically(file, f"{run.info.run_id}\n".encode())
         if known is None:
             _call("mlflow", "log_params", dict(_flat(options)))

@@ -40,6 +40,7 @@ class Validator:
             self._policy_figures[name] = self.episodes.play(name, choose)
             mean = float(self._policy_figures[name][RETURN].mean())
             reference_mean = float(self._reference_figures[name][RETURN].mean())
+            # `abs`: the reference's return may be negative.
             gains.append(100.0 * (mean - reference_mean) / max(abs(reference_mean), LEAST))
         return float(np.mean(gains))
 

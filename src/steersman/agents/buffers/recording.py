@@ -98,6 +98,7 @@ class Recording:
                     file, "", f"before.{part}", f"has {recorded} features, expected {expected}: it is of another view"
                 )
         recorded, expected = self.before["mask"].shape[1], (space["mask"].shape or ())[0]
+        # A random sample of candidates brings both clusters to the same number of rows.
         if recorded != expected and not 0 < candidates < min(recorded, expected):
             raise InputError(
                 file,
@@ -110,6 +111,7 @@ class Recording:
         """Yield steps as an agent with so many candidates has them, `CHUNK` transitions at a time."""
         for start in range(0, len(self), CHUNK):
             part = slice(start, start + CHUNK)
+            # The recorded node must be in the sample; the observation after it has no such node.
             seen = sample_candidates(take(self.before, part), candidates, rng, self.actions[part])
             after = sample_candidates(take(self.after, part), candidates, rng)
             yield Step(

@@ -32,6 +32,7 @@ class ReplayBuffer:
         if not self._arrays:
             self._arrays = {name: np.zeros((self.size, *a.shape[1:]), a.dtype) for name, a in entries.items()}
         length = len(next(iter(entries.values())))
+        # Of more entries than fit, only the last `size`, so that no place is written twice.
         kept = np.arange(max(0, length - self.size), length)
         place = (self.count + kept) % self.size
         for name, array in self._arrays.items():
@@ -57,6 +58,7 @@ class ReplayBuffer:
         self._arrays, self.count = {}, 0
         entries = {name: array for name, array in arrays.items() if name != "count"}
         if entries:
+            # Entries were saved from place 0 on, so each returns to its place; the count then says which is the oldest.
             self.add(entries)
         self.count = int(arrays["count"])
 

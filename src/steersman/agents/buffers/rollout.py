@@ -43,6 +43,7 @@ def rollout(steps: Sequence[Step], critic: Values, gamma: float, gae_lambda: flo
     values = critic(observation).reshape(shape)
     # The next observation is the next decision's, except where an episode was cut off and at the end of the rollout.
     following = np.concatenate([values[1:], np.zeros((1, shape[1]), np.float32)])
+    # `apart`: where V(s_t+1) is not the value of the next row and has to be computed from `after`.
     apart = truncated.copy()
     apart[-1] |= ~terminated[-1]
     if apart.any():
@@ -79,10 +80,13 @@ def generalised_advantages(
         gamma: from 0 to 1.
         gae_lambda: lambda, from 0 (one step, little variance) to 1 (to the end, no bias).
     """
+    # TD residual d_t.
     delta = rewards + gamma * np.where(terminated, 0.0, following) - values
+    # The factor gamma lambda of A_t+1, 0 at the last step of an episode.
     keep = gamma * gae_lambda * ~(terminated | truncated)
     advantages = np.zeros_like(rewards)
     running = np.zeros(rewards.shape[1])
+    # Backwards, since A_t needs A_t+1; beyond the rollout's end it counts as 0.
     for t in range(len(rewards) - 1, -1, -1):
         running = delta[t] + keep[t] * running
         advantages[t] = running

@@ -76,6 +76,7 @@ class EpisodeEvolution:
         start: Mapping[str, npt.NDArray[Any]] | None = None,
     ) -> None:
         self.shapes, self.spec, self.config = shapes_of(spec), spec, config
+        # One copy for every pair of candidate and episode, candidate by candidate.
         self.env = make_env(config.population * config.episodes)
         if self.env.metadata.get("autoreset_mode") != AutoresetMode.SAME_STEP:
             raise UsageError("evolution needs environments that reset in the same step (AutoresetMode.SAME_STEP)")
@@ -129,10 +130,12 @@ class EpisodeEvolution:
         if not np.isfinite(candidates).all():
             raise SteersmanError(f"the search diverged in generation {self.iterations + 1}: a weight is not finite")
         returns = self._play(Population(self.spec, self.weights(candidates)))
+        # [population, episodes]: the copies are ordered by candidate.
         values = returns.reshape(self.config.population, self.config.episodes).mean(axis=1)
         self.strategy.tell(values)
         self.iterations += 1
         self.episodes += len(returns)
+        # A plain mean of the start and all generations at first, an exponential one once that is shorter.
         memory = min(self.config.memory, 1 - 1 / (1 + self.iterations))
         self.average = memory * self.average + (1 - memory) * self.strategy.mean
         return {
@@ -150,6 +153,7 @@ class EpisodeEvolution:
         returns = np.zeros(self.env.num_envs)
         while going.any():
             observation, rewards, terminated, truncated, _ = self.env.step(population.choose(observation))
+            # A copy whose episode has ended was reset and plays on until the slowest has ended; that is not counted.
             returns += np.where(going, rewards, 0.0)
             self.steps += int(going.sum())
             going &= ~(np.asarray(terminated) | np.asarray(truncated))
@@ -182,6 +186,7 @@ class EpisodeEvolution:
         self.strategy.load_state_dict(state["strategy"])
         self.average, self.base = np.array(state["average"]), np.array(state["base"])
         self.scale = Scale(*(np.array(part) for part in state["scale"]))
+        # Not saved: it follows from the network and the scale.
         self.free = _flat(_trainable_mask(self.shapes, self.spec, self.scale)) > 0
         self.rng.bit_generator.state = json.loads(state["rng"])
         self.steps, self.episodes, self.iterations = state["counts"]
@@ -190,6 +195,7 @@ class EpisodeEvolution:
 def _begin(env: VectorEnv[Any, Any, Any], rng: np.random.Generator, different: int) -> Mapping[str, npt.NDArray[Any]]:
     """Reset all copies with this many different seeds, repeated, and return the observation."""
     drawn = rng.integers(SEEDS, size=different)
+    # np.resize repeats the seeds, so that each candidate plays the same episodes.
     seeds: Any = [int(seed) for seed in np.resize(drawn, env.num_envs)]  # gymnasium's type allows one seed only
     observation: Mapping[str, npt.NDArray[Any]] = env.reset(seed=seeds)[0]
     return observation
@@ -201,6 +207,7 @@ def _begin(env: VectorEnv[Any, Any, Any], rng: np.random.Generator, different: i
 def _scale(env: VectorEnv[Any, Any, Any], spec: NetworkConfig, rng: np.random.Generator) -> Scale:
     """Step at random, and standardise by the features of the feasible nodes."""
     observation = _begin(env, rng, env.num_envs)
+    # [4 or 1, 3, F].
     sums = np.zeros((POD_KINDS if spec.name == "linear" else 1, 3, spec.sizes.joint))  # of 1, of values, of squares
     for _ in range(NORMALIZATION_STEPS):
         mask = observation["mask"] > 0
@@ -223,6 +230,7 @@ def _within_decisions(
     mean = (nodes * mask[:, :, None]).sum(axis=1) / count[:, None]
     squares = (((nodes - mean[:, None]) * mask[:, :, None]) ** 2).sum(axis=1)
     kinds = observation["pod"][:, :POD_KINDS] > 0
+    # The mean of differences from the mean is 0, so `sums[k, 1]` stays 0.
     for k in range(POD_KINDS):
         sums[k, 0] += count[kinds[:, k]].sum()
         sums[k, 2, :width] += squares[kinds[:, k]].sum(axis=0)
@@ -242,6 +250,7 @@ def _denormalize(weights: dict[str, Array], spec: NetworkConfig, scale: Scale) -
     """Return weights of features, [C, ...], from those of standardised ones: W diag(unit) and b - W diag(unit) mean."""
     denormalized = dict(weights)
     name = INPUTS[spec.name]
+    # Broadcast over candidates: weight [C, 4, F] or [C, H, F], unit [4, F] or [1, F].
     denormalized[f"{name}.weight"] = weights[f"{name}.weight"] * scale.unit
     if spec.name != "linear":  # whose scores are compared within a decision alone, so that means cancel
         denormalized[f"{name}.bias"] = weights[f"{name}.bias"] - denormalized[f"{name}.weight"] @ scale.mean[0]

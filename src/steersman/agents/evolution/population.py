@@ -94,7 +94,9 @@ class Population:
 
     def _linear(self, nodes: Array, shared: Array) -> Array:
         """Return [E, N] w_k . x + b_k, k the kind of each pod."""
+        # [E, 4] to [C, K, 4]; environments are ordered by network.
         kind = shared[:, :POD_KINDS].reshape(self.count, -1, POD_KINDS)
+        # The one-hot kind picks one row: [C, K, 4] @ [C, 4, F] to [E, F].
         weight = (kind @ self.weights["head.weight"]).reshape(len(nodes), -1)
         bias = (kind @ self.weights["head.bias"][:, :, None]).reshape(len(nodes), 1)
         split = nodes.shape[2]
@@ -108,6 +110,7 @@ class Population:
         weight, bias = self.weights[f"{first}.weight"], self.weights[f"{first}.bias"]
         own = nodes.reshape(self.count, -1, split) @ weight[:, :, :split].transpose(0, 2, 1)
         rest = shared.reshape(self.count, -1, shared.shape[1]) @ weight[:, :, split:].transpose(0, 2, 1)
+        # [C, K N, H] to [C, K, N, H].
         hidden: Array = own.reshape(self.count, environments // self.count, rows, -1)
         hidden += (rest + bias[:, None, :])[:, :, None, :]
         np.maximum(hidden, np.float32(0.0), out=hidden)
@@ -129,6 +132,7 @@ class Population:
 
     def _deep_sets(self, nodes: Array, shared: Array, mask: npt.NDArray[np.bool_]) -> Array:
         phi = self._dense("phi", self._joint(nodes, shared))
+        # [C, K, N, 1]: a row of zeros that the mask forbids is padding, not a node.
         here = (mask | nodes.any(axis=2)).reshape(phi.shape[:3]).astype(np.float32)[..., None]
         mean = (phi * here).sum(axis=2, keepdims=True) / np.maximum(here.sum(axis=2, keepdims=True), 1.0)
         joined = np.concatenate([phi, np.broadcast_to(mean, phi.shape)], axis=3)

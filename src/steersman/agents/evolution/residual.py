@@ -34,6 +34,7 @@ class Residual:
         self.base = base
         pod = len(view(GPU_VIEW).pod)
         self.shapes = list(pairwise((WEIGHTS + pod, *hidden, 1)))
+        # As in `WEIGHTS`: features after, their change, FGD's score; then the pod's. `units` has the change first.
         self.units = np.concatenate([units[1], units[0], [FGD_UNIT if with_fgd else 0.0], np.ones(pod)])
 
     @property
@@ -61,6 +62,7 @@ class Residual:
         for inputs, outputs in self.shapes:
             weight = parameters[at : at + inputs * outputs].reshape(outputs, inputs)
             at += inputs * outputs
+            # The first layer is in units of the features. Copies: `parameters` may be a view of the search's mean.
             result.append((weight * self.units if not result else weight.copy(), parameters[at : at + outputs].copy()))
             at += outputs
         if self.base:

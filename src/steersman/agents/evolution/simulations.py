@@ -179,6 +179,7 @@ class CandidateEvaluator:
                     load=task.load,
                     mean_duration=task.mean_duration,
                 )
+            # The oldest first: a dict keeps the order of insertion, and generations hardly ever return to old seeds.
             while len(self._known) >= PLANS_KEPT:
                 self._known.pop(next(iter(self._known)))
             self._known[which, seed] = plan, task.play(simulator, plan, self.reference, seed)
@@ -193,7 +194,7 @@ class CandidateEvaluator:
     def spread(self) -> Array:
         """Return [4, 2, F] by kind of pod how much a feature's change, and the feature after, differ between nodes.
 
-        It is the mean standard deviation within a decision, along runs of the reference policy.
+        It is the mean standard deviation within a decision, along runs of FGD.
         """
         variances = empty_variances()
         weights = fgd_weights()
@@ -288,15 +289,17 @@ class Evolution:
         without = excluded_features(config.without)
         self.units = np.divide(1.0, spread, out=np.zeros_like(spread), where=(spread > MIN_STD) & ~without.features)
         point = np.zeros_like(spread)
-        # FGD's score among them, which has no weight of its own to search for.
+        # FGD's entry is a change of the weight of its score in `weights`, see `_weights`; `rules` has none for it.
         usable = np.full(RULE_COUNT, 0.0 if without.rules else 1.0)
         usable[FGD] = 0.0 if without.fgd else 1.0
         self.rule_units: Array = np.where(spread.any(axis=(1, 2)), RULE_UNIT, 0.0)[:, None] * usable
+        # The network sees FGD's score and the features; a point has no part for the heuristics.
         if config.network == "mlp":
             self.rule_units = np.zeros((POD_KINDS, 0))
         if start is None:
             self.base = np.zeros((POD_KINDS, WEIGHTS)) if without.fgd else fgd_weights()
             losses = TABLE + TABLES.index("planned")
+            # Points are in units of 1 / spread, so this is a weight of -planned_weight per GPU of planned loss.
             point[SHARE, 0, losses] = -config.planned_weight * spread[SHARE, 0, losses]
         else:
             self.base = start.weights
@@ -318,6 +321,7 @@ class Evolution:
             learning_rate=config.learning_rate,
         )
         self.average = self.strategy.mean.copy()
+        # A generator of its own: candidates do not depend on how workloads are drawn.
         self.rng = np.random.default_rng(seed)
         self.drawable = np.arange(len(self.workloads))
         self.queue: list[int] = []
@@ -328,6 +332,7 @@ class Evolution:
 
     def _weights(self, point: Array) -> Array:
         """Return [4, W] the linear part of a point: by kind of pod, of changes and states after, in units of spread."""
+        # [4, 2, F] to two arrays [4, F]: change and after.
         change, after = np.moveaxis(point[: self.units.size].reshape(POD_KINDS, 2, FEATURES) * self.units, 1, 0)
         weights = self.base.copy()
         weights[:, :FEATURES] += after
@@ -374,6 +379,7 @@ class Evolution:
         self.strategy.tell(values)
         self.iterations += 1
         self.steps += gains.size
+        # A plain mean of the start and all generations at first, an exponential one once that is shorter.
         memory = min(self.config.memory, 1 - 1 / (1 + self.iterations))
         self.average = memory * self.average + (1 - memory) * self.strategy.mean
         step = float(getattr(self.strategy, "step", 0.0))
@@ -392,6 +398,7 @@ class Evolution:
     def _draw(self) -> list[tuple[int, int]]:
         """Return the workloads and seeds of the next generation."""
         while len(self.queue) < self.config.episodes:
+            # Whole permutations, so that every workload is played equally often.
             self.queue += [int(i) for i in self.rng.permutation(self.drawable)]
         drawn, self.queue = self.queue[: self.config.episodes], self.queue[self.config.episodes :]
         return [(which, int(self.rng.integers(1 << 31))) for which in drawn]
@@ -410,6 +417,7 @@ class Evolution:
             answers = dict(self._workers.answers(work))
             results = [answers[position] for position in range(len(work))]
         result = iter(results)
+        # Chunks are ordered by episode, then by candidate: [population] of each episode, stacked along the second axis.
         return np.stack([np.concatenate([next(result) for _ in range(max(1, self.jobs))]) for _ in episodes], axis=1)
 
     def close(self) -> None:

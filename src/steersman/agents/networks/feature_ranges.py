@@ -43,11 +43,13 @@ class FeatureRanges:
     @torch.no_grad()
     def fold_constant_features(self, network: ScoreNetwork) -> None:
         """Move weights times constant features into the biases of the first layers, in place."""
+        # Also false for features that were never observed: inf and -inf differ.
         constant = self.low == self.high
         for layer, features in network.inputs():
             here = np.flatnonzero(constant[features])
             columns = torch.from_numpy(here).to(layer.weight.device)
             values = torch.from_numpy(self.low[features][here]).to(layer.weight)
+            # b + W c: the score for the constant value c stays the same when its weight becomes 0.
             layer.bias.add_(layer.weight[:, columns] @ values)
             layer.weight[:, columns] = 0.0
 

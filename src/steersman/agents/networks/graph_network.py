@@ -86,6 +86,7 @@ class GraphBody(Body):
         vertices, ways = self._graph(pods, nodes, b, rack, server)
         layers = [*zip(self.attention, self.norm, strict=True)]
         for i, (attention, norm) in enumerate(layers):
+            # Edges are the same in all layers but the last, so they are joined twice at most.
             if i in (0, len(layers) - 1):
                 edges, kinds = _joined(ways, range(RELATIONS) if i < len(layers) - 1 else OF_USE_AT_LAST)
             vertices = self.dropout(functional.relu(norm(attention(vertices, edges, kinds))))
@@ -108,8 +109,10 @@ class GraphBody(Body):
             groups, group = torch.unique(key[members], return_inverse=True)
             count = torch.bincount(group, minlength=len(groups)).unsqueeze(1)
             mean = nodes.new_zeros(len(groups), nodes.shape[1]).index_add(0, group, nodes[members]) / count
+            # Vertices of earlier groups come before this one's.
             pairs.append((group + sum(len(part) for part in vertices), own[members]))
             vertices.append(mean + kind)
+        # Each pair of ends gives two relations: from, to; and back.
         return torch.cat(vertices), [way for pair in pairs for way in (torch.stack(pair), torch.stack(pair[::-1]))]
 
 
@@ -124,6 +127,7 @@ def _joined(ways: Sequence[Tensor], relations: Iterable[int]) -> tuple[Tensor, T
 def _group_keys(groups: Tensor, b: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
     """Return [P] numbers of each node's rack and server in its batch, -1 for none. Servers count within racks."""
     rack, server = groups[b, n].unbind(-1)
+    # Numbers run from -1 to max, so max + 2 values: keys of different observations cannot meet.
     racks = int(groups[..., 0].amax()) + 2 if groups.numel() else 1
     servers = int(groups[..., 1].amax()) + 1 if groups.numel() else 1
     rack_key = b * racks + rack + 1

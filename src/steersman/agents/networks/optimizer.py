@@ -20,4 +20,5 @@ class Adam(torch.optim.Adam):
     zero_grad = inspect.unwrap(torch.optim.Adam.zero_grad)
     state_dict = inspect.unwrap(torch.optim.Adam.state_dict)
     load_state_dict = inspect.unwrap(torch.optim.Adam.load_state_dict)
+    # The removed wrapper of `step` switches gradients off; the others need none.
     step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))

@@ -70,6 +70,7 @@ class BatchNorm(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """Map rows [M, F] to rows [M, F]."""
+        # torch has no statistics of a single row, and raises an error.
         training = self.training and len(rows) > 1
         return functional.batch_norm(rows, self.running_mean, self.running_var, self.weight, self.bias, training)
 
@@ -187,6 +188,7 @@ class DeepSetsBody(Body):
         b, n = weight.nonzero(as_tuple=True)
         phi = self.phi(joint_rows(observation, b, n))
         count = weight.sum(1, keepdim=True).clamp(min=1.0)
+        # The mean of phi by observation, weighted by how many nodes a row of a sample stands for.
         mean = phi.new_zeros(len(weight), self.width).index_add(0, b, phi * weight[b, n].unsqueeze(1)) / count
         place = torch.zeros_like(weight, dtype=torch.int64)
         place[b, n] = torch.arange(len(b), device=b.device)
@@ -265,6 +267,7 @@ class ValueNetwork(nn.Module):
         rows = self.body(observation, batch, node)
         pooled = rows.new_zeros(len(mask), rows.shape[1])
         mean = pooled.index_add(0, batch, rows) / mask.sum(1, keepdim=True).clamp(min=1)
+        # include_self=False: the zeros of `pooled` must not take part in the maximum.
         most = pooled.scatter_reduce(0, batch.unsqueeze(1).expand_as(rows), rows, "amax", include_self=False)
         joined = torch.cat([mean, most, observation["pod"], observation["context"]], dim=-1)
         value: Tensor = self.centre + self.spread * self.head(joined).squeeze(-1)
@@ -280,7 +283,9 @@ class ValueNetwork(nn.Module):
         rate = (1.0 / self.shown).clamp(min=STATISTICS_RATE)
         centre = self.centre.lerp(targets.mean(), rate)
         self.square.lerp_(targets.square().mean(), rate)
+        # sqrt(E[G^2] - E[G]^2), at least LEAST_SPREAD, so that nothing is divided by 0.
         spread = (self.square - centre.square()).clamp(min=LEAST_SPREAD**2).sqrt()
+        # W' = W s / s', b' = (s b + c - c') / s': the outputs stay the same (Pop-Art, proposition 1).
         self.head.weight *= self.spread / spread
         self.head.bias.mul_(self.spread).add_(self.centre - centre).div_(spread)
         self.centre.copy_(centre)
@@ -301,6 +306,7 @@ def build(
     seed: int = 0,
 ) -> ScoreNetwork:
     """Return a score network with weights drawn from `seed`; the arguments are those of `NetworkConfig`."""
+    # CPU generators alone: weights are drawn on the CPU and moved later, so they are the same on every device.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return ScoreNetwork(NetworkConfig(name, sizes, hidden, dropout, normalisation))
@@ -343,6 +349,7 @@ def export(network: ScoreNetwork | ValueNetwork, fold: bool = False) -> dict[str
     for name in [name for name in arrays if name.endswith(".norm.running_mean")]:
         layer = name.removesuffix(".norm.running_mean")
         norm = {part: arrays.pop(f"{layer}.norm.{part}") for part in ("weight", "bias", "running_mean", "running_var")}
+        # 1e-5: the default eps of `functional.batch_norm`.
         scale = norm["weight"] / np.sqrt(norm["running_var"] + 1e-5)
         arrays[f"{layer}.weight"] *= scale[:, None]
         arrays[f"{layer}.bias"] = (arrays[f"{layer}.bias"] - norm["running_mean"]) * scale + norm["bias"]

@@ -106,7 +106,7 @@ def sample_candidates(
     keys = rng.random(feasible.shape)
     if include is not None:
         keys[np.arange(len(keys)), include] = -1.0
-    # Feasible nodes in random order, then the others, then empty rows.
+    # Keys below 1 for feasible nodes in random order, from 2 for the others, from 4 for empty rows.
     order = np.argsort(keys + 2.0 * ~feasible + 2.0 * ~present, axis=1)
     n_feasible, n_present = feasible.sum(1), present.sum(1)
     n_other = n_present - n_feasible
@@ -114,6 +114,7 @@ def sample_candidates(
     kept_feasible = np.minimum(n_feasible, np.maximum(share, candidates - n_other))
     kept_other = np.minimum(n_other, candidates - kept_feasible)
     row = np.arange(candidates)[None, :]
+    # The first places of `order` are feasible nodes; the others follow after all feasible ones, hence the gap.
     is_feasible = row < kept_feasible[:, None]
     is_other = ~is_feasible & (row < (kept_feasible + kept_other)[:, None])
     skipped = (n_feasible - kept_feasible)[:, None]  # none where the cluster has fewer than K nodes

@@ -140,6 +140,7 @@ class DeploymentsCore(EnvCore):
         if any(each.name == "waiting-time" for each in objective.objectives):
             raise UsageError("objective 'waiting-time' is undefined here: no pod waits; steersman/Timed-v0 has waiting")
         self._state = ClusterState(workers)
+        # Ids follow the order of first use: the class of CPU i and memory j is i M + j, see `EpisodeRules.classes`.
         for each in classes:
             self._state.class_id(each)
         self.objective = objective
@@ -148,6 +149,7 @@ class DeploymentsCore(EnvCore):
             classes=self._state.class_arrays,
             profile=no_profile,
             fragments=fragment_arrays(no_profile, self._state.arrays),
+            # Without GPUs no fragmentation is computed; a cache of one state satisfies the kernels' types.
             known=empty_fragmentation_cache(profile_key(no_profile), 1),
             leftovers=empty_learned().leftovers,
             room=empty_learned().room,
@@ -194,12 +196,14 @@ class DeploymentsCore(EnvCore):
         """Begin an episode, see `EnvCore`. Options: `seed` (of the Deployments), `nodes` (number of nodes)."""
         known = known_options(options, RESET_OPTIONS)
         fewest, most = self.options.range
+        # Drawn even if an option names the number, so that the seed below is the same.
         nodes = int(known.get("nodes", rng.integers(fewest, most + 1)))
         if not 1 <= nodes <= len(self.workers):
             raise UsageError(f"reset option 'nodes' must be from 1 to {len(self.workers)}, not {nodes}")
         seed = int(known.get("seed", rng.integers(1 << 62)))
         if self.options.shapes:
             self._build(e, self._draw_sizes(nodes, rng))
+        # Otherwise the nodes are the same, and `begin_filling` only clears them.
         elif self.filling.counts[e, kernels.NODES] != nodes:
             self._build(e, np.zeros(nodes, dtype=np.int64))
         # Every class fits on an empty node, so there is a first pod.
@@ -226,6 +230,7 @@ class DeploymentsCore(EnvCore):
         """Take one action in each environment, see `EnvCore`."""
         results = StepResults(self.rewards, self.terminated, self.truncated)
         kernels.step_filling(self.filling, self.rules, self.observation, actions, results)
+        # Users' objectives are Python; illegal actions have their penalty instead of a reward.
         if self.objective.has_own:
             self._add_user_objectives(
                 self.objective, self.filling.summary, self.filling.counts[:, kernels.ILLEGAL] == 0

@@ -130,6 +130,7 @@ def _clear(filling: FillState, e: int) -> None:
         for r in range(nodes.free.shape[2]):
             nodes.free[e, n, r] = nodes.allocatable[e, n, r]
         nodes.nonzero[e, n, 0] = nodes.nonzero[e, n, 1] = 0
+    # The targets are those of one filling: the counts restart with an empty cluster.
     counts[PODS_WANTED] = counts[CPU_WANTED] = counts[MEMORY_WANTED] = 0
     now[state.NODES_USED] = now[state.CPU_SHARE] = now[state.CPU_SQUARE] = 0.0
     now[state.CPU_TAKEN] = now[state.MEMORY_TAKEN] = now[state.WAITING] = 0.0
@@ -142,6 +143,7 @@ def _below_targets(filling: FillState, rules: EpisodeRules, e: int) -> bool:
     for n in range(counts[NODES]):
         pods += filling.nodes.allocatable[e, n, PODS]
     return bool(
+        # By what was requested, dropped pods included: loads of bound pods alone might never reach a target.
         counts[CPU_WANTED] / now[state.CPU_TOTAL] < rules.targets[0]
         and counts[MEMORY_WANTED] / now[state.MEMORY_TOTAL] < rules.targets[1]
         and counts[PODS_WANTED] / pods < rules.targets[2]
@@ -156,6 +158,7 @@ def _next(filling: FillState, rules: EpisodeRules, out: Observation, e: int) -> 
     """
     scene, counts, mask = _scene(filling, rules, e), filling.counts[e], out.mask[e]
     while True:
+        # After a clearing, or a Deployment of no replicas, the next one is drawn.
         while counts[LEFT] == 0:
             if _below_targets(filling, rules, e):
                 _draw(filling, rules, e)
@@ -222,6 +225,7 @@ def _act(filling: FillState, rules: EpisodeRules, out: Observation, e: int, n: i
     for i in range(summary.shape[1]):
         summary[AFTER, i] = summary[NOW, i]
     reward = weighted(rules.objectives, rules.weights, summary[BEFORE], summary[AFTER])
+    # After AFTER was copied: `_next` may clear the cluster and change NOW.
     feasible = _next(filling, rules, out, e)
     if feasible > 0:
         _observe(filling, rules, out, e, feasible)
@@ -235,6 +239,7 @@ def begin_filling(filling: FillState, rules: EpisodeRules, out: Observation, e: 
     """Start an episode on the given nodes and observe the first pod. Return False if no pod fits on any node."""
     counts = filling.counts[e]
     filling.rng[e, 0] = np.uint64(seed)
+    # From CLASS on: NODES is the cluster's and stays.
     for i in range(CLASS, COUNTS):
         counts[i] = 0
     _clear(filling, e)

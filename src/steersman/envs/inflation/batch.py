@@ -195,6 +195,7 @@ def scene_of(batch: Batch, known: FragmentationCache, e: int) -> EncodingContext
         classes_of(batch.classes, e),
         profile_of(batch.profile, e),
         fragments_of(batch.fragments, e),
+        # One cache for all runs: the hash includes `mark`, so that runs of other profiles do not collide.
         FragmentationCache(known.states, known.keys, known.mark[e]),
         _leftovers(batch.leftovers, e),
         Scratch(batch.room.amounts[e]),
@@ -248,6 +249,7 @@ def rows_of(b: FeatureCache, e: int) -> FeatureCache:
 def arrivals_of(batch: Batch, e: int) -> Arrivals:
     """Return the pods of run `e`."""
     b, count = batch.arrivals, batch.counts[e, ARRIVALS]
+    # The arrays are padded to the longest run; the event loop takes their length as the number of arrivals.
     return Arrivals(
         b.class_id[e, :count], b.labels_id[e, :count], b.time[e, :count], b.duration[e, :count], b.priority[e, :count]
     )

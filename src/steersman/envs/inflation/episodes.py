@@ -186,6 +186,7 @@ class WorkloadCore(EnvCore):
         self.order[e, : len(plan.nodes)] = plan.nodes
         self._put(e, _single(simulator, plan, seed, self.options))
         observation = self.observation
+        # A smaller cluster than before leaves no rows of the larger one.
         for buffer in (observation.nodes, observation.pod, observation.context, observation.mask):
             buffer[e] = 0
         observation.groups[e] = -1
@@ -254,11 +255,13 @@ class WorkloadCore(EnvCore):
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """Return to a state, see `EnvCore`."""
+        # The arrays have to exist before they can be replaced; this episode is overwritten below.
         if self._batch is None:
             self.start(0, np.random.default_rng(0), {})
         self._batch = restored(self.batch, arrays, "batch.")
         for name, array in {"chosen": self.chosen, "order": self.order}.items():
             array[:] = arrays[name]
+        # After `chosen`, by which the caches of fragmentation are marked; features are computed again.
         self._kept = self._empty(self._batch.classes.gpu_count.shape[1])
         for name, array in arrays_of(self.observation):
             array[:] = arrays[f"observation.{name}"]
@@ -282,6 +285,7 @@ class WorkloadCore(EnvCore):
 
 def _single(simulator: Simulator, plan: Schedule, seed: int, options: WorkloadOptions) -> Batch:
     """Return one run, without the leading axis."""
+    # The policy only builds the arrays; `BatchConfig.none` stands for what it would read.
     execution = Execution(simulator, plan, ExternalAgent(), seed, record=False)
     cluster, count, places = execution.cluster, len(plan.pods), simulator.places
     counts = np.zeros(layout.COUNTS, dtype=np.int64)

@@ -77,6 +77,7 @@ def _follow(batch: Batch, e: int, waits: bool) -> None:
     time, numbers = batch.record.time[e], batch.record.numbers[e]
     for k in range(batch.counts[e, FOLLOWED], batch.run.cursor[e, engine.EVENTS]):
         if waits:
+            # Those who waited after the previous event did so until this one.
             _wait_until(batch, e, time[k])
             batch.clock[e, WAITED_FOR] = numbers[k, engine.NOW_WAITING]
         follow_event(owners, batch.owner[e], numbers, k)
@@ -97,6 +98,7 @@ def _run_to_next_decision(batch: Batch, task: BatchConfig, e: int) -> bool:
     """Advance the run to its next question. Return False if there is none."""
     asking = _advance(batch, task, e, NO_LIMIT) == engine.NEEDS_ACTION
     _follow(batch, e, task.waits)
+    # A question about a new arrival comes after the last event, one about a waiting pod (a retry) at its time.
     if asking and task.waits and batch.run.cursor[e, engine.RETRIED] <= 0:
         _wait_until(batch, e, batch.arrivals.time[e, batch.run.question[e, engine.QUESTION]])
     summarise(batch.run.cursor[e], batch.run.sums[e], batch.summary[e, NOW])
@@ -111,6 +113,7 @@ def _observe(batch: Batch, task: BatchConfig, kept: StepCache, out: Observation,
     c, owner = batch.arrivals.class_id[e, arrival], batch.owner[e, arrival]
     masked = has_inter_pod_rules(terms_of(batch.terms, e), c, batch.arrivals.labels_id[e, arrival])
     mask = batch.run.mask[e]
+    # Empty where no other pods matter: fitting alone decides then.
     allowed = mask if masked else mask[:0]
     known = CachedFeatures(rows_of(kept.rows, e), batch.log[e], batch.logged[e, 0])
     write_observation(task.view_number, cluster, known, c, owner, allowed, observation_of(out, e))
@@ -134,6 +137,7 @@ def _act(batch: Batch, task: BatchConfig, e: int, n: int) -> tuple[float, bool]:
     # Exactly one event: the reward is about the state that the action leads to, not about what happens next.
     _advance(batch, task, e, batch.run.cursor[e, engine.EVENTS] + 1)
     summarise(batch.run.cursor[e], batch.run.sums[e], after)
+    # Counted anew from the action to the next decision.
     after[state.POD_SECONDS_WAITED] = 0.0
     _follow(batch, e, task.waits)
     after[state.RACK_LOCALITY] = share_nearby(owners_of(batch.owners, e), batch.owner[e, arrival], n)
@@ -144,6 +148,7 @@ def _act(batch: Batch, task: BatchConfig, e: int, n: int) -> tuple[float, bool]:
 @kernel
 def begin(batch: Batch, task: BatchConfig, kept: StepCache, out: Observation, e: int) -> bool:
     """Start run `e`, whose arrays are in place, and observe its first question. Return False if there is none."""
+    # Rows of another episode; -1 makes the next observation compute them.
     for c in range(kept.rows.log_position.shape[1]):
         kept.rows.log_position[e, c] = -1
     asking = _run_to_next_decision(batch, task, e)

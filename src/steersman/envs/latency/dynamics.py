@@ -88,6 +88,7 @@ def advance(simulator: SimulatorState, settings: LatencySettings, e: int) -> boo
             simulator.cursor[e, SCRAPED] += 1
         else:
             clock[e, NOW] = arrival
+            # The first pod of a Deployment: siblings are counted from here.
             if view.replica[e, pod, INDEX] == 0:
                 for n in range(view.counts[e, NODES]):
                     view.siblings[e, n] = 0
@@ -113,7 +114,9 @@ def bind(simulator: SimulatorState, settings: LatencySettings, e: int, n: int) -
     Limits are judged by the true state right after binding, including the pod's own use.
     """
     pod = simulator.scheduler_view.counts[e, POD]
+    # Before the pod is bound: the judgement adds its use itself.
     kept = _judge(simulator, settings, e, pod, n)
+    # Before the node's use changes, so that the time up to now counts with the old use.
     count_up(simulator, e, n, simulator.clock[e, NOW])
     place(
         simulator.scheduler_view.nodes,
@@ -155,6 +158,7 @@ def _judge(simulator: SimulatorState, settings: LatencySettings, e: int, pod: in
         return WITHIN_SOFT
     if milliseconds <= hard:
         return WITHIN_HARD
+    # Whether another node could have kept it separates a bad choice from a full cluster.
     for other in range(simulator.scheduler_view.counts[e, NODES]):
         if (
             fits_on(simulator.scheduler_view, e, pod, other)
@@ -173,12 +177,14 @@ def _next_leave(simulator: SimulatorState, settings: LatencySettings, e: int) ->
 @inlined_kernel
 def _next_scrape(simulator: SimulatorState, settings: LatencySettings, e: int) -> float:
     nodes = simulator.scheduler_view.counts[e, NODES]
+    # Round `done` of all scrapes, in which this node has its fixed offset.
     done, turn = simulator.cursor[e, SCRAPED] // nodes, simulator.cursor[e, SCRAPED] % nodes
     return float(done * settings.scrape_interval + simulator.offset[e, simulator.turn[e, turn]])
 
 
 @inlined_kernel
 def _leave(simulator: SimulatorState, e: int, time: float) -> None:
+    # Dropped pods are in the order as well; they have no node, and nothing happens.
     pod = simulator.order[e, simulator.cursor[e, LEFT]]
     simulator.cursor[e, LEFT] += 1
     unbind(simulator, e, pod, time)
@@ -204,6 +210,7 @@ def unbind(simulator: SimulatorState, e: int, pod: int, time: float) -> None:
 @inlined_kernel
 def _add_use(simulator: SimulatorState, e: int, pod: int, n: int, sign: int) -> None:
     user = simulator.scheduler_view.user[e, pod]
+    # The last column is for pods without users, whose load is always 1.
     z = user if user >= 0 else simulator.load.shape[1] - 1
     for i in range(USES):
         simulator.node_use[e, n, z, i] += sign * simulator.pod_use[e, pod, i]
@@ -215,6 +222,7 @@ def change_load(simulator: SimulatorState, settings: LatencySettings, e: int) ->
     time = simulator.clock[e, NEXT_LOAD]
     for n in range(simulator.scheduler_view.counts[e, NODES]):
         count_up(simulator, e, n, time)
+    # A first-order autoregressive process, exact for a step of LOAD_STEP: its deviation stays `load_noise`.
     keep = math.exp(-LOAD_STEP / LOAD_CORRELATION_SECONDS)
     for z in range(settings.zones):
         fresh = settings.load_noise * normal(simulator.rng, e, LOAD)
@@ -243,6 +251,7 @@ def take_note(simulator: SimulatorState, settings: LatencySettings, e: int) -> N
         n, user = simulator.slot[e, pod], simulator.scheduler_view.user[e, pod]
         if n >= 0 and user >= 0:
             total[e, LIMITED_NOW] += 1.0
+            # Their own use is part of the node's already.
             milliseconds = latency(simulator, settings, e, n, user, 0.0, 0.0)
             total[e, SOFT_NOW] += milliseconds <= simulator.scheduler_view.limit[e, pod, SOFT]
             total[e, HARD_NOW] += milliseconds > simulator.scheduler_view.limit[e, pod, HARD]

@@ -105,6 +105,7 @@ class LatencyCore(EnvCore):
     def start(self, e: int, rng: np.random.Generator, options: Mapping[str, Any]) -> None:
         """Begin an episode, see `EnvCore`. Options: `seed`, `nodes` (up to `max_nodes`)."""
         known = known_options(options, RESET_OPTIONS)
+        # Drawn even if a seed is given: later episodes do not depend on it.
         drawn = int(rng.integers(SEEDS))
         seed = known.get("seed", drawn)
         nodes = known.get("nodes", self.settings.nodes)
@@ -114,6 +115,7 @@ class LatencyCore(EnvCore):
             raise UsageError(f"reset option 'nodes' must be from 2 to {self.max_nodes}, not {nodes}")
         if not stepping.begin(self.simulator, self.settings, self.task, self.observation, e, np.uint64(seed), nodes):
             raise SteersmanError("no pod fits on any node")
+        # The filter narrows the mask that agents see; a node outside it counts as illegal.
         if self.filters:
             filter_environments(self.simulator.scheduler_view, self.observation.mask, e, e + 1)
 
@@ -168,6 +170,7 @@ class LatencyCore(EnvCore):
 
     def pods_on_nodes(self, e: int) -> npt.NDArray[np.int64]:
         """Return [n] the pods on each node of environment `e`."""
+        # Flat arrays: environment `e` has the rows from e N on, see `policies.node_metrics.arrays`.
         first, count = e * self.max_nodes, int(self.simulator.scheduler_view.counts[e, NODES])
         nodes = self.simulator.scheduler_view.nodes
         return (nodes.allocatable - nodes.free)[first : first + count, PODS]

@@ -112,6 +112,7 @@ def draw_zones(simulator: SimulatorState, settings: LatencySettings, e: int) -> 
             )
             simulator.distance[e, a, b] = 2.0 + settings.distance * across
     for z in range(settings.zones):
+        # From their stationary distribution, so that an episode does not begin with a calm.
         simulator.load_noise[e, z] = settings.load_noise * normal(simulator.rng, e, LOAD)
         simulator.phase[e, z] = 2.0 * math.pi * uniform(simulator.rng, e, LOAD)
         simulator.load[e, z] = 1.0
@@ -165,6 +166,7 @@ def _draw_pods(simulator: SimulatorState, settings: LatencySettings, e: int, cap
     """
     rng, p = simulator.rng, 0
     mean_replicas = (1.0 + settings.replicas) / 2.0
+    # Little's law: pods in the cluster = rate of Deployments times replicas times lifetime.
     rate = settings.load * capacity / (MEAN_REQUEST * mean_replicas * settings.lifetime)
     # Users are not spread evenly over zones: weights 1, 1/2, 1/3...
     weights = 0.0
@@ -180,10 +182,12 @@ def _draw_pods(simulator: SimulatorState, settings: LatencySettings, e: int, cap
             life = end - time
         else:
             time += exponential(rng, e, WORKLOAD) / rate
+            # The shortest life plus an exponential one, together `lifetime` on average.
             life = SHORTEST_LIFE + (settings.lifetime - SHORTEST_LIFE) * exponential(rng, e, WORKLOAD)
         if copy == 0:
             replicas = 1 + below(rng, e, WORKLOAD, settings.replicas)
             pick, kind = uniform(rng, e, WORKLOAD), 0
+            # Inverse transform sampling: the shares are used up one by one.
             while kind < WORKER and pick >= KIND_SHARES[kind]:
                 pick -= KIND_SHARES[kind]
                 kind += 1
@@ -195,6 +199,7 @@ def _draw_pods(simulator: SimulatorState, settings: LatencySettings, e: int, cap
             memory = MEMORY_REQUESTS[kind][below(rng, e, WORKLOAD, 3)] * MIB
             soft = SOFT_LIMITS[below(rng, e, WORKLOAD, 3)]
             hard = soft * HARD_FACTORS[below(rng, e, WORKLOAD, 3)]
+        # Per copy, not per Deployment: copies differ in what they use.
         use, connections = draw_application(simulator, e, kind)
         for index in range(min(replicas, settings.pods - p)):
             request, nonzero = simulator.scheduler_view.pods.request, simulator.scheduler_view.pods.nonzero
@@ -245,6 +250,7 @@ def draw_pod_use(simulator: SimulatorState, e: int, p: int, kind: int, use: floa
 @inlined_kernel
 def _sort_by(keys: npt.NDArray[np.float64], order: npt.NDArray[np.int64], e: int, count: int) -> None:
     """Heap-sort into row `e` of `order` the first `count` indices by their key, then by themselves."""
+    # Heap sort, since np.argsort would allocate.
     for i in range(count):
         order[e, i] = i
     for root in range(count // 2 - 1, -1, -1):

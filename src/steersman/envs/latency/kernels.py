@@ -96,6 +96,7 @@ def step(
         terminated[e] = False
         if attempt(counts, STEPS, ILLEGAL, out.mask[e], n):
             counts[KEPT] = bind(simulator, settings, e, n)
+            # Before `advance`: the reward is about the state that the action leads to, not about what happens next.
             _summarise(simulator, task, e)
             rewards[e] = _reward(simulator, task, e)
             if advance(simulator, settings, e):
@@ -143,6 +144,7 @@ def _reward(simulator: SimulatorState, task: LatencyConfig, e: int) -> float:
         elif objective == LATENCY_AWARE:
             value = _latency(simulator, e, task.counts[e, KEPT])
         else:
+            # The same row twice: formulas of these objectives read the state after the action only.
             value = measure(objective, task.row[e], task.row[e])
         total += task.weights[i] * value
     return total

@@ -154,11 +154,13 @@ class LiveModel:
         self._advance(time)
         capacity = np.zeros(PODS + 1, dtype=np.int64)
         capacity[[CPU, MEMORY, PODS]] = np.minimum([node.cpu_milli, node.memory_bytes, node.pods], MOST_REQUESTED)
+        # Shares of CPU are divided by it.
         capacity[CPU] = max(capacity[CPU], 1)
         if node.name in self._nodes:
             row = self._row(node.name)
             kernels.settle(self._simulator, row)
             arrays = self._simulator.scheduler_view.nodes
+            # What pods take stays the same, so that a node may have less than nothing free.
             arrays.free[row] += capacity - arrays.allocatable[row]
             arrays.allocatable[row] = capacity
             return
@@ -179,6 +181,7 @@ class LiveModel:
         if name not in self._nodes:
             return
         self._advance(time)
+        # Pods stay in `_pods`: a node of that name that comes back has them again.
         for pod in self._pods.values():
             if pod.node == name:
                 kernels.unbind(self._simulator, pod.row)
@@ -202,6 +205,7 @@ class LiveModel:
         if not self._free:
             self._grow()
         taken = self._indices[owner]
+        # The lowest free index: a pod that replaces another uses the same.
         index = next(i for i in range(len(taken) + 1) if i not in taken)
         taken.add(index)
         bound = self._pods[key] = _BoundPod(self._free.pop(), owner, index, node)
@@ -228,11 +232,13 @@ class LiveModel:
         simulator, row, shown = self._simulator, self._row(name), self._nodes[name]
         kernels.sample(simulator, self.settings, row)
         gauge = simulator.gauge[0, row]
+        # A failed scrape leaves NaN, see `measurements.scrape`.
         if np.isnan(gauge[CONNECTIONS]):
             return None
         total = simulator.scheduler_view.nodes.allocatable[row]
         counted = float(simulator.counter[0, row, state.CPU_SECONDS])
         passed = time - shown.at
+        # `sample` leaves the error of the CPU's measurement in this gauge, a factor near 1.
         used = min(float((counted - shown.cpu) / total[CPU] * gauge[CPU_USED]), passed)
         self._nodes[name] = shown = replace(
             shown,
@@ -257,6 +263,7 @@ class LiveModel:
         """Return the true state."""
         self._advance(time)
         total = self._simulator.total[0]
+        # Totals are zeroed there; without nodes its means would divide by 0.
         if self._nodes:
             kernels.take_note(self._simulator, self.settings)
         return Truth(
@@ -321,10 +328,12 @@ class LiveModel:
         _copy_rows(old, new, POD_FIELDS, every, every)
         _copy_rows(old.scheduler_view, new.scheduler_view, VIEW_POD_FIELDS, every, every)
         for name, source in old.scheduler_view.pods._asdict().items():
+            # `allowed` is [1, N]: its size follows the nodes, and all are allowed.
             if name != "allowed":
                 getattr(new.scheduler_view.pods, name)[:kept] = source
         for name in WHOLE_FIELDS:
             getattr(new, name)[:] = getattr(old, name)
+        # One entry more, at -1, maps pods without a node to none.
         moved = np.full(max(len(old.system[0]), 1) + 1, -1, dtype=np.int64)
         moved[from_rows] = to_rows
         new.slot[0, :kept] = moved[old.slot[0]]

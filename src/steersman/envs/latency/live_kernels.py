@@ -26,6 +26,7 @@ def draw_cluster(simulator: SimulatorState, settings: LatencySettings) -> None:
 @kernel
 def draw_use(simulator: SimulatorState, pod: int, kind: int, owner_seed: np.uint64, pod_seed: np.uint64) -> None:
     """Draw what a pod, whose requests are known, uses: of its Deployment from one seed, of itself from another."""
+    # Only this stream is set: the same pod draws the same use, whenever it comes.
     simulator.rng[0, WORKLOAD] = mixed(owner_seed)
     use, connections = draw_application(simulator, 0, kind)
     simulator.rng[0, WORKLOAD] = mixed(pod_seed)
@@ -44,6 +45,7 @@ def advance(simulator: SimulatorState, settings: LatencySettings, time: float) -
 def bind(simulator: SimulatorState, settings: LatencySettings, pod: int, n: int) -> int:
     """Bind a pod to node `n` now; return how its limits are kept, see `dynamics.bind`."""
     pods = simulator.scheduler_view.counts[0, POD]
+    # `dynamics.bind` binds the current pod and moves on to the next; here pods come in any order.
     simulator.scheduler_view.counts[0, POD] = pod
     kept = dynamics.bind(simulator, settings, 0, n)
     simulator.scheduler_view.counts[0, POD] = pods
@@ -65,6 +67,7 @@ def sample(simulator: SimulatorState, settings: LatencySettings, n: int) -> None
 @kernel
 def take_note(simulator: SimulatorState, settings: LatencySettings) -> None:
     """Write the true state now into the totals of samples, as the only sample."""
+    # SATURATED is the last column of samples; those of placements after it keep counting.
     for i in range(SATURATED + 1):
         simulator.total[0, i] = 0.0
     dynamics.take_note(simulator, settings, 0)

@@ -77,6 +77,7 @@ def scrape(simulator: SimulatorState, settings: LatencySettings, e: int, n: int,
     if simulator.down[e, n] > 0:
         simulator.down[e, n] -= 1
     elif chance < settings.missed:
+        # The outage in further scrapes; -1 makes this one fail even if it is 0.
         simulator.down[e, n] = int(OUTAGE * length)
         chance = -1.0
     failed = simulator.down[e, n] > 0 or chance < 0.0
@@ -87,6 +88,7 @@ def scrape(simulator: SimulatorState, settings: LatencySettings, e: int, n: int,
     for user in range(settings.zones):
         error = normal(simulator.rng, e, MEASURING)
         true = latency(simulator, settings, e, n, user, 0.0, 0.0)
+        # Scaled by the error: a noisier value, but never a negative one.
         simulator.gauge[e, n, LATENCY + user] = (
             np.nan if failed or lost else true * _error(settings, error / PINGS_ROOT)
         )
@@ -142,9 +144,11 @@ def observe(simulator: SimulatorState, e: int) -> None:
     for n in range(simulator.scheduler_view.counts[e, NODES]):
         for m in range(measured.shape[2]):
             sampled = simulator.sampled[e, n, PROBE_SAMPLE if m >= LATENCY else NODE_SAMPLE]
+            # The age counts from the last sample that succeeded, also where the value is missing by now.
             age[e, n, m] = min(now - sampled, AGE_LIMIT) if sampled != NEVER else AGE_LIMIT
             measured[e, n, m] = simulator.gauge[e, n, m]
         before = _irate_start(simulator, e, n, now)
+        # Both are rates, which the ring gives, if it holds enough samples.
         measured[e, n, CPU_USED] = measured[e, n, NETWORK_RECEIVED] = np.nan
         since[e, n, REQUESTED_SINCE] = 0.0
         if before >= 0:
@@ -182,6 +186,7 @@ def _irate_start(simulator: SimulatorState, e: int, n: int, now: float) -> int:
 def _rate_start(simulator: SimulatorState, e: int, n: int, now: float) -> int:
     """Return the first sample within five minutes, if there are two, else -1."""
     count = simulator.rings[e, n]
+    # From the oldest on; at least two samples, since a rate needs two.
     for back in range(min(count, RING), 1, -1):
         k = (count - back) % RING
         if simulator.ring[e, n, k, 0] >= now - RATE_WINDOW:

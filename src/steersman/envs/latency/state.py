@@ -27,8 +27,8 @@ from steersman.workloads.generators.latency_settings import (
     LatencySettings,
 )
 
-# Columns of `SimulatorState.use`, what a pod uses at load 1: milli-CPU, connections, received bytes per second; then
-# what does not depend on load: bytes of memory and of the filesystem.
+# Columns of `SimulatorState.pod_use` and `node_use` at load 1: milli-CPU, connections, received bytes per second;
+# then what does not depend on load: bytes of memory and of the filesystem.
 USE_CPU, USE_CONNECTIONS, USE_NETWORK, USE_MEMORY, USE_FILESYSTEM = range(5)
 USES = 5
 # Columns of `SimulatorState.counter` and, after the time, of `SimulatorState.ring`.
@@ -39,7 +39,7 @@ RING = 21
 NOW, NEXT_LOAD = range(2)
 # Columns of `SimulatorState.cursor`.
 LEFT, SCRAPED = range(2)
-# Columns of `SimulatorState.sampled` and `SimulatorState.down`: the node's metrics, and the probe of latencies.
+# Columns of `SimulatorState.sampled`: the node's metrics, and the probe of latencies.
 NODE_SAMPLE, PROBE_SAMPLE = range(2)
 # Streams of random numbers.
 CLUSTER, WORKLOAD, LOAD, MEASURING = range(4)

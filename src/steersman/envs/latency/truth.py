@@ -68,6 +68,7 @@ def latency(
         (_used(simulator, e, n, USE_NETWORK) + bytes_) / NODE_NETWORK,
     )
     busy = min(busy, BUSIEST)
+    # 1 + r / (1 - r) = 1 / (1 - r).
     return float(simulator.distance[e, simulator.scheduler_view.zone[e, n], user] + settings.service / (1.0 - busy))
 
 

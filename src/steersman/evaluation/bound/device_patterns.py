@@ -44,8 +44,10 @@ def device_patterns(demand: dict[int, int], limit: int) -> Patterns:
     counts = _maximal(ranked, limit)
     if counts is not None:
         return Patterns(np.array(sorted(ranked, reverse=True), dtype=np.int64), counts, True)
+    # One size has one maximal pattern, which is always within the limit.
     kept, counts = 1, np.array([[GPU_MILLI // ranked[0]]], dtype=np.int64)
     fewest, most = 2, len(ranked) - 1
+    # Bisection: more sizes never have fewer patterns.
     while fewest <= most:
         tried = (fewest + most) // 2
         maximal = _maximal(ranked[:tried], limit)

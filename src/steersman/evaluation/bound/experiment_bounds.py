@@ -92,6 +92,7 @@ def _open_solver(
                 bounds.clear()  # tasks are ordered by workload
                 bounds[workload] = GpuBound(workloads[workload])
             return bounds[workload].solve(protocol, seed=seeds[seed], ratio=ratio)
+        # As a text: an error would end the other tasks of this worker.
         except SteersmanError as error:
             return str(error)
 

@@ -208,6 +208,7 @@ class GpuBound:
         """
         check_bound(self.workload, protocol)
         plan = schedule(self.workload, protocol, seed=seed, ratio=ratio, load=None)
+        # Pods that stay on nodes that do not count are no arrivals of the LP.
         arriving = self.kinds.of_pod[[i for i in plan.pods[: plan.standing].tolist() if self._counts(i)]]
         arriving = np.append(arriving, self.kinds.of_pod[plan.pods[plan.standing :]])
         count = np.bincount(arriving, minlength=len(self.kinds.demand))
@@ -219,12 +220,14 @@ class GpuBound:
             if self.kinds.ordered[kind] and not refuses:
                 self._moment_rows(rows, kind, np.flatnonzero(arriving == kind), len(arriving))
         blocks = [self._static, (rows.matrix(self._columns), np.array(rows.limit))]
+        # A scheduler that refuses pods keeps no order of moments.
         most = self._most_allocated(blocks if refuses else [*blocks, self._order], count)
         if math.isnan(most):
             return math.nan
         # Allocations are integers of milli, so that nothing is lost by rounding the optimum down to one; to
         # two decimals it is rounded up: a bound is never below what it bounds.
         room = int(self.kinds.devices.sum()) * GPU_MILLI
+        # Rounding of the solver may leave the optimum a little too low, which would be no bound any more.
         milli = min(math.floor(most + ROUNDING * self.capacity), int(self.kinds.demand[arriving].sum()), room)
         return ceil_div(10_000 * milli, self.capacity) / 100
 
@@ -252,6 +255,7 @@ class GpuBound:
             *((kinds.request[:, r], kinds.largest[t, r]) for r in (CPU, MEMORY)),
         ):
             for q in SHARES_OF_A_NODE:
+                # On one node at most q - 1 pods fit that each take more than 1/q of it.
                 big = here[q * size[kind] > largest]
                 if len(big):
                     rows.add(big, 1, float(q - 1) * kinds.nodes[t])
@@ -266,7 +270,9 @@ class GpuBound:
         for s in range(len(patterns.sizes)):
             pods, holding = here[size == s], np.flatnonzero(patterns.counts[:, s])
             value = np.concatenate([kinds.gpu_count[kind[size == s]], -patterns.counts[holding, s]])
+            # Devices that the pods take <= places of this size in the patterns.
             rows.add(np.concatenate([pods, begin + holding]), value, 0)
+        # Sizes that were left out count as smaller ones; their own milli are bounded here.
         if not patterns.exact:
             rows.add(here, kinds.demand[kind] / GPU_MILLI, float(kinds.devices[t]))
 
@@ -284,9 +290,11 @@ class GpuBound:
         by = np.arange(len(position) + 1, dtype=np.float64)  # so many have arrived after the arrival `after`
         after = np.concatenate([[0], position + 1, [arrivals]])
         before = np.concatenate([[0], position, [arrivals]])
+        # Placed by the moment: at most what had arrived by then, and at least what arrived before it.
         for sign, x, y in ((1.0, after, np.append(by, by[-1])), (-1.0, before, -np.append(by[0], by))):
             for slope, intercept in concave_envelope(x, y):
                 value = np.full(len(columns), sign)
+                # The moment is a share of all arrivals, the envelope's x a number of them.
                 value[-1] = -slope * arrivals
                 rows.add(columns, value, intercept)
 
@@ -299,6 +307,7 @@ class GpuBound:
         limit = np.concatenate([limits for _, limits in blocks])
         cost = np.zeros(self._columns)
         cost[: self._z] = -self.kinds.demand[self._kind] / GPU_MILLI
+        # Upper limits of the variables in any solution; weak duality below needs finite ones.
         highest = np.ones(self._columns)
         highest[: self._z] = count[self._kind]
         highest[self._z : self._moment] = np.repeat(self.kinds.devices[self._gpu_types], len(self.patterns.counts))
@@ -312,6 +321,7 @@ class GpuBound:
             reason = f"not within {PATIENCE_SECONDS:g} s" if solution.status == OUT_OF_TIME else solution.message
             raise SteersmanError(f"{self.workload.name}: the LP of the bound was not solved: {reason}")
         # For any dual <= 0: cost @ x >= dual @ limit + (cost - matrix.T @ dual) @ x, and 0 <= x <= highest.
+        # Marginals of `<=` rows are at most 0; the solver's may exceed it by rounding.
         dual = np.minimum(solution.ineqlin.marginals, 0)
         reduced = cost - matrix.T @ dual
         return float(-GPU_MILLI * (dual @ limit + np.minimum(reduced, 0) @ highest))

@@ -79,6 +79,7 @@ def nodes_with_room(workload: Workload) -> tuple[Node, ...]:
         if state.milli_without_device(c, slot, placed.devices):
             further[slot] += requests.gpu_count - placed.devices.bit_count()
     for (slot, device), pods in holders.items():
+        # One of the holders keeps the device.
         further[slot] += pods - 1 if state.arrays.gpu_free[slot, device] < 0 else 0
     return tuple(
         _enlarged(node, state, slot, further[slot]) for slot, node in enumerate(state.nodes) if node is not None
@@ -115,6 +116,7 @@ def find_kinds(workload: Workload, max_kinds: int = MAX_KINDS, max_pairs: int = 
     state = ClusterState(nodes_with_room(workload))
     class_of = state.class_ids(workload.pods)
     nodes, classes = state.arrays, state.class_arrays
+    # Packed bits make a mask of classes comparable as bytes.
     told_apart = (nodes.allocatable, nodes.gpu_count, nodes.gpu_model, np.packbits(classes.allowed, axis=0).T)
     unlike, like = _distinct(np.column_stack(told_apart))
     nodes = NodeArrays(*(column[unlike] for column in nodes))
@@ -131,9 +133,11 @@ def find_kinds(workload: Workload, max_kinds: int = MAX_KINDS, max_pairs: int = 
         place = _pool(np.bincount(of_pod, minlength=len(first)), gpu, max_kinds)
         of_pod = place[of_pod]
         request, gpu, where = _least(place, request), _least(place, gpu), _any(place, where)
+        # A pooled kind is not ordered: its pods differ in where they fit.
         ordered = _least(place, ordered) & (np.bincount(place) == 1)
 
     columns = np.packbits(where, axis=0).T
+    # From the finest types to one per number of GPUs, until there are few enough pairs.
     for key in ((columns, nodes.allocatable, nodes.gpu_count), (columns, nodes.gpu_count), (nodes.gpu_count,)):
         first, type_of = _distinct(np.column_stack(key))
         if len(first) * len(request) <= max_pairs:
@@ -182,9 +186,11 @@ def _harder(request: Ints, gpu: Ints, where: Mask, ordered: Mask) -> Ints:
     for column in (*request.T, *gpu.T):
         easier &= column[:, np.newaxis] <= column[np.newaxis]
     different = np.unique(where, axis=1).astype(np.float32)  # equivalent nodes count once
+    # easy is easier than hard if no node fits hard alone: (not easy) and hard is empty.
     easier &= (1 - different) @ different.T == 0
     np.fill_diagonal(easier, False)
     steps = easier.astype(np.float32)
+    # Pairs that follow from two others (transitive reduction) are left out.
     return np.argwhere(easier & (steps @ steps == 0))
 
 

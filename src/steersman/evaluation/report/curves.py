@@ -156,6 +156,7 @@ def band_and_line(policy: str, style: Style, stats: CurveStats, digits: int, uni
     edge: Figure = {"width": 0, "color": style.colour}
     low = {**common, "y": rounded(stats.low, digits), "line": edge}
     filled = {"fill": "tonexty", "fillcolor": faint(style.colour)}
+    # "tonexty" fills to the trace before, so low comes first.
     return [low, {**common, "y": rounded(stats.high, digits), "line": edge, **filled}, line]
 
 

@@ -142,6 +142,7 @@ def success_rate(kept: Floats) -> Floats:
     count = np.cumsum(known)  # decisions with limits up to each one
     first = np.maximum(count - WINDOW, 0)
     rate = np.full(len(kept), np.nan)
+    # sums[count]: kept ones among the first `count` decisions with limits.
     np.divide(100.0 * (sums[count] - sums[first]), count - first, out=rate, where=count > 0)
     return rate
 

@@ -111,6 +111,7 @@ def write_report(
             understood=understood,
             fitted=fitted,
             plotly=_text(resources.files("steersman.data.plotly").joinpath(PLOTLY).read_bytes()),
+            # mtime=0: the same results give the same bytes.
             figures=_text(gzip.compress(_json({each.identity: each.figure for each in plots}).encode(), mtime=0)),
             dark=DARK,
         ),
@@ -135,6 +136,7 @@ def templates() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined  # not to be waited for where no report is written
 
     loader = PackageLoader("steersman.evaluation.report")
+    # StrictUndefined: a name that a template misspells is an error, not an empty text.
     templates = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -199,6 +201,7 @@ def _ranges(seeds: Iterable[int]) -> list[str]:
 
 
 def _json(value: object) -> str:
+    # NaN is no JSON: a browser would reject the page's data.
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 

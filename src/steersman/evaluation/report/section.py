@@ -234,6 +234,7 @@ class Section:
             plots.append(self._differences("difference", headline.criterion))
         if not self.by_time:
             x = self.lines.x()
+            # Beyond 100 % demand exceeds the capacity; where it never does, the last fifth of the run.
             window = (100.0 if x[-1] > 100 else float(x[0] + 0.8 * (x[-1] - x[0])), float(x[-1]))
             end = self.lines.plot(self._quantity, y_title, window=window, bound=bound)
             plots.append(self._plot("end", end, "The last part of it, where schedulers differ in what is left over."))

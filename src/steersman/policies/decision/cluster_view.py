@@ -89,6 +89,7 @@ class LiveArrays:
 
     def twin(self) -> LiveArrays:
         """Return a copy that shares all arrays until one of the two is rebuilt; no change may be pending."""
+        # The arrays are shared on purpose; the set of pending changes must not be.
         other = copy(self)
         other._changed = set()
         return other
@@ -132,6 +133,7 @@ class LiveArrays:
         self._changed.clear()
         table = self.arrays.table
         if table.logged[0] + len(changed) > len(table.log):
+            # A restarted log no longer tells what changed, so all rows are computed again.
             table.log_position[:], table.logged[0] = NEVER_REFRESHED, 0
             if self.scorer is not None:
                 self.scorer.reset_cache()
@@ -155,6 +157,7 @@ class LiveArrays:
         state, models, embedded = self.view.state, self.view.state.gpu_types, self.policy.prepared
         self._models = models
         profile = profile_arrays(self.view.profile, models) if embedded is None else embedded.profile_for(models)
+        # Half as many classes again, so that not every new class rebuilds the arrays.
         self._class_capacity = max(CLASS_CAPACITY, 3 * len(state.classes) // 2)
         previous = getattr(self, "arrays", None)
         self.arrays = build_decision_state(
@@ -166,6 +169,7 @@ class LiveArrays:
             selectors=self._selectors,
             known=lambda: learned_arrays(self._leftovers_for(profile), profile, state.arrays),
         )
+        # kube-scheduler goes on where its last search ended, also when nodes' arrays are new.
         if previous is not None and self.arrays.kube.nodes == previous.kube.nodes:
             self.arrays.kube.cursor[:] = previous.kube.cursor  # start of the next search
         self._changed.clear()

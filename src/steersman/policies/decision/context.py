@@ -41,6 +41,7 @@ def build_decision_state(
     """
     selection = policy.selection
     kube = _kube_arrays(selection, state, selectors)  # first, because it adds selectors to `state.term_arrays`
+    # Without functions the table has no rows, but its change log is used by observations.
     has_table = bool(selection.functions)
     return kernels.DecisionState(
         nodes=state.arrays,
@@ -75,5 +76,6 @@ def _learned_arrays(
     if weights is None:
         return features_only(known()) if Need.LEFTOVER_TABLES in policy.needs else empty_learned()
     learned = with_weights(known(), weights.weights, weights.network, state.class_arrays, weights.rules)
+    # Values of the nodes' current states belong to the weights, which differ between policies.
     learned_refresh_all(learned, profile, state.arrays)
     return learned

@@ -39,6 +39,7 @@ def occlusion_contributions(
         score: the scores, [B], of feature rows, [B, F].
     """
     differ = np.flatnonzero(row != other)
+    # Row 0 is the unchanged one; row 1 + k has the other node's value of the k-th feature that differs.
     replaced = np.repeat(row[None], 1 + len(differ), axis=0)
     replaced[1 + np.arange(len(differ)), differ] = other[differ]
     scores = score(replaced)

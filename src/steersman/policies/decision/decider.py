@@ -67,6 +67,7 @@ class Decider:
 
     def guest(self) -> Decider:
         """Return a copy for hypothetical pods: their classes are not added to the demand of this decider."""
+        # The random generators are shared, so hypothetical pods advance them.
         other = copy(self)
         other.live, other._demand = self.live.twin(), set(self._demand)
         return other
@@ -89,6 +90,7 @@ class Decider:
         self._demand.add(query.class_id)
         self.follow()
         feasible = self._feasible(query)
+        # The same filter as in `choose`, or the answer would be about other nodes.
         if self._filters(query) and feasible.any():
             feasible, _ = self.live.node_metrics.filter_by_hard_limit(query, feasible)
         if feasible.any():
@@ -124,6 +126,7 @@ class Decider:
             candidates = feasible & query.allowed
             if not candidates.any():
                 return None
+            # The kernels below know no masks from outside; scores do.
             if not (candidates == feasible).all():
                 return self._choose_by_scores(query, candidates)
         if self.selection.node == kernels.SELECT_EXTERNAL:
@@ -148,6 +151,7 @@ class Decider:
 
     def _choose_by_scores(self, query: PodQuery, candidates: npt.NDArray[np.bool_]) -> NodeChoice:
         """Return the choice among candidates, [N] bool, of which there is at least one."""
+        # The kernel's generator is not used here: it draws among all feasible nodes.
         if self.selection.node == kernels.SELECT_RANDOM:
             slot = self._python_rng.choice(np.flatnonzero(candidates).tolist())
         else:
@@ -171,6 +175,7 @@ class Decider:
         class_id, labels_id = query.class_id, query.labels_id
         if self.selection.node == kernels.SELECT_BEST:
             scores, mask = np.empty(len(self.state.nodes)), self.live.mask
+            # The table's rows hold what fits, without constraints about other pods.
             if masked := self.state.has_inter_pod_constraints(class_id, labels_id):
                 mask = self.state.mask(class_id, labels_id)
             cluster = self.live.arrays

@@ -43,6 +43,7 @@ def _rule_scores(
 def _learned_row(cluster: DecisionState, c: int, n: int, devices: int, row: npt.NDArray[np.float64]) -> None:
     learned, profile, nodes = cluster.learned, cluster.profile, cluster.nodes
     before = features_now(learned, profile, nodes, n)
+    # Saved before `features_with`, which may overwrite the same row of the cache.
     fragmented = learned.fragmented[before]
     for i in range(FEATURES):
         row[FEATURES + i] = -learned.features[before, i]

@@ -82,7 +82,7 @@ def find_feasible(cluster: DecisionState, mask: npt.NDArray[np.bool_], c: int, l
 def _choose_random(
     cluster: DecisionState, mask: npt.NDArray[np.bool_], rng: npt.NDArray[np.uint64], c: int, masked: bool
 ) -> int:
-    # Reservoir sampling.
+    # Reservoir sampling: the k-th candidate replaces the chosen one with probability 1/k, so no list is needed.
     chosen, candidates = NONE, 0
     for n in range(cluster.nodes.gpu_count.shape[0]):
         if mask[n] if masked else fits(cluster.nodes, cluster.classes, c, n):
@@ -96,6 +96,7 @@ def _choose_random(
 def _choose_best(cluster: DecisionState, mask: npt.NDArray[np.bool_], c: int, masked: bool) -> int:
     table = cluster.table
     refresh_row(table, cluster.profile, cluster.fragments, cluster.learned, cluster.nodes, cluster.classes, c)
+    # A mask, or best-fit normalised over the feasible nodes, needs a scan; the tree is over all nodes of the table.
     if masked or table.best_fit.shape[0] > 0:
         return best_masked(table, c, mask, masked)
     return best_node(table, c)
@@ -118,6 +119,7 @@ def choose_node(
     if chooser == SELECT_RANDOM:
         return _choose_random(cluster, mask, rng, c, masked)
     if chooser == SELECT_KUBE_DEFAULT:
+        # Of length 0 it means: wherever the pod fits.
         allowed = mask if masked else mask[:0]
         return choose(cluster.nodes, cluster.classes, cluster.terms, cluster.kube, c, labels, allowed)
     return _choose_best(cluster, mask, c, masked)
@@ -127,6 +129,7 @@ def choose_node(
 def choose_devices(cluster: DecisionState, rule: int, c: int, n: int, rng: npt.NDArray[np.uint64]) -> int:
     """Return the devices on node `n` for a pod of class `c`, as a bit mask."""
     nodes, classes = cluster.nodes, cluster.classes
+    # These rules place one share of a device; everything else follows from best fit.
     share = classes.gpu_count[c] == 1 and classes.gpu_milli[c] < GPU_MILLI
     if share and rule == DEVICES_FGD:
         return 1 << fgd_share(cluster.profile, cluster.fragments, nodes, classes, c, n)[1]

@@ -68,9 +68,11 @@ def empty_score_table(
     plain = [(kind, w) for kind, w in zip(kinds, weights, strict=True) if kind != BEST_FIT or not normalized]
     sizes: list[int] = []
     size = nodes
+    # At least one level, even for a table of one node.
     while size > 1 or not sizes:
         size = -(-size // FANOUT)
         sizes.append(size)
+    # Padding holds INFEASIBLE, which is no maximum while any class fits.
     padded = sizes[0] * FANOUT
     # Each level is padded to a multiple of FANOUT, so that kernels need no bounds checks.
     widths = [-(-size // FANOUT) * FANOUT for size in sizes]
@@ -121,6 +123,7 @@ def refresh_row(
         _refresh_learned_row(table, profile, learned, nodes, classes, c)
         return
     log_position, stamp = _begin_refresh(table, c)
+    # A new row visits all nodes, an old one the log since its last refresh.
     for k in range(nodes.gpu_count.shape[0] if log_position < 0 else table.logged[0] - log_position):
         n = _changed_node(table, log_position, stamp, k)
         if n >= 0:
@@ -163,6 +166,7 @@ def _changed_node(table: ScoreTable, log_position: int, stamp: int, k: int) -> i
     if log_position < 0:
         return k
     n = table.log[log_position + k]
+    # The stamp avoids rescoring a node that changed several times; no set has to be cleared.
     if table.stamp[n] == stamp:
         return -1
     table.stamp[n] = stamp
@@ -171,6 +175,7 @@ def _changed_node(table: ScoreTable, log_position: int, stamp: int, k: int) -> i
 
 @inlined_kernel
 def _set_score(table: ScoreTable, c: int, n: int, log_position: int, score: float) -> None:
+    # An unchanged score needs no update of the tree.
     if score != table.scores[c, n]:
         table.scores[c, n] = score
         if log_position >= 0:
@@ -232,11 +237,13 @@ def _update(table: ScoreTable, c: int, n: int) -> None:
 @inlined_kernel
 def best_node(table: ScoreTable, c: int) -> int:
     """Return the best slot of class `c`, the lowest on ties, -1 if it fits nowhere. Call `refresh_row` first."""
+    # The last level, whose first entry is the root.
     top = table.offset.shape[0] - 2
     best = table.tree[c, table.offset[top]]
     if best == INFEASIBLE:
         return -1
     i = 0
+    # Down from the root: in each block the first child with the maximum, which gives the lowest slot of equals.
     for level in range(top - 1, -1, -1):
         i = _first(table.tree[c], table.offset[level], i * FANOUT, best)
     return _first(table.scores[c], 0, i * FANOUT, best)

@@ -203,6 +203,7 @@ def _open(file: str, name: str, card: Card, weights: Arrays) -> Policy:
         if len(card.members) != 1 or card.members[0] not in HEURISTIC_IDS:
             raise InputError(file, "card", "members", f"must name one rule; known are {', '.join(HEURISTIC_IDS)}")
         return renamed(heuristic(card.members[0]), name)
+    # Files of networks trained in environments have `head.weight`; those of evolution on workloads have `weights`.
     if card.network == "linear" and card.view == GPU_VIEW and "head.weight" not in weights:
         shapes: dict[str, tuple[int, ...]] = {LINEAR: (POD_KINDS, WEIGHTS)}
         if RULE_WEIGHTS in weights:
@@ -210,6 +211,7 @@ def _open(file: str, name: str, card: Card, weights: Arrays) -> Policy:
         check_arrays(file, shapes, weights)
         rules = _as_float64(weights[RULE_WEIGHTS]) if RULE_WEIGHTS in weights else None
         return LinearPolicy(name, _as_float64(weights[LINEAR]), rules)
+    # The same name stands for a network with and without the cluster's features; the number of inputs tells them apart.
     if card.network == "mlp" and card.view == GPU_VIEW and _inputs(weights) == len(view.node) + len(view.pod):
         return _open_mlp(file, name, card, view, weights)
     return NetworkPolicy(name, view, open_network(file, card.network, view, card.hidden, card.normalisation, weights))
@@ -315,6 +317,7 @@ def _card(path: Path, metadata: dict[str, str]) -> Card:
             str(path), "metadata", CARD, "is missing: a policy file has a model card; this is none of ours"
         )
     try:
+        # The schema is read first: a newer one may have fields that `Card` forbids.
         schema = msgspec.json.decode(metadata[CARD], type=dict[str, Any]).get("schema")
         if schema != SCHEMA:
             raise InputError(str(path), "card", "schema", f"is {schema!r}; this version of steersman reads {SCHEMA}")

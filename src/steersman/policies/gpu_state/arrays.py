@@ -161,6 +161,7 @@ def with_weights(
         weighted = weighted._replace(rules=np.ascontiguousarray(rules.T))
     if network:
         weighted = _with_network(weighted, network, classes)
+    # Key 0 is no state's, so all entries of earlier weights are invalid.
     weighted.keys[:, KEY] = 0
     return weighted
 
@@ -168,7 +169,9 @@ def with_weights(
 def _columns(weights: Array) -> Array:
     """Return `LearnedArrays.columns`, [F + 1, 2 J], of the weights, [J, W]."""
     after, change, fgd = np.split(weights, (FEATURES, 2 * FEATURES), axis=1)
+    # FGD's score has no value before the placement, hence the zeros.
     last = np.concatenate([fgd, np.zeros_like(fgd)])
+    # W f(after) + C (f(after) - f(before)): state after weighs after + change; `before` is subtracted in kernels.
     return np.ascontiguousarray(np.concatenate([np.concatenate([after + change, change]), last], axis=1).T)
 
 
@@ -184,6 +187,7 @@ def _with_network(learned: LearnedArrays, network: tuple[Layer, ...], classes: C
     encode_pods(classes, pods)
     states, keys = _state_cache(STATE_CACHE_SIZE, POD_KINDS + len(weight))
     linear, first = learned.columns, _columns(weight[:, :WEIGHTS])
+    # J = 4 scores and the units; first all columns of the state after, then those of the state before.
     parts = (linear[:, :POD_KINDS], first[:, : len(weight)], linear[:, POD_KINDS:], first[:, len(weight) :])
     columns = np.concatenate(parts, axis=1)
     sizes = np.array([len(b) for _, b in further], dtype=np.int64)
@@ -192,6 +196,7 @@ def _with_network(learned: LearnedArrays, network: tuple[Layer, ...], classes: C
         states=states,
         keys=keys,
         before=np.zeros((len(learned.before), 1 + POD_KINDS + len(weight))),
+        # The pod's part of the first layer does not depend on the node: computed once per class.
         pods=pods @ weight[:, WEIGHTS:].T + bias,
         layers=np.concatenate([np.concatenate([w.ravel(), b]) for w, b in further]),
         sizes=sizes,

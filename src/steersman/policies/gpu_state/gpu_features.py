@@ -105,6 +105,7 @@ def _sort_devices(nodes: NodeArrays, n: int, devices: int, milli: int, left: npt
         amount = nodes.gpu_free[n, d] - ((devices >> d) & 1) * milli
         if amount > 0:
             i = nonempty
+            # Insertion sort: few devices, and no memory is allocated.
             while i > 0 and left[i - 1] < amount:
                 left[i] = left[i - 1]
                 i -= 1
@@ -186,6 +187,7 @@ def _count_devices(leftovers: LeftoverTables, profile: ProfileArrays, buffers: S
             left = buffers.amounts[LEFT, d]
             count = leftovers.counts[left, v]
             fitting += count
+            # count > 0 exactly where the device has enough for this size.
             usable += 1 if count > 0 else 0
             wasted += 0 if count > 0 else left
         buffers.amounts[USABLE_BY, v] = usable
@@ -203,6 +205,7 @@ def _describe_causes(
     for i in range(len(by_cause)):
         total += by_cause[i]
     out[FRAGMENTED] = total * GPUS_PER_MILLI
+    # Cause 3 (CPU pods that fit) is no feature: FRAGMENTED less the other causes gives it.
     out[LACK_BOTH] = by_cause[0] * GPUS_PER_MILLI
     out[LACK_GPU] = by_cause[1] * GPUS_PER_MILLI
     out[LACK_CPU] = by_cause[2] * GPUS_PER_MILLI
@@ -228,6 +231,7 @@ def _describe_groups(
             if cpu < profile.cpu[m]:
                 continue
             share, most = profile.share[m], cpu * leftovers.pods_per_cpu[m]
+            # Group 0 has no GPUs: only CPU limits these pods.
             if g == 0:
                 fit += share
                 gpus += share * min(most, MAX_CPU_PODS)
@@ -252,6 +256,7 @@ def _describe_cpu(leftovers: LeftoverTables, idle: int, cpu: int, out: npt.NDArr
     out[CPU_LEFT] = left
     out[CPU_SHORT] = short
     out[CPU_SPARE] = spare
+    # 0.2: these products are in units of five, see `features`.
     out[PRODUCTS] = gpus * gpus * 0.2
     out[PRODUCTS + 1] = whole * whole * 0.2
     out[PRODUCTS + 2] = left * left * 0.2
@@ -312,12 +317,14 @@ def _place_sequence(
             count, milli = steps[j, STEP_DEVICES], steps[j, STEP_MILLI]
             if count == 0:
                 free -= steps[j, STEP_CPU]
+            # Sorted descending: `count` devices fit if the last of them does.
             elif count <= nonempty and remaining[count - 1] >= milli:
                 _allocate(remaining, nonempty, count, milli)
                 free -= steps[j, STEP_CPU]
                 idle -= count * milli
         if j == HALFWAY_STEP:
             midway = idle
+    # Sequences that end before the middle have their final state as the midway one.
     return idle if midway < 0 else midway, idle, free
 
 
@@ -325,6 +332,7 @@ def _place_sequence(
 def _allocate(remaining: npt.NDArray[np.int64], devices: int, count: int, milli: int) -> None:
     """Allocate `milli` on the fullest device that fits, `count` times; `remaining` stays sorted, descending."""
     for _ in range(count):
+        # From the least free upwards: best fit.
         i = devices - 1
         while remaining[i] < milli:
             i -= 1

@@ -54,6 +54,7 @@ class DevicePlacement(NamedTuple):
 @inlined_kernel
 def _devices_key(learned: LearnedArrays, nodes: NodeArrays, n: int) -> np.uint64:
     """Return a hash of the constants of node `n` and of its current devices."""
+    # What distinguishes nodes of equal devices: model, number of devices, and the CPU of the empty node (`UNTOUCHED`).
     fixed = np.uint64(nodes.gpu_model[n]) * GOLDEN + np.uint64(nodes.gpu_count[n])
     key = mixed(fixed * GOLDEN + np.uint64(usable_cpu_of(learned.leftovers, nodes, n)))
     for d in range(nodes.gpu_count[n]):
@@ -64,6 +65,7 @@ def _devices_key(learned: LearnedArrays, nodes: NodeArrays, n: int) -> np.uint64
 @inlined_kernel
 def _state_key(devices_key: np.uint64, cpu: int) -> np.uint64:
     """Return the hash, never 0, of a state with `cpu` usable milli-CPU."""
+    # 0 marks an empty entry of a cache.
     return np.uint64(mixed(devices_key + np.uint64(cpu) * GOLDEN) | np.uint64(1))
 
 
@@ -82,6 +84,7 @@ def _cpu_with(learned: LearnedArrays, nodes: NodeArrays, classes: ClassArrays, c
 
 @inlined_kernel
 def _row(key: np.uint64, size: int) -> int:
+    # Other bits than the lowest, which is always 1 in a key.
     return int(key >> np.uint64(20)) & (size - 1)
 
 
@@ -91,6 +94,7 @@ def cached_features(
 ) -> int:
     """Return the row of `features` for the state `key`: node `n` with `left`."""
     row = _row(key, learned.feature_keys.shape[0])
+    # Direct-mapped: a colliding state is overwritten. Two states with the same 64 bits are taken as one.
     if learned.feature_keys[row] != key:
         learned.feature_keys[row] = key
         features = learned.features[row]
@@ -150,6 +154,7 @@ def learned_refresh(learned: LearnedArrays, profile: ProfileArrays, nodes: NodeA
     )
     values = learned.columns.shape[1] // 2
     for first in range(0, values, 4):
+        # Values begin in column 1 of `before`, which has no key; column 0 follows below.
         j = FRAGMENTED + first
         before[n, j], before[n, j + 1], before[n, j + 2], before[n, j + 3] = _four_sums(
             learned, feature_row, values + first
@@ -173,10 +178,12 @@ def _score(
     key = _state_key(devices_key, cpu)
     row = _row(key, learned.keys.shape[0])
     if learned.keys[row, KEY] != key:
+        # -1: found only where the state is new, since equal states have equal values.
         if devices < 0:
             devices = best_devices(nodes, classes, c, n)
         _cache_state(learned, profile, nodes, n, RemainingCapacity(cpu, devices, classes.gpu_milli[c]), key, row)
     points = fgd_points(learned.before[n, 0], learned.states[row, FRAGMENTED])
+    # W f(after) - C f(before) + w FGD.
     score = learned.states[row, VALUE + kind] - learned.before[n, 1 + kind] + learned.columns[FEATURES, kind] * points
     if learned.sizes.shape[0] > 0:
         score += _network(learned, c, n, row, points)
@@ -190,6 +197,7 @@ def _network(learned: LearnedArrays, c: int, n: int, row: int, points: float) ->
     for j in range(width):
         k = POD_KINDS + j
         value = learned.states[row, VALUE + k] - learned.before[n, 1 + k] + learned.columns[FEATURES, k] * points
+        # First layer: values of the state, the pod's part (with the bias), and ReLU.
         activity[0, j] = max(value + learned.pods[c, j], 0.0)
     offset = 0
     for layer in range(learned.sizes.shape[0]):
@@ -243,11 +251,13 @@ def _state_score(
     if kind == 1:
         return _best_shared_device(learned, profile, nodes, classes, c, n)[0]
     if kind == 0 or milli == GPU_MILLI:  # unused devices are interchangeable
+        # Whole devices: each one taken turns a device of 1000 milli into one of 0.
         key += np.uint64(devices_taken(nodes, classes, c, n)) * (device_key(0) - device_key(GPU_MILLI))
         return _score(learned, profile, nodes, classes, c, n, DevicePlacement(-1, key))
     devices = best_devices(nodes, classes, c, n)
     for d in range(nodes.gpu_count[n]):
         if (devices >> d) & 1:
+            # The hash is a sum over devices, so a change is the difference of their summands.
             key += device_key(nodes.gpu_free[n, d] - milli) - device_key(nodes.gpu_free[n, d])
     return _score(learned, profile, nodes, classes, c, n, DevicePlacement(devices, key))
 
@@ -263,6 +273,7 @@ def _best_shared_device(
     milli, best, chosen, least = classes.gpu_milli[c], -np.inf, -1, GPU_MILLI + 1
     for d in range(nodes.gpu_count[n]):
         left = nodes.gpu_free[n, d]
+        # Devices with equal free milli lead to equal states; the first one stands for all.
         if left < milli or has_equal_earlier_device(nodes, n, d):
             continue
         key = learned.node_keys[n] + device_key(left - milli) - device_key(left)

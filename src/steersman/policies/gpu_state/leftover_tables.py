@@ -75,6 +75,7 @@ def leftover_tables(leftovers: LeftoverArrays, profile: ProfileArrays) -> Leftov
         pods_per_cpu=leftovers.pods_per_cpu,
         steps=_steps(leftovers, profile),
         model=leftovers.model,
+        # `or`: without GPU demand the ratio is 0, and nothing may be divided by it.
         ratios=np.append(leftovers.ratios, GPU_MILLI * leftovers.ratios[CPU_PER_GPU] or CPU_UNIT),
         least=np.array([leftovers.smallest[0], profile.cpu.min(initial=NEVER)], dtype=np.int64),
     )
@@ -82,6 +83,7 @@ def leftover_tables(leftovers: LeftoverArrays, profile: ProfileArrays) -> Leftov
 
 def _by_left(leftovers: LeftoverArrays, profile: ProfileArrays) -> Array:
     left = np.arange(GPU_MILLI + 1)
+    # side="right": a size equal to what is left fits. Index 0 stands for no size that fits.
     largest = np.concatenate([[0], profile.milli])[np.searchsorted(profile.milli, left, side="right")]
     unusable = np.where(left < leftovers.smallest[0], left, 0)
     return np.column_stack(
@@ -92,6 +94,7 @@ def _by_left(leftovers: LeftoverArrays, profile: ProfileArrays) -> Array:
 def _steps(leftovers: LeftoverArrays, profile: ProfileArrays) -> npt.NDArray[np.int64]:
     sequences = leftovers.sequences
     devices = profile.gpu_count[sequences]
+    # Without GPU pods `milli` is empty: the appended 0 is what the index of CPU pods points to.
     milli = np.where(devices > 0, np.append(profile.milli, 0)[profile.value[sequences]], 0)
     is_accepted = np.moveaxis(profile.accepts[sequences], -1, 0) | (devices == 0)
     cpu = np.where(is_accepted, profile.cpu[sequences], NEVER)

@@ -124,6 +124,7 @@ def _blocked_share(sizes: Sequence[int], shares: Sequence[float]) -> Array:
     left = np.arange(GPU_MILLI + 1)
     fitting = np.array([[size <= amount for size in sizes] for amount in left]).reshape(GPU_MILLI + 1, len(sizes))
     total = sum(shares)
+    # Without GPU pods nothing fits, and the share is 1.
     return left / GPU_MILLI * (1.0 - (fitting @ np.array(shares)) / total if total else np.ones(GPU_MILLI + 1))
 
 

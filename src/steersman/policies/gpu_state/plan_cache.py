@@ -54,6 +54,7 @@ def kept(key: bytes, sources: tuple[Path, ...], plan: Callable[[], Array]) -> Ar
 @cache
 def _version(sources: tuple[Path, ...]) -> bytes:
     digest = hashlib.sha256(f"{numba.__version__} {np.__version__}".encode())
+    # Other versions may round differently, and tables must be the same for the same profile.
     for source in sources:
         digest.update(ast.dump(ast.parse(source.read_bytes())).encode())  # a comment changes nothing
     return digest.digest()
@@ -63,6 +64,7 @@ def _read(file: Path) -> Array | None:
     """Return the table of a file; None if the file does not exist or is damaged."""
     try:
         with open(file, "rb") as opened:
+            # One byte more than expected, so that a longer file is recognised.
             content = opened.read(SIZE + 1)
         os.utime(file)
     except OSError:

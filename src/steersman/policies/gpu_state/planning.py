@@ -57,6 +57,7 @@ def planned_losses(pods: tuple[TypicalPod, ...]) -> FloatArray:
 def plan_losses(sizes: IntArray, shares: FloatArray) -> FloatArray:
     """Search for the best table, [1001] GPUs, for requests of `sizes` milli per device, [V], and their shares, [V]."""
     sequences = [_sequence(sizes, shares, SEED + i) for i in range(2 * SEQUENCES)]
+    # Tables are compared on other sequences than those that they were fitted to.
     search, check = sequences[:SEQUENCES], sequences[SEQUENCES:]
     start = _iterate(sizes, search[:2], filling_losses(sizes.tolist(), shares.tolist()))
     steps = STEPS if len(sizes) > 1 else ()  # with one size, all tables fill the devices alike
@@ -119,9 +120,11 @@ def play(
     for i in range(sequence.shape[0]):
         size = sizes[sequence[i]]
         least, best = np.inf, -1
+        # From the least multiple of `grain` that fits.
         for left in range(-(-size // grain) * grain, GPU_MILLI + 1, grain):
             if devices[left] > 0:
                 growth = table[left - size] - table[left]
+                # Strictly less: of equal growth the fullest device is chosen, since `left` ascends.
                 if growth < least:
                     least, best = growth, left
         chosen[i] = best
@@ -141,15 +144,18 @@ def backward_pass(
     counts: FloatArray,
 ) -> None:
     """Undo an episode; add the expected final leftover in GPUs at each visit to `sums`, and 1 to `counts`, [1001]."""
+    # Before anything is undone, a device's final loss is what it has left.
     for left in range(GPU_MILLI + 1):
         loss[left] = left / GPU_MILLI
     for k in range(sequence.shape[0]):
         i = sequence.shape[0] - 1 - k
         left = chosen[i]
+        # -1: the request was refused, and changed nothing.
         if left >= 0:
             after = left - sizes[sequence[i]]
             devices[left] += 1
             devices[after] -= 1
+            # One of the devices[left] equal devices went on to `after`: the mean moves by its share.
             loss[left] += (loss[after] - loss[left]) / devices[left]
             sums[after] += loss[after]
             counts[after] += 1.0
@@ -176,6 +182,7 @@ def _evolve(sizes: IntArray, sequences: Sequence[IntArray], start: FloatArray, s
     strategy = SeparableCma(start[possible], step, POPULATION, SEED)
     table = start.copy()
     for generation in range(GENERATIONS):
+        # Two sequences per generation, in rotation: a generation compares candidates on the same ones.
         batch = [sequences[(2 * generation + i) % len(sequences)] for i in range(2)]
         values = []
         for candidate in strategy.ask():

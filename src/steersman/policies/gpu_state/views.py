@@ -109,6 +109,7 @@ def write_node_features(
         else:
             devices = best_devices(nodes, classes, c, n)
         row = features_now(learned, profile, nodes, n)
+        # Saved before `features_with`, which may overwrite this row of the cache.
         before = learned.fragmented[row]
         for i in range(FEATURES):
             out[n, FEATURES + i] = -learned.features[row, i]

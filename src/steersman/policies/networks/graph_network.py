@@ -82,6 +82,7 @@ class Attention:
         met = (vertices @ self.target[0] + self.target[1])[edges.target]
         met += brought
         met += self.relation[edges.kind]
+        # Leaky ReLU: max(x, 0.2 x).
         np.maximum(met, SLOPE * met, out=met)
         logits = np.einsum("lhw,hw->lh", met.reshape(-1, heads, width), self.attend)
         logits -= np.maximum.reduceat(logits, edges.first)[edges.target]
@@ -125,6 +126,7 @@ class Graph:
     def scores(self, nodes: Array, pod: Array, context: Array, mask: Flags, groups: npt.NDArray[np.int32]) -> Array:
         """Return [N] scores, see `policies.networks.numpy_networks.Network`."""
         here = present(nodes, mask)
+        # Without a feasible node no score is needed; without any node `groups.max` would fail.
         if not mask.any():
             return masked_scores(mask, np.zeros(0, dtype=np.float32))
         own = np.maximum(nodes[here] @ self.node[0] + self.node[1], np.float32(0.0))
@@ -165,6 +167,7 @@ def _edges(pairs: list[tuple[Integers, Integers]], vertices: int) -> Edges:
     target = np.concatenate([end for pair in pairs for end in pair[::-1]])
     kind = np.repeat(np.arange(RELATIONS), np.repeat([len(pair[0]) for pair in pairs], 2))
     order = np.argsort(target, kind="stable")
+    # Every vertex has an edge, so each start is that of a range that is not empty.
     first = np.searchsorted(target[order], np.arange(vertices))
     return Edges(source[order], target[order], kind[order], first)
 

@@ -130,6 +130,7 @@ class Linear:
 
     def scores(self, nodes: Array, pod: Array, context: Array, mask: Flags, groups: npt.NDArray[np.int32]) -> Array:
         """Return [N] scores, see `Network`."""
+        # The one-hot kind picks one row: [4] @ [4, F].
         kind = pod[:POD_KINDS]
         weight, bias = kind @ self.weight, kind @ self.bias
         shared = weight[self.node :] @ np.concatenate([pod, context]) + bias

@@ -59,6 +59,7 @@ class NetworkPolicy(Policy):
         def score(rows: Floats) -> Floats:
             scores = []
             for each in rows:
+                # Written into the observation itself: features of other nodes and the context have to stay in place.
                 observation.nodes[slot] = each
                 scores.append(float(self.scores(observation, groups)[slot]))
             return np.array(scores)
@@ -67,6 +68,7 @@ class NetworkPolicy(Policy):
             names = [feature.name for feature in self.view.node]
             return occlusion_contributions(names, row.astype(np.float64), other_row.astype(np.float64), score)
         finally:
+            # The buffers are the encoder's, and the next decision reads them.
             observation.nodes[slot] = row
 
     def choose(self, observation: ObservationArrays, groups: npt.NDArray[np.int32]) -> int:
@@ -116,6 +118,7 @@ class NetworkScorer(Scorer):
         """Return the scores of all nodes, see `Scorer`."""
         observation, groups = self._observations.observe(query, nodes)
         scores = np.full(len(nodes.feasible), -np.inf)
+        # Observations end with the last node; slots after it are free.
         scores[: len(groups)] = np.where(observation.mask != 0, self._policy.scores(observation, groups), -np.inf)
         return scores
 

@@ -69,12 +69,14 @@ def rates(view: SchedulerView, e: int) -> Rates:
         if not math.isnan(view.measured[e, n, CONNECTIONS]):
             connections += view.measured[e, n, CONNECTIONS]
             pods += running(view, e, n) - view.since[e, n, PODS_SINCE]
+    # The prior weighs as much as requests of PRIOR_SHARE of the CPU.
     worth = PRIOR_SHARE * allocatable
     use = (used + USE_PRIOR * worth) / (total_requested + worth) if allocatable > 0.0 else USE_PRIOR
     use = min(max(use, LEAST_USE), MOST_USE)
     each = connections / pods if pods > 0.0 else 0.0
     total, squares, averages = 0.0, 0.0, 0
     sum_connections, most, counted = 0.0, 0.0, 0
+    # A second pass, since estimates of nodes need the cluster's use.
     for n in range(view.counts[e, NODES]):
         share = _cpu_share(view, e, n, use, 0)
         if not math.isnan(share):
@@ -95,6 +97,7 @@ def rates(view: SchedulerView, e: int) -> Rates:
 @inlined_kernel
 def _cpu_share(view: SchedulerView, e: int, n: int, use: float, extra: int) -> float:
     measured, since = view.measured[e, n, CPU_USED] / 100.0, view.since[e, n, REQUESTED_SINCE]
+    # What left took its share of the use with it; what came uses `use` of its requests.
     left = _use_after_departures(measured, float(cpu_requested(view, e, n)), since)
     return float(left + use * (max(since, 0.0) + extra) / cpu_allocatable(view, e, n))
 
@@ -109,6 +112,7 @@ def _connections(view: SchedulerView, e: int, n: int, each: float, extra: int) -
 @inlined_kernel
 def _use_after_departures(measured: float, now: float, since: float) -> float:
     """Return what is left of a measured use if `now` is what is there, and it changed by `since` meanwhile."""
+    # since < 0: now - since pods or requests were there, of which `now` are left.
     return measured * now / (now - since) if since < 0.0 else measured
 
 

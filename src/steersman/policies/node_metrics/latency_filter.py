@@ -60,6 +60,7 @@ def filter_environments(view: SchedulerView, mask: npt.NDArray[np.int8], first: 
     """
     for e in range(first, last):
         pod = view.counts[e, POD]
+        # `pod` is beyond the last one when an episode has ended.
         if pod >= view.user.shape[1] or view.user[e, pod] < 0:
             continue
         find_nearest(view, e)
@@ -94,10 +95,12 @@ def filter_live(view: SchedulerView, mask: npt.NDArray[np.int8], e: int) -> int:
             result = min(result, outcome)
             if outcome == KEPT:
                 least = min(least, hard_limit_risk(view, e, n))
+    # NOT_KEPT and NOT_MEASURED leave all nodes.
     if result <= KEPT:
         for n in range(view.counts[e, NODES]):
             if mask[e, n]:
                 outcome = _limit_outcome(view, e, n)
+                # Outcomes ascend from the best: KEPT_SAFELY < KEPT < NOT_KEPT < NOT_MEASURED.
                 if outcome > result or (result == KEPT and hard_limit_risk(view, e, n) > least):
                     mask[e, n] = 0
     return result
@@ -132,11 +135,14 @@ def hard_limit_risk(view: SchedulerView, e: int, n: int) -> float:
     if math.isnan(distance):
         return UNKNOWN
     latency, now = latency_to_users(view, e, n), _use(view, e, n)
+    # Too far even when idle: 1 - s / (h - d) would not be above 0.
     if distance + service >= hard:
         return float(BEYOND + (distance if math.isnan(latency) else latency) / hard)
+    # r = 1 - s / (h - d), the highest use that keeps the limit.
     most = 1.0 - service / (hard - distance)
     if math.isnan(now):
         cpu = cpu_requested(view, e, n) + view.pods.request[class_of(view, e, view.counts[e, POD]), CPU]
+        # At least 0.1, so that it is never SAFE.
         return float(1.0 + max(cpu / cpu_allocatable(view, e, n) - most, -0.9))
     unseen = max(view.since[e, n, PODS_SINCE], float(view.siblings[e, n]), 0.0)
     link = view.measured[e, n, NETWORK_RECEIVED] / view.assumed[e, LINK]
@@ -168,6 +174,7 @@ def _link_by_queue(view: SchedulerView, e: int, n: int, distance: float) -> floa
     queue = latency_to_users(view, e, n) - distance
     if not queue > view.assumed[e, SERVICE]:  # also where it is NaN
         return 0.0
+    # r from s / (1 - r) = queue.
     share = 1.0 - view.assumed[e, SERVICE] / queue
     return float(share) if share > view.measured[e, n, CPU_USED] / 100.0 + QUEUE_ERROR else 0.0
 
@@ -191,5 +198,6 @@ def find_nearest(view: SchedulerView, e: int) -> None:
     for n in range(view.counts[e, NODES]):
         use, zone = _use(view, e, n), view.zone[e, n]
         idle = latency_to_users(view, e, n) - (service / (1.0 - use) if use < QUEUEING_KNEE else service)
+        # A missing latency (NaN) replaces nothing but another NaN.
         if math.isnan(view.nearest[e, zone]) or idle < view.nearest[e, zone]:
             view.nearest[e, zone] = idle

@@ -10,6 +10,7 @@ from steersman.policies.node_metrics.arrays import SchedulerView
 @inlined_kernel
 def row_of(view: SchedulerView, e: int, n: int) -> int:
     """Return the row of node `n` of environment `e` in `view.nodes`."""
+    # `zone` is [E, N]: environment `e` has N rows, from e N on.
     return int(e * view.zone.shape[1] + n)
 
 

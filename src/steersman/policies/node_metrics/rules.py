@@ -141,6 +141,7 @@ def _average(rule: int, view: SchedulerView, mask: npt.NDArray[np.int8], e: int,
 @inlined_kernel
 def _pack_score(view: SchedulerView, e: int, n: int, after: float) -> float:
     """Return a score that prefers nodes in use, so that empty ones stay empty, and among these the most CPU used."""
+    # 10 is more than any share of use, so packing goes first.
     return (10.0 if running(view, e, n) > 0 else 0.0) + after
 
 
@@ -154,11 +155,13 @@ def _latency_aware(view: SchedulerView, e: int, n: int, after: float) -> float:
     pod = view.counts[e, POD]
     fullest = _pack_score(view, e, n, after)
     if view.user[e, pod] < 0:
+        # A pod without limits avoids nodes whose queues it would make grow.
         return fullest - (20.0 if after > QUEUEING_KNEE else 0.0)
     risk = hard_limit_risk(view, e, n)
     if risk > SAFE:
         return 200.0 - risk
     near = latency_to_users(view, e, n) * MARGIN <= float(view.limit[e, pod, SOFT])
+    # Below the 10 points of a node in use, so that siblings never take an empty node.
     return (400.0 if near else 300.0) + fullest - float(min(view.siblings[e, n], 9))
 
 

@@ -81,6 +81,7 @@ class NodeMetricsView:
     def __init__(self, state: ClusterState, telemetry: Telemetry | None = None) -> None:
         self.state, self.telemetry = state, telemetry
         self._history: dict[int, History] = {}
+        # What ran when this began: nodes that nobody has changed since still have these requests.
         self._first = (-np.inf if telemetry is None else telemetry.clock(), *_requested(state.arrays))
         self._names = _names(state)
         self._raw: tuple[Floats, Floats] | None = None
@@ -96,6 +97,7 @@ class NodeMetricsView:
         if slot >= len(self._names) or self._names[slot] != (None if node is None else node.name):
             self._raw = None
             self._history[slot] = History()
+        # A history begins with the state before the first change.
         if slot not in self._history:
             time, first_requested, first_pods = self._first
             self._history[slot] = History()
@@ -174,11 +176,14 @@ class NodeMetricsView:
 
     def _substituted_view(self, query: PodQuery) -> SchedulerView:
         """Return the view for one pod, with substitutes for features that no node has a value of."""
+        # Writes into `measured` are safe: `_values` makes new arrays for every call.
         view = self.scheduler_view(query)
         measured, nodes = view.measured[0], self.state.arrays
         requested, pods = _requested(nodes)
+        # Without any value requests stand for use, which keeps the order of nodes.
         if np.isnan(measured[:, CPU_USED]).all():
             with np.errstate(invalid="ignore", divide="ignore"):
+                # Slots without a node have no allocatable CPU: the result is NaN or inf there.
                 measured[:, CPU_USED] = 100.0 * USE_PRIOR * requested / nodes.allocatable[:, CPU]
         if np.isnan(measured[:, CONNECTIONS]).all():
             measured[:, CONNECTIONS] = pods
@@ -195,6 +200,7 @@ class NodeMetricsView:
         values, ages, since, users = self._values()
         nodes, classes = _writable(self.state.arrays), self.state.class_arrays
         count = len(nodes.allocatable)
+        # The buffer is kept between decisions: only a new number of slots changes its shape.
         if self._seen is None or self._seen.zone.shape[1] != count:
             self._seen = _empty_view(count, nodes, classes, self._assumptions())
         view = self._seen
@@ -203,10 +209,12 @@ class NodeMetricsView:
         owner_pods, limits = query.owner_pods, query.limits
         for slot, number in owner_pods.running.items():
             view.siblings[0, slot] = number
+        # An unknown group of users gets the last column, which is always NaN.
         column = users.get(limits.user, values.shape[1] - 1 - LATENCY) if limits.user else ALL_USERS
         view.user[0, 0] = column if limits.limited else -1
         view.limit[0, 0] = limits.soft, limits.hard
         view.replica[0, 0, REPLICAS] = owner_pods.replicas
+        # Pods of the Deployment that are not waiting came before this one.
         view.replica[0, 0, INDEX] = owner_pods.replicas - owner_pods.waiting
         one = slice(query.class_id, query.class_id + 1)
         pod = ClassArrays(
@@ -227,6 +235,7 @@ class NodeMetricsView:
             unknown = np.full((len(requested), 1), np.nan)
             values, users = np.hstack([measured.values, unknown]), measured.users
             ages = np.hstack([np.clip(measured.age, 0.0, AGE_LIMIT), np.full_like(unknown, AGE_LIMIT)])
+            # Of nodes without a history nothing changed: NaN becomes 0.
             since[:, REQUESTED_SINCE] = np.nan_to_num(requested - self._then[:, REQUESTED_SINCE])
             since[:, PODS_SINCE] = np.nan_to_num(pods - self._then[:, PODS_SINCE])
         return values, ages, since, users
@@ -277,6 +286,7 @@ class History:
         """Record milli-CPU and pods from now on."""
         changes = self._changes
         changes.append((now, requested, pods))
+        # The last change before the window stays: it says what held at its beginning.
         while len(changes) > 1 and changes[1][0] < now - HISTORY_SECONDS:
             changes.popleft()
 
@@ -289,11 +299,13 @@ class History:
         """Return the mean request in the `window` seconds that end at a time."""
         changes = self._changes
         last = bisect_right(changes, until, key=lambda change: change[0])
+        # The whole window lies before the first record.
         if not last:
             return changes[0][1]
         begin, total, end = max(until - window, changes[0][0]), 0.0, until
         for i in range(last - 1, -1, -1):
             since, requested, _ = changes[i]
+            # Nothing changed within the window.
             if i == last - 1 and since <= begin:
                 return requested
             total += requested * (end - max(since, begin))

@@ -135,6 +135,7 @@ def kube_arrays(state: ClusterState, services: SpreadSelectors | None = None, pe
     zone = state.terms.key_id(ZONE) if spreading else -1
     rows = np.full((len(distinct), 6), -1, dtype=np.int64)
     if (selectors >= 0).any():
+        # A pod with constraints of its own has no default ones.
         rows[:, INCLUDED_ROW] = [
             -1 if constraints.spread else state.terms.included_id(constraints) for constraints in distinct
         ]
@@ -199,12 +200,14 @@ def heap_preorder(size: int) -> npt.NDArray[np.int64]:
     """
     position = np.arange(1, size + 1, dtype=np.int64)
     length = np.frexp(position.astype(np.float64))[1].astype(np.int64)
+    # Left-aligned paths compare like texts; of equal prefixes the shorter one comes first. 40 bits hold any position.
     return (position << (40 - length)) * 64 + length
 
 
 def go_log(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return ln(x), x > 0, with the rounding of Go's math.Log (FreeBSD's e_log.c), which often differs from libm's."""
     f, exponent = np.frexp(x)
+    # Go's Frexp: a fraction from sqrt(1/2) on, as e_log.c wants it.
     small = f < math.sqrt(0.5)
     f, k = np.where(small, 2 * f, f) - 1, exponent - small
     s = f / (2 + f)
@@ -266,6 +269,7 @@ def _node_lists(
         names = restricted_names(constraints)
         row[FIRST] = 0 if names is None else len(lists)
         if names is not None:
+            # In the order of the snapshot, in which the scheduler visits them.
             lists += sorted((state.slots[name] for name in names if name in state.slots), key=position.__getitem__)
         row[LAST] = len(order) if names is None else len(lists)
     return np.array(lists, dtype=np.int64)

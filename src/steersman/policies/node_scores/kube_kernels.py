@@ -137,6 +137,7 @@ def _search(nodes: NodeArrays, classes: ClassArrays, kube: KubeArrays, c: int, m
     size = kube.constraints[row, LAST] - first
     limit = _nodes_to_find(size, kube.percentage)
     start = kube.cursor[START]
+    # The start may be beyond a list of few named nodes.
     position = start % max(size, 1)
     visited, count = 0, 0
     while visited < size:
@@ -148,6 +149,7 @@ def _search(nodes: NodeArrays, classes: ClassArrays, kube: KubeArrays, c: int, m
             kube.kept[count] = n
             count += 1
         visited += 1
+    # Advanced by what was visited, in the whole snapshot, even if the list was shorter.
     kube.cursor[START] = (start + visited) % max(kube.nodes, 1)
     kube.cursor[KEPT] = count
     return count
@@ -271,6 +273,7 @@ def _count_domains(terms: InterPodArrays, kube: KubeArrays, c: int, counted: int
             kube.domains[HAS_CANDIDATE, d] = 1
             size += 1
     for n in range(terms.domain.shape[1]):
+        # Pods on nodes that are no candidates count as well.
         if terms.matched[counted, n] > 0 and terms.included[included, n] and _has_soft_keys(terms, c, n):
             d = terms.domain[key, n]
             kube.domains[TOTAL, d if d >= 0 else kube.blank] += terms.matched[counted, n]
@@ -302,6 +305,7 @@ def _sum_affinity(terms: InterPodArrays, kube: KubeArrays, c: int, labels: int) 
     kube.active[AFFINITY] = False
     first = terms.rule_start[c]
     rules = terms.rule_start[c + 1] - first
+    # The pod's own terms, then terms of other pods, in one loop: each inlined function is called once.
     for j in range(rules + terms.owned_total.shape[0]):
         if j < rules:
             q = first + j
@@ -326,6 +330,7 @@ def _add_term(
         return
     for i in range(kube.cursor[KEPT]):
         domain = terms.domain[key, kube.kept[i]]
+        # The first term initialises the row; further ones add to it.
         if not kube.active[AFFINITY]:
             kube.parts[AFFINITY, i] = 0
         if domain >= 0:
@@ -401,6 +406,7 @@ class KubeDefault:
         parts = {}
         for plugin, name in enumerate(PLUGINS):
             part = np.full(len(self.state.nodes), -1, dtype=np.int64)
+            # Without soft taints the plugin has no row, but its score is the maximum.
             part[candidates] = WEIGHTS[TAINTS] * MAX_SCORE if plugin == TAINTS and len(candidates) > 1 else 0
             if len(candidates) > 1 and (plugin >= RAW or kube.active[plugin]):
                 part[candidates] = kube.parts[plugin, : len(candidates)]
@@ -419,4 +425,5 @@ class KubeDefault:
         start = int(self.arrays.cursor[START])
         self.choose(class_id, labels_id, mask)
         self.arrays.cursor[START] = start
+        # A copy: the next decision overwrites `kept`.
         return self.arrays.kept[: self.arrays.cursor[KEPT]].copy()

@@ -51,6 +51,7 @@ GPU_SCALE = 8_000
 def dot_product(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
     """Return int(100 (1 - (c/128000 rc/128000 + g/8000 rg/8000) / 2)) of free c, g and requested rc, rg."""
     requested = classes.gpu_count[c] * classes.gpu_milli[c]
+    # Parentheses as in the artifact: (free / scale) * (request / scale).
     cpu = nodes.free[n, CPU] / CPU_SCALE * (classes.request[c, CPU] / CPU_SCALE)
     gpu = gpu_left(nodes, classes, c, n) / GPU_SCALE * (requested / GPU_SCALE)
     return int(100.0 * (1.0 - (cpu + gpu) / 2.0))
@@ -79,6 +80,7 @@ def gpu_clustering(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> i
         if nodes.gpu_kinds[n, k] > 0:
             kinds += 1
     fullness = int(25.0 * (GPU_SCALE - idle_gpu(nodes, n)) / GPU_SCALE)
+    # No pod of any kind: 25, between a node of other kinds and a mixed one that has this kind.
     if kinds == 0:
         return fullness + 25
     if nodes.gpu_kinds[n, kind] == 0:
@@ -104,6 +106,7 @@ def gpu_packing(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
     left_sum, whole_taken = 0, 0
     for d in range(nodes.gpu_count[n]):
         if (devices >> d) & 1:
+            # Integer arithmetic as in the artifact: percent of a device.
             left_sum += nodes.gpu_free[n, d] * 100 // GPU_MILLI
             whole_taken += nodes.gpu_free[n, d] == GPU_MILLI
     if whole_taken > 0:
@@ -149,10 +152,12 @@ def fgd(
     cpu = nodes.free[n, CPU] - classes.request[c, CPU]
     idle = idle_gpu(nodes, n) - count * milli
     model = nodes.gpu_model[n]
+    # Whole devices are all free before: one change describes them all.
     if count == 0 or milli == GPU_MILLI:
         change = DeviceChange(count, GPU_MILLI, GPU_MILLI - milli)
         after = fragment_after(profile, fragments, n, cpu, idle, model, change)
         return fgd_points(fragments.total[n], after)
+    # Several shares take devices that differ: the formula has no closed form, so they are placed and removed.
     before = fragments.total[n]
     devices = best_devices(nodes, classes, c, n)
     place(nodes, classes, c, n, devices)

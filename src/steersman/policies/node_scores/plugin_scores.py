@@ -115,6 +115,7 @@ def image_locality(
     for name in (*names, *volumes):
         image = images.get(name)
         if image is not None:
+            # Scaled per image and truncated before adding, as scaledImageScore does.
             total[image.slots] += int(float(image.size) * (len(image.slots) / nodes))
     most = MAX_IMAGE_BYTES * max(len(names), 1)
     excess: npt.NDArray[np.int64] = np.clip(total, MIN_IMAGE_BYTES, most) - MIN_IMAGE_BYTES

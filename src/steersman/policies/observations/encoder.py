@@ -99,6 +99,7 @@ def summary_of(
     """
     row = fixed_summary(nodes, eligible)
     allocatable = nodes.allocatable[eligible]
+    # Free may be below 0 where pods run on a node that shrank; shares then exceed 1.
     used = allocatable - nodes.free[eligible]
     with_cpu = allocatable[:, CPU] > 0
     share = used[with_cpu, CPU] / allocatable[with_cpu, CPU]

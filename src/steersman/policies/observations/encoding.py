@@ -243,6 +243,7 @@ def _amount(amount: float, unit: float) -> float:
 def _cluster_node(context: EncodingContext, c: int, n: int, fit: bool, out: Row) -> None:
     nodes, classes = context.nodes, context.classes
     cpu, memory, pods = nodes.allocatable[n, CPU], nodes.allocatable[n, MEMORY], nodes.allocatable[n, PODS]
+    # Where the pod does not fit, "after" equals "before".
     cpu_left = nodes.free[n, CPU] - (classes.request[c, CPU] if fit else 0)
     memory_left = nodes.free[n, MEMORY] - (classes.request[c, MEMORY] if fit else 0)
     pods_left = nodes.free[n, PODS] - (1 if fit else 0)
@@ -266,6 +267,7 @@ def _cluster_gpus(context: EncodingContext, c: int, n: int, fit: bool, out: Row)
     nodes, classes, before = context.nodes, context.classes, context.fragments.total[n]
     count, milli = nodes.gpu_count[n], classes.gpu_milli[c]
     devices = best_devices(nodes, classes, c, n) if fit else 0
+    # GPU_MILLI for `old`: pods without GPUs change no device.
     idle, old, whole_before, whole, partial, largest, key = 0, GPU_MILLI, 0, 0, 0, 0, np.uint64(0)
     for d in range(count):
         left = nodes.gpu_free[n, d]
@@ -304,6 +306,7 @@ def _cluster_gpus(context: EncodingContext, c: int, n: int, fit: bool, out: Row)
 def _fragmented_with(context: EncodingContext, c: int, n: int, taken: TakenDevices) -> float:
     """Return the fragmented GPU milli of node `n` after placing a pod of class `c`, which must fit; cached."""
     known, nodes = context.known, context.nodes
+    # More free CPU than the largest request makes no difference to fragmentation.
     cpu = min(nodes.free[n, CPU] - context.classes.request[c, CPU], known.mark[MAX_CPU])
     fixed = np.uint64(known.mark[PROFILE_HASH]) + np.uint64(nodes.gpu_model[n])
     key = mixed(mixed(taken.key + np.uint64(cpu) * GOLDEN) + fixed * GOLDEN) | np.uint64(1)
@@ -345,6 +348,7 @@ def _gpu_node(context: EncodingContext, c: int, n: int, fit: bool, out: Row) -> 
         for i in range(2 * FEATURES + 1):
             out[i] = 0.0
         return
+    # `change` is a view of `out`: it holds the features before until they are subtracted.
     devices, change, milli = best_devices(nodes, classes, c, n), out[FEATURES : 2 * FEATURES], classes.gpu_milli[c]
     cpu = usable_cpu(context.leftovers, nodes.free[n, CPU], nodes.free[n, MEMORY])
     cpu_left = usable_cpu(
@@ -372,6 +376,7 @@ def _cluster_shared(
     out: npt.NDArray[np.float32],
 ) -> None:
     mean = np.float32(cpu_mean(summary))
+    # SLOTS rows are shown, NODES count.
     for n in range(int(summary[SLOTS])):
         before = after = np.float32(0.0)
         if context.nodes.allocatable[n, CPU] > 0:

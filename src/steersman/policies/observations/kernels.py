@@ -119,6 +119,7 @@ def write_observation(
     """
     count = int(cluster.summary[SLOTS])
     _write_local_features(view, cluster.context, known, c, count, observation)
+    # The mask from fitting is replaced: other pods matter, and `allowed` has both.
     if allowed.shape[0] > 0:
         for n in range(count):
             observation.mask[n] = allowed[n]

@@ -47,6 +47,7 @@ def write_outcome(
     row[GPU_TAKEN] += idle - idle_gpu(nodes, n)
     row[FRAGMENTED] += fragments.total[n] - fragmented
     row[RACK_LOCALITY] = share_nearby(owners, owner, n)
+    # Undone in reverse; integers cancel exactly.
     count_owner(owners, owner, n, -1)
     remove(nodes, classes, c, n, devices)
     refresh(profile, nodes, fragments, n)

@@ -185,6 +185,7 @@ def _encode_latency(view: SchedulerView, e: int, n: int, out: npt.NDArray[np.flo
     latency = latency_to_users(view, e, n)
     out[e, n, columns.NODE_LATENCY_MISSING] = 1.0 if limited and math.isnan(latency) else 0.0
     out[e, n, columns.NODE_LATENCY_AGE] = _clip(view.age[e, n, LATENCY] / MINUTE, 0.0, 5.0)
+    # Also pods without users, whose latency is always NaN.
     if math.isnan(latency):
         for i in range(columns.NODE_LATENCY, columns.NODE_WITHIN_HARD + 1):  # all that is derived from it
             out[e, n, i] = 0.0

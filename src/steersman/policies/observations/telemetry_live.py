@@ -95,6 +95,7 @@ class TelemetryObservations:
             numbers: dict[object, int] = {}
             self._zones = np.array(
                 [
+                    # A node without the label is a zone of its own, under its slot.
                     numbers.setdefault(slot if node is None else node.labels.get(ZONE) or slot, len(numbers))
                     for slot, node in enumerate(nodes)
                 ],

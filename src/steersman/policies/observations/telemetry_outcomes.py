@@ -69,6 +69,7 @@ def write_outcome(
         elif objectives[i] == LATENCY_AWARE:
             value = _latency(view, mask, chosen)
         else:
+            # The same row twice: formulas of these objectives read the state after the action only.
             value = measure(objectives[i], row, row)
         total += weights[i] * value
     return total
@@ -92,6 +93,7 @@ def _connections(view: SchedulerView, chosen: int, averages: Rates) -> float:
             total += count
             most = max(most, count)
             known += 1
+    # Without a known node both are 0, and the reward is 1.
     return least_connections(total / max(known, 1), most)
 
 
@@ -116,6 +118,7 @@ def _limit_level(view: SchedulerView, mask: npt.NDArray[np.int8], chosen: int) -
         return WITHIN_SOFT
     soft, hard = view.limit[0, pod, SOFT], view.limit[0, pod, HARD]
     milliseconds = latency_to_users(view, 0, chosen)
+    # NaN compares false: a latency that is not measured keeps no limit.
     if milliseconds <= soft:
         return WITHIN_SOFT
     if milliseconds <= hard:

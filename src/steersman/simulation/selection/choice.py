@@ -48,6 +48,7 @@ def gain_text(one: str, other: str, savings: npt.NDArray[np.float64], protocol: 
     """
     by, (low, high) = mean(savings), mean_interval(savings)
     if protocol == "timed":
+        # Savings are differences of logarithms: the ratio of costs is exp(-saving), and the ends change places.
         by, low, high = math.exp(-by), math.exp(-high), math.exp(-low)
         gain = f"waits and slowdowns under {one} are {by:.2f} times those under {other}"
     else:

@@ -55,6 +55,7 @@ class RuleComparison:
         """Return the candidates, best first: one with more draws was better in those before."""
         played = (~np.isnan(self.costs)).sum(axis=1)
         means = np.nanmean(self.costs, axis=1)
+        # Eliminated earlier means worse, whatever the mean of the fewer draws; then the order of the candidates.
         return sorted(range(len(self.names)), key=lambda i: (-int(played[i]), float(means[i]), i))
 
     @property
@@ -110,6 +111,7 @@ def compare(workload: Workload, policy: Policy, deciding: str = "") -> RuleCompa
     began = time.monotonic()
     rules = [heuristic(name) for name in HEURISTIC_IDS]
     own = list(members_of(policy).values())
+    # A rule that is a member of the portfolio takes part once, as a member.
     candidates = [*own, *(rule for rule in rules if rule not in own)]
     names = tuple(each.name for each in candidates)
     default = names.index(deciding) if deciding in names else default_of(candidates)

@@ -103,12 +103,14 @@ def select(
     for number, planned in enumerate(ROUND_DRAWS):
         if len(alive) < 2:
             break
+        # The default plays on after its elimination: the test pairs it with the leader.
         playing = alive if default in alive else [*alive, default]
         of_round = (most_arrivals - spent) // (len(ROUND_DRAWS) - number)
         before = spent
         for k in range(planned):
             plan = draw(FIRST_SEED + played)
             cost = len(plan.pods) * len(playing)
+            # The first draw of a round is played in any case, or a large workload would have none.
             if k and spent - before + cost > of_round:
                 break
             for i in playing:
@@ -122,7 +124,9 @@ def _better_half(costs: npt.NDArray[np.float64], alive: list[int], default: int)
     """Return the better half of the candidates, best first, without those that did exactly as the best did."""
     means = costs.mean(axis=1)
     best, *others = sorted(alive, key=lambda i: (float(means[i]), i != default, i))
+    # Candidates that made the same decisions would share all further results.
     different = [i for i in others if not np.array_equal(costs[i], costs[best])]
+    # At least one rival stays, so that the last round compares two.
     return [best, *different[: max(1, (len(alive) - 1) // 2)]]
 
 

@@ -88,6 +88,7 @@ class ProgressFile:
         content = msgspec.json.encode(progress) + b"\n"
         try:
             write_atomically(self._path, content)
+        # A full disk: the previous version would say forever that the run learns.
         except InputError:
             if not is_last:
                 raise
@@ -118,6 +119,7 @@ def histogram(values: npt.NDArray[np.generic]) -> Histogram:
     low, high = float(flat.min()), float(flat.max())
     whole = values.dtype.kind in "biu"
     if whole and high - low < MOST_BINS:
+        # One bin per integer: the edges go one beyond the largest, since NumPy's last bin includes its right edge.
         edges = np.arange(low, high + 2)
     elif whole:
         width = math.ceil((high - low + 1) / MOST_BINS)

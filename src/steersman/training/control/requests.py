@@ -36,6 +36,7 @@ def post_request(folder: Path, request: str) -> None:
     if not is_locked(folder):
         raise SteersmanError(f"{folder}: no process trains there now, so nobody would answer")
     try:
+        # O_EXCL: two requests at once cannot overwrite each other; O_NOFOLLOW: no link leads out of the folder.
         descriptor = os.open(folder / REQUEST, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     except FileExistsError:
         raise SteersmanError(
@@ -54,6 +55,7 @@ def pending_request(folder: Path) -> str:
             text = file.read(LONGEST).decode(errors="replace")
     except OSError:
         return ""
+    # The writer may be in the middle of its line.
     return text.strip() if text.endswith("\n") else ""
 
 

@@ -128,6 +128,7 @@ def _first(plan: EvolutionPlan) -> LinearPolicy | None:
         return None
     with policy_path(str(plan.start)) as file:
         card = read_policy(file)[0]
+        # A portfolio holds linear policies, so only a search for a linear one can continue from it.
         if card.network != PORTFOLIO or plan.config.network != "linear":
             check_start(file, card, GPU_VIEW, plan.config.network, plan.config.widths)
         policy = open_policy(file, plan.name)
@@ -135,6 +136,7 @@ def _first(plan: EvolutionPlan) -> LinearPolicy | None:
     if start is None:
         problem = "is a rule, or sees the whole cluster; evolution on workloads continues from its own policies"
         raise InputError(plan.start, "file", "policy", problem)
+    # An embedded profile is of one cluster, and the search plays on others.
     return with_profile(start, None)
 
 
@@ -151,6 +153,7 @@ class SimulationValidator:
         """Return the mean saving over workloads and seeds."""
         policy = search.policy(self.plan.name)
         savings = []
+        # The gain is of mean costs, not the mean of gains: a draw with hardly any cost would dominate.
         for simulator in self.simulators:
             pairs = [self._costs(simulator, policy, seed) for seed in self.plan.validation_seeds]
             cost, reference = (float(np.mean(costs)) for costs in zip(*pairs, strict=True))

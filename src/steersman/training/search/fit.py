@@ -149,8 +149,10 @@ def fit(
         pod.requests.gpu_count for pod in workload.pods
     ):
         raise UsageError(f"{workload.name}: {no_devices(workload)}; policies are fitted to GPUs")
+    # Every draw starts on empty nodes; fewer classes of pods make the runs faster.
     workload = coarse(workload.unbound())
     simulator = Simulator(workload)
+    # By name, so that a rule that is also a member takes part once.
     others = {policy.name: policy for policy in (*start.members, *(heuristic(name) for name in HEURISTIC_IDS))}
     candidates = list(others.values())
     selection = simulator.select(
@@ -169,6 +171,7 @@ def fit(
     rival = next(each for each in compared if each.name != FITTED)
     gains = rival.costs - fitted.costs
     interval = mean_interval(gains)
+    # MARGIN: rounding of equal costs is no gain.
     kept = fitted if interval.low > MARGIN else rival
     card, arrays = _file(workload, kept, compared, options, generations)
     return Fit(kept.name, compared, float(gains.mean()), interval, rival.name, generations, card, arrays)
@@ -212,6 +215,7 @@ def _compare(simulator: Simulator, policies: dict[str, Policy], options: FitOpti
         for i, policy in enumerate(policies.values()):
             costs[i, k] = simulator.play(policy, plan, seed).cost(options.protocol)
     compared = [ComparedCandidate(name, policy, costs[i]) for i, (name, policy) in enumerate(policies.items())]
+    # Sorting by `is_learned` second: of equals the simpler policy is kept.
     return tuple(sorted(compared, key=lambda each: (each.mean, each.policy.is_learned)))
 
 

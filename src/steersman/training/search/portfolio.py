@@ -52,6 +52,7 @@ FIRST_CLUSTER = 1_000
 NEARLY = 0.15
 """Points; a cluster belongs to every member that loses at most this much more than the best one."""
 DRAWS = 2
+# Beyond the seeds of `Evolution`, which are below 2^31.
 FIRST_DRAW = 1 << 33
 SAID_EVERY = 50
 
@@ -107,6 +108,7 @@ def train_portfolio(plan: PortfolioPlan, output: Path, say: Say) -> None:
     `say`, a module-level function, is called in several processes with progress.
     """
     searches: list[Search] = [_on_random_clusters, *([_on_openb] if plan.openb else []), _for_short_waits]
+    # Whole searches side by side, each in one process: their generations depend on each other.
     with Workers(min(plan.jobs, len(searches)), partial(_searcher, plan, say)) as workers:
         found = dict(workers.answers(searches))
     members = {name: policy for i in range(len(searches)) for name, policy in found[i][0].items()}
@@ -160,6 +162,7 @@ def _clusters(plan: PortfolioPlan, count: int, most_pods: int) -> tuple[Workload
     seed = FIRST_CLUSTER
     while len(result) < count:
         workload = random_cluster(seed, nodes=plan.nodes)
+        # Seeds of clusters that are too large are skipped, not drawn again: the list stays the same for a given plan.
         seed += 1
         if len(workload.pods) <= most_pods:
             result.append(workload)
@@ -170,6 +173,7 @@ def _members(
     plan: PortfolioPlan, workloads: tuple[Workload, ...], general: LinearPolicy, evaluator: CandidateEvaluator, say: Say
 ) -> tuple[Members, int]:
     """Search on from the general policy and from rules, each on the clusters that it is best on."""
+    # `general` goes on under another name, so that the general weights themselves stay a member.
     starts = {f"{GENERAL}-2": general} | {f"from-{name}": heuristic_as_linear(heuristic(name)) for name in STARTS}
     config = EvolutionConfig(population=16, episodes=4)
     searches = {
@@ -180,6 +184,7 @@ def _members(
     for number in range(plan.rounds):
         costs = _costs(evaluator, list(policies.values()))
         for row, search in zip(costs, searches.values(), strict=True):
+            # With fewer than `episodes` of such clusters a search draws from all of them, see `draw_from`.
             search.draw_from(np.flatnonzero(row <= costs.min(axis=0) + NEARLY))
         for name, search in searches.items():
             for _ in range(plan.round_generations):

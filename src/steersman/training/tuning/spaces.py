@@ -25,6 +25,7 @@ HIDDEN: Choices = ("16", "32,32", "64,64", "128,128")
 def apply_trial(trial: optuna.Trial, plan: AnyPlan, fixed: Collection[str]) -> AnyPlan:
     """Return the plan with the options of a trial; those in `fixed` stay as they are."""
     if isinstance(plan, EvolutionPlan):
+        # It only shapes the start of a search from the beginning.
         fixed = fixed if plan.start is None else {*fixed, "planned_weight"}
         return replace(plan, config=replace(plan.config, **_suggest(trial, plan.config, fixed)))
     network = plan.network

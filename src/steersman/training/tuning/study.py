@@ -178,12 +178,14 @@ def tune(
         processes: list[SpawnProcess] = []
         try:
             for number in range(1, budget.workers):
+                # Signals wait until the process is in the list, or Ctrl-C could leave it running.
                 with defer_signals():
                     processes.append(start_worker(_work_for, plan, folder, limits, fixed, goal, number))
             _work(plan, folder, limits, fixed, goal, 0, on_trial)
             for process in processes:
                 process.join()
         finally:
+            # After the joins these have ended; after an error they have not.
             kill(processes)
         return _conclude(folder, plan, fixed)
 
@@ -223,6 +225,7 @@ def _open(folder: Path, seed: int) -> optuna.Study:
         direction="maximize",
         load_if_exists=True,
         sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS),
+        # The first trials run to their end: the pruner needs medians to compare with.
         pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS),
     )
 
@@ -258,11 +261,13 @@ def _work(
     """Run trials until the goal is reached."""
     import optuna
 
+    # Other seeds, or all workers would draw the same first trials.
     study = _open(folder, plan.seed + worker)
 
     def objective(trial: optuna.Trial) -> float:
         def report(progress: TrainingProgress, _: dict[str, float]) -> None:
             if progress.iteration % limits.validate_every == 0 and not progress.paused:
+                # The best so far, not the newest: a trial is judged by the policy that it would keep.
                 trial.report(progress.best, progress.iteration)
                 if trial.should_prune():
                     raise optuna.TrialPruned
@@ -275,6 +280,7 @@ def _work(
         except SteersmanError as error:
             raise FailedTrial from error
 
+    # Unfinished trials of other workers count, or each worker would start one more.
     while len(study.get_trials(deepcopy=False)) < goal.trials and time.time() < goal.until:
         study.optimize(objective, n_trials=1, catch=(FailedTrial,))
         if on_trial is not None:
