@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import json
 import os
 import signal
 import ssl
@@ -58,6 +60,28 @@ def test_unresponsive_plugin_is_killed_with_its_children(tmp_path: Path, monkeyp
 
     asyncio.run(main())
     _until_ended(int(noted.read_text()))
+
+
+PRINTS = (
+    'echo once >> "$0"; printenv KUBERNETES_EXEC_INFO > "$1"; '
+    """echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}'"""
+)
+
+
+def test_many_refused_requests_run_the_plugin_once_with_the_authority_of_the_cluster(tmp_path: Path) -> None:
+    authority, runs, info = tmp_path / "ca.crt", tmp_path / "runs", tmp_path / "info"
+    put(authority, trustme.CA().cert_pem.bytes())
+    plugin = ExecConfig("/bin/sh", args=["-c", PRINTS, str(runs), str(info)], provide_cluster_info=True)
+    found = Credentials(config("https://127.0.0.1:1", KubeUser(exec=plugin), str(authority)))
+
+    async def main() -> None:
+        assert await found.headers() == {"Authorization": "Bearer t"}
+        await asyncio.gather(*(found.headers(renew=True) for _ in range(5)))
+
+    asyncio.run(main())
+    assert runs.read_text().split() == ["once", "once"]
+    cluster = json.loads(info.read_text())["spec"]["cluster"]
+    assert base64.b64decode(cluster["certificate-authority-data"]) == authority.read_bytes()
 
 
 def test_abandoned_plugin_is_killed(tmp_path: Path) -> None:

@@ -100,7 +100,8 @@ class EpisodeEvolution:
     def _checked(self, start: Mapping[str, npt.NDArray[Any]]) -> Weights:
         if {name: array.shape for name, array in start.items()} != self.shapes:
             raise SteersmanError(f"the weights to start from are not those of a {self.spec.name} network of this size")
-        return {name: np.array(array, dtype=np.float32) for name, array in start.items()}
+        # In the order of the shapes, by which vectors are split; a file has its arrays in the order of their names.
+        return {name: np.array(start[name], dtype=np.float32) for name in self.shapes}
 
     def weights(self, points: Array) -> Weights:
         """Return [C, ...] weights by name, of C points of the search, [C, D]."""

@@ -20,12 +20,12 @@ NAMED = 3
 def fixed(value: float, digits: int) -> str:
     """Return a displayed number: this many decimals, a thousands separator, a dash for NaN."""
     # + 0.0 turns -0.0 into 0.0, which has no sign.
-    return f"{value + 0.0:,.{digits}f}" if math.isfinite(value) else DASH
+    return f"{round(value, digits) + 0.0:,.{digits}f}" if math.isfinite(value) else DASH
 
 
 def signed(value: float, digits: int) -> str:
     """Return a displayed number with its sign, a true minus."""
-    return f"{value + 0.0:+,.{digits}f}".replace("-", "−") if math.isfinite(value) else DASH
+    return f"{round(value, digits) + 0.0:+,.{digits}f}".replace("-", "−") if math.isfinite(value) else DASH
 
 
 def interval_text(interval: Interval, digits: int, *, sign: bool = False) -> str:

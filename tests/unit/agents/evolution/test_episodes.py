@@ -97,6 +97,10 @@ def test_starts_at_given_weights_except_irrelevant_ones():
     start["head.weight"][:, 0] = 7.0  # every node is present, so this tells none apart
     begun = EpisodeEvolution(toy("match"), spec, EpisodeEvolutionConfig(), seed=3, start=start).best()
     np.testing.assert_allclose(begun["head.weight"][:, 4], start["head.weight"][:, 4], rtol=1e-5)
+    by_name = dict(sorted(start.items()))
+    assert list(by_name) != list(start), "else the next line shows nothing"
+    again = EpisodeEvolution(toy("match"), spec, EpisodeEvolutionConfig(), seed=3, start=by_name).best()
+    assert all(np.array_equal(again[name], array) for name, array in begun.items())
     assert not begun["head.weight"][:, 0].any()
 
 

@@ -61,6 +61,17 @@ def test_unschedulable_pod_is_retried_when_resources_are_freed(queue: Scheduling
     assert popped(queue) == ["a"]
 
 
+def test_pod_that_fails_for_days_is_still_retried(queue: SchedulingQueue, clock: Clock) -> None:
+    queue.add(pod("a"))
+    for _ in range(1_500):
+        queued = queue.pop()
+        assert queued is not None
+        queue.mark_unschedulable(queued)
+        clock.now += 300
+        queue.move_all_to_backoff()
+    assert popped(queue) == ["a"]
+
+
 def test_resources_freed_during_an_attempt_trigger_a_retry(queue: SchedulingQueue, clock: Clock) -> None:
     queue.add(pod("a"))
     queued = queue.pop()
