@@ -136,7 +136,7 @@ def generate(settings: DeploymentSettings, nodes: Sequence[Node], rng: np.random
     pod_count = 0
     names: set[str] = set()
     rows: list[Row] = []
-    for epoch in range(1, settings.resets + 1):
+    for epoch_number in range(1, settings.resets + 1):
         epoch: list[Row] = []
         used = np.zeros(3)
         targets = np.array([settings.cpu_load, settings.memory_load, settings.pod_load])
@@ -146,7 +146,7 @@ def generate(settings: DeploymentSettings, nodes: Sequence[Node], rng: np.random
             epoch.append(row)
             pod_count += row.pod_count
             # Extrapolated from the fillings so far, so that it fails before memory is full.
-            if pod_count * settings.resets > MAX_PODS * epoch:
+            if pod_count * settings.resets > MAX_PODS * epoch_number:
                 raise UsageError(
                     f"this would be more than {MAX_PODS} pods; choose fewer nodes, a lower --pod-load, larger requests "
                     "or fewer --cluster-resets"
