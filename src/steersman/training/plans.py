@@ -213,7 +213,7 @@ def train(
     return learn(plan, folder, limits, resume=resume, on_iteration=on_iteration, tracker=tracker)
 
 
-def gain(plan: AnyPlan, value: float) -> str:
+def gain_text(plan: AnyPlan, value: float) -> str:
     """Format the result of a validation."""
     if isinstance(plan, EvolutionPlan):
         return plan.task.said(value, plan.config.reference)

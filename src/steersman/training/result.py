@@ -12,7 +12,7 @@ from typing import Any
 from steersman.core.frames import to_frame
 from steersman.policies.base import Policy
 from steersman.policies.registry import resolve
-from steersman.training.plans import AnyPlan, gain
+from steersman.training.plans import AnyPlan, gain_text
 from steersman.training.run import METRICS, POLICY, TrainingProgress
 
 
@@ -43,7 +43,7 @@ class TrainingResult:
     @property
     def summary(self) -> str:
         """Return the best validation and its iteration in words."""
-        best = gain(self.plan, self.progress.best)
+        best = gain_text(self.plan, self.progress.best)
         return f"{best} in validation (best: iteration {self.progress.best_iteration} of {self.progress.iteration})"
 
     def to_frame(self) -> Any:

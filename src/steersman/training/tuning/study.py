@@ -108,16 +108,16 @@ class StudyBudget:
         """Return the number of trials to add at most, None: no limit."""
         return self.trials or (None if self.minutes else DEFAULT_TRIALS)
 
-    def objective(self, finished: int) -> TrialObjective:
+    def end(self, finished: int) -> StudyEnd:
         """Return when the study ends, of which so many trials are there."""
-        return TrialObjective(
+        return StudyEnd(
             math.inf if self.most is None else finished + self.most,
             math.inf if self.minutes is None else time.time() + 60.0 * self.minutes,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class TrialObjective:
+class StudyEnd:
     """When a study ends.
 
     Attributes:
@@ -174,14 +174,14 @@ def tune(
     with _database_errors(folder / STORE):
         study = _open(folder, plan.seed)
         _check_algorithm(study, algorithm_of(plan).name, folder)
-        goal = budget.objective(len(study.trials))
+        end = budget.end(len(study.trials))
         processes: list[SpawnProcess] = []
         try:
             for number in range(1, budget.workers):
                 # Signals wait until the process is in the list, or Ctrl-C could leave it running.
                 with defer_signals():
-                    processes.append(start_worker(_work_for, plan, folder, limits, fixed, goal, number))
-            _work(plan, folder, limits, fixed, goal, 0, on_trial)
+                    processes.append(start_worker(_work_for, plan, folder, limits, fixed, end, number))
+            _work(plan, folder, limits, fixed, end, 0, on_trial)
             for process in processes:
                 process.join()
         finally:
@@ -239,14 +239,14 @@ def _check_algorithm(study: optuna.Study, algorithm: str, folder: Path) -> None:
 
 
 def _work_for(
-    plan: AnyPlan, folder: Path, limits: TrainingLimits, fixed: Collection[str], goal: TrialObjective, worker: int
+    plan: AnyPlan, folder: Path, limits: TrainingLimits, fixed: Collection[str], end: StudyEnd, worker: int
 ) -> None:
     """Run trials in a worker process; the first process reports errors."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with suppress(SteersmanError), _database_errors(folder / STORE):
-        _work(plan, folder, limits, fixed, goal, worker)
+        _work(plan, folder, limits, fixed, end, worker)
 
 
 def _work(
@@ -254,11 +254,11 @@ def _work(
     folder: Path,
     limits: TrainingLimits,
     fixed: Collection[str],
-    goal: TrialObjective,
+    end: StudyEnd,
     worker: int,
     on_trial: OnTrial | None = None,
 ) -> None:
-    """Run trials until the goal is reached."""
+    """Run trials until the study ends."""
     import optuna
 
     # Other seeds, or all workers would draw the same first trials.
@@ -274,14 +274,14 @@ def _work(
 
         run = folder / f"trial-{trial.number:03d}"
         try:
-            return train(apply_trial(trial, plan, fixed), run, goal.cut(limits), on_iteration=report).best
+            return train(apply_trial(trial, plan, fixed), run, end.cut(limits), on_iteration=report).best
         except (UsageError, InputError, MissingExtraError):
             raise  # the next trial would fail likewise
         except SteersmanError as error:
             raise FailedTrial from error
 
     # Unfinished trials of other workers count, or each worker would start one more.
-    while len(study.get_trials(deepcopy=False)) < goal.trials and time.time() < goal.until:
+    while len(study.get_trials(deepcopy=False)) < end.trials and time.time() < end.until:
         study.optimize(objective, n_trials=1, catch=(FailedTrial,))
         if on_trial is not None:
             complete = [trial.value for trial in study.trials if trial.value is not None]

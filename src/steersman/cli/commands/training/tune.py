@@ -70,7 +70,7 @@ def tune(
     check_writable("--output", output, "log")
     plan = plan_of(options, name=output.name, seed=study.seed, warn=Warnings())
 
-    from steersman.training.plans import gain
+    from steersman.training.plans import gain_text
     from steersman.training.tuning import study as tuning
 
     budget = tuning.StudyBudget(study.trials, study.minutes, study.jobs or default_jobs())
@@ -87,7 +87,7 @@ def tune(
     best_options = ", ".join(f"{name} {_formatted(value)}" for name, value in outcome.best_options.items())
     print_text(
         f"Best of {outcome.finished} finished and {outcome.pruned} pruned trials: "
-        f"{gain(plan, outcome.best_value)}, by trial-{outcome.best_trial:03d}, with {best_options}.\n"
+        f"{gain_text(plan, outcome.best_value)}, by trial-{outcome.best_trial:03d}, with {best_options}.\n"
         f"Plots are in {output / tuning.PLOTS}; the best options, for steersman train --options, are in "
         f"{output / tuning.BEST}."
     )
