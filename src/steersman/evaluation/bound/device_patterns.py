@@ -36,9 +36,8 @@ def device_patterns(demand: dict[int, int], limit: int) -> Patterns:
     """Return the patterns of the sizes in `demand` (milli -> GPU milli requested in that size), at most `limit`.
 
     Their number grows exponentially with that of the sizes. If it exceeds `limit`, only the sizes with the highest
-    demand
-    are kept; a share of another size then counts as one of the next smaller size that is kept, which can only make more
-    shares fit (a relaxation).
+    demand are kept; a share of another size then counts as one of the next smaller size that is kept, which can only
+    make more shares fit (a relaxation).
     """
     ranked = sorted(demand, key=lambda milli: (-demand[milli], milli))
     counts = _maximal(ranked, limit)

@@ -109,9 +109,8 @@ def find_kinds(workload: Workload, max_kinds: int = MAX_KINDS, max_pairs: int = 
     """Return the kinds and types of a workload.
 
     Pods of one kind have the same requests and fit on the same empty nodes. Beyond `max_kinds` the rarest are pooled
-    with
-    others of the same GPU request: a pooled kind requests the least of them, fits where any of them does, and is not
-    ordered. Beyond `max_pairs` node types are pooled likewise. Both can only make more pods fit.
+    with others of the same GPU request: a pooled kind requests the least of them, fits where any of them does, and is
+    not ordered. Beyond `max_pairs` node types are pooled likewise. Both can only make more pods fit.
     """
     state = ClusterState(nodes_with_room(workload))
     class_of = state.class_ids(workload.pods)

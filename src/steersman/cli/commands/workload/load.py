@@ -126,8 +126,7 @@ def run(
     """Fill a live cluster with random Deployments to a target load, clear it, and fill it again.
 
     The next Deployment is created when --interval is over and all pods are bound. Loads are shares of the nodes that
-    take
-    pods without tolerations; other pods' requests count. The state is kept in the cluster (a ConfigMap), so that a
+    take pods without tolerations; other pods' requests count. The state is kept in the cluster (a ConfigMap), so that a
     run that was stopped or killed continues with --resume, with its original options.
 
     The CSV has the columns name, pod_count, cpu_request, cpu_limit, mem_request, mem_limit, action (add or delete).
@@ -218,9 +217,8 @@ class ReplayOptions:
 def replay(options: ReplayOptions, playing: PlaybackOptions, cluster: WritableClusterOptions) -> None:
     """Replay a workload on a live cluster: create and delete its pods at their times.
 
-    A pod runs as long as in the trace from when it is bound, as with --protocol timed in the simulator. Pods without
-    an end stay. The CSV of workload run is replayed as Deployments, with --interval and --wait. A replay that was
-    stopped
+    A pod runs as long as in the trace from when it is bound, as with --protocol timed in the simulator. Pods without an
+    end stay. The CSV of workload run is replayed as Deployments, with --interval and --wait. A replay that was stopped
     continues with --resume and the same files.
 
     **Example**: steersman workload replay pods.csv --speed 3600 --scheduler-name default-scheduler
