@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import json
 import re
@@ -9,10 +10,11 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 import pytest
 import yaml
@@ -23,7 +25,15 @@ from tests.support.pages import calls_of
 from tests.unit.docs.test_features import parse
 
 import steersman
+from steersman.apps.dashboard.live.cluster import ClusterWatch
+from steersman.apps.runtime.http_server import ListenAddress, Probes, WebServer
+from steersman.apps.scheduler.metrics import MetricSources, SchedulerMetrics
+from steersman.apps.scheduler.process import LiveScheduler, SchedulerSettings
 from steersman.apps.service.config import ServiceConfig, Tls, read_config
+from steersman.apps.service.process import Service
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
+from steersman.kubernetes.watch import Reflector
 from steersman.prometheus.configuration import read_configuration
 
 pytestmark = [
@@ -400,6 +410,64 @@ def test_two_releases_share_no_name() -> None:
         return {(each["kind"], each["metadata"]["name"]) for each in template(*ALL, *given)}
 
     assert names().isdisjoint(names("fullnameOverride=batch"))
+
+
+CLIENT = Client(KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default"))
+
+
+def watched(reflectors: Iterable[Reflector]) -> set[tuple[str, str]]:
+    """Return group and resource of what is watched."""
+    groups = {each.path: each.path.split("/")[2] for each in reflectors}
+    return {("" if groups[each.path] == "v1" else groups[each.path], each.resource) for each in reflectors}
+
+
+def test_roles_cover_every_watched_resource(everything: Objects) -> None:
+    scheduler = LiveScheduler(CLIENT, SchedulerSettings(policy="kube-default")).cache.reflectors
+    service = Service(ServiceConfig(policy="kube-default"), CLIENT).watched
+    assert service is not None
+    dashboard = ClusterWatch(CLIENT).reflectors
+    reflectors = {
+        "steersman": scheduler,
+        "steersman-service": service.cache.reflectors,
+        "steersman-dashboard": dashboard,
+    }
+    for name, found in reflectors.items():
+        may_watch = {rule[:2] for rule in rights(everything, name) if {"list", "watch"} <= set(rule[2])}
+        assert watched(found) == may_watch, name
+    few = LiveScheduler(CLIENT, SchedulerSettings(policy="fgd")).cache.reflectors
+    volumes = {"persistentvolumeclaims", "persistentvolumes", "storageclasses"}
+    claims = {"resourceclaims", "deviceclasses", "resourceslices"}
+    volumes |= {"csinodes", "csidrivers", "csistoragecapacities"}
+    assert {reflector.resource for reflector in few} == {"nodes", "pods", "namespaces"} | volumes | claims
+
+
+def test_roles_have_no_wildcards_and_minimal_writes(everything: Objects) -> None:
+    for name in ("steersman", "steersman-service", "steersman-plugin", "steersman-dashboard"):
+        named = {each for group, resource, verbs, _ in rights(everything, name) for each in (group, resource, *verbs)}
+        forbidden = {"*", "secrets", "configmaps", "delete", "deletecollection", "escalate", "bind", "impersonate"}
+        assert not named & forbidden, name
+
+
+def test_probes_use_served_paths(everything: Objects) -> None:
+    found = container(everything, "steersman")
+    paths = [found[f"{each}Probe"]["httpGet"]["path"] for each in ("startup", "liveness", "readiness")]
+
+    async def statuses() -> list[int]:
+        endpoints = WebServer(SchedulerMetrics(MetricSources()).registry, Probes(), ListenAddress())
+        async with endpoints, aiohttp.ClientSession(f"http://127.0.0.1:{endpoints.port}") as session:
+            return [(await session.get(path)).status for path in paths]
+
+    assert asyncio.run(statuses()) == [200, 200, 200]
+
+
+def test_pods_fit_the_image(everything: Objects) -> None:
+    text = (CHART.parents[1] / "Containerfile").read_text().replace("\\\n", "")
+    spec = pod(everything, "steersman")["spec"]
+    security = spec["securityContext"]
+    assert f"USER {security['runAsUser']}:{security['runAsGroup']}" in text
+    cache = re.search(r"STEERSMAN_CACHE_DIR=(\S+) python", text)
+    assert cache is not None
+    assert spec["initContainers"][0]["command"][2] == f"{cache[1]}/."
 
 
 class Ready(http.server.BaseHTTPRequestHandler):
