@@ -56,7 +56,7 @@ test-image: .venv/dev ## the image of deploy/compose.yaml in a fresh root, witho
 test-e2e: .venv/dev ## tests against a running control plane (builds it once, some minutes); test-chaos has the others
 	.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore tests/e2e/chaos tests/e2e
 
-programs: .venv/dev ## build what test-e2e starts into the cache: the control plane, the plugin (8 minutes, once; needs Go)
+programs: .venv/dev ## build what test-e2e starts into the cache: the control plane, the plugin, Helm (11 minutes, once; needs Go)
 	.venv/bin/python -m tests.support.programs
 
 # With -race everywhere, Kubernetes is compiled once for all three; without cmd/, the program that `make plugin` compiles,

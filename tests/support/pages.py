@@ -20,6 +20,7 @@ PAGES = (
 )
 PROGRAMS = (
     "docker",
+    "helm",
     "kind",
     "kube-scheduler",
     "kubeadm",

@@ -4,6 +4,7 @@ Tests do the same where it is missing; a compiler that runs before them takes no
 """
 
 from tests.e2e.telemetry import prometheus
+from tests.support.chart.helm import helm_program
 from tests.support.servers.plugin_scheduler import plugged_scheduler
 
 from steersman.apps.local_cluster.control_plane import build
@@ -12,3 +13,4 @@ if __name__ == "__main__":
     print(prometheus.programs())
     print(build.programs(lambda *_: None, print))
     print(plugged_scheduler().parent)
+    print(helm_program().parent)

@@ -14,7 +14,7 @@ import (
 func TestConfigurationsOfDeploy(t *testing.T) {
 	const folder = "../../../deploy/kube-scheduler"
 	modes := map[string]string{
-		"native.yaml": "native", "service.yaml": "service", "shadow.yaml": "shadow", "second/kube-scheduler.yaml": "native",
+		"native.yaml": "native", "service.yaml": "service", "shadow.yaml": "shadow",
 	}
 	for file, mode := range modes {
 		content, err := os.ReadFile(filepath.Join(folder, file))

@@ -1,16 +1,17 @@
-"""What a real API server refuses with the policies of deploy/admission."""
+"""What a real API server refuses with the chart's admission policies."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.e2e.conftest import LocalCluster, until
 from tests.e2e.scheduler.test_schedule import create, pod, pods
+from tests.support.chart.helm import CHART, template
 
 from steersman.cluster.gpu_resources import GPU_MODEL_KEY, PLUGIN_GPUS
 from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY
@@ -18,7 +19,6 @@ from steersman.cluster.objects.pod_gpus import GPU_COUNT_KEY, GPU_INDEX_KEY
 
 pytestmark = pytest.mark.e2e
 
-POLICIES = Path(__file__).parents[3] / "deploy" / "admission"
 KEYS = (GPU_COUNT_KEY, GPU_MILLI_KEY, GPU_MODEL_KEY, GPU_INDEX_KEY)
 WISH = {GPU_COUNT_KEY: "1", GPU_MILLI_KEY: "1000", "team": "a"}
 TAINT = "steersman.dev/gpu-share"
@@ -27,7 +27,8 @@ TAINT = "steersman.dev/gpu-share"
 @pytest.fixture
 def guarded(cluster: LocalCluster) -> Iterator[LocalCluster]:
     """A cluster whose API server has taken notice of the policies."""
-    cluster.kubectl("apply", "-k", str(POLICIES))
+    policies = yaml.safe_dump_all(template("scheduler.enabled=false", "admission.enabled=true"))
+    cluster.kubectl("apply", "-f", "-", stdin=policies)
     try:
         probe = plugged_pod("probe", tolerations=[{"operator": "Exists"}])
         until(lambda: TAINT in refusal(cluster, "create", "--dry-run=server", stdin=json.dumps(probe)))
@@ -35,7 +36,7 @@ def guarded(cluster: LocalCluster) -> Iterator[LocalCluster]:
         until(lambda: GPU_MILLI_KEY in annotate(cluster, "probe", f"{GPU_MILLI_KEY}=7", "--dry-run=server"))
         yield cluster
     finally:
-        cluster.kubectl("delete", "-k", str(POLICIES))
+        cluster.kubectl("delete", "-f", "-", stdin=policies)
         cluster.must("cluster", "clean", "--name", cluster.name)
 
 
@@ -109,5 +110,5 @@ def test_pods_of_device_plugins_do_not_tolerate_the_taint_of_shared_gpus(guarded
 
 
 def test_the_policy_names_all_device_plugins() -> None:
-    text = (POLICIES / "gpu-mixing.yaml").read_text()
+    text = (CHART / "templates" / "admission" / "gpu-mixing.yaml").read_text()
     assert [name for name in PLUGIN_GPUS if f'"{name}"' not in text] == []

@@ -1,4 +1,4 @@
-"""`deploy/kustomize` against a real API server: it takes them, and the scheduler may do what it must, and no more."""
+"""The chart's scheduler against a real API server, which takes it; it may do what it must, and no more."""
 
 import asyncio
 import json
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.e2e.conftest import STEERSMAN, LocalCluster
+from tests.support.chart.helm import find, template
 
 from steersman.kubernetes.client import ApiError, Client
 from steersman.kubernetes.config import KubeConfig, KubeUser, load
@@ -22,8 +24,12 @@ from steersman.kubernetes.lease import APP_LABEL, POLICY_KEY, LeaderElection, Le
 
 pytestmark = pytest.mark.e2e
 
-DEPLOY = Path(__file__).parents[3] / "deploy" / "kustomize"
 NAMESPACE = "steersman"
+RESTRICTED = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {"name": NAMESPACE, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+}
 RIGHTS = {
     ("", "nodes", ("list", "watch"), ()),
     ("", "pods", ("get", "list", "watch"), ()),
@@ -53,19 +59,27 @@ RIGHTS = {
 
 @pytest.fixture(scope="module")
 def deployed(control_plane: LocalCluster) -> Iterator[LocalCluster]:
-    """A cluster with what the manifests create, without the Deployment, whose image does not exist."""
-    objects = [obj for obj in rendered(control_plane, "base") if obj["kind"] != "Deployment"]
-    text = yaml.safe_dump_all(objects)
-    control_plane.must("cluster", "clean", "--name", control_plane.name)
-    control_plane.kubectl("apply", "-k", str(DEPLOY / "namespace"))
-    control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=text)
-    yield control_plane
-    control_plane.kubectl("delete", "-f", "-", stdin=text)
-    control_plane.kubectl("delete", "-k", str(DEPLOY / "namespace"))
+    """A cluster with what the chart renders, without pods, whose image does not exist."""
+    with applied(control_plane, *template()) as cluster:
+        yield cluster
 
 
-def rendered(cluster: LocalCluster, folder: str) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(cluster.kubectl("kustomize", str(DEPLOY / folder))))
+@contextmanager
+def applied(cluster: LocalCluster, *objects: dict[str, Any]) -> Iterator[LocalCluster]:
+    """Create objects in a namespace that enforces restricted pod security, but none with pods."""
+    objects = tuple(each for each in objects if each["kind"] not in ("Deployment", "Pod"))
+    text = yaml.safe_dump_all([RESTRICTED, *objects])
+    cluster.must("cluster", "clean", "--name", cluster.name)
+    in_namespace = ("--namespace", NAMESPACE, "-f", "-")
+    cluster.kubectl("apply", "--server-side", *in_namespace, stdin=text)
+    yield cluster
+    cluster.kubectl("delete", *in_namespace, stdin=text)
+
+
+def server_takes(cluster: LocalCluster, objects: list[dict[str, Any]]) -> None:
+    """Assert that the API server would take every object."""
+    apply = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--namespace", NAMESPACE, "-f", "-")
+    assert len(cluster.kubectl(*apply, stdin=yaml.safe_dump_all(objects)).splitlines()) == len(objects)
 
 
 def admin(cluster: LocalCluster) -> KubeConfig:
@@ -85,20 +99,14 @@ def with_token(cluster: LocalCluster) -> KubeConfig:
     return replace(admin(cluster), user=KubeUser(token=asyncio.run(ask())), namespace=NAMESPACE)
 
 
-@pytest.mark.parametrize("folder", ["base", "overlays/example", "overlays/scheduler-name"])
-def test_the_server_takes_the_manifests(deployed: LocalCluster, folder: str) -> None:
-    objects = rendered(deployed, folder)
-    assert {"Deployment", "ServiceAccount", "ClusterRole", "Role"} <= {obj["kind"] for obj in objects}
-    text = yaml.safe_dump_all(objects)
-    said = deployed.kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=text)
-    assert len(said.splitlines()) == len(objects)
-    assert "unchanged" not in said
+@pytest.mark.parametrize("settings", [(), ("scheduler.schedulerName=batch", "scheduler.policy.file.secret=mine")])
+def test_the_server_takes_the_manifests(deployed: LocalCluster, settings: tuple[str, ...]) -> None:
+    server_takes(deployed, template(*settings))
 
 
 def test_pods_satisfy_restricted_pod_security(deployed: LocalCluster) -> None:
-    (deployment,) = (obj for obj in rendered(deployed, "base") if obj["kind"] == "Deployment")
-    template = deployment["spec"]["template"]
-    pod = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": {**template["metadata"], "name": "as-deployed"}}
+    made = find(template(), "Deployment", "steersman")["spec"]["template"]
+    pod = {"apiVersion": "v1", "kind": "Pod", **made, "metadata": {**made["metadata"], "name": "as-deployed"}}
 
     async def create(obj: dict[str, Any]) -> None:
         async with Client(admin(deployed)) as client:
@@ -174,7 +182,7 @@ def test_scheduler_runs_as_its_service_account_with_deployed_arguments(deployed:
         spec = {"schedulerName": "steersman", "containers": [container]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{index}"}, "spec": spec}
         deployed.kubectl("create", "-f", "-", stdin=json.dumps(pod))
-    (deployment,) = (obj for obj in rendered(deployed, "base") if obj["kind"] == "Deployment")
+    deployment = find(template(), "Deployment", "steersman")
     arguments = [
         argument.replace("$(POD_IP)", "127.0.0.1").replace("--port=10269", "--port=0")
         for argument in deployment["spec"]["template"]["spec"]["containers"][0]["args"]

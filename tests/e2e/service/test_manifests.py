@@ -1,4 +1,4 @@
-"""`deploy/kustomize/service` against a real API server: it takes them, and the service may look, and no more."""
+"""The chart's score service against a real API server, which takes it; the service may look, and no more."""
 
 import asyncio
 import json
@@ -8,17 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 from tests.e2e.conftest import LocalCluster
-from tests.e2e.scheduler.test_manifests import DEPLOY, NAMESPACE, admin, rendered, write_kubeconfig
+from tests.e2e.scheduler.test_manifests import NAMESPACE, admin, applied, server_takes, write_kubeconfig
 from tests.e2e.scheduler.test_schedule import pod
 from tests.e2e.service.test_service import PATIENT, ask, started
+from tests.support.chart.helm import find, template
 
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeConfig, KubeUser
 
 pytestmark = pytest.mark.e2e
 
+SERVICE = ("scheduler.enabled=false", "service.enabled=true")
 LOOK = ("list", "watch")
 RIGHTS = {
     *(("", kind, LOOK) for kind in ("nodes", "pods", "namespaces", "services", "replicationcontrollers")),
@@ -29,30 +30,17 @@ RIGHTS = {
 
 @pytest.fixture(scope="module")
 def deployed(control_plane: LocalCluster) -> Iterator[LocalCluster]:
-    """A cluster with what the manifests create, without the Deployment, whose image does not exist."""
-    objects = [obj for obj in rendered(control_plane, "service") if obj["kind"] != "Deployment"]
-    text = yaml.safe_dump_all(objects)
-    control_plane.must("cluster", "clean", "--name", control_plane.name)
-    control_plane.kubectl("apply", "-k", str(DEPLOY / "namespace"))
-    control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=text)
-    yield control_plane
-    control_plane.kubectl("delete", "-f", "-", stdin=text)
-    control_plane.kubectl("delete", "-k", str(DEPLOY / "namespace"))
+    """A cluster with what the chart renders, without pods, whose image does not exist."""
+    with applied(control_plane, *template(*SERVICE)) as cluster:
+        yield cluster
 
 
-@pytest.mark.parametrize("folder", ["service", "service-tls"])
-def test_the_server_takes_the_manifests(deployed: LocalCluster, folder: str) -> None:
-    objects = rendered(deployed, folder)
-    assert {"Deployment", "Service", "ClusterRole", "ConfigMap", "PodDisruptionBudget", "NetworkPolicy"} <= {
-        obj["kind"] for obj in objects
-    }
-    text = yaml.safe_dump_all(objects)
-    said = deployed.kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=text)
-    assert len(said.splitlines()) == len(objects)
-    assert "unchanged" not in said
-    (deployment,) = (obj for obj in objects if obj["kind"] == "Deployment")
-    template = deployment["spec"]["template"]
-    made = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": {**template["metadata"], "name": "as-deployed"}}
+@pytest.mark.parametrize("settings", [SERVICE, (*SERVICE, "service.tls.enabled=true")], ids=["http", "https"])
+def test_the_server_takes_the_manifests(deployed: LocalCluster, settings: tuple[str, ...]) -> None:
+    objects = template(*settings)
+    server_takes(deployed, objects)
+    pods = find(objects, "Deployment", "steersman-service")["spec"]["template"]
+    made = {"apiVersion": "v1", "kind": "Pod", **pods, "metadata": {**pods["metadata"], "name": "as-deployed"}}
 
     async def create() -> None:  # where pod security is restricted
         async with Client(admin(deployed)) as client:
@@ -95,12 +83,11 @@ def test_service_account_is_read_only(deployed: LocalCluster) -> None:
 def test_service_runs_as_its_account_with_deployed_configuration(deployed: LocalCluster, tmp_path: Path) -> None:
     kubeconfig, config = tmp_path / "kubeconfig", tmp_path / "service.yaml"
     write_kubeconfig(kubeconfig, as_service(deployed))
-    objects = rendered(deployed, "service")
-    (data,) = (obj["data"] for obj in objects if obj["kind"] == "ConfigMap")
+    objects = template(*SERVICE)
+    data = find(objects, "ConfigMap", "steersman-service")["data"]
     (tmp_path / "token").write_text("abc\n")
     config.write_text(data["service.yaml"].replace("/etc/steersman-secret", str(tmp_path)))
-    (deployment,) = (obj for obj in objects if obj["kind"] == "Deployment")
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    (container,) = find(objects, "Deployment", "steersman-service")["spec"]["template"]["spec"]["containers"]
     probe = container["readinessProbe"]["httpGet"]["path"]
     options = (*PATIENT, "--kubeconfig", kubeconfig, "--config", config, "--address", "127.0.0.1")
     with started(deployed, tmp_path, *options) as running:

@@ -342,15 +342,13 @@ def test_the_server_takes_the_manifests(control_plane: LocalCluster) -> None:
         text = control_plane.kubectl("kustomize", str(DEPLOY / "prometheus"))
         objects = list(yaml.safe_load_all(text))
         kinds = Counter(each["kind"] for each in objects)
-        assert (kinds["DaemonSet"], kinds["Deployment"], kinds["ConfigMap"]) == (2, 1, 1)
+        assert (kinds["DaemonSet"], kinds["Deployment"], kinds["ConfigMap"]) == (1, 1, 1)
         apply = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
         assert len(control_plane.kubectl(*apply, stdin=text).splitlines()) == len(objects)
     finally:
         control_plane.kubectl("delete", "namespace", "steersman-telemetry", "--wait=false")
     monitors = yaml.safe_load_all(control_plane.kubectl("kustomize", str(DEPLOY / "prometheus" / "service-monitors")))
     assert {each["kind"] for each in monitors} == {"ServiceMonitor"}
-    scheduler = control_plane.kubectl("kustomize", str(DEPLOY / "prometheus" / "scheduler"))
-    assert "--telemetry=/etc/steersman/telemetry.yaml" in scheduler
 
 
 class Slow(BaseHTTPRequestHandler):
