@@ -26,6 +26,7 @@ from tests.unit.docs.test_features import parse
 
 import steersman
 from steersman.apps.dashboard.live.cluster import ClusterWatch
+from steersman.apps.doctor import rights as doctor
 from steersman.apps.runtime.http_server import ListenAddress, Probes, WebServer
 from steersman.apps.scheduler.metrics import MetricSources, SchedulerMetrics
 from steersman.apps.scheduler.process import LiveScheduler, SchedulerSettings
@@ -203,6 +204,14 @@ def test_roles_equal_what_tests_allow(everything: Objects) -> None:
         (*lease, ("get", "update"), ("steersman",)),
     }
     assert "--scheduler-name=batch" in container(named, "steersman")["args"]
+
+
+@pytest.mark.parametrize(("command", "role"), [("schedule", "steersman"), ("serve", "steersman-service")])
+def test_doctor_asks_about_the_rights_of_the_role(everything: Objects, command: str, role: str) -> None:
+    leases = {"create leases", "get leases", "update leases"}
+    asked = {f"{verb} {each}" for known in doctor.RIGHTS[command] for each in known.resources for verb in known.verbs}
+    granted = {f"{verb} {resource}" for _, resource, verbs, _ in rights(everything, role) for verb in verbs}
+    assert asked == granted - leases
 
 
 def test_bindings_name_the_account_of_the_pods(everything: Objects) -> None:

@@ -104,7 +104,7 @@ async def _admission(client: Client) -> Sequence[Finding]:
             missing.append(name)
     if missing:
         text = f"pods share GPUs, and ValidatingAdmissionPolicies are missing: {', '.join(missing)}"
-        return [warning("admission", text, "install the admission policies of the deployment")]
+        return [warning("admission", text, "install the chart with admission.enabled=true")]
     return [ok("admission", "the policies for shared GPUs are installed")]
 
 

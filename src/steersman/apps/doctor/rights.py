@@ -105,7 +105,7 @@ def _told(subject: str, refused: Mapping[str, Mapping[str, Sequence[str]]]) -> I
     for purpose, verbs in refused.items():
         what = "; ".join(f"{resource} ({', '.join(each)})" for resource, each in verbs.items())
         if not purpose:
-            yield problem(subject, f"not allowed: {what}", "use a service account with the deployed ClusterRole")
+            yield problem(subject, f"not allowed: {what}", "use the service account of the Helm chart, or grant it")
         elif "" not in refused:
             yield warning(subject, f"not allowed, for {purpose} alone: {what}", "grant it if the cluster uses it")
     if not refused:

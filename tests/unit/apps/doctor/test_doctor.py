@@ -1,20 +1,15 @@
-"""`steersman doctor`: what it finds in nodes and pods, and which rights it asks about."""
+"""`steersman doctor`: what it finds in nodes and pods."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from steersman.apps.doctor.findings import Finding, Verdict, node_findings, pod_findings
-from steersman.apps.doctor.rights import RIGHTS
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.cluster.objects.decoding import node_from_object
-
-DEPLOY = Path(__file__).parents[4] / "deploy" / "kustomize"
 
 
 def node(name: str, labels: dict[str, str] | None = None, **resources: str) -> dict[str, Any]:
@@ -77,18 +72,3 @@ def test_pods_that_wait_for_nobody_are_a_problem() -> None:
     assert problem.text.startswith("2 pods waiting for scheduler 'batch'")
     assert len(list(pod_findings(pods, ["batch"]))) == 1, "a scheduler that holds a lease runs"
     assert len(list(pod_findings([pod("a", "batch", phase="Succeeded")], ()))) == 1
-
-
-@pytest.mark.parametrize(("command", "folder"), [("schedule", "base"), ("serve", "service")])
-def test_rights_are_those_of_the_deployed_cluster_role(command: str, folder: str) -> None:
-    documents = list(yaml.safe_load_all((DEPLOY / folder / "rbac.yaml").read_text()))
-    (role,) = (each for each in documents if each["kind"] == "ClusterRole")
-    deployed = {
-        (group, resource, verb)
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
-    asked = {(each.group, name, verb) for each in RIGHTS[command] for name in each.resources for verb in each.verbs}
-    assert asked == deployed
