@@ -1,0 +1,16 @@
+#!/bin/sh
+# Make an installation small and quick to start, and equal in every build: FOLDER has venv/ and gets cache/.
+set -eu
+folder=$1
+python=$folder/venv/bin/python
+packages=$(echo "$folder"/venv/lib/python3*/site-packages)
+rm -rf "$packages"/pip "$packages"/pip-* "$packages"/setuptools "$packages"/setuptools-* "$packages"/pkg_resources \
+    "$packages"/_distutils_hack "$packages"/distutils-precedence.pth "$folder"/venv/bin/pip*
+# Tests of libraries, which nothing imports.
+find "$packages/numba" "$packages/numpy" "$packages/llvmlite" -type d -name tests -prune -exec rm -rf {} +
+# Modules that are not checked against their sources: the layers' dates are not those of the sources.
+PYTHONHASHSEED=0 "$python" -m compileall -q -j 1 --invalidation-mode unchecked-hash "$packages"
+# Any processor of this architecture runs what is compiled for `generic`.
+PYTHONHASHSEED=0 NUMBA_CPU_NAME=generic OMP_NUM_THREADS=1 STEERSMAN_CACHE_DIR="$folder/cache" \
+    "$python" "$(dirname "$0")/compile_kernels.py"
+chmod -R a+rX "$folder"
