@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo workbench notebooks learn policy study plugin site test test-unit coverage test-nightly test-bounds test-integration test-browser test-image test-e2e test-go programs test-chaos lint format kernels wheel krew bench requirements clean
+.PHONY: help demo workbench notebooks learn policy study plugin site test test-unit coverage test-nightly test-bounds test-integration test-browser images push-images image-tools test-image test-e2e test-go programs test-chaos lint format kernels wheel krew bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -50,8 +50,26 @@ test-integration: .venv/dev ## integration tests alone
 test-browser: .venv/dev ## the dashboard's pages in Chromium (installed where it is missing)
 	.venv/bin/pytest -n 2 --dist loadfile tests/browser
 
-test-image: .venv/dev ## the image of deploy/compose.yaml in a fresh root, without a container engine (as root; 10 minutes, 4 GB)
+# Images that are not built are skipped.
+test-image: .venv/dev ## run the images of `make images` as containers, push one to a registry on loopback (as root)
 	.venv/bin/pytest -s tests/image
+
+images: build/steersman-kube-scheduler ## build the images as OCI layouts in build/images, without a container engine (as root)
+	python3 deploy/images.py build $(IMAGES)
+
+push-images: ## push the images of build/images, signed: make push-images REGISTRY=registry.example/team KEY=cosign.key
+	python3 deploy/images.py push $(IMAGES) --registry $(REGISTRY) --key $(KEY)
+
+image-tools: ## build crane, cosign and syft in build/tools (needs Go)
+	GOBIN=$(CURDIR)/build/tools CGO_ENABLED=0 go install -trimpath -ldflags '-s -w' \
+		github.com/google/go-containerregistry/cmd/crane@v0.22.1
+	GOBIN=$(CURDIR)/build/tools CGO_ENABLED=0 go install -trimpath -ldflags '-s -w' \
+		github.com/sigstore/cosign/v3/cmd/cosign@v3.1.3
+	GOBIN=$(CURDIR)/build/tools CGO_ENABLED=0 go install -trimpath -ldflags '-s -w' \
+		github.com/anchore/syft/cmd/syft@v1.57.1
+
+build/steersman-kube-scheduler:
+	$(MAKE) plugin
 
 test-e2e: .venv/dev ## tests against a running control plane (builds it once, some minutes); test-chaos has the others
 	.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore tests/e2e/chaos tests/e2e

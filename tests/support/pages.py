@@ -19,6 +19,9 @@ PAGES = (
     *sorted((ROOT / "examples").rglob("*.md")),
 )
 PROGRAMS = (
+    "apt-get",
+    "cosign",
+    "crane",
     "docker",
     "helm",
     "kind",

@@ -100,7 +100,8 @@ class KernelCache(NullCache):
         if data.library.has_dynamic_globals:
             return  # it holds addresses of this process
         file = Path(self.cache_path) / self._file_name(sig, data.codegen.magic_tuple())
-        body = cast(Any, dumps)(data._reduce())
+        # Types of variables in words, for people: with addresses of this process, so that no two files were equal.
+        body = cast(Any, dumps)(data._replace(type_annotation="")._reduce())
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, hashlib.sha256(body).digest() + body)

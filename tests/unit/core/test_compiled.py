@@ -156,6 +156,16 @@ def test_cached_code_survives_moves_and_comments(tmp_path):
     assert run(STATE, tmp_path, copy) == ["[False]", "0 1"]
 
 
+def test_two_processes_save_equal_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    saved = []
+    for name in ("first", "second"):
+        run(STATE, tmp_path / name)
+        saved.append({file.name: file.read_bytes() for file in (tmp_path / name / "kernels").iterdir()})
+    assert saved[0]
+    assert saved[0] == saved[1]
+
+
 def test_damaged_cached_code_is_recompiled(tmp_path):
     assert run(STATE, tmp_path) == ["[ True]", "0 1"]
     (file,) = tmp_path.glob("kernels/fit_mask-*")

@@ -143,25 +143,7 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
-{{/* The init container that fills the cache of compiled kernels. */}}
-{{- define "steersman.kernels" -}}
-# The image holds compiled kernels; the root file system is read-only, and the cache must not be.
-- name: kernels
-  {{- include "steersman.image" (list . .Values.image) | nindent 2 }}
-  command: [cp, -r, /opt/steersman/cache/., /var/cache/steersman/]
-  {{- include "steersman.containerSecurity" . | nindent 2 }}
-  resources:
-    requests:
-      cpu: 100m
-      memory: 64Mi
-    limits:
-      memory: 64Mi
-  volumeMounts:
-    - name: cache
-      mountPath: /var/cache/steersman
-{{- end -}}
-
-{{/* Mounts and volumes that every pod with compiled kernels has. */}}
+{{/* What every pod may write to; its root file system is read-only. */}}
 {{- define "steersman.cacheMounts" -}}
 - name: cache
   mountPath: /var/cache/steersman
@@ -310,7 +292,7 @@ spec:
 {{- end -}}
 {{- end -}}
 
-{{/* Environment of a program that compiles kernels. */}}
+{{/* Where a program keeps what it has planned, and kernels that the image lacks. */}}
 {{- define "steersman.cacheEnv" -}}
 - name: STEERSMAN_CACHE_DIR
   value: /var/cache/steersman

@@ -1,0 +1,14 @@
+#!/bin/sh
+# Make an installation small and quick to start, and equal in every build: FOLDER has venv/.
+set -eu
+folder=$1
+python=$folder/venv/bin/python
+packages=$(echo "$folder"/venv/lib/python3*/site-packages)
+rm -rf "$packages"/pip "$packages"/pip-* "$packages"/setuptools "$packages"/setuptools-* "$packages"/pkg_resources \
+    "$packages"/_distutils_hack "$packages"/distutils-precedence.pth "$folder"/venv/bin/pip*
+# Tests of libraries, which nothing imports.
+find "$packages/numba" "$packages/numpy" "$packages/llvmlite" -type d -name tests -prune -exec rm -rf {} +
+# Modules that are not checked against their sources: the layers' dates are not those of the sources.
+PYTHONHASHSEED=0 "$python" -m compileall -q -j 1 --invalidation-mode unchecked-hash "$packages"
+PYTHONHASHSEED=0 OMP_NUM_THREADS=1 "$python" -m release.kernels "$packages/steersman/data/kernels"
+chmod -R a+rX "$folder"

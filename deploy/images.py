@@ -1,0 +1,322 @@
+"""Build the images as OCI layouts without a container engine, and push them signed to a registry.
+
+    python3 deploy/images.py build                          # all, into build/images
+    python3 deploy/images.py push --registry REGISTRY --key cosign.key
+
+The Containerfiles say what is in an image. Debian's packages make the base (mmdebstrap), buildah follows the
+instructions, syft lists the packages. `push` uploads by digest (crane), signs image and list (cosign), and sets the
+tags last: under a tag there is never an image without its signature.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+OUTPUT = ROOT / "build" / "images"
+TOOLS = ROOT / "build" / "tools"
+RELEASE = "bookworm"
+MIRROR = "http://deb.debian.org/debian"
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+ARCHITECTURES = ("amd64", "arm64")
+INSTALLED_BY = {
+    "buildah": "apt-get install buildah",
+    "mmdebstrap": "apt-get install mmdebstrap",
+    "cosign": "make image-tools",
+    "crane": "make image-tools",
+    "syft": "make image-tools",
+}
+"""What installs each tool."""
+LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/lib/*/gconv/*")
+"""Files of Debian's packages that no program here reads."""
+PACKAGES = ("usr-is-merged", "ca-certificates", "libstdc++6", "python3-venv")
+"""Debian's packages in the base, with those that they need. The first one replaces one that needs Perl."""
+
+
+class ImageError(Exception):
+    """What is wrong and what would be right, in one line.
+
+    Args:
+        text: the line.
+        status: exit status; 2 where the call is at fault.
+    """
+
+    def __init__(self, text: str, status: int = 1) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Image:
+    """How an image is built.
+
+    Attributes:
+        containerfile: its instructions.
+        target: the stage that it is; the last without one.
+        arguments: values of ARG instructions.
+        needs: file that a target of make builds, and that the instructions copy.
+    """
+
+    containerfile: str
+    target: str | None = None
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    needs: tuple[str, str] | None = None
+
+
+IMAGES = {
+    "steersman": Image("deploy/Containerfile", "commands"),
+    "steersman-kube-scheduler": Image(
+        "deploy/kube-scheduler/Containerfile", needs=("build/steersman-kube-scheduler", "make plugin")
+    ),
+    "steersman-learn": Image("deploy/Containerfile", "commands", {"REQUIREMENTS": "learn"}),
+    "steersman-workbench": Image("deploy/Containerfile", "workbench", {"REQUIREMENTS": "workbench"}),
+}
+
+
+def version() -> str:
+    """Return the version of the package, which is the tag of every image."""
+    found = re.search(r'__version__ = "(.+)"', (ROOT / "src" / "steersman" / "version.py").read_text())
+    assert found is not None
+    return found[1]
+
+
+def tool(name: str) -> str:
+    """Return the path of a tool: one of `make image-tools`, else one on the PATH."""
+    found = shutil.which(name, path=f"{TOOLS}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
+    if found is None:
+        raise ImageError(f"{name} is missing; install it: {INSTALLED_BY[name]}", 2)
+    return found
+
+
+def run(command: Sequence[str | Path], *, what: str, log: Path | None = None, stdin: str | None = None) -> str:
+    """Run a program and return what it prints.
+
+    Args:
+        command: program and arguments.
+        what: what fails if the program does, in words.
+        log: file that takes all that the program prints, instead of the result.
+        stdin: text that it reads.
+
+    Raises:
+        ImageError: the program fails; the text ends with the last line of its errors.
+    """
+    if log is None:
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+        errors = done.stderr
+    else:
+        with open(log, "w") as opened:
+            done = subprocess.run(command, input=stdin, stdout=opened, stderr=opened, text=True, check=False)
+        errors = log.read_text(errors="replace")
+    if done.returncode:
+        lines = [line.strip() for line in errors.splitlines() if line.strip()]
+        place = f" (all of it: {log})" if log else ""
+        raise ImageError(f"{what}: {lines[-1] if lines else f'status {done.returncode}'}{place}")
+    return done.stdout or ""
+
+
+def source_date() -> int:
+    """Return `$SOURCE_DATE_EPOCH`, else the date of the commit, in seconds."""
+    given = os.environ.get("SOURCE_DATE_EPOCH")
+    if given is not None:
+        if not given.isdecimal():
+            raise ImageError(f"SOURCE_DATE_EPOCH is {given!r}; it must be a number of seconds", 2)
+        return int(given)
+    return int(run(["git", "-C", ROOT, "log", "-1", "--format=%ct"], what="git tells no date; set SOURCE_DATE_EPOCH"))
+
+
+class Builder:
+    """Builds images in a folder of its own.
+
+    Args:
+        folder: an empty folder; it takes up to 30 GB while the largest image is built.
+        architecture: the images' processor, as Debian and OCI name it.
+        logs: folder that takes a log of each step.
+    """
+
+    def __init__(self, folder: Path, architecture: str, logs: Path) -> None:
+        self._folder = folder
+        self._architecture = architecture
+        self._logs = logs
+        self._date = source_date()
+
+    def base(self, mirror: str) -> str:
+        """Make the base of Debian's packages, and return its name."""
+        context = self._folder / "base"
+        context.mkdir()
+        command = [tool("mmdebstrap"), "--variant=essential", f"--architectures={self._architecture}"]
+        command += ["--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr", "--dpkgopt=force-unsafe-io"]
+        command += [f"--dpkgopt=path-exclude={files}" for files in LEFT_OUT]
+        command += ["--dpkgopt=path-include=/usr/share/doc/*/copyright", f"--include={','.join(PACKAGES)}"]
+        os.environ["SOURCE_DATE_EPOCH"] = str(self._date)
+        run([*command, RELEASE, context / "base.tar", mirror], what="the base cannot be made", log=self._log("base"))
+        self._bud("base", Image("deploy/base/Containerfile"), {}, context)
+        shutil.rmtree(context)
+        return "localhost/base"
+
+    def build(self, name: str, base: str, layout: Path) -> None:
+        """Build an image and write it as an OCI layout."""
+        image = IMAGES[name]
+        arguments = {"BASE": base, "SOURCE_DATE_EPOCH": str(self._date), **image.arguments}
+        self._bud(name, image, arguments, ROOT)
+        target = f"oci:{layout}:{version()}"
+        run(self._buildah("push", "--quiet", name, target), what=f"{name} cannot be written", log=self._log("push"))
+
+    def _bud(self, name: str, image: Image, arguments: Mapping[str, str], context: Path) -> None:
+        containerfile = ROOT / image.containerfile
+        declared = set(re.findall(r"^ARG (\w+)", containerfile.read_text(), re.M))
+        options = [f"--build-arg={key}={value}" for key, value in arguments.items() if key in declared]
+        if image.target:
+            options.append(f"--target={image.target}")
+        # A proxy's certificate may be among the machine's.
+        if name != "base" and Path(CERTIFICATES).exists():
+            options.append(f"--volume={CERTIFICATES}:{CERTIFICATES}:ro")
+        command = self._buildah("bud", "--isolation=chroot", "--layers=false", "--identity-label=false")
+        command += [f"--timestamp={self._date}", f"--arch={self._architecture}"]
+        command += [*options, f"--file={containerfile}", f"--tag={name}", str(context)]
+        run(command, what=f"{name} cannot be built", log=self._log(name))
+
+    def _buildah(self, *words: str) -> list[str]:
+        # In a namespace of mounts, so that what buildah mounts is gone when it ends.
+        folders = [f"--root={self._folder / 'storage'}", f"--runroot={self._folder / 'run'}"]
+        environment = ["env", f"TMPDIR={self._folder}"]
+        return ["unshare", "--mount", *environment, tool("buildah"), *folders, *words]
+
+    def _log(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
+
+
+def digest(layout: Path) -> str:
+    """Return the digest of a layout's only image."""
+    (entry,) = json.loads((layout / "index.json").read_text())["manifests"]
+    found: str = entry["digest"]
+    return found
+
+
+def sizes(layout: Path) -> tuple[int, int]:
+    """Return the MB of an image's layers, packed and unpacked."""
+    blobs = layout / "blobs" / "sha256"
+    packed = unpacked = 0
+    for layer in json.loads((blobs / digest(layout).removeprefix("sha256:")).read_text())["layers"]:
+        blob = blobs / layer["digest"].removeprefix("sha256:")
+        packed += blob.stat().st_size
+        with gzip.open(blob) as opened:
+            while block := opened.read(1 << 20):
+                unpacked += len(block)
+    return round(packed / 1e6), round(unpacked / 1e6)
+
+
+def list_packages(name: str, layout: Path, target: Path, log: Path) -> None:
+    """Write what is installed in an image, as SPDX."""
+    command = [tool("syft"), "scan", f"oci-dir:{layout}", f"--source-name={name}", f"--source-version={version()}"]
+    os.environ["SYFT_CHECK_FOR_APP_UPDATE"] = "false"
+    run([*command, f"--output=spdx-json={target}"], what=f"packages of {name} cannot be listed", log=log)
+
+
+def build(names: Sequence[str], output: Path, mirror: str, base: str | None, architecture: str) -> None:
+    """Build images into a folder: an OCI layout and a list of packages for each; what fails replaces nothing."""
+    for name in ("buildah", "syft", *(() if base else ("mmdebstrap",))):
+        tool(name)
+    if os.geteuid():
+        raise ImageError("building changes owners of files and mounts; run it as root", 2)
+    for name in names:
+        needs = IMAGES[name].needs
+        if needs and not (ROOT / needs[0]).exists():
+            raise ImageError(f"{needs[0]} is missing; build it: {needs[1]}", 2)
+    logs = output / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=output) as folder:
+        builder = Builder(Path(folder), architecture, logs)
+        start = time.monotonic()
+        if base is None:
+            base = builder.base(mirror)
+            print(f"base: {time.monotonic() - start:.0f} s", flush=True)
+        for name in names:
+            start = time.monotonic()
+            layout, packages = Path(folder) / "layouts" / name, Path(folder) / f"{name}.spdx.json"
+            layout.parent.mkdir(exist_ok=True)
+            builder.build(name, base, layout)
+            built = time.monotonic() - start
+            list_packages(name, layout, packages, logs / f"{name}-packages.log")
+            shutil.rmtree(output / name, ignore_errors=True)
+            layout.rename(output / name)
+            packages.rename(output / packages.name)
+            packed, unpacked = sizes(output / name)
+            figures = f"{packed} MB packed, {unpacked} MB unpacked, {built:.0f} s"
+            print(f"{name}:{version()} {digest(output / name)} ({figures})", flush=True)
+
+
+def push(names: Sequence[str], output: Path, registry: str, key: Path) -> None:
+    """Upload images with their lists of packages, both signed; tags are set when all is there."""
+    for name in ("crane", "cosign"):
+        tool(name)
+    if not key.is_file():
+        raise ImageError(f"{key} is missing; name the private key of `cosign generate-key-pair`", 2)
+    for name in names:
+        if not (output / name / "index.json").exists():
+            raise ImageError(f"{output / name} is missing; build it: make images", 2)
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "signing.json"
+        services = [f"--no-default-{each}" for each in ("fulcio", "oidc", "rekor", "tsa")]
+        run([tool("cosign"), "signing-config", "create", *services, f"--out={config}"], what="cosign")
+        signing = [f"--key={key}", f"--signing-config={config}", "--yes"]
+        for name in names:
+            reference = f"{registry}/{name}@{digest(output / name)}"
+            run([tool("crane"), "push", output / name, reference], what=f"{registry} does not take {name}")
+            run([tool("cosign"), "sign", *signing, reference], what=f"{name} cannot be signed")
+            packages = [f"--predicate={output / f'{name}.spdx.json'}", "--type=spdxjson"]
+            command = [tool("cosign"), "attest", *signing, *packages, reference]
+            run(command, what=f"the packages of {name} cannot be signed")
+        for name in names:
+            reference = f"{registry}/{name}@{digest(output / name)}"
+            run([tool("crane"), "tag", reference, version()], what=f"{registry} sets no tag of {name}")
+            print(f"{registry}/{name}:{version()} {digest(output / name)}")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    described = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    commands = described.add_subparsers(dest="command", required=True)
+    building = commands.add_parser("build", help="build images as OCI layouts")
+    pushing = commands.add_parser("push", help="upload built images, signed")
+    for command in (building, pushing):
+        command.add_argument("names", nargs="*", metavar="IMAGE", help=f"of {', '.join(IMAGES)}; all without one")
+        command.add_argument("--output", type=Path, default=OUTPUT, help="folder of the layouts [build/images]")
+    building.add_argument("--base", help="image with Python 3.11 to build from, instead of Debian's packages")
+    building.add_argument("--debian", default=MIRROR, help="mirror of Debian, such as a snapshot [%(default)s]")
+    building.add_argument("--architecture", choices=ARCHITECTURES, default="amd64", help="processor [%(default)s]")
+    pushing.add_argument("--registry", required=True, help="registry and folder, such as registry.example/team")
+    pushing.add_argument("--key", type=Path, required=True, help="private key; $COSIGN_PASSWORD is its password")
+    return described
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    options = parser().parse_args(arguments)
+    try:
+        if unknown := [name for name in options.names if name not in IMAGES]:
+            raise ImageError(f"there is no image {unknown[0]}; it must be one of {', '.join(IMAGES)}", 2)
+        names = options.names or list(IMAGES)
+        if options.command == "build":
+            build(names, options.output.resolve(), options.debian, options.base, options.architecture)
+        else:
+            push(names, options.output.resolve(), options.registry, options.key)
+    except ImageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,250 @@
+"""The images of `make images`, run as containers without an engine: `make test-image`, not part of CI."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from tests.e2e.conftest import STEERSMAN, until
+from tests.e2e.workbench.test_workbench import status, without_token
+from tests.image.container import Container
+
+import steersman
+from steersman.apps.local_cluster.control_plane import build
+
+CHECKOUT = Path(__file__).parents[2]
+PROGRAM = CHECKOUT / "deploy" / "images.py"
+LAYOUTS = CHECKOUT / "build" / "images"
+TOOLS = CHECKOUT / "build" / "tools"
+KUBECONFIG = CHECKOUT / "deploy" / "compose" / "kubeconfig.yaml"
+PORT = 8080
+"""The port of the API server in that file."""
+FREE_PORTS = ("--count", "2", "--jupyter-port", "0", "--tensorboard-port", "0", "--dashboard-port", "0")
+SIMULATE = "steersman simulate --workload default-small --policy {policy} --output /tmp/{policy}"
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "placed"},
+    "spec": {"schedulerName": "steersman", "containers": [{"name": "main", "image": "pause"}]},
+}
+
+
+def images(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run deploy/images.py, whatever it ends with."""
+    command = ["python3", PROGRAM, *words]
+    return subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=3000
+    )
+
+
+def tool(*words: str | Path, **environment: str) -> str:
+    """Run one of the tools of `make image-tools`, which has to succeed; what it printed."""
+    command = [TOOLS / words[0], *words[1:]]
+    done = subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port
+
+
+def digest(layout: Path) -> str:
+    (entry,) = json.loads((layout / "index.json").read_text())["manifests"]
+    found: str = entry["digest"]
+    return found
+
+
+@contextmanager
+def unpacked(name: str, folder: Path) -> Iterator[Container]:
+    """An image, unpacked in the block."""
+    if not (LAYOUTS / name).exists():
+        pytest.skip(f"{name} is not built")
+    bundle = folder / name
+    try:
+        container = Container.unpack(LAYOUTS / name, steersman.__version__, bundle)
+        assert container.user > 0
+        yield container
+    finally:
+        shutil.rmtree(bundle, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
+    """The image `steersman`."""
+    with unpacked("steersman", tmp_path_factory.mktemp("commands")) as container:
+        yield container
+
+
+@pytest.fixture
+def plain_cluster(tmp_path: Path) -> Iterator[Path]:
+    """A cluster whose API server answers without a user on port 8080, as KWOK's image does; its kubectl."""
+    environment = os.environ | {"STEERSMAN_STATE_DIR": str(tmp_path / "state")}
+    name = ("--name", "image")
+    kubectl = build.programs(lambda *_: None, print) / "kubectl"
+    subprocess.run([STEERSMAN, "cluster", "up", *name, "--count", "2"], env=environment, check=True, timeout=900)
+    config = ("--kubeconfig", str(tmp_path / "state" / "clusters" / "image" / "kubeconfig"))
+    try:
+        with subprocess.Popen([kubectl, *config, "proxy", f"--port={PORT}"], stdout=subprocess.DEVNULL) as proxy:
+            try:
+                until(lambda: answers(f"http://127.0.0.1:{PORT}/readyz"))
+                yield kubectl
+            finally:
+                proxy.terminate()
+    finally:
+        subprocess.run([STEERSMAN, "cluster", "down", *name], env=environment, check=True, timeout=120)
+
+
+def answers(url: str) -> bool:
+    with suppress(OSError), urllib.request.urlopen(url, timeout=5) as response:
+        return int(response.status) == 200
+    return False
+
+
+@contextmanager
+def running(command: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """Run a container in the block."""
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(120)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def test_image_prints_its_version(commands: Container) -> None:
+    assert commands.run("--version").split()[-1] == steersman.__version__
+
+
+@pytest.mark.parametrize("policy", ["fgd", "kube-default", "steersman"])
+def test_first_simulation_compiles_nothing(commands: Container, policy: str) -> None:
+    start = time.monotonic()
+    shell = ("env", "STEERSMAN_CACHE_DIR=/tmp/cache", "sh", "-c")
+    left = commands.run(
+        f"{SIMULATE.format(policy=policy)} > /dev/null; ls /tmp/cache/kernels || true", entrypoint=shell
+    )
+    print(f"{policy}: {time.monotonic() - start:.1f} s")
+    assert left == ""
+
+
+def test_simulation_runs_on_a_read_only_root(commands: Container) -> None:
+    start = time.monotonic()
+    commands.run(*SIMULATE.format(policy="fgd").split()[1:])
+    print(f"simulate: {time.monotonic() - start:.1f} s")
+    with pytest.raises(AssertionError, match="Read-only file system"):
+        commands.run("touch /opt/steersman/file", entrypoint=("sh", "-c"))
+
+
+def test_service_answers_on_loopback(commands: Container) -> None:
+    port = free_port()
+    start = time.monotonic()
+    with running(commands.command("serve", "--policy", "fgd", "--no-watch", "--port", str(port))):
+        until(lambda: answers(f"http://127.0.0.1:{port}/healthz"))
+        print(f"serve: {time.monotonic() - start:.1f} s")
+
+
+def test_scheduler_binds_a_pod(commands: Container, plain_cluster: Path) -> None:
+    kubectl = (plain_cluster, "--server", f"http://127.0.0.1:{PORT}")
+    subprocess.run([*kubectl, "create", "-f", "-"], input=json.dumps(POD), text=True, check=True, timeout=60)
+    words = ("schedule", "--policy", "fgd", "--kubeconfig", "/tmp/kubeconfig")
+    node = [*kubectl, "get", "pod", "placed", "-o", "jsonpath={.spec.nodeName}"]
+    with running(commands.command(*words, mounts={KUBECONFIG: "/tmp/kubeconfig"})):
+        until(lambda: subprocess.run(node, capture_output=True, check=True, timeout=60).stdout)
+
+
+def test_kube_scheduler_prints_kubernetes_version(tmp_path: Path) -> None:
+    with unpacked("steersman-kube-scheduler", tmp_path) as container:
+        assert re.fullmatch(r"Kubernetes v1\.\d+\.\d+\n", container.run("--version"))
+
+
+def test_learning_image_trains(tmp_path: Path) -> None:
+    with unpacked("steersman-learn", tmp_path) as container:
+        options = ("--algorithm", "ppo", "--iterations", "1", "--jobs", "1")
+        container.run("train", "--workload", "default-small", *options, "--output", "/tmp/run")
+
+
+@pytest.mark.usefixtures("plain_cluster")
+def test_workbench_responds(tmp_path: Path) -> None:
+    with unpacked("steersman-workbench", tmp_path) as container, running(container.command(*FREE_PORTS)) as process:
+        assert process.stdout is not None
+        addresses = dict[str, str]()
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            if found := re.match(r"(\w+): +(http://\S+)", line):
+                addresses[found[1]] = found[2]
+            if line.startswith("Ctrl-C"):
+                break
+        assert addresses.keys() == {"JupyterLab", "TensorBoard", "dashboard"}
+        assert [status(address) for address in addresses.values()] == [200, 200, 200]
+        base = addresses["JupyterLab"].split("/lab?")[0]
+        assert status(f"{base}/api/contents") == 403
+        assert status(without_token(addresses["dashboard"])) == 401
+
+
+@pytest.mark.parametrize("name", ["steersman-kube-scheduler", "steersman"])
+def test_second_build_has_the_same_digest(name: str, tmp_path: Path) -> None:
+    done = images("build", name, "--output", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert digest(tmp_path / name) == digest(LAYOUTS / name)
+    shutil.rmtree(tmp_path / name)
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[str]:
+    """An empty registry on loopback."""
+    port = free_port()
+    command = [TOOLS / "crane", "registry", "serve", "--address", f"127.0.0.1:{port}", "--disk", tmp_path]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            until(lambda: answers(f"http://127.0.0.1:{port}/v2/"))
+            yield f"127.0.0.1:{port}"
+        finally:
+            process.terminate()
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    """A folder with cosign.key and cosign.pub."""
+    tool("cosign", "generate-key-pair", f"--output-key-prefix={tmp_path / 'cosign'}", COSIGN_PASSWORD="secret")
+    return tmp_path
+
+
+def test_pushed_image_is_signed_and_pulled_alike(registry: str, keys: Path, tmp_path: Path) -> None:
+    name = "steersman-kube-scheduler"
+    done = images(
+        "push", name, "--registry", f"{registry}/team", "--key", keys / "cosign.key", COSIGN_PASSWORD="secret"
+    )
+    assert done.returncode == 0, done.stderr
+    reference = f"{registry}/team/{name}:{steersman.__version__}"
+    assert tool("crane", "digest", reference) == digest(LAYOUTS / name)
+    checked = (f"--key={keys / 'cosign.pub'}", "--insecure-ignore-tlog=true", reference)
+    tool("cosign", "verify", *checked)
+    tool("cosign", "verify-attestation", "--type=spdxjson", *checked)
+    tool("crane", "pull", "--format=oci", reference, tmp_path / "pulled")
+    assert digest(tmp_path / "pulled") == digest(LAYOUTS / name)
+
+
+def test_push_to_nowhere_is_one_line(keys: Path) -> None:
+    nowhere = f"127.0.0.1:{free_port()}"
+    key = ("--key", keys / "cosign.key")
+    done = images("push", "steersman-kube-scheduler", "--registry", nowhere, *key, COSIGN_PASSWORD="secret")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(rf"error: {nowhere} .*refused.*\n", done.stderr), done.stderr
