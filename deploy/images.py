@@ -28,7 +28,6 @@ ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "build" / "images"
 TOOLS = ROOT / "build" / "tools"
 RELEASE = "bookworm"
-MIRROR = "http://deb.debian.org/debian"
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 ARCHITECTURES = ("amd64", "arm64")
 INSTALLED_BY = {
@@ -151,7 +150,7 @@ class Builder:
         self._logs = logs
         self._date = source_date()
 
-    def base(self, mirror: str) -> str:
+    def base(self, mirror: str | None) -> str:
         """Make the base of Debian's packages, and return its name."""
         context = self._folder / "base"
         context.mkdir()
@@ -160,7 +159,8 @@ class Builder:
         command += [f"--dpkgopt=path-exclude={files}" for files in LEFT_OUT]
         command += ["--dpkgopt=path-include=/usr/share/doc/*/copyright", f"--include={','.join(PACKAGES)}"]
         os.environ["SOURCE_DATE_EPOCH"] = str(self._date)
-        run([*command, RELEASE, context / "base.tar", mirror], what="the base cannot be made", log=self._log("base"))
+        command += [RELEASE, str(context / "base.tar"), *([mirror] if mirror else [])]
+        run(command, what="the base cannot be made", log=self._log("base"))
         self._bud("base", Image("deploy/base/Containerfile"), {}, context)
         shutil.rmtree(context)
         return "localhost/base"
@@ -224,7 +224,7 @@ def list_packages(name: str, layout: Path, target: Path, log: Path) -> None:
     run([*command, f"--output=spdx-json={target}"], what=f"packages of {name} cannot be listed", log=log)
 
 
-def build(names: Sequence[str], output: Path, mirror: str, base: str | None, architecture: str) -> None:
+def build(names: Sequence[str], output: Path, mirror: str | None, base: str | None, architecture: str) -> None:
     """Build images into a folder: an OCI layout and a list of packages for each; what fails replaces nothing."""
     for name in ("buildah", "syft", *(() if base else ("mmdebstrap",))):
         tool(name)
@@ -294,7 +294,7 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("names", nargs="*", metavar="IMAGE", help=f"of {', '.join(IMAGES)}; all without one")
         command.add_argument("--output", type=Path, default=OUTPUT, help="folder of the layouts [build/images]")
     building.add_argument("--base", help="image with Python 3.11 to build from, instead of Debian's packages")
-    building.add_argument("--debian", default=MIRROR, help="mirror of Debian, such as a snapshot [%(default)s]")
+    building.add_argument("--debian", metavar="URL", help="mirror of Debian, such as a snapshot [that of mmdebstrap]")
     building.add_argument("--architecture", choices=ARCHITECTURES, default="amd64", help="processor [%(default)s]")
     pushing.add_argument("--registry", required=True, help="registry and folder, such as registry.example/team")
     pushing.add_argument("--key", type=Path, required=True, help="private key; $COSIGN_PASSWORD is its password")
