@@ -69,13 +69,24 @@ def options(settings: Iterable[str], values: Mapping[str, Any] | None, folder: P
 
 
 def template(
-    *settings: str, values: Mapping[str, Any] | None = None, namespace: str = "steersman"
+    *settings: str,
+    values: Mapping[str, Any] | None = None,
+    namespace: str = "steersman",
+    versions: Iterable[str] = (),
 ) -> list[dict[str, Any]]:
-    """Return the objects of a release by values; tests of the release are hooks and among them."""
+    """Return the objects of a release by values; tests of the release are hooks and among them.
+
+    Args:
+        settings: values as texts of --set.
+        values: values as a mapping.
+        namespace: of the release.
+        versions: further API versions that the cluster has.
+    """
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         given = options(settings, values, home)
-        done = helm("template", RELEASE, CHART, "--namespace", namespace, *given, home=home)
+        has = [f"--api-versions={version}" for version in versions]
+        done = helm("template", RELEASE, CHART, "--namespace", namespace, *has, *given, home=home)
     assert done.returncode == 0, done.stderr
     return [each for each in yaml.safe_load_all(done.stdout) if each]
 

@@ -1,0 +1,197 @@
+"""The chart's alerts fire and say what to do, and its dashboard asks for metrics that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.e2e.telemetry import prometheus
+from tests.support.chart.helm import CHART, find, helm, template
+from website.metrics import PLACES, exported, of_plugin
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(shutil.which("go") is None, reason="Helm is built by Go, which is not installed"),
+]
+
+OPERATOR = "monitoring.coreos.com/v1"
+EVERYTHING = (
+    "service.enabled=true",
+    "plugin.enabled=true",
+    "plugin.policy.name=best-fit",
+    "latencyProbe.enabled=true",
+    "monitoring.serviceMonitors.enabled=true",
+    "monitoring.alerts.enabled=true",
+    "monitoring.grafanaDashboard.enabled=true",
+)
+OURS = '{namespace="steersman", pod="a"'
+ALERTS: dict[str, dict[str, str]] = {
+    "SteersmanSchedulerHasNoLeader": {f"steersman_leader_election_master_status{OURS}}}": "0x60"},
+    "SteersmanSchedulerIsMissing": {},
+    "SteersmanTwoSchedulersOfOneName": {f"steersman_bound_by_others_total{OURS}}}": "0+1x60"},
+    "SteersmanBindingsFail": {
+        f'steersman_bind_errors_total{OURS}, status="403"}}': "0+30x60",
+        f'steersman_schedule_attempts_total{OURS}, result="scheduled"}}': "0+60x60",
+    },
+    "SteersmanDecisionsAreSlow": {
+        f'steersman_scheduling_algorithm_duration_seconds_bucket{OURS}, le="0.2"}}': "0+1x60",
+        f'steersman_scheduling_algorithm_duration_seconds_bucket{OURS}, le="0.8"}}': "0+60x60",
+        f'steersman_scheduling_algorithm_duration_seconds_bucket{OURS}, le="+Inf"}}': "0+60x60",
+    },
+    "SteersmanNodesNotUnderstood": {f"steersman_nodes_not_understood{OURS}}}": "2x60"},
+    "SteersmanPolicyFileBroken": {f"steersman_policy_file_broken{OURS}}}": "1x60"},
+    "SteersmanPolicyComparisonFails": {f"steersman_policy_comparison_failures_total{OURS}}}": "0+0.2x60"},
+    "SteersmanTelemetryIsStale": {f'steersman_telemetry_age_seconds{OURS}, feature="cpu"}}': "0+60x60"},
+    "SteersmanServiceIsMissing": {},
+    "SteersmanServiceStateIsStale": {f"steersman_service_state_age_seconds{OURS}}}": "0+60x60"},
+    "SteersmanServiceScoresAreNeutral": {
+        f'steersman_service_neutral_total{OURS}, reason="deadline"}}': "0+6x60",
+        f'steersman_service_requests_total{OURS}, endpoint="/v1/score", status="200"}}': "0+60x60",
+    },
+    "SteersmanServiceFilesBroken": {f"steersman_service_files_broken{OURS}}}": "1x60"},
+    "SteersmanPluginBreakerIsOpen": {f'steersman_plugin_breaker_state{OURS}, state="open"}}': "1x60"},
+    "SteersmanPluginDoesNotScore": {
+        f'steersman_plugin_unscored_total{OURS}, reason="no policy"}}': "0+6x60",
+        f'steersman_plugin_decisions_total{OURS}, outcome="neutral"}}': "0+60x60",
+    },
+    "SteersmanPluginPolicyFileRefused": {f'steersman_plugin_policy_reads_total{OURS}, result="refused"}}': "0+1x60"},
+}
+"""Series under which each alert fires after an hour, in promtool's notation."""
+HEALTHY = {
+    f"steersman_leader_election_master_status{OURS}}}": "1x60",
+    'steersman_leader_election_master_status{namespace="steersman", pod="b"}': "0x60",
+    f"steersman_bound_by_others_total{OURS}}}": "0x60",
+    f'steersman_bind_errors_total{OURS}, status="409"}}': "0+1x60",
+    f'steersman_schedule_attempts_total{OURS}, result="scheduled"}}': "0+60x60",
+    f'steersman_scheduling_algorithm_duration_seconds_bucket{OURS}, le="0.2"}}': "0+60x60",
+    f'steersman_scheduling_algorithm_duration_seconds_bucket{OURS}, le="+Inf"}}': "0+60x60",
+    f"steersman_nodes_not_understood{OURS}}}": "0x60",
+    f"steersman_policy_file_broken{OURS}}}": "0x60",
+    f"steersman_policy_comparison_failures_total{OURS}}}": "1x60",
+    f'steersman_telemetry_age_seconds{OURS}, feature="cpu"}}': "15x60",
+    f"steersman_service_state_age_seconds{OURS}}}": "1x60",
+    f'steersman_service_neutral_total{OURS}, reason="shadow"}}': "0+60x60",
+    f'steersman_service_neutral_total{OURS}, reason="deadline"}}': "0+1x60",
+    f'steersman_service_requests_total{OURS}, endpoint="/v1/score", status="200"}}': "0+60x60",
+    f"steersman_service_files_broken{OURS}}}": "0x60",
+    f'steersman_plugin_breaker_state{OURS}, state="open"}}': "0x60",
+    f'steersman_plugin_unscored_total{OURS}, reason="shadow"}}': "0+60x60",
+    f'steersman_plugin_decisions_total{OURS}, outcome="neutral"}}': "0+60x60",
+    f'steersman_plugin_policy_reads_total{OURS}, result="refused"}}': "1x60",
+}
+
+
+@pytest.fixture(scope="module")
+def objects() -> list[dict[str, Any]]:
+    return template(*EVERYTHING, versions=[OPERATOR])
+
+
+@pytest.fixture(scope="module")
+def rules(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    """The rules as a file of Prometheus has them."""
+    spec: dict[str, Any] = find(objects, "PrometheusRule", "steersman")["spec"]
+    return spec
+
+
+def promtool(*arguments: str | Path) -> None:
+    """Run promtool, which has to succeed."""
+    done = subprocess.run(
+        [prometheus.programs() / "promtool", *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def named(rules: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    return (rule for group in rules["groups"] for rule in group["rules"])
+
+
+def test_each_alert_fires_when_it_must_and_rests_when_all_is_well(rules: dict[str, Any], tmp_path: Path) -> None:
+    assert {rule["alert"] for rule in named(rules)} == set(ALERTS)
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
+    promtool("check", "rules", tmp_path / "rules.yaml")
+    tests = []
+    for rule in named(rules):
+        for series, fires in ((ALERTS[rule["alert"]], True), (HEALTHY, False)):
+            expected = [{"exp_labels": labels_of(rule), "exp_annotations": rule["annotations"]}] if fires else []
+            tests.append(
+                {
+                    "interval": "1m",
+                    "input_series": [{"series": name, "values": values} for name, values in series.items()],
+                    "alert_rule_test": [{"eval_time": "1h", "alertname": rule["alert"], "exp_alerts": expected}],
+                }
+            )
+    document = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(document))
+    promtool("test", "rules", tmp_path / "tests.yaml")
+
+
+def labels_of(rule: dict[str, Any]) -> dict[str, str]:
+    """Return the labels of an alert under its series: those of the first series that the expression keeps."""
+    series = ALERTS[rule["alert"]]
+    labels = dict(rule["labels"])
+    if not series:
+        return labels
+    stated = dict(re.findall(r'(\w+)="([^"]*)"', next(iter(series))))
+    by = re.search(r"by \(([^)]*)\)", rule["expr"])
+    kept = (
+        stated if by is None else {name: stated[name] for name in by[1].split(", ") if name in stated and name != "le"}
+    )
+    return {**kept, **labels}
+
+
+def test_each_alert_has_a_remedy(rules: dict[str, Any]) -> None:
+    for rule in named(rules):
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert rule["annotations"].keys() == {"summary", "description"}
+        assert all(text.endswith(".") for text in rule["annotations"].values())
+
+
+def test_alerts_and_dashboard_name_metrics_that_are_exported(
+    rules: dict[str, Any], objects: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    metrics = {each.name for place in PLACES for each in exported(place)} | {each.name for each in of_plugin()}
+    board = json.loads(find(objects, "ConfigMap", "steersman-grafana")["data"]["steersman.json"])
+    queries = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+    assert len(queries) > 20
+    for text in (*(rule["expr"] for rule in named(rules)), *queries):
+        for name in re.findall(r"\bsteersman_\w+", text):
+            assert name.removesuffix("_bucket") in metrics, name
+    filled = [each.replace("$__rate_interval", "5m").replace("$namespace", ".*") for each in queries]
+    recorded = [{"record": f"query:{number}", "expr": text} for number, text in enumerate(filled)]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": recorded}]}))
+    promtool("check", "rules", tmp_path / "rules.yaml")
+
+
+def test_monitors_select_what_the_components_have(objects: list[dict[str, Any]]) -> None:
+    monitors = [each for each in objects if each["kind"] in ("ServiceMonitor", "PodMonitor")]
+    components = {"steersman", "steersman-service", "steersman-latency-probe", "steersman-plugin"}
+    assert {each["metadata"]["name"] for each in monitors} == components
+    for monitor in monitors:
+        wanted = monitor["spec"]["selector"]["matchLabels"].items()
+        kind = "Service" if monitor["kind"] == "ServiceMonitor" else "Deployment"
+        chosen = [each for each in objects if each["kind"] == kind and wanted <= each["metadata"]["labels"].items()]
+        assert len(chosen) == 1, monitor["metadata"]["name"]
+        (endpoint,) = monitor["spec"].get("endpoints") or monitor["spec"]["podMetricsEndpoints"]
+        spec = chosen[0]["spec"]
+        ports = spec["ports"] if kind == "Service" else spec["template"]["spec"]["containers"][0]["ports"]
+        assert endpoint["port"] in [port["name"] for port in ports]
+
+
+def test_alerts_of_disabled_components_are_left_out() -> None:
+    found = template("monitoring.alerts.enabled=true", versions=[OPERATOR])
+    groups = [group["name"] for group in find(found, "PrometheusRule", "steersman")["spec"]["groups"]]
+    assert groups == ["steersman-scheduler"]
+
+
+def test_missing_operator_is_told_in_one_line(tmp_path: Path) -> None:
+    done = helm("template", "steersman", CHART, "--set=monitoring.alerts.enabled=true", home=tmp_path)
+    assert done.returncode == 1
+    assert "the cluster lacks the CRDs of the Prometheus Operator (monitoring.coreos.com/v1)" in done.stderr
+    assert done.stderr.count("\n") == 3, "Helm adds a hint about --debug"
