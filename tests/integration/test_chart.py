@@ -386,6 +386,12 @@ def plugin_arguments(objects: Objects) -> dict[str, Any]:
     return dict(each["args"])
 
 
+def test_plugin_counts_as_in_the_cluster_s_own_kube_scheduler(everything: Objects) -> None:
+    second = yaml.safe_load(find(everything, "ConfigMap", "steersman-plugin")["data"]["kube-scheduler.yaml"])
+    own = yaml.safe_load((CHART.parents[1] / "kube-scheduler" / "native.yaml").read_text())
+    assert second["profiles"][0]["plugins"] == own["profiles"][0]["plugins"]
+
+
 def test_plugin_asks_the_service_of_the_release(everything: Objects) -> None:
     native = plugin_arguments(everything)
     assert (native["mode"], native["policyFile"]) == ("native", "/etc/steersman-policy/policy.safetensors")

@@ -42,7 +42,7 @@ func weightsOf(t *testing.T, file string) map[string]int64 {
 // TestWhichWeightDecidesInTheShippedProfiles computes it from kube-scheduler's defaults: for pods with GPUs one point of
 // the policy is more than all others together, for other pods all of its points are less than any one preference.
 func TestWhichWeightDecidesInTheShippedProfiles(t *testing.T) {
-	for _, file := range []string{"native.yaml", "service.yaml", "second/kube-scheduler.yaml"} {
+	for _, file := range []string{"native.yaml", "service.yaml"} {
 		weights := weightsOf(t, file)
 		ours, more := weights[Name], weights[WeightName]
 		others := int64(0) // those without a score have the weight 0 in the defaults

@@ -262,7 +262,7 @@ def test_evolution_trains_in_environments(here):
         (("--algorithm", "imitation", "--teacher", "magic"), "unknown rule 'magic'"),
         (("--algorithm", "ppo", "--hidden", "0"), "widths from 1 to"),
         (("--algorithm", "ppo", "--clip-range", "-1"), "--clip-range -1.0 does not work"),
-        (("--algorithm", "ppo", "--node-count", "9-3"), "a range such as 5-20"),
+        (("--algorithm", "ppo", "--node-count", "9-3"), "the first number is the larger one"),
         (("--algorithm", "evolution", "--device", "cpu"), "--device does not apply to evolution in environments"),
         (
             ("--algorithm", "dqn", "--exploration", "linear", "--epsilon-decay", "0.9"),

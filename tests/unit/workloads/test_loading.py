@@ -296,7 +296,7 @@ def test_generated_files_do_not_depend_on_the_clock(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--replicas", "many"], "--replicas many: write a number such as 10 or a range such as 5-15"),
+        (["--replicas", "many"], "--replicas many: expected a number such as 10 or a range such as 5-15"),
         (["--csv", "OUT/rows.csv"], "lies in --output"),
         (["--cpu-requests", "1,x"], "--cpu-requests: 'x' is not a Kubernetes quantity"),
         (["--cpu-requests", "0"], "--cpu-requests 0: must be above 0"),

@@ -59,7 +59,7 @@ def parse_range(option: str, text: str) -> tuple[int, int]:
     low, dash, high = text.partition("-")
     ends = (low.strip(), high.strip() if dash else low.strip())
     if not all(end.isascii() and end.isdigit() and len(end) < 10 for end in ends):
-        raise UsageError(f"{option} {text}: write a number such as 10 or a range such as 5-15")
+        raise UsageError(f"{option} {text}: expected a number such as 10 or a range such as 5-15")
     if int(ends[0]) > int(ends[1]):
         raise UsageError(f"{option} {text}: the first number is the larger one")
     return int(ends[0]), int(ends[1])

@@ -68,7 +68,7 @@ def test_live_deployments_match_the_simulator_and_are_removed(tmp_path):
         rows = read_rows(tmp_path / "run.csv")
         assert rows == expected()
         adds = [row for row in rows if row.action != DELETE]
-        assert tally == commands.RowTally(len(adds), sum(row.pod_count for row in adds))
+        assert tally == commands.FillStats(len(adds), sum(row.pod_count for row in adds))
         for path in (DEPLOYMENTS, PODS, CONFIG_MAPS):
             assert not double.named(path)
         made.extend(path for method, path in double.requests if method == "POST" and path == DEPLOYMENTS)
