@@ -122,7 +122,7 @@ def test_foreign_cluster_is_not_changed_without_yes(home, capsys, monkeypatch):
     [
         (("run", "--cpu-load", "0"), "--cpu-load 0.0 is out of range", 2),
         (("run", "--seed", "1", "--seeds", "1-2"), "--seed and --seeds exclude each other", 2),
-        (("run", "--replicas", "many"), "--replicas many: write a number such as 10 or a range", 2),
+        (("run", "--replicas", "many"), "--replicas many: expected a number such as 10 or a range", 2),
         (("run",), "cannot be reached", 1),
         (("run", "--name", "else"), "no cluster 'else'", 1),
         (("replay",), "replay needs a FILE", 2),
