@@ -45,7 +45,7 @@ test-bounds: .venv/dev ## every index of every kernel, checked on small clusters
 	STEERSMAN_CHECK_BOUNDS=1 .venv/bin/pytest tests/bounds
 
 test-integration: .venv/dev ## integration tests alone
-	.venv/bin/pytest -n 2 --dist loadfile tests/integration
+	.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder tests/integration
 
 test-browser: .venv/dev ## the dashboard's pages in Chromium (installed where it is missing)
 	.venv/bin/pytest -n 2 --dist loadfile tests/browser
