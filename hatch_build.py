@@ -10,7 +10,7 @@ BUILT = {"site": "steersman/data/site", "kernels": "steersman/data/kernels"}
 """Folders below build/ (`make site`, `make kernels`) and where the package has them."""
 
 
-class BuiltFoldersHook(BuildHookInterface[Any]):
+class BuildArtifactsHook(BuildHookInterface[Any]):
     """Add what is built to the data of the package; with machine code the wheel is for one Python and architecture."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

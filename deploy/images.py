@@ -58,7 +58,7 @@ class ImageError(Exception):
 
 
 @dataclass(frozen=True)
-class Image:
+class ImageSpec:
     """How an image is built.
 
     Attributes:
@@ -75,12 +75,12 @@ class Image:
 
 
 IMAGES = {
-    "steersman": Image("deploy/Containerfile", "commands"),
-    "steersman-kube-scheduler": Image(
+    "steersman": ImageSpec("deploy/Containerfile", "commands"),
+    "steersman-kube-scheduler": ImageSpec(
         "deploy/kube-scheduler/Containerfile", needs=("build/steersman-kube-scheduler", "make plugin")
     ),
-    "steersman-learn": Image("deploy/Containerfile", "commands", {"REQUIREMENTS": "learn"}),
-    "steersman-workbench": Image("deploy/Containerfile", "workbench", {"REQUIREMENTS": "workbench"}),
+    "steersman-learn": ImageSpec("deploy/Containerfile", "commands", {"REQUIREMENTS": "learn"}),
+    "steersman-workbench": ImageSpec("deploy/Containerfile", "workbench", {"REQUIREMENTS": "workbench"}),
 }
 
 
@@ -135,8 +135,8 @@ def source_date() -> int:
     return int(run(["git", "-C", ROOT, "log", "-1", "--format=%ct"], what="git tells no date; set SOURCE_DATE_EPOCH"))
 
 
-class Builder:
-    """Builds images in a folder of its own.
+class ImageBuilder:
+    """Build images in a working folder.
 
     Args:
         folder: an empty folder; it takes up to 30 GB while the largest image is built.
@@ -160,8 +160,8 @@ class Builder:
         command += ["--dpkgopt=path-include=/usr/share/doc/*/copyright", f"--include={','.join(PACKAGES)}"]
         os.environ["SOURCE_DATE_EPOCH"] = str(self._date)
         command += [RELEASE, str(context / "base.tar"), *([mirror] if mirror else [])]
-        run(command, what="the base cannot be made", log=self._log("base"))
-        self._bud("base", Image("deploy/base/Containerfile"), {}, context)
+        run(command, what="the base cannot be made", log=self._log_file("base"))
+        self._build_image("base", ImageSpec("deploy/base/Containerfile"), {}, context)
         shutil.rmtree(context)
         return "localhost/base"
 
@@ -169,11 +169,13 @@ class Builder:
         """Build an image and write it as an OCI layout."""
         image = IMAGES[name]
         arguments = {"BASE": base, "SOURCE_DATE_EPOCH": str(self._date), **image.arguments}
-        self._bud(name, image, arguments, ROOT)
+        self._build_image(name, image, arguments, ROOT)
         target = f"oci:{layout}:{version()}"
-        run(self._buildah("push", "--quiet", name, target), what=f"{name} cannot be written", log=self._log("push"))
+        run(
+            self._buildah("push", "--quiet", name, target), what=f"{name} cannot be written", log=self._log_file("push")
+        )
 
-    def _bud(self, name: str, image: Image, arguments: Mapping[str, str], context: Path) -> None:
+    def _build_image(self, name: str, image: ImageSpec, arguments: Mapping[str, str], context: Path) -> None:
         containerfile = ROOT / image.containerfile
         declared = set(re.findall(r"^ARG (\w+)", containerfile.read_text(), re.M))
         options = [f"--build-arg={key}={value}" for key, value in arguments.items() if key in declared]
@@ -185,7 +187,7 @@ class Builder:
         command = self._buildah("bud", "--isolation=chroot", "--layers=false", "--identity-label=false")
         command += [f"--timestamp={self._date}", f"--arch={self._architecture}"]
         command += [*options, f"--file={containerfile}", f"--tag={name}", str(context)]
-        run(command, what=f"{name} cannot be built", log=self._log(name))
+        run(command, what=f"{name} cannot be built", log=self._log_file(name))
 
     def _buildah(self, *words: str) -> list[str]:
         # In a namespace of mounts, so that what buildah mounts is gone when it ends.
@@ -193,7 +195,7 @@ class Builder:
         environment = ["env", f"TMPDIR={self._folder}"]
         return ["unshare", "--mount", *environment, tool("buildah"), *folders, *words]
 
-    def _log(self, name: str) -> Path:
+    def _log_file(self, name: str) -> Path:
         return self._logs / f"{name}.log"
 
 
@@ -237,7 +239,7 @@ def build(names: Sequence[str], output: Path, mirror: str | None, base: str | No
     logs = output / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".building-", dir=output) as folder:
-        builder = Builder(Path(folder), architecture, logs)
+        builder = ImageBuilder(Path(folder), architecture, logs)
         start = time.monotonic()
         if base is None:
             base = builder.base(mirror)
@@ -306,7 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         if unknown := [name for name in options.names if name not in IMAGES]:
-            raise ImageError(f"there is no image {unknown[0]}; it must be one of {', '.join(IMAGES)}", 2)
+            raise ImageError(f"unknown image {unknown[0]}; expected one of {', '.join(IMAGES)}", 2)
         names = options.names or list(IMAGES)
         if options.command == "build":
             build(names, options.output.resolve(), options.debian, options.base, options.architecture)

@@ -135,7 +135,7 @@ def parse(arguments: Sequence[str], known: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--fresh", action="store_true", help="forget what these studies have finished before")
     parser.add_argument("--quick", action="store_true", help="tiny versions, kept apart: to see that everything works")
     parser.add_argument("--list", action="store_true", help="say what there is")
-    parser.add_argument("--report", action="store_true", help="only write the report anew")
+    parser.add_argument("--report", action="store_true", help="only rewrite the report")
     args = parser.parse_args(arguments)
     args.names = list(dict.fromkeys([*args.names, *args.only])) or list(known)
     for name in args.names:

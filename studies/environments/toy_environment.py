@@ -43,7 +43,7 @@ Act = Callable[[Observation], npt.NDArray[np.int64]]
 
 
 class ToyVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray[Any]]):
-    """`num_envs` independent copies, stepped together; an episode that ends starts anew in the same step.
+    """`num_envs` independent copies, stepped together; an episode that ends starts again in the same step.
 
     Args:
         num_envs: E, the number of copies.

@@ -35,7 +35,7 @@ func (s State) String() string {
 // that fails more often than once in that many requests does not, however its failures are spread.
 const successesPerFailure = 10
 
-// Breaker counts failures of a service. Many goroutines may use it at a time.
+// Breaker counts failures of a service. It is safe for concurrent use.
 type Breaker struct {
 	limit int // in parts of a failure, successesPerFailure of which are one
 	open  time.Duration

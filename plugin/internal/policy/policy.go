@@ -22,7 +22,7 @@ import (
 // prepareCommand embeds a profile in a policy file.
 const prepareCommand = "steersman policy prepare --policy FILE --nodes FILE --pods FILE --output FILE"
 
-// Policy ranks the nodes that a pod fits on. Many goroutines may use it at a time.
+// Policy ranks the nodes that a pod fits on. It is safe for concurrent use.
 type Policy struct {
 	name    string
 	card    *Card

@@ -76,7 +76,7 @@ func Failure(err error) error {
 	return err
 }
 
-// Client asks a service. Many goroutines may use it at a time.
+// Client asks a service. It is safe for concurrent use.
 type Client struct {
 	endpoint        string
 	reloadingClient *reloadingClient

@@ -180,7 +180,7 @@ class DQN(Agent):
         if self.config.gamma == 0.0:
             return reward
         after = as_tensors(unflatten("after", batch), self.device)
-        # Beside terminated ones: without any feasible node there is no next value, and the argmax means nothing.
+        # As after a terminal step: without a feasible node there is no next value, and the argmax is meaningless.
         goes_on = torch.tensor(~batch["terminated"], device=self.device) & after["mask"].any(1)
         # Double DQN: y = r + gamma Q'(s', argmax_n Q(s', n)).
         return reward + self.config.gamma * torch.where(goes_on, self._next_value(after), 0.0)

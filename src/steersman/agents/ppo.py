@@ -43,7 +43,7 @@ class PPO(ActorCritic):
     def _update(self, played: Rollout) -> Metrics:
         """Learn for several epochs from the rollout."""
         old = copy.deepcopy(self.network) if self._is_noisy() else None
-        # Exactly one of the two: fixed log probabilities, or a copy of the old network that computes them anew.
+        # Exactly one of the two: fixed log probabilities, or a copy of the old network that recomputes them.
         fixed = None if old else self._played_log_probability(played)
         # Once per rollout, not per minibatch: all its targets are in the same units.
         self.critic.update_return_statistics(torch.tensor(played.targets, device=self.device))

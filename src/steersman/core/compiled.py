@@ -88,8 +88,9 @@ class KernelCache(NullCache):
         # As Numba's own cache does: machine code refers to functions that a new context has not loaded yet.
         target_context.refresh()
         triple, *processor = target_context.codegen().magic_tuple()
-        names = self._file_name(sig, (triple, *processor)), self._file_name(sig, (triple, *PORTABLE))
-        body = _read_kept(Path(self.cache_path) / names[0]) or _read(PACKAGED / names[1])
+        body = _read_cached(Path(self.cache_path) / self._file_name(sig, (triple, *processor)))
+        if body is None:
+            body = _read_machine_code(PACKAGED / self._file_name(sig, (triple, *PORTABLE)))
         if body is None:
             return None
         rebuild: Any = CompileResult._rebuild
@@ -116,7 +117,7 @@ class KernelCache(NullCache):
         return f"{self._dispatcher.py_func.__name__}-{name}"
 
 
-def _read(file: Path) -> bytes | None:
+def _read_machine_code(file: Path) -> bytes | None:
     """Return the machine code in a file; None if there is none, or it is damaged."""
     try:
         content = file.read_bytes()
@@ -126,9 +127,9 @@ def _read(file: Path) -> bytes | None:
     return body if hashlib.sha256(body).digest() == content[:DIGEST_BYTES] else None
 
 
-def _read_kept(file: Path) -> bytes | None:
+def _read_cached(file: Path) -> bytes | None:
     """Return the machine code in a file of the user's cache, which counts as used now."""
-    body = _read(file)
+    body = _read_machine_code(file)
     if body is not None:
         with suppress(OSError):  # a read-only folder
             os.utime(file)

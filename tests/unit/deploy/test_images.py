@@ -93,7 +93,7 @@ def test_missing_layout_is_named_before_anything_is_uploaded(tmp_path: Path) -> 
 def test_unknown_image_is_named_with_those_that_exist(tmp_path: Path) -> None:
     status, errors, _ = call(tmp_path, "build", "other")
     assert status == 2
-    assert errors == f"error: there is no image other; it must be one of {', '.join(IMAGES)}\n"
+    assert errors == f"error: unknown image other; expected one of {', '.join(IMAGES)}\n"
 
 
 def test_refusing_registry_gets_no_tag(layout: Path, tmp_path: Path) -> None:

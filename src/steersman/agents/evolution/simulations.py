@@ -321,7 +321,7 @@ class Evolution:
             learning_rate=config.learning_rate,
         )
         self.average = self.strategy.mean.copy()
-        # A generator of its own: candidates do not depend on how workloads are drawn.
+        # A separate generator, so that candidates do not depend on how workloads are drawn.
         self.rng = np.random.default_rng(seed)
         self.drawable = np.arange(len(self.workloads))
         self.queue: list[int] = []

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
 from steersman.apps.doctor.findings import Finding, amount, node_findings, ok, pod_findings, problem, warning
 from steersman.apps.doctor.rights import RIGHTS, rights_findings
 from steersman.apps.runtime.decoding import ALL_PODS, NODES, DecodedObjects, decode_objects, documents, example
 from steersman.apps.runtime.device_lists import list_device_offers
 from steersman.cluster.model import Node
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
+from steersman.cluster.objects.api.metadata import named_object
 from steersman.cluster.objects.api_fields import kubernetes_table
 from steersman.core.errors import SteersmanError
-from steersman.kubernetes.client import ApiError, Client
+from steersman.kubernetes.client import MISSING, ApiError, Client
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
 from steersman.prometheus.node_names import addresses_of
@@ -22,7 +21,6 @@ from steersman.prometheus.node_names import addresses_of
 LEASES = "/apis/coordination.k8s.io/v1/leases"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 ADMISSION = ("steersman-gpu-mixing", "steersman-gpu-annotations")
-NOT_FOUND = 404
 SOURCES = {"running_pods": "it needs kube-state-metrics; "}
 """Where a metric comes from, unless it is from the usual node exporter."""
 
@@ -37,7 +35,7 @@ async def examine(client: Client, telemetry: Configuration | None = None) -> lis
     Raises:
         SteersmanError: the API server does not answer.
     """
-    found = [await _version(client)]
+    found = [await _version_finding(client)]
     for command in RIGHTS:
         found += await rights_findings(client, command)
     try:
@@ -51,16 +49,16 @@ async def examine(client: Client, telemetry: Configuration | None = None) -> lis
     if offers:
         found.append(ok("DRA", "devices of ResourceSlices are counted for DeviceClasses that steersman understands"))
     found += pod_findings([pod_from_json(raw) for raw in listed_pods.items], await _lease_names(client))
-    found += _objects(decoded)
+    found += _object_findings(decoded)
     if any(pod.requests.gpu_count and 0 < pod.requests.gpu_milli < 1000 for pod in decoded.pods):
-        found += await _admission(client)
+        found += await _admission_findings(client)
     if telemetry is not None:
         collector = TelemetryCollector(telemetry, lambda: addresses_of(nodes))
-        found += await _metrics(collector, nodes)
+        found += await _metric_findings(collector, nodes)
     return found
 
 
-async def _version(client: Client) -> Finding:
+async def _version_finding(client: Client) -> Finding:
     version = await client.get("/version")
     minor, ours = int("".join(filter(str.isdigit, str(version["minor"])))), int(kubernetes_table().minor.split(".")[1])
     text = f"Kubernetes {version['gitVersion']}"
@@ -77,10 +75,10 @@ async def _lease_names(client: Client) -> list[str]:
         listed = await client.list(LEASES)
     except ApiError:
         return []
-    return [str(msgspec.json.decode(raw)["metadata"]["name"]) for raw in listed.items]
+    return [named_object(raw).metadata.name or "" for raw in listed.items]
 
 
-def _objects(decoded: DecodedObjects) -> Iterator[Finding]:
+def _object_findings(decoded: DecodedObjects) -> Iterator[Finding]:
     """Return what in nodes and pods makes no sense or has no effect."""
     if decoded.problems:
         yield problem(
@@ -92,14 +90,14 @@ def _objects(decoded: DecodedObjects) -> Iterator[Finding]:
         yield warning("objects", text, "steersman leaves such pods to kube-scheduler, or ignores the field")
 
 
-async def _admission(client: Client) -> Sequence[Finding]:
+async def _admission_findings(client: Client) -> Sequence[Finding]:
     """Return whether the API server refuses what must not happen where pods share GPUs."""
     missing = []
     for name in ADMISSION:
         try:
             await client.get(f"{POLICIES}/{name}")
         except ApiError as error:
-            if error.status != NOT_FOUND:
+            if error.status != MISSING:
                 return [warning("admission", f"policies cannot be read: {error}", "have an administrator look")]
             missing.append(name)
     if missing:
@@ -108,7 +106,7 @@ async def _admission(client: Client) -> Sequence[Finding]:
     return [ok("admission", "the policies for shared GPUs are installed")]
 
 
-async def _metrics(collector: TelemetryCollector, nodes: Sequence[Node]) -> Sequence[Finding]:
+async def _metric_findings(collector: TelemetryCollector, nodes: Sequence[Node]) -> Sequence[Finding]:
     """Return for how many nodes Prometheus has each metric."""
     where = collector.configuration.prometheus.url
     try:

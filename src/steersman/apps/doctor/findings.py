@@ -93,7 +93,7 @@ def node_findings(nodes: Sequence[Node], objects: Sequence[NodeObject]) -> Itera
     if unnamed:
         yield warning(
             "GPU models",
-            f"no label states the model of {amount(len(unnamed), 'node')} with GPUs: {_some(unnamed)}",
+            f"no label states the model of {amount(len(unnamed), 'node')} with GPUs: {_first_names(unnamed)}",
             "run the vendor's feature discovery, or label them with alibabacloud.com/gpu-card-model",
         )
     yield from _uncounted_devices(objects)
@@ -116,7 +116,7 @@ def _missing_plugins(objects: Iterable[NodeObject]) -> Iterator[Finding]:
     for vendor, names in missing.items():
         yield problem(
             "device plugin",
-            f"{amount(len(names), 'node')} with GPUs of {vendor}, by labels, and none allocatable: {_some(names)}",
+            f"{amount(len(names), 'node')} with GPUs of {vendor} by labels, none allocatable: {_first_names(names)}",
             "look at the log of the device plugin's pod on such a node",
         )
 
@@ -163,7 +163,7 @@ def amount(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _some(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     """Return the first names of a list, and how many follow."""
     rest = len(names) - NODES_SHOWN
     return ", ".join(names[:NODES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

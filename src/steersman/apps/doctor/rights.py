@@ -14,7 +14,7 @@ AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Rights:
+class AccessRule:
     """Verbs on resources of one group.
 
     Attributes:
@@ -35,37 +35,39 @@ _SPREADING = "the policy kube-default"
 _DRA = "Dynamic Resource Allocation"
 _VOLUMES = "pods with claims"
 _WATCHES = (
-    Rights("", ("namespaces",), _LOOK, "affinity that selects namespaces by labels"),
-    Rights("", ("services", "replicationcontrollers"), _LOOK, _SPREADING),
-    Rights("apps", ("replicasets", "statefulsets"), _LOOK, _SPREADING),
+    AccessRule("", ("namespaces",), _LOOK, "affinity that selects namespaces by labels"),
+    AccessRule("", ("services", "replicationcontrollers"), _LOOK, _SPREADING),
+    AccessRule("apps", ("replicasets", "statefulsets"), _LOOK, _SPREADING),
 )
-RIGHTS: Mapping[str, tuple[Rights, ...]] = {
+RIGHTS: Mapping[str, tuple[AccessRule, ...]] = {
     "evaluate": (
-        Rights("", ("nodes", "pods"), ("list",)),
-        Rights("", ("namespaces", "services", "replicationcontrollers"), ("list",), _SPREADING),
-        Rights("apps", ("replicasets", "statefulsets"), ("list",), _SPREADING),
-        Rights("resource.k8s.io", ("deviceclasses", "resourceslices", "resourceclaims"), ("list",), _DRA),
+        AccessRule("", ("nodes", "pods"), ("list",)),
+        AccessRule("", ("namespaces", "services", "replicationcontrollers"), ("list",), _SPREADING),
+        AccessRule("apps", ("replicasets", "statefulsets"), ("list",), _SPREADING),
+        AccessRule("resource.k8s.io", ("deviceclasses", "resourceslices", "resourceclaims"), ("list",), _DRA),
     ),
     "serve": (
-        Rights("", ("nodes", "pods"), _LOOK),
-        Rights("resource.k8s.io", ("deviceclasses", "resourceslices", "resourceclaims"), _LOOK, _DRA),
+        AccessRule("", ("nodes", "pods"), _LOOK),
+        AccessRule("resource.k8s.io", ("deviceclasses", "resourceslices", "resourceclaims"), _LOOK, _DRA),
         *_WATCHES,
     ),
     "schedule": (
-        Rights("", ("nodes",), _LOOK),
-        Rights("", ("pods",), ("get", *_LOOK)),
-        Rights("", ("pods/binding",), ("create",)),
-        Rights("", ("pods/status",), ("patch",)),
-        Rights("events.k8s.io", ("events",), ("create", "patch")),
-        Rights("", ("persistentvolumeclaims", "persistentvolumes"), (*_LOOK, "patch"), _VOLUMES),
-        Rights("storage.k8s.io", ("storageclasses", "csinodes", "csidrivers", "csistoragecapacities"), _LOOK, _VOLUMES),
-        Rights("resource.k8s.io", ("deviceclasses", "resourceslices"), _LOOK, _DRA),
-        Rights("resource.k8s.io", ("resourceclaims",), ("get", *_LOOK, "create"), _DRA),
-        Rights("resource.k8s.io", ("resourceclaims/status", "resourceclaims/binding"), ("update",), _DRA),
+        AccessRule("", ("nodes",), _LOOK),
+        AccessRule("", ("pods",), ("get", *_LOOK)),
+        AccessRule("", ("pods/binding",), ("create",)),
+        AccessRule("", ("pods/status",), ("patch",)),
+        AccessRule("events.k8s.io", ("events",), ("create", "patch")),
+        AccessRule("", ("persistentvolumeclaims", "persistentvolumes"), (*_LOOK, "patch"), _VOLUMES),
+        AccessRule(
+            "storage.k8s.io", ("storageclasses", "csinodes", "csidrivers", "csistoragecapacities"), _LOOK, _VOLUMES
+        ),
+        AccessRule("resource.k8s.io", ("deviceclasses", "resourceslices"), _LOOK, _DRA),
+        AccessRule("resource.k8s.io", ("resourceclaims",), ("get", *_LOOK, "create"), _DRA),
+        AccessRule("resource.k8s.io", ("resourceclaims/status", "resourceclaims/binding"), ("update",), _DRA),
         *_WATCHES,
     ),
 }
-"""Rights by command; those of `serve` and `schedule` are the ClusterRoles that are deployed."""
+"""AccessRule by command; those of `serve` and `schedule` are the ClusterRoles that are deployed."""
 
 
 async def rights_findings(client: Client, command: str) -> list[Finding]:
@@ -74,10 +76,10 @@ async def rights_findings(client: Client, command: str) -> list[Finding]:
     Raises:
         SteersmanError: the API server does not answer, or refuses the question.
     """
-    asked = [(rights, resource, verb) for rights, resource, verb in _pairs(RIGHTS[command])]
+    asked = list(_questions(RIGHTS[command]))
     limit = asyncio.Semaphore(AT_ONCE)
 
-    async def allowed(rights: Rights, resource: str, verb: str) -> bool:
+    async def allowed(rights: AccessRule, resource: str, verb: str) -> bool:
         name, _, subresource = resource.partition("/")
         attributes = {"group": rights.group, "resource": name, "subresource": subresource, "verb": verb}
         async with limit:
@@ -93,14 +95,14 @@ async def rights_findings(client: Client, command: str) -> list[Finding]:
     for (rights, resource, verb), is_allowed in zip(asked, answers, strict=True):
         if not is_allowed:
             refused.setdefault(rights.purpose, {}).setdefault(resource, []).append(verb)
-    return list(_told(subject, refused))
+    return list(_findings_of(subject, refused))
 
 
-def _pairs(rights: Sequence[Rights]) -> Iterator[tuple[Rights, str, str]]:
+def _questions(rights: Sequence[AccessRule]) -> Iterator[tuple[AccessRule, str, str]]:
     return ((each, resource, verb) for each in rights for resource in each.resources for verb in each.verbs)
 
 
-def _told(subject: str, refused: Mapping[str, Mapping[str, Sequence[str]]]) -> Iterator[Finding]:
+def _findings_of(subject: str, refused: Mapping[str, Mapping[str, Sequence[str]]]) -> Iterator[Finding]:
     """Return a problem if a right that is always needed is refused, else what else is refused."""
     for purpose, verbs in refused.items():
         what = "; ".join(f"{resource} ({', '.join(each)})" for resource, each in verbs.items())

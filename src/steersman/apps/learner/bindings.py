@@ -112,7 +112,7 @@ class BindingObserver(Listener):
         """Observe the binding of a pod that waited."""
         if not self._is_observed(pod):
             return
-        # Others were bound before this began, or were never seen waiting, so there is no state before their binding.
+        # Other pods were bound earlier or never seen waiting, so the state before their binding is unknown.
         if pod.key in self._waiting:
             ahead = list(self._waiting).index(pod.key)
             del self._waiting[pod.key]

@@ -137,7 +137,7 @@ class Binder:
             # Any other status is a definite refusal; repeating the request would give the same answer.
             if status not in (0, CONFLICT, *BUSY):
                 return BindOutcome.LOST if status == MISSING else BindOutcome.REFUSED, message
-            # The server handles no request that it answers with 429, so there is no outcome to look up.
+            # The server did not process a request that it answered with 429, so the binding cannot exist.
             if status != TOO_MANY:
                 pod_now = await self._get_pod(path, pod.uid)
                 if pod_now is None:

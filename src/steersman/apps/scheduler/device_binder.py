@@ -82,7 +82,7 @@ class DeviceBinder:
         for left_over in self.claims.for_requests_of(pod.uid):
             await self.release(pod, f"{CLAIMS.format(pod.pod.namespace)}/{left_over}")
         plan = self._plan(spec, node, resources)
-        # There is no await between choosing and noting the devices, so two bindings never choose the same.
+        # Devices are chosen and recorded without an await in between, so two bindings never choose the same.
         self._in_flight[pod.uid] = plan.devices
         claim = _claim(pod, plan)
         name = claim["metadata"]["name"]

@@ -113,7 +113,7 @@ class LogFile:
             self._handler = _Handler(file, maxBytes=LOG_FILE_BYTES, backupCount=LOG_FILES_KEPT, encoding="utf-8")
         except OSError as error:
             raise UsageError(f"--log-file {file}: cannot be written: {error.strerror}") from None
-        # Closes the file when the log is configured anew, and when Python ends.
+        # Closes the file when the log is configured again, and when Python ends.
         weakref.finalize(self, self._handler.close)
 
     def write(self, line: str) -> None:

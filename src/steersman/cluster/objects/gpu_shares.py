@@ -18,7 +18,7 @@ from steersman.cluster.gpu_resources import SHARED_GPUS
 from steersman.cluster.gpu_units import NVIDIA_GPUS
 from steersman.cluster.model import GPU_MILLI, Node
 from steersman.cluster.objects.api.metadata import ObjectMeta
-from steersman.cluster.objects.api.pods import Container, PodObject, PodSpec, ResourceRequirements
+from steersman.cluster.objects.api.pods import NO_RESOURCES, Container, PodObject, PodSpec
 from steersman.cluster.objects.fields import FieldError, Object, join
 from steersman.core.quantities import MAX_NODE_GPUS, NANO, ceil_div, nano
 
@@ -38,7 +38,6 @@ HAMI_RESOURCES = (HAMI_MEMORY, HAMI_PERCENT, HAMI_CORES)
 
 MEMORY_LABEL = f"{NVIDIA_GPUS}.memory"
 MIB = 1 << 20
-_NO_RESOURCES = ResourceRequirements()
 
 
 class GpuShare(NamedTuple):
@@ -220,5 +219,5 @@ def _whole(value: object, path: str) -> int:
 
 
 def _amounts(container: Container) -> dict[str, Any]:
-    resources = container.resources or _NO_RESOURCES
+    resources = container.resources or NO_RESOURCES
     return {**(resources.limits or {}), **(resources.requests or {})}

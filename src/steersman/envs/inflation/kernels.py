@@ -137,7 +137,7 @@ def _act(batch: Batch, task: BatchConfig, e: int, n: int) -> tuple[float, bool]:
     # Exactly one event: the reward is about the state that the action leads to, not about what happens next.
     _advance(batch, task, e, batch.run.cursor[e, engine.EVENTS] + 1)
     summarise(batch.run.cursor[e], batch.run.sums[e], after)
-    # Counted anew from the action to the next decision.
+    # Counted from zero from the action to the next decision.
     after[state.POD_SECONDS_WAITED] = 0.0
     _follow(batch, e, task.waits)
     after[state.RACK_LOCALITY] = share_nearby(owners_of(batch.owners, e), batch.owner[e, arrival], n)

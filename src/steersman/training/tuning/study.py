@@ -108,16 +108,16 @@ class StudyBudget:
         """Return the number of trials to add at most, None: no limit."""
         return self.trials or (None if self.minutes else DEFAULT_TRIALS)
 
-    def end(self, finished: int) -> StudyEnd:
+    def stopping_criterion(self, finished: int) -> StoppingCriterion:
         """Return when the study ends, of which so many trials are there."""
-        return StudyEnd(
+        return StoppingCriterion(
             math.inf if self.most is None else finished + self.most,
             math.inf if self.minutes is None else time.time() + 60.0 * self.minutes,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class StudyEnd:
+class StoppingCriterion:
     """When a study ends.
 
     Attributes:
@@ -174,7 +174,7 @@ def tune(
     with _database_errors(folder / STORE):
         study = _open(folder, plan.seed)
         _check_algorithm(study, algorithm_of(plan).name, folder)
-        end = budget.end(len(study.trials))
+        end = budget.stopping_criterion(len(study.trials))
         processes: list[SpawnProcess] = []
         try:
             for number in range(1, budget.workers):
@@ -239,7 +239,7 @@ def _check_algorithm(study: optuna.Study, algorithm: str, folder: Path) -> None:
 
 
 def _work_for(
-    plan: AnyPlan, folder: Path, limits: TrainingLimits, fixed: Collection[str], end: StudyEnd, worker: int
+    plan: AnyPlan, folder: Path, limits: TrainingLimits, fixed: Collection[str], end: StoppingCriterion, worker: int
 ) -> None:
     """Run trials in a worker process; the first process reports errors."""
     import optuna
@@ -254,7 +254,7 @@ def _work(
     folder: Path,
     limits: TrainingLimits,
     fixed: Collection[str],
-    end: StudyEnd,
+    end: StoppingCriterion,
     worker: int,
     on_trial: OnTrial | None = None,
 ) -> None:

@@ -51,7 +51,7 @@ class Stream:
     def tick(self, summary: Summary, metrics: Metrics) -> None:
         """Have what changed sent."""
         self._summary, self._metrics = summary, metrics
-        # A new event for each tick: each waiter wakes once, and nobody has to clear it.
+        # A new event for each tick: each waiter wakes once, and no event has to be cleared.
         ticked, self._ticked = self._ticked, asyncio.Event()
         ticked.set()
 

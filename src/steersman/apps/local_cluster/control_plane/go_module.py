@@ -128,7 +128,7 @@ def _build(go: str, module: Module, target: Path, report: Report, say: Callable[
             packages = sum(1 for _ in _without_downloads(listed, say))
             command = [go, "build", "-v", "-ldflags", module.flags, "-o", f"{part}{os.sep}", "./cmd/..."]
             for compiled, _ in enumerate(_without_downloads(_lines(command, module, file, log), say), start=1):
-                # Go also prints lines that are no packages.
+                # Go also prints lines that do not name packages.
                 report(min(compiled, packages), packages)
         module.finish(part).rename(target)
     log.unlink()

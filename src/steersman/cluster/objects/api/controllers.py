@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from steersman.cluster.objects.api.metadata import Condition, FileObject, LabelSelector, ObjectMeta
+from steersman.cluster.objects.api.metadata import Condition, LabelSelector, ManifestObject, ObjectMeta
 
 MAX_REPLICAS = 10_000_000
 Replicas = Annotated[int, msgspec.Meta(ge=0, le=MAX_REPLICAS)]
@@ -18,7 +18,7 @@ class ControllerSpec(msgspec.Struct, frozen=True, rename="camel"):
     template: dict[str, Any] | None = None
 
 
-class Controller(FileObject, frozen=True):
+class Controller(ManifestObject, frozen=True):
     """A DaemonSet, or what all controllers have in common."""
 
     spec: ControllerSpec = ControllerSpec()
@@ -37,13 +37,13 @@ class ReplicationController(Controller, frozen=True):
     spec: ReplicationControllerSpec = ReplicationControllerSpec()
 
 
-class Ordinals(msgspec.Struct, frozen=True):
+class StatefulSetOrdinals(msgspec.Struct, frozen=True):
     """`spec.ordinals` of a StatefulSet."""
 
     start: Replicas | None = None
 
 
-class ClaimTemplate(msgspec.Struct, frozen=True):
+class VolumeClaimTemplate(msgspec.Struct, frozen=True):
     """An entry of a StatefulSet's `spec.volumeClaimTemplates`."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -54,8 +54,8 @@ class DeploymentSpec(ControllerSpec, frozen=True, rename="camel"):
 
     selector: LabelSelector | None = None
     replicas: Replicas | None = None
-    ordinals: Ordinals | None = None
-    volume_claim_templates: list[ClaimTemplate] | None = None
+    ordinals: StatefulSetOrdinals | None = None
+    volume_claim_templates: list[VolumeClaimTemplate] | None = None
 
 
 class DeploymentStatus(msgspec.Struct, frozen=True, rename="camel"):

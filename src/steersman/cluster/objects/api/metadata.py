@@ -40,13 +40,13 @@ class StoredMeta(ObjectMeta, frozen=True, rename="camel"):
     generation: int = 0
 
 
-class FileObject(msgspec.Struct, frozen=True):
+class ManifestObject(msgspec.Struct, frozen=True):
     """Any object of a file."""
 
     metadata: ObjectMeta = ObjectMeta()
 
 
-class NamedObject(FileObject, frozen=True):
+class NamedObject(ManifestObject, frozen=True):
     """Any object of the API."""
 
     metadata: StoredMeta = StoredMeta()

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from steersman.cluster.objects.api.metadata import Condition, FileObject
+from steersman.cluster.objects.api.metadata import Condition, ManifestObject
 
 
 class NodeTaint(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ class NodeStatus(msgspec.Struct, frozen=True, rename="camel"):
 _NO_SPEC, _NO_STATUS = NodeSpec(), NodeStatus()
 
 
-class NodeObject(FileObject, frozen=True):
+class NodeObject(ManifestObject, frozen=True):
     """A v1 Node."""
 
     spec: NodeSpec | None = None

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from steersman.cluster.objects.api.metadata import FileObject, LabelSelector, NodeSelector, NodeTerm, StoredMeta
+from steersman.cluster.objects.api.metadata import LabelSelector, ManifestObject, NodeSelector, NodeTerm, StoredMeta
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -26,6 +26,9 @@ class ResourceRequirements(msgspec.Struct, frozen=True):
 
     requests: dict[str, Any] | None = None
     limits: dict[str, Any] | None = None
+
+
+NO_RESOURCES = ResourceRequirements()
 
 
 class ContainerPort(msgspec.Struct, frozen=True, rename="camel"):
@@ -262,7 +265,7 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
 NO_SPEC, NO_STATUS = PodSpec(), PodStatus()
 
 
-class PodObject(FileObject, frozen=True):
+class PodObject(ManifestObject, frozen=True):
     """A v1 Pod."""
 
     spec: PodSpec = NO_SPEC

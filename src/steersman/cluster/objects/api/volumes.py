@@ -127,7 +127,7 @@ class StorageClass(NamedObject, frozen=True, rename="camel"):
     allowed_topologies: list[TopologyTerm] | None = None
 
 
-class CsiAllocatable(msgspec.Struct, frozen=True):
+class VolumeNodeResources(msgspec.Struct, frozen=True):
     """`allocatable` of a driver on a node."""
 
     count: int | None = None
@@ -137,7 +137,7 @@ class CsiNodeDriver(msgspec.Struct, frozen=True):
     """An entry of a CSINode's `spec.drivers`."""
 
     name: str
-    allocatable: CsiAllocatable | None = None
+    allocatable: VolumeNodeResources | None = None
 
 
 class CsiNodeSpec(msgspec.Struct, frozen=True):

@@ -12,13 +12,12 @@ from typing import Any
 from msgspec import structs
 
 from steersman.cluster.objects.api.admission import LimitRange
-from steersman.cluster.objects.api.pods import Container, PodSpec, ResourceRequirements
+from steersman.cluster.objects.api.pods import NO_RESOURCES, Container, PodSpec, ResourceRequirements
 from steersman.cluster.objects.fields import FieldError, indexed, join
 from steersman.cluster.objects.requests import Amounts, aggregate, resource_amounts
 from steersman.core.quantities import NANO, format_bytes, format_cpu, format_whole, nano
 
 CONTAINER, POD = "Container", "Pod"
-_NO_RESOURCES = ResourceRequirements()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ def limited(spec: PodSpec, path: str, every: Sequence[Limits]) -> PodSpec:
 
 def _with_defaults(container: Container, every: Iterable[Limits]) -> Container:
     """Return a container with the defaults of LimitRanges; a stated limit without a request is the request."""
-    stated = container.resources or _NO_RESOURCES
+    stated = container.resources or NO_RESOURCES
     limits = stated.limits or {}
     requests = {**limits, **(stated.requests or {})}
     for each in every:
@@ -141,7 +140,7 @@ def _amounts_of(spec: PodSpec, path: str, kind: str) -> Iterator[tuple[str, Amou
 
 def _stated(holder: Container | PodSpec, path: str) -> tuple[Amounts, Amounts]:
     """Return requests and limits."""
-    resources, where = holder.resources or _NO_RESOURCES, join(path, "resources")
+    resources, where = holder.resources or NO_RESOURCES, join(path, "resources")
     requests = resource_amounts(resources.requests or {}, join(where, "requests"))
     return requests, resource_amounts(resources.limits or {}, join(where, "limits"))
 

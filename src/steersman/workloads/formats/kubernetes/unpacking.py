@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from steersman.cluster.objects.api import admission, controllers, devices
 from steersman.cluster.objects.api.decoding import converted, valid_parts
-from steersman.cluster.objects.api.metadata import FileObject
+from steersman.cluster.objects.api.metadata import ManifestObject
 from steersman.cluster.objects.api.nodes import NodeObject
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.fields import FieldError, Object, join
@@ -20,33 +20,33 @@ from steersman.workloads.formats.yaml_documents import NESTED, Document
 MAX_LIST_DEPTH = 8
 
 
-class Kind(NamedTuple):
+class KindSpec(NamedTuple):
     """A kind of objects that is read: its type and its API groups."""
 
     type: type[Any]
     groups: tuple[str, ...]
 
 
-KINDS: Mapping[str, Kind] = MappingProxyType(
+KINDS: Mapping[str, KindSpec] = MappingProxyType(
     {
-        "Node": Kind(NodeObject, ("",)),
-        "Pod": Kind(PodObject, ("",)),
-        "Namespace": Kind(FileObject, ("",)),
-        "Service": Kind(controllers.ReplicationController, ("",)),
-        "ReplicationController": Kind(controllers.ReplicationController, ("",)),
-        "LimitRange": Kind(admission.LimitRange, ("",)),
-        "Deployment": Kind(controllers.Deployment, ("apps", "extensions")),
-        "ReplicaSet": Kind(controllers.Deployment, ("apps", "extensions")),
-        "DaemonSet": Kind(controllers.Controller, ("apps", "extensions")),
-        "StatefulSet": Kind(controllers.Deployment, ("apps",)),
-        "Job": Kind(controllers.Job, ("batch",)),
-        "CronJob": Kind(FileObject, ("batch",)),
-        "PriorityClass": Kind(admission.PriorityClass, ("scheduling.k8s.io",)),
-        "RuntimeClass": Kind(admission.RuntimeClass, ("node.k8s.io",)),
-        "HorizontalPodAutoscaler": Kind(admission.HorizontalPodAutoscaler, ("autoscaling",)),
-        "DeviceClass": Kind(devices.DeviceClass, ("resource.k8s.io",)),
-        "ResourceSlice": Kind(devices.ResourceSlice, ("resource.k8s.io",)),
-        "ResourceClaim": Kind(devices.ResourceClaim, ("resource.k8s.io",)),
+        "Node": KindSpec(NodeObject, ("",)),
+        "Pod": KindSpec(PodObject, ("",)),
+        "Namespace": KindSpec(ManifestObject, ("",)),
+        "Service": KindSpec(controllers.ReplicationController, ("",)),
+        "ReplicationController": KindSpec(controllers.ReplicationController, ("",)),
+        "LimitRange": KindSpec(admission.LimitRange, ("",)),
+        "Deployment": KindSpec(controllers.Deployment, ("apps", "extensions")),
+        "ReplicaSet": KindSpec(controllers.Deployment, ("apps", "extensions")),
+        "DaemonSet": KindSpec(controllers.Controller, ("apps", "extensions")),
+        "StatefulSet": KindSpec(controllers.Deployment, ("apps",)),
+        "Job": KindSpec(controllers.Job, ("batch",)),
+        "CronJob": KindSpec(ManifestObject, ("batch",)),
+        "PriorityClass": KindSpec(admission.PriorityClass, ("scheduling.k8s.io",)),
+        "RuntimeClass": KindSpec(admission.RuntimeClass, ("node.k8s.io",)),
+        "HorizontalPodAutoscaler": KindSpec(admission.HorizontalPodAutoscaler, ("autoscaling",)),
+        "DeviceClass": KindSpec(devices.DeviceClass, ("resource.k8s.io",)),
+        "ResourceSlice": KindSpec(devices.ResourceSlice, ("resource.k8s.io",)),
+        "ResourceClaim": KindSpec(devices.ResourceClaim, ("resource.k8s.io",)),
     }
 )
 """Kinds of objects that are read; others are custom resources, or ignored."""
@@ -112,7 +112,7 @@ class KubernetesObject:
         if self.kind == "Pod":
             return self.pod
         try:
-            return converted(self.content, KINDS[self.kind].type if self.kind in KINDS else FileObject)
+            return converted(self.content, KINDS[self.kind].type if self.kind in KINDS else ManifestObject)
         except FieldError as error:
             raise self.error(error.field, error.problem) from None
 
