@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo workbench notebooks learn policy study plugin site test test-unit coverage test-nightly test-bounds test-integration test-browser images push-images image-tools test-image test-e2e test-go programs test-chaos lint format kernels wheel krew bench requirements clean
+.PHONY: help demo workbench notebooks learn policy study plugin site test test-unit coverage test-nightly test-bounds test-integration test-browser images push-images release-tools test-image test-e2e test-go programs test-chaos lint format kernels wheel release publish krew bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -55,18 +55,20 @@ test-image: .venv/dev ## run the images of `make images` as containers, push one
 	.venv/bin/pytest -s tests/image
 
 images: build/steersman-kube-scheduler ## build the images as OCI layouts in build/images, without a container engine (as root)
-	python3 deploy/images.py build $(IMAGES)
+	python3 -m release.images build $(IMAGES)
 
 push-images: ## push the images of build/images, signed: make push-images REGISTRY=registry.example/team KEY=cosign.key
-	python3 deploy/images.py push $(IMAGES) --registry $(REGISTRY) --key $(KEY)
+	python3 -m release.images push $(IMAGES) --registry $(REGISTRY) --key $(KEY)
 
-image-tools: ## build crane, cosign and syft in build/tools (needs Go)
+release-tools: ## build crane, cosign, syft and helm in build/tools (needs Go)
 	GOBIN=$(CURDIR)/build/tools CGO_ENABLED=0 go install -trimpath -ldflags '-s -w' \
 		github.com/google/go-containerregistry/cmd/crane@v0.22.1
 	GOBIN=$(CURDIR)/build/tools CGO_ENABLED=0 go install -trimpath -ldflags '-s -w' \
 		github.com/sigstore/cosign/v3/cmd/cosign@v3.1.3
 	GOBIN=$(CURDIR)/build/tools CGO_ENABLED=0 go install -trimpath -ldflags '-s -w' \
 		github.com/anchore/syft/cmd/syft@v1.57.1
+	GOBIN=$(CURDIR)/build/tools CGO_ENABLED=0 go install -trimpath \
+		-ldflags '-s -w -X helm.sh/helm/v4/internal/version.version=v4.3.1' helm.sh/helm/v4/cmd/helm@v4.3.1
 
 build/steersman-kube-scheduler:
 	$(MAKE) plugin
@@ -114,8 +116,14 @@ kernels: .venv/dev ## compile the kernels that a wheel brings, for any processor
 wheel: site kernels ## build dist/*.whl for this Python and architecture, with the site and compiled kernels
 	.venv/bin/python -m build --wheel --no-isolation
 
+release: site kernels build/steersman-kube-scheduler ## make dist/VERSION: wheel, sdist, images, chart, krew plugin, notes, checksums (as root)
+	.venv/bin/python -m release build $(IMAGES) $(if $(URL),--url $(URL))
+
+publish: .venv/dev ## publish dist/VERSION, signed: make publish REGISTRY=registry.example/team KEY=cosign.key INDEX=URL
+	.venv/bin/python -m release push --registry $(REGISTRY) --key $(KEY) $(if $(INDEX),--package-index $(INDEX))
+
 krew: ## build build/kubectl-steersman.zip, the archive of deploy/krew/steersman.yaml, and print its SHA-256
-	@python3 deploy/krew/archive.py build/kubectl-steersman.zip
+	@python3 -m release.krew build/kubectl-steersman.zip
 
 bench: .venv/dev ## measure, side by side, what benchmarks/ claims
 	.venv/bin/python -m benchmarks

@@ -23,7 +23,6 @@ import steersman
 from steersman.apps.local_cluster.control_plane import build
 
 CHECKOUT = Path(__file__).parents[2]
-PROGRAM = CHECKOUT / "deploy" / "images.py"
 LAYOUTS = CHECKOUT / "build" / "images"
 TOOLS = CHECKOUT / "build" / "tools"
 KUBECONFIG = CHECKOUT / "deploy" / "compose" / "kubeconfig.yaml"
@@ -40,15 +39,15 @@ POD = {
 
 
 def images(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run deploy/images.py, whatever it ends with."""
-    command = ["python3", PROGRAM, *words]
+    """Run release.images, whatever it ends with."""
+    command = ["python3", "-m", "release.images", *words]
     return subprocess.run(
-        command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=3000
+        command, cwd=CHECKOUT, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=3000
     )
 
 
 def tool(*words: str | Path, **environment: str) -> str:
-    """Run one of the tools of `make image-tools`, which has to succeed; what it printed."""
+    """Run one of the tools of `make release-tools`, which has to succeed; what it printed."""
     command = [TOOLS / words[0], *words[1:]]
     done = subprocess.run(
         command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=300

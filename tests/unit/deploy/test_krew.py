@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from release import krew
 
 from steersman.cli.main import main
 from steersman.version import __version__
@@ -49,18 +49,20 @@ def test_the_manifest_has_what_krew_requires(manifest: dict[str, Any]) -> None:
 
 
 def test_archive_matches_the_manifest(manifest: dict[str, Any], tmp_path: Path) -> None:
-    spec = importlib.util.spec_from_file_location("archive", KREW / "archive.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     file = tmp_path / "new" / "plugin.zip"
     (platform,) = manifest["spec"]["platforms"]
-    assert module.write_archive(file) == platform["sha256"], "run make krew, and write its SHA-256 into the manifest"
+    assert krew.write_archive(file) == platform["sha256"], "run make krew, and write its SHA-256 into the manifest"
     with zipfile.ZipFile(file) as archive:
         assert archive.namelist() == [each["from"] for each in platform["files"]]
         assert archive.read("kubectl-steersman") == LAUNCHER.read_bytes()
         assert archive.getinfo("kubectl-steersman").external_attr >> 16 == 0o100755
+
+
+def test_manifest_of_a_release_has_address_and_digest(manifest: dict[str, Any]) -> None:
+    made = yaml.safe_load(krew.manifest("https://example.com/v1/plugin.zip", "12ab"))
+    (platform,) = manifest["spec"]["platforms"]
+    platform |= {"uri": "https://example.com/v1/plugin.zip", "sha256": "12ab"}
+    assert made == manifest
 
 
 def launch(path: str, *arguments: str) -> subprocess.CompletedProcess[str]:

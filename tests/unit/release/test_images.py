@@ -1,35 +1,21 @@
-"""deploy/images.py: what it builds is described, and what is wrong is said in one line before anything is written."""
+"""release.images: what it builds is described, and what is wrong is said in one line before anything is written."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
+from release.images import IMAGES
 
 CHECKOUT = Path(__file__).parents[3]
-PROGRAM = CHECKOUT / "deploy" / "images.py"
 RECORDS = '#!/bin/sh\necho "${0##*/} $*" >> "$RECORD"\n'
 REFUSES = '#!/bin/sh\necho "UNAUTHORIZED: log in first" >&2\nexit 1\n'
-
-
-def program() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("images", PROGRAM)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-IMAGES = program().IMAGES
 
 
 @pytest.fixture
@@ -49,14 +35,13 @@ def call(tmp_path: Path, *words: str | Path, **tools: str) -> tuple[int, str, li
     for name, text in tools.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
-    copy = tmp_path / "deploy" / "images.py"
-    copy.parent.mkdir()
-    copy.write_text(PROGRAM.read_text())
+    shutil.copytree(CHECKOUT / "release", tmp_path / "release")
     version = tmp_path / "src" / "steersman" / "version.py"
     version.parent.mkdir(parents=True)
     version.write_text('__version__ = "1.2.3"\n')
     done = subprocess.run(
-        [sys.executable, copy, *words],
+        [sys.executable, "-m", "release.images", *words],
+        cwd=tmp_path,
         env={"PATH": str(folder), "RECORD": str(record)},
         capture_output=True,
         text=True,

@@ -1,7 +1,7 @@
 """Build the images as OCI layouts without a container engine, and push them signed to a registry.
 
-    python3 deploy/images.py build                          # all, into build/images
-    python3 deploy/images.py push --registry REGISTRY --key cosign.key
+    python3 -m release.images build                         # all, into build/images
+    python3 -m release.images push --registry REGISTRY --key cosign.key
 
 The Containerfiles say what is in an image. Debian's packages make the base (mmdebstrap), buildah follows the
 instructions, syft lists the packages. `push` uploads by digest (crane), signs image and list (cosign), and sets the
@@ -16,45 +16,24 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from release.tools import ROOT, ReleaseError, check_key, run, signing_options, source_date, tool, version
+
 OUTPUT = ROOT / "build" / "images"
-TOOLS = ROOT / "build" / "tools"
 RELEASE = "bookworm"
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 ARCHITECTURES = ("amd64", "arm64")
-INSTALLED_BY = {
-    "buildah": "apt-get install buildah",
-    "mmdebstrap": "apt-get install mmdebstrap",
-    "cosign": "make image-tools",
-    "crane": "make image-tools",
-    "syft": "make image-tools",
-}
-"""What installs each tool."""
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/lib/*/gconv/*")
 """Files of Debian's packages that no program here reads."""
 PACKAGES = ("usr-is-merged", "ca-certificates", "libstdc++6", "python3-venv")
 """Debian's packages in the base, with those that they need. The first one replaces one that needs Perl."""
-
-
-class ImageError(Exception):
-    """What is wrong and what would be right, in one line.
-
-    Args:
-        text: the line.
-        status: exit status; 2 where the call is at fault.
-    """
-
-    def __init__(self, text: str, status: int = 1) -> None:
-        super().__init__(text)
-        self.status = status
 
 
 @dataclass(frozen=True)
@@ -84,57 +63,6 @@ IMAGES = {
 }
 
 
-def version() -> str:
-    """Return the version of the package, which is the tag of every image."""
-    found = re.search(r'__version__ = "(.+)"', (ROOT / "src" / "steersman" / "version.py").read_text())
-    assert found is not None
-    return found[1]
-
-
-def tool(name: str) -> str:
-    """Return the path of a tool: one of `make image-tools`, else one on the PATH."""
-    found = shutil.which(name, path=f"{TOOLS}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
-    if found is None:
-        raise ImageError(f"{name} is missing; install it: {INSTALLED_BY[name]}", 2)
-    return found
-
-
-def run(command: Sequence[str | Path], *, what: str, log: Path | None = None, stdin: str | None = None) -> str:
-    """Run a program and return what it prints.
-
-    Args:
-        command: program and arguments.
-        what: what fails if the program does, in words.
-        log: file that takes all that the program prints, instead of the result.
-        stdin: text that it reads.
-
-    Raises:
-        ImageError: the program fails; the text ends with the last line of its errors.
-    """
-    if log is None:
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
-        errors = done.stderr
-    else:
-        with open(log, "w") as opened:
-            done = subprocess.run(command, input=stdin, stdout=opened, stderr=opened, text=True, check=False)
-        errors = log.read_text(errors="replace")
-    if done.returncode:
-        lines = [line.strip() for line in errors.splitlines() if line.strip()]
-        place = f" (all of it: {log})" if log else ""
-        raise ImageError(f"{what}: {lines[-1] if lines else f'status {done.returncode}'}{place}")
-    return done.stdout or ""
-
-
-def source_date() -> int:
-    """Return `$SOURCE_DATE_EPOCH`, else the date of the commit, in seconds."""
-    given = os.environ.get("SOURCE_DATE_EPOCH")
-    if given is not None:
-        if not given.isdecimal():
-            raise ImageError(f"SOURCE_DATE_EPOCH is {given!r}; it must be a number of seconds", 2)
-        return int(given)
-    return int(run(["git", "-C", ROOT, "log", "-1", "--format=%ct"], what="git tells no date; set SOURCE_DATE_EPOCH"))
-
-
 class ImageBuilder:
     """Build images in a working folder.
 
@@ -158,9 +86,9 @@ class ImageBuilder:
         command += ["--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr", "--dpkgopt=force-unsafe-io"]
         command += [f"--dpkgopt=path-exclude={files}" for files in LEFT_OUT]
         command += ["--dpkgopt=path-include=/usr/share/doc/*/copyright", f"--include={','.join(PACKAGES)}"]
-        os.environ["SOURCE_DATE_EPOCH"] = str(self._date)
         command += [RELEASE, str(context / "base.tar"), *([mirror] if mirror else [])]
-        run(command, what="the base cannot be made", log=self._log_file("base"))
+        date = {"SOURCE_DATE_EPOCH": str(self._date)}
+        run(command, what="the base cannot be made", log=self._log_file("base"), environment=date)
         self._build_image("base", ImageSpec("deploy/base/Containerfile"), {}, context)
         shutil.rmtree(context)
         return "localhost/base"
@@ -222,20 +150,53 @@ def sizes(layout: Path) -> tuple[int, int]:
 def list_packages(name: str, layout: Path, target: Path, log: Path) -> None:
     """Write what is installed in an image, as SPDX."""
     command = [tool("syft"), "scan", f"oci-dir:{layout}", f"--source-name={name}", f"--source-version={version()}"]
-    os.environ["SYFT_CHECK_FOR_APP_UPDATE"] = "false"
-    run([*command, f"--output=spdx-json={target}"], what=f"packages of {name} cannot be listed", log=log)
+    quiet = {"SYFT_CHECK_FOR_APP_UPDATE": "false"}
+    what = f"packages of {name} cannot be listed"
+    run([*command, f"--output=spdx-json={target}"], what=what, log=log, environment=quiet)
+    listed = json.loads(target.read_text())
+    # syft takes the time of the scan and a random name: a second list of the same image would differ.
+    date = datetime.fromtimestamp(source_date(), UTC)
+    listed["creationInfo"]["created"] = date.strftime("%Y-%m-%dT%H:%M:%SZ")
+    listed["documentNamespace"] = f"https://steersman.dev/spdx/{name}-{digest(layout).removeprefix('sha256:')}"
+    target.write_text(json.dumps(listed, indent=1, sort_keys=True))
 
 
-def build(names: Sequence[str], output: Path, mirror: str | None, base: str | None, architecture: str) -> None:
-    """Build images into a folder: an OCI layout and a list of packages for each; what fails replaces nothing."""
+def chosen(names: Sequence[str]) -> Sequence[str]:
+    """Return the images of these names, all without one. Raises ReleaseError: a name is none of an image."""
+    if unknown := [name for name in names if name not in IMAGES]:
+        raise ReleaseError(f"unknown image {unknown[0]}; expected one of {', '.join(IMAGES)}", 2)
+    return names or list(IMAGES)
+
+
+def check_prerequisites(names: Sequence[str], base: str | None = None) -> None:
+    """Check that images can be built. Raises ReleaseError: a tool, a right or a file is missing."""
     for name in ("buildah", "syft", *(() if base else ("mmdebstrap",))):
         tool(name)
     if os.geteuid():
-        raise ImageError("building changes owners of files and mounts; run it as root", 2)
+        raise ReleaseError("building changes owners of files and mounts; run it as root", 2)
     for name in names:
         needs = IMAGES[name].needs
         if needs and not (ROOT / needs[0]).exists():
-            raise ImageError(f"{needs[0]} is missing; build it: {needs[1]}", 2)
+            raise ReleaseError(f"{needs[0]} is missing; build it: {needs[1]}", 2)
+
+
+def build(
+    names: Sequence[str],
+    output: Path,
+    mirror: str | None = None,
+    base: str | None = None,
+    architecture: str = ARCHITECTURES[0],
+) -> None:
+    """Build images into a folder: an OCI layout and a list of packages for each; what fails replaces nothing.
+
+    Args:
+        names: of the images.
+        output: folder of the layouts.
+        mirror: of Debian; None: that of mmdebstrap.
+        base: image to build from; None: one of Debian's packages is made.
+        architecture: the images' processor.
+    """
+    check_prerequisites(names, base)
     logs = output / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".building-", dir=output) as folder:
@@ -263,16 +224,12 @@ def push(names: Sequence[str], output: Path, registry: str, key: Path) -> None:
     """Upload images with their lists of packages, both signed; tags are set when all is there."""
     for name in ("crane", "cosign"):
         tool(name)
-    if not key.is_file():
-        raise ImageError(f"{key} is missing; name the private key of `cosign generate-key-pair`", 2)
+    check_key(key)
     for name in names:
         if not (output / name / "index.json").exists():
-            raise ImageError(f"{output / name} is missing; build it: make images", 2)
+            raise ReleaseError(f"{output / name} is missing; build it: make images", 2)
     with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder) / "signing.json"
-        services = [f"--no-default-{each}" for each in ("fulcio", "oidc", "rekor", "tsa")]
-        run([tool("cosign"), "signing-config", "create", *services, f"--out={config}"], what="cosign")
-        signing = [f"--key={key}", f"--signing-config={config}", "--yes"]
+        signing = signing_options(key, Path(folder))
         for name in names:
             reference = f"{registry}/{name}@{digest(output / name)}"
             run([tool("crane"), "push", output / name, reference], what=f"{registry} does not take {name}")
@@ -288,7 +245,7 @@ def push(names: Sequence[str], output: Path, registry: str, key: Path) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    described = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    described = argparse.ArgumentParser(prog="python3 -m release.images", description=(__doc__ or "").split("\n\n")[0])
     commands = described.add_subparsers(dest="command", required=True)
     building = commands.add_parser("build", help="build images as OCI layouts")
     pushing = commands.add_parser("push", help="upload built images, signed")
@@ -307,14 +264,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     options = parser().parse_args(arguments)
     try:
-        if unknown := [name for name in options.names if name not in IMAGES]:
-            raise ImageError(f"unknown image {unknown[0]}; expected one of {', '.join(IMAGES)}", 2)
-        names = options.names or list(IMAGES)
+        names = chosen(options.names)
         if options.command == "build":
             build(names, options.output.resolve(), options.debian, options.base, options.architecture)
         else:
             push(names, options.output.resolve(), options.registry, options.key)
-    except ImageError as error:
+    except ReleaseError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.status
     return 0

@@ -1,0 +1,182 @@
+"""Make a release, and publish it: wheel, sdist, images, chart, krew plugin, notes and checksums.
+
+    python -m release build                                 # into dist/VERSION
+    python -m release push --registry REGISTRY --key cosign.key --package-index URL
+
+The same commit gives the same bytes, as long as Debian has the same packages. `push` sends what the checksums name and
+nothing else. It starts with the images, and ends with the packages, which no index takes back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from release import images, krew
+from release.tools import ROOT, ReleaseError, check_key, run, sha256, signing_options, source_date, tool, version
+
+DIST = ROOT / "dist"
+CHART = ROOT / "deploy" / "helm" / "steersman"
+CHECKSUMS, IMAGES, NOTES = "SHA256SUMS", "images.txt", "NOTES.md"
+SIGNATURE = f"{CHECKSUMS}.sigstore.json"
+
+
+def notes() -> str:
+    """Return what the changelog says of this version. Raises ReleaseError: nothing."""
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    found = re.search(rf"^## {re.escape(version())}\b[^\n]*\n(.+?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise ReleaseError(f"CHANGELOG.md: expected a section '## {version()}', the version of the package", 2)
+    return f"# steersman {version()}\n\n{found[1].strip()}\n"
+
+
+def build_packages(folder: Path) -> None:
+    """Write wheel and sdist; the wheel has what `make site` and `make kernels` built."""
+    for built, target in (("site", "make site"), ("kernels", "make kernels")):
+        if not (ROOT / "build" / built).is_dir():
+            raise ReleaseError(f"build/{built} is missing; build it: {target}", 2)
+    date = {"SOURCE_DATE_EPOCH": str(source_date())}
+    # Apart: a wheel that is built from the sdist has neither site nor kernels.
+    for kind in ("sdist", "wheel"):
+        command = [sys.executable, "-m", "build", f"--{kind}", "--no-isolation", f"--outdir={folder}", str(ROOT)]
+        run(command, what=f"the {kind} cannot be built", environment=date)
+
+
+def package_chart(folder: Path) -> None:
+    """Write the chart's archive, apart in name from the sdist."""
+    run([tool("helm"), "package", CHART, "--destination", folder], what="the chart cannot be packaged")
+    (folder / f"steersman-{version()}.tgz").rename(folder / chart_file())
+
+
+def chart_file() -> str:
+    """Return the name of the chart's archive."""
+    return f"steersman-chart-{version()}.tgz"
+
+
+def package_krew(folder: Path, url: str | None) -> None:
+    """Write the krew plugin, and its manifest if the address of the release's files is known."""
+    archive = "kubectl-steersman.zip"
+    digest = krew.write_archive(folder / archive)
+    if url is not None:
+        (folder / "steersman.yaml").write_text(krew.manifest(f"{url.rstrip('/')}/{archive}", digest))
+
+
+def build(names: Sequence[str], url: str | None, output: Path) -> None:
+    """Make a release in a folder of its own; one that fails replaces nothing.
+
+    Args:
+        names: of the images; they are built into build/images.
+        url: folder where the files will be downloaded, for krew.
+        output: folder of releases.
+    """
+    tool("helm")
+    images.check_prerequisites(names)
+    text = notes()
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=output) as name:
+        folder = Path(name) / version()
+        folder.mkdir()
+        (folder / NOTES).write_text(text)
+        package_krew(folder, url)
+        package_chart(folder)
+        build_packages(folder)
+        images.build(names, images.OUTPUT)
+        for image in names:
+            shutil.copy(images.OUTPUT / f"{image}.spdx.json", folder)
+        lines = [f"{image}:{version()} {images.digest(images.OUTPUT / image)}\n" for image in names]
+        (folder / IMAGES).write_text("".join(lines))
+        (folder / CHECKSUMS).write_text(checksums(folder))
+        shutil.rmtree(output / version(), ignore_errors=True)
+        folder.rename(output / version())
+    for file in sorted((output / version()).iterdir()):
+        print(f"{file.relative_to(ROOT) if file.is_relative_to(ROOT) else file}  {file.stat().st_size / 1e6:.1f} MB")
+
+
+def checksums(folder: Path) -> str:
+    """Return the SHA-256 of each file, as sha256sum prints them."""
+    kept = {CHECKSUMS, SIGNATURE}
+    return "".join(f"{sha256(file)}  {file.name}\n" for file in sorted(folder.iterdir()) if file.name not in kept)
+
+
+def push(folder: Path, registry: str, key: Path, index: str | None) -> None:
+    """Publish a release: images, chart, and with an index its packages.
+
+    Args:
+        folder: the release.
+        registry: registry and folder of images; the chart goes to its folder charts.
+        key: private key that signs images, chart and checksums.
+        index: address that takes wheels and sdists; None: they are not published.
+    """
+    for name in ("crane", "cosign", "helm"):
+        tool(name)
+    check_key(key)
+    if not (folder / CHECKSUMS).exists():
+        raise ReleaseError(f"{folder / CHECKSUMS} is missing; build it: make release", 2)
+    if checksums(folder) != (folder / CHECKSUMS).read_text():
+        raise ReleaseError(f"{folder / CHECKSUMS} does not match the files beside it; build them anew: make release", 2)
+    names = []
+    for line in (folder / IMAGES).read_text().splitlines():
+        name, expected = re.split(r":\S+ ", line)
+        names.append(name)
+        if not (images.OUTPUT / name / "index.json").exists() or images.digest(images.OUTPUT / name) != expected:
+            raise ReleaseError(f"{images.OUTPUT / name} is not {expected}; build it anew: make release", 2)
+    images.push(names, images.OUTPUT, registry, key)
+    with tempfile.TemporaryDirectory() as work:
+        signing = signing_options(key, Path(work))
+        charts = f"{registry}/charts"
+        # Helm reaches registries on loopback by HTTP alone, as crane does by itself.
+        plain = ["--plain-http"] if re.match(r"(localhost|127\.0\.0\.1)(:|/)", registry) else []
+        command = [tool("helm"), "push", str(folder / chart_file()), f"oci://{charts}", *plain]
+        run(command, what=f"{registry} does not take the chart")
+        reference = f"{charts}/steersman:{version()}"
+        digest = run([tool("crane"), "digest", reference], what=f"{reference} cannot be read").strip()
+        run([tool("cosign"), "sign", *signing, f"{charts}/steersman@{digest}"], what="the chart cannot be signed")
+        print(f"{reference} {digest}")
+        signed = [f"--bundle={folder / SIGNATURE}", str(folder / CHECKSUMS)]
+        run([tool("cosign"), "sign-blob", *signing, *signed], what="the checksums cannot be signed")
+    if index is not None:
+        packages = sorted(each for each in folder.iterdir() if each.name.endswith((".whl", ".tar.gz")))
+        command = [sys.executable, "-m", "uv", "publish", "--publish-url", index, *map(str, packages)]
+        run(command, what=f"{index} does not take the packages")
+        print(f"{index} {' '.join(each.name for each in packages)}")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    described = argparse.ArgumentParser(prog="python -m release", description=(__doc__ or "").split("\n\n")[0])
+    commands = described.add_subparsers(dest="command", required=True)
+    building = commands.add_parser("build", help="make wheel, sdist, images, chart, krew plugin, notes and checksums")
+    building.add_argument("names", nargs="*", metavar="IMAGE", help=f"of {', '.join(images.IMAGES)}; all without one")
+    building.add_argument("--url", help="folder where the files will be downloaded; without it krew has no manifest")
+    pushing = commands.add_parser("push", help="publish a release that was built")
+    pushing.add_argument("--registry", required=True, help="registry and folder, such as registry.example/team")
+    pushing.add_argument("--key", type=Path, required=True, help="private key; $COSIGN_PASSWORD is its password")
+    pushing.add_argument(
+        "--package-index", metavar="URL", help="index for the packages; $UV_PUBLISH_TOKEN is its token"
+    )
+    for command in (building, pushing):
+        command.add_argument("--output", type=Path, default=DIST, help="folder of releases [dist]")
+    return described
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    options = parser().parse_args(arguments)
+    try:
+        if options.command == "build":
+            build(images.chosen(options.names), options.url, options.output.resolve())
+        else:
+            push(options.output.resolve() / version(), options.registry, options.key, options.package_index)
+    except ReleaseError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
