@@ -37,9 +37,6 @@ def notes() -> str:
 
 def build_packages(folder: Path) -> None:
     """Write wheel and sdist; the wheel has what `make site` and `make kernels` built."""
-    for built, target in (("site", "make site"), ("kernels", "make kernels")):
-        if not (ROOT / "build" / built).is_dir():
-            raise ReleaseError(f"build/{built} is missing; build it: {target}", 2)
     date = {"SOURCE_DATE_EPOCH": str(source_date())}
     # Apart: a wheel that is built from the sdist has neither site nor kernels.
     for kind in ("sdist", "wheel"):
@@ -74,9 +71,12 @@ def build(names: Sequence[str], url: str | None, output: Path) -> None:
         url: folder where the files will be downloaded, for krew.
         output: folder of releases.
     """
+    text = notes()
+    for built in ("site", "kernels"):
+        if not (ROOT / "build" / built).is_dir():
+            raise ReleaseError(f"build/{built} is missing; build it: make {built}", 2)
     tool("helm")
     images.check_prerequisites(names)
-    text = notes()
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".building-", dir=output) as name:
         folder = Path(name) / version()

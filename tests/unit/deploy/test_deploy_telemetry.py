@@ -56,13 +56,10 @@ def test_scraped_series_name_the_node_of_the_pod() -> None:
     scraped = {"node-exporter;", "steersman;latency-probe"}
     pods = (*scraped, "prometheus;", "steersman;scheduler")
     assert {each for each in pods if re.fullmatch(keep["regex"], each)} == scraped
-    monitors = objects(PROMETHEUS / "service-monitors" / "service-monitors.yaml")
-    assert {";".join([*each["spec"]["selector"]["matchLabels"].values(), ""][:2]) for each in monitors} == scraped
-    for monitor in monitors:
-        (endpoint,) = monitor["spec"]["endpoints"]
-        assert endpoint["relabelings"] == [
-            {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "instance"}
-        ]
+    (monitor,) = objects(PROMETHEUS / "service-monitors" / "service-monitors.yaml")
+    assert monitor["spec"]["selector"]["matchLabels"] == {"app.kubernetes.io/name": "node-exporter"}
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["relabelings"] == [{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "instance"}]
 
 
 def test_exporter_enables_every_queried_metric() -> None:

@@ -1,0 +1,128 @@
+"""python -m release: what is published is what was built, and mistakes are one line before anything is sent."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[3]
+RECORDS = '#!/bin/sh\necho "${0##*/} $*" >> "$RECORD"\n'
+CRANE = '#!/bin/sh\necho "crane $*" >> "$RECORD"\n[ "$1" != digest ] || echo sha256:34\n'
+REFUSES = '#!/bin/sh\necho "denied: log in first" >&2\nexit 1\n'
+DIGEST = "sha256:12"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with a release of one image, a chart and a wheel, that nobody looks into."""
+    shutil.copytree(CHECKOUT / "release", tmp_path / "release")
+    version = tmp_path / "src" / "steersman" / "version.py"
+    version.parent.mkdir(parents=True)
+    version.write_text('__version__ = "1.2.3"\n')
+    layout = tmp_path / "build" / "images" / "steersman"
+    layout.mkdir(parents=True)
+    (layout / "index.json").write_text(f'{{"manifests": [{{"digest": "{DIGEST}"}}]}}')
+    release = tmp_path / "dist" / "1.2.3"
+    release.mkdir(parents=True)
+    (release / "steersman-1.2.3-cp311-cp311-any.whl").write_text("wheel")
+    (release / "steersman-1.2.3.tar.gz").write_text("sdist")
+    (release / "steersman-chart-1.2.3.tgz").write_text("chart")
+    (release / "images.txt").write_text(f"steersman:1.2.3 {DIGEST}\n")
+    digests = subprocess.run(
+        f"cd {release} && sha256sum * | LC_ALL=C sort -k 2", shell=True, capture_output=True, text=True, check=True
+    )
+    (release / "SHA256SUMS").write_text(digests.stdout)
+    (tmp_path / "key").touch()
+    return tmp_path
+
+
+def call(checkout: Path, *words: str, **tools: str) -> tuple[int, str, list[str]]:
+    """Run the program with these tools alone: its status, its errors, and what it called."""
+    folder, record = checkout / "tools", checkout / "record"
+    folder.mkdir()
+    record.touch()
+    for name, text in tools.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-m", "release", *words],
+        cwd=checkout,
+        env={"PATH": str(folder), "RECORD": str(record)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return done.returncode, done.stderr, record.read_text().splitlines()
+
+
+def push(checkout: Path, **tools: str) -> tuple[int, str, list[str]]:
+    given = {"crane": CRANE, "cosign": RECORDS, "helm": RECORDS} | tools
+    return call(checkout, "push", "--registry", "registry.example/team", "--key", "key", **given)
+
+
+def test_chart_follows_its_images_and_checksums_are_signed(checkout: Path) -> None:
+    status, errors, called = push(checkout)
+    assert (status, errors) == (0, "")
+    assert [" ".join(line.split()[:2]) for line in called] == [
+        *("cosign signing-config", "crane push", "cosign sign", "cosign attest", "crane tag"),
+        *("cosign signing-config", "helm push", "crane digest", "cosign sign", "cosign sign-blob"),
+    ]
+    assert called[6].endswith("/dist/1.2.3/steersman-chart-1.2.3.tgz oci://registry.example/team/charts")
+    assert called[8].endswith(" registry.example/team/charts/steersman@sha256:34")
+    assert called[9].endswith("/dist/1.2.3/SHA256SUMS")
+
+
+def test_changed_file_is_not_published(checkout: Path) -> None:
+    (checkout / "dist" / "1.2.3" / "steersman-chart-1.2.3.tgz").write_text("other")
+    status, errors, called = push(checkout)
+    assert (status, called) == (2, [])
+    assert errors.endswith("/SHA256SUMS does not match the files beside it; build them anew: make release\n")
+
+
+def test_image_of_another_build_is_not_published(checkout: Path) -> None:
+    (checkout / "build" / "images" / "steersman" / "index.json").write_text('{"manifests": [{"digest": "sha256:13"}]}')
+    status, errors, called = push(checkout)
+    assert (status, called) == (2, [])
+    assert re.fullmatch(r"error: \S+/images/steersman is not sha256:12; build it anew: make release\n", errors)
+
+
+def test_missing_release_is_named(checkout: Path) -> None:
+    shutil.rmtree(checkout / "dist")
+    status, errors, called = push(checkout)
+    assert (status, called) == (2, [])
+    assert errors.endswith("/dist/1.2.3/SHA256SUMS is missing; build it: make release\n")
+
+
+def test_refusing_registry_gets_neither_tag_nor_chart(checkout: Path) -> None:
+    status, errors, called = push(checkout, crane=REFUSES)
+    assert (status, errors) == (1, "error: registry.example/team does not take steersman: denied: log in first\n")
+    assert [line.split()[1] for line in called] == ["signing-config"]
+
+
+def test_refused_chart_is_told_in_one_line(checkout: Path) -> None:
+    status, errors, _ = push(checkout, helm=REFUSES)
+    assert (status, errors) == (1, "error: registry.example/team does not take the chart: denied: log in first\n")
+
+
+def test_version_without_notes_builds_nothing(checkout: Path) -> None:
+    (checkout / "CHANGELOG.md").write_text("# Changelog\n\n## 1.2.2\n\nOld.\n")
+    status, errors, called = call(checkout, "build", "steersman")
+    assert (status, called) == (2, [])
+    assert errors == "error: CHANGELOG.md: expected a section '## 1.2.3', the version of the package\n"
+
+
+@pytest.mark.parametrize("there", [(), ("site",)])
+def test_missing_part_of_the_wheel_is_named(checkout: Path, there: tuple[str, ...]) -> None:
+    (checkout / "CHANGELOG.md").write_text("## 1.2.3\n\nNew.\n")
+    for each in there:
+        (checkout / "build" / each).mkdir()
+    status, errors, _ = call(checkout, "build", "steersman")
+    missing = "kernels" if there else "site"
+    assert (status, errors) == (2, f"error: build/{missing} is missing; build it: make {missing}\n")
+    assert (checkout / "dist" / "1.2.3" / "steersman-1.2.3.tar.gz").read_text() == "sdist"
