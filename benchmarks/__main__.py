@@ -15,10 +15,10 @@ from benchmarks.live import (
     frozen_leader,
     heterogeneous,
     large,
-    listing,
     plugin,
     rate,
     reality,
+    scaling,
     unschedulable,
     waking,
 )
@@ -37,7 +37,6 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "schedule-rate": rate.schedule_rate,
     "large-cluster": large.large_cluster,
     "large-live": large.large_live,
-    "listing": listing.listing,
     "dashboard-live": dashboard.dashboard_live,
     "dashboard-frames": dashboard.dashboard_frames,
     "unschedulable": unschedulable.unschedulable,
@@ -53,7 +52,10 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "live-against-simulated": live.live_against_simulated,
     "reality": reality.simulation_equals_reality,
 }
-IN_PARTS: dict[str, Callable[[dict[str, Any], str], Iterator[dict[str, Any]]]] = {"waking": waking.waking}
+IN_PARTS: dict[str, Callable[[dict[str, Any], str], Iterator[dict[str, Any]]]] = {
+    "scaling": scaling.scaling,
+    "waking": waking.waking,
+}
 """Benchmarks of many scenarios. They take the results so far and `--only`, and yield the results after each."""
 DESCRIPTION = "Run the benchmarks, and keep their figures in benchmarks/results.json."
 RESULTS = Path(__file__).with_name("results.json")
