@@ -18,41 +18,13 @@ from steersman.core.compiled import PORTABLE
 from steersman.policies.registry import BUILT_IN
 
 SMALL = ("--workload", "default-small")
-EVERY_POLICY = """
-from steersman.apps.dashboard.live.agreement import RuleAgreement
-from steersman.apps.local_cluster.telemetry import exporter
-from steersman.apps.runtime.policy_manager import warm_up
-from steersman.apps.scheduler.hints import Hints
-from steersman.apps.service.process import choose_by_scores
-from steersman.cluster.model import Node
-from steersman.cluster.state import ClusterState
-from steersman.policies.registry import BUILT_IN, TELEMETRY_POLICIES, resolve
-exporter.warm_up()
-RuleAgreement().warm_up()
-Hints().warm(ClusterState([Node('node', 1000, 1 << 30)]))
-for name in (*BUILT_IN, "fgd=500,best-fit=500", *TELEMETRY_POLICIES):
-    for telemetry in (False, True):
-        if telemetry or name not in TELEMETRY_POLICIES:
-            warm_up(resolve(name), telemetry=telemetry)
-            warm_up(resolve(name), choose_by_scores, telemetry=telemetry)
-"""
-ENVIRONMENTS = """
-import gymnasium, numpy as np
-import steersman
-for name in sorted(each for each in gymnasium.registry if each.startswith("steersman/")):
-    env = gymnasium.make(name)
-    env.reset(seed=1)
-    for _ in range(30):
-        _, _, terminated, truncated, _ = env.step(int(np.flatnonzero(env.unwrapped.action_masks())[0]))
-        if terminated or truncated:
-            env.reset()
-"""
+EXERCISES = Path(__file__).with_name("exercises.py")
 
 
 def commands() -> Iterator[list[str]]:
     """Return the arguments of Python for every command that is run."""
-    for code in (EVERY_POLICY, ENVIRONMENTS):
-        yield ["-c", code]
+    for name in ("policies", "environments"):
+        yield [str(EXERCISES), name]
     for arguments in (
         *(
             ("simulate", *SMALL, "--policy", policy, "--protocol", protocol, "--output", f"{policy}-{protocol}")
@@ -80,8 +52,7 @@ def compile_kernels(folder: Path) -> None:
             "STEERSMAN_CACHE_DIR": work, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features
         }  # fmt: skip
         for arguments in commands():
-            shown = " ".join(arguments).strip().splitlines()
-            print(f"kernels of: {shown[0] if len(shown) == 1 else shown[-1]}", file=sys.stderr, flush=True)
+            print(f"kernels of: {' '.join(arguments)}", file=sys.stderr, flush=True)
             subprocess.run(
                 [sys.executable, *arguments], cwd=work, env=environment, check=True, stdout=subprocess.DEVNULL
             )
