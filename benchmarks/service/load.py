@@ -43,11 +43,11 @@ CLASSES = 120
 
 
 def latency() -> dict[str, Any]:
-    """`POST /v1/scores` with a node-set version at 100 requests a second, at 1,000 and 5,000 nodes that change."""
+    """`POST /v1/scores` with a node-set version at 100 requests a second, at 100, 1,000 and 5,000 nodes that change."""
     policy = os.environ.get("STEERSMAN_BENCH_POLICY", "steersman")
     seconds = int(os.environ.get("STEERSMAN_BENCH_SECONDS", SECONDS))
     result: dict[str, Any] = {"policy": policy, "requests_per_second": RATE, "seconds": seconds, "changes": 2 * CHANGES}
-    for nodes in (1_000, 5_000):
+    for nodes in (100, 1_000, 5_000):
         with TemporaryDirectory() as folder, served(Path(folder), nodes, 10 * nodes, policy) as service:
             first = service.ask({"pod": pod_object(0)})
             bodies = [

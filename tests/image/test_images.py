@@ -6,25 +6,23 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import time
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.e2e.conftest import STEERSMAN, until
 from tests.e2e.workbench.test_workbench import status, without_token
 from tests.image.container import Container
+from tests.image.registry import CHECKOUT, LAYOUTS, answers, digest, free_port, keys, registry, tool
 
 import steersman
 from steersman.apps.local_cluster.control_plane import build
 
-CHECKOUT = Path(__file__).parents[2]
-LAYOUTS = CHECKOUT / "build" / "images"
-TOOLS = CHECKOUT / "build" / "tools"
+__all__ = ["keys", "registry"]
+
 KUBECONFIG = CHECKOUT / "deploy" / "compose" / "kubeconfig.yaml"
 PORT = 8080
 """The port of the API server in that file."""
@@ -44,29 +42,6 @@ def images(*words: str | Path, **environment: str) -> subprocess.CompletedProces
     return subprocess.run(
         command, cwd=CHECKOUT, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=3000
     )
-
-
-def tool(*words: str | Path, **environment: str) -> str:
-    """Run one of the tools of `make release-tools`, which has to succeed; what it printed."""
-    command = [TOOLS / words[0], *words[1:]]
-    done = subprocess.run(
-        command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
-
-
-def digest(layout: Path) -> str:
-    (entry,) = json.loads((layout / "index.json").read_text())["manifests"]
-    found: str = entry["digest"]
-    return found
 
 
 @contextmanager
@@ -107,12 +82,6 @@ def plain_cluster(tmp_path: Path) -> Iterator[Path]:
                 proxy.terminate()
     finally:
         subprocess.run([STEERSMAN, "cluster", "down", *name], env=environment, check=True, timeout=120)
-
-
-def answers(url: str) -> bool:
-    with suppress(OSError), urllib.request.urlopen(url, timeout=5) as response:
-        return int(response.status) == 200
-    return False
 
 
 @contextmanager
@@ -204,26 +173,6 @@ def test_second_build_has_the_same_digest(name: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert digest(tmp_path / name) == digest(LAYOUTS / name)
     shutil.rmtree(tmp_path / name)
-
-
-@pytest.fixture
-def registry(tmp_path: Path) -> Iterator[str]:
-    """An empty registry on loopback."""
-    port = free_port()
-    command = [TOOLS / "crane", "registry", "serve", "--address", f"127.0.0.1:{port}", "--disk", tmp_path]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-        try:
-            until(lambda: answers(f"http://127.0.0.1:{port}/v2/"))
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.terminate()
-
-
-@pytest.fixture
-def keys(tmp_path: Path) -> Path:
-    """A folder with cosign.key and cosign.pub."""
-    tool("cosign", "generate-key-pair", f"--output-key-prefix={tmp_path / 'cosign'}", COSIGN_PASSWORD="secret")
-    return tmp_path
 
 
 def test_pushed_image_is_signed_and_pulled_alike(registry: str, keys: Path, tmp_path: Path) -> None:
