@@ -14,10 +14,10 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
-	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"steersman.dev/plugin/internal/breaker"
+	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/remote"
 )
 

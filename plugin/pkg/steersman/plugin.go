@@ -14,9 +14,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
-	fwk "k8s.io/kube-scheduler/framework"
 
 	"steersman.dev/plugin/internal/breaker"
+	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/native"
 	"steersman.dev/plugin/internal/scoring"
 )

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"k8s.io/klog/v2"
-	fwk "k8s.io/kube-scheduler/framework"
 
+	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/native"
 	"steersman.dev/plugin/internal/policy"
 	"steersman.dev/plugin/internal/remote"
