@@ -1,0 +1,21 @@
+"""Minor of Kubernetes whose control plane, plugin and kube-scheduler end-to-end tests start."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from steersman.apps.local_cluster.control_plane import build
+
+VARIABLE = "STEERSMAN_TEST_KUBERNETES"
+"""Environment variable with the minor, such as `1.35`; `make test-versions` sets it."""
+
+
+def minor() -> str:
+    """Return the minor: the newest where the variable is not set. Raises UsageError: it cannot be built."""
+    return build.find_minor(os.environ.get(VARIABLE))
+
+
+def control_plane_programs() -> Path:
+    """Return the folder of the control plane's programs. Raises SteersmanError: they could not be built."""
+    return build.programs(lambda *_: None, print, minor())
