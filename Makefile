@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo workbench notebooks learn policy study plugin site test test-unit coverage test-nightly test-bounds test-integration test-browser images push-images image-tools test-image test-e2e test-go test-versions test-version programs test-chaos lint format kernels wheel krew bench requirements clean
+.PHONY: help demo workbench notebooks learn policy study plugin site test test-unit coverage test-nightly test-bounds test-integration test-browser images push-images image-tools test-image test-e2e test-go check-versions check-version test-versions test-version programs test-chaos lint format kernels wheel krew bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -102,6 +102,16 @@ plugin: ## build build/steersman-kube-scheduler: kube-scheduler with steersman's
 
 test-versions: .venv/dev ## for each minor of Kubernetes: build control plane and plugin, Go tests, some end-to-end tests
 	for minor in $(OLDER) $(NEWEST); do $(MAKE) test-version KUBERNETES=$$minor || exit 1; done
+
+check-versions: build/typecheck ## type errors of the Go programs with older minors of Kubernetes, without compiling these (needs Go)
+	for minor in $(OLDER); do $(MAKE) check-version KUBERNETES=$$minor || exit 1; done
+
+check-version: build/typecheck ## the same for one minor
+	for folder in plugin controlplane; do \
+		(cd $$folder && CGO_ENABLED=0 ../build/typecheck -modfile=$(MODFILE) -tags=$(TAGS) ./...) || exit 1; done
+
+build/typecheck: tests/support/typecheck/main.go tests/support/typecheck/go.mod
+	cd tests/support/typecheck && go build -o ../../../build/typecheck .
 
 # With the settings of the builds before it, so that Kubernetes is not compiled again.
 test-version: export STEERSMAN_TEST_KUBERNETES = $(KUBERNETES)

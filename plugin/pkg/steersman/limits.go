@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	v1helper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -166,8 +165,7 @@ func isFeasible(pod *v1.Pod, node fwk.NodeInfo) bool {
 	if !ok || info.Node() == nil || len(scheduler.AdmissionCheck(pod, info, false)) > 0 {
 		return false
 	}
-	_, tainted := v1helper.FindMatchingUntoleratedTaint(
-		klog.Background(), info.Node().Spec.Taints, pod.Spec.Tolerations, preventsScheduling, false)
+	tainted := fwk.IsTainted(info.Node().Spec.Taints, pod.Spec.Tolerations, preventsScheduling)
 	request, err := gpu.RequestOf(pod)
 	if tainted || err != nil {
 		return false

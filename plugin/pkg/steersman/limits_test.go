@@ -28,7 +28,7 @@ type told struct {
 	activated []string
 }
 
-func (t *told) EventRecorder() events.EventRecorderLogger { return t.recorder }
+func (t *told) EventRecorder() fwk.EventRecorder { return t.recorder }
 func (t *told) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	for key := range pods {
 		t.activated = append(t.activated, key)

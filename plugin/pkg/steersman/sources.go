@@ -57,7 +57,7 @@ func (p *Plugin) createNativeSource(
 	result := native.New(p.policyStore, snapshot)
 	p.source = result
 	if p.args.Mode != modeShadow {
-		scoring.RegisterSelector(handle.ProfileName(), result)
+		scoring.RegisterSelector(fwk.ProfileName(handle), result)
 	}
 	return nil
 }

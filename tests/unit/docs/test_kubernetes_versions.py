@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import yaml
+
 from steersman.apps.local_cluster.control_plane import build
 from steersman.apps.local_cluster.control_plane.go_module import kubernetes_minors
 from steersman.cluster.objects.api_fields import UNMODELLED, kubernetes_table
@@ -39,3 +41,8 @@ def test_unmodelled_fields_are_on_the_page() -> None:
     assert fields == {"schedulingGroup", "resourceClaims", "bindMountOptions"}
     assert all(each in PAGE for each in ("spec.schedulingGroup", "spec.resourceClaims", "bind mount options"))
     assert f"## What of {kubernetes_table().minor} is not modelled" in PAGE
+
+
+def test_every_older_minor_is_tested_each_night() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yaml").read_text())
+    assert sorted(workflow["jobs"]["minors"]["strategy"]["matrix"]["kubernetes"]) == sorted(list(MINORS)[1:])

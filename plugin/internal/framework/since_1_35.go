@@ -2,7 +2,12 @@
 
 package framework
 
-import fwk "k8s.io/kube-scheduler/framework"
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+)
 
 type (
 	APICacher           = fwk.APICacher
@@ -29,3 +34,12 @@ type (
 	SignFragment        = fwk.SignFragment
 	SignPlugin          = fwk.SignPlugin
 )
+
+// ProfileName returns the name of the profile that a handle belongs to.
+func ProfileName(handle Handle) string { return handle.ProfileName() }
+
+// IsTainted reports whether one of the taints that the filter selects is not tolerated.
+func IsTainted(taints []v1.Taint, tolerations []v1.Toleration, filter func(*v1.Taint) bool) bool {
+	_, found := corev1.FindMatchingUntoleratedTaint(klog.Background(), taints, tolerations, filter, false)
+	return found
+}

@@ -6,6 +6,7 @@ import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
@@ -33,9 +34,6 @@ type (
 	SharedLister        = framework.SharedLister
 )
 
-// MaxScore is the highest score of a node.
-const MaxScore = framework.MaxNodeScore
-
 // SignFragment is part of what the scores of a pod's nodes depend on, since 1.35.
 type SignFragment struct {
 	Key   string
@@ -46,4 +44,15 @@ type SignFragment struct {
 type SignPlugin interface {
 	Plugin
 	SignPod(ctx context.Context, pod *v1.Pod) ([]SignFragment, *Status)
+}
+
+// ProfileName returns the name of the profile that a handle belongs to. Handles are frameworks, which know it.
+func ProfileName(handle Handle) string {
+	return handle.(interface{ ProfileName() string }).ProfileName()
+}
+
+// IsTainted reports whether one of the taints that the filter selects is not tolerated.
+func IsTainted(taints []v1.Taint, tolerations []v1.Toleration, filter func(*v1.Taint) bool) bool {
+	_, found := corev1.FindMatchingUntoleratedTaint(taints, tolerations, filter)
+	return found
 }
