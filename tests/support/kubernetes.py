@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 from steersman.apps.local_cluster.control_plane import build
@@ -11,9 +12,16 @@ VARIABLE = "STEERSMAN_TEST_KUBERNETES"
 """Environment variable with the minor, such as `1.35`; `make test-versions` sets it."""
 
 
+@cache
 def minor() -> str:
     """Return the minor: the newest where the variable is not set. Raises UsageError: it cannot be built."""
     return build.find_minor(os.environ.get(VARIABLE))
+
+
+def is_since(earliest: str) -> bool:
+    """Return whether the minor is this one or a later one."""
+    this, first = (tuple(map(int, each.split("."))) for each in (minor(), earliest))
+    return this >= first
 
 
 def control_plane_programs() -> Path:
