@@ -6,6 +6,16 @@ PIP := .venv/bin/python -m pip --disable-pip-version-check
 COMPILE := .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
 	--generate-hashes --no-header --no-annotate --no-emit-index-url
 
+# Minors of Kubernetes that the plugin and the local control plane are built for: `plugin/go.mod` has the newest.
+OLDER := $(patsubst plugin/go-%.mod,%,$(wildcard plugin/go-*.mod))
+NEWEST := $(shell sed -nE 's,^\tk8s.io/kubernetes v([0-9]+\.[0-9]+)\..*,\1,p' plugin/go.mod)
+KUBERNETES ?= $(NEWEST)
+MODFILE = $(if $(filter $(NEWEST),$(KUBERNETES)),go.mod,$(if $(filter $(OLDER),$(KUBERNETES)),go-$(KUBERNETES).mod,\
+	$(error KUBERNETES=$(KUBERNETES): there are $(sort $(OLDER)) and $(NEWEST))))
+# `before1.37` for 1.36, and so on: see internal/framework.
+TAGS = $(shell printf '%s\n' $(OLDER) $(NEWEST) | sort -V | \
+	awk '$$0 == "$(KUBERNETES)" {seen = 1; next} seen {print "before" $$0}' | paste -sd, -)
+
 TSC := npx --yes --package typescript@5.9.3 tsc
 
 # Where compiled modules are not kept, every program starts three times as slowly, and tests start hundreds.
@@ -14,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo workbench notebooks learn policy study plugin site test test-unit coverage test-nightly test-bounds test-integration test-browser images push-images release-tools test-image test-e2e test-go programs test-chaos lint format kernels wheel release publish krew bench requirements clean
+.PHONY: help demo workbench notebooks learn policy study plugin site test test-unit coverage test-nightly test-bounds test-integration test-browser images push-images release-tools test-image test-e2e test-go check-versions check-version test-versions test-version programs test-chaos lint format kernels wheel release publish krew bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -85,11 +95,33 @@ test-go: ## the plugin's Go: format, vet, staticcheck, tests with the race detec
 	cd plugin && test -z "$$(gofmt -l .)" && export GOFLAGS=-race && packages="./internal/... ./pkg/..." && \
 	go vet $$packages && go run -race=false honnef.co/go/tools/cmd/staticcheck@v0.8.2 $$packages && go test $$packages
 
-plugin: ## build build/steersman-kube-scheduler: kube-scheduler with steersman's plugins (needs Go)
-	cd plugin && version=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes) && minor=$${version#v1.} && \
-	CGO_ENABLED=0 go build -mod=readonly -trimpath -buildvcs=false -o ../build/steersman-kube-scheduler -ldflags "-s -w \
+plugin: ## build build/steersman-kube-scheduler: kube-scheduler with steersman's plugins (needs Go; KUBERNETES=1.35 adds -1.35)
+	cd plugin && version=$$(go list -modfile=$(MODFILE) -m -f '{{.Version}}' k8s.io/kubernetes) && \
+	CGO_ENABLED=0 go build -modfile=$(MODFILE) -tags=$(TAGS) -mod=readonly -trimpath -buildvcs=false \
+	-o ../build/steersman-kube-scheduler$(if $(filter-out $(NEWEST),$(KUBERNETES)),-$(KUBERNETES)) -ldflags "-s -w \
 	-X k8s.io/component-base/version.gitVersion=$$version -X k8s.io/component-base/version.gitMajor=1 \
-	-X k8s.io/component-base/version.gitMinor=$${minor%%.*}" ./cmd/kube-scheduler
+	-X k8s.io/component-base/version.gitMinor=$(KUBERNETES:1.%=%)" ./cmd/kube-scheduler
+
+test-versions: .venv/dev ## for each minor of Kubernetes: build control plane and plugin, Go tests, some end-to-end tests
+	for minor in $(OLDER) $(NEWEST); do $(MAKE) test-version KUBERNETES=$$minor || exit 1; done
+
+check-versions: build/typecheck ## type errors of the Go programs with older minors of Kubernetes, without compiling these (needs Go)
+	for minor in $(OLDER); do $(MAKE) check-version KUBERNETES=$$minor || exit 1; done
+
+check-version: build/typecheck ## the same for one minor
+	for folder in plugin controlplane; do \
+		(cd $$folder && CGO_ENABLED=0 ../build/typecheck -modfile=$(MODFILE) -tags=$(TAGS) ./...) || exit 1; done
+
+build/typecheck: tests/support/typecheck/main.go tests/support/typecheck/go.mod
+	cd tests/support/typecheck && go build -o ../../../build/typecheck .
+
+# With the settings of the builds before it, so that Kubernetes is not compiled again.
+test-version: export STEERSMAN_TEST_KUBERNETES = $(KUBERNETES)
+test-version: .venv/dev ## the same for one minor: make test-version KUBERNETES=1.34
+	.venv/bin/python -m tests.support.programs
+	cd plugin && export CGO_ENABLED=0 GOFLAGS="-modfile=$(MODFILE) -tags=$(TAGS) -trimpath -buildvcs=false" && \
+	go vet ./... && go test ./...
+	.venv/bin/pytest -m minors tests/e2e
 
 test-chaos: .venv/dev ## the end-to-end tests in which servers die, answers get lost and nodes vanish
 	.venv/bin/pytest tests/e2e/chaos

@@ -15,9 +15,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.support.kubernetes import control_plane_programs, minor
 
 from steersman.apps.local_cluster import record
-from steersman.apps.local_cluster.control_plane import build, servers
+from steersman.apps.local_cluster.control_plane import servers
 from steersman.kubernetes import config
 from steersman.kubernetes.credentials import Credentials
 
@@ -128,13 +129,13 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalClu
     """
     state = tmp_path_factory.mktemp("state")
     environment = os.environ | {"STEERSMAN_STATE_DIR": str(state)}
-    programs = build.programs(lambda *_: None, print)
+    programs = control_plane_programs()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STEERSMAN_STATE_DIR", str(state))
         folder = record.folder_of(NAME)
     cluster = LocalCluster(NAME, environment, folder / "kubeconfig", programs / "kubectl")
     try:
-        cluster.must("cluster", "up", "--name", NAME, "--count", str(NODES))
+        cluster.must("cluster", "up", "--name", NAME, "--count", str(NODES), "--kubernetes", minor())
         yield cluster
     finally:
         started = servers.running(folder)

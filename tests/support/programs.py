@@ -5,12 +5,11 @@ Tests do the same where it is missing; a compiler that runs before them takes no
 
 from tests.e2e.telemetry import prometheus
 from tests.support.chart.helm import helm_program
+from tests.support.kubernetes import control_plane_programs
 from tests.support.servers.plugin_scheduler import plugged_scheduler
-
-from steersman.apps.local_cluster.control_plane import build
 
 if __name__ == "__main__":
     print(prometheus.programs())
-    print(build.programs(lambda *_: None, print))
+    print(control_plane_programs())
     print(plugged_scheduler().parent)
     print(helm_program().parent)

@@ -167,7 +167,7 @@ func (c *cluster) choose(ctx context.Context, decision *Decision, plugins framew
 		return err
 	}
 	state := framework.NewCycleState()
-	chosen, err := c.scheduler.SchedulePod(ctx, plugins, state, &framework.QueuedPodInfo{PodInfo: info})
+	chosen, err := c.scheduler.SchedulePod(ctx, plugins, state, toSchedule(info))
 	if err != nil {
 		decision.Message = err.Error()
 		return nil

@@ -88,13 +88,3 @@ func (i *informer) AddIndexers(indexers cache.Indexers) error { return i.indexer
 func (i *informer) GetIndexer() cache.Indexer                 { return i.indexer }
 func (i *informer) GetStore() cache.Store                     { return i.indexer }
 func (i *informer) HasSynced() bool                           { return true }
-func (i *informer) HasSyncedChecker() cache.DoneChecker       { return synced{} }
-
-type synced struct{}
-
-var done = make(chan struct{})
-
-func init() { close(done) }
-
-func (synced) Name() string          { return "objects of a question" }
-func (synced) Done() <-chan struct{} { return done }

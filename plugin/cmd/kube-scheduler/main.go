@@ -1,4 +1,4 @@
-// Command kube-scheduler is kube-scheduler 1.36 with the plugins of steersman compiled in. A KubeSchedulerConfiguration
+// Command kube-scheduler is kube-scheduler with the plugins of steersman compiled in. A KubeSchedulerConfiguration
 // says which of them a profile uses; without one it is the stock scheduler.
 package main
 

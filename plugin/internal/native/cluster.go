@@ -1,8 +1,7 @@
 package native
 
 import (
-	fwk "k8s.io/kube-scheduler/framework"
-
+	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/gpu"
 	"steersman.dev/plugin/internal/policy"
 	"steersman.dev/plugin/internal/scoring"

@@ -5,7 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	fwk "k8s.io/kube-scheduler/framework"
+
+	fwk "steersman.dev/plugin/internal/framework"
 )
 
 // ownerKey is an annotation for the owner of a pod without a controller, "Kind/name".

@@ -40,7 +40,7 @@ var ruleScores = [rules]func(*Node, *Pod) int64{
 // most-allocated or balanced-allocation. Only fgd needs a profile.
 //
 // Formulas of the first five: Weng et al., "Beware of Fragmentation", USENIX ATC 2023, in the artifact's integer
-// arithmetic; of the others: kube-scheduler 1.36.
+// arithmetic; of the others: kube-scheduler 1.37.
 func Builtin(name string, profile *Profile) (*Policy, error) {
 	if name == FGD {
 		if profile == nil {

@@ -8,7 +8,8 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
-	fwk "k8s.io/kube-scheduler/framework"
+
+	fwk "steersman.dev/plugin/internal/framework"
 )
 
 // LimitKeys are the annotations that limit a pod's latency to its users, in milliseconds: ours, and Matranga's.

@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"sync"
 
-	fwk "k8s.io/kube-scheduler/framework"
-
+	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/scoring"
 )
 

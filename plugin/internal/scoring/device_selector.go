@@ -4,7 +4,8 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
-	fwk "k8s.io/kube-scheduler/framework"
+
+	fwk "steersman.dev/plugin/internal/framework"
 )
 
 // DeviceSelector chooses GPU devices on a node. Several goroutines may ask at a time.

@@ -1,6 +1,6 @@
 package scoring
 
-import fwk "k8s.io/kube-scheduler/framework"
+import fwk "steersman.dev/plugin/internal/framework"
 
 // Snapshot lists all nodes of the snapshot of the scheduling cycle under way: handle.SnapshotSharedLister().NodeInfos().
 type Snapshot func() ([]fwk.NodeInfo, error)

@@ -2,7 +2,8 @@ package scoring
 
 import (
 	v1 "k8s.io/api/core/v1"
-	fwk "k8s.io/kube-scheduler/framework"
+
+	fwk "steersman.dev/plugin/internal/framework"
 )
 
 // Revision tells states of a node of the snapshot apart: two that are equal are of the same state. The zero value is of

@@ -6,7 +6,8 @@ import (
 	"math"
 
 	v1 "k8s.io/api/core/v1"
-	fwk "k8s.io/kube-scheduler/framework"
+
+	fwk "steersman.dev/plugin/internal/framework"
 )
 
 const (

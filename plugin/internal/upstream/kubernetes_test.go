@@ -1,4 +1,6 @@
-// Package upstream writes down what the pinned minor of Kubernetes has, for tests in Python: the fields of Pod and Node,
+//go:build !before1.37
+
+// Package upstream writes down what the newest supported minor of Kubernetes has, for tests in Python: the fields of Pod and Node,
 // and kube-scheduler's default plugins.
 package upstream
 

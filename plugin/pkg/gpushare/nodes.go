@@ -3,8 +3,7 @@ package gpushare
 import (
 	"sync"
 
-	fwk "k8s.io/kube-scheduler/framework"
-
+	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/gpu"
 	"steersman.dev/plugin/internal/scoring"
 )

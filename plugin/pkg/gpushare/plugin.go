@@ -9,10 +9,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
-	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 
+	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/gpu"
 	"steersman.dev/plugin/internal/scoring"
 )
@@ -190,7 +190,7 @@ func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, n
 var errReservedByOthers = errors.New("the node's devices are promised to pods that the scheduler's snapshot lacks")
 
 func (p *Plugin) choose(request gpu.Request, pod *v1.Pod, info fwk.NodeInfo, free []int64) uint64 {
-	if selector := scoring.DeviceSelectorFor(p.handle.ProfileName()); selector != nil {
+	if selector := scoring.DeviceSelectorFor(fwk.ProfileName(p.handle)); selector != nil {
 		if devices, ok := selector.Devices(pod, info); ok && request.MayHave(devices, free) {
 			return devices
 		}
@@ -227,7 +227,7 @@ func (p *Plugin) configurationError() string {
 				break
 			}
 		}
-		p.configError = fmt.Sprintf("profile %q does not bind by %s; enable it at bind, too", p.handle.ProfileName(), Name)
+		p.configError = fmt.Sprintf("profile %q does not bind by %s; enable it at bind, too", fwk.ProfileName(p.handle), Name)
 	})
 	return p.configError
 }

@@ -17,11 +17,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
-	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	cached "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/gpu"
 	"steersman.dev/plugin/internal/scoring"
 )
@@ -271,32 +271,6 @@ func TestMembersOfAPodGroupGetDifferentDevices(t *testing.T) {
 		}
 		if devices, _ := p.ledger.Reserved(each.pod.UID, each.node); devices != each.want {
 			t.Errorf("%s: %b; want %b", each.pod.Name, devices, each.want)
-		}
-	}
-}
-
-// TestTheFilterSeesWhatAPodGroupsCycleAssumes is about the first part of it: members are assumed in the snapshot alone,
-// where the generation of their node stays the same.
-func TestTheFilterSeesWhatAPodGroupsCycleAssumes(t *testing.T) {
-	p := plugin(t, "", []*v1.Node{node("n", "", 1)})
-	snapshot := p.handle.(*handle).snapshot
-	waiting := pod("waiting", "1 600", "")
-	for _, wish := range []string{"1 500 - 0", "1 300 - 0", "1 500 - 0"} {
-		if result := fits(p, waiting, "n"); result != "" {
-			t.Fatal(result)
-		}
-		member, err := framework.NewPodInfo(pod("member", wish, "n"))
-		if err == nil {
-			err = snapshot.AssumePod(member)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if result := fits(p, waiting, "n"); (result != "") != (wish == "1 500 - 0") {
-			t.Errorf("beside a member with %s: %q", wish, result)
-		}
-		if err := snapshot.ForgetPod(klog.Background(), member.Pod); err != nil {
-			t.Fatal(err)
 		}
 	}
 }

@@ -7,12 +7,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	v1helper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
-	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/gpu"
 	"steersman.dev/plugin/internal/remote"
 )
@@ -166,8 +165,7 @@ func isFeasible(pod *v1.Pod, node fwk.NodeInfo) bool {
 	if !ok || info.Node() == nil || len(scheduler.AdmissionCheck(pod, info, false)) > 0 {
 		return false
 	}
-	_, tainted := v1helper.FindMatchingUntoleratedTaint(
-		klog.Background(), info.Node().Spec.Taints, pod.Spec.Tolerations, preventsScheduling, false)
+	tainted := fwk.IsTainted(info.Node().Spec.Taints, pod.Spec.Tolerations, preventsScheduling)
 	request, err := gpu.RequestOf(pod)
 	if tainted || err != nil {
 		return false

@@ -6,7 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
-	fwk "k8s.io/kube-scheduler/framework"
+
+	fwk "steersman.dev/plugin/internal/framework"
 )
 
 // maxLoggedNodes limits the scores in a log line, which has the best nodes first.

@@ -14,9 +14,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
-	fwk "k8s.io/kube-scheduler/framework"
 
 	"steersman.dev/plugin/internal/breaker"
+	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/native"
 	"steersman.dev/plugin/internal/scoring"
 )
@@ -59,14 +59,14 @@ func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plug
 	if err != nil {
 		return nil, err
 	}
-	logger := klog.FromContext(ctx).WithValues("plugin", Name, "profile", handle.ProfileName())
+	logger := klog.FromContext(ctx).WithValues("plugin", Name, "profile", fwk.ProfileName(handle))
 	plugin := &Plugin{
 		args:              args,
 		retryWithoutLimit: newRetryWithoutLimit(),
 		handle:            handle,
 		breaker:           breaker.New(args.Breaker.Failures, args.open),
 		limitBreaker:      breaker.New(args.Breaker.Failures, args.open),
-		recorder:          newRecorder(handle.ProfileName()),
+		recorder:          newRecorder(fwk.ProfileName(handle)),
 		logger:            newThrottledLogger(logger),
 	}
 	if err := plugin.createSources(ctx, logger, handle); err != nil {

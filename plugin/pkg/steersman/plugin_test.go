@@ -14,39 +14,40 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
-	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"steersman.dev/plugin/internal/breaker"
+	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/remote"
 	"steersman.dev/plugin/internal/scoring"
 )
 
-// handle is what the plugin needs of a scheduler.
+// handle is what the plugin needs of a scheduler. What minors have added to these interfaces is not called.
 type handle struct {
 	fwk.Handle
 	profile string
 	nodes   []fwk.NodeInfo
 }
 
-func (h *handle) ProfileName() string                               { return h.profile }
-func (h *handle) SnapshotSharedLister() fwk.SharedLister            { return h }
-func (h *handle) NodeInfos() fwk.NodeInfoLister                     { return h }
-func (h *handle) StorageInfos() fwk.StorageInfoLister               { return nil }
-func (h *handle) PodGroupStates() fwk.PodGroupStateLister           { return nil }
-func (h *handle) List() ([]fwk.NodeInfo, error)                     { return h.nodes, nil }
-func (h *handle) ListNodesInPlacement() ([]fwk.NodeInfo, error)     { return h.nodes, nil }
-func (h *handle) HavePodsWithAffinityList() ([]fwk.NodeInfo, error) { return nil, nil }
-func (h *handle) HavePodsWithRequiredAntiAffinityList() ([]fwk.NodeInfo, error) {
-	return nil, nil
-}
+func (h *handle) ProfileName() string                    { return h.profile }
+func (h *handle) SnapshotSharedLister() fwk.SharedLister { return sharedLister{nodes: h.nodes} }
 func (h *handle) SharedInformerFactory() informers.SharedInformerFactory {
 	return informers.NewSharedInformerFactory(nil, 0) // which nobody starts
 }
-func (h *handle) Get(name string) (fwk.NodeInfo, error) { return nil, fmt.Errorf("no node %q", name) }
-func (h *handle) GetNodeInPlacement(name string) (fwk.NodeInfo, error) {
-	return nil, fmt.Errorf("no node %q", name)
+
+type sharedLister struct {
+	fwk.SharedLister
+	nodes []fwk.NodeInfo
 }
+
+func (l sharedLister) NodeInfos() fwk.NodeInfoLister { return nodeInfoLister{nodes: l.nodes} }
+
+type nodeInfoLister struct {
+	fwk.NodeInfoLister
+	nodes []fwk.NodeInfo
+}
+
+func (l nodeInfoLister) List() ([]fwk.NodeInfo, error) { return l.nodes, nil }
 
 func nodesOf(count int) []fwk.NodeInfo {
 	var result []fwk.NodeInfo

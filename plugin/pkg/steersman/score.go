@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
-	fwk "k8s.io/kube-scheduler/framework"
 
+	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/native"
 	"steersman.dev/plugin/internal/remote"
 	"steersman.dev/plugin/internal/scoring"

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"k8s.io/klog/v2"
-	fwk "k8s.io/kube-scheduler/framework"
 
+	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/native"
 	"steersman.dev/plugin/internal/policy"
 	"steersman.dev/plugin/internal/remote"
@@ -57,7 +57,7 @@ func (p *Plugin) createNativeSource(
 	result := native.New(p.policyStore, snapshot)
 	p.source = result
 	if p.args.Mode != modeShadow {
-		scoring.RegisterSelector(handle.ProfileName(), result)
+		scoring.RegisterSelector(fwk.ProfileName(handle), result)
 	}
 	return nil
 }

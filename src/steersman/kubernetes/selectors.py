@@ -1,7 +1,7 @@
 """Selectors of Services and controllers, kept by watches: kube-scheduler spreads the pods they select by default.
 
 Of an object only its name and selector are decoded. A controller that selects a pod is taken for the pod's owner.
-Source: Kubernetes 1.36.3, pkg/scheduler/framework/plugins/helper/spread.go (DefaultSelector).
+Source: Kubernetes 1.37.2, pkg/scheduler/framework/plugins/helper/spread.go (DefaultSelector).
 """
 
 from __future__ import annotations

@@ -98,6 +98,7 @@ def release(cluster: LocalCluster, tmp_path: Path) -> Iterator[Release]:
     cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=true")
 
 
+@pytest.mark.minors
 def test_release_is_installed_upgraded_rolled_back_and_removed(release: Release) -> None:
     release.apply("install", *ALL)
     workloads = {"", "-service", "-plugin", "-dashboard"}

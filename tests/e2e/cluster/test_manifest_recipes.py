@@ -22,7 +22,7 @@ STATIC_POD = {
         "containers": [
             {
                 "name": "kube-scheduler",
-                "image": "registry.k8s.io/kube-scheduler:v1.36.3",
+                "image": "registry.k8s.io/kube-scheduler:v1.37.2",
                 "command": ["kube-scheduler", "--kubeconfig=/etc/kubernetes/scheduler.conf", "--leader-elect=true"],
                 "volumeMounts": [
                     {"name": "kubeconfig", "mountPath": "/etc/kubernetes/scheduler.conf", "readOnly": True}

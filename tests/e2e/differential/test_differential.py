@@ -44,6 +44,7 @@ def pod(name: str, cpu: str = "1", **spec: object) -> Object:
     }
 
 
+@pytest.mark.minors
 def test_random_decisions_match_kube_scheduler(scheduler: Explainer) -> None:
     findings = Findings()
     compare(scheduler, findings, SEED, CLUSTERS)

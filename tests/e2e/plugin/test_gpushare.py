@@ -116,6 +116,7 @@ def why(cluster: LocalCluster, name: str) -> str:
     return next((each.get("message", "") for each in conditions if each["type"] == "PodScheduled"), "")
 
 
+@pytest.mark.minors
 def test_pods_share_devices_of_the_models_they_accept(gpus: LocalCluster, scheduling: Start) -> None:
     with scheduling():
         create(

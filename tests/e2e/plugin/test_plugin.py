@@ -40,6 +40,7 @@ def ten_pods(cluster: LocalCluster, name: str = "web", annotations: dict[str, st
     until(lambda: sum(each.startswith(name) for each in bound(cluster)) == 10)
 
 
+@pytest.mark.minors
 def test_ten_pods_are_bound_to_the_policy_choice(
     cluster: LocalCluster, scheduler_program: Path, tmp_path: Path
 ) -> None:
@@ -94,6 +95,7 @@ def read(scheduler: Scheduler, result: str, times: int) -> bool:
     return scheduler.count("policy_reads_total", f'result="{result}"') == times
 
 
+@pytest.mark.minors
 def test_shares_of_gpus_get_devices_that_have_room(
     cluster: LocalCluster, scheduler_program: Path, tmp_path: Path
 ) -> None:

@@ -98,6 +98,7 @@ def events(cluster: LocalCluster, reason: str) -> dict[str, str]:
     return {each["regarding"]["name"]: each["note"] for each in told}
 
 
+@pytest.mark.minors
 def test_pods_are_bound_and_their_events_say_where(cluster: LocalCluster, tmp_path: Path) -> None:
     with scheduling(cluster, tmp_path, "--policy", "fgd") as running:
         create(cluster, *(pod(f"web-{i}") for i in range(10)))
@@ -151,6 +152,7 @@ def test_unschedulable_pod_reports_why_and_is_bound_later(cluster: LocalCluster,
         until(lambda: "waits" in bound(cluster))
 
 
+@pytest.mark.minors
 def test_gpu_shares_get_devices_before_they_are_bound(cluster: LocalCluster, tmp_path: Path) -> None:
     gpus = {"alibabacloud.com/gpu-count": "2", "alibabacloud.com/gpu-milli": "2000"}
     node = {
@@ -255,6 +257,7 @@ def test_pods_of_other_schedulers_are_left_alone(cluster: LocalCluster, tmp_path
         assert list(bound(cluster)) == ["ours"]
 
 
+@pytest.mark.minors
 def test_constraints_hold(cluster: LocalCluster, tmp_path: Path) -> None:
     apart = {
         "podAntiAffinity": {

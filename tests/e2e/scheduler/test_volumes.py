@@ -350,6 +350,7 @@ def _is_bound(obj: dict[str, Any]) -> bool:
     return bool(obj["status"].get("phase") == "Bound")
 
 
+@pytest.mark.minors
 def test_the_same_nodes_are_feasible_as_for_kube_scheduler(zones: LocalCluster, tmp_path: Path) -> None:
     try:
         with scheduling(zones, tmp_path, "--policy", "fgd"):

@@ -60,6 +60,7 @@ def counted(running: Running, metric: str) -> dict[str, int]:
     return {label: int(float(value)) for label, value in found}
 
 
+@pytest.mark.minors
 @pytest.mark.parametrize("names", [True, False], ids=["names", "whole nodes"])
 def test_extender_policy_decides_for_kube_scheduler(cluster: LocalCluster, tmp_path: Path, names: bool) -> None:
     with serving(cluster, tmp_path, "--policy", "best-fit", "--deadline", "5000") as service:

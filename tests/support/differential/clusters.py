@@ -1,8 +1,10 @@
 """Random clusters: nodes, pods that run there, what they refer to, and pods to schedule.
 
-Left out: labels of namespaces that a term must not have (`NotIn`, `DoesNotExist`), since kube-scheduler 1.36.3 then
-counts pods of all namespaces for the pod that it places (`mergeAffinityTermNamespacesIfNotEmpty` changes a copy);
-values in preferred node affinity that the API server takes and for which kube-scheduler's PreScore fails.
+Left out: values in preferred node affinity that the API server takes and for which kube-scheduler's PreScore fails.
+
+Left out before 1.37: labels of namespaces that a term must not have (`NotIn`, `DoesNotExist`), since kube-scheduler
+then counts pods of all namespaces for the pod that it places (`mergeAffinityTermNamespacesIfNotEmpty` changes a copy);
+images of volumes, which ImageLocality then did not count.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
-
-from steersman.apps.local_cluster.control_plane import build
+from tests.support.kubernetes import control_plane_programs
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -70,7 +69,7 @@ class Explainer:
 @contextmanager
 def explainer() -> Iterator[Explainer]:
     """Run kube-scheduler's plugins, built first where they are missing."""
-    program = build.programs(lambda *_: None, print) / "kube-scheduler-explain"
+    program = control_plane_programs() / "kube-scheduler-explain"
     with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             yield Explainer(process)

@@ -26,6 +26,7 @@ from tests.support.differential.selectors import (
     pod_term,
     spread,
 )
+from tests.support.kubernetes import is_since
 
 CPU = ("100m", "500m", "1", "1500m", "50m", "250m", "0", "3600m", "1m", "0.1", "1e-1", "2E0")
 MEMORY = ("64Mi", "300Mi", "1Gi", "500Mi", "5Gi", "0", "2500k", "100M", "1e9", "0.5Gi", "123456789", "1.5Gi")
@@ -136,9 +137,10 @@ def _inline_volume(draws: Draws, name: str) -> Object:
     """Return a volume that is not a claim; of some kinds one node or one cluster may have each only once."""
     read_only = {"readOnly": True} if draws.chance(30) else {}
     which = draws.choice(("one", "other"))
+    image = {"image": {"reference": draws.choice(tuple(IMAGES))}}
     source = draws.choice(
         (
-            {"image": {"reference": draws.choice(tuple(IMAGES))}},
+            image if is_since("1.37") else {"emptyDir": {}},
             {"gcePersistentDisk": {"pdName": which, **read_only}},
             {"awsElasticBlockStore": {"volumeID": which, **read_only}},
             {

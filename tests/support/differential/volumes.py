@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tests.support.differential.draws import Draws
 from tests.support.differential.nodes import BETA_ZONE, REGION, ZONE, ZONES, Object
 from tests.support.differential.selectors import NAMESPACES, node_term
+from tests.support.kubernetes import is_since
 
 BOUND = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
 CLASSES = ("waits", "immediate", "local", "zonal", "counted", "in-tree")
@@ -63,7 +64,7 @@ def _drivers(draws: Draws, nodes: Sequence[str]) -> list[Object]:
             "apiVersion": "storage.k8s.io/v1",
             "kind": "CSIDriver",
             "metadata": {"name": DRIVERS[1]},
-            "spec": {"storageCapacity": True},
+            "spec": {"storageCapacity": True, "preventPodSchedulingIfMissing": is_since("1.37") and draws.chance(30)},
         }
     ]
     for node in nodes:

@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import msgspec
+from tests.support.kubernetes import control_plane_programs
 from tests.support.parity.objects import NAMESPACES, Object
 
-from steersman.apps.local_cluster.control_plane import build, servers
+from steersman.apps.local_cluster.control_plane import servers
 from steersman.kubernetes.client import ApiError, Client
 
 WAIT_SECONDS = 60.0
@@ -63,7 +64,7 @@ CLUSTER_OBJECTS: tuple[tuple[str, Object], ...] = (
 @contextmanager
 def control_plane(folder: Path) -> Iterator[tuple[Path, Path]]:
     """A control plane without nodes: its kubeconfig, and the kube-scheduler of the same build."""
-    programs = build.programs(lambda *_: None, print)
+    programs = control_plane_programs()
     kubeconfig = folder / "kubeconfig"
     try:
         servers.start(programs, folder, folder.name, kubeconfig, None)

@@ -133,7 +133,7 @@ class KubeDouble:
         if self.fault is not None and (answer := await self.fault(request)) is not None:
             return answer
         if request.path == "/version":
-            return web.json_response({"gitVersion": "v1.36.3"})
+            return web.json_response({"gitVersion": "v1.37.2"})
         collection, _, name = request.path.removesuffix("/status").rpartition("/")
         if request.method == "POST":
             obj = await request.json()

@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 from tests.e2e.conftest import until
+from tests.support.kubernetes import minor
 
-from steersman.apps.local_cluster.control_plane.go_module import Module, built, version_flags
+from steersman.apps.local_cluster.control_plane.build import version_of
+from steersman.apps.local_cluster.control_plane.go_module import Module, build_tags, built, mod_file, version_flags
 from steersman.core.compiled import cache_root
 from steersman.core.errors import SteersmanError
 
@@ -30,11 +32,19 @@ Settings = Mapping[str, Any]
 
 
 def plugged_scheduler() -> Path:
-    """The program. Raises SteersmanError: it could not be built."""
-    without_go = "kube-scheduler with steersman's plugins needs Go 1.26 or newer to be built"
-    flags, takes = version_flags(SOURCES), "a minute beside a control plane, else 4"
-    module = Module(SOURCES, "kube-scheduler with plugins", takes, without_go, flags, lambda part: part, tests=False)
-    return built(module, cache_root().absolute() / "plugin", lambda *_: None, print) / PROGRAM
+    """The program, for the minor of `tests.support.kubernetes`. Raises SteersmanError: it could not be built."""
+    module = Module(
+        SOURCES,
+        f"kube-scheduler {minor()} with plugins",
+        "a minute beside a control plane, else 4",
+        "kube-scheduler with steersman's plugins needs Go 1.26 or newer to be built",
+        version_flags(version_of(minor())),
+        lambda part: part,
+        tests=False,
+        mod_file=mod_file(SOURCES, minor()),
+        tags=build_tags(SOURCES, minor()),
+    )
+    return built(module, cache_root().absolute() / "plugin" / minor(), lambda *_: None, print) / PROGRAM
 
 
 @pytest.fixture(scope="session")

@@ -130,7 +130,7 @@ async def api(authority: trustme.CA):
     """The address of a server with a certificate of this authority."""
 
     async def answer(_: web.Request) -> web.StreamResponse:
-        return web.json_response({"gitVersion": "v1.36.3"})
+        return web.json_response({"gitVersion": "v1.37.2"})
 
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(context)
@@ -165,7 +165,7 @@ def test_replaced_certificate_authority_needs_no_restart(tmp_path: Path) -> None
         ):
             client.credentials = Credentials(client.config, lambda: now[0])
             other = replace(client.config, cluster=KubeCluster(second, certificate_authority=str(file)))
-            assert await client.get("/version") == {"gitVersion": "v1.36.3"}
+            assert await client.get("/version") == {"gitVersion": "v1.37.2"}
             client._base = other.cluster.server
             with raises(UnreachableError):
                 await client.get("/version")
@@ -178,7 +178,7 @@ def test_replaced_certificate_authority_needs_no_restart(tmp_path: Path) -> None
             client._base = second
             put(file, new.cert_pem.bytes())
             now[0] += credentials.FILES_SECONDS
-            assert await client.get("/version") == {"gitVersion": "v1.36.3"}
+            assert await client.get("/version") == {"gitVersion": "v1.37.2"}
 
     asyncio.run(main())
 

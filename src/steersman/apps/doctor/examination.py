@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from steersman.apps.doctor.findings import Finding, amount, node_findings, ok, pod_findings, problem, warning
 from steersman.apps.doctor.rights import RIGHTS, rights_findings
@@ -35,7 +36,7 @@ async def examine(client: Client, telemetry: Configuration | None = None) -> lis
     Raises:
         SteersmanError: the API server does not answer.
     """
-    found = [await _version_finding(client)]
+    found = [version_finding(await client.get("/version"))]
     for command in RIGHTS:
         found += await rights_findings(client, command)
     try:
@@ -58,14 +59,17 @@ async def examine(client: Client, telemetry: Configuration | None = None) -> lis
     return found
 
 
-async def _version_finding(client: Client) -> Finding:
-    version = await client.get("/version")
-    minor, ours = int("".join(filter(str.isdigit, str(version["minor"])))), int(kubernetes_table().minor.split(".")[1])
+def version_finding(version: Mapping[str, Any]) -> Finding:
+    """Return whether steersman knows the version of an API server, as `/version` has it."""
+    minor = int("".join(filter(str.isdigit, str(version["minor"]))))
+    oldest, ours = (int(each.split(".")[1]) for each in (kubernetes_table().oldest, kubernetes_table().minor))
     text = f"Kubernetes {version['gitVersion']}"
     if minor > ours:
         return warning(
             "version", f"{text}; steersman knows fields up to 1.{ours}", "newer fields are named where pods use them"
         )
+    if minor < oldest:
+        return warning("version", f"{text}; steersman is tested from 1.{oldest} on", "try what you need, or upgrade")
     return ok("version", text)
 
 

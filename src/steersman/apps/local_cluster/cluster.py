@@ -29,28 +29,42 @@ Report = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
-    """Backend of a control plane: a container engine, or programs in a folder."""
+    """Backend of a control plane: a container engine, or programs in a folder.
+
+    Attributes:
+        engine: the container engine, "" for programs.
+        programs: folder of the programs.
+        version: of Kubernetes, such as `v1.37.2`.
+    """
 
     engine: str = ""
     programs: Path | None = None
+    version: str = ""
 
     def __str__(self) -> str:
         """Return the text for messages."""
-        return f"containers of {self.engine}" if self.engine else "processes of this machine"
+        backend = f"containers of {self.engine}" if self.engine else "processes of this machine"
+        return f"Kubernetes {self.version}, {backend}"
 
 
-def find_control_plane(built: Report, say: Callable[[str], None]) -> ControlPlane:
+def find_control_plane(built: Report, say: Callable[[str], None], minor: str | None = None) -> ControlPlane:
     """Return the first backend that works: containers, else programs, which are built if they are missing.
 
     Args:
         built: called with the number of compiled packages and of all.
         say: called with a line about what takes long.
+        minor: of Kubernetes, such as `1.37`; None: the newest.
 
     Raises:
+        UsageError: this minor cannot be built.
         SteersmanError: neither works.
     """
+    minor = build.find_minor(minor)
+    version = build.version_of(minor)
     engine = containers.find_engine()
-    return ControlPlane(engine=engine) if engine else ControlPlane(programs=build.programs(built, say))
+    if engine:
+        return ControlPlane(engine=engine, version=version)
+    return ControlPlane(programs=build.programs(built, say, minor), version=version)
 
 
 def client(cluster_record: ClusterRecord) -> Client:
@@ -88,13 +102,15 @@ def bring_up(
         kubeconfig = folder / KUBECONFIG
         way = ClusterBackend.CONTAINERS if control_plane.engine else ClusterBackend.BINARIES
         context = f"kwok-{name}"  # kwokctl's name of it
-        cluster_record = ClusterRecord(name, way, str(kubeconfig), context, engine=control_plane.engine)
+        cluster_record = ClusterRecord(
+            name, way, str(kubeconfig), context, engine=control_plane.engine, kubernetes=control_plane.version
+        )
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # private keys are written to it
             # Before anything is started, so that `down` finds what a killed `up` has left.
             record.write(cluster_record)
             if control_plane.programs is None:
-                containers.start(control_plane.engine, folder, name, kubeconfig, port)
+                containers.start(control_plane.engine, control_plane.version, folder, name, kubeconfig, port)
             else:
                 servers.start(control_plane.programs, folder, name, kubeconfig, port)
             kubeconfig.chmod(0o600)
@@ -126,9 +142,12 @@ def take_over(
     """
     with record.exclusively(name):
         check_new(name)
-        asyncio.run(_ask_version(existing))
         cluster_record = ClusterRecord(
-            name, ClusterBackend.KUBECONFIG, str(existing.source.absolute()), existing.context
+            name,
+            ClusterBackend.KUBECONFIG,
+            str(existing.source.absolute()),
+            existing.context,
+            kubernetes=asyncio.run(_ask_version(existing)),
         )
         try:
             record.write(cluster_record)
@@ -188,9 +207,9 @@ async def _fill(cluster_record: ClusterRecord, node_list: Sequence[Node], create
             await nodes.create_nodes(api, node_list, cluster_record.name, created)
 
 
-async def _ask_version(existing: KubeConfig) -> None:
+async def _ask_version(existing: KubeConfig) -> str:
     async with Client(existing) as api:
-        await api.get("/version")
+        return str((await api.get("/version"))["gitVersion"])
 
 
 async def _wait_answer(api: Client) -> None:

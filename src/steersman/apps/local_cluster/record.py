@@ -40,6 +40,7 @@ class ClusterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         context: context in that file.
         ready: whether it started completely; false while it starts, and forever if that was killed.
         engine: container engine that runs it, "" for other backends.
+        kubernetes: version of its API server when it was brought up, such as `v1.37.2`; "" where it is not known.
     """
 
     name: str
@@ -48,6 +49,12 @@ class ClusterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context: str
     ready: bool = False
     engine: str = ""
+    kubernetes: str = ""
+
+    @property
+    def minor(self) -> str | None:
+        """The minor of Kubernetes, such as `1.37`; None where it is not known."""
+        return ".".join(self.kubernetes.removeprefix("v").split(".")[:2]) or None
 
 
 def check_name(name: str) -> str:

@@ -3,7 +3,7 @@
 Like kube-scheduler's DynamicResources: one ResourceClaim per pod holds the devices of all such requests, and the pod's
 status says which of its containers gets which of them; the kubelet reads both.
 
-Source: Kubernetes 1.36.3, pkg/scheduler/framework/plugins/dynamicresources (bindClaim, createRequestsAndMappings).
+Source: Kubernetes 1.37.2, pkg/scheduler/framework/plugins/dynamicresources (bindClaim, createRequestsAndMappings).
 """
 
 from __future__ import annotations

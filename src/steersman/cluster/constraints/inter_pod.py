@@ -2,7 +2,7 @@
 
 Pods count by their *labels* (namespace and labels, interned) and by their class. Every distinct selector of a class or
 a policy is counted per node as pods are placed and removed, so that a check costs O(nodes), not O(pods). The rules are
-kube-scheduler 1.36's.
+kube-scheduler 1.37's.
 """
 
 from __future__ import annotations

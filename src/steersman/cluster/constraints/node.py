@@ -1,7 +1,7 @@
 """Constraints that do not depend on other pods: which nodes a pod's constraints allow, and why not others.
 
 A NodeTable has a column of interned values for each label key in use, so that a requirement is a comparison of integers
-over all nodes. The rules are kube-scheduler 1.36's.
+over all nodes. The rules are kube-scheduler 1.37's.
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Return whether a toleration covers a taint. The operators Gt and Lt never do: their gate is off in 1.36."""
+    """Return whether a toleration covers a taint. The operators Gt and Lt never do: their gate is off up to 1.37."""
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False
     if toleration.operator in ("", "Equal"):

@@ -1,6 +1,6 @@
 """Reasons why a pod may not run on nodes, in kube-scheduler's words and in the order of its filters.
 
-Source: Kubernetes 1.36.3, pkg/scheduler/framework/types.go (FitError) and the filter plugins.
+Source: Kubernetes 1.37.2, pkg/scheduler/framework/types.go (FitError) and the filter plugins.
 """
 
 from __future__ import annotations

@@ -49,11 +49,13 @@ class KubernetesTable:
 
     Attributes:
         minor: of Kubernetes.
+        oldest: minor of Kubernetes that steersman is tested on.
         fields: name of a type -> name of a field -> its rule.
         plugins: default plugin of kube-scheduler -> what is done with it.
     """
 
     minor: str
+    oldest: str
     fields: Mapping[str, Mapping[str, FieldRule]]
     plugins: Mapping[str, str]
 
@@ -63,7 +65,7 @@ def kubernetes_table() -> KubernetesTable:
     """Return the table."""
     content = tomllib.loads(resources.files("steersman.data").joinpath("kubernetes.toml").read_text("utf-8"))
     fields = {kind: dict(_rules(uses)) for kind, uses in content["fields"].items()}
-    return KubernetesTable(content["minor"], fields, content["plugins"])
+    return KubernetesTable(content["minor"], content["oldest"], fields, content["plugins"])
 
 
 def _rules(uses: Mapping[str, str]) -> Iterator[tuple[str, FieldRule]]:

@@ -75,7 +75,7 @@ PLACEHOLDER_IMAGE = "steersman.dev/none"
 
 PRIORITY_CLASSES: Mapping[str, int] = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 COMPARISONS = ("Lt", "Gt")
-"""Operators of tolerations that tolerate nothing: TaintTolerationComparisonOperators is off by default in 1.36."""
+"""Operators of tolerations that tolerate nothing: TaintTolerationComparisonOperators is off by default up to 1.37."""
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _PROTOCOLS = ("TCP", "UDP", "SCTP")
 _NODE_RESOURCES = {CPU, MEMORY, "pods", EPHEMERAL, "storage", GPU_COUNT_KEY, GPU_MILLI_KEY, *PLUGIN_GPUS}

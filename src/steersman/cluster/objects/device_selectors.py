@@ -3,7 +3,7 @@
 `device.driver`, `device.attributes[DOMAIN].NAME`, `device.capacity[DOMAIN].NAME`, literals, comparisons, `in`, `&&`,
 `||`, `!`, `has`, tests of strings, and `quantity` with its comparisons. Whatever else CEL has is not simple.
 
-Source: Kubernetes 1.36, resource.k8s.io/v1 (CELDeviceSelector).
+Source: Kubernetes 1.37, resource.k8s.io/v1 (CELDeviceSelector).
 """
 
 from __future__ import annotations

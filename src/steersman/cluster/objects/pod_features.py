@@ -15,8 +15,13 @@ DECLARED = (
     "ExtendWebSocketsToKubelet",
     "InPlacePodLevelResourcesVerticalScaling",
     "InPlacePodVerticalScalingInitContainers",
+    "InPlacePodVerticalScalingMemoryBackedVolumes",
+    "DRANodeAllocatableResources",
+    "VolumeBindMountOptions",
+    "DRAOptionalNodeOperations",
 )
-"""Features that a kubelet may declare: the first two decide where pods are placed, the others how pods are updated."""
+"""Features that a kubelet may declare. The first two decide where pods are placed, and VolumeBindMountOptions, which is
+not modelled. The others decide how pods are updated, or matter to pods with resource claims."""
 
 
 def normalized_image(image: str) -> str:
@@ -34,7 +39,7 @@ def image_volumes(spec: PodSpec) -> Iterator[str]:
 def exclusive_volumes(spec: PodSpec) -> Iterator[ExclusiveVolume]:
     """Yield the inline volumes that pods on one node cannot share.
 
-    Source: Kubernetes 1.36.3, pkg/scheduler/framework/plugins/volumerestrictions (isVolumeConflict).
+    Source: Kubernetes 1.37.2, pkg/scheduler/framework/plugins/volumerestrictions (isVolumeConflict).
     """
     for volume in spec.volumes or ():
         if (gce := volume.gce_persistent_disk) is not None:
@@ -51,7 +56,7 @@ def exclusive_volumes(spec: PodSpec) -> Iterator[ExclusiveVolume]:
 def needed_features(spec: PodSpec) -> Iterator[str]:
     """Yield the features that a pod needs its node to declare.
 
-    Source: k8s.io/component-helpers 0.36.3, nodedeclaredfeatures/features.
+    Source: k8s.io/component-helpers 0.37.2, nodedeclaredfeatures/features.
     """
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
     rules = (rule for each in containers for rule in each.restart_policy_rules or ())

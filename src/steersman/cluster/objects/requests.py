@@ -192,7 +192,7 @@ def _container(container: Container, path: str, resized: _Resized | None) -> Amo
 def _resource_requirements(resources: ResourceRequirements | None, path: str) -> tuple[Amounts, Amounts]:
     """Return requests and limits. Raises FieldError: kube-apiserver would refuse them.
 
-    Source: validateResourceRequirements of Kubernetes 1.36.3.
+    Source: validateResourceRequirements of Kubernetes 1.37.2.
     """
     if resources is None:
         return {}, {}

@@ -250,7 +250,7 @@ def _scores(
         if strategy != "LeastAllocated":
             problem = f"{strategy} beside kube's other score plugins is not implemented; disable those to have it alone"
             raise FieldError("profiles", problem)
-        note = ["kube-default has the weights of kube-scheduler 1.36, which differ from v1beta1's"] if old else []
+        note = ["kube-default has the weights of kube-scheduler 1.37, which differ from v1beta1's"] if old else []
         return (("kube-default", 1),), "", note
     if not chosen and set(weights) & set(_PART_OF_DEFAULT):
         names = ", ".join(name for name in weights if name in _PART_OF_DEFAULT)

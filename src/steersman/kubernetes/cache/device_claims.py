@@ -4,7 +4,7 @@ A device that a driver of Dynamic Resource Allocation allocated may be one that 
 bound pod holds, beside its requests, the GPUs of its claims. Which devices are GPUs follows from their DeviceClass
 (`extendedResourceName`), or else from their driver's name.
 
-Source: Kubernetes 1.36, resource.k8s.io/v1 (ResourceClaim, DeviceClass).
+Source: Kubernetes 1.37, resource.k8s.io/v1 (ResourceClaim, DeviceClass).
 """
 
 from __future__ import annotations

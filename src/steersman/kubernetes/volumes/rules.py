@@ -1,4 +1,4 @@
-"""Rules of kube-scheduler 1.36.3 for a pod's claims: the nodes they allow, and the volumes they would get there.
+"""Rules of kube-scheduler 1.37.2 for a pod's claims: the nodes they allow, and the volumes they would get there.
 
 Source: pkg/scheduler/framework/plugins/{volumerestrictions,nodevolumelimits,volumebinding,volumezone}.
 VolumeAttachments without a pod do not count towards limits.
@@ -32,6 +32,7 @@ IN_USE = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
 )
 LIMIT = "node(s) exceed max volume count"
+NO_DRIVER = "{} CSI driver is not installed on the node"
 NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
 BIND_CONFLICT = "node(s) didn't find available persistent volumes to bind"
 NO_SPACE = "node(s) did not have enough free storage"
@@ -148,7 +149,7 @@ def fit(
     volume_fit = VolumeFit()
     volume_fit.refusals = [
         [(IN_USE, _in_use_elsewhere(pod_claims, table, in_use))],
-        [(LIMIT, _beyond_limits(known, attached, table, in_use))],
+        _limits(known, attached, table, in_use),
         _bind(known, pod_claims, table, volume_fit),
         [(ZONE_CONFLICT, _in_other_zones(known, pod_claims, table))],
     ]
@@ -211,6 +212,23 @@ def _in_use_elsewhere(pod_claims: Sequence[VolumeClaim], table: NodeTable, in_us
 
 
 # Limits
+
+
+def _limits(
+    known: VolumeObjects, new: Set[Attachment], table: NodeTable, in_use: Mapping[str, Iterable[str]]
+) -> list[tuple[str, Mask]]:
+    """Return the refusals of NodeVolumeLimits: nodes that lack a driver, and nodes that would exceed a limit."""
+    refusals = []
+    lacking = ~table.occupied
+    for name in sorted({name for name, _ in new}):
+        driver = known.drivers.get(name)
+        # The API server of 1.36 and earlier stores no such wish of a driver.
+        if driver is not None and driver.spec.prevent_pod_scheduling_if_missing:
+            having = (node for node, each in known.nodes.items() if name in (d.name for d in each.spec.drivers or ()))
+            refusals.append((NO_DRIVER.format(name), ~table.names.any_of(list(having)) & ~lacking))
+            lacking |= refusals[-1][1]
+    refusals.append((LIMIT, _beyond_limits(known, new, table, in_use) & ~lacking))
+    return refusals
 
 
 def _beyond_limits(

@@ -1,6 +1,6 @@
 """Arrays of `kube-default`: node order of the snapshot, static scores, selectors of default spreading.
 
-Source: Kubernetes 1.36.3, pkg/scheduler/backend/cache/node_tree.go and pkg/scheduler/framework/plugins.
+Source: Kubernetes 1.37.2, pkg/scheduler/backend/cache/node_tree.go and pkg/scheduler/framework/plugins.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Kernels of `kube-default`: decisions of kube-scheduler 1.36 with its default configuration.
+"""Kernels of `kube-default`: decisions of kube-scheduler 1.37 with its default configuration.
 
 The scheduler visits nodes from where its last search ended, keeps the first feasible ones (all in clusters of fewer
 than 100 nodes), scores these and binds to the best. The kernels reproduce `parallelism: 1`, which is deterministic.
-Source: Kubernetes 1.36.3, pkg/scheduler/{schedule_one.go,backend/cache/node_tree.go}, and podtopologyspread and
+Source: Kubernetes 1.37.2, pkg/scheduler/{schedule_one.go,backend/cache/node_tree.go}, and podtopologyspread and
 interpodaffinity of pkg/scheduler/framework/plugins.
 """
 

@@ -1,6 +1,6 @@
 """kube-scheduler's scores of single nodes: free resources, taints, preferred nodes, images.
 
-The arithmetic equals that of kube-scheduler 1.36 bit for bit: 64-bit integers, floats in the same order. Source:
+The arithmetic equals that of kube-scheduler 1.37 bit for bit: 64-bit integers, floats in the same order. Source:
 pkg/scheduler/framework/plugins/{noderesources,tainttoleration,nodeaffinity,imagelocality}. Scores that depend on a
 node's free CPU and memory (of equal weight) are kernels; the others are arrays, computed once.
 """
@@ -107,7 +107,7 @@ def image_locality(
     Args:
         images: images of the nodes by name.
         names: images of all containers and init containers; an image used twice counts twice.
-        volumes: images that volumes mount; they do not raise the bytes that score 100.
+        volumes: images that volumes mount.
         nodes: number of nodes.
         slots: N, the number of slots, free ones included.
     """
@@ -117,7 +117,7 @@ def image_locality(
         if image is not None:
             # Scaled per image and truncated before adding, as scaledImageScore does.
             total[image.slots] += int(float(image.size) * (len(image.slots) / nodes))
-    most = MAX_IMAGE_BYTES * max(len(names), 1)
+    most = MAX_IMAGE_BYTES * max(len(names) + len(volumes), 1)
     excess: npt.NDArray[np.int64] = np.clip(total, MIN_IMAGE_BYTES, most) - MIN_IMAGE_BYTES
     return MAX_SCORE * excess // (most - MIN_IMAGE_BYTES)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from steersman.apps.doctor.examination import version_finding
 from steersman.apps.doctor.findings import Finding, Verdict, node_findings, pod_findings
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.cluster.objects.decoding import node_from_object
@@ -29,6 +30,16 @@ def pod(name: str, scheduler: str, node_name: str = "", phase: str = "Pending") 
     spec = {"schedulerName": scheduler, "nodeName": node_name, "containers": [{"name": "c"}]}
     metadata = {"name": name, "namespace": "default", "uid": name, "resourceVersion": "1"}
     return pod_from_json(json.dumps({"metadata": metadata, "spec": spec, "status": {"phase": phase}}).encode())
+
+
+@pytest.mark.parametrize(
+    ("minor", "verdict"),
+    [("33+", Verdict.WARNING), ("34", Verdict.OK), ("37", Verdict.OK), ("38", Verdict.WARNING)],
+)
+def test_minors_that_are_not_tested_are_named(minor: str, verdict: Verdict) -> None:
+    finding = version_finding({"major": "1", "minor": minor, "gitVersion": f"v1.{minor}"})
+    assert finding.verdict is verdict
+    assert finding.text.startswith(f"Kubernetes v1.{minor}")
 
 
 def test_gpus_with_a_model_are_fine() -> None:

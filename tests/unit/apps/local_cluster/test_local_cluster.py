@@ -642,12 +642,15 @@ def test_a_build_that_fails_leaves_its_log_alone(tmp_path: Path, monkeypatch: py
     a_go(tmp_path, monkeypatch, act='echo "no space left" >&2; exit 1')
     with raises(SteersmanError, "build.log"):
         build.programs(nothing, nothing)
-    assert {path.name for path in (tmp_path / "cache" / "controlplane").iterdir()} == {"build.log", "lock"}
+    assert {path.name for path in (tmp_path / "cache" / "controlplane" / build.find_minor(None)).iterdir()} == {
+        "build.log",
+        "lock",
+    }
 
 
 def test_killed_build_is_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a_go(tmp_path, monkeypatch)
-    left = tmp_path / "cache" / "controlplane" / "tmpx.part"
+    left = tmp_path / "cache" / "controlplane" / build.find_minor(None) / "tmpx.part"
     left.mkdir(parents=True)
     (left / "etcd").touch()
     build.programs(nothing, nothing)

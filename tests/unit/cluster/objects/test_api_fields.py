@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from steersman.apps.local_cluster.control_plane.go_module import kubernetes_minors
 from steersman.cluster.objects import pod_features
 from steersman.cluster.objects.api_fields import CLASSES, READ, FieldUse, KubernetesTable, field_use, kubernetes_table
 from steersman.policies.node_scores.kube_arrays import PLUGINS, WEIGHTS
@@ -61,9 +61,8 @@ def test_every_feature_that_nodes_declare_is_known() -> None:
 
 def test_table_matches_the_pinned_kubernetes_minor() -> None:
     for module in ("controlplane", "plugin"):
-        pinned = re.search(r"k8s\.io/kubernetes v(\d+\.\d+)", (ROOT / module / "go.mod").read_text())
-        assert pinned is not None
-        assert pinned[1] == kubernetes_table().minor
+        newest, *_, oldest = kubernetes_minors(ROOT / module)
+        assert (kubernetes_table().oldest, kubernetes_table().minor) == (oldest, newest)
 
 
 def test_table_has_known_classes_and_unique_fields() -> None:

@@ -249,6 +249,17 @@ def test_node_enforces_the_attach_limit_of_a_driver() -> None:
     assert nodes(fitted(objects, "x", in_use=use)) == NODES, "it is attached there already"
 
 
+@pytest.mark.parametrize(("prevents", "allowed"), [(True, ["n0"]), (False, ["n0", "n1", "n2"]), (None, NODES)])
+def test_driver_may_refuse_nodes_that_lack_it(prevents: bool | None, allowed: list[str]) -> None:
+    driver = {"metadata": {"name": "csi.example.com"}, "spec": {"preventPodSchedulingIfMissing": prevents}}
+    other = {"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "other.example.com"}]}}
+    nodes_of_drivers = csi_node("n0", None), msgspec.convert(other, CsiNode)
+    fit = fitted(known(claim(), *nodes_of_drivers, msgspec.convert(driver, CsiDriver)))
+    assert nodes(fit) == allowed
+    refused = ["csi.example.com CSI driver is not installed on the node"]
+    assert [why(fit, slot) for slot in (1, 2)] == ([refused, refused] if prevents else [[], []])
+
+
 def capacity(zone: str, amount: str, most: str | None = None) -> StorageCapacity:
     topology = {"matchLabels": {ZONE: zone}}
     body = {"storageClassName": "wait", "nodeTopology": topology, "capacity": amount, "maximumVolumeSize": most}

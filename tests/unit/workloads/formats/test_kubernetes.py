@@ -163,7 +163,7 @@ def test_skipped_objects_are_reported_once(tmp_path: Path) -> None:
     assert [w.partition(": ")[2] for w in workload.warnings] == [
         "ignored objects that are neither nodes nor pods nor make pods: ConfigMap 2, Service.serving.knative.dev 1",
         "spec.volumes[].persistentVolumeClaim is not modelled and has no effect (Pod bound)",
-        "spec.template.spec.nodeSelecter is not a field of Kubernetes 1.36 and has no effect (Deployment d)",
+        "spec.template.spec.nodeSelecter is not a field of Kubernetes 1.37 and has no effect (Deployment d)",
     ]
     assert workload.understood == "1 pods of 0 owners (1 without one), 0 running, 1 waiting, 1 finished left out"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,10 +21,16 @@ def find_engine() -> str:
     return next((engine for engine in ENGINES if _answers(engine)), "")
 
 
-def start(engine: str, folder: Path, name: str, kubeconfig: Path, port: int | None) -> None:
-    """Start the containers of a cluster. Raises SteersmanError: it failed."""
+def start(engine: str, version: str, folder: Path, name: str, kubeconfig: Path, port: int | None) -> None:
+    """Start the containers of a cluster with a version of Kubernetes. Raises SteersmanError: it failed."""
     (folder / KWOK).mkdir(parents=True, exist_ok=True)
-    (folder / KWOK / "kwok.yaml").write_text(stages(), encoding="utf-8")
+    configuration = {
+        "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+        "kind": "KwokctlConfiguration",
+        "options": {"kubeVersion": version},
+    }
+    content = json.dumps(configuration, indent=2) + "\n" + stages()  # JSON is YAML
+    (folder / KWOK / "kwok.yaml").write_text(content, encoding="utf-8")
     command: list[str | Path] = ["kwokctl", "--name", name, "create", "cluster", "--runtime", engine]
     command += ["--kubeconfig", kubeconfig, "--disable-qps-limits", "--quiet-pull", "--wait", "300s"]
     if port is not None:

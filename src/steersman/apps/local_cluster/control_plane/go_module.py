@@ -1,4 +1,8 @@
-"""Build programs of a Go module once, into the user's cache folder by a digest of the module's files."""
+"""Build programs of a Go module once, into the user's cache folder by a digest of the module's files.
+
+A module may be built against several minors of Kubernetes. `go.mod` has the newest; each other minor has a file such as
+`go-1.36.mod`. The build tag `before1.37` holds for all minors before 1.37, so that a build without tags is the newest.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,7 @@ from steersman.apps.local_cluster.folders import locked
 from steersman.core.errors import SteersmanError
 
 KEPT_BUILDS = 3
+NEWEST = "go.mod"
 SAID_LINES = 3
 DOWNLOADING = "go: downloading "
 SAID_EVERY_SECONDS = 10.0
@@ -40,6 +45,8 @@ class Module:
         flags: linker flags.
         finish: arranges the programs, built into its first argument, in its second.
         tests: whether test files belong to the digest.
+        mod_file: name of the file with its requirements, as of `mod_file`.
+        tags: build tags, as of `build_tags`.
     """
 
     folder: Path
@@ -49,12 +56,17 @@ class Module:
     flags: str
     finish: Callable[[Path], Path]
     tests: bool = True
+    mod_file: str = NEWEST
+    tags: str = ""
 
     def digest(self) -> str:
         """Return a digest of everything that goes into the programs."""
         digest = hashlib.sha256(f"{platform.system()} {platform.machine()} {self.flags}".encode())
+        own = (self.mod_file, self.mod_file.removesuffix("mod") + "sum")
         for file in sorted(path for path in self.folder.rglob("*") if path.is_file()):
             if not self.tests and (file.name.endswith("_test.go") or "testdata" in file.parts):
+                continue
+            if file.parent == self.folder and file.suffix in (".mod", ".sum") and file.name not in own:
                 continue
             content = file.read_bytes()
             digest.update(f"\n{file.relative_to(self.folder).as_posix()} {len(content)}\n".encode() + content)
@@ -90,17 +102,29 @@ def built(module: Module, builds: Path, report: Report, say: Callable[[str], Non
     return target
 
 
-def kubernetes_version(folder: Path) -> str:
-    """Return the version of Kubernetes that the Go sources in `folder` require, such as `v1.36.3`."""
-    match = re.search(r"^\s*k8s\.io/kubernetes (v\S+)$", (folder / "go.mod").read_text(encoding="utf-8"), re.MULTILINE)
-    assert match is not None
-    return match[1]
+def kubernetes_minors(folder: Path) -> dict[str, str]:
+    """Return the minors of Kubernetes that Go sources can be built against, newest first, and the version of each.
+
+    For example `{"1.37": "v1.37.2", "1.36": "v1.36.3"}`.
+    """
+    versions = [_kubernetes_version(folder / NEWEST), *map(_kubernetes_version, folder.glob("go-*.mod"))]
+    return {_minor(version): version for version in sorted(versions, key=_sort_key, reverse=True)}
 
 
-def version_flags(folder: Path) -> str:
-    """Return linker flags: no debugging symbols, and the version that the programs report."""
-    version = kubernetes_version(folder)
-    major, minor = version.removeprefix("v").split(".")[:2]
+def mod_file(folder: Path, minor: str) -> str:
+    """Return the name of the file in `folder` with the requirements of a minor of `kubernetes_minors`."""
+    return NEWEST if minor == next(iter(kubernetes_minors(folder))) else f"go-{minor}.mod"
+
+
+def build_tags(folder: Path, minor: str) -> str:
+    """Return the build tags of a minor, separated by commas: `before1.37` for 1.36."""
+    minors = list(kubernetes_minors(folder))
+    return ",".join(f"before{later}" for later in minors[: minors.index(minor)])
+
+
+def version_flags(version: str) -> str:
+    """Return linker flags: no debugging symbols, and the version that the programs report, such as `v1.37.2`."""
+    major, minor = _minor(version).split(".")
     texts = {
         "k8s.io/component-base/version.gitVersion": version,
         "k8s.io/component-base/version.gitMajor": major,
@@ -108,6 +132,20 @@ def version_flags(folder: Path) -> str:
         "sigs.k8s.io/kwok/pkg/consts.KubeVersion": version.removeprefix("v"),
     }
     return " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in texts.items())])
+
+
+def _kubernetes_version(file: Path) -> str:
+    match = re.search(r"^\s*k8s\.io/kubernetes (v\S+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+    assert match is not None
+    return match[1]
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.removeprefix("v").split(".")[:2])
+
+
+def _sort_key(version: str) -> tuple[int, ...]:
+    return tuple(map(int, _minor(version).split(".")))
 
 
 def _environment() -> dict[str, str]:
@@ -124,9 +162,10 @@ def _build(go: str, module: Module, target: Path, report: Report, say: Callable[
     with tempfile.TemporaryDirectory(suffix=".part", dir=target.parent, ignore_cleanup_errors=True) as temporary:
         part = Path(temporary)
         with log.open("w", encoding="utf-8") as file:
-            listed = _lines([go, "list", "-deps", "./cmd/..."], module, file, log)
+            options = [f"-modfile={module.mod_file}", f"-tags={module.tags}"]
+            listed = _lines([go, "list", *options, "-deps", "./cmd/..."], module, file, log)
             packages = sum(1 for _ in _without_downloads(listed, say))
-            command = [go, "build", "-v", "-ldflags", module.flags, "-o", f"{part}{os.sep}", "./cmd/..."]
+            command = [go, "build", "-v", *options, "-ldflags", module.flags, "-o", f"{part}{os.sep}", "./cmd/..."]
             for compiled, _ in enumerate(_without_downloads(_lines(command, module, file, log), say), start=1):
                 # Go also prints lines that do not name packages.
                 report(min(compiled, packages), packages)

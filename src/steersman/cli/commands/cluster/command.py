@@ -54,6 +54,12 @@ class UpOptions:
     reference_node: Annotated[
         bool, option("Add a tainted control-plane node that most pods do not tolerate.", "--reference-node")
     ] = False
+    kubernetes: Annotated[
+        str | None,
+        option("Minor of Kubernetes, such as 1.35. [default: the newest of 1.34 to 1.37]", metavar="MINOR"),
+        Excludes("kubeconfig"),
+        Excludes("context"),
+    ] = None
     port: Annotated[
         int | None,
         option("Port of the API server. [default: a free port]", min=1, max=65535),
@@ -122,7 +128,7 @@ def start(options: UpOptions, nodes: NodeCreationOptions, existing: ExistingClus
         new_nodes = label_zones(new_nodes)
     if other is None:
         with Progress("building packages of the control plane", estimate=False) as progress:
-            control_plane = cluster.find_control_plane(progress.update, say)
+            control_plane = cluster.find_control_plane(progress.update, say, options.kubernetes)
         say(f"starting the control plane ({control_plane})")
     elif new_nodes and not options.yes:
         raise UsageError(
@@ -170,7 +176,7 @@ def _kubectl(record: ClusterRecord) -> str | None:
     from steersman.apps.local_cluster.record import ClusterBackend
 
     if record.way is ClusterBackend.BINARIES:
-        return str(build.programs(lambda *_: None, say) / "kubectl")
+        return str(build.programs(lambda *_: None, say, record.minor) / "kubectl")
     return shutil.which("kubectl")
 
 

@@ -156,6 +156,7 @@ class CsiDriverSpec(msgspec.Struct, frozen=True, rename="camel"):
     """`spec` of a CSIDriver."""
 
     storage_capacity: bool | None = None
+    prevent_pod_scheduling_if_missing: bool | None = None
 
 
 class CsiDriver(NamedObject, frozen=True):

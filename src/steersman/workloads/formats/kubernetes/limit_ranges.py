@@ -1,6 +1,6 @@
 """LimitRanges: what kube-apiserver gives containers that state no resources, and which pods it refuses.
 
-Source: Kubernetes 1.36.3, plugin/pkg/admission/limitranger/admission.go, and SetDefaults_LimitRangeItem.
+Source: Kubernetes 1.37.2, plugin/pkg/admission/limitranger/admission.go, and SetDefaults_LimitRangeItem.
 """
 
 from __future__ import annotations
