@@ -70,15 +70,20 @@ def use_engine(engine: Engine | str, jobs: int | None = None) -> Iterator[int]:
     if engine == Engine.LOCAL:
         _cluster = None
         try:
-            yield jobs or default_jobs()
+            yield jobs or available_workers()
         finally:
             _cluster = outer
         return
     with connected(jobs) as _cluster:
         try:
-            yield jobs or _cluster.cores()
+            yield jobs or available_workers()
         finally:
             _cluster = outer
+
+
+def available_workers() -> int:
+    """Return how many workers the engine has room for: the cores of this machine, or those of the cluster."""
+    return default_jobs() if _cluster is None else _cluster.cores()
 
 
 def runs_here(jobs: int) -> bool:
