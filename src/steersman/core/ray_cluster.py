@@ -93,18 +93,17 @@ def connected(jobs: int | None) -> Iterator[RayCluster]:
         SteersmanError: there is no cluster, or it cannot be used.
     """
     address = os.environ.get(ADDRESS, "")
-    if address:
-        _host_and_port(address)
+    # Ray itself would try for minutes.
+    if address and not _answers(address):
+        raise SteersmanError(
+            f"no Ray cluster answers at {ADDRESS}={address}; start it, or unset {ADDRESS} to use this machine"
+        )
     own = {} if address else ON_LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     os.environ.update(QUIET | own)  # before the import, which reads them
     try:
         import ray
     except ImportError:
         raise MissingExtraError("--engine ray", "ray") from None
-    if address and not _answers(address):
-        raise SteersmanError(
-            f"no Ray cluster answers at {ADDRESS}={address}; start it, or unset {ADDRESS} to use this machine"
-        )
     options: dict[str, Any] = {"address": address} if address else {"num_cpus": jobs or default_jobs()}
     if not address:
         options["include_dashboard"] = False
