@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.ray_cluster import head, ray_cluster, workers
+from tests.support.ray_cluster import WORKER, head, ray_cluster, workers
 
 pytestmark = pytest.mark.integration
 pytest.importorskip("ray")
@@ -30,8 +30,10 @@ def command(text: str, folder: Path, environment: dict[str, str]) -> subprocess.
     return subprocess.Popen(arguments, stdout=pipe, stderr=pipe, text=True, cwd=folder, env=environment)
 
 
-def wait_for_workers() -> None:
-    while not any(" " not in each.name() and "answer" in each.cmdline()[0] for each in workers()):
+def wait_for_runs(process: subprocess.Popen[str]) -> None:
+    """Wait until workers work on tasks, which Ray shows in their names."""
+    while not any(f"{WORKER}.answer" in each for each in workers()):
+        assert process.poll() is None, process.communicate()
         time.sleep(0.05)
 
 
@@ -45,7 +47,7 @@ def test_workers_give_equal_results_and_outlive_each_other(cluster: Cluster) -> 
 
 def test_interrupted_command_leaves_no_worker(cluster: Cluster, tmp_path: Path) -> None:
     with command(f"{EVALUATE} ray --seeds 5000", tmp_path, cluster[1]) as process:
-        wait_for_workers()
+        wait_for_runs(process)
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=60)[1]
     assert process.returncode == 130, said
@@ -57,7 +59,7 @@ def test_interrupted_command_leaves_no_worker(cluster: Cluster, tmp_path: Path) 
 def test_command_ends_in_one_line_when_the_head_stops(cluster: Cluster, tmp_path: Path) -> None:
     """The last test: the cluster is gone then."""
     with command(f"{EVALUATE} ray --seeds 5000", tmp_path, cluster[1]) as process:
-        wait_for_workers()
+        wait_for_runs(process)
         head(cluster[0]).kill()
         said = process.communicate(timeout=60)[1]
     assert process.returncode == 1, said

@@ -39,9 +39,10 @@ def ray_cluster() -> Iterator[tuple[int, dict[str, str]]]:
         starter.stdin.close()
 
 
-def workers() -> list[psutil.Process]:
-    """Return the processes of workers on this machine."""
-    return [each for each in psutil.process_iter(["cmdline"]) if WORKER in " ".join(each.info["cmdline"] or ())]
+def workers() -> list[str]:
+    """Return the names of workers' processes on this machine."""
+    names = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+    return [name for name in names if name.startswith(WORKER)]
 
 
 def head(starter: int) -> psutil.Process:

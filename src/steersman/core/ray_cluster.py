@@ -115,6 +115,8 @@ def connected(jobs: int | None) -> Iterator[RayCluster]:
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
+        # As Ray's debugger does: news of workers that died would come between the results on standard output.
+        ray._private.worker._worker_logs_enabled = False
         yield RayCluster(ray, address or context.address_info["gcs_address"])
     finally:
         with defer_signals():
