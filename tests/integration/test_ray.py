@@ -65,8 +65,8 @@ def test_command_ends_in_one_line_when_the_head_stops(cluster: Cluster, tmp_path
     assert process.returncode == 1, said
     address = cluster[1]["RAY_ADDRESS"]
     assert f"the Ray cluster at {address} has stopped; start it and run the command again" in said
+    assert " of 10000 runs" in said
     assert "Traceback" not in said
-    assert not workers()
 
 
 @pytest.mark.nightly

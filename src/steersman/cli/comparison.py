@@ -122,7 +122,7 @@ def keep_finished(interruption: InterruptionError, output: Path) -> Interruption
     # A second Ctrl-C would lose the finished runs.
     with defer_signals(), staged(output) as stage:
         write_partial(stage, finished)
-    return InterruptionError(finished, interruption.total, kept=str(output / PARTIAL))
+    return InterruptionError(finished, interruption.total, str(output / PARTIAL), interruption.cause)
 
 
 @contextmanager

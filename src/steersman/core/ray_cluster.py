@@ -1,7 +1,7 @@
 """Workers on a Ray cluster: actors, which Ray places on its machines.
 
-Why not `joblib.Parallel` with Ray's backend: it returns no result before the last one, so there is no progress and
-nothing to keep of what was interrupted, and it loses the tasks of a worker that dies.
+Why not `joblib.Parallel` with Ray's backend: it refuses `return_as`, so no result comes before the last one. There would
+be no progress, and nothing to keep of what was interrupted. By default a worker that dies ends all. It knows no `prepare`.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import numpy as np
 
 from steersman.core.engines import make_workers, runs_here
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.ray_cluster import ClusterLostError
 from steersman.core.redaction import redact_url
 from steersman.evaluation.generated import (
     GeneratedOptions,
@@ -78,15 +79,26 @@ class Experiment:
 
 
 class InterruptionError(SteersmanError):
-    """Ctrl-C: `finished` holds the finished runs of `total`, in the experiment's order; `kept` says where they are."""
+    """Ctrl-C, or a cluster that was lost.
+
+    Args:
+        finished: the finished runs, in the experiment's order.
+        total: number of all runs.
+        kept: the file that holds the finished ones.
+        cause: why there are not more; None: Ctrl-C.
+    """
 
     exit_status = 130
 
-    def __init__(self, finished: list[RunResult], total: int, kept: str = "") -> None:
+    def __init__(
+        self, finished: list[RunResult], total: int, kept: str = "", cause: SteersmanError | None = None
+    ) -> None:
+        why = "" if cause is None else f"{cause}; "
         where = f"; the finished ones are in {kept}" if kept else ""
-        super().__init__(f"interrupted after {len(finished)} of {total} runs{where}")
-        self.finished = finished
-        self.total = total
+        super().__init__(f"{why}interrupted after {len(finished)} of {total} runs{where}")
+        self.finished, self.total, self.cause = finished, total, cause
+        if cause is not None:
+            self.exit_status = cause.exit_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +144,7 @@ def run_experiment(experiment: Experiment, *, jobs: int = 1, on_run: OnRun | Non
 
     Raises:
         SteersmanError: a run failed; the others are stopped.
-        InterruptionError: Ctrl-C; it holds what was finished.
+        InterruptionError: Ctrl-C, or the cluster was lost; it holds what was finished.
     """
     tasks = list(_tasks(experiment))
     jobs = min(jobs, len(tasks))
@@ -156,8 +168,9 @@ def run_experiment(experiment: Experiment, *, jobs: int = 1, on_run: OnRun | Non
         with make_workers(jobs, partial(_open_runner_cache, settings, policies, workloads)) as workers:
             for position, run in workers.answers(tasks):
                 collect(tasks[position], run)
-    except KeyboardInterrupt:
-        raise InterruptionError([done[position] for position in sorted(done)], len(tasks)) from None
+    except (KeyboardInterrupt, ClusterLostError) as error:
+        cause = error if isinstance(error, ClusterLostError) else None
+        raise InterruptionError([done[position] for position in sorted(done)], len(tasks), cause=cause) from None
     return [done[task.position] for task in tasks]
 
 
