@@ -22,6 +22,7 @@ from benchmarks.live import (
     unschedulable,
     waking,
 )
+from benchmarks.scaling import engines, gradients
 from benchmarks.service import hostile, load
 from benchmarks.simulation import environments, learning, live, simulator
 
@@ -32,6 +33,8 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "published-grid": simulator.published_grid,
     "learned-run": learning.learned_run,
     "evolution": learning.evolution,
+    "ray-scaling": engines.ray_scaling,
+    "rollout-share": gradients.rollout_share,
     "deployments-env": environments.deployments_env,
     "inflation-env": environments.inflation_env,
     "schedule-rate": rate.schedule_rate,

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 import steersman
+from steersman.core.engines import Engine, use_engine
 from steersman.core.errors import SteersmanError, UsageError
 from studies.common import BUILD, desk, duration, plain, write_json
 
@@ -134,6 +135,8 @@ def parse(arguments: Sequence[str], known: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="the same")
     parser.add_argument("--fresh", action="store_true", help="forget what these studies have finished before")
     parser.add_argument("--quick", action="store_true", help="tiny versions, kept apart: to see that everything works")
+    engines = [engine.value for engine in Engine]
+    parser.add_argument("--engine", choices=engines, default=Engine.LOCAL, help="as of steersman evaluate")
     parser.add_argument("--list", action="store_true", help="say what there is")
     parser.add_argument("--report", action="store_true", help="only rewrite the report")
     args = parser.parse_args(arguments)
@@ -209,7 +212,10 @@ def main(arguments: Sequence[str]) -> int:
         if asked.list:
             show_list(list(every.values()))
             return 0
-        failed = [] if asked.report else run_all(every, asked.names, asked.quick, asked.fresh)
+        failed = []
+        if not asked.report:
+            with use_engine(asked.engine):
+                failed = run_all(every, asked.names, asked.quick, asked.fresh)
         print(f"wrote {write_report(every, asked.quick)}", file=sys.stderr)
     except SteersmanError as error:
         print(f"error: {error}", file=sys.stderr)

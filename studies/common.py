@@ -15,10 +15,7 @@ import numpy as np
 
 from steersman.agents.configs import EvolutionConfig
 from steersman.core.atomic_files import write_atomically
-from steersman.core.processes import (
-    Workers,
-    default_jobs,
-)
+from steersman.core.engines import available_workers, make_workers
 from steersman.evaluation.experiment import Experiment, run_experiment
 from steersman.simulation.compilation import compile_kernels
 from steersman.simulation.result import RunResult
@@ -106,8 +103,8 @@ class Desk:
 
     @property
     def jobs(self) -> int:
-        """Processes to use: a quick study is too small for several."""
-        return 1 if self.quick else default_jobs()
+        """Workers to use: a quick study is too small for several."""
+        return 1 if self.quick else available_workers()
 
     def once(self, name: str, options: Json, compute: Callable[[], Json]) -> Json:
         """Return what `compute` returns, as JSON; from the folder if it was computed before with the same options."""
@@ -122,7 +119,7 @@ class Desk:
     def each(
         self, parts: Mapping[str, Json], compute: Callable[[Json], Json], on_part: Callable[[int, int], None]
     ) -> dict[str, Json]:
-        """`once` for many parts, in several processes.
+        """`once` for many parts, by several workers.
 
         Args:
             parts: options by name.
@@ -136,7 +133,7 @@ class Desk:
                 result[name] = kept
         missing = [name for name in parts if name not in result]
         if missing:
-            with Workers(min(self.jobs, len(missing)), partial(_computer, compute)) as workers:
+            with make_workers(min(self.jobs, len(missing)), partial(_computer, compute)) as workers:
                 for i, value in workers.answers([parts[name] for name in missing]):
                     name = missing[i]
                     write_json(self.folder / f"{name}.json", {"options": plain(parts[name]), "value": value})
@@ -159,7 +156,7 @@ class Desk:
 
 
 def _computer(compute: Callable[[Json], Json]) -> Callable[[Json], Json]:
-    """In a process: what computes a part."""
+    """In a worker: what computes a part."""
     return lambda options: dict(plain(compute(options)))
 
 

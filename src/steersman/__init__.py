@@ -27,6 +27,7 @@ __all__ = [
     "simulate",
     "train",
     "tune",
+    "use_engine",
 ]
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         simulate,
         train,
         tune,
+        use_engine,
     )
 
 

@@ -280,6 +280,7 @@ def tune(
     iterations: int | None = None,
     validate_every: int | None = None,
     jobs: int = 1,
+    storage: str = "",
     on_trial: OnTrial | None = None,
     **options: Any,
 ) -> TuneOutcome:
@@ -294,6 +295,7 @@ def tune(
         iterations: of a trial, None: 40 % of the algorithm's default.
         validate_every: iterations between validations, after each of which a trial may be pruned, None: likewise.
         jobs: number of processes.
+        storage: URL of a storage that several studies share, see `training.tuning.storage`; empty: a file in `output`.
         on_trial: called after each trial with the number of trials and the best value so far.
         **options: of `train`, with `settings` as a part; what they name is fixed, the algorithm's other options are
             searched.
@@ -312,7 +314,9 @@ def tune(
     plan = _plan(tune, source, folder.name, algorithm, options)
     limits = trial_limits(algorithm_of(plan), iterations, validate_every)
     fixed = {*options, *(options.get("settings") or {})}
-    return run_trials(plan, folder, limits, StudyBudget(trials, minutes, jobs), fixed=fixed, on_trial=on_trial)
+    return run_trials(
+        plan, folder, limits, StudyBudget(trials, minutes, jobs), fixed=fixed, storage=storage, on_trial=on_trial
+    )
 
 
 def _plan(function: Callable[..., Any], source: Any, name: str, algorithm: str, options: Mapping[str, Any]) -> AnyPlan:

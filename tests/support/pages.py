@@ -32,12 +32,13 @@ PROGRAMS = (
     "pip",
     "podman",
     "python",
+    "ray",
     "steersman",
     "steersman-kube-scheduler",
     "tensorboard",
 )
 """Programs whose calls are recorded, not run. A line of code that begins with one makes its block one of a shell."""
-SILENT = ("cat", "cp", "jq", "openssl", "sed", "sleep")
+SILENT = ("awk", "cat", "cp", "jq", "openssl", "sed", "sleep")
 """Other programs; they do nothing."""
 BESIDE = (*SILENT, "cd", "eval", "export", "for", "source", "while")
 """What such lines may also begin with."""

@@ -15,7 +15,6 @@ from steersman.cli.options.results import Results
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, width, wrapped
 from steersman.cli.output.tables import comparison_table, summary_records, workloads_table
 from steersman.core.errors import InputError, SteersmanError
-from steersman.core.processes import default_jobs
 from steersman.core.signals import defer_signals
 from steersman.evaluation.evaluation import evaluate_experiments
 from steersman.evaluation.experiment import Experiment, InterruptionError, OnRun
@@ -53,6 +52,7 @@ def compare(
     results: Results,
     notes: ReportNotes,
     *,
+    jobs: int,
     baseline: str,
     warn: Warnings,
     bound: bool = False,
@@ -61,8 +61,9 @@ def compare(
 
     Args:
         experiments: equal but for their protocols.
-        results: where the files go, and the number of processes.
+        results: where the files go.
         notes: for the report.
+        jobs: number of workers.
         baseline: one of the policies.
         warn: prints warnings.
         bound: whether to compute an upper bound on any scheduler's allocation, for protocols that have one.
@@ -83,7 +84,7 @@ def compare(
         evaluation = evaluate_experiments(
             experiments,
             baseline=baseline,
-            jobs=results.jobs or default_jobs(),
+            jobs=jobs,
             bound=bound,
             progress=progress,
             bound_progress=lambda _: shown("computing the bound"),
@@ -121,7 +122,7 @@ def keep_finished(interruption: InterruptionError, output: Path) -> Interruption
     # A second Ctrl-C would lose the finished runs.
     with defer_signals(), staged(output) as stage:
         write_partial(stage, finished)
-    return InterruptionError(finished, interruption.total, kept=str(output / PARTIAL))
+    return InterruptionError(finished, interruption.total, str(output / PARTIAL), interruption.cause)
 
 
 @contextmanager

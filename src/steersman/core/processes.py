@@ -113,7 +113,7 @@ def _exit_with_parent() -> None:
     os._exit(1)
 
 
-def _plain_error(error: BaseException) -> SteersmanError:
+def plain_error(error: BaseException) -> SteersmanError:
     """Return a worker's error in a form that every process can unpickle."""
     match error:
         case SteersmanError():
@@ -290,4 +290,4 @@ def _serve(pipe: Connection, niceness: int) -> None:
             pipe.send(work(pipe.recv()))
     except BaseException as error:
         with suppress(OSError):  # the parent has gone
-            pipe.send(_plain_error(error))
+            pipe.send(plain_error(error))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from steersman.core.frames import to_frame
+from steersman.core.ray_cluster import ClusterLostError
 from steersman.evaluation.bound.experiment_bounds import ExperimentBounds, bound_summary, check_bounded, find_bounds
 from steersman.evaluation.criteria import criterion
 from steersman.evaluation.experiment import Experiment, InterruptionError, OnRun, run_experiment
@@ -194,9 +195,10 @@ def evaluate_experiments(
                     bounds = find_bounds(experiment, jobs=jobs, on_bound=on_bound)
             comparisons.append(_compare(experiment, of_experiment, label, bounds, recordings[experiment.protocol]))
     except InterruptionError as interruption:
-        raise InterruptionError([*runs, *interruption.finished], total) from None
-    except KeyboardInterrupt:
-        raise InterruptionError(runs, total) from None
+        raise InterruptionError([*runs, *interruption.finished], total, cause=interruption.cause) from None
+    except (KeyboardInterrupt, ClusterLostError) as error:
+        cause = error if isinstance(error, ClusterLostError) else None
+        raise InterruptionError(runs, total, cause=cause) from None
     return Evaluation(tuple(experiments), tuple(comparisons), recordings)
 
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import pickle
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
+from steersman.core.engines import make_workers, runs_here
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.core.processes import Workers
+from steersman.core.ray_cluster import ClusterLostError
 from steersman.core.redaction import redact_url
-from steersman.core.signals import defer_signals
 from steersman.evaluation.generated import (
     GeneratedOptions,
     check_generated,
@@ -82,22 +79,35 @@ class Experiment:
 
 
 class InterruptionError(SteersmanError):
-    """Ctrl-C: `finished` holds the finished runs of `total`, in the experiment's order; `kept` says where they are."""
+    """Ctrl-C, or a cluster that was lost.
+
+    Args:
+        finished: the finished runs, in the experiment's order.
+        total: number of all runs.
+        kept: the file that holds the finished ones.
+        cause: why there are not more; None: Ctrl-C.
+    """
 
     exit_status = 130
 
-    def __init__(self, finished: list[RunResult], total: int, kept: str = "") -> None:
+    def __init__(
+        self, finished: list[RunResult], total: int, kept: str = "", cause: SteersmanError | None = None
+    ) -> None:
+        why = "" if cause is None else f"{cause}; "
         where = f"; the finished ones are in {kept}" if kept else ""
-        super().__init__(f"interrupted after {len(finished)} of {total} runs{where}")
-        self.finished = finished
-        self.total = total
+        super().__init__(f"{why}interrupted after {len(finished)} of {total} runs{where}")
+        self.finished, self.total, self.cause = finished, total, cause
+        if cause is not None:
+            self.exit_status = cause.exit_status
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
+    """Positions in the experiment, but for the seed: nothing large is sent with a task."""
+
     position: int
     workload: int
-    policy: str | Policy | PolicyProtocol
+    policy: int
     seed: int
     keep_nodes: bool
 
@@ -128,14 +138,16 @@ def run_experiment(experiment: Experiment, *, jobs: int = 1, on_run: OnRun | Non
 
     Args:
         experiment: what to run.
-        jobs: number of processes; 1 stays in this one. Compiled kernels should be in numba's cache before.
+        jobs: number of workers, see `core.engines`; a single local one is this process. Compiled kernels should be in
+            numba's cache before.
         on_run: progress.
 
     Raises:
         SteersmanError: a run failed; the others are stopped.
-        InterruptionError: Ctrl-C; it holds what was finished.
+        InterruptionError: Ctrl-C, or the cluster was lost; it holds what was finished.
     """
     tasks = list(_tasks(experiment))
+    jobs = min(jobs, len(tasks))
     done: dict[int, RunResult] = {}
 
     def collect(task: _Task, run: RunResult) -> None:
@@ -144,14 +156,21 @@ def run_experiment(experiment: Experiment, *, jobs: int = 1, on_run: OnRun | Non
             on_run(len(done), len(tasks))
 
     try:
-        if min(jobs, len(tasks)) <= 1:
-            bench = _RunnerCache(experiment, lambda index: experiment.workloads[index])
+        policies = [portable(policy) for policy in experiment.policies]
+        if runs_here(jobs):
+            bench = _RunnerCache(experiment, policies, lambda index: experiment.workloads[index])
             for task in tasks:
                 collect(task, bench.run(task))
-        else:
-            _run_in_processes(experiment, tasks, min(jobs, len(tasks)), collect)
-    except KeyboardInterrupt:
-        raise InterruptionError([done[position] for position in sorted(done)], len(tasks)) from None
+            return [done[task.position] for task in tasks]
+        # All that a run needs is sent: workers on other machines do not see files of this one.
+        workloads = [pickle.dumps(workload, protocol=pickle.HIGHEST_PROTOCOL) for workload in experiment.workloads]
+        settings = replace(experiment, workloads=tuple(replace(w, nodes=(), pods=()) for w in experiment.workloads))
+        with make_workers(jobs, partial(_open_runner_cache, settings, policies, workloads)) as workers:
+            for position, run in workers.answers(tasks):
+                collect(tasks[position], run)
+    except (KeyboardInterrupt, ClusterLostError) as error:
+        cause = error if isinstance(error, ClusterLostError) else None
+        raise InterruptionError([done[position] for position in sorted(done)], len(tasks), cause=cause) from None
     return [done[task.position] for task in tasks]
 
 
@@ -165,20 +184,29 @@ def _check_unique(what: str, values: Sequence[str]) -> None:
 
 def _tasks(experiment: Experiment) -> Iterator[_Task]:
     position = 0
-    policies = [portable(policy) for policy in experiment.policies]
     for workload in range(len(experiment.workloads)):
-        for policy in policies:
+        for policy in range(len(experiment.policies)):
             for seed in experiment.seeds:
                 yield _Task(position, workload, policy, seed, keep_nodes=seed == experiment.seeds[0])
                 position += 1
 
 
 class _RunnerCache:
-    """The experiment's settings, and the simulator of the last run's workload."""
+    """The experiment's settings, and the simulator of the last run's workload.
 
-    def __init__(self, experiment: Experiment, load: Callable[[int], Workload]) -> None:
-        self._experiment = experiment
-        self._load = load
+    Args:
+        experiment: its workloads may lack their nodes and pods.
+        policies: its policies, those of files and URLs as objects.
+        load: returns the workload of a position.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        policies: Sequence[str | Policy | PolicyProtocol],
+        load: Callable[[int], Workload],
+    ) -> None:
+        self._experiment, self._policies, self._load = experiment, policies, load
         self._index = -1
         self._simulator: Simulator | None = None
 
@@ -190,17 +218,17 @@ class _RunnerCache:
     def _generated(self, task: _Task) -> RunResult:
         settings = self._experiment
         assert settings.environment is not None
-        with _name_run_in_errors(task):
-            return run_generated(settings.environment, task.policy, task.seed, settings.objectives)
+        with self._name_run_in_errors(task):
+            return run_generated(settings.environment, self._policies[task.policy], task.seed, settings.objectives)
 
     def _simulated(self, task: _Task) -> RunResult:
         if self._simulator is None or self._index != task.workload:
             self._simulator = None  # two large workloads may not fit into memory
             self._simulator, self._index = Simulator(self._load(task.workload)), task.workload
         settings = self._experiment
-        with _name_run_in_errors(task):
+        with self._name_run_in_errors(task):
             return self._simulator.run(
-                task.policy,
+                self._policies[task.policy],
                 protocol=settings.protocol,
                 seed=task.seed,
                 ratio=settings.ratio,
@@ -209,42 +237,23 @@ class _RunnerCache:
                 objectives=settings.objectives,
             )
 
-
-@contextmanager
-def _name_run_in_errors(task: _Task) -> Iterator[None]:
-    """Add policy and seed to an error."""
-    try:
-        yield
-    except BaseException as error:
-        name = redact_url(task.policy) if isinstance(task.policy, str) else task.policy.name
-        error.add_note(f"policy {name!r}, seed {task.seed}")
-        raise
+    @contextmanager
+    def _name_run_in_errors(self, task: _Task) -> Iterator[None]:
+        """Add policy and seed to an error."""
+        try:
+            yield
+        except BaseException as error:
+            policy = self._policies[task.policy]
+            name = redact_url(policy) if isinstance(policy, str) else policy.name
+            error.add_note(f"policy {name!r}, seed {task.seed}")
+            raise
 
 
 _NO_NODES = FinalNodes((), (), np.zeros(0), np.zeros(0), np.zeros(0))
 
 
-def _run_in_processes(
-    experiment: Experiment, tasks: list[_Task], jobs: int, collect: Callable[[_Task, RunResult], None]
-) -> None:
-    """Run tasks in `jobs` processes, each of which loads a workload when it first needs it."""
-    folder = tempfile.mkdtemp(prefix="steersman-")
-    try:
-        for index, workload in enumerate(experiment.workloads):
-            Path(folder, str(index)).write_bytes(pickle.dumps(workload, protocol=pickle.HIGHEST_PROTOCOL))
-        # Workers get names alone; each loads the workloads that it needs from the folder.
-        settings = replace(experiment, workloads=tuple(replace(w, nodes=(), pods=()) for w in experiment.workloads))
-        workers: Workers[_Task, RunResult] = Workers(jobs, partial(_open_runner_cache, settings, folder))
-        with workers:
-            for position, run in workers.answers(tasks):
-                collect(tasks[position], run)
-    finally:
-        # A second Ctrl-C must not leave the pickled workloads behind.
-        with defer_signals():
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _open_runner_cache(experiment: Experiment, folder: str) -> Callable[[_Task], RunResult]:
-    """Return the function that makes runs in a worker process."""
-    # Written by the parent of this process, into a folder that only its user may enter.
-    return _RunnerCache(experiment, lambda index: pickle.loads(Path(folder, str(index)).read_bytes())).run
+def _open_runner_cache(
+    experiment: Experiment, policies: Sequence[str | Policy | PolicyProtocol], workloads: Sequence[bytes]
+) -> Callable[[_Task], RunResult]:
+    """Return the function that makes runs in a worker, which unpickles a workload when it first needs it."""
+    return _RunnerCache(experiment, policies, lambda index: pickle.loads(workloads[index])).run

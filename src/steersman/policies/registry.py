@@ -109,8 +109,8 @@ def resolve(spec: str) -> Policy:
 
 
 def portable(policy: str | Policy | PolicyProtocol) -> str | Policy | PolicyProtocol:
-    """Return a policy as worker processes can have it: one of a URL as an object, as they register no schemes."""
-    return open_url(policy) if isinstance(policy, str) and "://" in policy else policy
+    """Return a policy as workers can have it, maybe on other machines: one of a file or a URL as an object."""
+    return resolve(policy) if isinstance(policy, str) and ("://" in policy or policy.endswith(SUFFIX)) else policy
 
 
 def as_policy(policy: str | Policy | PolicyProtocol) -> Policy:

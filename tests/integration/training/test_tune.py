@@ -1,15 +1,23 @@
 """`steersman tune`: a study is kept, goes on, and knows its best trial."""
 
 import json
+import socket
+import subprocess
+import sys
 import time
+from contextlib import ExitStack
 
 import pytest
+from tests.support.errors import raises
 from tests.support.kubeconfig import UNREACHABLE
+from tests.support.nightly import by_default
 
 import steersman
 from steersman.cli.main import main
-from steersman.core.errors import UsageError
+from steersman.core.errors import InputError, UsageError
+from steersman.core.redaction import redact_url
 from steersman.envs.deployments.environment import DeploymentsOptions
+from steersman.training.tuning.storage import StudyStorage
 from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
 from steersman.workloads.formats.openb.traces import embedded
 
@@ -129,3 +137,63 @@ def test_a_study_ends_when_its_minutes_are_over(capsys):
     assert "Best of" in capsys.readouterr().out
     assert main(["tune", *options, "--minutes", "0", "--output", "study"]) == 2
     assert "--minutes must be above 0, not 0" in capsys.readouterr().err
+
+
+SERVE = "from optuna.storages import *; run_grpc_proxy_server(RDBStorage('sqlite:///proxied.db'), port={})"
+
+
+@pytest.fixture
+def proxy(files):
+    """Optuna's proxy in front of a database."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    command = [sys.executable, "-W", "ignore", "-c", SERVE.format(port)]
+    with subprocess.Popen(command, cwd=files) as server:
+        yield f"grpc://127.0.0.1:{port}"
+        server.kill()
+
+
+STORAGES = ("journal:///shared.log", "sqlite:///shared.db", "grpc")
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize("storage", by_default(STORAGES[:1], STORAGES))
+def test_several_commands_add_trials_to_one_storage(storage, files, request):
+    url = request.getfixturevalue("proxy") if storage == "grpc" else storage
+    size = ("--iterations", "2", "--validate-every", "1", "--trials", "2", "--jobs", "1", "--storage", url)
+    command = [sys.executable, "-m", "steersman", "tune", "--nodes", "nodes.yaml", "--workload", "pods.yaml", *size]
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(subprocess.Popen([*command, "--output", each], stderr=subprocess.PIPE, text=True))
+            for each in ("one", "two")
+        ]
+        for each in running:
+            said = each.communicate(timeout=300)[1]
+            assert each.returncode == 0, said
+            assert "Traceback" not in said
+    trials = sorted(path.name for path in files.glob("*/trial-*"))
+    assert trials == [f"trial-{number:03d}" for number in range(4)]
+    assert all(len(list((files / each).glob("trial-*"))) == 2 for each in ("one", "two"))
+    study = StudyStorage(files, url).open(1)
+    assert len({json.dumps(trial.params) for trial in study.trials}) == 4, "the commands draw different ones"
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_a_study_has_as_many_trials_as_were_asked_for(files):
+    """Each of several processes would start one more if it counted trials and then began one."""
+    assert tune(1, jobs="3") == 0
+    assert len(values(files)) == 1
+
+
+@pytest.mark.parametrize("url", ["shared.log", "journal:///", "grpc:///file"])
+def test_storage_that_is_no_url_is_refused(url, tmp_path):
+    with raises(UsageError, url, "journal:///FILE"):
+        steersman.tune(DeploymentsOptions(nodes=3), tmp_path / "study", algorithm="dqn", storage=url)
+
+
+@pytest.mark.parametrize("scheme", ["journal", "sqlite", "nodatabase"])
+def test_storage_that_cannot_be_used_fails_in_one_line(scheme, tmp_path):
+    url = "nodatabase://user@host/name" if scheme == "nodatabase" else f"{scheme}:////missing/shared"
+    with raises(InputError, redact_url(url)):
+        steersman.tune(DeploymentsOptions(nodes=3), tmp_path / "study", algorithm="dqn", storage=url)

@@ -24,8 +24,8 @@ import numpy.typing as npt
 from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.residual import Residual, mean_units
 from steersman.core import evolution_strategies
+from steersman.core.engines import TaskWorkers, make_workers, runs_here
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.core.processes import Workers
 from steersman.objectives import measures, summary
 from steersman.objectives import registry as objectives
 from steersman.objectives.judging import reward
@@ -326,7 +326,7 @@ class Evolution:
         self.drawable = np.arange(len(self.workloads))
         self.queue: list[int] = []
         self.steps = self.iterations = 0
-        self._workers: Workers[Candidates, Array] = Workers(
+        self._workers: TaskWorkers[Candidates, Array] = make_workers(
             jobs, partial(_open_evaluator, self.workloads, task, config.reference)
         )
 
@@ -405,20 +405,21 @@ class Evolution:
 
     def _play(self, candidates: Array, episodes: list[tuple[int, int]]) -> Array:
         """Return [population, episodes] gains. An episode's candidates stay in one process, which caches its states."""
+        parts = min(self.jobs, len(candidates))
         chunks = [
             (which, seed, part)
             for which, seed in episodes
-            for part in np.array_split(np.arange(len(candidates)), max(1, self.jobs))
+            for part in np.array_split(np.arange(len(candidates)), parts)
         ]
         work = [(which, seed, [self._policy(candidates[i], "candidate") for i in part]) for which, seed, part in chunks]
-        if self.jobs == 1:
+        if runs_here(self.jobs):
             results = [_gains(self.evaluator, item) for item in work]
         else:
             answers = dict(self._workers.answers(work))
             results = [answers[position] for position in range(len(work))]
         result = iter(results)
         # Chunks are ordered by episode, then by candidate: [population] of each episode, stacked along the second axis.
-        return np.stack([np.concatenate([next(result) for _ in range(max(1, self.jobs))]) for _ in episodes], axis=1)
+        return np.stack([np.concatenate([next(result) for _ in range(parts)]) for _ in episodes], axis=1)
 
     def close(self) -> None:
         """Stop the processes."""

@@ -71,8 +71,9 @@ def demo(
         others = [name for name in BUILT_IN if name != BASELINE]
         outcome = compare(
             [Experiment((embedded(WORKLOAD),), (BASELINE, *others, str(trained)), tuple(SEEDS))],
-            Results(output, processes),
+            Results(output),
             ReportNotes("steersman demo", learning=learning, kept=(trained,)),
+            jobs=processes,
             baseline=BASELINE,
             warn=Warnings(),
         )

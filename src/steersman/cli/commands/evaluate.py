@@ -32,8 +32,8 @@ from steersman.cli.options.results import Results
 from steersman.cli.output.display import Warnings, say
 from steersman.cli.output.logs import check_log_file, log_messages
 from steersman.core.config.fields import flag
+from steersman.core.engines import use_engine
 from steersman.core.errors import UsageError
-from steersman.core.processes import default_jobs
 
 if TYPE_CHECKING:
     from steersman.evaluation.experiment import Experiment
@@ -162,13 +162,13 @@ def evaluate(
     # Not `results` and `server`: they change no result.
     recorded = [*to_arguments(options, inputs, arrivals, generated), *setting_arguments(settings)]
     command = shlex.join(["steersman", "evaluate", *recorded, "--output", results.output.name])
-    with tempfile.TemporaryDirectory(prefix="steersman-") as folder:
+    with tempfile.TemporaryDirectory(prefix="steersman-") as folder, use_engine(results.engine, results.jobs) as jobs:
         notes = ReportNotes(command, reason)
         if options.fit:
             file = Path(folder, FITTED)
-            experiments, fitted = fit_to(experiments, file, options.fit_seconds, results.jobs or default_jobs())
+            experiments, fitted = fit_to(experiments, file, options.fit_seconds, jobs)
             notes = replace(notes, fitted=fitted, kept=(file,))
-        outcomes = compare(experiments, results, notes, baseline=baseline, warn=warn, bound=options.bound)
+        outcomes = compare(experiments, results, notes, jobs=jobs, baseline=baseline, warn=warn, bound=options.bound)
     if reason:
         say(f"compared in {' and '.join(each.protocol for each in experiments)}: {reason} (--protocol selects one)")
     try:

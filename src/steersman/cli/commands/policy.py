@@ -12,6 +12,7 @@ from steersman.cli.completing import packaged_policies, workloads
 from steersman.cli.fitting import DURATION_HELP, describe_fit, fit_workload
 from steersman.cli.options.arrivals import ArrivalOptions
 from steersman.cli.options.common import (
+    EngineOption,
     Format,
     FormatOption,
     Jobs,
@@ -25,8 +26,8 @@ from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.deployments import parse_range
 from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Warnings, print_json, print_table, say, status_if_slow
+from steersman.core.engines import Engine, use_engine
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.core.processes import default_jobs
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -138,6 +139,7 @@ class FittingOptions:
     ] = None
     seed: Annotated[int, option("Seed of the search.", min=0)] = 1
     jobs: Jobs = None
+    engine: EngineOption = Engine.LOCAL
     output_format: TableOrJsonOption = TableOrJson.TABLE
 
 
@@ -162,13 +164,14 @@ def fit(options: FittingOptions, inputs: Inputs, arrivals: ArrivalOptions) -> No
     warn = Warnings()
     (source,) = inputs.read(warn)
     arrivals.warn_of(source, warn)
-    fitted = fit_workload(
-        source,
-        {**arrivals.settings, "seed": options.seed},
-        seconds=options.seconds,
-        generations=options.generations,
-        jobs=options.jobs or default_jobs(),
-    )
+    with use_engine(options.engine, options.jobs) as jobs:
+        fitted = fit_workload(
+            source,
+            {**arrivals.settings, "seed": options.seed},
+            seconds=options.seconds,
+            generations=options.generations,
+            jobs=jobs,
+        )
     write_policy(options.output, fitted.card, fitted.arrays)
     if options.output_format is TableOrJson.JSON:
         print_json(_fit_record(fitted, source.name))
@@ -201,6 +204,7 @@ class PortfolioOptions:
     rounds: Annotated[int, option("Rounds of searches on groups of clusters that the same weights suit.", min=0)] = 4
     seed: Annotated[int, option("Seed of the clusters and of all searches.", min=0)] = 1
     jobs: Jobs = None
+    engine: EngineOption = Engine.LOCAL
 
 
 @app.command(cls=ManyValues)
@@ -219,9 +223,10 @@ def build(options: PortfolioOptions) -> None:
     from steersman.workloads.formats.openb.traces import embedded
 
     openb = tuple(embedded(name) for name in options.workload or ())
-    nodes, jobs = parse_range("--nodes", options.node_range), options.jobs or default_jobs()
-    plan = PortfolioPlan(options.clusters, nodes, options.generations, options.rounds, openb, options.seed, jobs)
-    train_portfolio(plan, options.output, say)
+    nodes = parse_range("--nodes", options.node_range)
+    with use_engine(options.engine, options.jobs) as jobs:
+        plan = PortfolioPlan(options.clusters, nodes, options.generations, options.rounds, openb, options.seed, jobs)
+        train_portfolio(plan, options.output, say)
     say(f"wrote {options.output}")
 
 

@@ -12,6 +12,7 @@ import typer
 from steersman.cli.completing import OBJECTIVE_NAMES, POLICY_NAMES, TELEMETRY_POLICY_NAMES, objectives
 from steersman.cli.help_levels import HelpLevels
 from steersman.cli.options.declaring import option
+from steersman.core.engines import Engine
 from steersman.core.errors import UsageError
 from steersman.workloads.workload import FIRST_SEED
 
@@ -177,6 +178,14 @@ Output = Annotated[
     ),
 ]
 Jobs = Annotated[int | None, option("Number of processes; results do not depend on it. [default: all cores]", min=1)]
+EngineOption = Annotated[
+    Engine,
+    option(
+        "local: processes on this machine. ray: workers of the Ray cluster at $RAY_ADDRESS, host:port; without that "
+        "one on this machine; needs the extra ray. Results are the same.",
+        metavar="ENGINE",
+    ),
+]
 FORMAT_HELP = "Format of the result on standard output."
 FormatOption = Annotated[Format, option(FORMAT_HELP, "--format")]
 TableOrJsonOption = Annotated[TableOrJson, option(FORMAT_HELP, "--format")]

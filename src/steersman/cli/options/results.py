@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from steersman.cli.options.common import Format, FormatOption, Jobs, Output
+from steersman.cli.options.common import EngineOption, Format, FormatOption, Jobs, Output
 from steersman.cli.output.logs import MessagesFileOption
+from steersman.core.engines import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,5 +16,6 @@ class Results:
 
     output: Output = Path("comparison")
     jobs: Jobs = None
+    engine: EngineOption = Engine.LOCAL
     output_format: FormatOption = Format.TABLE
     log_file: MessagesFileOption = None

@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from steersman.core.engines import make_workers
 from steersman.core.errors import SteersmanError
-from steersman.core.processes import Workers
 from steersman.core.statistics import interquartile_mean, mean, mean_interval
 from steersman.evaluation.bound.gpu_bound import GpuBound, check_bound
 from steersman.evaluation.experiment import Experiment, OnRun
@@ -65,7 +65,7 @@ def find_bounds(experiment: Experiment, *, jobs: int = 1, on_bound: OnRun | None
     values = np.full((len(experiment.workloads), len(experiment.seeds)), np.nan)
     problems: dict[tuple[int, int], str] = {}
     prepare = partial(_open_solver, experiment.workloads, experiment.seeds, experiment.protocol, experiment.ratio)
-    with Workers(min(jobs, len(tasks)), prepare) as workers:
+    with make_workers(min(jobs, len(tasks)), prepare) as workers:
         for done, (position, answer) in enumerate(workers.answers(tasks), start=1):
             workload_index, seed_index = tasks[position]
             if isinstance(answer, str):  # a missing bound is no reason to lose the runs

@@ -1,17 +1,18 @@
-"""Search for good options of training: an Optuna study in the run's folder, with pruning, over several processes.
+"""Search for good options of training: an Optuna study with pruning, over several processes, maybe on many machines.
 
-`study.db` has every trial so far, and a further call adds to it; `trial-007/` is a training run each (`training.run`);
-`best.json` has the options of the best trial, for `steersman train --options`; `tuning.html` plots values and the
-importance of options.
+`study.db`, or the storage that several calls share, has every trial so far, and a further call adds to it;
+`trial-007/` is a training run each (`training.run`); `best.json` has the options of the best trial, for
+`steersman train --options`; `tuning.html` plots values and the importance of options.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import multiprocessing
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -24,32 +25,24 @@ from steersman.core.signals import defer_signals
 from steersman.training.plans import AnyPlan, algorithm_of, train
 from steersman.training.run import TrainingLimits, TrainingProgress, check_minutes
 from steersman.training.tuning.spaces import apply_trial, to_options
+from steersman.training.tuning.storage import STARTUP_TRIALS, StudyStorage
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
+    from multiprocessing.sharedctypes import Synchronized
 
     import optuna
 
-STUDY, STORE, BEST, PLOTS = "steersman", "study.db", "best.json", "tuning.html"
+BEST, PLOTS = "best.json", "tuning.html"
 ALGORITHM = "algorithm"
 """Attribute of a study."""
-STARTUP_TRIALS = 4
-"""Trials that are drawn at random and not pruned."""
 DEFAULT_TRIALS = 20
 TRIAL_SHARE = 0.4
 """Iterations of a trial, and between two of its validations, as a share of the defaults of training."""
 SHORTEST_TRIAL = 0.01
 """Minutes: the last trial may begin just before the time is up."""
 
-DATABASE_ADVICE = {
-    "disk is full": "; free some space and run it again, which continues the study",
-    "I/O error": "; check the disk and its free space, then run it again",
-    "is locked": "; another program uses it, run it again when that has ended",
-    "readonly": "; make the file and its folder writable or name another folder",
-    "unable to open": "; make the folder writable or name another one",
-}
-"""What is right, by a part of SQLite's message."""
-OTHER_ADVICE = "; remove the file or name another folder"
+SPAWN = multiprocessing.get_context("spawn")
 
 OnTrial = Callable[[int, float], None]
 """Called with the number of finished trials, and the best value so far."""
@@ -108,12 +101,10 @@ class StudyBudget:
         """Return the number of trials to add at most, None: no limit."""
         return self.trials or (None if self.minutes else DEFAULT_TRIALS)
 
-    def stopping_criterion(self, finished: int) -> StoppingCriterion:
-        """Return when the study ends, of which so many trials are there."""
-        return StoppingCriterion(
-            math.inf if self.most is None else finished + self.most,
-            math.inf if self.minutes is None else time.time() + 60.0 * self.minutes,
-        )
+    def stopping_criterion(self) -> StoppingCriterion:
+        """Return when the study ends, if it begins now."""
+        left = None if self.most is None else SPAWN.Value("q", self.most)
+        return StoppingCriterion(left, math.inf if self.minutes is None else time.time() + 60.0 * self.minutes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +112,22 @@ class StoppingCriterion:
     """When a study ends.
 
     Attributes:
-        trials: total number of trials then, inf: no limit.
+        left: trials that no process has begun yet; the processes share it. None: no limit.
         until: seconds since the epoch, which all processes share; inf: no limit.
     """
 
-    trials: float
+    left: Synchronized[int] | None
     until: float
+
+    def begin(self) -> bool:
+        """Return whether one more trial may begin; that is counted at once."""
+        if time.time() >= self.until:
+            return False
+        if self.left is None:
+            return True
+        with self.left:
+            self.left.value -= 1
+            return self.left.value >= 0
 
     def cut(self, limits: TrainingLimits) -> TrainingLimits:
         """Return the limits of a trial that begins now."""
@@ -146,6 +147,7 @@ def tune(
     budget: StudyBudget,
     *,
     fixed: Collection[str] = (),
+    storage: str = "",
     on_trial: OnTrial | None = None,
 ) -> TuneOutcome:
     """Add trials to the study in `folder`; a trial's value is the best validation of its run.
@@ -156,11 +158,12 @@ def tune(
         limits: of each trial.
         budget: of all trials together.
         fixed: names of options that are not searched, but stay as the plan has them.
+        storage: URL of a storage that several calls share, see `training.tuning.storage`; empty: a file in `folder`.
         on_trial: progress; called in this process only.
 
     Raises:
         MissingExtraError: Optuna is not installed.
-        UsageError: the plan is invalid, or the study in the folder is of another algorithm.
+        UsageError: the plan or `storage` is invalid, or the study is of another algorithm.
         InputError: the database of the study, or a result, cannot be read or written.
         SteersmanError: no trial finished.
     """
@@ -171,87 +174,53 @@ def tune(
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # a trial's log has the reason; Ctrl-C needs no traceback
     with naming_in_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with _database_errors(folder / STORE):
-        study = _open(folder, plan.seed)
-        _check_algorithm(study, algorithm_of(plan).name, folder)
-        end = budget.stopping_criterion(len(study.trials))
+    store = StudyStorage(folder, storage)
+    with store.one_line_errors():
+        _check_algorithm(store.open(plan.seed), algorithm_of(plan).name, store)
+        end = budget.stopping_criterion()
         processes: list[SpawnProcess] = []
         try:
             for number in range(1, budget.workers):
                 # Signals wait until the process is in the list, or Ctrl-C could leave it running.
                 with defer_signals():
-                    processes.append(start_worker(_work_for, plan, folder, limits, fixed, end, number))
-            _work(plan, folder, limits, fixed, end, 0, on_trial)
+                    processes.append(start_worker(_work_for, plan, store, limits, fixed, end, number))
+            _work(plan, store, limits, fixed, end, 0, on_trial)
             for process in processes:
                 process.join()
         finally:
             # After the joins these have ended; after an error they have not.
             kill(processes)
-        return _conclude(folder, plan, fixed)
+        return _conclude(store, plan, fixed)
 
 
-@contextmanager
-def _database_errors(store: Path) -> Iterator[None]:
-    """Turn errors of the study's database into one line.
-
-    Raises:
-        InputError: in place of errors of SQLAlchemy, and of Optuna, which wraps some of them.
-    """
-    from optuna.exceptions import StorageInternalError
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except (SQLAlchemyError, StorageInternalError) as error:
-        cause = error.__cause__ if isinstance(error, StorageInternalError) else error
-        problem = str(getattr(cause, "orig", None) or cause or error).splitlines()[0]
-        advice = next((text for part, text in DATABASE_ADVICE.items() if part in problem), OTHER_ADVICE)
-        raise InputError(store, "", "", f"the study cannot be used: {problem}{advice}") from None
-
-
-def _open(folder: Path, seed: int) -> optuna.Study:
-    import optuna
-
-    store = f"sqlite:///{folder / STORE}"
-    try:
-        storage = optuna.storages.RDBStorage(store)
-    except RuntimeError:
-        upgrade = f"optuna storage upgrade --storage {store}"
-        problem = f"is of another version of Optuna; run {upgrade}, or name another folder"
-        raise InputError(folder / STORE, "", "", problem) from None
-    return optuna.create_study(
-        storage=storage,
-        study_name=STUDY,
-        direction="maximize",
-        load_if_exists=True,
-        sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS),
-        # The first trials run to their end: the pruner needs medians to compare with.
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS),
-    )
-
-
-def _check_algorithm(study: optuna.Study, algorithm: str, folder: Path) -> None:
+def _check_algorithm(study: optuna.Study, algorithm: str, store: StudyStorage) -> None:
     """Note of which algorithm a study is. Raises UsageError: it is of another, whose options its trials have."""
     known = study.user_attrs.get(ALGORITHM, algorithm)
     if known != algorithm:
-        raise UsageError(f"{folder / STORE}: the study is of {known}; name another folder for {algorithm}")
+        another = "storage" if store.url else "folder"
+        raise UsageError(f"{store.name}: the study is of {known}; name another {another} for {algorithm}")
     study.set_user_attr(ALGORITHM, algorithm)
 
 
 def _work_for(
-    plan: AnyPlan, folder: Path, limits: TrainingLimits, fixed: Collection[str], end: StoppingCriterion, worker: int
+    plan: AnyPlan,
+    store: StudyStorage,
+    limits: TrainingLimits,
+    fixed: Collection[str],
+    end: StoppingCriterion,
+    worker: int,
 ) -> None:
     """Run trials in a worker process; the first process reports errors."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    with suppress(SteersmanError), _database_errors(folder / STORE):
-        _work(plan, folder, limits, fixed, end, worker)
+    with suppress(SteersmanError), store.one_line_errors():
+        _work(plan, store, limits, fixed, end, worker)
 
 
 def _work(
     plan: AnyPlan,
-    folder: Path,
+    store: StudyStorage,
     limits: TrainingLimits,
     fixed: Collection[str],
     end: StoppingCriterion,
@@ -262,7 +231,7 @@ def _work(
     import optuna
 
     # Other seeds, or all workers would draw the same first trials.
-    study = _open(folder, plan.seed + worker)
+    study = store.open(plan.seed + worker)
 
     def objective(trial: optuna.Trial) -> float:
         def report(progress: TrainingProgress, _: dict[str, float]) -> None:
@@ -272,7 +241,7 @@ def _work(
                 if trial.should_prune():
                     raise optuna.TrialPruned
 
-        run = folder / f"trial-{trial.number:03d}"
+        run = store.folder / f"trial-{trial.number:03d}"
         try:
             return train(apply_trial(trial, plan, fixed), run, end.cut(limits), on_iteration=report).best
         except (UsageError, InputError, MissingExtraError):
@@ -280,18 +249,17 @@ def _work(
         except SteersmanError as error:
             raise FailedTrial from error
 
-    # Unfinished trials of other workers count, or each worker would start one more.
-    while len(study.get_trials(deepcopy=False)) < end.trials and time.time() < end.until:
+    while end.begin():
         study.optimize(objective, n_trials=1, catch=(FailedTrial,))
         if on_trial is not None:
             complete = [trial.value for trial in study.trials if trial.value is not None]
             on_trial(len(study.trials), max(complete, default=float("nan")))
 
 
-def _conclude(folder: Path, plan: AnyPlan, fixed: Collection[str]) -> TuneOutcome:
+def _conclude(store: StudyStorage, plan: AnyPlan, fixed: Collection[str]) -> TuneOutcome:
     import optuna
 
-    study = _open(folder, plan.seed)
+    study, folder = store.open(plan.seed), store.folder
     states = [trial.state for trial in study.trials]
     finished = states.count(optuna.trial.TrialState.COMPLETE)
     if not finished:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from steersman.cli.options.algorithms import list_defaults, training_parameters
-from steersman.cli.options.common import Jobs, path_option
+from steersman.cli.options.common import EngineOption, Jobs, path_option
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.file import merge_options
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
 from steersman.cli.options.training_plan import TrainOptions, compile_plan, plan_of
 from steersman.cli.output.display import Scroll, TrainingProgressBar, Warnings, print_text
 from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages
-from steersman.core.processes import default_jobs
+from steersman.core.engines import Engine, use_engine
 from steersman.workloads.files import check_writable
 
 
@@ -55,6 +55,7 @@ class TrainingRunOptions:
     seed: Annotated[int, option("Seed of all random numbers: candidates, arrivals, weights, exploration.", min=0)] = 1
     name: Annotated[str | None, option("Name of the policy. [default: the last part of --output]")] = None
     jobs: Jobs = None
+    engine: EngineOption = Engine.LOCAL
     resume: Annotated[bool, option("Continue the run in --output from its checkpoint.", "--resume")] = False
     progress: Annotated[
         Scroll,
@@ -108,9 +109,9 @@ def train(
 
     iterations = run.iterations or options.algorithm.iterations
     interval = run.validate_every or options.algorithm.validate_every
-    limits, jobs = TrainingLimits(iterations, run.minutes, interval, run.patience), run.jobs or default_jobs()
+    limits = TrainingLimits(iterations, run.minutes, interval, run.patience)
     compile_plan(plan)
-    with TrainingProgressBar(iterations, run.minutes, run.progress) as bar:
+    with use_engine(run.engine, run.jobs) as jobs, TrainingProgressBar(iterations, run.minutes, run.progress) as bar:
         state = run_training(plan, output, limits, jobs=jobs, resume=run.resume, on_iteration=bar.update, tracker=track)
     trained = TrainingResult(plan, output, state)
     print_text(f"{trained.file}: {trained.summary}.")

@@ -37,6 +37,15 @@ class StudyOptions:
             "Iterations between validations; a trial can be pruned after each. [default: 40 % of those of train]", min=1
         ),
     ] = None
+    storage: Annotated[
+        str | None,
+        option(
+            "Storage of a study that several commands, maybe on several machines, add trials to at the same time: "
+            "journal:///FILE, grpc://HOST:PORT (Optuna's proxy), or a database such as postgresql://HOST/NAME. "
+            "[default: study.db in --output]",
+            metavar="URL",
+        ),
+    ] = None
     seed: Annotated[int, option("Seed of the search and of each trial's training.", min=0)] = 1
     jobs: Annotated[
         int | None,
@@ -82,6 +91,7 @@ def tune(
             tuning.trial_limits(options.algorithm, study.iterations, study.validate_every),
             budget,
             fixed={*options.declared, *given_options(options.network)},
+            storage=study.storage or "",
             on_trial=lambda done, _: progress.update(min(done, budget.most or done), budget.most or done + 1),
         )
     best_options = ", ".join(f"{name} {_formatted(value)}" for name, value in outcome.best_options.items())

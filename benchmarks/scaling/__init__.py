@@ -1,0 +1,1 @@
+"""How work grows with the number of workers."""

@@ -1,0 +1,271 @@
+"""Workers on a Ray cluster: actors, which Ray places on its machines.
+
+Why not `joblib.Parallel` with Ray's backend: it refuses `return_as`, so no result comes before the last one. There would
+be no progress, and nothing to keep of what was interrupted. By default a worker that dies ends all. It knows no `prepare`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlsplit
+
+from steersman.core.early_signals import SIGNALS
+from steersman.core.errors import MissingExtraError, SteersmanError, UsageError
+from steersman.core.processes import default_jobs, plain_error
+from steersman.core.signals import defer_signals
+from steersman.version import __version__
+
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
+
+ADDRESS = "RAY_ADDRESS"
+CONNECT_SECONDS = 5.0
+CHECK_SECONDS = 2.0
+"""Between two looks whether the head is there; Ray itself ends the process 60 s after the head."""
+MOST_DEATHS = 3
+"""Workers that may die on the same task: it is the reason then."""
+
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_worker_niceness": "0",  # as processes of the other engine
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else Ray warns that it will do this one day
+}
+ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Lets Ray bind to 127.0.0.1, as it does on other systems, instead of all of this machine's addresses."""
+
+
+class ClusterLostError(SteersmanError):
+    """The head of the cluster has stopped, so that no task can be finished there."""
+
+
+class RayCluster:
+    """A cluster that this process is connected to.
+
+    Args:
+        ray: the module.
+        address: of the head, for messages.
+    """
+
+    def __init__(self, ray: Any, address: str) -> None:
+        self.ray, self.address = ray, address
+        self._checked = time.monotonic()
+
+    def cores(self) -> int:
+        """Return the number of cores in the cluster now, at least 1."""
+        return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
+
+    def check(self) -> None:
+        """Check now and then that the head is there. Raises ClusterLostError: it is not."""
+        now = time.monotonic()
+        if now - self._checked < CHECK_SECONDS:
+            return
+        self._checked = now
+        if not _answers(self.address):
+            raise self.lost()
+
+    def lost(self) -> ClusterLostError:
+        """Return the error of a head that has stopped."""
+        return ClusterLostError(
+            f"the Ray cluster at {self.address} has stopped; start it and run the command again, or use --engine local"
+        )
+
+
+@contextmanager
+def connected(jobs: int | None) -> Iterator[RayCluster]:
+    """Connect to the cluster at RAY_ADDRESS, or to one on this machine that ends with the block.
+
+    Args:
+        jobs: number of cores of the cluster on this machine; None: all.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        UsageError: RAY_ADDRESS is not an address.
+        SteersmanError: there is no cluster, or it cannot be used.
+    """
+    address = os.environ.get(ADDRESS, "")
+    # Ray itself would try for minutes.
+    if address and not _answers(address):
+        raise SteersmanError(
+            f"no Ray cluster answers at {ADDRESS}={address}; start it, or unset {ADDRESS} to use this machine"
+        )
+    own = {} if address else ON_LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    os.environ.update(QUIET | own)  # before the import, which reads them
+    try:
+        import ray
+    except ImportError:
+        raise MissingExtraError("--engine ray", "ray") from None
+    options: dict[str, Any] = {"address": address} if address else {"num_cpus": jobs or default_jobs()}
+    if not address:
+        options["include_dashboard"] = False
+    # Ray replaces the handlers of signals.
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        try:
+            context: Any = ray.init(**options, log_to_driver=False, logging_level=logging.CRITICAL)
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        # As Ray's debugger does: news of workers that died would come between the results on standard output.
+        ray._private.worker._worker_logs_enabled = False
+        yield RayCluster(ray, address or context.address_info["gcs_address"])
+    finally:
+        with defer_signals():
+            ray.shutdown()
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    """Return the parts of an address. Raises UsageError: it is none."""
+    with suppress(ValueError):
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        if parts.scheme in ("", "ray") and parts.hostname and parts.port:
+            return parts.hostname, parts.port
+    raise UsageError(f"{ADDRESS}={address}: expected host:port of a cluster's head, or ray://host:port")
+
+
+def _answers(address: str) -> bool:
+    """Return whether something listens at an address."""
+    try:
+        socket.create_connection(_host_and_port(address), timeout=CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+class _Actor(Generic[Task, Answer]):
+    """What a worker is: `prepare` and the function that it returned."""
+
+    def prepare(self, prepare: Callable[[], Callable[[Task], Answer]]) -> SteersmanError | str:
+        """Prepare for tasks; return the version of this package, or what went wrong."""
+        try:
+            self._work = prepare()
+        except BaseException as error:
+            return plain_error(error)
+        return __version__
+
+    def answer(self, task: Task) -> Answer | SteersmanError:
+        """Return the answer of a task, or what went wrong."""
+        try:
+            return self._work(task)
+        except BaseException as error:
+            return plain_error(error)
+
+
+class RayWorkers(Generic[Task, Answer]):
+    """Actors on a Ray cluster that each work on one task at a time, like `core.processes.Workers`.
+
+    A worker that dies is replaced, and its task is done again. Those that find no room wait for it; the others do the
+    tasks meanwhile.
+
+    Args:
+        cluster: where they run.
+        jobs: number of actors.
+        prepare: called first in each actor; returns the function from task to answer. All three are pickled.
+    """
+
+    def __init__(self, cluster: RayCluster, jobs: int, prepare: Callable[[], Callable[[Task], Answer]]) -> None:
+        self._cluster, self._jobs, self._prepare = cluster, jobs, prepare
+        self._idle: list[Any] = []
+        self._busy: dict[Any, tuple[Any, int | None, Any]] = {}
+        self._start: Callable[[], None] | None = None
+
+    def __enter__(self) -> RayWorkers[Task, Answer]:
+        """Return the workers."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop the actors."""
+        self.close()
+
+    def answers(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Answer]]:
+        """Yield the position of each task and its answer, in order of completion.
+
+        Raises:
+            SteersmanError: a task failed, or several workers died on it. The others are stopped, as by any error.
+            ClusterLostError: the head of the cluster has stopped.
+        """
+        try:
+            yield from self._exchange(enumerate(tasks))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Stop the actors."""
+        with defer_signals():
+            for actor in [*self._idle, *(actor for actor, _, _ in self._busy.values())]:
+                self._cluster.ray.kill(actor)
+            self._idle, self._busy, self._start = [], {}, None
+
+    def _exchange(self, tasks: Iterator[tuple[int, Task]]) -> Iterator[tuple[int, Answer]]:
+        ray = self._cluster.ray
+        if self._start is None:
+            self._start = self._starter()
+            for _ in range(self._jobs):
+                self._start()
+        again: deque[tuple[int, Task]] = deque()
+        deaths: dict[int, int] = {}
+        while True:
+            while self._idle and (following := again.popleft() if again else next(tasks, None)) is not None:
+                actor = self._idle.pop()
+                self._busy[actor.answer.remote(following[1])] = (actor, *following)
+            if not again and all(position is None for _, position, _ in self._busy.values()) and self._idle:
+                return
+            ready, _ = ray.wait(list(self._busy), timeout=CHECK_SECONDS)
+            self._cluster.check()
+            for reference in ready:
+                actor, position, task = self._busy.pop(reference)
+                try:
+                    answer = ray.get(reference)
+                except ray.exceptions.RayActorError as error:
+                    self._replace(position, error, deaths)
+                    if position is not None:
+                        again.append((position, task))
+                    continue
+                self._idle.append(actor)
+                if isinstance(answer, SteersmanError):
+                    raise answer
+                if position is not None:
+                    yield position, answer
+                elif answer != __version__:
+                    raise SteersmanError(
+                        f"a worker has steersman {answer}, and this is {__version__}; install the same"
+                    )
+
+    def _starter(self) -> Callable[[], None]:
+        """Return what starts an actor and lets it prepare."""
+        ray = self._cluster.ray
+        kind = ray.remote(num_cpus=1)(_Actor)
+        prepare = ray.put(self._prepare)  # once for all actors
+
+        def start() -> None:
+            actor = kind.remote()
+            self._busy[actor.prepare.remote(prepare)] = (actor, None, None)
+
+        return start
+
+    def _replace(self, position: int | None, error: Exception, deaths: dict[int, int]) -> None:
+        """Start another actor for one that died. Raises SteersmanError: several have died likewise."""
+        key = -1 if position is None else position
+        deaths[key] = deaths.get(key, 0) + 1
+        if not _answers(self._cluster.address):
+            raise self._cluster.lost() from None
+        if deaths[key] == MOST_DEATHS:
+            doing = "while they started" if position is None else "on the same task"
+            hint = f"perhaps for lack of memory; try fewer --jobs ({_first_line(error)})"
+            raise SteersmanError(f"{MOST_DEATHS} workers died {doing}, {hint}") from None
+        assert self._start is not None
+        self._start()
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -1,0 +1,133 @@
+"""Where a study keeps its trials: a database in its folder, or a storage that several commands share.
+
+journal:///studies/gpu.log          a file that all machines see; a relative path, an absolute one has four slashes
+sqlite:///gpu.db, postgresql://...  a database of SQLAlchemy; SQLite's on one machine only
+grpc://host:13000                   Optuna's proxy in front of one of them (`optuna.storages.run_grpc_proxy_server`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from steersman.core.errors import InputError, UsageError
+from steersman.core.redaction import redact_url
+
+if TYPE_CHECKING:
+    import optuna
+
+STUDY, STORE = "steersman", "study.db"
+STARTUP_TRIALS = 4
+"""Trials that are drawn at random and not pruned."""
+PROXY_SECONDS = 10.0
+
+DATABASE_ADVICE = {
+    "disk is full": "; free some space and run it again, which continues the study",
+    "I/O error": "; check the disk and its free space, then run it again",
+    "is locked": "; another program uses it, run it again when that has ended",
+    "readonly": "; make the file and its folder writable or name another folder",
+    "unable to open": "; make the folder writable or name another one",
+}
+"""What is right, by a part of SQLite's message."""
+OTHER_ADVICE = "; remove the file or name another folder"
+SHARED_ADVICE = "; check its address, and that it can be reached"
+JOURNAL, PROXY = "journal", "grpc"
+
+
+class StorageError(Exception):
+    """A storage that cannot be opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyStorage:
+    """The storage of a study.
+
+    Attributes:
+        folder: of the study.
+        url: of the storage that it shares with other commands; empty: a database in the folder, of its own.
+    """
+
+    folder: Path
+    url: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the URL."""
+        parts = urlsplit(self.url)
+        is_file = parts.scheme in (JOURNAL, "sqlite")
+        if self.url and (not parts.scheme or not (parts.path.strip("/") if is_file else parts.netloc)):
+            known = "journal:///FILE, sqlite:///FILE, postgresql://HOST/NAME or grpc://HOST:PORT"
+            raise UsageError(f"--storage {redact_url(self.url)}: expected {known}")
+
+    @property
+    def name(self) -> str:
+        """Return what messages call it."""
+        return redact_url(self.url) or str(self.folder / STORE)
+
+    def open(self, seed: int) -> optuna.Study:
+        """Return the study, a new one if there is none.
+
+        Args:
+            seed: of the sampler. Of a shared study each command draws its own: with the same one they would start with
+                the same trials.
+
+        Raises:
+            InputError: it is of another version of Optuna.
+        """
+        import optuna
+
+        try:
+            storage = self._storage()
+        except (OSError, ImportError) as error:  # no folder, no server, no driver of the database
+            raise StorageError(error) from error
+        return optuna.create_study(
+            storage=storage,
+            study_name=STUDY,
+            direction="maximize",
+            load_if_exists=True,
+            sampler=optuna.samplers.TPESampler(seed=None if self.url else seed, n_startup_trials=STARTUP_TRIALS),
+            # The first trials run to their end: the pruner needs medians to compare with.
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS),
+        )
+
+    def _storage(self) -> optuna.storages.BaseStorage:
+        from optuna import storages
+        from optuna.storages.journal import JournalFileBackend
+
+        parts = urlsplit(self.url)
+        if parts.scheme == JOURNAL:
+            return storages.JournalStorage(JournalFileBackend(parts.path.removeprefix("/")))
+        if parts.scheme == PROXY:
+            proxy = storages.GrpcStorageProxy(host=parts.hostname or "", port=parts.port or 13000)
+            proxy.wait_server_ready(timeout=PROXY_SECONDS)
+            return proxy
+        url = self.url or f"sqlite:///{self.folder / STORE}"
+        try:
+            return storages.RDBStorage(url)
+        except RuntimeError:
+            upgrade = f"optuna storage upgrade --storage {redact_url(url)}"
+            problem = f"is of another version of Optuna; run {upgrade}, or name another"
+            raise InputError(self.name, "", "", f"{problem} {'storage' if self.url else 'folder'}") from None
+
+    @contextmanager
+    def one_line_errors(self) -> Iterator[None]:
+        """Turn errors of the storage into one line.
+
+        Raises:
+            InputError: in place of errors of SQLAlchemy, of Optuna, which wraps some of them, and of gRPC.
+        """
+        from grpc import RpcError
+        from optuna.exceptions import StorageInternalError
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            yield
+        except (SQLAlchemyError, StorageInternalError, RpcError, StorageError) as error:
+            cause = error.__cause__ if isinstance(error, StorageInternalError) else error
+            problem = next(iter(str(getattr(cause, "orig", None) or cause or error).splitlines()), type(error).__name__)
+            advice = next((text for part, text in DATABASE_ADVICE.items() if part in problem), "")
+            advice = advice or (SHARED_ADVICE if self.url else OTHER_ADVICE)
+            raise InputError(self.name, "", "", f"the study cannot be used: {problem}{advice}") from None
