@@ -64,7 +64,11 @@ test-browser: .venv/dev ## the dashboard's pages in Chromium (installed where it
 test-image: .venv/dev ## run the images of `make images` as containers, push one to a registry on loopback (as root)
 	.venv/bin/pytest -s tests/image
 
-images: build/steersman-kube-scheduler ## build the images as OCI layouts in build/images, without a container engine (as root)
+# The programs that the chosen images copy; all images without a choice.
+SCHEDULERS := build/steersman-kube-scheduler $(OLDER:%=build/steersman-kube-scheduler-%)
+COPIED = $(if $(IMAGES),$(filter $(SCHEDULERS),$(IMAGES:%=build/%)),$(SCHEDULERS))
+
+images: $(COPIED) ## build the images as OCI layouts in build/images, without a container engine (as root)
 	python3 -m release.images build $(IMAGES)
 
 push-images: ## push the images of build/images, signed: make push-images REGISTRY=registry.example/team KEY=cosign.key
@@ -82,6 +86,9 @@ release-tools: ## build crane, cosign, syft and helm in build/tools (needs Go)
 
 build/steersman-kube-scheduler:
 	$(MAKE) plugin
+
+build/steersman-kube-scheduler-%:
+	$(MAKE) plugin KUBERNETES=$*
 
 test-e2e: .venv/dev ## tests against a running control plane (builds it once, some minutes); test-chaos has the others
 	.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore tests/e2e/chaos tests/e2e
@@ -148,7 +155,7 @@ kernels: .venv/dev ## compile the kernels that a wheel brings, for any processor
 wheel: site kernels ## build dist/*.whl for this Python and architecture, with the site and compiled kernels
 	.venv/bin/python -m build --wheel --no-isolation
 
-release: site kernels build/steersman-kube-scheduler ## make dist/VERSION: wheel, sdist, images, chart, krew plugin, notes, checksums (as root)
+release: site kernels $(COPIED) ## make dist/VERSION: wheel, sdist, images, chart, krew plugin, notes, checksums (as root)
 	.venv/bin/python -m release build $(IMAGES) $(if $(URL),--url $(URL))
 
 publish: .venv/dev ## publish dist/VERSION, signed: make publish REGISTRY=registry.example/team KEY=cosign.key INDEX=URL

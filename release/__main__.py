@@ -88,7 +88,7 @@ def build(names: Sequence[str], url: str | None, output: Path) -> None:
         images.build(names, images.OUTPUT)
         for image in names:
             shutil.copy(images.OUTPUT / f"{image}.spdx.json", folder)
-        lines = [f"{image}:{version()} {images.digest(images.OUTPUT / image)}\n" for image in names]
+        lines = [f"{image} {images.reference(image)} {images.digest(images.OUTPUT / image)}\n" for image in names]
         (folder / IMAGES).write_text("".join(lines))
         (folder / CHECKSUMS).write_text(checksums(folder))
         shutil.rmtree(output / version(), ignore_errors=True)
@@ -121,7 +121,7 @@ def push(folder: Path, registry: str, key: Path, index: str | None) -> None:
         raise ReleaseError(f"{folder / CHECKSUMS} does not match the files beside it; build them anew: make release", 2)
     names = []
     for line in (folder / IMAGES).read_text().splitlines():
-        name, expected = re.split(r":\S+ ", line)
+        name, _, expected = line.split()
         names.append(name)
         if not (images.OUTPUT / name / "index.json").exists() or images.digest(images.OUTPUT / name) != expected:
             raise ReleaseError(f"{images.OUTPUT / name} is not {expected}; build it anew: make release", 2)

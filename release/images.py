@@ -45,12 +45,38 @@ class ImageSpec:
         target: the stage that it is; the last without one.
         arguments: values of ARG instructions.
         needs: file that a target of make builds, and that the instructions copy.
+        repository: its name in a registry; None: that of the image.
+        suffix: of its tag, after the version.
     """
 
     containerfile: str
     target: str | None = None
     arguments: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, str] | None = None
+    repository: str | None = None
+    suffix: str = ""
+
+    @property
+    def tag(self) -> str:
+        """Return its tag."""
+        return f"{version()}{self.suffix}"
+
+
+def older_minors() -> list[str]:
+    """Return the minors of Kubernetes, but for the newest, that kube-scheduler with the plugin is built for."""
+    return sorted(file.name.removeprefix("go-").removesuffix(".mod") for file in (ROOT / "plugin").glob("go-*.mod"))
+
+
+def scheduler_image(minor: str) -> ImageSpec:
+    """Return the image of kube-scheduler of an older minor: another tag of the newest one's repository."""
+    program = f"build/steersman-kube-scheduler-{minor}"
+    return ImageSpec(
+        "deploy/kube-scheduler/Containerfile",
+        arguments={"PROGRAM": program},
+        needs=(program, f"make plugin KUBERNETES={minor}"),
+        repository="steersman-kube-scheduler",
+        suffix=f"-kubernetes{minor}",
+    )
 
 
 IMAGES = {
@@ -58,6 +84,7 @@ IMAGES = {
     "steersman-kube-scheduler": ImageSpec(
         "deploy/kube-scheduler/Containerfile", needs=("build/steersman-kube-scheduler", "make plugin")
     ),
+    **{f"steersman-kube-scheduler-{minor}": scheduler_image(minor) for minor in older_minors()},
     "steersman-learn": ImageSpec("deploy/Containerfile", "commands", {"REQUIREMENTS": "learn"}),
     "steersman-workbench": ImageSpec("deploy/Containerfile", "workbench", {"REQUIREMENTS": "workbench"}),
 }
@@ -98,7 +125,7 @@ class ImageBuilder:
         image = IMAGES[name]
         arguments = {"BASE": base, "SOURCE_DATE_EPOCH": str(self._date), **image.arguments}
         self._build_image(name, image, arguments, ROOT)
-        target = f"oci:{layout}:{version()}"
+        target = f"oci:{layout}:{image.tag}"
         run(
             self._buildah("push", "--quiet", name, target), what=f"{name} cannot be written", log=self._log_file("push")
         )
@@ -125,6 +152,16 @@ class ImageBuilder:
 
     def _log_file(self, name: str) -> Path:
         return self._logs / f"{name}.log"
+
+
+def repository(name: str) -> str:
+    """Return the name of an image in a registry."""
+    return IMAGES[name].repository or name
+
+
+def reference(name: str) -> str:
+    """Return the name of an image in a registry, with its tag."""
+    return f"{repository(name)}:{IMAGES[name].tag}"
 
 
 def digest(layout: Path) -> str:
@@ -217,7 +254,7 @@ def build(
             packages.rename(output / packages.name)
             packed, unpacked = sizes(output / name)
             figures = f"{packed} MB packed, {unpacked} MB unpacked, {built:.0f} s"
-            print(f"{name}:{version()} {digest(output / name)} ({figures})", flush=True)
+            print(f"{reference(name)} {digest(output / name)} ({figures})", flush=True)
 
 
 def push(names: Sequence[str], output: Path, registry: str, key: Path) -> None:
@@ -231,16 +268,16 @@ def push(names: Sequence[str], output: Path, registry: str, key: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         signing = signing_options(key, Path(folder))
         for name in names:
-            reference = f"{registry}/{name}@{digest(output / name)}"
-            run([tool("crane"), "push", output / name, reference], what=f"{registry} does not take {name}")
-            run([tool("cosign"), "sign", *signing, reference], what=f"{name} cannot be signed")
+            address = f"{registry}/{repository(name)}@{digest(output / name)}"
+            run([tool("crane"), "push", output / name, address], what=f"{registry} does not take {name}")
+            run([tool("cosign"), "sign", *signing, address], what=f"{name} cannot be signed")
             packages = [f"--predicate={output / f'{name}.spdx.json'}", "--type=spdxjson"]
-            command = [tool("cosign"), "attest", *signing, *packages, reference]
+            command = [tool("cosign"), "attest", *signing, *packages, address]
             run(command, what=f"the packages of {name} cannot be signed")
         for name in names:
-            reference = f"{registry}/{name}@{digest(output / name)}"
-            run([tool("crane"), "tag", reference, version()], what=f"{registry} sets no tag of {name}")
-            print(f"{registry}/{name}:{version()} {digest(output / name)}")
+            address = f"{registry}/{repository(name)}@{digest(output / name)}"
+            run([tool("crane"), "tag", address, IMAGES[name].tag], what=f"{registry} sets no tag of {name}")
+            print(f"{registry}/{reference(name)} {digest(output / name)}")
 
 
 def parser() -> argparse.ArgumentParser:

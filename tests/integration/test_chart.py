@@ -18,6 +18,7 @@ import aiohttp
 import msgspec
 import pytest
 import yaml
+from release.images import older_minors, scheduler_image
 from tests.e2e.scheduler.test_manifests import RIGHTS
 from tests.e2e.service.test_manifests import RIGHTS as READER_RIGHTS
 from tests.support.chart.helm import ALL, CHART, TLS, find, helm, options, rights, template
@@ -271,6 +272,16 @@ def test_common_values_reach_the_pods(component: str) -> None:
     for name in ("affinity", "nodeSelector", "priorityClassName", "tolerations"):
         assert found["spec"][name] == SPECIAL[name]
     assert found["spec"]["imagePullSecrets"] == [{"name": "mine"}]
+
+
+@pytest.mark.parametrize("minor", [*older_minors(), "1.37", "1.38"])
+def test_plugin_is_built_for_the_minor_of_the_cluster(minor: str, tmp_path: Path) -> None:
+    settings = [f"--set={each}" for each in ALL]
+    done = helm("template", "steersman", CHART, *settings, f"--kube-version={minor}.1", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    image = container([each for each in yaml.safe_load_all(done.stdout) if each], "steersman-plugin")["image"]
+    suffix = scheduler_image(minor).suffix if minor in older_minors() else ""
+    assert image == f"steersman-kube-scheduler:{steersman.__version__}{suffix}"
 
 
 def test_images_are_of_this_version_or_as_told(everything: Objects) -> None:

@@ -7,11 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 import yaml
-from release.images import IMAGES
+from release.images import IMAGES, ImageSpec, older_minors, reference
+
+from steersman.version import __version__
 
 CHECKOUT = Path(__file__).parents[3]
 RECORDS = '#!/bin/sh\necho "${0##*/} $*" >> "$RECORD"\n'
@@ -36,6 +39,9 @@ def call(tmp_path: Path, *words: str | Path, **tools: str) -> tuple[int, str, li
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     shutil.copytree(CHECKOUT / "release", tmp_path / "release")
+    (tmp_path / "plugin").mkdir()
+    for file in (CHECKOUT / "plugin").glob("go-*.mod"):
+        shutil.copy(file, tmp_path / "plugin")
     version = tmp_path / "src" / "steersman" / "version.py"
     version.parent.mkdir(parents=True)
     version.write_text('__version__ = "1.2.3"\n')
@@ -107,15 +113,22 @@ def test_tag_is_set_when_image_and_packages_are_signed(layout: Path, tmp_path: P
     assert called[-1] == "crane tag registry.example/team/steersman@sha256:12 1.2.3"
 
 
+def copied(image: ImageSpec) -> list[str]:
+    """What the instructions of an image copy from the checkout."""
+    text = (CHECKOUT / image.containerfile).read_text()
+    arguments = dict(re.findall(r"^ARG (\w+)=(\S+)", text, re.M)) | dict(image.arguments)
+    words = [word for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.M) for word in line.split()[:-1]]
+    return [arguments[word[1:]] if word.startswith("$") else word for word in words]
+
+
 @pytest.mark.parametrize("name", IMAGES)
 def test_containerfile_has_target_and_arguments(name: str) -> None:
     image = IMAGES[name]
     text = (CHECKOUT / image.containerfile).read_text()
     assert image.target is None or re.search(rf"^FROM \S+ AS {image.target}$", text, re.M)
     assert set(image.arguments) <= set(re.findall(r"^ARG (\w+)", text, re.M))
-    for word in re.findall(r"^COPY (?!--from)(.+)$", text, re.M):
-        for source in word.split()[:-1]:
-            assert (CHECKOUT / source).exists() or source == image.needs[0]
+    for source in copied(image):
+        assert (CHECKOUT / source).exists() or (image.needs is not None and source == image.needs[0])
 
 
 def test_requirements_of_each_image_are_pinned() -> None:
@@ -130,8 +143,16 @@ def test_compose_file_builds_the_workbench_as_images_do() -> None:
 
 
 def test_context_has_all_that_is_copied() -> None:
-    kept = {line[1:] for line in (CHECKOUT / ".containerignore").read_text().splitlines() if line.startswith("!")}
-    for image in IMAGES.values():
-        for words in re.findall(r"^COPY (?!--from)(.+)$", (CHECKOUT / image.containerfile).read_text(), re.M):
-            for source in words.split()[:-1]:
-                assert any(source == each or source.startswith(f"{each}{os.sep}") for each in kept), source
+    lines = (CHECKOUT / ".containerignore").read_text().splitlines()
+    kept = [line[1:] for line in lines if line.startswith("!")]
+    for source in {source for image in IMAGES.values() for source in copied(image)}:
+        assert any(fnmatch(source, each) or source.startswith(f"{each}{os.sep}") for each in kept), source
+
+
+def test_minors_are_tags_of_one_repository() -> None:
+    minors = older_minors()
+    assert minors == sorted(minors, key=lambda minor: int(minor.removeprefix("1.")))
+    assert {reference(f"steersman-kube-scheduler-{minor}") for minor in minors} == {
+        f"steersman-kube-scheduler:{__version__}-kubernetes{minor}" for minor in minors
+    }
+    assert reference("steersman-kube-scheduler") == f"steersman-kube-scheduler:{__version__}"

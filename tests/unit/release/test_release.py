@@ -32,7 +32,7 @@ def checkout(tmp_path: Path) -> Path:
     (release / "steersman-1.2.3-cp311-cp311-any.whl").write_text("wheel")
     (release / "steersman-1.2.3.tar.gz").write_text("sdist")
     (release / "steersman-chart-1.2.3.tgz").write_text("chart")
-    (release / "images.txt").write_text(f"steersman:1.2.3 {DIGEST}\n")
+    (release / "images.txt").write_text(f"steersman steersman:1.2.3 {DIGEST}\n")
     digests = subprocess.run(
         f"cd {release} && sha256sum * | LC_ALL=C sort -k 2", shell=True, capture_output=True, text=True, check=True
     )

@@ -1,3 +1,9 @@
+{{/* The tag of kube-scheduler that was built for the cluster's minor; that of the newest has the version alone. */}}
+{{- define "steersman.plugin.tag" -}}
+{{- $minor := printf "1.%s" (regexFind "^[0-9]+" .Capabilities.KubeVersion.Minor) -}}
+{{- .Chart.AppVersion }}{{ if has $minor (list "1.34" "1.35" "1.36") }}-kubernetes{{ $minor }}{{ end }}
+{{- end }}
+
 {{/* Whether the plugin asks the service of this release: "true" or "". */}}
 {{- define "steersman.plugin.asksOwnService" -}}
 {{- if and (eq .Values.plugin.mode "service") (not .Values.plugin.scoreService.endpoint) .Values.service.enabled }}true{{ end -}}
