@@ -1,7 +1,8 @@
 """Workers on a Ray cluster: actors, which Ray places on its machines.
 
-Why not `joblib.Parallel` with Ray's backend: it refuses `return_as`, so no result comes before the last one. There would
-be no progress, and nothing to keep of what was interrupted. By default a worker that dies ends all. It knows no `prepare`.
+Why not `joblib.Parallel` with Ray's backend: it refuses `return_as`, so no result comes before the last one. There
+would be no progress, and nothing to keep of what was interrupted. A worker that dies ends all, unless Ray repeats its
+tasks, on the same actor alone. It knows no `prepare`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
@@ -34,9 +36,10 @@ CHECK_SECONDS = 2.0
 MOST_DEATHS = 3
 """Workers that may die on the same task: it is the reason then."""
 
-QUIET = {
+SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
+    "RAY_raylet_start_wait_time_s": "120",  # 30 are too few on a busy machine
     "RAY_worker_niceness": "0",  # as processes of the other engine
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else Ray warns that it will do this one day
 }
@@ -59,19 +62,33 @@ class RayCluster:
     def __init__(self, ray: Any, address: str) -> None:
         self.ray, self.address = ray, address
         self._checked = time.monotonic()
+        self._relays: list[tuple[Any, Callable[[str], None]]] = []
 
     def cores(self) -> int:
         """Return the number of cores in the cluster now, at least 1."""
         return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
 
     def check(self) -> None:
-        """Check now and then that the head is there. Raises ClusterLostError: it is not."""
+        """Look now and then whether the head is there, and what workers said. Raises ClusterLostError: it is not."""
         now = time.monotonic()
         if now - self._checked < CHECK_SECONDS:
             return
         self._checked = now
         if not _answers(self.address):
             raise self.lost()
+        self.relay()
+
+    def relayed(self, say: Callable[[str], None]) -> Callable[[str], None]:
+        """Return a function for workers, whose texts `say` gets in this process."""
+        texts = self.ray.remote(num_cpus=0)(_Texts).remote()
+        self._relays.append((texts, say))
+        return partial(_add, texts)
+
+    def relay(self) -> None:
+        """Pass on what workers have said."""
+        for texts, say in self._relays:
+            for text in self.ray.get(texts.take.remote()):
+                say(text)
 
     def lost(self) -> ClusterLostError:
         """Return the error of a head that has stopped."""
@@ -99,7 +116,7 @@ def connected(jobs: int | None) -> Iterator[RayCluster]:
             f"no Ray cluster answers at {ADDRESS}={address}; start it, or unset {ADDRESS} to use this machine"
         )
     own = {} if address else ON_LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    os.environ.update(QUIET | own)  # before the import, which reads them
+    os.environ.update(SETTINGS | own)  # before the import, which reads them
     try:
         import ray
     except ImportError:
@@ -112,6 +129,9 @@ def connected(jobs: int | None) -> Iterator[RayCluster]:
     try:
         try:
             context: Any = ray.init(**options, log_to_driver=False, logging_level=logging.CRITICAL)
+        except Exception as error:  # of many types, as of other versions of Python and Ray on the cluster
+            where = f"the Ray cluster at {address} cannot be used" if address else "Ray cannot be started"
+            raise SteersmanError(f"{where}: {_first_line(error)}") from None
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
@@ -139,6 +159,26 @@ def _answers(address: str) -> bool:
     except OSError:
         return False
     return True
+
+
+class _Texts:
+    """What workers said, in an actor of its own."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def add(self, text: str) -> None:
+        """Add a text."""
+        self._texts.append(text)
+
+    def take(self) -> list[str]:
+        """Return the texts, once."""
+        taken, self._texts = self._texts, []
+        return taken
+
+
+def _add(texts: Any, text: str) -> None:
+    texts.add.remote(text)
 
 
 class _Actor(Generic[Task, Answer]):
@@ -219,6 +259,7 @@ class RayWorkers(Generic[Task, Answer]):
                 actor = self._idle.pop()
                 self._busy[actor.answer.remote(following[1])] = (actor, *following)
             if not again and all(position is None for _, position, _ in self._busy.values()) and self._idle:
+                self._cluster.relay()
                 return
             ready, _ = ray.wait(list(self._busy), timeout=CHECK_SECONDS)
             self._cluster.check()
