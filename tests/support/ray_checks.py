@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import tempfile
 from functools import partial
@@ -21,6 +22,14 @@ from steersman.workloads.workload import Workload
 KEEP = 48
 
 
+class Elsewhere:
+    """What no worker can unpickle."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return what imports a module that is not there."""
+        return importlib.import_module, ("elsewhere",)
+
+
 def small() -> Workload:
     """Return a small workload."""
     whole = embedded("default")
@@ -36,7 +45,7 @@ def generation(jobs: int) -> np.ndarray:
     return search.strategy.mean
 
 
-def failure(prepared: Path, tasks: list[int]) -> str:
+def failure(prepared: object, tasks: list[int]) -> str:
     """Return the error of tasks."""
     try:
         with make_workers(WORKERS, partial(doubling, prepared)) as workers:
@@ -65,6 +74,10 @@ def main() -> None:
             list(workers.answers(["one", "two"]))
         assert sorted(said) == ["one", "two"]
         assert failure(folder, [3, -1]) == "ValueError: no double of -1 (--jobs 1 and STEERSMAN_TRACEBACK=1 show where)"
+        assert (
+            failure(Elsewhere(), [1])
+            == "a worker has not what a task needs: ModuleNotFoundError: No module named 'elsewhere'"
+        )
         assert failure(folder, [3, 13, 4]).startswith("3 workers died on the same task, perhaps for lack of memory")
     print("checked", file=sys.stderr)
 

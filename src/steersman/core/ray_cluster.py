@@ -82,13 +82,14 @@ class RayCluster:
         """Return a function for workers, whose texts `say` gets in this process."""
         texts = self.ray.remote(num_cpus=0)(_Texts).remote()
         self._relays.append((texts, say))
-        return partial(_add, texts)
+        return partial(_add, self.ray, texts)
 
     def relay(self) -> None:
         """Pass on what workers have said."""
         for texts, say in self._relays:
-            for text in self.ray.get(texts.take.remote()):
-                say(text)
+            with suppress(self.ray.exceptions.RayError):  # its machine is gone, and the progress with it
+                for text in self.ray.get(texts.take.remote()):
+                    say(text)
 
     def lost(self) -> ClusterLostError:
         """Return the error of a head that has stopped."""
@@ -147,9 +148,9 @@ def _host_and_port(address: str) -> tuple[str, int]:
     """Return the parts of an address. Raises UsageError: it is none."""
     with suppress(ValueError):
         parts = urlsplit(address if "://" in address else f"//{address}")
-        if parts.scheme in ("", "ray") and parts.hostname and parts.port:
+        if not parts.scheme and parts.hostname and parts.port:
             return parts.hostname, parts.port
-    raise UsageError(f"{ADDRESS}={address}: expected host:port of a cluster's head, or ray://host:port")
+    raise UsageError(f"{ADDRESS}={address}: expected host:port of a cluster's head")
 
 
 def _answers(address: str) -> bool:
@@ -177,8 +178,8 @@ class _Texts:
         return taken
 
 
-def _add(texts: Any, text: str) -> None:
-    texts.add.remote(text)
+def _add(ray: Any, texts: Any, text: str) -> None:
+    ray.get(texts.add.remote(text))  # before the answer, after which nobody listens
 
 
 class _Actor(Generic[Task, Answer]):
@@ -267,11 +268,13 @@ class RayWorkers(Generic[Task, Answer]):
                 actor, position, task = self._busy.pop(reference)
                 try:
                     answer = ray.get(reference)
-                except ray.exceptions.RayActorError as error:
+                except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError) as error:
                     self._replace(position, error, deaths)
                     if position is not None:
                         again.append((position, task))
                     continue
+                except ray.exceptions.RayError as error:  # what was sent cannot be unpickled there
+                    raise SteersmanError(f"a worker has not what a task needs: {_last_line(error)}") from None
                 self._idle.append(actor)
                 if isinstance(answer, SteersmanError):
                     raise answer
@@ -301,12 +304,18 @@ class RayWorkers(Generic[Task, Answer]):
         if not _answers(self._cluster.address):
             raise self._cluster.lost() from None
         if deaths[key] == MOST_DEATHS:
-            doing = "while they started" if position is None else "on the same task"
-            hint = f"perhaps for lack of memory; try fewer --jobs ({_first_line(error)})"
-            raise SteersmanError(f"{MOST_DEATHS} workers died {doing}, {hint}") from None
+            if position is None:
+                raise SteersmanError(f"{MOST_DEATHS} workers died while they started: {_last_line(error)}") from None
+            hint = "perhaps for lack of memory; try fewer --jobs"
+            raise SteersmanError(f"{MOST_DEATHS} workers died on the same task, {hint}") from None
         assert self._start is not None
         self._start()
 
 
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _last_line(error: Exception) -> str:
+    """Return what went wrong on another machine; the lines before are where."""
+    return str(error).strip().rpartition("\n")[2].strip() or type(error).__name__
