@@ -45,6 +45,8 @@ SETTINGS = {
 }
 ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Lets Ray bind to 127.0.0.1, as it does on other systems, instead of all of this machine's addresses."""
+ELSEWHERE = {"RAY_gcs_server_port_wait_time_s": "1"}
+"""Lets Ray try to connect once, half a minute long, instead of twenty times."""
 
 
 class ClusterLostError(SteersmanError):
@@ -116,8 +118,8 @@ def connected(jobs: int | None) -> Iterator[RayCluster]:
         raise SteersmanError(
             f"no Ray cluster answers at {ADDRESS}={address}; start it, or unset {ADDRESS} to use this machine"
         )
-    own = {} if address else ON_LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    os.environ.update(SETTINGS | own)  # before the import, which reads them
+    own = ON_LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    os.environ.update(SETTINGS | (ELSEWHERE if address else own))  # before the import, which reads them
     try:
         import ray
     except ImportError:
@@ -132,7 +134,7 @@ def connected(jobs: int | None) -> Iterator[RayCluster]:
             context: Any = ray.init(**options, log_to_driver=False, logging_level=logging.CRITICAL)
         except Exception as error:  # of many types, as of other versions of Python and Ray on the cluster
             where = f"the Ray cluster at {address} cannot be used" if address else "Ray cannot be started"
-            raise SteersmanError(f"{where}: {_first_line(error)}") from None
+            raise SteersmanError(f"{where}: {_first_line(error).partition(' Last ')[0]}") from None
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
