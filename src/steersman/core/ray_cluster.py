@@ -35,6 +35,8 @@ CHECK_SECONDS = 2.0
 """Between two looks whether the head is there; Ray itself ends the process 60 s after the head."""
 MOST_DEATHS = 3
 """Workers that may die on the same task: it is the reason then."""
+STARTING = -1
+"""What a worker that starts does, in place of a task's position."""
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -271,6 +273,7 @@ class RayWorkers(Generic[Task, Answer]):
                 try:
                     answer = ray.get(reference)
                 except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError) as error:
+                    ray.kill(actor)  # one that cannot be reached may live
                     self._replace(position, error, deaths)
                     if position is not None:
                         again.append((position, task))
@@ -286,6 +289,8 @@ class RayWorkers(Generic[Task, Answer]):
                     raise SteersmanError(
                         f"a worker has steersman {answer}, and this is {__version__}; install the same"
                     )
+                else:
+                    deaths.pop(STARTING, None)
 
     def _starter(self) -> Callable[[], None]:
         """Return what starts an actor and lets it prepare."""
@@ -301,7 +306,7 @@ class RayWorkers(Generic[Task, Answer]):
 
     def _replace(self, position: int | None, error: Exception, deaths: dict[int, int]) -> None:
         """Start another actor for one that died. Raises SteersmanError: several have died likewise."""
-        key = -1 if position is None else position
+        key = STARTING if position is None else position
         deaths[key] = deaths.get(key, 0) + 1
         if not _answers(self._cluster.address):
             raise self._cluster.lost() from None
