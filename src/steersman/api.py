@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from steersman.agents.registry import ALGORITHMS, AlgorithmSpec
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.core.config.fields import checked_arguments
+from steersman.core.engines import use_engine as use_engine  # one of the names of this module
 from steersman.core.errors import UsageError, unknown_name
 from steersman.core.processes import check_jobs
 from steersman.envs.deployments.environment import DeploymentsOptions

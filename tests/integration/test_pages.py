@@ -48,7 +48,7 @@ QUICK = (
     "workload topology",
 )
 """Commands that run where all they read is there."""
-ELSEWHERE = ("--cluster", "--engine ray", "--telemetry", "--kubeconfig", "--data-dir", "http://", "training/worker-0")
+ELSEWHERE = ("--cluster", "--engine", "--telemetry", "--kubeconfig", "--data-dir", "http://", "training/worker-0")
 """Options and values of what is not here."""
 CSV = {
     "nodes.csv": "sn,cpu_milli,memory_mib,gpu,model\nn1,32000,64000,4,T4\nn2,32000,64000,0,\n",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import tempfile
 from functools import partial
@@ -12,13 +13,21 @@ from tests.support.ray_cluster import WORKERS, doubling
 
 from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.simulations import Evolution, SimulationTask
-from steersman.core.engines import available_workers, make_workers, use_engine
+from steersman.core.engines import available_workers, make_workers, relayed, use_engine
 from steersman.core.errors import SteersmanError
 from steersman.evaluation.experiment import Experiment, run_experiment
 from steersman.workloads.formats.openb.traces import embedded
 from steersman.workloads.workload import Workload
 
 KEEP = 48
+
+
+class Elsewhere:
+    """What no worker can unpickle."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return what imports a module that is not there."""
+        return importlib.import_module, ("elsewhere",)
 
 
 def small() -> Workload:
@@ -36,7 +45,7 @@ def generation(jobs: int) -> np.ndarray:
     return search.strategy.mean
 
 
-def failure(prepared: Path, tasks: list[int]) -> str:
+def failure(prepared: object, tasks: list[int]) -> str:
     """Return the error of tasks."""
     try:
         with make_workers(WORKERS, partial(doubling, prepared)) as workers:
@@ -60,7 +69,15 @@ def main() -> None:
                 answers = dict(workers.answers(range(13)))
                 assert [answers[i][0] for i in range(13)] == [2 * i for i in range(13)]
             assert len(list(folder.iterdir())) == jobs + 1, "each worker prepares once, and so does the new one"
+        said: list[str] = []
+        with make_workers(jobs, partial(partial, relayed(said.append))) as workers:
+            list(workers.answers(["one", "two"]))
+        assert sorted(said) == ["one", "two"]
         assert failure(folder, [3, -1]) == "ValueError: no double of -1 (--jobs 1 and STEERSMAN_TRACEBACK=1 show where)"
+        assert (
+            failure(Elsewhere(), [1])
+            == "a worker has not what a task needs: ModuleNotFoundError: No module named 'elsewhere'"
+        )
         assert failure(folder, [3, 13, 4]).startswith("3 workers died on the same task, perhaps for lack of memory")
     print("checked", file=sys.stderr)
 

@@ -91,6 +91,11 @@ def runs_here(jobs: int) -> bool:
     return jobs <= 1 and _cluster is None
 
 
+def relayed(say: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a function that workers may call with a line of progress; `say`, of a module, shows it."""
+    return say if _cluster is None else _cluster.relayed(say)
+
+
 def make_workers(jobs: int, prepare: Callable[[], Callable[[Task], Answer]]) -> TaskWorkers[Task, Answer]:
     """Return workers of the engine that is used; arguments as of `core.processes.Workers`."""
     return Workers(jobs, prepare) if _cluster is None else RayWorkers(_cluster, jobs, prepare)

@@ -1,7 +1,8 @@
 """Workers on a Ray cluster: actors, which Ray places on its machines.
 
-Why not `joblib.Parallel` with Ray's backend: it refuses `return_as`, so no result comes before the last one. There would
-be no progress, and nothing to keep of what was interrupted. By default a worker that dies ends all. It knows no `prepare`.
+Why not `joblib.Parallel` with Ray's backend: it refuses `return_as`, so no result comes before the last one. There
+would be no progress, and nothing to keep of what was interrupted. A worker that dies ends all, unless Ray repeats its
+tasks, on the same actor alone. It knows no `prepare`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
@@ -33,15 +35,20 @@ CHECK_SECONDS = 2.0
 """Between two looks whether the head is there; Ray itself ends the process 60 s after the head."""
 MOST_DEATHS = 3
 """Workers that may die on the same task: it is the reason then."""
+STARTING = -1
+"""What a worker that starts does, in place of a task's position."""
 
-QUIET = {
+SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
+    "RAY_raylet_start_wait_time_s": "120",  # 30 are too few on a busy machine
     "RAY_worker_niceness": "0",  # as processes of the other engine
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else Ray warns that it will do this one day
 }
 ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Lets Ray bind to 127.0.0.1, as it does on other systems, instead of all of this machine's addresses."""
+ELSEWHERE = {"RAY_gcs_server_port_wait_time_s": "1"}
+"""Lets Ray try to connect once, half a minute long, instead of twenty times."""
 
 
 class ClusterLostError(SteersmanError):
@@ -59,19 +66,34 @@ class RayCluster:
     def __init__(self, ray: Any, address: str) -> None:
         self.ray, self.address = ray, address
         self._checked = time.monotonic()
+        self._relays: list[tuple[Any, Callable[[str], None]]] = []
 
     def cores(self) -> int:
         """Return the number of cores in the cluster now, at least 1."""
         return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
 
     def check(self) -> None:
-        """Check now and then that the head is there. Raises ClusterLostError: it is not."""
+        """Look now and then whether the head is there, and what workers said. Raises ClusterLostError: it is not."""
         now = time.monotonic()
         if now - self._checked < CHECK_SECONDS:
             return
         self._checked = now
         if not _answers(self.address):
             raise self.lost()
+        self.relay()
+
+    def relayed(self, say: Callable[[str], None]) -> Callable[[str], None]:
+        """Return a function for workers, whose texts `say` gets in this process."""
+        texts = self.ray.remote(num_cpus=0)(_Texts).remote()
+        self._relays.append((texts, say))
+        return partial(_add, self.ray, texts)
+
+    def relay(self) -> None:
+        """Pass on what workers have said."""
+        for texts, say in self._relays:
+            with suppress(self.ray.exceptions.RayError):  # its machine is gone, and the progress with it
+                for text in self.ray.get(texts.take.remote()):
+                    say(text)
 
     def lost(self) -> ClusterLostError:
         """Return the error of a head that has stopped."""
@@ -98,8 +120,8 @@ def connected(jobs: int | None) -> Iterator[RayCluster]:
         raise SteersmanError(
             f"no Ray cluster answers at {ADDRESS}={address}; start it, or unset {ADDRESS} to use this machine"
         )
-    own = {} if address else ON_LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    os.environ.update(QUIET | own)  # before the import, which reads them
+    own = ON_LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    os.environ.update(SETTINGS | (ELSEWHERE if address else own))  # before the import, which reads them
     try:
         import ray
     except ImportError:
@@ -112,6 +134,9 @@ def connected(jobs: int | None) -> Iterator[RayCluster]:
     try:
         try:
             context: Any = ray.init(**options, log_to_driver=False, logging_level=logging.CRITICAL)
+        except Exception as error:  # of many types, as of other versions of Python and Ray on the cluster
+            where = f"the Ray cluster at {address} cannot be used" if address else "Ray cannot be started"
+            raise SteersmanError(f"{where}: {_first_line(error).partition(' Last ')[0]}") from None
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
@@ -127,9 +152,9 @@ def _host_and_port(address: str) -> tuple[str, int]:
     """Return the parts of an address. Raises UsageError: it is none."""
     with suppress(ValueError):
         parts = urlsplit(address if "://" in address else f"//{address}")
-        if parts.scheme in ("", "ray") and parts.hostname and parts.port:
+        if not parts.scheme and parts.hostname and parts.port:
             return parts.hostname, parts.port
-    raise UsageError(f"{ADDRESS}={address}: expected host:port of a cluster's head, or ray://host:port")
+    raise UsageError(f"{ADDRESS}={address}: expected host:port of a cluster's head")
 
 
 def _answers(address: str) -> bool:
@@ -139,6 +164,26 @@ def _answers(address: str) -> bool:
     except OSError:
         return False
     return True
+
+
+class _Texts:
+    """What workers said, in an actor of its own."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def add(self, text: str) -> None:
+        """Add a text."""
+        self._texts.append(text)
+
+    def take(self) -> list[str]:
+        """Return the texts, once."""
+        taken, self._texts = self._texts, []
+        return taken
+
+
+def _add(ray: Any, texts: Any, text: str) -> None:
+    ray.get(texts.add.remote(text))  # before the answer, after which nobody listens
 
 
 class _Actor(Generic[Task, Answer]):
@@ -219,6 +264,7 @@ class RayWorkers(Generic[Task, Answer]):
                 actor = self._idle.pop()
                 self._busy[actor.answer.remote(following[1])] = (actor, *following)
             if not again and all(position is None for _, position, _ in self._busy.values()) and self._idle:
+                self._cluster.relay()
                 return
             ready, _ = ray.wait(list(self._busy), timeout=CHECK_SECONDS)
             self._cluster.check()
@@ -226,11 +272,14 @@ class RayWorkers(Generic[Task, Answer]):
                 actor, position, task = self._busy.pop(reference)
                 try:
                     answer = ray.get(reference)
-                except ray.exceptions.RayActorError as error:
+                except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError) as error:
+                    ray.kill(actor)  # one that cannot be reached may live
                     self._replace(position, error, deaths)
                     if position is not None:
                         again.append((position, task))
                     continue
+                except ray.exceptions.RayError as error:  # what was sent cannot be unpickled there
+                    raise SteersmanError(f"a worker has not what a task needs: {_last_line(error)}") from None
                 self._idle.append(actor)
                 if isinstance(answer, SteersmanError):
                     raise answer
@@ -240,6 +289,8 @@ class RayWorkers(Generic[Task, Answer]):
                     raise SteersmanError(
                         f"a worker has steersman {answer}, and this is {__version__}; install the same"
                     )
+                else:
+                    deaths.pop(STARTING, None)
 
     def _starter(self) -> Callable[[], None]:
         """Return what starts an actor and lets it prepare."""
@@ -255,17 +306,23 @@ class RayWorkers(Generic[Task, Answer]):
 
     def _replace(self, position: int | None, error: Exception, deaths: dict[int, int]) -> None:
         """Start another actor for one that died. Raises SteersmanError: several have died likewise."""
-        key = -1 if position is None else position
+        key = STARTING if position is None else position
         deaths[key] = deaths.get(key, 0) + 1
         if not _answers(self._cluster.address):
             raise self._cluster.lost() from None
         if deaths[key] == MOST_DEATHS:
-            doing = "while they started" if position is None else "on the same task"
-            hint = f"perhaps for lack of memory; try fewer --jobs ({_first_line(error)})"
-            raise SteersmanError(f"{MOST_DEATHS} workers died {doing}, {hint}") from None
+            if position is None:
+                raise SteersmanError(f"{MOST_DEATHS} workers died while they started: {_last_line(error)}") from None
+            hint = "perhaps for lack of memory; try fewer --jobs"
+            raise SteersmanError(f"{MOST_DEATHS} workers died on the same task, {hint}") from None
         assert self._start is not None
         self._start()
 
 
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _last_line(error: Exception) -> str:
+    """Return what went wrong on another machine; the lines before are where."""
+    return str(error).strip().rpartition("\n")[2].strip() or type(error).__name__

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.simulations import CandidateEvaluator, Evolution, SimulationTask
-from steersman.core.engines import make_workers
+from steersman.core.engines import make_workers, relayed
 from steersman.policies import greedy_forecast
 from steersman.policies.features import POD_KINDS, view
 from steersman.policies.files.policy_file import Card, write_policy
@@ -109,7 +109,7 @@ def train_portfolio(plan: PortfolioPlan, output: Path, say: Say) -> None:
     """
     searches: list[Search] = [_on_random_clusters, *([_on_openb] if plan.openb else []), _for_short_waits]
     # Whole searches side by side, each in one process: their generations depend on each other.
-    with make_workers(min(plan.jobs, len(searches)), partial(_searcher, plan, say)) as workers:
+    with make_workers(min(plan.jobs, len(searches)), partial(_searcher, plan, relayed(say))) as workers:
         found = dict(workers.answers(searches))
     members = {name: policy for i in range(len(searches)) for name, policy in found[i][0].items()}
     members[greedy_forecast.NAME] = greedy_forecast.forecast_policy()
