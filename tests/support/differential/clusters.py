@@ -4,7 +4,8 @@ Left out: values in preferred node affinity that the API server takes and for wh
 
 Left out before 1.37: labels of namespaces that a term must not have (`NotIn`, `DoesNotExist`), since kube-scheduler
 then counts pods of all namespaces for the pod that it places (`mergeAffinityTermNamespacesIfNotEmpty` changes a copy);
-images of volumes, which ImageLocality then did not count.
+images of volumes, which ImageLocality then did not count; pods that are being resized, whose containers counted each by
+itself.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tests.support.differential.nodes import Object, node
 from tests.support.differential.pods import pod, resized
 from tests.support.differential.selectors import LABELS, NAMESPACES
 from tests.support.differential.volumes import storage, use_claims
+from tests.support.kubernetes import is_since
 
 NODES, RUNNING, PENDING = (1, 2, 3, 4, 5, 6), (0, 2, 4, 8), (1, 4, 8, 12, 12)
 MAX_CLAIMS = 4
@@ -60,7 +62,7 @@ def clusters(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Cluster:
             without_gpus(running)
         running["spec"]["nodeName"] = draws.choice(names)
         running["status"] = {"phase": "Running"}
-        if draws.chance(8):
+        if is_since("1.37") and draws.chance(8):
             running["status"] |= resized(draws, running)
         if draws.chance(12):
             running["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"

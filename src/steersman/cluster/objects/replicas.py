@@ -61,9 +61,9 @@ def _spec(spec: PodSpec) -> PodSpec:
 
 def _status(status: PodStatus) -> PodStatus:
     """Return what the kubelet has granted to a pod."""
-    if not (status.container_statuses or status.init_container_statuses or status.resources):
+    resizes = [each for each in status.conditions or () if each.type == RESIZE_PENDING]
+    if not (resizes or status.container_statuses or status.init_container_statuses or status.resources):
         return NO_STATUS
-    resizes = (each for each in status.conditions or () if each.type == RESIZE_PENDING)
     conditions = [PodCondition(each.type, reason=each.reason) for each in resizes]
     return msgspec.structs.replace(status, phase=None, nominated_node_name=None, conditions=conditions)
 

@@ -1,15 +1,17 @@
 """Requests of a pod: kube-scheduler's sum over containers, sidecars, overhead and pod-level resources.
 
-The rule is k8s.io/component-helpers/resource.PodRequests with the API server's defaults (limits imply requests) and
-`UseStatusResources`: a pod that is being resized holds the maximum of its spec, what the kubelet has allocated and what
-is in effect. Sums are taken in nano-units and rounded up once, as a scheduler with exact quantities would.
+The rule is k8s.io/component-helpers/resource.PodRequests of 1.37 with the API server's defaults (limits imply requests)
+and `UseStatusResources`. A pod that is being resized holds the largest of three sums over its containers: of its spec,
+of what the kubelet has allocated, and of what is in effect. Sums are taken in nano-units and rounded up once, as a
+scheduler with exact quantities would.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 
 from steersman.cluster.objects.api.pods import (
     NO_STATUS,
@@ -47,25 +49,64 @@ Amounts = dict[str, int]
 """Nano-units of each resource."""
 
 
+_Named = tuple[str, Amounts]
+"""A container's name, and what it requests."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Resized:
-    """Kubelet's status of running containers.
+    """Kubelet's status of running containers, which may differ from the spec where a pod is being resized.
 
     Attributes:
-        holds: by name of a container, the larger of what is allocated and what is in effect.
-        pod: the same of the pod's own resources; None: not stated.
+        allocated: what is allocated to a container, by its name.
+        actual: what is in effect for a container, by its name.
+        pod_allocated: the same of the pod; None: not stated.
+        pod_actual: what is in effect for the pod; None: not stated.
         infeasible: the kubelet will never grant the spec's requests, so they do not count.
     """
 
-    holds: Mapping[str, Amounts]
-    pod: Amounts | None
+    allocated: Mapping[str, Amounts]
+    actual: Mapping[str, Amounts]
+    pod_allocated: Amounts | None
+    pod_actual: Amounts | None
     infeasible: bool
 
-    def effective(self, stated: Amounts, holds: Amounts | None) -> Amounts:
-        """Return what counts where `stated` is requested and `holds` is held."""
-        if holds is None:
+    def allocated_to(self, container: _Named) -> Amounts:
+        """Return what is allocated to a container: what it requests where that is not stated."""
+        name, stated = container
+        return self.allocated.get(name, {} if self.infeasible else stated)
+
+    def actual_of(self, container: _Named) -> Amounts:
+        """Return what is in effect for a container: what is allocated to it where that is not stated."""
+        found = self.actual.get(container[0])
+        return self.allocated_to(container) if found is None else found
+
+
+@dataclass(frozen=True, slots=True)
+class _Containers:
+    """Containers of a pod, and its init containers with whether each is a sidecar."""
+
+    containers: list[_Named]
+    inits: list[tuple[_Named, bool]]
+
+    def together(self, assumed: Mapping[str, int], amounts: Callable[[_Named], Amounts] = itemgetter(1)) -> Amounts:
+        """Return the requests of all, `assumed` where `amounts` of a container has none."""
+        inits = [(amounts(each), is_sidecar) for each, is_sidecar in self.inits]
+        return aggregate(map(amounts, self.containers), inits, assumed)
+
+    def effective(self, assumed: Mapping[str, int], resized: _Resized) -> Amounts:
+        """Return the largest of the sums that are requested, allocated and in effect.
+
+        Source: Kubernetes 1.37.2, k8s.io/component-helpers, resource (AggregateContainerRequests).
+        """
+        stated = self.together(assumed)
+        if resized.pod_allocated is not None and resized.pod_actual is not None:
+            held = _larger(resized.pod_allocated, resized.pod_actual)
+        elif resized.allocated or resized.actual or resized.infeasible:
+            held = _larger(self.together(assumed, resized.allocated_to), self.together(assumed, resized.actual_of))
+        else:
             return stated
-        return dict(holds) if self.infeasible else _larger(stated, holds)
+        return held if resized.infeasible else _larger(stated, held)
 
 
 def pod_requests(spec: PodSpec, path: str, status: PodStatus = NO_STATUS) -> tuple[Amounts, Amounts]:
@@ -80,14 +121,14 @@ def pod_requests(spec: PodSpec, path: str, status: PodStatus = NO_STATUS) -> tup
         FieldError: an amount is invalid.
     """
     resized = _resized(status, f"{path.removesuffix('spec')}status")
-    containers, inits = _containers(spec, path, resized)
-    if not containers:
+    containers = _containers(spec, path)
+    if not containers.containers:
         raise FieldError(join(path, "containers"), "is missing or empty; a pod needs one container or more")
-    plain = aggregate(containers, inits, {})
-    pod_level = _pod_level(spec, path, resized)
+    plain = containers.effective({}, resized)
+    pod_level = _pod_level(spec, path, containers, resized)
     # With pod-level resources a default applies only to what neither the pod nor a container states.
     assumed = {name: amount for name, amount in NONZERO.items() if not pod_level or name not in {**plain, **pod_level}}
-    nonzero = aggregate(containers, inits, assumed)
+    nonzero = containers.effective(assumed, resized)
     overhead = resource_amounts(spec.overhead or {}, f"{path}.overhead")
     results = []
     for total in (plain, nonzero):
@@ -98,13 +139,13 @@ def pod_requests(spec: PodSpec, path: str, status: PodStatus = NO_STATUS) -> tup
     return results[0], results[1]
 
 
-def _containers(spec: PodSpec, path: str, resized: _Resized | None) -> tuple[list[Amounts], list[tuple[Amounts, bool]]]:
-    """Return what containers request, and init containers with whether each is a sidecar."""
+def _containers(spec: PodSpec, path: str) -> _Containers:
+    containers = [_container(each, where) for each, where in indexed(spec.containers, f"{path}.containers")]
     inits = [
-        (_container(each, where, resized if each.is_sidecar else None), each.is_sidecar)
+        (_container(each, where), each.is_sidecar)
         for each, where in indexed(spec.init_containers, f"{path}.initContainers")
     ]
-    return [_container(each, where, resized) for each, where in indexed(spec.containers, f"{path}.containers")], inits
+    return _Containers(containers, inits)
 
 
 def _check_sums(total: Amounts, path: str) -> None:
@@ -145,48 +186,48 @@ def is_resizing(obj: PodObject) -> bool:
     spec, status = obj.spec, obj.status
     if any(each.type in (RESIZE_PENDING, "PodResizeInProgress") for each in status.conditions or ()):
         return True
-    holds = _resized(status, "status").holds
-    for key, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
-        for container, where in indexed(containers if holds else None, f"spec.{key}"):
-            held = holds.get(container.name or "")
-            if held is not None and _container(container, where, None) != held:
-                return True
-    return False
+    resized = _resized(status, "status")
+    if not resized.allocated and not resized.actual:
+        return False
+    containers = _containers(spec, "spec")
+    named = (*containers.containers, *(each for each, _ in containers.inits))
+    return any(each[1] != resized.allocated_to(each) or each[1] != resized.actual_of(each) for each in named)
 
 
 def _resized(status: PodStatus, path: str) -> _Resized:
-    holds = {}
+    allocated, actual = dict[str, Amounts](), dict[str, Amounts]()
     for key, containers in (
         ("containerStatuses", status.container_statuses),
         ("initContainerStatuses", status.init_container_statuses),
     ):
         for each, where in indexed(containers, f"{path}.{key}"):
-            held = _held(each, where)
-            if held is not None:
-                holds[each.name or ""] = held
+            of_container = _granted(each, where)
+            for found, amounts in zip((allocated, actual), of_container, strict=True):
+                if amounts is not None:
+                    found[each.name or ""] = amounts
     conditions = status.conditions or ()
     is_infeasible = any(each.type == RESIZE_PENDING and each.reason == "Infeasible" for each in conditions)
-    return _Resized(holds, _held(status, path), is_infeasible)
+    return _Resized(allocated, actual, *_granted(status, path), is_infeasible)
 
 
-def _held(status: ContainerStatus | PodStatus, path: str) -> Amounts | None:
-    """Return the larger of what is allocated and in effect; None where no resources are in effect."""
-    if status.resources is None:
-        return None
-    actual = resource_amounts(status.resources.requests or {}, f"{path}.resources.requests")
-    return _larger(actual, resource_amounts(status.allocated_resources or {}, f"{path}.allocatedResources"))
+def _granted(status: ContainerStatus | PodStatus, path: str) -> tuple[Amounts | None, Amounts | None]:
+    """Return what is allocated and what is in effect, None where the kubelet does not say."""
+    requests = None if status.resources is None else status.resources.requests
+    return (
+        None
+        if status.allocated_resources is None
+        else resource_amounts(status.allocated_resources, f"{path}.allocatedResources"),
+        None if requests is None else resource_amounts(requests, f"{path}.resources.requests"),
+    )
 
 
 def _larger(one: Amounts, other: Amounts) -> Amounts:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
 
 
-def _container(container: Container, path: str, resized: _Resized | None) -> Amounts:
+def _container(container: Container, path: str) -> _Named:
     requests, limits = _resource_requirements(container.resources, f"{path}.resources")
-    stated = {**limits, **requests}
-    if resized is None or not resized.holds:
-        return stated
-    return resized.effective(stated, resized.holds.get(container.name or ""))
+    return container.name or "", {**limits, **requests}
 
 
 def _resource_requirements(resources: ResourceRequirements | None, path: str) -> tuple[Amounts, Amounts]:
@@ -217,7 +258,7 @@ def _is_extended_resource(name: str) -> bool:
     return "/" in name and NATIVE not in name
 
 
-def _pod_level(spec: PodSpec, path: str, resized: _Resized) -> Amounts:
+def _pod_level(spec: PodSpec, path: str, containers: _Containers, resized: _Resized) -> Amounts:
     """Return pod-level requests: those stated, and for a stated limit what the containers request, else the limit.
 
     kube-apiserver adds the latter when the pod is created, so what the kubelet has granted since does not count.
@@ -228,9 +269,9 @@ def _pod_level(spec: PodSpec, path: str, resized: _Resized) -> Amounts:
     at_requests, at_limits = f"{where}.requests", f"{where}.limits"
     requests, limits = _resource_requirements(spec.resources, where)
     for name in (*requests, *limits):
-        if name not in (CPU, MEMORY) and not name.startswith(HUGEPAGES):
+        if not _is_pod_level(name):
             raise FieldError(where, f"{name!r} is not a pod-level resource; cpu, memory and hugepages are")
-    of_containers = aggregate(*_containers(spec, path, None), {})
+    of_containers = containers.together({})
     for name, amount in requests.items():
         if of_containers.get(name, 0) > amount:
             raise FieldError(join(at_requests, name), "must be at least what the containers request")
@@ -241,8 +282,15 @@ def _pod_level(spec: PodSpec, path: str, resized: _Resized) -> Amounts:
     for name, limit in limits.items():
         if requests.setdefault(name, of_containers.get(name, limit)) > limit:
             raise FieldError(join(at_limits, name), "must be at least what the containers request")
-    effective = resized.effective(requests, resized.pod)
-    return {name: effective.get(name, 0) for name in requests}
+    if resized.pod_actual is None:
+        return requests
+    held = _larger(resized.pod_allocated or {}, resized.pod_actual)
+    effective = held if resized.infeasible else _larger(requests, held)
+    return {name: amount for name, amount in effective.items() if _is_pod_level(name)}
+
+
+def _is_pod_level(name: str) -> bool:
+    return name in (CPU, MEMORY) or name.startswith(HUGEPAGES)
 
 
 def resource_amounts(quantities: Object, path: str) -> Amounts:

@@ -35,6 +35,7 @@ from steersman.cluster.objects.decoding import (
     node_from_object,
     pod_from_object,
 )
+from steersman.cluster.objects.fields import Object
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.cluster.objects.partial import partial_pod
 from steersman.core.errors import InputError
@@ -148,6 +149,26 @@ def test_pod_level_limits_imply_requests_from_stated_container_requests() -> Non
     granted = {"name": "c", "resources": {"requests": {"cpu": "200m", "memory": "64Mi"}}}
     pod = pod_from_object({**obj, "status": {"containerStatuses": [granted]}})
     assert (pod.requests.cpu_milli, pod.requests.memory_bytes) == (100, 700 * MI)
+
+
+@pytest.mark.parametrize(
+    ("held", "conditions", "cpu"),
+    [
+        ({}, [], 4000),
+        ({"a": {"allocatedResources": {"cpu": "3"}}, "b": {"allocatedResources": {"cpu": "1"}}}, [], 4000),
+        ({"a": {"allocatedResources": {"cpu": "3"}}}, [], 6000),
+        ({"a": {"resources": {"requests": {"cpu": "5"}}, "allocatedResources": {"cpu": "2"}}}, [], 8000),
+        ({"a": {"allocatedResources": {"cpu": "2"}}}, [{"type": "PodResizePending", "reason": "Infeasible"}], 2000),
+    ],
+)
+def test_a_resized_pod_holds_the_largest_sum(held: Object, conditions: list[Object], cpu: int) -> None:
+    containers = [
+        {"name": name, "resources": {"requests": {"cpu": stated}}} for name, stated in (("a", "1"), ("b", "3"))
+    ]
+    statuses = [{"name": name, **status} for name, status in held.items()]
+    status = {"phase": "Running", "containerStatuses": statuses, "conditions": conditions}
+    pod = pod_from_object({**pod_object(containers[0]), "spec": {"containers": containers}, "status": status})
+    assert pod.requests.cpu_milli == cpu
 
 
 def test_ephemeral_storage_extended_resources_and_hugepages() -> None:
