@@ -28,7 +28,7 @@ Floats = npt.NDArray[np.float64]
 
 # Fewer show that it works.
 EVALUATIONS = int(os.environ.get("STEERSMAN_BENCHMARK_EVALUATIONS", "10000"))
-CANDIDATES = 10
+CANDIDATES = 20
 """Evaluations of a task: candidates that play the same episode."""
 ROUNDS = 5
 """Times that one worker and two take turns."""
