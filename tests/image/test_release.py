@@ -26,7 +26,7 @@ def index(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """An empty package index on loopback, and its folder."""
     folder, port = tmp_path / "index", free_port()
     folder.mkdir()
-    command = [sys.executable, "-m", "uv", "tool", "run", "--isolated", "pypiserver", "run"]
+    command = [sys.executable, "-m", "uv", "tool", "run", "--from=pypiserver", "pypi-server", "run"]
     command += ["--interface=127.0.0.1", f"--port={port}", "--passwords=.", "--authenticate=.", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
