@@ -24,9 +24,11 @@ def module(path: str) -> griffe.Module:
 
 
 def find(path: str) -> griffe.Class | griffe.Function | griffe.Attribute:
-    """Return the definition of a dotted path, such as `steersman.api.evaluate`."""
+    """Return the definition of a dotted path, such as `steersman.api.evaluate`, in whatever module it is."""
     where, _, name = path.rpartition(".")
     found = module(where).members[name]
+    if isinstance(found, griffe.Alias):
+        return find(found.target_path)
     assert isinstance(found, griffe.Class | griffe.Function | griffe.Attribute), path
     return found
 

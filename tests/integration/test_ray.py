@@ -56,6 +56,7 @@ def test_interrupted_command_leaves_no_worker(cluster: Cluster, tmp_path: Path) 
     assert not workers()
 
 
+@pytest.mark.nightly
 def test_command_ends_in_one_line_when_the_head_stops(cluster: Cluster, tmp_path: Path) -> None:
     """The last test: the cluster is gone then."""
     with command(f"{EVALUATE} ray --seeds 5000", tmp_path, cluster[1]) as process:
