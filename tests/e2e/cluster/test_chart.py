@@ -16,7 +16,7 @@ import pytest
 import yaml
 from tests.e2e.conftest import STEERSMAN, LocalCluster, until
 from tests.e2e.plugin.test_plugin import prepared
-from tests.e2e.scheduler.test_manifests import RIGHTS, admin, write_kubeconfig
+from tests.e2e.scheduler.test_manifests import FOR_EVERYBODY, RIGHTS, admin, write_kubeconfig
 from tests.e2e.scheduler.test_schedule import create, pod, pods
 from tests.e2e.service.test_manifests import RIGHTS as READER_RIGHTS
 from tests.support.chart.helm import ALL, CHART, RELEASE, helm, helm_program
@@ -149,7 +149,7 @@ def test_accounts_have_minimal_rights(release: Release, account: str) -> None:
             for rule in found["status"]["resourceRules"]
             for group in rule["apiGroups"]
             for resource in rule["resources"]
-            if group not in ("authorization.k8s.io", "authentication.k8s.io")  # what everybody may ask
+            if group not in FOR_EVERYBODY
         }
 
     expected = RIGHTS if account == "steersman" else {(*rule, ()) for rule in READER_RIGHTS}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.conftest import LocalCluster
-from tests.e2e.scheduler.test_manifests import NAMESPACE, admin, applied, server_takes, write_kubeconfig
+from tests.e2e.scheduler.test_manifests import FOR_EVERYBODY, NAMESPACE, admin, applied, server_takes, write_kubeconfig
 from tests.e2e.scheduler.test_schedule import pod
 from tests.e2e.service.test_service import PATIENT, ask, started
 from tests.support.chart.helm import find, template
@@ -74,7 +74,7 @@ def test_service_account_is_read_only(deployed: LocalCluster) -> None:
             for rule in found["status"]["resourceRules"]
             for group in rule["apiGroups"]
             for resource in rule["resources"]
-            if group not in ("authorization.k8s.io", "authentication.k8s.io")
+            if group not in FOR_EVERYBODY
         }
 
     assert asyncio.run(rights()) == RIGHTS

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
 
+import msgspec
+
 from steersman.cluster.objects.api.pods import (
     NO_STATUS,
     Container,
@@ -267,7 +269,7 @@ def _pod_level(spec: PodSpec, path: str, containers: _Containers, resized: _Resi
         return {}
     where = f"{path}.resources"
     at_requests, at_limits = f"{where}.requests", f"{where}.limits"
-    requests, limits = _resource_requirements(spec.resources, where)
+    requests, limits = _resource_requirements(_with_page_limits(spec, spec.resources), where)
     for name in (*requests, *limits):
         if not _is_pod_level(name):
             raise FieldError(where, f"{name!r} is not a pod-level resource; cpu, memory and hugepages are")
@@ -287,6 +289,26 @@ def _pod_level(spec: PodSpec, path: str, containers: _Containers, resized: _Resi
     held = _larger(resized.pod_allocated or {}, resized.pod_actual)
     effective = held if resized.infeasible else _larger(requests, held)
     return {name: amount for name, amount in effective.items() if _is_pod_level(name)}
+
+
+def _with_page_limits(spec: PodSpec, resources: ResourceRequirements) -> ResourceRequirements:
+    """Return pod-level resources with limits of hugepages, which kube-apiserver adds where all containers have one.
+
+    What it adds is at least the request, and more where it then refuses the pod: containers have more than the pod.
+
+    Source: Kubernetes 1.37.2, pkg/api/pod (defaultPodLevelLimits).
+    """
+    requests, limits = resources.requests or {}, resources.limits or {}
+    of_containers = [
+        each.resources.limits or {} if each.resources else {}
+        for each in (*(spec.containers or ()), *(spec.init_containers or ()))
+    ]
+    added = {
+        name: amount
+        for name, amount in requests.items()
+        if name.startswith(HUGEPAGES) and name not in limits and all(name in each for each in of_containers)
+    }
+    return msgspec.structs.replace(resources, limits={**limits, **added}) if added else resources
 
 
 def _is_pod_level(name: str) -> bool:
