@@ -151,6 +151,19 @@ def test_pod_level_limits_imply_requests_from_stated_container_requests() -> Non
     assert (pod.requests.cpu_milli, pod.requests.memory_bytes) == (100, 700 * MI)
 
 
+@pytest.mark.parametrize(("pod", "is_valid"), [("2Mi", False), ("4Mi", True), ("8Mi", True)])
+def test_pod_level_hugepages_have_a_limit_where_all_containers_have_one(pod: str, is_valid: bool) -> None:
+    limited = container({"memory": "1Gi"}, {"hugepages-2Mi": "4Mi"})
+    level = {"resources": {"requests": {"memory": "1Gi", "hugepages-2Mi": pod}}}
+    if is_valid:
+        pod_from_object(pod_object(limited, **level))
+    else:
+        with pytest.raises(InputError, match="must be at least"):
+            pod_from_object(pod_object(limited, **level))
+    with pytest.raises(InputError, match="is missing: the resource needs a limit"):
+        pod_from_object(pod_object(limited, container({"memory": "1Gi"}, name="other"), **level))
+
+
 @pytest.mark.parametrize(
     ("held", "conditions", "cpu"),
     [
