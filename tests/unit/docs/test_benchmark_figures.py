@@ -82,3 +82,41 @@ def test_a_rule_decided_every_draw_of_the_live_cluster() -> None:
     draws = [RESULTS["heterogeneous"][f"draw-{seed}"] for seed in RESULTS["heterogeneous"]["seeds"]]
     assert len(draws) == 3
     assert {decider for draw in draws for decider in draw["steersman"]["deciders"]} <= {"fgd", "best-fit"}
+
+
+def size_rows() -> list[str]:
+    """The rows of the table of sizes: the scheduler by policy and nodes, then the score service by nodes."""
+    rows = []
+    for name, found in RESULTS["scaling"].items():
+        policy, nodes = re.fullmatch(r"(\S+), (\d+) nodes", name).groups()
+        figures = [
+            f"{int(nodes):,}",
+            f"`schedule --policy {policy}`",
+            f"{found['peak_memory_mb']:,}",
+            f"{found['cpu_seconds_until_20_s_after_ready']:g}",
+            f"{found['seconds_until_ready']:g}",
+            f"{found['cores_at_20_pods_per_second']:g}",
+            f"{found['decision_ms_mean']:g}",
+            f"{found['bound_after_ms_p50']:g}, {found['bound_after_ms_p99']:g}",
+        ]
+        rows.append((int(nodes), policy, f"| {' | '.join(figures)} |"))
+    return [row for _, _, row in sorted(rows)]
+
+
+def service_rows() -> list[str]:
+    found = RESULTS["service-latency"]
+    rows = []
+    for nodes in (1_000, 5_000):
+        of = {
+            name: found[f"nodes_{nodes}_{name}"] for name in ("memory_gb", "cpu_ms_per_request", "ms_median", "ms_p99")
+        }
+        waits = f"{of['ms_median']:g}, {of['ms_p99']:g}"
+        rows.append(f"| {nodes:,} | {1000 * of['memory_gb']:,.0f} | {of['cpu_ms_per_request']:g} | {waits} |")
+    return rows
+
+
+@pytest.mark.parametrize("rows", [size_rows, service_rows])
+def test_table_of_sizes_has_the_measured_figures(rows: Callable[[], list[str]]) -> None:
+    page = (ROOT / "docs" / "how-to" / "sizes.md").read_text().splitlines()
+    missing = [row for row in rows() if row not in page]
+    assert not missing, "\n".join(missing)
