@@ -18,7 +18,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from release import images, krew
-from release.tools import ROOT, ReleaseError, check_key, run, sha256, signing_options, source_date, tool, version
+from release.tools import (
+    ROOT,
+    ReleaseError,
+    check_key,
+    exit_status,
+    run,
+    sha256,
+    signing_options,
+    source_date,
+    tool,
+    version,
+)
 
 DIST = ROOT / "dist"
 CHART = ROOT / "deploy" / "helm" / "steersman"
@@ -64,7 +75,7 @@ def package_krew(folder: Path, url: str | None) -> None:
 
 
 def build(names: Sequence[str], url: str | None, output: Path) -> None:
-    """Make a release in a folder of its own; one that fails replaces nothing.
+    """Make a release in its own folder; on failure the previous one stays.
 
     Args:
         names: of the images; they are built into build/images.
@@ -99,8 +110,8 @@ def build(names: Sequence[str], url: str | None, output: Path) -> None:
 
 def checksums(folder: Path) -> str:
     """Return the SHA-256 of each file, as sha256sum prints them."""
-    kept = {CHECKSUMS, SIGNATURE}
-    return "".join(f"{sha256(file)}  {file.name}\n" for file in sorted(folder.iterdir()) if file.name not in kept)
+    excluded = {CHECKSUMS, SIGNATURE}
+    return "".join(f"{sha256(file)}  {file.name}\n" for file in sorted(folder.iterdir()) if file.name not in excluded)
 
 
 def push(folder: Path, registry: str, key: Path, index: str | None) -> None:
@@ -167,15 +178,14 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     options = parser().parse_args(arguments)
-    try:
+
+    def work() -> None:
         if options.command == "build":
             build(images.chosen(options.names), options.url, options.output.resolve())
         else:
             push(options.output.resolve() / version(), options.registry, options.key, options.package_index)
-    except ReleaseError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.status
-    return 0
+
+    return exit_status(work)
 
 
 if __name__ == "__main__":

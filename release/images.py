@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from release.tools import ROOT, ReleaseError, check_key, run, signing_options, source_date, tool, version
+from release.tools import ROOT, ReleaseError, check_key, exit_status, run, signing_options, source_date, tool, version
 
 OUTPUT = ROOT / "build" / "images"
 RELEASE = "bookworm"
@@ -199,7 +199,7 @@ def list_packages(name: str, layout: Path, target: Path, log: Path) -> None:
 
 
 def chosen(names: Sequence[str]) -> Sequence[str]:
-    """Return the images of these names, all without one. Raises ReleaseError: a name is none of an image."""
+    """Return the named images, or all if none is named. Raises ReleaseError: an image is unknown."""
     if unknown := [name for name in names if name not in IMAGES]:
         raise ReleaseError(f"unknown image {unknown[0]}; expected one of {', '.join(IMAGES)}", 2)
     return names or list(IMAGES)
@@ -300,16 +300,15 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     options = parser().parse_args(arguments)
-    try:
+
+    def work() -> None:
         names = chosen(options.names)
         if options.command == "build":
             build(names, options.output.resolve(), options.debian, options.base, options.architecture)
         else:
             push(names, options.output.resolve(), options.registry, options.key)
-    except ReleaseError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.status
-    return 0
+
+    return exit_status(work)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,7 +67,7 @@ def run(
         what: what fails if the program does, in words.
         log: file that takes all that the program prints, instead of the result.
         stdin: text that it reads.
-        environment: variables beside those of this process.
+        environment: additional environment variables.
 
     Raises:
         ReleaseError: the program fails; the text ends with the last line of its errors.
@@ -86,6 +87,16 @@ def run(
         place = f" (all of it: {log})" if log else ""
         raise ReleaseError(f"{what}: {lines[-1] if lines else f'status {done.returncode}'}{place}")
     return done.stdout or ""
+
+
+def exit_status(work: Callable[[], None]) -> int:
+    """Run the work of a command and return its exit status; a ReleaseError is printed as one line."""
+    try:
+        work()
+    except ReleaseError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.status
+    return 0
 
 
 def source_date() -> int:

@@ -18,7 +18,7 @@ type LoadedPolicy struct {
 }
 
 // PolicyStore holds the policy in use, and reads its file again when that changes. A file that cannot be used changes
-// nothing: the previous policy stays in use, or there is none yet. It is safe for concurrent use.
+// nothing: the previous policy, if any, stays in use. A PolicyStore is safe for concurrent use.
 type PolicyStore struct {
 	name, path string
 	onReload   func(*LoadedPolicy, error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Protocol, TypeVar
 
 from steersman.core.errors import UsageError
@@ -56,7 +56,7 @@ def use_engine(engine: Engine | str, jobs: int | None = None) -> Iterator[int]:
         jobs: number of workers; None: all cores of this machine or of that cluster.
 
     Raises:
-        UsageError: there is no such engine, or `jobs` is below 1.
+        UsageError: the engine is unknown, or `jobs` is below 1.
         MissingExtraError: Ray is not installed.
         SteersmanError: the cluster cannot be used.
     """
@@ -67,14 +67,7 @@ def use_engine(engine: Engine | str, jobs: int | None = None) -> Iterator[int]:
     if jobs is not None:
         check_jobs(jobs)
     outer = _cluster
-    if engine == Engine.LOCAL:
-        _cluster = None
-        try:
-            yield jobs or available_workers()
-        finally:
-            _cluster = outer
-        return
-    with connected(jobs) as _cluster:
+    with connected(jobs) if engine == Engine.RAY else nullcontext() as _cluster:
         try:
             yield jobs or available_workers()
         finally:

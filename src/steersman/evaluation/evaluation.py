@@ -197,8 +197,7 @@ def evaluate_experiments(
     except InterruptionError as interruption:
         raise InterruptionError([*runs, *interruption.finished], total, cause=interruption.cause) from None
     except (KeyboardInterrupt, ClusterLostError) as error:
-        cause = error if isinstance(error, ClusterLostError) else None
-        raise InterruptionError(runs, total, cause=cause) from None
+        raise InterruptionError(runs, total, cause=error) from None
     return Evaluation(tuple(experiments), tuple(comparisons), recordings)
 
 

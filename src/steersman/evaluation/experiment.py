@@ -85,20 +85,21 @@ class InterruptionError(SteersmanError):
         finished: the finished runs, in the experiment's order.
         total: number of all runs.
         kept: the file that holds the finished ones.
-        cause: why there are not more; None: Ctrl-C.
+        cause: what ended the runs; None: Ctrl-C.
     """
 
     exit_status = 130
 
     def __init__(
-        self, finished: list[RunResult], total: int, kept: str = "", cause: SteersmanError | None = None
+        self, finished: list[RunResult], total: int, kept: str = "", cause: BaseException | None = None
     ) -> None:
-        why = "" if cause is None else f"{cause}; "
+        self.cause = cause if isinstance(cause, SteersmanError) else None
+        why = "" if self.cause is None else f"{self.cause}; "
         where = f"; the finished ones are in {kept}" if kept else ""
         super().__init__(f"{why}interrupted after {len(finished)} of {total} runs{where}")
-        self.finished, self.total, self.cause = finished, total, cause
-        if cause is not None:
-            self.exit_status = cause.exit_status
+        self.finished, self.total = finished, total
+        if self.cause is not None:
+            self.exit_status = self.cause.exit_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +170,7 @@ def run_experiment(experiment: Experiment, *, jobs: int = 1, on_run: OnRun | Non
             for position, run in workers.answers(tasks):
                 collect(tasks[position], run)
     except (KeyboardInterrupt, ClusterLostError) as error:
-        cause = error if isinstance(error, ClusterLostError) else None
-        raise InterruptionError([done[position] for position in sorted(done)], len(tasks), cause=cause) from None
+        raise InterruptionError([done[position] for position in sorted(done)], len(tasks), cause=error) from None
     return [done[task.position] for task in tasks]
 
 

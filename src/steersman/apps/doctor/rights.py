@@ -67,7 +67,7 @@ RIGHTS: Mapping[str, tuple[AccessRule, ...]] = {
         *_WATCHES,
     ),
 }
-"""AccessRule by command; those of `serve` and `schedule` are the ClusterRoles that are deployed."""
+"""Access rules by command; those of `serve` and `schedule` are the ClusterRoles that are deployed."""
 
 
 async def rights_findings(client: Client, command: str) -> list[Finding]:

@@ -46,7 +46,7 @@ def find_minor(wanted: str | None) -> str:
     """Return the minor of Kubernetes to build, such as `1.37`: the newest if none is wanted.
 
     Raises:
-        UsageError: there are no sources of the one that is wanted.
+        UsageError: the minor is not supported.
     """
     minors = list(kubernetes_minors(sources()))
     if wanted is None:
@@ -70,7 +70,7 @@ def programs(report: Report, say: Callable[[str], None], minor: str | None = Non
         minor: of Kubernetes, as of `find_minor`; None: the newest.
 
     Raises:
-        UsageError: there are no sources of this minor.
+        UsageError: the minor is not supported.
         SteersmanError: Go is missing, or the build failed; the message names its log.
     """
     from steersman.core.compiled import cache_root
