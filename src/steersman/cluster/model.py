@@ -207,6 +207,8 @@ class Pod:
     are the devices of its node that a pod already holds where the source says so (a snapshot), else empty. The limits
     of CPU and memory, 0 where there is none, decide nothing here and are kept for whoever writes the pod. `latency` has
     its limits of latency to its users. A `terminating` pod is being deleted: it still takes its resources.
+    `estimated_seconds` is the run time that whoever submitted it stated, None if nobody did. Pods of a namespace with
+    the same `gang` start together, all or none; "": it starts alone.
     """
 
     name: str
@@ -223,6 +225,8 @@ class Pod:
     memory_limit_bytes: int = 0
     latency: LatencyLimits = NO_LIMITS
     terminating: bool = False
+    estimated_seconds: float | None = None
+    gang: str = ""
 
     def unbound(self) -> Pod:
         """Return the same pod without the node that it names."""
