@@ -17,7 +17,7 @@ from steersman.cluster.state import ClusterState
 from steersman.policies import rule_choice
 from steersman.policies.base import Policy
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
-from steersman.simulation import engine
+from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule, schedule
 from steersman.simulation.run import Execution, Simulator
 from steersman.training.run import TrainingLimits
@@ -157,11 +157,11 @@ def _waits(simulator: Simulator, plan: Schedule, policy: Policy, seed: int) -> F
     """Return [A] seconds from arrival to binding; NaN for pods that fit on no node."""
     execution = Execution(simulator, plan, policy, seed, record=False)
     execution.finish(None)
-    events = int(execution.run.cursor[engine.EVENTS])
+    events = int(execution.run.cursor[event_arrays.EVENTS])
     numbers = execution.record.numbers[:events]
-    bound = numbers[:, engine.OUTCOME] == engine.BOUND
+    bound = numbers[:, event_arrays.OUTCOME] == event_arrays.BOUND
     wait = np.full(len(plan.pods), np.nan)
-    arrival = numbers[bound, engine.ARRIVAL]
+    arrival = numbers[bound, event_arrays.ARRIVAL]
     wait[arrival] = execution.record.time[:events][bound] - plan.time[arrival]
     return wait
 

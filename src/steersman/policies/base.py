@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
+from steersman.orders.order import AGE, Order
 from steersman.policies.decision import kernels
 from steersman.policies.decision.contributions import Contribution
 from steersman.policies.decision.selection import BY_SCORER, SelectionRules
@@ -140,12 +141,14 @@ class Policy:
         prepared: the embedded workload profile; None: the current workload's profile applies.
         members: a portfolio's policies.
         is_learned: whether its weights were trained.
+        order: who goes next among pods that wait, where the policy decides that.
     """
 
     __slots__ = ()
 
     name: str
     prepared: EmbeddedProfile | None = None
+    order: Order = AGE
     members: tuple[Policy, ...] = ()
     is_learned: ClassVar[bool] = False
 
@@ -191,9 +194,20 @@ def with_profile(policy: AnyPolicy, prepared: EmbeddedProfile | None) -> AnyPoli
     return replace(cast(Any, policy), prepared=prepared)  # type: ignore[no-any-return]
 
 
+def with_order(policy: AnyPolicy, order: Order) -> AnyPolicy:
+    """Return a copy of a policy with another order; unless it is that of age, its name tells."""
+    name = policy.name if order.name == AGE.name else f"{policy.name}+{order.name}"
+    return replace(cast(Any, policy), name=name, order=order)  # type: ignore[no-any-return]
+
+
 def default_member(policy: Policy) -> Policy:
-    """Return who decides without a selection: a portfolio's first member, under the portfolio's name."""
-    return renamed(policy.members[0], policy.name) if policy.members else policy
+    """Return who decides without a selection: a portfolio's first member, under the portfolio's name and order."""
+    return decided_by(policy, policy.members[0]) if policy.members else policy
+
+
+def decided_by(portfolio: Policy, member: AnyPolicy) -> AnyPolicy:
+    """Return a member of a portfolio under the portfolio's name and order."""
+    return replace(cast(Any, member), name=portfolio.name, order=portfolio.order)  # type: ignore[no-any-return]
 
 
 def derives_tables(policy: Policy) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import UsageError
+from steersman.orders.order import AGE, Order
 from steersman.policies.base import Candidates, Policy, ScoringContext
 from steersman.policies.decision import kernels
 from steersman.policies.decision.contributions import Contribution
@@ -38,6 +39,7 @@ class HeuristicPolicy(Policy):
     weights: tuple[float, ...]
     fgd_devices: bool = False
     prepared: EmbeddedProfile | None = None
+    order: Order = AGE
 
     @property
     def selection(self) -> SelectionRules:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.pod_query import PodQuery
+from steersman.orders.order import AGE, Order
 from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext
 from steersman.policies.decision import kernels
 from steersman.policies.decision.contributions import Contribution
@@ -26,6 +27,7 @@ class KubeDefaultPolicy(Policy):
 
     name: str = "kube-default"
     percentage: int = 0
+    order: Order = AGE
 
     @property
     def needs(self) -> frozenset[Need]:

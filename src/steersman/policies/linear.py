@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.pod_query import PodQuery
+from steersman.orders.order import AGE, Order
 from steersman.policies.base import Candidates, Need, Policy, ScoringContext
 from steersman.policies.decision import kernels
 from steersman.policies.decision.contributions import Contribution, occlusion_contributions
@@ -43,6 +44,7 @@ class LinearPolicy(Policy):
     rules: Floats | None = None
     network: tuple[Layer, ...] = ()
     prepared: EmbeddedProfile | None = None
+    order: Order = AGE
 
     is_learned: ClassVar[bool] = True
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from steersman.cluster.arrays import CPU
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
+from steersman.orders.order import AGE, Order
 from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
 
 NAME = "most-even"
@@ -38,6 +39,7 @@ class MostEvenPolicy(Policy):
     """Minimise the standard deviation of the nodes' shares of requested CPU after each placement."""
 
     name: str = NAME
+    order: Order = AGE
 
     def scorer(self, context: ScoringContext) -> Scorer:
         """Return a scorer, see `Policy`."""

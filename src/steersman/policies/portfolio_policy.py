@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from steersman.orders.order import AGE, Order
 from steersman.policies.base import Need, Policy
 from steersman.policies.heuristics import HeuristicPolicy
 from steersman.policies.linear import LinearPolicy
@@ -34,6 +35,7 @@ class PortfolioPolicy(Policy):
     name: str
     members: tuple[LinearPolicy | HeuristicPolicy, ...]
     digest: str = ""
+    order: Order = AGE
 
     is_learned: ClassVar[bool] = True
 

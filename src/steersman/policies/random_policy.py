@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from steersman.orders.order import AGE, Order
 from steersman.policies.base import EqualScorer, Policy, Scorer, ScoringContext
 from steersman.policies.decision import kernels
 from steersman.policies.decision.selection import SelectionRules
@@ -14,6 +15,7 @@ class RandomPolicy(Policy):
     """Uniform choice among feasible nodes, and among fitting devices for a pod with a GPU share."""
 
     name: str = "random"
+    order: Order = AGE
 
     @property
     def selection(self) -> SelectionRules:

@@ -11,8 +11,9 @@ from tempfile import TemporaryDirectory
 
 from steersman.core.errors import UsageError, unknown_name
 from steersman.core.extensions import Registry, attribute_errors, import_object
+from steersman.orders.order import find_order
 from steersman.policies import greedy_forecast, most_even, rule_choice
-from steersman.policies.base import Need, Policy
+from steersman.policies.base import Need, Policy, with_order
 from steersman.policies.files.policy_file import SUFFIX, open_policy, open_portfolio, write_policy
 from steersman.policies.heuristics import HEURISTIC_IDS, heuristic, weighted_sum
 from steersman.policies.kube_default import KubeDefaultPolicy
@@ -82,9 +83,14 @@ def names() -> tuple[str, ...]:
 def resolve(spec: str) -> Policy:
     """Return the policy of a name, a weighted sum (`fgd=500,gpu-packing=500`), a file, a URL or a `module:Class`.
 
+    `POLICY+ORDER`, such as `fgd+shortest`, is the policy with an order of waiting pods.
+
     Raises:
         UsageError: there is no such policy; the message lists the known ones.
     """
+    name, plus, order = spec.rpartition("+")
+    if plus and not Path(spec).exists():
+        return with_order(resolve(name), find_order(order))
     if "://" in spec:
         return open_url(spec)
     if "=" in spec:

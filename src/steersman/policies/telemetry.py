@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.pod_query import PodQuery
+from steersman.orders.order import AGE, Order
 from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext
 from steersman.policies.decision.contributions import Contribution
 from steersman.policies.node_metrics.rules import (
@@ -33,6 +34,7 @@ class TelemetryPolicy(Policy):
 
     name: str
     rule: int
+    order: Order = AGE
 
     @property
     def needs(self) -> frozenset[Need]:

@@ -14,6 +14,7 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.extensions import attribute_errors
+from steersman.orders.order import AGE, Order
 from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
 from steersman.workloads.profile import TypicalPod
 
@@ -42,6 +43,7 @@ class UserPolicy(Policy):
 
     name: str
     implementation: PolicyProtocol
+    order: Order = AGE
 
     def scorer(self, context: ScoringContext) -> Scorer:
         """See `Policy`."""

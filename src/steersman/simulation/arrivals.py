@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ class Schedule:
         standing: number of first arrivals that stay where the workload recorded them; no policy decides about them.
         warm: number of arrivals after those that are the pods running when generated arrivals begin.
         is_given: whether the workload gives order and times of the arrivals; else the seed draws them.
+        members: [A] number of consecutive arrivals, from this one on, that start together; 0 for all but the first.
     """
 
     pods: npt.NDArray[np.int64]
@@ -44,6 +45,12 @@ class Schedule:
     standing: int = 0
     warm: int = 0
     is_given: bool = False
+    members: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        """Let every pod start alone unless `members` is given."""
+        if len(self.members) != len(self.pods):
+            object.__setattr__(self, "members", np.ones(len(self.pods), dtype=np.int64))
 
 
 def schedule(

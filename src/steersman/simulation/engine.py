@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
@@ -22,7 +20,25 @@ from steersman.cluster.arrays import (
 from steersman.cluster.constraints.inter_pod import has_inter_pod_rules, terms_place, terms_remove
 from steersman.cluster.model import GPU_MILLI
 from steersman.core.compiled import inlined_kernel, ir_inlined, kernel
-from steersman.objectives.fragmentation import CAUSES
+from steersman.orders.queue import (
+    ANYBODY,
+    CANDIDATES,
+    ENDING_BEFORE,
+    GROUPS,
+    NO_ONE,
+    OVERTAKING,
+    enqueue,
+    estimate,
+    note_end,
+)
+from steersman.orders.reservations import (
+    MADE,
+    NODES,
+    ReservationArrays,
+    cancel,
+    fits_together,
+    leaves_room,
+)
 from steersman.policies.decision.kernels import (
     NONE,
     SELECT_EXTERNAL,
@@ -32,158 +48,71 @@ from steersman.policies.decision.kernels import (
     find_feasible,
     refresh_node,
 )
-
-BOUND, FAILED, WAITING, FINISHED = range(4)
-"""Outcomes of an event."""
-
-DONE, PAUSED, NEEDS_ACTION, NEEDS_REASON = range(4)
-"""What `advance` returns: no event is left, `until` is reached, a decision is needed (`Run.question`), or the reason of
-the last event, a pod that was not bound, while the cluster is as it was then (`EventRecord.reasons`)."""
-
-UNDECIDED = -2
-"""Value of a decision that has not been made yet."""
-
-# Columns of `Run.cursor`: arrivals handled, events recorded, pods that will leave, pods in the queue; of a retry of the
-# queue: the place to go on, its number (negative once it is over), pods kept so far. The totals come last.
-ARRIVED, EVENTS, RUNNING, QUEUED, RETRY, RETRIED, KEPT, TOTALS = range(8)
-WAITING_NOW, NODES_USED, GPU_USED, CPU_USED, MEMORY_USED, GPU_EXCESS = range(TOTALS, TOTALS + 6)
-CURSORS = TOTALS + 6
-# Columns of `EventRecord.numbers`: the event, then a copy of the totals.
-ARRIVAL, OUTCOME, SLOT, DEVICES = range(4)
-NOW_WAITING, NODES_IN_USE, GPU_TAKEN, CPU_TAKEN, MEMORY_TAKEN, GPU_EXCEEDING = range(4, 10)
-# Columns of `Run.question`.
-QUESTION, ANSWER = range(2)
-# Columns of `Run.sums`: shares of GPU and CPU used, summed over nodes, and their squares; then causes of fragmentation.
-GPU_SHARE, GPU_SQUARE, CPU_SHARE, CPU_SQUARE, CAUSE = range(5)
-
-
-class Arrivals(NamedTuple):
-    """The pods that arrive, A of them, in order of time.
-
-    Attributes:
-        class_id: [A] pod class.
-        labels_id: [A] the pod's namespace and labels.
-        time: [A] seconds.
-        duration: [A] seconds from binding to departure, inf: stays.
-        priority: [A] waiting pods of higher priority are tried first.
-    """
-
-    class_id: npt.NDArray[np.int64]
-    labels_id: npt.NDArray[np.int64]
-    time: npt.NDArray[np.float64]
-    duration: npt.NDArray[np.float64]
-    priority: npt.NDArray[np.int64]
-
-
-class EventRecord(NamedTuple):
-    """The events of a run, E of them; totals are those after the event.
-
-    Attributes:
-        time: [E] seconds.
-        numbers: [E, 10] int64, columns ARRIVAL, OUTCOME (BOUND, FAILED, WAITING or FINISHED), SLOT (NONE if not bound),
-            DEVICES (bit mask); then the totals of the cluster: NOW_WAITING (failed so far where nothing waits),
-            NODES_IN_USE, GPU_TAKEN (milli), CPU_TAKEN (milli), MEMORY_TAKEN (bytes), GPU_EXCEEDING (milli of
-            GPU_TAKEN beyond what the nodes of the pods have, so that the idle milli are capacity - taken + exceeding).
-        sums: [E, 10] columns GPU_SHARE.. and CAUSE...
-        reasons: [E] numbers that the caller gives to reasons, or [0] if none are asked for.
-    """
-
-    time: npt.NDArray[np.float64]
-    numbers: npt.NDArray[np.int64]
-    sums: npt.NDArray[np.float64]
-    reasons: npt.NDArray[np.int64]
-
-
-class Run(NamedTuple):
-    """The state of a run, so that it can stop and resume between events.
-
-    Attributes:
-        cursor: [13] counters and totals, see ARRIVED...
-        question: [2] the arrival that needs a decision, and the answer (UNDECIDED: none yet).
-        sums: [10] see GPU_SHARE...
-        slot: [A] node of each arrival, -1 while it has none.
-        devices: [A] its devices.
-        heap: [A] running pods that will leave, a binary heap by (leaves, arrival).
-        leaves: [A] when a running pod leaves.
-        queue: [A] waiting pods by priority, then arrival.
-        infeasible_classes: [C] classes that fit on no node of the empty cluster: they fail at once.
-        infeasible_at_retry: [C] the retry in which a class was last found to fit nowhere.
-        mask: [N] scratch: nodes where the current pod may run, if other pods matter to it.
-        eligible: [N] whether a node is part of the totals and sums, see `cluster.constraints.node.eligible_nodes`.
-        rng: [1] uint64 state of the random numbers.
-    """
-
-    cursor: npt.NDArray[np.int64]
-    question: npt.NDArray[np.int64]
-    sums: npt.NDArray[np.float64]
-    slot: npt.NDArray[np.int64]
-    devices: npt.NDArray[np.int64]
-    heap: npt.NDArray[np.int64]
-    leaves: npt.NDArray[np.float64]
-    queue: npt.NDArray[np.int64]
-    infeasible_classes: npt.NDArray[np.bool_]
-    infeasible_at_retry: npt.NDArray[np.int64]
-    mask: npt.NDArray[np.bool_]
-    eligible: npt.NDArray[np.bool_]
-    rng: npt.NDArray[np.uint64]
-
-
-def new_record(events: int, *, reasons: bool) -> EventRecord:
-    """Return an empty record of `events` events, with the reasons of failures if requested."""
-    return EventRecord(
-        time=np.zeros(events),
-        numbers=np.zeros((events, GPU_EXCEEDING + 1), dtype=np.int64),
-        sums=np.zeros((events, CAUSE + len(CAUSES))),
-        reasons=np.zeros(events if reasons else 0, dtype=np.int64),
-    )
-
-
-def new_run(
-    cluster: DecisionState,
-    arrivals: Arrivals,
-    infeasible_classes: npt.NDArray[np.bool_],
-    eligible: npt.NDArray[np.bool_],
-    seed: int,
-) -> Run:
-    """Start a run on an empty cluster.
-
-    Args:
-        cluster: everything that decisions read.
-        arrivals: the pods.
-        infeasible_classes: [C] from `find_infeasible_classes`.
-        eligible: [N] whether a node is part of the totals.
-        seed: of the random numbers.
-    """
-    count, classes = len(arrivals.class_id), len(cluster.classes.gpu_count)
-    sums = np.zeros(CAUSE + len(CAUSES))
-    # An empty cluster has fragmented GPU already: idle GPU that some typical pod cannot use.
-    sums[CAUSE:] = cluster.fragments.causes[eligible].sum(axis=0)
-    return Run(
-        cursor=np.zeros(CURSORS, dtype=np.int64),
-        question=np.array([NONE, UNDECIDED], dtype=np.int64),
-        sums=sums,
-        slot=np.full(count, NONE, dtype=np.int64),
-        devices=np.zeros(count, dtype=np.int64),
-        heap=np.zeros(count, dtype=np.int64),
-        leaves=np.zeros(count),
-        queue=np.zeros(count, dtype=np.int64),
-        infeasible_classes=infeasible_classes,
-        infeasible_at_retry=np.full(classes, NONE, dtype=np.int64),
-        mask=np.zeros(len(cluster.nodes.gpu_count), dtype=np.bool_),
-        eligible=eligible,
-        rng=np.array([seed], dtype=np.uint64),
-    )
+from steersman.simulation.event_arrays import (
+    ANSWER,
+    ARRIVAL,
+    ARRIVED,
+    BOUND,
+    CAUSE,
+    COLLECT,
+    CPU_SHARE,
+    CPU_SQUARE,
+    CPU_USED,
+    CURSORS,
+    DEVICES,
+    DONE,
+    EVENTS,
+    FAILED,
+    FINISHED,
+    FREED,
+    GPU_EXCESS,
+    GPU_SHARE,
+    GPU_SQUARE,
+    GPU_USED,
+    HEAD,
+    HEAD_FIRST,
+    MEMORY_USED,
+    NEEDS_ACTION,
+    NEEDS_REASON,
+    NO_PASS,
+    NODES_USED,
+    NOW_WAITING,
+    OUTCOME,
+    PASS,
+    PASSES,
+    PAUSED,
+    PLACED,
+    QUESTION,
+    RESTRICTED,
+    RUNNING,
+    SLOT,
+    TOTALS,
+    TRY_CANDIDATES,
+    UNDECIDED,
+    WAITING,
+    WAITING_NOW,
+    Arrivals,
+    EventRecord,
+    Run,
+)
+from steersman.simulation.queue_passes import collect, end_attempt, may_overtake, next_head, update_reservation
 
 
 @kernel
-def find_infeasible_classes(nodes: NodeArrays, classes: ClassArrays, infeasible_classes: npt.NDArray[np.bool_]) -> None:
-    """Write into [C] whether each class fits on no node as the nodes are."""
-    for c in range(infeasible_classes.shape[0]):
-        infeasible_classes[c] = True
-        for n in range(nodes.gpu_count.shape[0]):
-            if fits(nodes, classes, c, n):
-                infeasible_classes[c] = False
-                break
+def find_infeasible(
+    nodes: NodeArrays,
+    classes: ClassArrays,
+    class_id: npt.NDArray[np.int64],
+    members: npt.NDArray[np.int64],
+    none: ReservationArrays,
+    out: npt.NDArray[np.bool_],
+) -> None:
+    """Write into out, [S], whether `members` pods of a class, both [S], do not fit on the nodes as they are.
+
+    `none` is no reservation.
+    """
+    for k in range(out.shape[0]):
+        out[k] = not fits_together(nodes, classes, none, class_id[k], members[k], False)
 
 
 @inlined_kernel
@@ -200,15 +129,27 @@ def _ask(cluster: DecisionState, run: Run, arrival: int, c: int, masked: bool) -
     return NONE
 
 
+@inlined_kernel
+def _is_reserved(run: Run, n: int) -> bool:
+    return bool(run.reservation.state[MADE] and run.reservation.pods[n] > 0)
+
+
 @ir_inlined
-def _choose(cluster: DecisionState, arrivals: Arrivals, run: Run, chooser: int, arrival: int, masked: bool) -> int:
+def _choose(
+    cluster: DecisionState, arrivals: Arrivals, run: Run, chooser: int, arrival: int, masked: bool, closed: bool
+) -> int:
     """Return the node for an arrival, NONE if it fits nowhere, UNDECIDED if the caller has to decide.
 
-    `masked`: other pods matter to it, so every node has to be evaluated.
+    `masked`: other pods matter to it, or a reservation does, so every node has to be evaluated. `closed`: reserved
+    nodes are closed to it.
     """
     c, labels = arrivals.class_id[arrival], arrivals.labels_id[arrival]
     if masked:
         find_feasible(cluster, run.mask, c, labels)
+        if closed:
+            for i in range(run.reservation.state[NODES]):
+                run.mask[run.reservation.slots[i]] = False
+    run.cursor[RESTRICTED] = closed
     if chooser == SELECT_EXTERNAL:
         return _ask(cluster, run, arrival, c, masked)
     return choose_node(cluster, run.mask, run.rng, chooser, c, labels, masked)
@@ -314,78 +255,63 @@ def _heap_pop(run: Run) -> int:
     return int(first)
 
 
-@inlined_kernel
-def _enqueue(arrivals: Arrivals, run: Run, arrival: int) -> None:
-    """Insert a pod into the queue behind all of the same or a higher priority."""
-    i = run.cursor[QUEUED]
-    run.cursor[QUEUED] += 1
-    # Strictly lower, so that among equals the earlier arrival stays first.
-    while i > 0 and arrivals.priority[run.queue[i - 1]] < arrivals.priority[arrival]:
-        run.queue[i] = run.queue[i - 1]
-        i -= 1
-    run.queue[i] = arrival
-
-
 @ir_inlined
-def _bind(cluster: DecisionState, arrivals: Arrivals, run: Run, rule: int, arrival: int, n: int, time: float) -> None:
-    c = arrivals.class_id[arrival]
+def _place(cluster: DecisionState, arrivals: Arrivals, run: Run, rule: int, arrival: int, n: int) -> None:
     run.slot[arrival] = n
-    run.devices[arrival] = choose_devices(cluster, rule, c, n, run.rng)
+    run.devices[arrival] = choose_devices(cluster, rule, arrivals.class_id[arrival], n, run.rng)
     _change(cluster, arrivals, run, arrival, 1)
-    if arrivals.duration[arrival] < np.inf:
-        run.leaves[arrival] = time + arrivals.duration[arrival]
-        _heap_push(run, arrival)
+
+
+@inlined_kernel
+def _start(arrivals: Arrivals, run: Run, record: EventRecord, arrival: int, time: float, waited: bool) -> None:
+    """Start a placed pod, or the placed members of a gang."""
+    for a in range(arrival, arrival + arrivals.members[arrival]):
+        run.started[a] = time
+        if waited:
+            run.cursor[WAITING_NOW] -= 1
+        if arrivals.duration[a] < np.inf:
+            run.leaves[a] = time + arrivals.duration[a]
+            if run.reservation.expected.shape[0] > 0:
+                run.reservation.expected[a] = time + estimate(run.queue, arrival)
+            _heap_push(run, a)
+        _note(run, record, time, a, BOUND)
+
+
+@inlined_kernel
+def _undo(cluster: DecisionState, arrivals: Arrivals, run: Run, arrival: int) -> None:
+    """Remove the members of a gang that were placed before one fitted nowhere."""
+    for a in range(arrival + run.cursor[PLACED] - 1, arrival - 1, -1):
+        _change(cluster, arrivals, run, a, -1)
+        run.slot[a], run.devices[a] = NONE, 0
+    run.cursor[PLACED] = 0
 
 
 @ir_inlined
 def _leave(cluster: DecisionState, arrivals: Arrivals, run: Run, record: EventRecord) -> None:
     arrival = _heap_pop(run)
     _change(cluster, arrivals, run, arrival, -1)
+    run.cursor[FREED] = run.slot[arrival]
+    note_end(run.queue, arrival, arrivals.duration[arrival])
     _note(run, record, run.leaves[arrival], arrival, FINISHED)
-    if run.cursor[QUEUED] > 0:
-        run.cursor[RETRIED] = 1 - run.cursor[RETRIED]  # -k, retry k is over, becomes k + 1, under way
+    if run.queue.counts[GROUPS] > 0:
+        run.cursor[PASS] = HEAD_FIRST
+        run.cursor[PASSES] += 1
 
 
 @inlined_kernel
-def _finish_retry(arrivals: Arrivals, run: Run, arrival: int, bound: bool, alone: bool) -> int:
-    """Update the queue after a retry of a waiting pod; return the outcome to record, or NONE if it goes on waiting.
-
-    Every waiting pod is tried once after a departure. If it depends on itself and the nodes `alone`, not on other pods,
-    no further pod of its class is tried: binding pods in between cannot have freed resources.
-    """
-    cursor = run.cursor
-    cursor[RETRY] += 1
-    if bound:
-        cursor[WAITING_NOW] -= 1
-    else:
-        if alone:
-            # The other waiting pods of the class are skipped until the next departure.
-            run.infeasible_at_retry[arrivals.class_id[arrival]] = cursor[RETRIED]
-        # The queue is compacted in place: KEPT never passes RETRY.
-        run.queue[cursor[KEPT]] = arrival
-        cursor[KEPT] += 1
-    if cursor[RETRY] == cursor[QUEUED]:
-        cursor[QUEUED] = cursor[KEPT]
-        cursor[RETRY] = cursor[KEPT] = 0
-        cursor[RETRIED] = -cursor[RETRIED]  # it is over
-    return BOUND if bound else NONE
-
-
-@inlined_kernel
-def _finish_arrival(arrivals: Arrivals, run: Run, arrival: int, bound: bool, waits: bool) -> int:
-    """Count an arrival, and queue it if it was not bound and may wait; return the outcome to record."""
-    run.cursor[ARRIVED] += 1
-    if bound:
-        return BOUND
-    # It could not run even on the empty cluster, so it does not count as waiting.
-    if waits and run.infeasible_classes[arrivals.class_id[arrival]]:
-        return FAILED
-    # Where nothing waits the same total counts failures, see `EventRecord`.
-    run.cursor[WAITING_NOW] += 1
-    if not waits:
-        return FAILED
-    _enqueue(arrivals, run, arrival)
-    return WAITING
+def _queue_arrival(arrivals: Arrivals, run: Run, record: EventRecord, arrival: int, time: float, waits: bool) -> None:
+    """Record that an arrival was not bound, and queue it if it may wait."""
+    members = arrivals.members[arrival]
+    fails = not waits or run.infeasible[arrivals.shape[arrival]]
+    # A pod that could not run even on the empty cluster does not count as waiting. Where nothing waits the same total
+    # counts failures, see `EventRecord`.
+    if not (waits and fails):
+        run.cursor[WAITING_NOW] += members
+    if not fails:
+        enqueue(run.queue, arrival)
+    # The first member comes last, since the reason of the last event is asked for.
+    for a in range(arrival + members - 1, arrival - 1, -1):
+        _note(run, record, time, a, FAILED if fails else WAITING)
 
 
 @kernel
@@ -416,6 +342,51 @@ def stand(
         _note(run, record, arrivals.time[arrival], arrival, BOUND)
 
 
+@ir_inlined
+def _node_for(
+    cluster: DecisionState,
+    arrivals: Arrivals,
+    run: Run,
+    chooser: int,
+    rule: int,
+    arrival: int,
+    masked: bool,
+    after: bool,
+) -> int:
+    """Return the node for the next member of a pod's gang, see `_choose`.
+
+    `after`: it would delay the reservation, unless it goes to another node or leaves room.
+    """
+    if arrivals.members[arrival] > 1 and run.cursor[PLACED] == 0 and not masked:
+        c = arrivals.class_id[arrival]
+        if not fits_together(cluster.nodes, cluster.classes, run.reservation, c, arrivals.members[arrival], after):
+            return NONE
+    member = arrival + run.cursor[PLACED]
+    c = arrivals.class_id[member]
+    # One that asks somebody else, or has several pods, avoids all reserved nodes at once.
+    closed = after and (chooser == SELECT_EXTERNAL or arrivals.members[arrival] > 1)
+    while True:
+        n = _choose(cluster, arrivals, run, chooser, member, masked or closed, closed)
+        if not after or closed or n < 0 or not _is_reserved(run, n):
+            return n
+        devices = choose_devices(cluster, rule, c, n, run.rng)
+        reserved = arrivals.class_id[run.queue.first[run.cursor[HEAD]]]
+        if leaves_room(cluster.nodes, cluster.classes, run.reservation, reserved, n, c, devices):
+            return n
+        closed = True
+
+
+@inlined_kernel
+def _leaves_first(arrivals: Arrivals, run: Run) -> bool:
+    """Return whether the next pod to leave does so before the next one arrives.
+
+    At equal times it leaves first, except where the order commits to one pod: then that is chosen among all that have
+    arrived.
+    """
+    leaves, arrives = run.leaves[run.heap[0]], arrivals.time[run.cursor[ARRIVED]]
+    return bool(leaves <= arrives if run.queue.settings[OVERTAKING] == ANYBODY else leaves < arrives)
+
+
 @kernel
 def advance(
     cluster: DecisionState,
@@ -429,40 +400,85 @@ def advance(
 ) -> int:
     """Handle events until `until` are recorded; return DONE, PAUSED, NEEDS_ACTION or NEEDS_REASON.
 
-    At equal times pods leave before others arrive, and waiting pods are tried, by priority, then age, before both. A
-    pod that fits nowhere waits, or has failed if `waits` is False or if it would not fit on the empty cluster.
+    At equal times waiting pods are tried, in the queue's order, before others arrive or leave. A pod that fits nowhere
+    waits, or has failed if `waits` is False or if it would not fit on the empty cluster.
     """
-    cursor = run.cursor
+    cursor, q = run.cursor, run.queue
     while cursor[EVENTS] < until:
-        # RETRIED: k > 0 while retry k of the queue is under way, -k when it is over.
-        retrying, arriving = cursor[RETRIED] > 0, cursor[ARRIVED] < arrivals.class_id.shape[0]
-        if not retrying:
-            # `<=`: at equal times pods leave before others arrive.
-            if cursor[RUNNING] > 0 and (not arriving or run.leaves[run.heap[0]] <= arrivals.time[cursor[ARRIVED]]):
+        passing = cursor[PASS] != NO_PASS
+        arrival, g, time = NONE, NONE, 0.0
+        if passing:
+            # A pass takes place at the time of the event that caused it, the last one.
+            time = record.time[cursor[EVENTS] - 1]
+            if cursor[PASS] == HEAD_FIRST:
+                if cursor[HEAD] == NONE:
+                    next_head(run, time)
+                if cursor[HEAD] == NONE:
+                    # Nobody waits, or anybody may start.
+                    cursor[PASS] = COLLECT
+                    continue
+                g = cursor[HEAD]
+            else:
+                if cursor[PASS] == COLLECT:
+                    every = chooser == SELECT_EXTERNAL or run.reservation.expected.shape[0] > 0
+                    collect(cluster.nodes, cluster.classes, cluster.terms, arrivals, run, time, every)
+                    cursor[PASS] = TRY_CANDIDATES
+                if q.counts[CANDIDATES] == 0:
+                    cursor[PASS] = NO_PASS
+                    continue
+                g = q.heap[0]
+            arrival = q.first[g]
+        else:
+            arriving = cursor[ARRIVED] < arrivals.class_id.shape[0]
+            if cursor[RUNNING] > 0 and (not arriving or _leaves_first(arrivals, run)):
                 _leave(cluster, arrivals, run, record)
                 continue
             if not arriving:
                 return DONE
-        arrival = run.queue[cursor[RETRY]] if retrying else cursor[ARRIVED]
-        # A retry takes place at the time of the departure that caused it, the last event.
-        time = record.time[cursor[EVENTS] - 1] if retrying else arrivals.time[arrival]
-        c = arrivals.class_id[arrival]
+            arrival = cursor[ARRIVED]
+            time = arrivals.time[arrival]
+            if cursor[HEAD] == NONE and q.counts[GROUPS] > 0 and run.reservation.expected.shape[0] > 0:
+                next_head(run, time)
+        c, shape = arrivals.class_id[arrival], arrivals.shape[arrival]
         masked = has_inter_pod_rules(cluster.terms, c, arrivals.labels_id[arrival])
+        # Behind the head, unless of a higher priority: then it is the new head if it has to wait.
+        behind = cursor[HEAD] != NONE and g != cursor[HEAD]
+        if behind and not passing and arrivals.priority[arrival] > q.priority[q.first[cursor[HEAD]]]:
+            behind = False
+        allowed, after = True, False
+        if behind:
+            allowed = q.settings[OVERTAKING] != NO_ONE
+            if allowed:
+                update_reservation(cluster, arrivals, run, time)
+                after = not may_overtake(run, arrival, time)
+                allowed = not (after and q.settings[OVERTAKING] == ENDING_BEFORE)
         n = NONE
-        if not run.infeasible_classes[c] and not (retrying and run.infeasible_at_retry[c] == cursor[RETRIED]):
-            n = _choose(cluster, arrivals, run, chooser, arrival, masked)
+        if allowed and not run.infeasible[shape] and not (passing and run.infeasible_in_pass[shape] == cursor[PASSES]):
+            n = _node_for(cluster, arrivals, run, chooser, rule, arrival, masked, after)
         # Nothing was changed yet: the same arrival is handled again when there is an answer.
         if n == UNDECIDED:
             return NEEDS_ACTION
         if n != NONE:
-            _bind(cluster, arrivals, run, rule, arrival, n, time)
-        if retrying:
-            outcome = _finish_retry(arrivals, run, arrival, n != NONE, not masked)
-        else:
-            outcome = _finish_arrival(arrivals, run, arrival, n != NONE, waits)
-        if outcome != NONE:
-            _note(run, record, time, arrival, outcome)
-            # At once, while the cluster is as it was when the pod was refused.
-            if n == NONE and record.reasons.shape[0] > 0:
-                return NEEDS_REASON
+            _place(cluster, arrivals, run, rule, arrival + cursor[PLACED], n)
+            cursor[PLACED] += 1
+            if cursor[PLACED] < arrivals.members[arrival]:
+                continue
+            cursor[PLACED] = 0
+            _start(arrivals, run, record, arrival, time, passing)
+        elif cursor[PLACED] > 0:
+            _undo(cluster, arrivals, run, arrival)
+        if passing:
+            # Marked only where nothing but the nodes refused it.
+            end_attempt(arrivals, run, g, n != NONE, allowed and not masked and not cursor[RESTRICTED])
+            continue
+        cursor[ARRIVED] += arrivals.members[arrival]
+        if n != NONE:
+            continue
+        _queue_arrival(arrivals, run, record, arrival, time, waits)
+        if not behind and waits and not run.infeasible[shape]:
+            cursor[HEAD] = NONE if q.settings[OVERTAKING] == ANYBODY else q.group[arrival]
+            cancel(run.reservation)
+        # At once, while the cluster is as it was when the pod was refused.
+        if record.reasons.shape[0] > 0:
+            return NEEDS_REASON
     return PAUSED

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from steersman.cluster.arrays import ClassArrays, NodeArrays, place, remove
 from steersman.core.compiled import kernel
 from steersman.objectives.fragmentation import FragmentArrays, refresh
-from steersman.simulation.engine import ARRIVAL, BOUND, CAUSE, DEVICES, FINISHED, OUTCOME, SLOT, EventRecord
+from steersman.simulation.event_arrays import ARRIVAL, BOUND, CAUSE, DEVICES, FINISHED, OUTCOME, SLOT, EventRecord
 from steersman.workloads.profile import ProfileArrays
 
 

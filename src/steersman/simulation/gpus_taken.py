@@ -11,7 +11,7 @@ import numpy.typing as npt
 from steersman.cluster.gpu_resources import GPU_RESOURCES
 from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.state import ClusterState
-from steersman.simulation.engine import ARRIVAL, BOUND, FINISHED, OUTCOME, SLOT
+from steersman.simulation.event_arrays import ARRIVAL, BOUND, FINISHED, OUTCOME, SLOT
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

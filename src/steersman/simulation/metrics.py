@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from steersman.objectives.fragmentation import CAUSES
 from steersman.objectives.registry import WeightedObjectives
-from steersman.simulation.engine import (
+from steersman.simulation.event_arrays import (
     BOUND,
     CAUSE,
     CPU_SHARE,

@@ -13,7 +13,7 @@ from steersman.policies.gpu_state.fragmentation_cache import empty_fragmentation
 from steersman.policies.observations.encoder import ObservationEncoder, owner_arrays
 from steersman.policies.observations.encoding import EncodingContext
 from steersman.policies.observations.kernels import ObservationArrays
-from steersman.simulation import engine
+from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule
 from steersman.simulation.run_tracker import follow
 from steersman.workloads.places import Places
@@ -33,8 +33,8 @@ class RunObservations:
         self,
         view: View,
         cluster: DecisionState,
-        run: engine.Run,
-        record: engine.EventRecord,
+        run: event_arrays.Run,
+        record: event_arrays.EventRecord,
         plan: Schedule,
         places: Places,
     ) -> None:
@@ -63,4 +63,4 @@ class RunObservations:
         """Count where pods of owners came and went since the last observation, and update the cluster's summary."""
         cursor, sums, numbers, summary = self._run.cursor, self._run.sums, self._record.numbers, self._observer.summary
         follow(self._owners, self._owner, numbers, cursor, sums, self._followed, summary)
-        self._followed = int(cursor[engine.EVENTS])
+        self._followed = int(cursor[event_arrays.EVENTS])

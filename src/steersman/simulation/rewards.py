@@ -12,8 +12,17 @@ from steersman.objectives import summary as state
 from steersman.objectives.judging import rewards
 from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.observations.encoding import OwnerArrays, share_nearby
-from steersman.simulation import engine
-from steersman.simulation.engine import EventRecord
+from steersman.simulation import event_arrays
+from steersman.simulation.event_arrays import (
+    ARRIVAL,
+    BOUND,
+    CAUSE,
+    NODES_IN_USE,
+    NOW_WAITING,
+    OUTCOME,
+    SLOT,
+    EventRecord,
+)
 from steersman.simulation.run_tracker import follow_event
 
 Floats = npt.NDArray[np.float64]
@@ -65,22 +74,25 @@ def decision_states(
     rows = np.tile(first, (count + 1, 1))
     # A view: what is written below also is the state before the next event.
     after = rows[1:]
-    after[:, state.NODES_USED] = numbers[:, engine.NODES_IN_USE]
-    after[:, state.CPU_SHARE], after[:, state.CPU_SQUARE] = sums[:, engine.CPU_SHARE], sums[:, engine.CPU_SQUARE]
-    after[:, state.CPU_TAKEN], after[:, state.MEMORY_TAKEN] = (
-        numbers[:, engine.CPU_TAKEN],
-        numbers[:, engine.MEMORY_TAKEN],
+    after[:, state.NODES_USED] = numbers[:, NODES_IN_USE]
+    after[:, state.CPU_SHARE], after[:, state.CPU_SQUARE] = (
+        sums[:, event_arrays.CPU_SHARE],
+        sums[:, event_arrays.CPU_SQUARE],
     )
-    after[:, state.GPU_TAKEN] = numbers[:, engine.GPU_TAKEN]
+    after[:, state.CPU_TAKEN], after[:, state.MEMORY_TAKEN] = (
+        numbers[:, event_arrays.CPU_TAKEN],
+        numbers[:, event_arrays.MEMORY_TAKEN],
+    )
+    after[:, state.GPU_TAKEN] = numbers[:, event_arrays.GPU_TAKEN]
     # The sums are kept by adding and subtracting, which rounds.
-    after[:, state.FRAGMENTED] = np.maximum(sums[:, engine.CAUSE :].sum(axis=1), 0.0)
-    after[:, state.WAITING] = numbers[:, engine.NOW_WAITING]
+    after[:, state.FRAGMENTED] = np.maximum(sums[:, CAUSE:].sum(axis=1), 0.0)
+    after[:, state.WAITING] = numbers[:, NOW_WAITING]
     _localities(owners, owner_of, numbers, after)
-    is_decision = (numbers[:, engine.OUTCOME] == engine.BOUND) & (numbers[:, engine.ARRIVAL] >= standing)
+    is_decision = (numbers[:, OUTCOME] == BOUND) & (numbers[:, ARRIVAL] >= standing)
     decisions = np.flatnonzero(is_decision)
     later = after[decisions]
     if waits and len(decisions):
-        waited = np.concatenate([[0.0], np.cumsum(numbers[:-1, engine.NOW_WAITING] * np.diff(record.time))])
+        waited = np.concatenate([[0.0], np.cumsum(numbers[:-1, NOW_WAITING] * np.diff(record.time))])
         # From a decision to the next one; after the last one to the end of the run.
         until = np.append(decisions[1:], count - 1)
         later[:, state.POD_SECONDS_WAITED] = waited[until] - waited[decisions]
@@ -95,6 +107,6 @@ def _localities(
     for k in range(numbers.shape[0]):
         # Before the share is taken, which includes the pod itself.
         follow_event(owners, owner_of, numbers, k)
-        if numbers[k, engine.OUTCOME] == engine.BOUND:
-            owner = owner_of[numbers[k, engine.ARRIVAL]]
-            rows[k, state.RACK_LOCALITY] = share_nearby(owners, owner, numbers[k, engine.SLOT])
+        if numbers[k, OUTCOME] == BOUND:
+            owner = owner_of[numbers[k, ARRIVAL]]
+            rows[k, state.RACK_LOCALITY] = share_nearby(owners, owner, numbers[k, SLOT])

@@ -16,9 +16,13 @@ from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState, device_indices
+from steersman.core.errors import SteersmanError
 from steersman.objectives.fragmentation import fragment_arrays
 from steersman.objectives.registry import WeightedObjectives
-from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext, default_member, renamed
+from steersman.orders.queue import INVALID
+from steersman.orders.reservations import no_reservations
+from steersman.orders.run_times import AUTO, RunTimes
+from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext, decided_by, default_member
 from steersman.policies.decision import kernels
 from steersman.policies.decision.context import build_decision_state
 from steersman.policies.embedded_profile import EmbeddedProfile
@@ -31,11 +35,12 @@ from steersman.policies.observations.telemetry_live import TelemetryObservations
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.registry import as_policy, resolve
 from steersman.policies.user_policy import PolicyProtocol
-from steersman.simulation import engine, metrics
+from steersman.simulation import engine, event_arrays, metrics
 from steersman.simulation.arrivals import Schedule, draw, schedule
 from steersman.simulation.fragmentation import recount
 from steersman.simulation.gpus_taken import are_whole, gpus_taken
 from steersman.simulation.observations import RunObservations
+from steersman.simulation.queueing import QueuedPods, queue_of, shapes_of
 from steersman.simulation.reasons import Reasons
 from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, Protocol, RunResult, Timeline
 from steersman.simulation.rewards import DecisionStates, decision_states
@@ -81,13 +86,20 @@ class Simulator:
         self._labels_of = self._state.labels_ids(workload.pods)
         self._demand = np.array(workload.gpu_demand, dtype=np.int64)
         self._devices = np.array([pod.requests.gpu_count for pod in workload.pods], dtype=np.int64)
-        self._priority = np.array([pod.priority for pod in workload.pods], dtype=np.int64)
-        self._fits_nowhere = np.zeros(len(self._state.classes), dtype=np.bool_)
-        engine.find_infeasible_classes(self._state.arrays, self._state.class_arrays, self._fits_nowhere)
+        classes = len(self._state.classes)
+        self._fits_nowhere = self.infeasible(np.arange(classes), np.ones(classes, dtype=np.int64))
+        self.queued = QueuedPods(workload, self._state, self._class_of)
         self._whole_gpus = are_whole(self._state, *self._state.gpu_weights())
         self._learned: tuple[str, LearnedArrays] | None = None
         self._members: dict[tuple[str, Protocol, float, float | None, float | None], MemberChoice] = {}
         self.warnings = workload.warnings + self._unknown_models() + self._infeasible_warnings()
+
+    def infeasible(self, class_id: npt.NDArray[np.int64], members: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return [S] whether `members` pods of a class, both [S], do not fit on the empty cluster together."""
+        out = np.zeros(len(class_id), dtype=np.bool_)
+        arrays = self._state.arrays
+        engine.find_infeasible(arrays, self._state.class_arrays, class_id, members, no_reservations(0, arrays), out)
+        return out
 
     @property
     def learned(self) -> LearnedArrays:
@@ -210,6 +222,7 @@ class Simulator:
         shuffle: bool = True,
         record: bool = False,
         objectives: Sequence[WeightedObjectives] = (),
+        run_times: RunTimes = AUTO,
         progress: Progress | None = None,
     ) -> RunResult:
         """Schedule the workload by a policy and return the result.
@@ -229,8 +242,8 @@ class Simulator:
             shuffle=shuffle,
         )
         # Results bear the portfolio's name, not the member's.
-        decides = renamed(chosen.policy, asked.name) if asked.members else asked
-        execution = Execution(self, plan, decides, seed, record)
+        decides = decided_by(asked, chosen.policy) if asked.members else asked
+        execution = Execution(self, plan, decides, seed, record, run_times)
         execution.finish(progress)
         return replace(execution.result(protocol, seed, ratio, objectives), choice=chosen.evidence)
 
@@ -256,17 +269,30 @@ class Simulator:
 class Execution:
     """A run in progress."""
 
-    def __init__(self, simulator: Simulator, plan: Schedule, policy: Policy, seed: int, record: bool) -> None:
+    def __init__(
+        self,
+        simulator: Simulator,
+        plan: Schedule,
+        policy: Policy,
+        seed: int,
+        record: bool,
+        run_times: RunTimes = AUTO,
+    ) -> None:
         self.simulator, self.plan, self.recorded = simulator, plan, record
         self.policy = default_member(policy)
         self.prepared = self.policy.prepared
         self.state = simulator._state.permuted(plan.nodes)
-        self.arrivals = engine.Arrivals(
-            class_id=simulator._class_of[plan.pods],
-            labels_id=simulator._labels_of[plan.pods],
+        class_id, labels_id = simulator._class_of[plan.pods], simulator._labels_of[plan.pods]
+        shape, *shapes = shapes_of(class_id, plan.members, len(self.state.classes))
+        queue = queue_of(simulator.queued, plan, self.policy.order, run_times, shape, labels_id, seed)
+        self.arrivals = event_arrays.Arrivals(
+            class_id=class_id,
+            labels_id=labels_id,
             time=plan.time,
             duration=plan.duration,
-            priority=simulator._priority[plan.pods],
+            priority=queue.priority,
+            members=plan.members,
+            shape=shape,
         )
         profile = simulator.profile_arrays(self.prepared)
         # An arrival is at most three events: it waits, is bound, and leaves.
@@ -281,8 +307,10 @@ class Execution:
             known=lambda: simulator.learned_with(self.prepared),
         )
         self.eligible = simulator.workload.eligible[plan.nodes]
-        self.run = engine.new_run(self.cluster, self.arrivals, simulator._fits_nowhere, self.eligible, seed)
-        self.record = engine.new_record(events, reasons=record)
+        self.run = event_arrays.new_run(
+            self.cluster, self.arrivals, queue, simulator.infeasible(*shapes), self.eligible, seed
+        )
+        self.record = event_arrays.new_record(events, reasons=record)
         self.reasons = Reasons(self.state)
         self._without_devices = np.zeros(len(self.state.nodes), dtype=np.int64)
         if plan.standing:
@@ -322,15 +350,15 @@ class Execution:
     def finish(self, progress: Progress | None) -> None:
         """Run to the end."""
         until, events, began = 0, FIRST_STEP_EVENTS, time.perf_counter()
-        status = engine.PAUSED
-        while status != engine.DONE:
-            if status == engine.PAUSED:
+        status = event_arrays.PAUSED
+        while status != event_arrays.DONE:
+            if status == event_arrays.PAUSED:
                 if until:
                     events = _next_step(events, time.perf_counter() - began)
                 until, began = until + events, time.perf_counter()
                 if progress is not None:
-                    progress(int(self.run.cursor[engine.ARRIVED]), len(self.plan.pods))
-            elif status == engine.NEEDS_REASON:
+                    progress(int(self.run.cursor[event_arrays.ARRIVED]), len(self.plan.pods))
+            elif status == event_arrays.NEEDS_REASON:
                 self._explain()
             else:
                 self._answer()
@@ -341,26 +369,31 @@ class Execution:
     def advance(self, until: int) -> int:
         """Handle events until `until` are recorded; see `engine.advance`."""
         rules = self.selection.node, self.selection.devices
-        return engine.advance(self.cluster, self.arrivals, self.run, self.record, *rules, self.plan.waits, until)
+        status = engine.advance(self.cluster, self.arrivals, self.run, self.record, *rules, self.plan.waits, until)
+        if self.run.queue.counts[INVALID]:
+            raise SteersmanError(f"order {self.policy.order.name!r}: a score is not a number")
+        return status
 
     def _answer(self) -> None:
         """Ask a policy that is not compiled for the best node."""
         assert self.scorer is not None
-        arrival = int(self.run.question[engine.QUESTION])
+        arrival = int(self.run.question[event_arrays.QUESTION])
         c, labels = int(self.arrivals.class_id[arrival]), int(self.arrivals.labels_id[arrival])
         owner = int(self.simulator.places.owner[self.plan.pods[arrival]])
         pod = self.simulator.workload.pods[self.plan.pods[arrival]]
         query = PodQuery(c, labels, owner=owner, pod=pod)
-        nodes = Candidates(self.state.mask(c, labels), self.eligible)
-        self.run.question[engine.ANSWER] = self.scorer.choose(query, nodes)
+        restricted = self.run.cursor[event_arrays.RESTRICTED]
+        nodes = Candidates(self.run.mask.copy() if restricted else self.state.mask(c, labels), self.eligible)
+        self.run.question[event_arrays.ANSWER] = self.scorer.choose(query, nodes)
 
     def _explain(self) -> None:
         """Note the reason why the pod of the last event was not bound."""
-        e = int(self.run.cursor[engine.EVENTS]) - 1
-        arrival = int(self.record.numbers[e, engine.ARRIVAL])
+        e = int(self.run.cursor[event_arrays.EVENTS]) - 1
+        arrival = int(self.record.numbers[e, event_arrays.ARRIVAL])
         c, labels = int(self.arrivals.class_id[arrival]), int(self.arrivals.labels_id[arrival])
         # The change log's length differs whenever a pod came or left: a cheap version of the cluster's state.
-        self.record.reasons[e] = self.reasons.number(c, labels, int(self.cluster.table.logged[0]))
+        length, begun = self.cluster.table.logged.tolist()
+        self.record.reasons[e] = self.reasons.number(c, labels, begun * len(self.cluster.table.log) + length)
 
     def cost(self, protocol: Protocol) -> float:
         """Return the cost that a good policy minimises: percent of unallocated GPUs at the end, or the mean wait in s.
@@ -370,24 +403,25 @@ class Execution:
         if protocol != "timed":
             return unallocated_percent(self.state, self.eligible, gpus=bool(self.simulator._demand.any()))
         # Without the pods of the warm start, whose waits say nothing of what a user would submit.
-        waits = self._coming_waits.bound
+        waits = self.coming_waits.bound
         return float(waits.mean()) if len(waits) else math.inf
 
     def compared_cost(self, protocol: Protocol) -> float:
         """Return the cost by which policies are compared in a few draws: `cost`, but of waits `compared_waits`."""
-        return compared_waits(self._coming_waits) if protocol == "timed" else self.cost(protocol)
+        return compared_waits(self.coming_waits) if protocol == "timed" else self.cost(protocol)
 
     @property
-    def _coming_waits(self) -> Waits:
+    def coming_waits(self) -> Waits:
+        """Return the waits of the pods that came after the run began."""
         return self._waits(self._record()).after(self.plan.standing + self.plan.warm)
 
-    def _record(self) -> engine.EventRecord:
+    def _record(self) -> event_arrays.EventRecord:
         """Return the record without room for further events."""
-        count = int(self.run.cursor[engine.EVENTS])
+        count = int(self.run.cursor[event_arrays.EVENTS])
         columns = ("time", "numbers", "sums", "reasons")
         return self.record._replace(**{name: getattr(self.record, name)[:count] for name in columns})
 
-    def _waits(self, record: engine.EventRecord) -> Waits:
+    def _waits(self, record: event_arrays.EventRecord) -> Waits:
         pods, simulator = self.plan.pods, self.simulator
         return waits_of(record, self.plan.duration, simulator._demand[pods], simulator._devices[pods])
 
@@ -401,7 +435,7 @@ class Execution:
         demand = self.simulator._demand[self.plan.pods]
         # An arrival counts when it arrives, not again when it is bound after waiting or leaves.
         first = np.zeros(count, dtype=np.int64)
-        seen, where = np.unique(record.numbers[:, engine.ARRIVAL], return_index=True)
+        seen, where = np.unique(record.numbers[:, event_arrays.ARRIVAL], return_index=True)
         first[where] = demand[seen]
         events = metrics.events_of(record, np.cumsum(first), self._capacity())
         rewarded: list[Metric] = []
@@ -448,7 +482,7 @@ class Execution:
             "steersman/Latency-v0 simulates them",
         )
 
-    def _count_gpus(self, record: engine.EventRecord) -> None:
+    def _count_gpus(self, record: event_arrays.EventRecord) -> None:
         """Count in GPUs what the event loop counts in devices and units, where these are not whole GPUs.
 
         Fragmentation is measured by the workload's profile, as for every policy, if the policy has its own.
@@ -463,7 +497,7 @@ class Execution:
         state = self.simulator._state.permuted(self.plan.nodes)
         device, counted = state.gpu_weights()
         if not whole:
-            record.numbers[:, engine.GPU_TAKEN] = gpus_taken(
+            record.numbers[:, event_arrays.GPU_TAKEN] = gpus_taken(
                 record.numbers, state, self.arrivals.class_id, self.eligible, device, counted
             )
         fragments = fragment_arrays(profile, state.arrays)
@@ -477,7 +511,7 @@ class Execution:
             record,
         )
 
-    def _decision_states(self, record: engine.EventRecord) -> DecisionStates:
+    def _decision_states(self, record: event_arrays.EventRecord) -> DecisionStates:
         """Return the states around the decisions of a record."""
         simulator, nodes = self.simulator, self.plan.nodes
         empty = simulator._state.permuted(nodes).arrays
@@ -519,12 +553,17 @@ class Execution:
             cpu_used_share=share(used[:, CPU], nodes.allocatable[:, CPU]),
         )
 
-    def _placements(self, record: engine.EventRecord) -> Placements:
-        words = {engine.BOUND: "bound", engine.FAILED: "failed", engine.WAITING: "waiting", engine.FINISHED: "finished"}
+    def _placements(self, record: event_arrays.EventRecord) -> Placements:
+        words = {
+            event_arrays.BOUND: "bound",
+            event_arrays.FAILED: "failed",
+            event_arrays.WAITING: "waiting",
+            event_arrays.FINISHED: "finished",
+        }
         pods = self.simulator.workload.pods
         spaced = any(pod.namespace != "default" for pod in pods)
         nodes = [self.simulator.workload.nodes[i] for i in self.plan.nodes]
-        arrivals, outcomes, slots, devices = record.numbers[:, : engine.DEVICES + 1].T.tolist()
+        arrivals, outcomes, slots, devices = record.numbers[:, : event_arrays.DEVICES + 1].T.tolist()
         arrived = [pods[i] for i in self.plan.pods.tolist()]
         texts = self.reasons.texts()
         return Placements(

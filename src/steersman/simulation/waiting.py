@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import GPU_MILLI
-from steersman.simulation.engine import ARRIVAL, BOUND, FAILED, OUTCOME, WAITING, EventRecord
+from steersman.simulation.event_arrays import ARRIVAL, BOUND, FAILED, OUTCOME, WAITING, EventRecord
 from steersman.simulation.result import Metric
 
 Floats = npt.NDArray[np.float64]

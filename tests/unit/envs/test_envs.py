@@ -32,7 +32,7 @@ from steersman.policies.gpu_state.kernels import learned_refresh_all
 from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.heuristics import HeuristicPolicy
 from steersman.policies.node_scores.local_scores import FGD
-from steersman.simulation import engine
+from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.formats.openb.traces import SMALL, embedded
@@ -94,15 +94,15 @@ def test_fgd_in_the_environment_matches_the_simulator_event_for_event(protocol):
     while not terminated:
         _, _, terminated, _, info = env.step(env.heuristic("fgd"))
         steps += 1
-    batch, count = env.core.batch, int(execution.run.cursor[engine.EVENTS])
+    batch, count = env.core.batch, int(execution.run.cursor[event_arrays.EVENTS])
     assert batch.run.cursor[0].tolist() == execution.run.cursor.tolist()
     assert np.array_equal(batch.record.numbers[0, :count], execution.record.numbers[:count])
     assert np.array_equal(batch.record.time[0, :count], execution.record.time[:count])
     assert np.array_equal(batch.record.sums[0, :count], execution.record.sums[:count])
-    assert steps == int((execution.record.numbers[:count, engine.OUTCOME] == engine.BOUND).sum())
+    assert steps == int((execution.record.numbers[:count, event_arrays.OUTCOME] == event_arrays.BOUND).sum())
     if protocol == "inflation":
         capacity = 1000 * sum(node.gpu_count for node in workload.nodes)
-        assert info["allocation"] == pytest.approx(execution.run.cursor[engine.GPU_USED] / capacity)
+        assert info["allocation"] == pytest.approx(execution.run.cursor[event_arrays.GPU_USED] / capacity)
 
 
 def test_allocation_rewards_sum_to_final_use():
@@ -459,7 +459,7 @@ def test_view_gpu_shows_what_the_score_table_sees_wherever_a_pod_fits(name):
     for _ in range(150):
         batch = env.core.batch
         assert all(env.observation_space[key].contains(value) for key, value in seen.items())
-        c = batch.arrivals.class_id[0, batch.run.question[0, engine.QUESTION]]
+        c = batch.arrivals.class_id[0, batch.run.question[0, event_arrays.QUESTION]]
         assert not seen["nodes"][seen["mask"] == 0].any()
         nodes, classes, profile = (
             type(part)(*(array[0] for array in part)) for part in (batch.nodes, batch.classes, batch.profile)

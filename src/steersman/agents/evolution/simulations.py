@@ -40,7 +40,7 @@ from steersman.policies.linear import LinearPolicy
 from steersman.policies.node_scores.local_scores import FGD
 from steersman.policies.observations.encoder import summary_of
 from steersman.policies.registry import resolve
-from steersman.simulation import engine
+from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule, resample, schedule
 from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.workload import Workload
@@ -203,7 +203,7 @@ class CandidateEvaluator:
             execution = Execution(simulator, plan, LinearPolicy("fgd", weights), SPREAD_SEED, record=False)
             between = max(1, min(ARRIVALS_BETWEEN_LOOKS, len(plan.pods) // LEAST_LOOKS))
             for until in range(between, len(plan.pods), between):
-                if execution.advance(until) == engine.DONE:
+                if execution.advance(until) == event_arrays.DONE:
                     break
                 cluster, c = execution.cluster, int(execution.arrivals.class_id[until])
                 accumulate_variance(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, variances)

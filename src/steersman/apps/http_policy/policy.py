@@ -14,6 +14,7 @@ from steersman.cluster.model import Pod
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.redaction import redact_url
+from steersman.orders.order import AGE, Order
 from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext
 from steersman.policies.decision.selection import SelectionRules
 
@@ -27,6 +28,7 @@ class HttpPolicy(Policy):
     """
 
     url: str = field(repr=False)
+    order: Order = AGE
 
     @property
     def name(self) -> str:  # type: ignore[override]

@@ -14,6 +14,9 @@ from steersman.cluster.arrays import ClassArrays, NodeArrays
 from steersman.cluster.constraints.inter_pod import InterPodArrays
 from steersman.core.compiled import inlined_kernel
 from steersman.objectives.fragmentation import FragmentArrays
+from steersman.orders.estimates import History
+from steersman.orders.queue import QueueArrays
+from steersman.orders.reservations import ReservationArrays
 from steersman.policies.decision.kernels import DecisionState
 from steersman.policies.decision.score_table import ScoreTable
 from steersman.policies.gpu_state.arrays import LearnedArrays
@@ -23,7 +26,7 @@ from steersman.policies.gpu_state.leftover_tables import LeftoverTables
 from steersman.policies.node_scores.kube_arrays import KubeArrays
 from steersman.policies.observations.encoding import EncodingContext, OwnerArrays
 from steersman.policies.observations.kernels import FeatureCache
-from steersman.simulation.engine import Arrivals, EventRecord, Run
+from steersman.simulation.event_arrays import Arrivals, EventRecord, Run
 from steersman.workloads.profile import ProfileArrays
 
 # Columns of `Batch.counts`: arrivals of the run, nodes of its cluster, steps taken and allowed, events of the record
@@ -51,7 +54,7 @@ class Batch(NamedTuple):
 
     Attributes:
         log: [E, L] slots of changed nodes, in order.
-        logged: [E, 1] length of the log.
+        logged: [E, 2] length of the log, and how often it began anew.
         owner: [E, A] owner of each arriving pod, -1: none.
         counts: [E, 6] int64, see ARRIVALS...
         leftovers, room: of view `gpu`; of no pods in another.
@@ -251,7 +254,46 @@ def arrivals_of(batch: Batch, e: int) -> Arrivals:
     b, count = batch.arrivals, batch.counts[e, ARRIVALS]
     # The arrays are padded to the longest run; the event loop takes their length as the number of arrivals.
     return Arrivals(
-        b.class_id[e, :count], b.labels_id[e, :count], b.time[e, :count], b.duration[e, :count], b.priority[e, :count]
+        b.class_id[e, :count],
+        b.labels_id[e, :count],
+        b.time[e, :count],
+        b.duration[e, :count],
+        b.priority[e, :count],
+        b.members[e, :count],
+        b.shape[e, :count],
+    )
+
+
+@inlined_kernel
+def _queue(b: QueueArrays, e: int) -> QueueArrays:
+    h = b.history
+    return QueueArrays(
+        b.settings[e],
+        b.limits[e],
+        b.weights[e],
+        b.counts[e],
+        b.given[e],
+        b.size[e],
+        b.time[e],
+        b.priority[e],
+        b.group[e],
+        b.following[e],
+        b.first[e],
+        b.last[e],
+        b.active[e],
+        b.place[e],
+        b.heap[e],
+        b.scores[e],
+        b.stated[e],
+        b.keys[e],
+        History(h.counts[e], h.ended[e], h.estimates[e], h.buffer[e]),
+    )
+
+
+@inlined_kernel
+def _reservation(b: ReservationArrays, e: int) -> ReservationArrays:
+    return ReservationArrays(
+        b.state[e], b.begins[e], b.expected[e], b.ends[e], b.pods[e], b.slots[e], b.free[e], b.gpu_free[e]
     )
 
 
@@ -266,9 +308,11 @@ def run_of(b: Run, e: int) -> Run:
         b.devices[e],
         b.heap[e],
         b.leaves[e],
-        b.queue[e],
-        b.infeasible_classes[e],
-        b.infeasible_at_retry[e],
+        b.started[e],
+        _queue(b.queue, e),
+        _reservation(b.reservation, e),
+        b.infeasible[e],
+        b.infeasible_in_pass[e],
         b.mask[e],
         b.eligible[e],
         b.rng[e],

@@ -30,7 +30,7 @@ from steersman.policies.gpu_state.gpu_features import scratch
 from steersman.policies.observations.encoder import fixed_summary, owner_arrays
 from steersman.policies.observations.encoding import number_of
 from steersman.policies.observations.kernels import new_feature_cache
-from steersman.simulation import engine
+from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule, schedule
 from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.formats.openb.traces import SMALL, embedded
@@ -243,7 +243,7 @@ class WorkloadCore(EnvCore):
             "allocation": allocation,
             "node_variance": variance,
             "nodes_used": summary[:, AFTER, summed.NODES_USED].copy(),
-            "waiting": self.batch.run.cursor[:, engine.WAITING_NOW].copy(),
+            "waiting": self.batch.run.cursor[:, event_arrays.WAITING_NOW].copy(),
             "illegal": self.batch.counts[:, layout.ILLEGAL] == 1,
         }
 

@@ -47,7 +47,7 @@ from steersman.policies.observations.kernels import (
     write_observation,
     write_terminal_observation,
 )
-from steersman.simulation import engine
+from steersman.simulation import engine, event_arrays
 from steersman.simulation.run_tracker import follow_event, summarise
 from steersman.workloads.profile import ProfileArrays
 
@@ -75,13 +75,13 @@ def _follow(batch: Batch, e: int, waits: bool) -> None:
     """Update waiting and owners by the events since the last call."""
     owners = owners_of(batch.owners, e)
     time, numbers = batch.record.time[e], batch.record.numbers[e]
-    for k in range(batch.counts[e, FOLLOWED], batch.run.cursor[e, engine.EVENTS]):
+    for k in range(batch.counts[e, FOLLOWED], batch.run.cursor[e, event_arrays.EVENTS]):
         if waits:
             # Those who waited after the previous event did so until this one.
             _wait_until(batch, e, time[k])
-            batch.clock[e, WAITED_FOR] = numbers[k, engine.NOW_WAITING]
+            batch.clock[e, WAITED_FOR] = numbers[k, event_arrays.NOW_WAITING]
         follow_event(owners, batch.owner[e], numbers, k)
-    batch.counts[e, FOLLOWED] = batch.run.cursor[e, engine.EVENTS]
+    batch.counts[e, FOLLOWED] = batch.run.cursor[e, event_arrays.EVENTS]
 
 
 @ir_inlined
@@ -96,11 +96,11 @@ def _advance(batch: Batch, task: BatchConfig, e: int, until: int) -> int:
 @ir_inlined
 def _run_to_next_decision(batch: Batch, task: BatchConfig, e: int) -> bool:
     """Advance the run to its next question. Return False if there is none."""
-    asking = _advance(batch, task, e, NO_LIMIT) == engine.NEEDS_ACTION
+    asking = _advance(batch, task, e, NO_LIMIT) == event_arrays.NEEDS_ACTION
     _follow(batch, e, task.waits)
     # A question about a new arrival comes after the last event, one about a waiting pod (a retry) at its time.
-    if asking and task.waits and batch.run.cursor[e, engine.RETRIED] <= 0:
-        _wait_until(batch, e, batch.arrivals.time[e, batch.run.question[e, engine.QUESTION]])
+    if asking and task.waits and batch.run.cursor[e, event_arrays.PASS] == event_arrays.NO_PASS:
+        _wait_until(batch, e, batch.arrivals.time[e, batch.run.question[e, event_arrays.QUESTION]])
     summarise(batch.run.cursor[e], batch.run.sums[e], batch.summary[e, NOW])
     return asking
 
@@ -109,7 +109,7 @@ def _run_to_next_decision(batch: Batch, task: BatchConfig, e: int) -> bool:
 def _observe(batch: Batch, task: BatchConfig, kept: StepCache, out: Observation, e: int) -> None:
     """Write the observation of a run that has a question."""
     cluster = ObservedCluster(scene_of(batch, kept.known, e), owners_of(batch.owners, e), batch.summary[e, NOW])
-    arrival = batch.run.question[e, engine.QUESTION]
+    arrival = batch.run.question[e, event_arrays.QUESTION]
     c, owner = batch.arrivals.class_id[e, arrival], batch.owner[e, arrival]
     masked = has_inter_pod_rules(terms_of(batch.terms, e), c, batch.arrivals.labels_id[e, arrival])
     mask = batch.run.mask[e]
@@ -132,10 +132,10 @@ def _act(batch: Batch, task: BatchConfig, e: int, n: int) -> tuple[float, bool]:
     before, after = batch.summary[e, BEFORE], batch.summary[e, AFTER]
     for i in range(before.shape[0]):
         before[i] = batch.summary[e, NOW, i]
-    arrival = batch.run.question[e, engine.QUESTION]
-    batch.run.question[e, engine.ANSWER] = n
+    arrival = batch.run.question[e, event_arrays.QUESTION]
+    batch.run.question[e, event_arrays.ANSWER] = n
     # Exactly one event: the reward is about the state that the action leads to, not about what happens next.
-    _advance(batch, task, e, batch.run.cursor[e, engine.EVENTS] + 1)
+    _advance(batch, task, e, batch.run.cursor[e, event_arrays.EVENTS] + 1)
     summarise(batch.run.cursor[e], batch.run.sums[e], after)
     # Counted from zero from the action to the next decision.
     after[state.POD_SECONDS_WAITED] = 0.0
@@ -211,7 +211,7 @@ def best_by_rule(
 def follow_rule(batch: Batch, rule: int, mask: npt.NDArray[np.int8], actions: npt.NDArray[np.int64]) -> None:
     """Write into actions, [E], what heuristic `rule` would do."""
     for e in range(mask.shape[0]):
-        c = batch.arrivals.class_id[e, batch.run.question[e, engine.QUESTION]]
+        c = batch.arrivals.class_id[e, batch.run.question[e, event_arrays.QUESTION]]
         nodes, classes = nodes_of(batch.nodes, e), classes_of(batch.classes, e)
         profile, fragments = profile_of(batch.profile, e), fragments_of(batch.fragments, e)
         actions[e] = best_by_rule(rule, profile, fragments, nodes, classes, c, mask[e])

@@ -36,7 +36,7 @@ class ScoreTable(NamedTuple):
         offset: [levels + 1] first column of each level in `tree`.
         log_position: [C] length of the log at the last refresh of each row, -1 before the first refresh.
         log: [E] slots of changed nodes in order.
-        logged: [1] length of the log.
+        logged: [2] length of the log, and how often it began anew.
         stamp: [N] number of the last refresh that visited the node.
         stamps: [1] number of refreshes.
         kinds: [P] ids of the heuristics.
@@ -82,7 +82,7 @@ def empty_score_table(
         offset=np.cumsum([0, *widths]).astype(np.int64),
         log_position=np.full(classes, -1, dtype=np.int64),
         log=np.zeros(changes, dtype=np.int64),
-        logged=np.zeros(1, dtype=np.int64),
+        logged=np.zeros(2, dtype=np.int64),
         stamp=np.zeros(nodes, dtype=np.int64),
         stamps=np.zeros(1, dtype=np.int64),
         kinds=np.array([kind for kind, _ in plain], dtype=np.int64),
@@ -104,8 +104,19 @@ def _infeasible(rows: int, columns: int) -> npt.NDArray[np.float64]:
 @inlined_kernel
 def log_change(table: ScoreTable, n: int) -> None:
     """Append node `n` to the change log."""
+    if table.logged[0] == table.log.shape[0]:
+        _begin_log(table)
     table.log[table.logged[0]] = n
     table.logged[0] += 1
+
+
+@called_kernel
+def _begin_log(table: ScoreTable) -> None:
+    """Empty a full log: every row is computed anew at its next refresh."""
+    table.logged[0] = 0
+    table.logged[1] += 1
+    for c in range(table.log_position.shape[0]):
+        table.log_position[c] = -1
 
 
 @ir_inlined

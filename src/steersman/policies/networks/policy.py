@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import SteersmanError
+from steersman.orders.order import AGE, Order
 from steersman.policies.base import Candidates, Need, Observations, Policy, Scorer, ScoringContext
 from steersman.policies.decision.contributions import Contribution, occlusion_contributions
 from steersman.policies.embedded_profile import EmbeddedProfile
@@ -37,6 +38,7 @@ class NetworkPolicy(Policy):
     view: View
     network: Network
     prepared: EmbeddedProfile | None = None
+    order: Order = AGE
 
     is_learned: ClassVar[bool] = True
 

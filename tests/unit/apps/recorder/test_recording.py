@@ -19,7 +19,7 @@ from steersman.kubernetes.client import Client
 from steersman.objectives import registry
 from steersman.objectives.judging import reward
 from steersman.policies.features import CLUSTER, view
-from steersman.simulation import engine
+from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import schedule
 from steersman.workloads.loading import load_workload
 from steersman.workloads.topology import Hierarchy, label_nodes
@@ -57,17 +57,17 @@ def journal_of(core: WorkloadCore, workload: Workload, seed: int) -> list[Logged
     entries = [LoggedEvent(0.0, NodeEvent(name, nodes[name])) for name in names]
     came: set[int] = set()
     record = core.batch.record
-    for k in range(core.batch.run.cursor[0, engine.EVENTS]):
+    for k in range(core.batch.run.cursor[0, event_arrays.EVENTS]):
         at, numbers = float(record.time[0, k]), record.numbers[0, k]
-        arrival, outcome = int(numbers[engine.ARRIVAL]), numbers[engine.OUTCOME]
+        arrival, outcome = int(numbers[event_arrays.ARRIVAL]), numbers[event_arrays.OUTCOME]
         each = workload.pods[plan.pods[arrival]]
         if arrival not in came:
             came.add(arrival)
             entries.append(LoggedEvent(at, PodEvent(each.name, each)))
-        if outcome == engine.BOUND:
-            where, devices = names[numbers[engine.SLOT]], int(numbers[engine.DEVICES])
+        if outcome == event_arrays.BOUND:
+            where, devices = names[numbers[event_arrays.SLOT]], int(numbers[event_arrays.DEVICES])
             entries.append(LoggedEvent(at, PodEvent(each.name, each, where, devices)))
-        elif outcome == engine.FINISHED:
+        elif outcome == event_arrays.FINISHED:
             entries.append(LoggedEvent(at, PodEvent(each.name, each, gone=True)))
     return entries
 

@@ -1,0 +1,215 @@
+"""Evolution of orders: whole runs in compiled code, in which candidates differ by who goes next alone.
+
+A generation draws a few scenes (arrivals on a cluster); every candidate runs on the same ones. The fitness of a
+candidate is its mean gain over the reference order, the logarithm of the ratio of their costs, so that scenes in which
+everybody waits for long weigh no more than others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.core.engines import TaskWorkers, make_workers, runs_here
+from steersman.core.evolution_strategies import SeparableCma
+from steersman.orders.order import Order
+from steersman.orders.run_times import RunTimes
+from steersman.orders.scores import LEARNED, LINEAR, learned_size
+from steersman.policies.base import Policy, with_order
+from steersman.simulation.arrivals import Schedule
+from steersman.simulation.run import Execution, Simulator
+from steersman.simulation.waiting import Waits
+from steersman.workloads.workload import Workload
+
+Array = npt.NDArray[np.float64]
+
+UNIT_STD = 0.5
+"""Standard deviation of the first weights of hidden units, whose outputs start at 0."""
+MEMORY = 0.8
+"""How much of the mean over generations is kept at each."""
+
+
+class Draw(Protocol):
+    """Picklable function that draws arrivals."""
+
+    def __call__(self, workload: Workload, seed: int) -> Schedule:
+        """Return the arrivals of a seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrderTask:
+    """What an order is trained on and for.
+
+    Attributes:
+        workloads: drawn with equal probability.
+        draw: draws arrivals from one of them.
+        cost: of the waits of a run, above 0; the lower the better.
+        policy: places the pods.
+        run_times: what orders may know of run times.
+        reference: the order that candidates are compared with, which also tells who may overtake.
+    """
+
+    workloads: tuple[Workload, ...]
+    draw: Draw
+    cost: Callable[[Waits], float]
+    policy: Policy
+    run_times: RunTimes
+    reference: Order
+
+
+@dataclass(frozen=True, slots=True)
+class OrderSearchConfig:
+    """Options of the search.
+
+    Attributes:
+        hidden: tanh units on top of the linear score.
+        population: candidates of a generation, even.
+        episodes: scenes of a generation.
+        step: first standard deviation of candidates.
+        generations: number of generations.
+        validate_every: generations between two validations.
+        validation: scenes of a validation.
+        seed: seed of the search.
+    """
+
+    hidden: int = 0
+    population: int = 20
+    episodes: int = 8
+    step: float = 0.3
+    generations: int = 200
+    validate_every: int = 10
+    validation: int = 24
+    seed: int = 1
+
+
+def learned_order(reference: Order, weights: Array, name: str = "learned") -> Order:
+    """Return an order with learned weights that treats overtaking and ageing as the reference does."""
+    return Order(
+        name, score=LEARNED, overtaking=reference.overtaking, weights=tuple(weights.tolist()), ageing=reference.ageing
+    )
+
+
+class OrderEvaluator:
+    """Plays scenes with orders.
+
+    Args:
+        task: what is played.
+    """
+
+    def __init__(self, task: OrderTask) -> None:
+        self.task = task
+        self._simulators = [Simulator(workload) for workload in task.workloads]
+
+    def cost(self, which: int, seed: int, order: Order) -> float:
+        """Return the cost of an order in a scene, a workload and a seed."""
+        task = self.task
+        plan = task.draw(task.workloads[which], seed)
+        execution = Execution(
+            self._simulators[which], plan, with_order(task.policy, order), seed, record=False, run_times=task.run_times
+        )
+        execution.finish(None)
+        return task.cost(execution.coming_waits)
+
+
+Played = tuple[int, int, Array | None]
+"""A workload, a seed and weights; None: the reference."""
+
+
+class OrderSearch:
+    """Search for the weights of an order.
+
+    Args:
+        task: what is trained on.
+        config: options.
+        jobs: number of workers.
+        start: first weights; None: shortest first.
+    """
+
+    def __init__(
+        self, task: OrderTask, config: OrderSearchConfig, *, jobs: int = 1, start: Array | None = None
+    ) -> None:
+        self.task, self.config = task, config
+        self.rng = np.random.default_rng((config.seed, 1))
+        mean = np.zeros(learned_size(config.hidden))
+        mean[0] = 1.0
+        units = self.rng.normal(0.0, UNIT_STD, (config.hidden, 9))
+        units[:, -1] = 0.0
+        mean[len(LINEAR) :] = units.reshape(-1)
+        if start is not None:
+            mean[: len(start)] = start
+        self.strategy = SeparableCma(mean, config.step, config.population, config.seed)
+        self.best, self.best_gain, self.average = mean.copy(), -math.inf, mean.copy()
+        self._workers: TaskWorkers[Played, float] | None = None
+        self._play: Callable[[Played], float] | None = None
+        if runs_here(jobs):
+            self._play = _open_player(task)
+        else:
+            self._workers = make_workers(jobs, partial(_open_player, task))
+        seeds = np.random.default_rng((config.seed, 2))
+        self._scenes = [self._scene(seeds, k) for k in range(config.validation)]
+        self._reference = self._costs([(*scene, None) for scene in self._scenes])
+        self.rng = np.random.default_rng((config.seed, 3))
+
+    def _scene(self, rng: np.random.Generator, k: int) -> tuple[int, int]:
+        # Workloads in turn, so that each is played equally often.
+        return k % len(self.task.workloads), int(rng.integers(1 << 31))
+
+    def _costs(self, played: Sequence[Played]) -> Array:
+        if self._play is not None:
+            return np.array([self._play(each) for each in played])
+        assert self._workers is not None
+        answers = dict(self._workers.answers(played))
+        return np.array([answers[i] for i in range(len(played))])
+
+    def generation(self) -> dict[str, float]:
+        """Play one generation and return its figures."""
+        candidates = self.strategy.ask()
+        scenes = [self._scene(self.rng, k) for k in range(self.config.episodes)]
+        played: list[Played] = [(*scene, None) for scene in scenes]
+        played += [(*scene, weights) for weights in candidates for scene in scenes]
+        costs = np.log(self._costs(played)).reshape(len(candidates) + 1, len(scenes))
+        gains = (costs[0] - costs[1:]).mean(axis=1)
+        self.strategy.tell(gains)
+        self.average = MEMORY * self.average + (1 - MEMORY) * self.strategy.mean
+        figures = {"gain": float(gains.mean()), "best": float(gains.max()), "step": float(self.strategy.step)}
+        if self.strategy.generation % self.config.validate_every == 0:
+            figures["validated"] = self.validate()
+        return figures
+
+    def validate(self) -> float:
+        """Return the gain of the mean over the last generations in the scenes of validation, and keep the best."""
+        costs = self._costs([(*scene, self.average) for scene in self._scenes])
+        gain = float(np.log(self._reference / costs).mean())
+        if gain > self.best_gain:
+            self.best, self.best_gain = self.average.copy(), gain
+        return gain
+
+    def run(self, on_generation: Callable[[int, dict[str, float]], None] | None = None) -> Order:
+        """Search to the end, and return the order that was best in validation."""
+        for k in range(self.config.generations):
+            figures = self.generation()
+            if on_generation is not None:
+                on_generation(k + 1, figures)
+        return learned_order(self.task.reference, self.best)
+
+    def close(self) -> None:
+        """Stop the workers."""
+        if self._workers is not None:
+            self._workers.close()
+
+
+def _open_player(task: OrderTask) -> Callable[[Played], float]:
+    evaluator = OrderEvaluator(task)
+
+    def play(played: Played) -> float:
+        which, seed, weights = played
+        order = task.reference if weights is None else learned_order(task.reference, weights)
+        return evaluator.cost(which, seed, order)
+
+    return play

@@ -1,0 +1,211 @@
+"""The waiting pods of a simulation, compiled: groups of equal pods, the order of the groups, and estimates.
+
+Pods of a group are alike for every order and every node: of the same priority, class, size and estimate. Among them the
+oldest goes first, so that an order costs as much as there are groups, not pods.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.core.compiled import called_kernel, inlined_kernel
+from steersman.orders.estimates import MEDIAN, OWNER_REQUESTS, SPREAD, History, note_run_time, update_estimate
+from steersman.orders.scores import GIVEN, LEARNED, learned_score, simple_score
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+NOBODY = -1
+
+# Columns of `QueueArrays.settings`.
+SCORE, OVERTAKING = range(2)
+# Who may overtake a pod that fits nowhere: everybody; nobody; with a reservation for it, those that end before it
+# begins or leave room for it; with a reservation, those that end before it begins.
+ANYBODY, NO_ONE, EASY, ENDING_BEFORE = range(4)
+# Columns of `QueueArrays.limits`: seconds after which a waiting pod goes before all others of its priority, the size of
+# the cluster, and whether that is in GPUs (1), else in CPUs (0).
+AGEING, CAPACITY, BY_GPU = range(3)
+# Columns of `QueueArrays.counts`: groups with waiting pods, groups in the heap, whether a score was not a number.
+GROUPS, CANDIDATES, INVALID = range(3)
+
+
+class QueueArrays(NamedTuple):
+    """A queue of A arrivals in G groups.
+
+    Attributes:
+        settings: [2] see SCORE and OVERTAKING.
+        limits: [3] see AGEING, CAPACITY and BY_GPU.
+        weights: [W] of a learned order.
+        counts: [3] see GROUPS...
+        given: [A] scores that are known at the arrival.
+        size: [A] what a pod, or its gang, requests, in the unit of CAPACITY.
+        time: [A] when it arrived.
+        priority: [A] pods of higher priority go first.
+        group: [A] number of the group.
+        following: [A] the next waiting pod of the group, -1: none.
+        first, last: [G] oldest and newest waiting pod of a group, -1: none.
+        active: [G] the groups with waiting pods, in any order.
+        place: [G] where a group is in `active`.
+        heap: [G] groups that are candidates, a binary heap by priority, score and age.
+        scores: [G] scores of the first pods of groups.
+        stated: [A] stated estimates in seconds, NaN: none.
+        keys: [A, LEVELS] groups of the history.
+        history: run times of what ended.
+    """
+
+    settings: Ints
+    limits: Floats
+    weights: Floats
+    counts: Ints
+    given: Floats
+    size: Floats
+    time: Floats
+    priority: Ints
+    group: Ints
+    following: Ints
+    first: Ints
+    last: Ints
+    active: Ints
+    place: Ints
+    heap: Ints
+    scores: Floats
+    stated: Floats
+    keys: Ints
+    history: History
+
+
+@inlined_kernel
+def estimate(q: QueueArrays, a: int) -> float:
+    """Return the estimated run time of a pod in seconds: as stated, else from the history."""
+    if not math.isnan(q.stated[a]):
+        return float(q.stated[a])
+    k = q.keys[a, OWNER_REQUESTS]
+    if math.isnan(q.history.estimates[k, MEDIAN]):
+        update_estimate(q.history, q.keys[a])
+    return float(q.history.estimates[k, MEDIAN])
+
+
+@inlined_kernel
+def spread(q: QueueArrays, a: int) -> float:
+    """Return the spread of the estimate, see `estimates`; 0 where it was stated."""
+    if not math.isnan(q.stated[a]):
+        return 0.0
+    return float(q.history.estimates[q.keys[a, OWNER_REQUESTS], SPREAD])
+
+
+@inlined_kernel
+def note_end(q: QueueArrays, a: int, seconds: float) -> None:
+    """Learn from a pod that ended after so many seconds, if estimates come from the history."""
+    if q.history.counts.shape[0] > 0:
+        note_run_time(q.history, q.keys[a], seconds)
+
+
+@inlined_kernel
+def score(q: QueueArrays, a: int, now: float, free: float, waiting: int) -> float:
+    """Return the score of a waiting pod; -inf once it has waited for longer than the limit of ageing.
+
+    Args:
+        q: the queue.
+        a: the pod.
+        now: seconds.
+        free: free share of the cluster.
+        waiting: pods that wait.
+    """
+    if now - q.time[a] > q.limits[AGEING]:
+        return -math.inf
+    if q.settings[SCORE] == GIVEN:
+        return float(q.given[a])
+    return _computed_score(q, a, now, free, waiting)
+
+
+@called_kernel
+def _computed_score(q: QueueArrays, a: int, now: float, free: float, waiting: int) -> float:
+    w, kind = now - q.time[a], q.settings[SCORE]
+    r = max(estimate(q, a), 1.0)
+    if kind != LEARNED:
+        return simple_score(kind, r, q.size[a], w, q.time[a])
+    share = min(q.size[a] / q.limits[CAPACITY], 1.0)
+    return learned_score(q.weights, r, spread(q, a), share, w, free, float(waiting))
+
+
+@inlined_kernel
+def enqueue(q: QueueArrays, a: int) -> None:
+    """Append a pod to its group."""
+    g = q.group[a]
+    q.following[a] = NOBODY
+    if q.first[g] == NOBODY:
+        q.first[g] = a
+        q.place[g] = q.counts[GROUPS]
+        q.active[q.counts[GROUPS]] = g
+        q.counts[GROUPS] += 1
+    else:
+        q.following[q.last[g]] = a
+    q.last[g] = a
+
+
+@inlined_kernel
+def dequeue(q: QueueArrays, g: int) -> None:
+    """Remove the first pod of a group."""
+    q.first[g] = q.following[q.first[g]]
+    if q.first[g] != NOBODY:
+        return
+    # The last group takes its place.
+    q.counts[GROUPS] -= 1
+    moved = q.active[q.counts[GROUPS]]
+    q.active[q.place[g]] = moved
+    q.place[moved] = q.place[g]
+
+
+@inlined_kernel
+def goes_before(q: QueueArrays, g: int, h: int) -> bool:
+    """Return whether the first pod of group `g` goes before that of group `h`: by priority, score and age."""
+    a, b = q.first[g], q.first[h]
+    if q.priority[a] != q.priority[b]:
+        return bool(q.priority[a] > q.priority[b])
+    if q.scores[g] != q.scores[h]:
+        return bool(q.scores[g] < q.scores[h])
+    return bool(a < b)
+
+
+@inlined_kernel
+def set_score(q: QueueArrays, g: int, value: float) -> None:
+    """Set the score of a group's first pod. One that is not a number is noted, and goes last."""
+    if math.isnan(value):
+        q.counts[INVALID] = 1
+        value = math.inf
+    q.scores[g] = value
+
+
+@called_kernel
+def sink(q: QueueArrays, place: int) -> None:
+    """Move a group of the heap down to where it belongs."""
+    g, size = q.heap[place], q.counts[CANDIDATES]
+    while 2 * place + 1 < size:
+        child = 2 * place + 1
+        if child + 1 < size and goes_before(q, q.heap[child + 1], q.heap[child]):
+            child += 1
+        if not goes_before(q, q.heap[child], g):
+            break
+        q.heap[place] = q.heap[child]
+        place = child
+    q.heap[place] = g
+
+
+@inlined_kernel
+def heapify(q: QueueArrays) -> None:
+    """Make a heap of the candidates."""
+    for i in range(q.counts[CANDIDATES] // 2 - 1, -1, -1):
+        sink(q, i)
+
+
+@inlined_kernel
+def drop_candidate(q: QueueArrays) -> None:
+    """Remove the first candidate from the heap; its pods go on waiting."""
+    q.counts[CANDIDATES] -= 1
+    if q.counts[CANDIDATES] > 0:
+        q.heap[0] = q.heap[q.counts[CANDIDATES]]
+        sink(q, 0)

@@ -1,0 +1,79 @@
+"""What an order may know of run times: as stated, from the history of what ended, or the truth with an error."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.model import Pod
+from steersman.core.errors import UsageError
+
+Floats = npt.NDArray[np.float64]
+Source = Literal["auto", "stated", "history", "oracle", "none"]
+
+SOURCES: tuple[Source, ...] = ("auto", "stated", "history", "oracle", "none")
+UNKNOWN_SECONDS = 3600.0
+"""Estimate of every pod that has none, where the history must not be used."""
+NORMAL_90 = 1.6448536269514722
+"""90 % of normal draws are within so many standard deviations."""
+ERROR_SEED = 9_001
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimes:
+    """Where estimates of run times come from.
+
+    Attributes:
+        source: `auto`: as stated, else from the history; `stated`: as stated, else an hour; `history`: from what ended
+            before alone; `oracle`: the truth, which no scheduler knows; `none`: an hour for every pod.
+        error: factor within which 90 % of the oracle's estimates are (log-normal); 1: the truth.
+    """
+
+    source: Source = "auto"
+    error: float = 1.0
+
+    @property
+    def uses_history(self) -> bool:
+        """Return whether estimates are learned from what ends."""
+        return self.source in ("auto", "history")
+
+    def stated(self, pods: Sequence[Pod], durations: Floats, seed: int) -> Floats:
+        """Return [A] estimates that are known at the arrival in seconds, NaN: from the history.
+
+        Args:
+            pods: [A] the arriving pods.
+            durations: [A] their true run times, inf: to the end. Only `oracle` reads them.
+            seed: seed of the oracle's errors.
+        """
+        if self.source == "history":
+            return np.full(len(pods), np.nan)
+        if self.source == "none":
+            return np.full(len(pods), UNKNOWN_SECONDS)
+        if self.source == "oracle":
+            random = np.random.default_rng((ERROR_SEED, seed))
+            spread = math.log(self.error) / NORMAL_90
+            return np.asarray(durations * np.exp(spread * random.standard_normal(len(pods))))
+        unknown = np.nan if self.source == "auto" else UNKNOWN_SECONDS
+        given = (pod.estimated_seconds for pod in pods)
+        return np.array([unknown if seconds is None else seconds for seconds in given], dtype=np.float64)
+
+
+AUTO = RunTimes()
+
+
+def parse_run_times(text: str) -> RunTimes:
+    """Return the source of a text such as `history`, `oracle` or `oracle:3`. Raises UsageError."""
+    name, _, error = text.partition(":")
+    if name not in SOURCES or (error and name != "oracle"):
+        raise UsageError(f"estimates {text!r} are unknown; expected {', '.join(SOURCES)} or oracle:FACTOR")
+    if not error:
+        return RunTimes(name)
+    if not re.fullmatch(r"\d{1,3}(\.\d{1,3})?", error, re.ASCII) or float(error) < 1:
+        raise UsageError(f"estimates {text!r}: the factor {error!r} must be a number of at least 1")
+    return RunTimes(name, float(error))

@@ -1,0 +1,172 @@
+"""The arrays of the event loop: arrivals, events, and the state of a run, so that it can stop and resume."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.objectives.fragmentation import CAUSES
+from steersman.orders.queue import AGEING, NO_ONE, OVERTAKING, QueueArrays
+from steersman.orders.reservations import ReservationArrays, no_reservations
+from steersman.policies.decision.kernels import NONE, DecisionState
+
+BOUND, FAILED, WAITING, FINISHED = range(4)
+"""Outcomes of an event."""
+
+DONE, PAUSED, NEEDS_ACTION, NEEDS_REASON = range(4)
+"""What `advance` returns: no event is left, `until` is reached, a decision is needed (`Run.question`), or the reason of
+the last event, a pod that was not bound, while the cluster is as it was then (`EventRecord.reasons`)."""
+
+UNDECIDED = -2
+"""Value of a decision that has not been made yet."""
+
+# Columns of `Run.cursor`: arrivals handled, events recorded, pods that will leave; of a pass over the queue: what it
+# does (see NO_PASS...) and its number; members of a gang placed so far; the group whose first pod nobody may delay, or
+# NONE; the node that a pod left last; whether the last question is about `Run.mask` alone. The totals come last.
+ARRIVED, EVENTS, RUNNING, PASS, PASSES, PLACED, HEAD, FREED, RESTRICTED, TOTALS = range(10)
+WAITING_NOW, NODES_USED, GPU_USED, CPU_USED, MEMORY_USED, GPU_EXCESS = range(TOTALS, TOTALS + 6)
+CURSORS = TOTALS + 6
+# Values of PASS: no pass; the head's turn; the candidates are to be collected; they are tried.
+NO_PASS, HEAD_FIRST, COLLECT, TRY_CANDIDATES = range(4)
+# Columns of `EventRecord.numbers`: the event, then a copy of the totals.
+ARRIVAL, OUTCOME, SLOT, DEVICES = range(4)
+NOW_WAITING, NODES_IN_USE, GPU_TAKEN, CPU_TAKEN, MEMORY_TAKEN, GPU_EXCEEDING = range(4, 10)
+# Columns of `Run.question`.
+QUESTION, ANSWER = range(2)
+# Columns of `Run.sums`: shares of GPU and CPU used, summed over nodes, and their squares; then causes of fragmentation.
+GPU_SHARE, GPU_SQUARE, CPU_SHARE, CPU_SQUARE, CAUSE = range(5)
+
+
+class Arrivals(NamedTuple):
+    """The pods that arrive, A of them, in order of time.
+
+    Attributes:
+        class_id: [A] pod class.
+        labels_id: [A] the pod's namespace and labels.
+        time: [A] seconds.
+        duration: [A] seconds from binding to departure, inf: stays.
+        priority: [A] waiting pods of higher priority are tried first.
+        members: [A] number of consecutive arrivals, from this one on, that start together; 0 for all but the first.
+        shape: [A] number of the class and of the gang's size: what fits nowhere for one fits nowhere for the others.
+    """
+
+    class_id: npt.NDArray[np.int64]
+    labels_id: npt.NDArray[np.int64]
+    time: npt.NDArray[np.float64]
+    duration: npt.NDArray[np.float64]
+    priority: npt.NDArray[np.int64]
+    members: npt.NDArray[np.int64]
+    shape: npt.NDArray[np.int64]
+
+
+class EventRecord(NamedTuple):
+    """The events of a run, E of them; totals are those after the event.
+
+    Attributes:
+        time: [E] seconds.
+        numbers: [E, 10] int64, columns ARRIVAL, OUTCOME (BOUND, FAILED, WAITING or FINISHED), SLOT (NONE if not bound),
+            DEVICES (bit mask); then the totals of the cluster: NOW_WAITING (failed so far where nothing waits),
+            NODES_IN_USE, GPU_TAKEN (milli), CPU_TAKEN (milli), MEMORY_TAKEN (bytes), GPU_EXCEEDING (milli of
+            GPU_TAKEN beyond what the nodes of the pods have, so that the idle milli are capacity - taken + exceeding).
+        sums: [E, 10] columns GPU_SHARE.. and CAUSE...
+        reasons: [E] numbers that the caller gives to reasons, or [0] if none are asked for.
+    """
+
+    time: npt.NDArray[np.float64]
+    numbers: npt.NDArray[np.int64]
+    sums: npt.NDArray[np.float64]
+    reasons: npt.NDArray[np.int64]
+
+
+class Run(NamedTuple):
+    """The state of a run, so that it can stop and resume between events.
+
+    Attributes:
+        cursor: [15] counters and totals, see ARRIVED...
+        question: [2] the arrival that needs a decision, and the answer (UNDECIDED: none yet).
+        sums: [10] see GPU_SHARE...
+        slot: [A] node of each arrival, -1 while it has none.
+        devices: [A] its devices.
+        heap: [A] running pods that will leave, a binary heap by (leaves, arrival).
+        leaves: [A] when a running pod leaves.
+        started: [A] when it was bound.
+        queue: the waiting pods.
+        reservation: of the head of the queue.
+        infeasible: [S] shapes that fit on no nodes of the empty cluster: they fail at once.
+        infeasible_in_pass: [S] the pass in which a shape was last found to fit nowhere.
+        mask: [N] scratch: nodes where the current pod may run, if other pods or a reservation matter to it.
+        eligible: [N] whether a node is part of the totals and sums, see `cluster.constraints.node.eligible_nodes`.
+        rng: [1] uint64 state of the random numbers.
+    """
+
+    cursor: npt.NDArray[np.int64]
+    question: npt.NDArray[np.int64]
+    sums: npt.NDArray[np.float64]
+    slot: npt.NDArray[np.int64]
+    devices: npt.NDArray[np.int64]
+    heap: npt.NDArray[np.int64]
+    leaves: npt.NDArray[np.float64]
+    started: npt.NDArray[np.float64]
+    queue: QueueArrays
+    reservation: ReservationArrays
+    infeasible: npt.NDArray[np.bool_]
+    infeasible_in_pass: npt.NDArray[np.int64]
+    mask: npt.NDArray[np.bool_]
+    eligible: npt.NDArray[np.bool_]
+    rng: npt.NDArray[np.uint64]
+
+
+def new_record(events: int, *, reasons: bool) -> EventRecord:
+    """Return an empty record of `events` events, with the reasons of failures if requested."""
+    return EventRecord(
+        time=np.zeros(events),
+        numbers=np.zeros((events, GPU_EXCEEDING + 1), dtype=np.int64),
+        sums=np.zeros((events, CAUSE + len(CAUSES))),
+        reasons=np.zeros(events if reasons else 0, dtype=np.int64),
+    )
+
+
+def new_run(
+    cluster: DecisionState,
+    arrivals: Arrivals,
+    queue: QueueArrays,
+    infeasible: npt.NDArray[np.bool_],
+    eligible: npt.NDArray[np.bool_],
+    seed: int,
+) -> Run:
+    """Start a run on an empty cluster.
+
+    Args:
+        cluster: everything that decisions read.
+        arrivals: the pods.
+        queue: the empty queue.
+        infeasible: [S] from `find_infeasible`.
+        eligible: [N] whether a node is part of the totals.
+        seed: of the random numbers.
+    """
+    count = len(arrivals.class_id)
+    sums = np.zeros(CAUSE + len(CAUSES))
+    # An empty cluster has fragmented GPU already: idle GPU that some typical pod cannot use.
+    sums[CAUSE:] = cluster.fragments.causes[eligible].sum(axis=0)
+    cursor = np.zeros(CURSORS, dtype=np.int64)
+    cursor[HEAD] = cursor[FREED] = NONE
+    reserves = queue.settings[OVERTAKING] > NO_ONE or np.isfinite(queue.limits[AGEING])
+    return Run(
+        cursor=cursor,
+        question=np.array([NONE, UNDECIDED], dtype=np.int64),
+        sums=sums,
+        slot=np.full(count, NONE, dtype=np.int64),
+        devices=np.zeros(count, dtype=np.int64),
+        heap=np.zeros(count, dtype=np.int64),
+        leaves=np.zeros(count),
+        started=np.zeros(count),
+        queue=queue,
+        reservation=no_reservations(count if reserves else 0, cluster.nodes),
+        infeasible=infeasible,
+        infeasible_in_pass=np.full(len(infeasible), NONE, dtype=np.int64),
+        mask=np.zeros(len(cluster.nodes.gpu_count), dtype=np.bool_),
+        eligible=eligible,
+        rng=np.array([seed], dtype=np.uint64),
+    )

@@ -1,0 +1,182 @@
+"""Passes over the waiting pods after one has left: who is tried, in which order, and who may not be delayed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from steersman.cluster.arrays import ClassArrays, NodeArrays, fits
+from steersman.cluster.constraints.inter_pod import InterPodArrays, has_inter_pod_rules
+from steersman.cluster.model import GPU_MILLI
+from steersman.core.compiled import called_kernel, inlined_kernel
+from steersman.orders.queue import (
+    AGEING,
+    ANYBODY,
+    BY_GPU,
+    CANDIDATES,
+    CAPACITY,
+    ENDING_BEFORE,
+    GROUPS,
+    NO_ONE,
+    OVERTAKING,
+    dequeue,
+    drop_candidate,
+    estimate,
+    goes_before,
+    heapify,
+    score,
+    set_score,
+    sink,
+)
+from steersman.orders.reservations import MADE, RunningPods, cancel, reserve
+from steersman.policies.decision.kernels import NONE, DecisionState
+from steersman.simulation.event_arrays import (
+    COLLECT,
+    CPU_USED,
+    FREED,
+    GPU_USED,
+    HEAD,
+    HEAD_FIRST,
+    NO_PASS,
+    PASS,
+    PASSES,
+    RUNNING,
+    WAITING_NOW,
+    Arrivals,
+    Run,
+)
+
+
+@inlined_kernel
+def _running(arrivals: Arrivals, run: Run) -> RunningPods:
+    return RunningPods(run.heap, arrivals.class_id, run.slot, run.devices, run.started)
+
+
+@inlined_kernel
+def _free_share(run: Run) -> float:
+    """Return the free share of the cluster's GPUs, or of its CPUs where no pod requests a GPU."""
+    used = run.cursor[GPU_USED] if run.queue.limits[BY_GPU] > 0 else run.cursor[CPU_USED]
+    return float(1.0 - used / (GPU_MILLI * run.queue.limits[CAPACITY]))
+
+
+@inlined_kernel
+def _first_overdue(run: Run, time: float) -> int:
+    """Return the group of the oldest waiting pod of the highest priority, if it waits for longer than ageing allows."""
+    q = run.queue
+    found = NONE
+    for i in range(q.counts[GROUPS]):
+        g = q.active[i]
+        if found != NONE and q.priority[q.first[g]] < q.priority[q.first[found]]:
+            continue
+        if found == NONE or q.priority[q.first[g]] > q.priority[q.first[found]] or q.first[g] < q.first[found]:
+            found = g
+    return found if found != NONE and time - q.time[q.first[found]] > q.limits[AGEING] else NONE
+
+
+@called_kernel
+def _best_group(run: Run, time: float) -> int:
+    """Return the group whose first pod goes next, NONE if nobody waits."""
+    q, best = run.queue, NONE
+    free, waiting = _free_share(run), run.cursor[WAITING_NOW]
+    for i in range(q.counts[GROUPS]):
+        g = q.active[i]
+        set_score(q, g, score(q, q.first[g], time, free, waiting))
+        if best == NONE or goes_before(q, g, best):
+            best = g
+    return best
+
+
+@inlined_kernel
+def next_head(run: Run, time: float) -> None:
+    """Choose the pod that nobody may delay: the next one, or where anybody may overtake one that is overdue, if any."""
+    if run.queue.settings[OVERTAKING] != ANYBODY:
+        run.cursor[HEAD] = _best_group(run, time)
+    elif run.queue.limits[AGEING] < np.inf:
+        run.cursor[HEAD] = _first_overdue(run, time)
+
+
+@called_kernel
+def collect(
+    nodes: NodeArrays,
+    classes: ClassArrays,
+    terms: InterPodArrays,
+    arrivals: Arrivals,
+    run: Run,
+    time: float,
+    every: bool,
+) -> None:
+    """Make a heap of the groups that may start now.
+
+    Unless `every`, those whose pods do not fit on the node that a pod just left fit nowhere, as before.
+    """
+    q = run.queue
+    free, waiting, freed = _free_share(run), run.cursor[WAITING_NOW], run.cursor[FREED]
+    # Whoever overtakes with ENDING_BEFORE goes by age, as in the protocol that it is for.
+    by_age = q.settings[OVERTAKING] == ENDING_BEFORE
+    count = 0
+    for i in range(q.counts[GROUPS]):
+        g = q.active[i]
+        a = q.first[g]
+        if g == run.cursor[HEAD]:
+            continue
+        c = arrivals.class_id[a]
+        if (
+            not every
+            and not fits(nodes, classes, c, freed)
+            and not has_inter_pod_rules(terms, c, arrivals.labels_id[a])
+        ):
+            continue
+        set_score(q, g, q.time[a] if by_age else score(q, a, time, free, waiting))
+        q.heap[count] = g
+        count += 1
+    q.counts[CANDIDATES] = count
+    heapify(q)
+
+
+@inlined_kernel
+def end_attempt(arrivals: Arrivals, run: Run, g: int, bound: bool, alone: bool) -> None:
+    """Update the queue after an attempt with the first pod of a group, the head's or the first candidate's.
+
+    If a pod depends on itself and the nodes `alone`, not on other pods, no further pod of its shape is tried in this
+    pass: binding pods in between cannot have freed resources.
+    """
+    q, cursor, arrival = run.queue, run.cursor, run.queue.first[g]
+    is_head = cursor[PASS] == HEAD_FIRST
+    if bound:
+        dequeue(q, g)
+        if is_head:
+            cursor[HEAD] = NONE
+            cancel(run.reservation)
+    elif alone:
+        run.infeasible_in_pass[arrivals.shape[arrival]] = cursor[PASSES]
+    if is_head:
+        # With a head that goes on waiting, or with none, it is the others' turn.
+        cursor[PASS] = HEAD_FIRST if bound else NO_PASS if q.settings[OVERTAKING] == NO_ONE else COLLECT
+        return
+    if bound and q.first[g] != NONE:
+        time = run.started[arrival]
+        by_age = q.settings[OVERTAKING] == ENDING_BEFORE
+        a = q.first[g]
+        free, waiting = _free_share(run), cursor[WAITING_NOW]
+        set_score(q, g, q.time[a] if by_age else score(q, a, time, free, waiting))
+        sink(q, 0)
+    else:
+        drop_candidate(q)
+
+
+@inlined_kernel
+def may_overtake(run: Run, arrival: int, time: float) -> bool:
+    """Return whether a pod may start anywhere, since by its estimate it ends before the reservation begins."""
+    end = time + estimate(run.queue, arrival)
+    begins = run.reservation.begins[0]
+    return bool(end < begins if run.queue.settings[OVERTAKING] == ENDING_BEFORE else end <= begins)
+
+
+@inlined_kernel
+def update_reservation(cluster: DecisionState, arrivals: Arrivals, run: Run, time: float) -> None:
+    """Make the head's reservation if there is none, or if the head should have started by now."""
+    if run.reservation.state[MADE] and time <= run.reservation.begins[0]:
+        return
+    head = run.queue.first[run.cursor[HEAD]]
+    c, members = arrivals.class_id[head], arrivals.members[head]
+    running = _running(arrivals, run)
+    reserve(cluster.nodes, cluster.classes, running, run.cursor[RUNNING], run.reservation, c, members, time)

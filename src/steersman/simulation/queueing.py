@@ -1,0 +1,196 @@
+"""The queue of a run: gangs, sizes, estimates and groups of equal pods, as the event loop needs them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.constraints.inter_pod import KIND, SPREAD
+from steersman.cluster.model import Pod
+from steersman.cluster.state import ClusterState
+from steersman.orders.estimates import LEVELS, empty_history
+from steersman.orders.order import Order
+from steersman.orders.queue import NOBODY, QueueArrays
+from steersman.orders.run_times import RunTimes
+from steersman.simulation.arrivals import Schedule
+from steersman.workloads.workload import Workload
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+MILLI = 1000.0
+
+
+@dataclass(frozen=True, eq=False)
+class QueuedPods:
+    """What a queue needs to know of the pods of a workload, P of them, computed on first use.
+
+    Attributes:
+        workload: the workload.
+        state: its cluster, with the classes and labels of all pods.
+        class_id: [P] class.
+    """
+
+    workload: Workload
+    state: ClusterState
+    class_id: Ints
+
+    @property
+    def by_gpu(self) -> bool:
+        """Return whether sizes are in GPUs, else in CPUs."""
+        return bool(self.workload.gpu_capacity and any(self.workload.gpu_demand))
+
+    @cached_property
+    def capacity(self) -> float:
+        """Return the size of the cluster: GPUs, or CPUs where no pod requests a GPU."""
+        if self.by_gpu:
+            return self.workload.gpu_capacity / MILLI
+        return max(sum(node.cpu_milli for node in self.workload.eligible_nodes) / MILLI, 1e-3)
+
+    @cached_property
+    def size(self) -> Floats:
+        """Return [P] the dominant share of the cluster that each pod requests, times the cluster's size."""
+        pods, nodes = self.workload.pods, self.workload.eligible_nodes
+        gpu = np.array(self.workload.gpu_demand, dtype=np.float64) / MILLI
+        cpu = np.array([pod.requests.cpu_milli for pod in pods], dtype=np.float64) / MILLI
+        memory = np.array([pod.requests.memory_bytes for pod in pods], dtype=np.float64)
+        cpus = max(sum(node.cpu_milli for node in nodes) / MILLI, 1e-3)
+        total = max(float(sum(node.memory_bytes for node in nodes)), 1.0)
+        main, others = (gpu, cpu / cpus) if self.by_gpu else (cpu, np.zeros(len(pods)))
+        return np.maximum(main, np.maximum(others, memory / total) * self.capacity)
+
+    @cached_property
+    def single(self) -> npt.NDArray[np.bool_]:
+        """Return [P] whether a pod is alone in its group, since binding others may help it: it has inter-pod rules."""
+        terms = self.state.term_arrays
+        own = np.array(
+            [
+                bool((terms.rules[terms.rule_start[c] : terms.rule_start[c + 1], KIND] <= SPREAD).any())
+                for c in range(len(self.state.classes))
+            ],
+            dtype=np.bool_,
+        )
+        return own[self.class_id]
+
+    @cached_property
+    def history_keys(self) -> Ints:
+        """Return [P, LEVELS] the groups of pods whose run times are told apart, see `orders.estimates`."""
+        pods = self.workload.pods
+        requests = _numbers([pod.requests for pod in pods])
+        named = [(pod.namespace, pod.owner) for pod in pods]
+        times = Counter(named)
+        # An owner of one pod, such as a Job, says nothing of others: its namespace stands for it.
+        owner = _numbers([each if times[each] > 1 else (each[0], "") for each in named])
+        both = _combined([requests, owner])
+        keys = np.empty((len(pods), LEVELS), dtype=np.int64)
+        first = 0
+        for level, column in enumerate([np.zeros(len(pods), dtype=np.int64), requests, owner, both]):
+            keys[:, level] = column + first
+            first += int(column.max(initial=-1)) + 1
+        return keys
+
+    @cached_property
+    def history_groups(self) -> int:
+        """Return the number of groups of all levels."""
+        return int(self.history_keys.max(initial=-1)) + 1
+
+
+def shapes_of(class_id: Ints, members: Ints, classes: int) -> tuple[Ints, Ints, Ints]:
+    """Return the shape of each arrival, [A], and class and number of members of each shape, [S] each.
+
+    The first shapes are single pods of each class.
+    """
+    shape = class_id.copy()
+    gangs = members > 1
+    of_shape, count = np.arange(classes), np.ones(classes, dtype=np.int64)
+    if gangs.any():
+        pairs, where = np.unique(np.stack([class_id[gangs], members[gangs]], axis=1), axis=0, return_inverse=True)
+        shape[gangs] = classes + where.reshape(-1)
+        of_shape, count = np.concatenate([of_shape, pairs[:, 0]]), np.concatenate([count, pairs[:, 1]])
+    return shape, of_shape.astype(np.int64), count.astype(np.int64)
+
+
+def queue_of(
+    known: QueuedPods, plan: Schedule, order: Order, run_times: RunTimes, shape: Ints, labels_id: Ints, seed: int
+) -> QueueArrays:
+    """Return the empty queue of a run.
+
+    Args:
+        known: of the workload.
+        plan: the arrivals.
+        order: who goes next.
+        run_times: where estimates come from.
+        shape: [A] from `shapes_of`.
+        labels_id: [A] the pods' labels.
+        seed: seed of the errors of estimates.
+    """
+    pods, count = plan.pods, len(plan.pods)
+    size = known.size[pods]
+    leaders = np.flatnonzero(plan.members)
+    if len(leaders) < count:
+        size[leaders] = np.add.reduceat(size, leaders)
+    workload_pods = known.workload.pods
+    priority = np.array([workload_pods[i].priority for i in pods], dtype=np.int64)
+    columns = [priority, shape]
+    rules = known.state.term_arrays
+    if len(rules.owned_total):
+        columns.append(labels_id)
+    stated, keys = np.full(count, np.nan), np.zeros((count, LEVELS), dtype=np.int64)
+    history = empty_history(0)
+    if order.uses_estimates:
+        arriving: list[Pod] = [workload_pods[i] for i in pods]
+        stated = run_times.stated(arriving, plan.duration, seed)
+        columns.append(np.unique(stated, return_inverse=True)[1])
+        if run_times.uses_history:
+            keys, history = known.history_keys[pods], empty_history(known.history_groups)
+            columns.append(keys[:, -1])
+    if order.follows_age:
+        given = plan.time
+    else:
+        given = np.asarray(order.given(plan.time, size, [workload_pods[i] for i in pods]), dtype=np.float64)
+        columns.append(np.unique(given, return_inverse=True)[1])
+    group = _combined(columns)
+    single = known.single[pods]
+    group[single] = group.max(initial=-1) + 1 + np.arange(int(single.sum()))
+    groups = int(group.max(initial=-1)) + 1
+    return QueueArrays(
+        settings=np.array([order.score, order.overtaking], dtype=np.int64),
+        limits=np.array([order.ageing, known.capacity, float(known.by_gpu)]),
+        weights=np.array(order.weights, dtype=np.float64),
+        counts=np.zeros(3, dtype=np.int64),
+        given=np.ascontiguousarray(given),
+        size=size,
+        time=plan.time,
+        priority=priority,
+        group=group,
+        following=np.full(count, NOBODY, dtype=np.int64),
+        first=np.full(groups, NOBODY, dtype=np.int64),
+        last=np.full(groups, NOBODY, dtype=np.int64),
+        active=np.zeros(groups, dtype=np.int64),
+        place=np.zeros(groups, dtype=np.int64),
+        heap=np.zeros(groups, dtype=np.int64),
+        scores=np.zeros(groups),
+        stated=stated,
+        keys=np.ascontiguousarray(keys),
+        history=history,
+    )
+
+
+def _numbers(values: Iterable[Hashable]) -> Ints:
+    """Return a number for each value, in order of first occurrence."""
+    known: dict[Hashable, int] = {}
+    return np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int64)
+
+
+def _combined(columns: list[Ints]) -> Ints:
+    """Return [A] a number for each distinct row of columns, each [A]."""
+    result = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        values, where = np.unique(column, return_inverse=True)
+        result = np.unique(result * len(values) + where, return_inverse=True)[1]
+    return result.astype(np.int64)
