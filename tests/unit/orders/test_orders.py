@@ -1,0 +1,295 @@
+"""Orders of waiting pods in simulations: worked by hand, and what holds for every stream of pods."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.orders.order import AGE, BUILT_IN, Order, find_order
+from steersman.orders.run_times import RunTimes, parse_run_times
+from steersman.orders.scores import LEARNED, learned_size
+from steersman.policies.base import with_order
+from steersman.policies.registry import resolve
+from steersman.simulation.arrivals import Schedule
+from steersman.simulation.run import Execution, Simulator
+from steersman.workloads.workload import Workload
+
+ORACLE = RunTimes("oracle")
+HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A pod of `cpus` that arrives at `at`, runs for `runs` seconds, and belongs to a gang of `members` equal ones."""
+
+    at: float
+    runs: float
+    cpus: int
+    priority: int = 0
+    members: int = 1
+    gpus: int = 0
+
+
+def starts(jobs: Sequence[Job], order: str | Order, **options: Any) -> list[float]:
+    """Return when each pod started, see `played`."""
+    return played(jobs, order, **options)[0]
+
+
+def played(
+    jobs: Sequence[Job],
+    order: str | Order,
+    nodes: Sequence[int] = (4,),
+    run_times: RunTimes = ORACLE,
+    policy: str = "best-fit",
+    gpus: int = 0,
+) -> tuple[list[float], list[int]]:
+    """Return when and on which node each pod started, those of a gang one after another; NaN: never."""
+    cluster = tuple(Node(f"n{i}", cpus * 1000, 1 << 40, gpu_count=gpus) for i, cpus in enumerate(nodes))
+    pods, times, durations, members = [], [], [], []
+    for k, job in enumerate(jobs):
+        for i in range(job.members):
+            requests = Requests(1000 * job.cpus, 0, gpu_count=job.gpus, gpu_milli=1000 if job.gpus else 0)
+            pods.append(Pod(f"p{k}-{i}", PodClass(requests), priority=job.priority))
+            times.append(job.at)
+            durations.append(job.runs)
+            members.append(job.members if i == 0 else 0)
+    count = len(pods)
+    plan = Schedule(
+        np.arange(count),
+        np.array(times),
+        np.array(durations),
+        np.arange(len(cluster)),
+        True,
+        is_given=True,
+        members=np.array(members),
+    )
+    found = find_order(order) if isinstance(order, str) else order
+    simulator = Simulator(Workload("made", cluster, tuple(pods)))
+    execution = Execution(simulator, plan, with_order(resolve(policy), found), 1, record=False, run_times=run_times)
+    execution.finish(None)
+    return (execution.coming_waits.seconds + np.array(times)).tolist(), execution.run.slot.tolist()
+
+
+# A pod takes all 4 CPUs until 10; meanwhile a large, a long and a short pod arrive.
+BUSY = Job(0, 10, 4)
+LARGE, LONG, SHORT = Job(1, 20, 4), Job(2, 50, 1), Job(3, 5, 2)
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        # At 10 the oldest, the large one, takes everything; the others start when it ends.
+        ("age", [0, 10, 30, 30]),
+        ("fcfs", [0, 10, 30, 30]),
+        ("smallest", [0, 60, 10, 10]),
+        ("largest", [0, 10, 30, 30]),
+        # By run time: short and long together; the large one once both have ended.
+        ("shortest", [0, 60, 10, 10]),
+        # r * n: 80, 50, 10.
+        ("area", [0, 60, 10, 10]),
+        # -(w / r)^3 n at 10: -(9/20)^3 * 4 = -0.36, -(8/50)^3 = -0.004, -(7/5)^3 * 2 = -5.5.
+        ("wfp3", [0, 60, 10, 10]),
+        # -w / (log2(1 + n) r): -9 / 46.4 = -0.19, -8/50 = -0.16, -7 / 7.9 = -0.88.
+        ("unicef", [0, 60, 10, 10]),
+        # log10(r) n + 870 log10(arrival): 5.2, 263.6, 416.5.
+        ("f1", [0, 10, 30, 30]),
+    ],
+)
+def test_who_goes_next(order: str, expected: list[float]) -> None:
+    """Each order starts the pods as worked out by hand."""
+    assert starts([BUSY, LARGE, LONG, SHORT], order) == expected
+
+
+def test_nobody_overtakes_and_everybody_may() -> None:
+    """With `none` a small pod waits behind a large one that does not fit; with `any` it does not."""
+    jobs = [Job(0, 10, 3), Job(1, 5, 4), Job(2, 100, 1)]
+    assert starts(jobs, "age:none") == [0, 10, 15]
+    # The large pod is starved by the small one, which runs for long.
+    assert starts(jobs, "age") == [0, 102, 2]
+
+
+def test_easy_backfills_what_ends_in_time_or_leaves_room() -> None:
+    """Pods overtake the large pod if they end before its reservation, or use what it leaves."""
+    # Of 4 CPUs 2 are busy until 10. The pod of 3 is reserved from then on, with 1 CPU beside it.
+    jobs = [Job(0, 10, 2), Job(1, 5, 3), Job(2, 8, 1), Job(2, 100, 1), Job(3, 3, 1), Job(4, 100, 1)]
+    assert starts(jobs, "easy") == [0, 10, 2, 2, 15, 15]
+    # Those that end before it alone: the pod of 8 s would end just then, the ones of 100 s later.
+    assert starts(jobs, "age:ending-before") == [0, 10, 10, 15, 3, 15]
+
+
+def test_a_pod_chosen_to_go_next_stays_chosen() -> None:
+    """An order that commits lets no later arrival replace the pod that goes next, unless it has a higher priority."""
+    jobs = [Job(0, 10, 4), Job(1, 100, 4), Job(2, 1, 4)]
+    assert starts(jobs, "shortest:none") == [0, 10, 110]
+    assert starts(jobs, "shortest") == [0, 11, 10]
+    assert starts([*jobs[:2], replace(jobs[2], priority=1)], "shortest:none") == [0, 11, 10]
+
+
+def test_priority_goes_first_in_every_order() -> None:
+    """Priority beats each order's score."""
+    jobs = [Job(0, 10, 4), Job(1, 1, 4), Job(2, 1000, 4, priority=7)]
+    for order in BUILT_IN:
+        assert starts(jobs, order) == [0, 1010, 10], order
+
+
+def test_a_gang_starts_together_or_not_at_all() -> None:
+    """Pods of a gang start at the same time, on several nodes if necessary."""
+    jobs = [Job(0, 10, 4), Job(1, 5, 4, members=2), Job(2, 3, 2)]
+    # Of two nodes one is busy until 10: the gang needs both, and the last pod fits beside nobody but in between.
+    assert starts(jobs, "age", nodes=(4, 4)) == [0, 10, 10, 2]
+    assert starts(jobs, "fcfs", nodes=(4, 4)) == [0, 10, 10, 15]
+    # A gang that is larger than the cluster fails, and nobody waits for it.
+    assert math.isnan(starts([Job(0, 5, 4, members=3), Job(1, 5, 4)], "fcfs", nodes=(4, 4))[0])
+    assert starts([Job(0, 5, 4, members=3), Job(1, 5, 4)], "fcfs", nodes=(4, 4))[3] == 1
+
+
+def test_a_gang_has_a_reservation_on_several_nodes() -> None:
+    """Nobody delays a gang's nodes: a long pod that would waits, a short one overtakes."""
+    jobs = [Job(0, 10, 4), Job(1, 5, 4, members=2), Job(2, 50, 2), Job(3, 7, 2)]
+    assert starts(jobs, "easy", nodes=(4, 4)) == [0, 10, 10, 15, 3]
+
+
+def test_gangs_of_gpus_count_devices() -> None:
+    """A gang of whole GPUs waits for enough devices over all nodes."""
+    jobs = [Job(0, 10, 1, gpus=1), Job(0, 30, 1, gpus=2), Job(1, 5, 1, gpus=2, members=2), Job(2, 4, 1, gpus=1)]
+    assert starts(jobs, "age", nodes=(8, 8), gpus=2) == [0, 0, 30, 30, 2]
+    assert starts(jobs, "easy", nodes=(8, 8), gpus=2) == [0, 0, 30, 30, 2]
+
+
+def test_run_times_are_learned_from_what_ended() -> None:
+    """With estimates from the history, a kind of pod that was short goes first."""
+    long, short = [Job(t, 100, 3) for t in range(3)], [Job(t, 1, 2) for t in range(400, 403)]
+    jobs = [*long, *short, Job(1000, 50, 4), Job(1001, 100, 3), Job(1002, 1, 2)]
+    assert starts(jobs, "shortest", run_times=RunTimes("history"))[-2:] == [1051, 1050]
+    # Without any estimates the oldest goes first.
+    assert starts(jobs, "shortest", run_times=RunTimes("none"))[-2:] == [1050, 1150]
+
+
+def test_stated_run_times_are_used() -> None:
+    """Estimates that pods state count before the history."""
+    order = BUILT_IN["shortest"]
+    pods = [replace(Pod("a", PodClass(Requests(1000, 0))), estimated_seconds=seconds) for seconds in (50.0, None)]
+    for source, expected in (("auto", [50, np.nan]), ("stated", [50, HOUR]), ("none", [HOUR, HOUR])):
+        stated = RunTimes(source).stated(pods, np.array([1.0, 2.0]), 1)
+        np.testing.assert_array_equal(stated, expected)
+    assert order.uses_estimates
+    within = RunTimes("oracle", 3.0).stated(pods * 5000, np.full(10_000, 60.0), 1) / 60
+    assert 0.89 < ((within < 3) & (within > 1 / 3)).mean() < 0.91
+
+
+def test_ageing_bounds_the_wait_of_a_pod_that_others_starve() -> None:
+    """Small pods that never stop coming starve a large one; with ageing it starts."""
+    stream = [Job(t, 15, 2) for t in range(0, 2000, 5)]
+    jobs = sorted([*stream, Job(7, 10, 4)], key=lambda job: job.at)
+    large = jobs.index(Job(7, 10, 4))
+    assert starts(jobs, "smallest")[large] > 2000
+    aged = replace(BUILT_IN["smallest"], ageing=100.0)
+    # It is overdue at 107; what runs then has ended 15 s later.
+    assert starts(jobs, aged)[large] <= 107 + 15
+
+
+def test_a_learned_order_with_the_weight_of_the_run_time_is_shortest_first() -> None:
+    """The learned score is what its weights say."""
+    weights = np.zeros(learned_size(2))
+    weights[0] = 1.0
+    learned = Order("mine", LEARNED, weights=tuple(weights))
+    jobs = [Job(t, 10 + 7 * t % 41, 1 + t % 4) for t in range(60)]
+    assert starts(jobs, learned) == starts(jobs, "shortest")
+
+
+def test_a_score_that_is_no_number_is_an_error() -> None:
+    """A learned order that returns NaN ends the run with its name."""
+    broken = Order("mine", LEARNED, weights=(math.nan,) * learned_size(0))
+    with pytest.raises(SteersmanError, match="order 'mine': a score is not a number"):
+        starts([BUSY, LARGE, LONG], broken)
+
+
+@pytest.mark.parametrize("text", ["soonest", "age:some", "fcfs:easy", "easy:any"])
+def test_unknown_orders(text: str) -> None:
+    """What is no order is refused."""
+    with pytest.raises(UsageError):
+        find_order(text)
+
+
+@pytest.mark.parametrize("text", ["guess", "oracle:0.5", "oracle:x", "history:3"])
+def test_unknown_run_times(text: str) -> None:
+    """What is no source of estimates is refused."""
+    with pytest.raises(UsageError):
+        parse_run_times(text)
+
+
+def test_policies_carry_an_order() -> None:
+    """`POLICY+ORDER` is the policy with the order, and its name tells."""
+    policy = resolve("fgd+shortest:easy")
+    assert (policy.name, policy.order.name) == ("fgd+shortest:easy", "shortest:easy")
+    assert resolve("fgd").order is AGE
+
+
+def _stream(seed: int, *, priorities: bool = False, gangs: bool = True) -> list[Job]:
+    """Return a stream of up to 30 jobs at random times, in binary fractions of a second, so that sums are exact."""
+    random = np.random.default_rng(seed)
+    jobs, at = [], 0.0
+    for _ in range(int(random.integers(3, 30))):
+        at += int(random.exponential(8) * 1024) / 1024
+        cpus, members = int(random.integers(1, 5)), int(random.choice([1, 1, 1, 2, 3])) if gangs else 1
+        priority = int(random.integers(2)) if priorities else 0
+        jobs.append(Job(at, int(random.uniform(1, 60) * 1024) / 1024, cpus, priority, members))
+    return jobs
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 1 << 30), st.sampled_from(["easy", "age:ending-before"]))
+def test_backfilling_never_delays_the_pod_that_goes_next(seed: int, order: str) -> None:
+    """If estimates are right, a pod starts when those that ran as it became the next one have made room, or sooner."""
+    gangs = seed % 2 == 0
+    jobs, capacity = _stream(seed, gangs=gangs), (4, 4, 4)
+    started, slots = played(jobs, order, capacity)
+    of_pod = [k for k, job in enumerate(jobs) for _ in range(job.members)]
+    first = np.searchsorted(of_pod, np.arange(len(jobs)))
+    for k, job in enumerate(jobs):
+        start = started[first[k]]
+        # It is the next one once everybody older has started.
+        next_at = max([job.at, *(started[first[i]] for i in range(k))])
+        running = [
+            (started[i] + jobs[j].runs, slots[i], jobs[j].cpus)
+            for i, j in enumerate(of_pod)
+            if j != k
+            # Pods of a gang leave one after another at the same time, and others may start between two of them.
+            and (started[i] < next_at or j < k or (gangs and started[i] == next_at))
+            and started[i] + jobs[j].runs > next_at
+        ]
+        for time in [next_at, *sorted(end for end, _, _ in running)]:
+            free = np.array(capacity)
+            for end, slot, cpus in running:
+                free[slot] -= cpus * (end > time)
+            if (free // job.cpus).sum() >= job.members:
+                break
+        assert start <= time
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1 << 30), st.sampled_from([*BUILT_IN, "shortest:easy", "wfp3:none"]))
+def test_every_pod_starts_and_no_gang_is_torn(seed: int, order: str) -> None:
+    """Whatever the order, every pod that fits on the empty cluster starts once, with its gang, and no node is full."""
+    jobs, capacity = _stream(seed, priorities=True), (4, 4, 4)
+    started, slots = played(jobs, order, capacity, policy="fgd")
+    of_pod = [job for job in jobs for _ in range(job.members)]
+    first = 0
+    for job in jobs:
+        assert len(set(started[first : first + job.members])) == 1
+        assert started[first] >= job.at
+        first += job.members
+    for time in started:
+        free = np.array(capacity)
+        for start, slot, job in zip(started, slots, of_pod, strict=True):
+            free[slot] -= job.cpus * (start <= time < start + job.runs)
+        assert (free >= 0).all()
