@@ -45,12 +45,19 @@ OBJECTIVE_NAMES = (
     "latency-aware",
 )
 """The built-in objectives of `objectives.registry`, which imports numba."""
+ORDER_NAMES = ("age", "fcfs", "easy", "smallest", "largest", "shortest", "area", "wfp3", "unicef", "f1")
+"""The built-in orders of `orders.order`, which imports numba."""
 VIEW_NAMES = ("cluster", "gpu")
 """The views of `policies.features`, which imports numba, that are a choice; `telemetry` goes with its protocol."""
 DEVICES = ("cpu", "cuda", "mps", "auto")
 POLICY_SUFFIX = ".safetensors"
 DEPTH, MAX_FILES, MAX_ENTRIES = 3, 100, 5_000
 """Limits of the search for policy files: levels of folders, files that are offered, entries that are looked at."""
+
+
+def orders(incomplete: str) -> list[str]:
+    """Return the names of all orders, and policy files, which may hold one."""
+    return [*ORDER_NAMES, *policy_files(incomplete)]
 
 
 def policies(incomplete: str) -> list[str]:

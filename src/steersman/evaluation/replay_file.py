@@ -54,6 +54,8 @@ class ReplayPod(msgspec.Struct, omit_defaults=True, kw_only=True):
     deletion_time: float | None = None
     gpu_devices: tuple[int, ...] = ()
     latency: ReplayLimits | None = None
+    estimated_seconds: float | None = None
+    gang: str = ""
 
 
 class ReplayFile(msgspec.Struct, kw_only=True):
@@ -215,6 +217,8 @@ def _row(pod: Pod, pod_class: int) -> ReplayPod:
         deletion_time=pod.deletion_time,
         gpu_devices=pod.gpu_devices,
         latency=latency if latency != ReplayLimits() else None,
+        estimated_seconds=pod.estimated_seconds,
+        gang=pod.gang,
     )
 
 
@@ -232,4 +236,6 @@ def _pod(row: ReplayPod, classes: tuple[PodClass, ...]) -> Pod:
         deletion_time=row.deletion_time,
         gpu_devices=row.gpu_devices,
         latency=LatencyLimits(soft, hard, limits.user),
+        estimated_seconds=row.estimated_seconds,
+        gang=row.gang,
     )

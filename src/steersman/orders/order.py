@@ -1,6 +1,7 @@
 """Orders: who goes next among pods that wait, by name, and who may overtake a pod that fits nowhere.
 
-`NAME[:OVERTAKING]`, such as `shortest`, `wfp3:easy` or `age:none`. Higher priority always goes first.
+`NAME[:OVERTAKING][@ESTIMATES]`, such as `shortest`, `wfp3:easy`, `age:none` or `area@history`. Higher priority always
+goes first.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from steersman.cluster.model import Pod
 from steersman.core.errors import UsageError, unknown_name
 from steersman.orders import queue, scores
+from steersman.orders.run_times import AUTO, SOURCES, RunTimes, parse_run_times
 
 Floats = npt.NDArray[np.float64]
 
@@ -38,7 +40,7 @@ class Order:
         overtaking: one of the values of `OVERTAKING`.
         weights: of a learned order.
         ageing: seconds after which a pod goes before all others of its priority, with a reservation; inf: never.
-        uses_estimates: whether estimated run times matter.
+        run_times: where estimated run times come from.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Order:
     overtaking: int = queue.ANYBODY
     weights: tuple[float, ...] = ()
     ageing: float = math.inf
+    run_times: RunTimes = AUTO
 
     @property
     def uses_estimates(self) -> bool:
@@ -105,19 +108,22 @@ BUILT_IN: dict[str, Order] = {
 
 
 def find_order(spec: str) -> Order:
-    """Return the order of a text `NAME[:OVERTAKING]`.
+    """Return the order of a text `NAME[:OVERTAKING][@ESTIMATES]`.
 
     Raises:
         UsageError: there is no such order; the message lists the known ones.
     """
-    name, _, overtaking = spec.partition(":")
+    text, at, estimates = spec.partition("@")
+    name, colon, overtaking = text.partition(":")
     order = BUILT_IN.get(name)
     if order is None:
-        raise unknown_name("order", spec, tuple(BUILT_IN))
-    if not overtaking:
-        return order
-    if overtaking not in OVERTAKING:
-        raise UsageError(f"order {spec!r}: {overtaking!r} is unknown; expected {', '.join(OVERTAKING)}")
-    if order.overtaking != queue.ANYBODY:
-        raise UsageError(f"order {spec!r}: {name!r} says already who may overtake; expected age:{overtaking}")
-    return replace(order, name=spec, overtaking=OVERTAKING[overtaking])
+        raise unknown_name("order", name, tuple(BUILT_IN), f"NAME:{'|'.join(OVERTAKING)}", f"NAME@{'|'.join(SOURCES)}")
+    if colon:
+        if overtaking not in OVERTAKING:
+            raise UsageError(f"order {spec!r}: {overtaking!r} is unknown; expected {', '.join(OVERTAKING)}")
+        if order.overtaking != queue.ANYBODY:
+            raise UsageError(f"order {spec!r}: {name!r} says already who may overtake; expected age:{overtaking}")
+        order = replace(order, overtaking=OVERTAKING[overtaking])
+    if at:
+        order = replace(order, run_times=parse_run_times(estimates))
+    return replace(order, name=spec)

@@ -16,7 +16,6 @@ from steersman.cluster.state import ClusterState
 from steersman.orders.estimates import LEVELS, empty_history
 from steersman.orders.order import Order
 from steersman.orders.queue import NOBODY, QueueArrays
-from steersman.orders.run_times import RunTimes
 from steersman.simulation.arrivals import Schedule
 from steersman.workloads.workload import Workload
 
@@ -115,16 +114,13 @@ def shapes_of(class_id: Ints, members: Ints, classes: int) -> tuple[Ints, Ints, 
     return shape, of_shape.astype(np.int64), count.astype(np.int64)
 
 
-def queue_of(
-    known: QueuedPods, plan: Schedule, order: Order, run_times: RunTimes, shape: Ints, labels_id: Ints, seed: int
-) -> QueueArrays:
+def queue_of(known: QueuedPods, plan: Schedule, order: Order, shape: Ints, labels_id: Ints, seed: int) -> QueueArrays:
     """Return the empty queue of a run.
 
     Args:
         known: of the workload.
         plan: the arrivals.
         order: who goes next.
-        run_times: where estimates come from.
         shape: [A] from `shapes_of`.
         labels_id: [A] the pods' labels.
         seed: seed of the errors of estimates.
@@ -144,9 +140,9 @@ def queue_of(
     history = empty_history(0)
     if order.uses_estimates:
         arriving: list[Pod] = [workload_pods[i] for i in pods]
-        stated = run_times.stated(arriving, plan.duration, seed)
+        stated = order.run_times.stated(arriving, plan.duration, seed)
         columns.append(np.unique(stated, return_inverse=True)[1])
-        if run_times.uses_history:
+        if order.run_times.uses_history:
             keys, history = known.history_keys[pods], empty_history(known.history_groups)
             columns.append(keys[:, -1])
     if order.follows_age:

@@ -21,7 +21,6 @@ from steersman.objectives.fragmentation import fragment_arrays
 from steersman.objectives.registry import WeightedObjectives
 from steersman.orders.queue import INVALID
 from steersman.orders.reservations import no_reservations
-from steersman.orders.run_times import AUTO, RunTimes
 from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext, decided_by, default_member
 from steersman.policies.decision import kernels
 from steersman.policies.decision.context import build_decision_state
@@ -222,7 +221,6 @@ class Simulator:
         shuffle: bool = True,
         record: bool = False,
         objectives: Sequence[WeightedObjectives] = (),
-        run_times: RunTimes = AUTO,
         progress: Progress | None = None,
     ) -> RunResult:
         """Schedule the workload by a policy and return the result.
@@ -243,7 +241,7 @@ class Simulator:
         )
         # Results bear the portfolio's name, not the member's.
         decides = decided_by(asked, chosen.policy) if asked.members else asked
-        execution = Execution(self, plan, decides, seed, record, run_times)
+        execution = Execution(self, plan, decides, seed, record)
         execution.finish(progress)
         return replace(execution.result(protocol, seed, ratio, objectives), choice=chosen.evidence)
 
@@ -276,7 +274,6 @@ class Execution:
         policy: Policy,
         seed: int,
         record: bool,
-        run_times: RunTimes = AUTO,
     ) -> None:
         self.simulator, self.plan, self.recorded = simulator, plan, record
         self.policy = default_member(policy)
@@ -284,7 +281,7 @@ class Execution:
         self.state = simulator._state.permuted(plan.nodes)
         class_id, labels_id = simulator._class_of[plan.pods], simulator._labels_of[plan.pods]
         shape, *shapes = shapes_of(class_id, plan.members, len(self.state.classes))
-        queue = queue_of(simulator.queued, plan, self.policy.order, run_times, shape, labels_id, seed)
+        queue = queue_of(simulator.queued, plan, self.policy.order, shape, labels_id, seed)
         self.arrivals = event_arrays.Arrivals(
             class_id=class_id,
             labels_id=labels_id,

@@ -74,7 +74,9 @@ def played(
     )
     found = find_order(order) if isinstance(order, str) else order
     simulator = Simulator(Workload("made", cluster, tuple(pods)))
-    execution = Execution(simulator, plan, with_order(resolve(policy), found), 1, record=False, run_times=run_times)
+    execution = Execution(
+        simulator, plan, with_order(resolve(policy), replace(found, run_times=run_times)), 1, record=False
+    )
     execution.finish(None)
     return (execution.coming_waits.seconds + np.array(times)).tolist(), execution.run.slot.tolist()
 
@@ -213,7 +215,7 @@ def test_a_score_that_is_no_number_is_an_error() -> None:
         starts([BUSY, LARGE, LONG], broken)
 
 
-@pytest.mark.parametrize("text", ["soonest", "age:some", "fcfs:easy", "easy:any"])
+@pytest.mark.parametrize("text", ["soonest", "age:some", "fcfs:easy", "easy:any", "age:", "age@guess"])
 def test_unknown_orders(text: str) -> None:
     """What is no order is refused."""
     with pytest.raises(UsageError):
@@ -229,8 +231,9 @@ def test_unknown_run_times(text: str) -> None:
 
 def test_policies_carry_an_order() -> None:
     """`POLICY+ORDER` is the policy with the order, and its name tells."""
-    policy = resolve("fgd+shortest:easy")
-    assert (policy.name, policy.order.name) == ("fgd+shortest:easy", "shortest:easy")
+    policy = resolve("fgd+shortest:easy@oracle:3")
+    assert (policy.name, policy.order.name) == ("fgd+shortest:easy@oracle:3", "shortest:easy@oracle:3")
+    assert policy.order.run_times == RunTimes("oracle", 3.0)
     assert resolve("fgd").order is AGE
 
 

@@ -19,7 +19,6 @@ import numpy.typing as npt
 from steersman.core.engines import TaskWorkers, make_workers, runs_here
 from steersman.core.evolution_strategies import SeparableCma
 from steersman.orders.order import Order
-from steersman.orders.run_times import RunTimes
 from steersman.orders.scores import LEARNED, LINEAR, learned_size
 from steersman.policies.base import Policy, with_order
 from steersman.simulation.arrivals import Schedule
@@ -51,15 +50,14 @@ class OrderTask:
         draw: draws arrivals from one of them.
         cost: of the waits of a run, above 0; the lower the better.
         policy: places the pods.
-        run_times: what orders may know of run times.
-        reference: the order that candidates are compared with, which also tells who may overtake.
+        reference: the order that candidates are compared with, which also tells who may overtake, and where estimates
+            come from.
     """
 
     workloads: tuple[Workload, ...]
     draw: Draw
     cost: Callable[[Waits], float]
     policy: Policy
-    run_times: RunTimes
     reference: Order
 
 
@@ -89,10 +87,8 @@ class OrderSearchConfig:
 
 
 def learned_order(reference: Order, weights: Array, name: str = "learned") -> Order:
-    """Return an order with learned weights that treats overtaking and ageing as the reference does."""
-    return Order(
-        name, score=LEARNED, overtaking=reference.overtaking, weights=tuple(weights.tolist()), ageing=reference.ageing
-    )
+    """Return an order with learned weights that treats overtaking, ageing and estimates as the reference does."""
+    return Order(name, LEARNED, reference.overtaking, tuple(weights.tolist()), reference.ageing, reference.run_times)
 
 
 class OrderEvaluator:
@@ -110,9 +106,7 @@ class OrderEvaluator:
         """Return the cost of an order in a scene, a workload and a seed."""
         task = self.task
         plan = task.draw(task.workloads[which], seed)
-        execution = Execution(
-            self._simulators[which], plan, with_order(task.policy, order), seed, record=False, run_times=task.run_times
-        )
+        execution = Execution(self._simulators[which], plan, with_order(task.policy, order), seed, record=False)
         execution.finish(None)
         return task.cost(execution.coming_waits)
 

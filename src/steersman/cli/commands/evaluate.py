@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from steersman.cli.completing import policies
+from steersman.cli.completing import orders, policies
 from steersman.cli.fitting import DURATION_HELP, describe_fit, fit_workload
 from steersman.cli.options.algorithms import setting_arguments, setting_parameters, settings_of
 from steersman.cli.options.arrivals import ON_WORKLOADS, RATIO, ComparedArrivalOptions, Protocol
-from steersman.cli.options.common import POLICIES_HELP, ObjectiveOption, parse_seeds
+from steersman.cli.options.common import ORDERS_HELP, POLICIES_HELP, ObjectiveOption, parse_seeds
 from steersman.cli.options.declaring import (
     Excludes,
     RequiresOption,
@@ -56,6 +56,15 @@ class ComparisonOptions:
             metavar="POLICY",
             autocompletion=policies,
         ),
+    ] = None
+    order: Annotated[
+        list[str] | None,
+        option(
+            f"Orders of the pods that wait, with each of which every policy is compared: {ORDERS_HELP} [default: age]",
+            metavar="ORDER",
+            autocompletion=orders,
+        ),
+        RequiresProtocol("timed", is_stated=True),
     ] = None
     baseline: Annotated[
         str | None,
@@ -149,8 +158,11 @@ def evaluate(
     objectives = parse_objectives(options.objective or ())
     check_output(results.output, EVALUATION_FILES)
     chosen = options.policy or list(GENERATED_POLICIES.get(arrivals.protocol or "", DEFAULT_POLICIES))
+    if options.order:
+        # The order of age is every policy's own.
+        chosen = [each if order == "age" else f"{each}+{order}" for order in options.order for each in chosen]
     baseline = check_policies(chosen, options.baseline, fit=options.fit)
-    options = replace(options, policy=chosen, baseline=baseline)
+    options = replace(options, policy=chosen, baseline=baseline, order=None)
     log_messages(results.log_file)
     warn = Warnings()
     if environment is not None:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from steersman.cli.completing import policies
+from steersman.cli.completing import orders, policies
 from steersman.cli.options.arrivals import MAX_RATIO, ArrivalOptions, Protocol
-from steersman.cli.options.common import POLICIES_HELP, Format, FormatOption, Output, path_option
-from steersman.cli.options.declaring import RequiresOption, given_options, option, with_options
+from steersman.cli.options.common import ORDERS_HELP, POLICIES_HELP, Format, FormatOption, Output, path_option
+from steersman.cli.options.declaring import RequiresOption, RequiresProtocol, given_options, option, with_options
 from steersman.cli.options.inputs import InputsWithRunningPods
 from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
@@ -30,6 +30,11 @@ class SimulationOptions:
     output: Output
     policy: Annotated[
         str | None, option(f"Policy that places the pods: {POLICIES_HELP}", metavar="POLICY", autocompletion=policies)
+    ] = None
+    order: Annotated[
+        str | None,
+        option(f"Order of the pods that wait: {ORDERS_HELP} [default: age]", metavar="ORDER", autocompletion=orders),
+        RequiresProtocol("timed"),
     ] = None
     seed: Annotated[
         int | None, option(f"Seed of the arrival order, of ties and of random choices. [default: {FIRST_SEED}]", min=0)
@@ -92,6 +97,8 @@ def simulate(
     if configs.cluster_config is not None:
         plan = read_plan(configs.cluster_config, configs.scheduler_config, options, warn)
     else:
+        if options.order is not None:
+            options = replace(options, policy=f"{options.policy}+{options.order}", order=None)
         check_policy_names([str(options.policy)])
         (source,) = inputs.read(warn)
         arrivals.warn_of(source, warn)

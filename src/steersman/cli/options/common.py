@@ -138,6 +138,12 @@ def path_option(text: str, *flags: str, metavar: str = "FILE", **further: Any) -
     return option(text, *flags, parser=path, metavar=metavar, **further)
 
 
+ORDERS_HELP = (
+    "age (every waiting pod is tried, the oldest first), fcfs (nobody overtakes), easy (others overtake without "
+    "delaying the next one), smallest, largest, shortest, area, wfp3, unicef, f1, or an order file. NAME:none, "
+    "NAME:easy: who may overtake a pod that fits nowhere. NAME@SOURCE: estimates of run times, stated, history, none, "
+    "oracle or oracle:FACTOR [default: stated, else from what ended before]."
+)
 POLICIES_HELP = (
     f"{', '.join(POLICY_NAMES)}, by telemetry {', '.join(TELEMETRY_POLICY_NAMES)}, a weighted sum such as "
     "fgd=500,gpu-packing=500, a policy file of steersman train (run/policy.safetensors), the URL of a server that "
