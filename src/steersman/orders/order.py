@@ -1,22 +1,20 @@
-"""Orders: who goes next among pods that wait, by name, and who may overtake a pod that fits nowhere.
+"""Orders: who goes next among pods that wait, and who may overtake a pod that fits nowhere.
 
-`NAME[:OVERTAKING][@ESTIMATES]`, such as `shortest`, `wfp3:easy`, `age:none` or `area@history`. Higher priority always
-goes first.
+Higher priority always goes first.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import Pod
-from steersman.core.errors import UsageError, unknown_name
 from steersman.orders import queue, scores
-from steersman.orders.run_times import AUTO, SOURCES, RunTimes, parse_run_times
+from steersman.orders.run_times import AUTO, RunTimes
 
 Floats = npt.NDArray[np.float64]
 
@@ -105,25 +103,3 @@ BUILT_IN: dict[str, Order] = {
     "f1": Order("f1", scores.F1),
 }
 """The orders of names."""
-
-
-def find_order(spec: str) -> Order:
-    """Return the order of a text `NAME[:OVERTAKING][@ESTIMATES]`.
-
-    Raises:
-        UsageError: there is no such order; the message lists the known ones.
-    """
-    text, at, estimates = spec.partition("@")
-    name, colon, overtaking = text.partition(":")
-    order = BUILT_IN.get(name)
-    if order is None:
-        raise unknown_name("order", name, tuple(BUILT_IN), f"NAME:{'|'.join(OVERTAKING)}", f"NAME@{'|'.join(SOURCES)}")
-    if colon:
-        if overtaking not in OVERTAKING:
-            raise UsageError(f"order {spec!r}: {overtaking!r} is unknown; expected {', '.join(OVERTAKING)}")
-        if order.overtaking != queue.ANYBODY:
-            raise UsageError(f"order {spec!r}: {name!r} says already who may overtake; expected age:{overtaking}")
-        order = replace(order, overtaking=OVERTAKING[overtaking])
-    if at:
-        order = replace(order, run_times=parse_run_times(estimates))
-    return replace(order, name=spec)

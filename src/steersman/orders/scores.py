@@ -17,8 +17,9 @@ from steersman.core.compiled import called_kernel, inlined_kernel
 
 Floats = npt.NDArray[np.float64]
 
-GIVEN, SHORTEST, AREA, WFP3, UNICEF, F1, LEARNED = range(7)
-"""Kinds of scores; `GIVEN` ones are known when a pod arrives: age, smallest, largest, those of a user's order."""
+GIVEN, SHORTEST, AREA, WFP3, UNICEF, F1, LEARNED, EXTERNAL = range(8)
+"""Kinds of scores. `GIVEN` ones are known when a pod arrives: age, smallest, largest. `EXTERNAL`: the agent of an
+environment chooses, where the order commits to one pod."""
 
 INPUTS = ("estimate", "size", "wait", "fits", "free", "queue", "spread")
 """Inputs of learned scores, about 1 in size; see `learned_score`."""

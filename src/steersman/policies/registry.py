@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from steersman.core.errors import UsageError, unknown_name
 from steersman.core.extensions import Registry, attribute_errors, import_object
-from steersman.orders.order import find_order
+from steersman.orders.registry import find_order
 from steersman.policies import greedy_forecast, most_even, rule_choice
 from steersman.policies.base import Need, Policy, with_order
 from steersman.policies.files.policy_file import SUFFIX, open_policy, open_portfolio, write_policy

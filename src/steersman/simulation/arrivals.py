@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -91,9 +94,11 @@ def schedule(
     first = np.array(workload.standing(), dtype=np.int64)
     if protocol == "arrivals":
         count = len(workload.pods)
-        order = np.concatenate([first, np.setdiff1d(np.arange(count), first)])
+        units = Units.of(workload, np.setdiff1d(np.arange(count), first))
+        order = np.concatenate([first, units.pods])
         times, stays = np.arange(count, dtype=np.float64), np.full(count, np.inf)
-        return Schedule(order, times, stays, nodes, False, len(first), is_given=True)
+        members = np.concatenate([np.ones(len(first), dtype=np.int64), units.members])
+        return Schedule(order, times, stays, nodes, False, len(first), is_given=True, members=members)
     if protocol == "timed":
         if mean_duration is not None and not (math.isfinite(mean_duration) and mean_duration > 0):
             raise UsageError(f"mean duration {mean_duration:g} must be above 0 seconds")
@@ -104,15 +109,76 @@ def schedule(
             )
         warm = 0
         if load is None:
-            pods, time, duration = _trace_times(workload, mean_duration, random)
+            pods, time, duration, members = _trace_times(workload, mean_duration, random)
         else:
-            pods, time, duration, warm = _poisson(workload, load, mean_duration or DEFAULT_DURATION, random)
+            mean = mean_duration or DEFAULT_DURATION
+            pods, time, duration, members, warm = _poisson(workload, load, mean, random)
         pods, stays = np.concatenate([first, pods]), np.full(len(first), np.inf)
+        members = np.concatenate([np.ones(len(first), dtype=np.int64), members])
         # Not before the first arrival's time: times must ascend.
         time = np.concatenate([np.full(len(first), time[0] if len(time) else 0.0), time])
         duration = np.concatenate([stays, duration])
-        return Schedule(pods, time, duration, nodes, True, len(first), warm, is_given=load is None)
+        return Schedule(pods, time, duration, nodes, True, len(first), warm, load is None, members)
     raise UsageError(f"unknown protocol {protocol!r}; known are inflation, timed, arrivals")
+
+
+def window(plan: Schedule, first: int, count: int) -> Schedule:
+    """Return `count` consecutive arrivals of a schedule, whole gangs, as if nothing had come before.
+
+    Raises:
+        UsageError: the schedule has fewer arrivals.
+    """
+    if not 0 <= first <= first + count <= len(plan.pods):
+        raise UsageError(f"arrivals {first} to {first + count} are not among the {len(plan.pods)} of the schedule")
+    # A gang that an edge falls into is moved behind it.
+    edges = [*np.flatnonzero(plan.members).tolist(), len(plan.pods)]
+    begin, end = (edges[bisect_left(edges, edge)] for edge in (first, first + count))
+    part = slice(begin, end)
+    return replace(
+        plan,
+        pods=plan.pods[part],
+        time=plan.time[part],
+        duration=plan.duration[part],
+        members=plan.members[part],
+        standing=0,
+        warm=0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """What starts as one: single pods, and gangs.
+
+    Attributes:
+        pods: [A] index into `workload.pods`; pods of a gang follow each other.
+        members: [A] see `Schedule`.
+    """
+
+    pods: npt.NDArray[np.int64]
+    members: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, workload: Workload, pods: npt.NDArray[np.int64]) -> Self:
+        """Return the units of some pods, in order of their first pods."""
+        gangs: dict[tuple[str, str] | int, list[int]] = {}
+        for i in pods.tolist():
+            pod = workload.pods[i]
+            gangs.setdefault((pod.namespace, pod.gang) if pod.gang else i, []).append(i)
+        if len(gangs) == len(pods):
+            return cls(pods, np.ones(len(pods), dtype=np.int64))
+        sizes = [len(gang) for gang in gangs.values()]
+        return cls(np.array([i for gang in gangs.values() for i in gang], dtype=np.int64), _members(sizes))
+
+    @property
+    def leaders(self) -> npt.NDArray[np.int64]:
+        """Return [U] the positions of the first pods of units."""
+        return np.flatnonzero(self.members)
+
+
+def _members(sizes: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    members = np.zeros(int(np.sum(sizes)), dtype=np.int64)
+    members[np.cumsum([0, *sizes])[:-1]] = sizes
+    return members
 
 
 def resample(workload: Workload, *, ratio: float, seed: int) -> Schedule:
@@ -232,7 +298,8 @@ def _durations(workload: Workload, mean: float, random: np.random.Generator) -> 
 
 def _trace_times(
     workload: Workload, mean_duration: float | None, random: np.random.Generator
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Return pods, times, durations and members as in `Schedule`. A gang arrives with its last pod."""
     coming = np.setdiff1d(np.arange(len(workload.pods)), workload.standing())
     for pod in (workload.pods[i] for i in coming):
         if pod.creation_time is None:
@@ -240,20 +307,26 @@ def _trace_times(
                 f"{workload.name}: pod {pod.name!r} has no creation time, which --protocol timed needs; "
                 "give --load to generate arrivals, or use --protocol arrivals"
             )
+    units = Units.of(workload, coming)
+    coming, leaders = units.pods, units.leaders
     created = np.array([workload.pods[i].creation_time for i in coming], dtype=np.float64)
     if mean_duration is not None:
         duration = _durations(workload, mean_duration, random)[coming]
     else:
         deleted = [workload.pods[i].deletion_time for i in coming]
         duration = np.array([np.inf if end is None else end for end in deleted]) - created
-    order = np.argsort(created, kind="stable")
-    return coming[order], created[order], duration[order]
+    if not len(coming):
+        return coming, created, duration, units.members
+    sizes = units.members[leaders]
+    arrives = np.repeat(np.maximum.reduceat(created, leaders), sizes)
+    order = np.argsort(arrives, kind="stable")
+    return coming[order], arrives[order], duration[order], units.members[order]
 
 
 def _poisson(
     workload: Workload, load: float, mean_duration: float, random: np.random.Generator
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64], int]:
-    """Return Poisson arrivals of pods drawn from the trace, as many as it has, at a cluster that is already in use.
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int64], int]:
+    """Return Poisson arrivals of pods and gangs drawn from the trace, as many as it has, at a cluster in use.
 
     At the rate `load * capacity / mean(demand * duration)` demand over capacity is `load` on average. Durations of real
     traces are so unequal that an empty cluster would take months to get there. So the pods that an unlimited cluster
@@ -261,7 +334,7 @@ def _poisson(
     uniform share of its duration left (the stationary M/G/infinity queue, e.g. Takacs 1962).
 
     Returns:
-        Pods, times and durations as in `Schedule`, and the number of first ones that run at time 0.
+        Pods, times, durations and members as in `Schedule`, and the number of first pods that run at time 0.
     """
     if not (math.isfinite(load) and 0 < load <= 100):
         raise UsageError(f"load {load:g} must be above 0 and at most 100 times the capacity")
@@ -271,17 +344,21 @@ def _poisson(
     if not (capacity and demand.any()):
         capacity = float(sum(node.cpu_milli for node in workload.eligible_nodes))
         demand = np.array([pod.requests.cpu_milli for pod in workload.pods], dtype=np.float64)
-    drawable = np.array(workload.demand(), dtype=np.int64)
-    demand, duration = demand[drawable], duration[drawable]
-    work, count = float((demand * duration).mean()) if len(drawable) else 0.0, len(drawable)
+    units = Units.of(workload, np.array(workload.demand(), dtype=np.int64))
+    leaders, count = units.leaders, len(units.leaders)
+    work = float(np.add.reduceat((demand * duration)[units.pods], leaders).mean()) if count else 0.0
     if not (capacity and work):
         raise SteersmanError(f"{workload.name}: pods request no GPU and no CPU over time, so there is no load to offer")
     rate = load * capacity / work
-    running = random.permutation(np.repeat(np.arange(count), random.poisson(rate * duration / count)))
+    of_unit = duration[units.pods[leaders]]
+    running = random.permutation(np.repeat(np.arange(count), random.poisson(rate * of_unit / count)))
     drawn = random.integers(0, count, count)
-    return (
-        drawable[np.concatenate([running, drawn])],
-        np.concatenate([np.zeros(len(running)), np.cumsum(random.exponential(1 / rate, count))]),
-        np.concatenate([duration[running] * random.uniform(size=len(running)), duration[drawn]]),
-        len(running),
-    )
+    time = np.concatenate([np.zeros(len(running)), np.cumsum(random.exponential(1 / rate, count))])
+    left = np.concatenate([random.uniform(size=len(running)), np.ones(count)])
+    sizes = units.members[leaders][np.concatenate([running, drawn])]
+    # The positions of all pods of the units: from each first one on as many as the unit has.
+    first = np.repeat(leaders[np.concatenate([running, drawn])], sizes)
+    nth = np.arange(len(first)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    pods = units.pods[first + nth]
+    warm = int(sizes[: len(running)].sum())
+    return pods, np.repeat(time, sizes), duration[pods] * np.repeat(left, sizes), _members(sizes), warm

@@ -27,6 +27,7 @@ from steersman.orders.queue import (
     GROUPS,
     NO_ONE,
     OVERTAKING,
+    SCORE,
     enqueue,
     estimate,
     note_end,
@@ -39,6 +40,7 @@ from steersman.orders.reservations import (
     fits_together,
     leaves_room,
 )
+from steersman.orders.scores import EXTERNAL
 from steersman.policies.decision.kernels import (
     NONE,
     SELECT_EXTERNAL,
@@ -73,6 +75,7 @@ from steersman.simulation.event_arrays import (
     HEAD_FIRST,
     MEMORY_USED,
     NEEDS_ACTION,
+    NEEDS_ORDER,
     NEEDS_REASON,
     NO_PASS,
     NODES_USED,
@@ -398,7 +401,7 @@ def advance(
     waits: bool,
     until: int,
 ) -> int:
-    """Handle events until `until` are recorded; return DONE, PAUSED, NEEDS_ACTION or NEEDS_REASON.
+    """Handle events until `until` are recorded; return DONE, PAUSED or what it needs, NEEDS_...
 
     At equal times waiting pods are tried, in the queue's order, before others arrive or leave. A pod that fits nowhere
     waits, or has failed if `waits` is False or if it would not fit on the empty cluster.
@@ -411,6 +414,8 @@ def advance(
             # A pass takes place at the time of the event that caused it, the last one.
             time = record.time[cursor[EVENTS] - 1]
             if cursor[PASS] == HEAD_FIRST:
+                if cursor[HEAD] == NONE and q.settings[SCORE] == EXTERNAL and q.counts[GROUPS] > 1:
+                    return NEEDS_ORDER
                 if cursor[HEAD] == NONE:
                     next_head(run, time)
                 if cursor[HEAD] == NONE:

@@ -15,9 +15,10 @@ from steersman.policies.decision.kernels import NONE, DecisionState
 BOUND, FAILED, WAITING, FINISHED = range(4)
 """Outcomes of an event."""
 
-DONE, PAUSED, NEEDS_ACTION, NEEDS_REASON = range(4)
+DONE, PAUSED, NEEDS_ACTION, NEEDS_REASON, NEEDS_ORDER = range(5)
 """What `advance` returns: no event is left, `until` is reached, a decision is needed (`Run.question`), or the reason of
-the last event, a pod that was not bound, while the cluster is as it was then (`EventRecord.reasons`)."""
+the last event, a pod that was not bound, while the cluster is as it was then (`EventRecord.reasons`), or the group that
+goes next (HEAD)."""
 
 UNDECIDED = -2
 """Value of a decision that has not been made yet."""
