@@ -1,8 +1,8 @@
 """Microsoft's Philly trace of deep-learning jobs, as the artifact of Sia has it: a table of jobs.
 
-Columns: `timestamp,duration,num_gpus,gpu_time,cluster`; timestamps are dates with a time of day, durations are in seconds,
-GPUs are whole. Sources: Jeon et al., "Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads",
-USENIX ATC 2019, and Jayaram Subramanya et al., "Sia", SOSP 2023.
+Columns: `timestamp,duration,num_gpus,gpu_time,cluster`. A timestamp is a date with a time of day, a duration is in
+seconds, GPUs are whole. Sources: Jeon et al., "Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training
+Workloads", USENIX ATC 2019, and Jayaram Subramanya et al., "Sia", SOSP 2023.
 """
 
 from __future__ import annotations
