@@ -62,8 +62,8 @@ class FileInputs:
     pods: Annotated[
         list[Path] | None,
         path_option(
-            "Pods of the workload: a CSV table (openb, Philly, jobs, ...), a log of jobs (.swf), or a file or folder of "
-            "Kubernetes YAML; evaluate takes several. Without --nodes the file must hold nodes or the size of a machine."
+            "Pods of the workload: a CSV table (openb, Philly, jobs, ...), a log of jobs (.swf), or a file or folder "
+            "of Kubernetes YAML; evaluate takes several. Without --nodes it must hold nodes, or the size of a machine."
         ),
         ON_WORKLOADS,
     ] = None
