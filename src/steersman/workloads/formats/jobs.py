@@ -10,10 +10,12 @@ import math
 import re
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from itertools import groupby
 from pathlib import Path
 
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
+from steersman.cluster.node_labels import GIB
 from steersman.cluster.objects.manifests import format_seconds
 from steersman.core.errors import InputError
 from steersman.core.quantities import (
@@ -103,7 +105,7 @@ class JobsContent(FormatContent):
                 problem = (
                     "is a date, earlier rows have seconds" if is_date else "is in seconds, earlier rows have dates"
                 )
-                raise row.error("submit", f"{problem}; expected one of both in all rows")
+                raise row.error("submit", f"{problem}; expected the same in all rows")
             self.has_dates = is_date
             pod = _pod(row, f"job-{len(self.jobs) + 1}", classes)
             self.jobs.append(_Job(pod, _node_count(row), submit))
@@ -173,22 +175,19 @@ def _pod(row: TableRow, name: str, classes: dict[tuple[str, ...], PodClass]) -> 
     pod_class = classes.get(key)
     if pod_class is None:
         pod_class = classes[key] = _pod_class(row)
-    namespace, estimate, name = row.text("namespace") or "default", row.seconds("estimate"), row.text("name") or name
+    namespace, owner = row.text("namespace") or "default", row.text("owner")
     if not _NAMESPACE.fullmatch(namespace):
         problem = f"{namespace!r} is not a namespace; expected up to 63 lower-case letters, digits and '-'"
         raise row.error("namespace", problem)
-    if estimate == 0:
-        raise row.error("estimate", "0 is no estimate; expected seconds above 0, or nothing")
-    owner = row.text("owner")
     return Pod(
-        name,
+        row.text("name") or name,
         pod_class,
         namespace=namespace,
         priority=_priority(row),
         owner=owner if "/" in owner or not owner else f"User/{owner}",
         creation_time=0.0,
         deletion_time=row.seconds("duration"),
-        estimated_seconds=estimate,
+        estimated_seconds=row.seconds("estimate", positive=True),
     )
 
 
@@ -216,7 +215,8 @@ def _quantity(row: TableRow, column: str) -> int:
     try:
         if column == "cpu":
             return plausible(cpu_milli(text), MAX_CPU_MILLI, text)
-        return plausible(bytes_(f"{text}Gi" if _PLAIN.fullmatch(text) else text), MAX_MEMORY_BYTES, text)
+        amount = math.ceil(Decimal(text) * GIB) if _PLAIN.fullmatch(text) else bytes_(text)
+        return plausible(amount, MAX_MEMORY_BYTES, text)
     except ValueError as error:
         raise row.error(column, str(error)) from None
 

@@ -229,9 +229,9 @@ def _job(line: _Line) -> _Job | str:
         raise line.error(field, _beyond(line.texts[field]))
     submit, requested = line.seconds(SUBMIT), line.seconds(TIME)
     if submit < 0:
-        raise line.error(SUBMIT, f"{line.texts[SUBMIT]}: every job needs a submit time of 0 seconds or more")
+        raise line.error(SUBMIT, f"is {line.texts[SUBMIT]}; every job needs a time of 0 seconds or more")
     if requested == 0:
-        raise line.error(TIME, "0 is no estimate; expected seconds above 0, or -1 for unknown")
+        raise line.error(TIME, "0 is not a time above 0 seconds (-1 for unknown)")
     if status in PARTS:
         return PART
     if run < 0 or (run == 0 and status != 1):

@@ -66,8 +66,8 @@ class TableRow:
             raise self.error(field, f"{text} is beyond any real machine (at most {limit})")
         return value
 
-    def seconds(self, field: str) -> float | None:
-        """Return a time, None if the cell is empty. Raises InputError."""
+    def seconds(self, field: str, *, positive: bool = False) -> float | None:
+        """Return a time, None if the cell is empty. Raises InputError: it is negative, or 0 and must be positive."""
         text = self.cells.get(field, "").strip()
         if not text:
             return None
@@ -75,6 +75,8 @@ class TableRow:
             value = float(text)
         except ValueError:
             raise self.error(field, f"{text!r} is not a number of seconds") from None
+        if positive and not 0 < value < 1e15:
+            raise self.error(field, f"{text} is not a time above 0 seconds")
         if not 0 <= value < 1e15:
             raise self.error(field, f"{text} is not a time of 0 seconds or more")
         return value
