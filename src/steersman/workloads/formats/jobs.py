@@ -46,7 +46,7 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _JobRow:
     """A row of a table.
 
     Attributes:
@@ -69,7 +69,7 @@ class JobsContent(FormatContent):
 
     def __init__(self, files: Sequence[Path]) -> None:
         classes: dict[tuple[str, ...], PodClass] = {}
-        self.jobs: list[_Job] = []
+        self.jobs: list[_JobRow] = []
         self.has_dates: bool | None = None
         for file in files:
             self._read(file, classes)
@@ -108,7 +108,7 @@ class JobsContent(FormatContent):
                 raise row.error("submit", f"{problem}; expected the same in all rows")
             self.has_dates = is_date
             pod = _pod(row, f"job-{len(self.jobs) + 1}", classes)
-            self.jobs.append(_Job(pod, _node_count(row), submit))
+            self.jobs.append(_JobRow(pod, _node_count(row), submit))
         if row is None:
             raise InputError(file, "", "", "has no jobs, only a header")
 
@@ -240,7 +240,7 @@ def _node_count(row: TableRow) -> int:
     return count
 
 
-def _pods(job: _Job, created: float) -> Iterator[Pod]:
+def _pods(job: _JobRow, created: float) -> Iterator[Pod]:
     duration = job.pod.deletion_time
     deleted = None if duration is None else created + duration
     pod = replace(job.pod, creation_time=created, deletion_time=deleted)

@@ -28,7 +28,7 @@ MAX_LABEL = 63
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _PhillyJob:
     """A row of a table; `submit` in Unix seconds."""
 
     submit: float
@@ -85,7 +85,7 @@ class PhillyCsv(TableFormat):
         return PhillyContent(files)
 
 
-def _read(file: Path) -> Iterator[_Job]:
+def _read(file: Path) -> Iterator[_PhillyJob]:
     """Yield the jobs of a table in order. Raises InputError: a row is invalid, or there is none."""
     row = None
     for row in rows(str(file), read_text(file), COLUMNS):
@@ -94,17 +94,17 @@ def _read(file: Path) -> Iterator[_Job]:
         raise InputError(file, "", "", "has no jobs, only a header")
 
 
-def _job(row: TableRow) -> _Job:
+def _job(row: TableRow) -> _PhillyJob:
     duration = row.seconds("duration")
     if duration is None:
         raise row.error("duration", "is empty; expected seconds, 0 or more")
     gpus = row.integer("num_gpus", MAX_POD_GPUS)
     if not gpus:
         raise row.error("num_gpus", "0 GPUs; a job needs at least 1")
-    return _Job(row.date("timestamp"), duration, gpus, row.name("cluster"))
+    return _PhillyJob(row.date("timestamp"), duration, gpus, row.name("cluster"))
 
 
-def _pods(number: int, job: _Job, start: float, largest: int) -> Iterator[Pod]:
+def _pods(number: int, job: _PhillyJob, start: float, largest: int) -> Iterator[Pod]:
     """Yield the pods of a job on nodes with at most `largest` GPUs, 0: there are no nodes."""
     created = job.submit - start
     pod = Pod(

@@ -51,7 +51,7 @@ _MACHINE = re.compile(r";\s*(MaxProcs|MaxNodes)\s*:\s*([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _LoggedJob:
     """A job that ran, see `FIELDS`; memory in bytes for each processor, -1 for unknown."""
 
     number: int
@@ -67,11 +67,11 @@ class _Job:
 
 
 @dataclass(frozen=True, slots=True)
-class _Log:
+class _JobLog:
     """A file: the processors of its machine (0: not stated), its jobs, and the number of lines left out by reason."""
 
     processors: int
-    jobs: tuple[_Job, ...]
+    jobs: tuple[_LoggedJob, ...]
     left_out: Counter[str]
 
 
@@ -79,7 +79,7 @@ class _Log:
 class SwfContent(FormatContent):
     """Logs of jobs; several are of one machine."""
 
-    logs: tuple[_Log, ...]
+    logs: tuple[_JobLog, ...]
 
     def has_nodes(self) -> bool:
         """Return whether a header states the size of the machine."""
@@ -127,7 +127,7 @@ class SwfContent(FormatContent):
         return max(log.processors for log in self.logs)
 
     @property
-    def _jobs(self) -> Iterator[_Job]:
+    def _jobs(self) -> Iterator[_LoggedJob]:
         return (job for log in self.logs for job in log.jobs)
 
 
@@ -143,10 +143,10 @@ class Swf(WorkloadFormat):
         return SwfContent(tuple(map(_read, files)))
 
 
-def _read(file: Path) -> _Log:
+def _read(file: Path) -> _JobLog:
     """Return a log, its jobs in order of submission. Raises InputError: a line is invalid, or no job ran."""
     machine: dict[str, int] = {}
-    jobs: list[_Job] = []
+    jobs: list[_LoggedJob] = []
     left_out: Counter[str] = Counter()
     # Comments of old logs are not always UTF-8.
     for number, line in enumerate(read_text(file, errors="replace").split("\n"), start=1):
@@ -165,7 +165,7 @@ def _read(file: Path) -> _Log:
         count = left_out.total()
         raise InputError(file, "", "", f"has no job that ran ({count} left out)" if count else "has no jobs")
     jobs.sort(key=lambda job: job.submit)
-    return _Log(machine.get("MaxProcs") or machine.get("MaxNodes", 0), tuple(jobs), left_out)
+    return _JobLog(machine.get("MaxProcs") or machine.get("MaxNodes", 0), tuple(jobs), left_out)
 
 
 def _processors_of_machine(file: Path, line: int, key: str, stated: str) -> int:
@@ -220,7 +220,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _job(line: _Line) -> _Job | str:
+def _job(line: _Line) -> _LoggedJob | str:
     """Return the job of a line, or why it is left out. Raises InputError: a field is invalid."""
     status, run = line.whole(STATUS), line.seconds(RUN)
     processors = max(line.whole(ALLOCATED), line.whole(PROCESSORS))
@@ -242,7 +242,7 @@ def _job(line: _Line) -> _Job | str:
     if memory * processors << 10 > MAX_NODE_MEMORY_BYTES:
         problem = f"{memory} KB for each of {processors} processors is more than any real machine has"
         raise line.error(MEMORY, problem)
-    return _Job(
+    return _LoggedJob(
         line.whole(JOB),
         submit,
         run,
@@ -253,7 +253,7 @@ def _job(line: _Line) -> _Job | str:
     )
 
 
-def _pods(job: _Job, largest: int) -> Iterator[Pod]:
+def _pods(job: _LoggedJob, largest: int) -> Iterator[Pod]:
     """Yield the pods of a job on nodes with at most `largest` processors, 0: there are no nodes."""
     pod = Pod(
         f"job-{job.number}",

@@ -42,6 +42,15 @@ def test_two_columns_are_enough(tmp_path: Path) -> None:
     assert load_workload(None, tmp_path / "jobs.csv", partial=True).understood == "2 jobs, 1 without an end"
 
 
+def test_the_documented_table_is_read(tmp_path: Path) -> None:
+    page = Path(__file__).parents[4] / "docs" / "reference" / "workload-files.md"
+    (tmp_path / "jobs.csv").write_text(page.read_text().partition("```csv\n")[2].partition("```")[0])
+    workload = load_workload(None, tmp_path / "jobs.csv", partial=True)
+    assert workload.understood == "2 jobs, 2 with an estimate; 1 gang of 4 pods"
+    assert [pod.name for pod in workload.pods] == ["notebook", *(f"train-{i}" for i in range(4))]
+    assert workload.pods[0].requests.gpu_milli == 500
+
+
 @pytest.mark.parametrize(
     ("column", "cell", "expected"),
     [
