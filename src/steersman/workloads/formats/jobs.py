@@ -35,8 +35,8 @@ from steersman.workloads.workload import Workload
 
 NEEDED = ("submit", "duration")
 """Columns that a table must have."""
-REQUESTS = ("cpu", "memory", "gpus", "gpu_model")
-COLUMNS = ("name", *NEEDED, *REQUESTS, "owner", "namespace", "priority", "nodes", "estimate")
+REPEATED = ("cpu", "memory", "gpus", "gpu_model", "owner", "namespace", "priority", "nodes")
+COLUMNS = ("name", *NEEDED, *REPEATED, "estimate")
 """Columns that are read; others are ignored."""
 MAX_NODES = 100_000
 """Most pods of a job."""
@@ -46,18 +46,25 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class _JobRow:
-    """A row of a table.
+class _JobKind:
+    """What many rows of a table have in common: the class of pods, where they belong, and how many a job has."""
 
-    Attributes:
-        pod: the job as one pod, which is created at 0 and deleted after its duration.
-        nodes: number of such pods.
-        submit: seconds, Unix seconds if it was written as a date.
-    """
-
-    pod: Pod
+    pod_class: PodClass
+    owner: str
+    namespace: str
+    priority: int
     nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _JobRow:
+    """A row of a table; `submit` in seconds, Unix seconds if it was written as a date."""
+
+    name: str
+    kind: _JobKind
     submit: float
+    duration: float | None
+    estimate: float | None
 
 
 class JobsContent(FormatContent):
@@ -68,11 +75,11 @@ class JobsContent(FormatContent):
     """
 
     def __init__(self, files: Sequence[Path]) -> None:
-        classes: dict[tuple[str, ...], PodClass] = {}
+        kinds: dict[tuple[str, ...], _JobKind] = {}
         self.jobs: list[_JobRow] = []
         self.has_dates: bool | None = None
         for file in files:
-            self._read(file, classes)
+            self._read(file, kinds)
 
     def has_pods(self) -> bool:
         """Return True, see `FormatContent`."""
@@ -86,17 +93,16 @@ class JobsContent(FormatContent):
 
     def understood(self) -> str:
         """Return how many jobs there are, see `FormatContent`."""
-        endless = sum(job.pod.deletion_time is None for job in self.jobs)
+        endless = sum(job.duration is None for job in self.jobs)
+        estimated = sum(job.estimate is not None for job in self.jobs)
         parts = (
             counted(len(self.jobs), "job"),
             f"{endless} without an end" if endless else "",
-            f"{estimated} with an estimate"
-            if (estimated := sum(job.pod.estimated_seconds is not None for job in self.jobs))
-            else "",
+            f"{estimated} with an estimate" if estimated else "",
         )
         return ", ".join(filter(None, parts))
 
-    def _read(self, file: Path, classes: dict[tuple[str, ...], PodClass]) -> None:
+    def _read(self, file: Path, kinds: dict[tuple[str, ...], _JobKind]) -> None:
         """Add the jobs of a table. Raises InputError: a row is invalid, or there is none."""
         row = None
         for row in rows(str(file), read_text(file), NEEDED):
@@ -107,8 +113,13 @@ class JobsContent(FormatContent):
                 )
                 raise row.error("submit", f"{problem}; expected the same in all rows")
             self.has_dates = is_date
-            pod = _pod(row, f"job-{len(self.jobs) + 1}", classes)
-            self.jobs.append(_JobRow(pod, _node_count(row), submit))
+            key = tuple(row.cells.get(column, "") for column in REPEATED)
+            kind = kinds.get(key)
+            if kind is None:
+                kind = kinds[key] = _kind(row)
+            name = row.text("name") or f"job-{len(self.jobs) + 1}"
+            duration, estimate = row.seconds("duration"), row.seconds("estimate", positive=True)
+            self.jobs.append(_JobRow(name, kind, submit, duration, estimate))
         if row is None:
             raise InputError(file, "", "", "has no jobs, only a header")
 
@@ -169,26 +180,14 @@ def _submit(row: TableRow) -> tuple[float, bool]:
     return row.seconds("submit") or 0.0, False
 
 
-def _pod(row: TableRow, name: str, classes: dict[tuple[str, ...], PodClass]) -> Pod:
-    """Return a job as one pod from time 0 on. Raises InputError."""
-    key = tuple(row.cells.get(column, "") for column in REQUESTS)
-    pod_class = classes.get(key)
-    if pod_class is None:
-        pod_class = classes[key] = _pod_class(row)
+def _kind(row: TableRow) -> _JobKind:
+    """Return what a row may share with others. Raises InputError."""
     namespace, owner = row.text("namespace") or "default", row.text("owner")
     if not _NAMESPACE.fullmatch(namespace):
         problem = f"{namespace!r} is not a namespace; expected up to 63 lower-case letters, digits and '-'"
         raise row.error("namespace", problem)
-    return Pod(
-        row.text("name") or name,
-        pod_class,
-        namespace=namespace,
-        priority=_priority(row),
-        owner=owner if "/" in owner or not owner else f"User/{owner}",
-        creation_time=0.0,
-        deletion_time=row.seconds("duration"),
-        estimated_seconds=row.seconds("estimate", positive=True),
-    )
+    full_owner = owner if "/" in owner or not owner else f"User/{owner}"
+    return _JobKind(_pod_class(row), full_owner, namespace, _priority(row), _node_count(row))
 
 
 def _pod_class(row: TableRow) -> PodClass:
@@ -241,14 +240,21 @@ def _node_count(row: TableRow) -> int:
 
 
 def _pods(job: _JobRow, created: float) -> Iterator[Pod]:
-    duration = job.pod.deletion_time
-    deleted = None if duration is None else created + duration
-    pod = replace(job.pod, creation_time=created, deletion_time=deleted)
-    if job.nodes == 1:
-        yield pod
-        return
-    for i in range(job.nodes):
-        yield replace(pod, name=f"{pod.name}-{i}", gang=pod.name)
+    """Yield the pods of a job that is created at a time."""
+    kind = job.kind
+    gang = job.name if kind.nodes > 1 else ""
+    for i in range(kind.nodes):
+        yield Pod(
+            f"{job.name}-{i}" if gang else job.name,
+            kind.pod_class,
+            namespace=kind.namespace,
+            priority=kind.priority,
+            owner=kind.owner,
+            creation_time=created,
+            deletion_time=None if job.duration is None else created + job.duration,
+            estimated_seconds=job.estimate,
+            gang=gang,
+        )
 
 
 # Writing

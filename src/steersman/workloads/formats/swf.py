@@ -7,6 +7,7 @@ Workload Format", https://www.cs.huji.ac.il/labs/parallel/workload/swf.html.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -177,6 +178,8 @@ def _processors_of_machine(file: Path, line: int, key: str, stated: str) -> int:
 class _Line:
     """A line with the numbers of a job. Raises InputError: it has not 18 fields, or one is not a number."""
 
+    __slots__ = ("file", "number", "texts", "values")
+
     def __init__(self, file: Path, number: int, text: str) -> None:
         self.file, self.number = file, number
         self.texts = text.split()
@@ -184,13 +187,11 @@ class _Line:
             problem = f"has {len(self.texts)} fields; expected {len(FIELDS)} (-1 for what is unknown)"
             raise InputError(file, f"line {number}", "", problem)
         try:
-            self.values = list(map(float, self.texts))
-            bad = next((i for i, value in enumerate(self.values) if not -MAX_SECONDS < value < MAX_SECONDS), None)
+            self.values: list[float] = list(map(int, self.texts))
         except ValueError:
-            bad = next(i for i, text in enumerate(self.texts) if not _is_number(text))
-        if bad is None and "_" in text:
-            bad = next(i for i, text in enumerate(self.texts) if "_" in text)
-        if bad is not None:
+            self.values = [_number(text) for text in self.texts]
+        if "_" in text or not -MAX_SECONDS < min(self.values) <= max(self.values) < MAX_SECONDS:
+            bad = next(i for i, text in enumerate(self.texts) if not -MAX_SECONDS < _number(text) < MAX_SECONDS)
             raise self.error(bad, f"{self.texts[bad]!r} is not a number below 1e15 (-1 for unknown)")
 
     def error(self, field: int, problem: str) -> InputError:
@@ -200,7 +201,7 @@ class _Line:
     def whole(self, field: int) -> int:
         """Return a whole number, -1 if it is unknown. Raises InputError."""
         value = self.values[field]
-        if value != int(value) or value < -1:
+        if value < -1 or value != int(value):
             raise self.error(field, f"{self.texts[field]} is not a whole number of 0 or more (-1 for unknown)")
         return int(value)
 
@@ -212,44 +213,50 @@ class _Line:
         return value
 
 
-def _is_number(text: str) -> bool:
+def _number(text: str) -> float:
+    """Return a number, inf if it is none."""
     try:
-        float(text)
+        value = float(text) if "_" not in text else math.inf
     except ValueError:
-        return False
-    return True
+        return math.inf
+    return math.inf if math.isnan(value) else value
 
 
 def _job(line: _Line) -> _LoggedJob | str:
     """Return the job of a line, or why it is left out. Raises InputError: a field is invalid."""
     status, run = line.whole(STATUS), line.seconds(RUN)
-    processors = max(line.whole(ALLOCATED), line.whole(PROCESSORS))
-    if processors > MAX_PROCESSORS:
-        field = ALLOCATED if line.values[ALLOCATED] == processors else PROCESSORS
-        raise line.error(field, _beyond(line.texts[field]))
-    submit, requested = line.seconds(SUBMIT), line.seconds(TIME)
-    if submit < 0:
-        raise line.error(SUBMIT, f"is {line.texts[SUBMIT]}; every job needs a time of 0 seconds or more")
-    if requested == 0:
-        raise line.error(TIME, "0 is not a time above 0 seconds (-1 for unknown)")
     if status in PARTS:
         return PART
     if run < 0 or (run == 0 and status != 1):
         return WITHOUT_RUN_TIME if status == 1 else DID_NOT_RUN
+    number, submit, requested = line.whole(JOB), line.seconds(SUBMIT), line.seconds(TIME)
+    processors = max(line.whole(ALLOCATED), line.whole(PROCESSORS))
+    if number < 0:
+        raise line.error(JOB, "is -1; every job needs a number of 0 or more")
+    if submit < 0:
+        raise line.error(SUBMIT, "is -1; every job needs a time of 0 seconds or more")
     if processors <= 0:
         raise line.error(PROCESSORS, "neither it nor field 5 states processors; a job that ran needs at least 1")
+    if processors > MAX_PROCESSORS:
+        field = ALLOCATED if line.values[ALLOCATED] == processors else PROCESSORS
+        raise line.error(field, _beyond(line.texts[field]))
+    if requested == 0:
+        raise line.error(TIME, "0 is not a time above 0 seconds (-1 for unknown)")
     memory = line.whole(MEMORY)
     if memory * processors << 10 > MAX_NODE_MEMORY_BYTES:
         problem = f"{memory} KB for each of {processors} processors is more than any real machine has"
         raise line.error(MEMORY, problem)
     return _LoggedJob(
-        line.whole(JOB),
-        submit,
-        run,
+        number,
+        float(submit),
+        float(run),
         processors,
-        requested,
+        float(requested),
         memory << 10 if memory > 0 else 0,
-        *(line.whole(field) for field in (USER, GROUP, QUEUE, PARTITION)),
+        line.whole(USER),
+        line.whole(GROUP),
+        line.whole(QUEUE),
+        line.whole(PARTITION),
     )
 
 

@@ -95,7 +95,7 @@ def test_jobs_larger_than_a_node_are_gangs(tmp_path: Path) -> None:
 def test_lines_without_a_run_are_left_out_and_counted(tmp_path: Path) -> None:
     lines = (
         job(1, status=5, run_time=0),
-        job(2, status=5, run_time=-1, allocated_processors=0),
+        job(2, status=5, run_time=-1, allocated_processors=0, requested_time=0, submit_time=-1),
         job(3, status=0, run_time=0),
         job(4, status=5, run_time=30),
         job(5, status=1, run_time=0),
@@ -148,6 +148,7 @@ def test_odd_layout_is_read(tmp_path: Path) -> None:
         ({"requested_memory": 1 << 44}, "field 10 (requested memory)", 1 << 44),
         ({"user": -7}, "field 12 (user)", "-7"),
         ({"job_number": "1.5"}, "field 1 (job number)", "1.5"),
+        ({"job_number": -1}, "field 1 (job number)", "-1"),
     ],
 )
 def test_an_invalid_field_fails_in_one_line(
