@@ -14,6 +14,7 @@ from decimal import Decimal
 from itertools import groupby
 from pathlib import Path
 
+from steersman.cluster.gpu_resources import SHARED_GPUS
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
 from steersman.cluster.node_labels import GIB
 from steersman.cluster.objects.manifests import format_seconds
@@ -158,7 +159,7 @@ class JobsCsv(TableFormat):
             problem = f"{path.name} would not be {losses.target}: {place}: {error.problem}"
             raise losses.error("pod", problem) from None
         for pod, other in zip(workload.pods, again, strict=True):
-            losses.note("pod", pod.name, differences(pod, _with_exact_end(other, pod)))
+            losses.note("pod", pod.name, differences(pod, _as_meant(other, pod)))
 
 
 # Reading
@@ -301,9 +302,15 @@ def _memory(amount: int) -> str:
     return f"{text}e0" if text.isdigit() and amount else text
 
 
-def _with_exact_end(pod: Pod, original: Pod) -> Pod:
-    """Return a pod with the end of another that differs only by the rounding of a sum."""
+def _as_meant(pod: Pod, original: Pod) -> Pod:
+    """Return a pod as it was read again, without differences to the original that have no effect.
+
+    These are the rounding of a sum in its end, and the name of shared GPUs, which GPUs without a name stand for.
+    """
     end, other = original.deletion_time, pod.deletion_time
     if end is not None and other is not None and math.isclose(end, other, abs_tol=1e-6):
-        return replace(pod, deletion_time=end)
+        pod = replace(pod, deletion_time=end)
+    if original.requests.gpu_resource == SHARED_GPUS:
+        requests = replace(pod.requests, gpu_resource=SHARED_GPUS)
+        pod = replace(pod, pod_class=replace(pod.pod_class, requests=requests))
     return pod

@@ -209,3 +209,12 @@ def test_nodes_and_gangs_are_written(tmp_path: Path) -> None:
     again = load_workload(tmp_path / "out", None)
     assert again.pods[:3] == workload.pods[:3]
     assert [pod.name for pod in again.pods] == ["g-0", "g-1", "g-2", "h-0", "h-1"]
+
+
+def test_tables_survive_a_round_trip_through_yaml(tmp_path: Path) -> None:
+    page = "submit,duration,gpus,nodes,estimate\n0,3600,0.5,1,7200\n60,,8,2,\n90,1,,,\n"
+    (tmp_path / "first.csv").write_text(page)
+    first = load_workload(None, tmp_path / "first.csv", partial=True)
+    convert(first, "yaml", tmp_path / "yaml")
+    convert(load_workload(None, tmp_path / "yaml", partial=True), "jobs", tmp_path / "jobs")
+    assert load_pods(tmp_path / "jobs", ()) == first.pods
