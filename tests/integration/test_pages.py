@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 import tomllib
@@ -28,6 +29,7 @@ from steersman.workloads.workload import Workload
 pytestmark = pytest.mark.integration
 
 DATA: dict[str, Callable[[str], object]] = {
+    "csv": lambda text: list(csv.reader(text.splitlines(), strict=True)),
     "json": json.loads,
     "toml": tomllib.loads,
     "yaml": yaml.safe_load,
@@ -50,9 +52,10 @@ QUICK = (
 """Commands that run where all they read is there."""
 ELSEWHERE = ("--cluster", "--engine", "--telemetry", "--kubeconfig", "--data-dir", "http://", "training/worker-0")
 """Options and values of what is not here."""
-CSV = {
+TABLES = {
     "nodes.csv": "sn,cpu_milli,memory_mib,gpu,model\nn1,32000,64000,4,T4\nn2,32000,64000,0,\n",
     "pods.csv": "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np1,1000,1000,1,500,\np2,1000,1000,0,0,\n",
+    "log.swf": "; MaxProcs: 4\n1 0 -1 60 4 -1 -1 4 90 -1 1 1 1 -1 1 -1 -1 -1\n",
 }
 """Files of a reader; others have the nodes and pods of `small_workload`, by the names that pages give them."""
 NODES, PODS, BOTH = ("nodes.json", "nodes.yaml", "n.yaml"), ("pods.json", "pods.yaml", "p.yaml"), ("mine.yaml",)
@@ -72,7 +75,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for names, items in ((NODES, nodes), (PODS, pods), (BOTH, nodes + pods)):
         for name in names:  # JSON is YAML
             (tmp_path / name).write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    for name, text in CSV.items():
+    for name, text in TABLES.items():
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -98,7 +101,7 @@ def execute(block: Block, names: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 
 def is_quick(words: tuple[str, ...]) -> bool:
     """Whether a call can run here: it reads what is there, and takes seconds."""
-    named = [word for word in words if Path(word).suffix in (".csv", ".json", ".yaml", ".safetensors")]
+    named = [word for word in words if Path(word).suffix in (".csv", ".json", ".yaml", ".swf", ".safetensors")]
     made = words[words.index("--output") + 1] if "--output" in words else ""
     return (
         " ".join(words).startswith(QUICK)

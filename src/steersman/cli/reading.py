@@ -31,6 +31,13 @@ def read_workload(
     return workload
 
 
+def holds_nodes(file: Path) -> bool:
+    """Return whether a file or folder of pods holds nodes, too. Raises InputError: it is missing or invalid."""
+    from steersman.workloads.loading import open_source
+
+    return open_source(file).has_nodes()
+
+
 def say_understood(workload: Workload, warn: Warnings) -> None:
     """Print a summary of a workload and its warnings on standard error."""
     if workload.understood:

@@ -12,13 +12,14 @@ from steersman.core.errors import InputError, UsageError
 
 YAML_SUFFIXES = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
 CSV_SUFFIXES = (".csv", ".csv.gz")
+SWF_SUFFIXES = (".swf", ".swf.gz")
 HIERARCHY_SUFFIX = "-hier"
 """Suffix of the stem of a file that `workload topology` wrote beside its original, and which replaces it."""
 
 
 def stem(path: Path) -> str:
     """Return a file's name without its suffixes: `pods` of `pods.csv.gz`."""
-    for suffix in sorted((*YAML_SUFFIXES, *CSV_SUFFIXES), key=len, reverse=True):
+    for suffix in sorted((*YAML_SUFFIXES, *CSV_SUFFIXES, *SWF_SUFFIXES), key=len, reverse=True):
         if path.name.endswith(suffix):
             return path.name.removesuffix(suffix)
     return path.name

@@ -14,7 +14,7 @@ from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.device_offers import DeviceOffers
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.workloads.files import HIERARCHY_SUFFIX, folder_files, stem
-from steersman.workloads.formats.base import FormatContent
+from steersman.workloads.formats.base import FormatContent, counted
 from steersman.workloads.formats.kubernetes.devices import KINDS as DEVICE_KINDS
 from steersman.workloads.formats.kubernetes.devices import offer_warnings, offers_of
 from steersman.workloads.formats.kubernetes.expansion import Expanded, PartlyReadError
@@ -60,7 +60,8 @@ class Source:
 
     def nodes(self) -> tuple[Node, ...]:
         """Return the nodes, those of CSV files first. Raises InputError: there are none, or a name occurs twice."""
-        nodes = [node for content in self.contents for node in content.nodes()]
+        described = [content for content in self.contents if content.has_nodes() and not content.is_stand_in()]
+        nodes = [node for content in described or self.contents for node in content.nodes()]
         if not nodes:
             problem = "has no nodes; an openb node list or Kubernetes Nodes are needed"
             raise next(iter(self.problems()), InputError(self.path, "", "", problem))
@@ -155,7 +156,8 @@ def load_workload(
     services = SpreadSelectors.union(source.services() for source in sources)
     name = workload_name(given[-1])
     warnings += [f"{name}: {warning}" for warning in (*gpu_warnings(nodes, pods), *offer_warnings(offers, pods))]
-    understood = "; ".join(filter(None, (content.understood() for content in for_pods.contents if pods)))
+    about = (content.understood() for content in for_pods.contents if pods)
+    understood = "; ".join(filter(None, (*about, _gangs(pods))))
     workload = Workload(name, nodes, pods, services, tuple(warnings), understood=understood)
     if expanded is None or not expanded.pods:
         return workload
@@ -242,7 +244,7 @@ def open_source(path: str | Path) -> Source:
     suffixes = {suffix for each in formats() for suffix in each.suffixes}
     files, replaced = folder_files(path, sorted(suffixes)) if path.is_dir() else ([path], [])
     if not files:
-        raise InputError(path, "", "", "is a folder without .yaml, .yml, .json or .csv files that are not hidden")
+        raise InputError(path, "", "", "is a folder without .yaml, .yml, .json, .csv or .swf files that are not hidden")
     by_format: dict[str, list[Path]] = {}
     for file in files:
         by_format.setdefault(format_of(file).name, []).append(file)
@@ -267,9 +269,15 @@ def _unused(nodes: Source, pods: Source) -> list[str]:
     result = []
     if nodes.has_pods():
         result.append(f"{nodes.path}: its pods are not used, those of {pods.path} are")
-    if pods.has_nodes():
+    if any(content.has_nodes() and not content.is_stand_in() for content in pods.contents):
         result.append(f"{pods.path}: its nodes are not used, those of {nodes.path} are")
     return result
+
+
+def _gangs(pods: Sequence[Pod]) -> str:
+    """Return how many gangs there are, "" for none."""
+    members = [(pod.namespace, pod.gang) for pod in pods if pod.gang]
+    return f"{counted(len(set(members)), 'gang')} of {counted(len(members), 'pod')}" if members else ""
 
 
 def _unique(path: Path, what: str, names: list[str]) -> None:

@@ -384,6 +384,26 @@ def test_workload_options_are_exclusive(cluster: Path, capsys: Capture, command:
     assert sorted(path.name for path in cluster.iterdir()) == ["nodes.csv", "pods.csv"]
 
 
+def test_a_log_that_states_its_machine_needs_no_nodes(cluster: Path, capsys: Capture) -> None:
+    lines = (f"{i} {i} -1 60 {size} -1 -1 -1 -1 -1 1 -1 -1 -1 -1 -1 -1 -1" for i, size in ((1, 1), (2, 4), (3, 4)))
+    (cluster / "log.swf").write_text("; MaxProcs: 4\n" + "\n".join(lines) + "\n")
+    run = ("simulate", "--policy", "best-fit", "--protocol", "timed", "--pods", "log.swf")
+    assert main([*run, "--output", "alone"]) == 0
+    assert "3 jobs" in capsys.readouterr().err
+    bound = [row for row in rows(Path("alone/placements.csv")) if row["outcome"] == "bound"]
+    assert [(row["pod"], row["node"], row["time"]) for row in bound] == [
+        ("job-1", "pool", "1"),
+        ("job-2", "pool", "61"),
+        ("job-3", "pool", "121"),
+    ]
+    assert main([*run, "--nodes", "nodes.csv", "--output", "beside"]) == 0
+    assert "pool" not in Path("beside/placements.csv").read_text()
+    assert "warning" not in capsys.readouterr().err
+    (cluster / "log.swf").write_text("\n")
+    assert main([*run, "--output", "none"]) == 1
+    assert "has no jobs" in error_line(capsys)
+
+
 @pytest.mark.parametrize("flag", ["--pods", "--workload"])
 def test_a_command_for_one_workload_refuses_a_second(cluster: Path, capsys: Capture, flag: str) -> None:
     value = {"--pods": ("--nodes", "nodes.csv", "--pods", "pods.csv"), "--workload": ("--workload", "default")}[flag]

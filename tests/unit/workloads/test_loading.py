@@ -109,7 +109,7 @@ def test_a_missing_column_and_quoted_headers(tmp_path: Path) -> None:
 def test_missing_paths_are_named(tmp_path: Path) -> None:
     assert "give a file or folder of nodes and one of pods" in refusal(None, None)
     assert "nowhere: no such file or folder" in refusal(tmp_path / "nowhere", None)
-    assert "is a folder without .yaml, .yml, .json or .csv files" in refusal(tmp_path, None)
+    assert "is a folder without .yaml, .yml, .json, .csv or .swf files" in refusal(tmp_path, None)
 
 
 # Converting
@@ -189,6 +189,8 @@ def test_deployments_round_trip_through_yaml_and_csv(tmp_path: Path) -> None:
     [
         ("openb", {"namespace": "a"}, "pod p: namespace cannot be represented in openb CSV; --lossy"),
         ("openb", {"labels": {"a": "b"}}, "pod p: labels cannot"),
+        ("openb", {"estimated_seconds": 60.0}, "pod p: estimated_seconds cannot"),
+        ("openb", {"gang": "g"}, "pod p: gang cannot"),
         (
             "openb",
             {"constraints": Constraints(tolerations=(Toleration(operator="Exists"),))},

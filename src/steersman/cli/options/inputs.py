@@ -12,7 +12,7 @@ from steersman.cli.options.cluster import ClusterOptions, KubeconfigOptions
 from steersman.cli.options.common import NODES_HELP, path_option
 from steersman.cli.options.declaring import Excludes, RequiresOption, RequiresProtocol, option
 from steersman.cli.output.display import Warnings, status_if_slow
-from steersman.cli.reading import read_workload, say_understood
+from steersman.cli.reading import holds_nodes, read_workload, say_understood
 from steersman.core.errors import UsageError, unknown_name
 from steersman.workloads.workload import RunningPods
 
@@ -62,8 +62,8 @@ class FileInputs:
     pods: Annotated[
         list[Path] | None,
         path_option(
-            "Pods of the workload: an openb pod list (CSV), or a file or folder of Kubernetes YAML; evaluate "
-            "takes several."
+            "Pods of the workload: a CSV table (openb, Philly, jobs, ...), a log of jobs (.swf), or a file or folder "
+            "of Kubernetes YAML; evaluate takes several. Without --nodes it must hold nodes, or the size of a machine."
         ),
         ON_WORKLOADS,
     ] = None
@@ -90,13 +90,15 @@ class FileInputs:
 
         Raises:
             UsageError: there is none or too many, one of two files is missing, or no packaged workload has that name.
+            InputError: a file of pods without --nodes is missing or invalid.
         """
         used = self._used()
         if len(used) > 1:
             raise UsageError(f"{' and '.join(used)} say both what the workload is; give one: {WAYS}")
         if not used:
             raise UsageError(f"there is no workload; give {WAYS} (see --help)")
-        if bool(self.nodes) != bool(self.pods):
+        is_half = bool(self.nodes) != bool(self.pods)
+        if is_half and not (self.pods and all(map(holds_nodes, self.pods))):
             raise UsageError(f"{used[0]} is half a workload: --nodes and --pods go together")
         if self.count > 1 and not several:
             raise UsageError(f"{used[0].split()[-1]} names {self.count} workloads; give one")

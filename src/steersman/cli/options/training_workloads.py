@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from steersman.cli.options.common import path
 from steersman.cli.output.display import Warnings
-from steersman.cli.reading import read_workload
+from steersman.cli.reading import holds_nodes, read_workload
 from steersman.core.errors import unknown_name
 
 if TYPE_CHECKING:
@@ -22,16 +22,22 @@ def full_name(name: str) -> str:
 
 
 def read_workloads(names: list[str], nodes: Path | None, running: RunningPods, warn: Warnings) -> tuple[Workload, ...]:
-    """Return packaged workloads by name, or with `nodes` those in files. Raises UsageError: there is none."""
+    """Return packaged workloads by name, or those in files, which hold nodes or are used with `nodes`.
+
+    Raises:
+        UsageError: there is no workload of that name.
+        InputError: a file is invalid.
+    """
     from steersman.workloads.formats.openb.traces import embedded, known_names
 
     result = []
     for name in names:
-        if nodes is None:
-            if name not in known_names():
-                raise unknown_name("--workload", name, known_names(), "with --nodes a file of pods")
+        is_file = nodes is not None or (name not in known_names() and Path(name).exists() and holds_nodes(Path(name)))
+        if is_file:
+            result.append(read_workload(nodes, path(name), running, warn))
+        elif name in known_names():
             result.append(embedded(name))
             warn(result[-1].warnings)
         else:
-            result.append(read_workload(nodes, path(name), running, warn))
+            raise unknown_name("--workload", name, known_names(), "with --nodes a file of pods")
     return tuple(result)

@@ -68,6 +68,12 @@ CREATION_KEY = "alibabacloud.com/creation-time"
 DELETION_KEY = "alibabacloud.com/deletion-time"
 OWNER_KEY = "steersman.dev/owner"
 """Annotation for a pod's owner, "Kind/name": a pod whose ownerReference has no live owner is garbage-collected."""
+ESTIMATE_KEY = "steersman.dev/expected-seconds"
+"""Annotation for the run time of a pod in seconds, which counts before its activeDeadlineSeconds."""
+GANG_KEY = "steersman.dev/gang"
+"""Annotation for the gang of a pod, which counts before its label `POD_GROUP`."""
+POD_GROUP = "scheduling.x-k8s.io/pod-group"
+"""Label for the PodGroup of a pod (kube-scheduler's plugin Coscheduling)."""
 
 MAX_SECONDS = 1e15
 PLACEHOLDER_IMAGE = "steersman.dev/none"
@@ -248,6 +254,8 @@ def decode_pod(
         memory_limit_bytes=units(limits.get(MEMORY, 0)),
         latency=limits_of(annotations),
         terminating=bool(metadata.deletion_timestamp),
+        estimated_seconds=_estimate(annotations, notes, spec),
+        gang=_gang(annotations, notes, labels),
     )
 
 
@@ -284,6 +292,25 @@ def _life(annotations: Object, path: str) -> tuple[float | None, float | None]:
     if created is not None and deleted is not None and deleted < created:
         raise FieldError(join(path, DELETION_KEY), f"{deleted:g} is before the creation time {created:g}")
     return created, deleted
+
+
+def _estimate(annotations: Object, path: str, spec: PodSpec) -> float | None:
+    """Return the stated run time of a pod: that of its annotation, else the longest that it may run."""
+    value = annotations.get(ESTIMATE_KEY)
+    if value is None or value == "":
+        return None if spec.active_deadline_seconds is None else float(spec.active_deadline_seconds)
+    seconds = _number(value)
+    if not 0 < seconds < MAX_SECONDS:
+        raise FieldError(
+            join(path, ESTIMATE_KEY), f"{value!r} is not a run time; expected seconds above 0, such as 3600"
+        )
+    return seconds
+
+
+def _gang(annotations: Object, path: str, labels: Mapping[str, str]) -> str:
+    """Return the gang of a pod, "" for none."""
+    stated = text(annotations, GANG_KEY, path)
+    return printable(stated, join(path, GANG_KEY)) if stated else labels.get(POD_GROUP, "")
 
 
 def _seconds(annotations: Object, key: str, path: str) -> float | None:

@@ -31,7 +31,15 @@ from steersman.cluster.model import (
 )
 from steersman.cluster.objects.api.devices import IMPLICIT
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER, PREFERRED, REQUIRED
-from steersman.cluster.objects.decoding import CREATION_KEY, DELETION_KEY, OWNER_KEY, PLACEHOLDER_IMAGE
+from steersman.cluster.objects.decoding import (
+    CREATION_KEY,
+    DELETION_KEY,
+    ESTIMATE_KEY,
+    GANG_KEY,
+    OWNER_KEY,
+    PLACEHOLDER_IMAGE,
+    POD_GROUP,
+)
 from steersman.cluster.objects.gpu_shares import DEVICES, FRACTION, HAMI_REGISTER
 from steersman.cluster.objects.latency_limits import HARD_KEYS, SOFT_KEYS, USER_KEY
 from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY
@@ -112,9 +120,12 @@ def pod_to_object(pod: Pod) -> Manifest:
         annotations[GPU_MODEL_KEY] = "|".join(constraints.gpu_models)
     if pod.gpu_devices:
         annotations[GPU_INDEX_KEY] = "-".join(map(str, pod.gpu_devices))
-    for key, seconds in ((CREATION_KEY, pod.creation_time), (DELETION_KEY, pod.deletion_time)):
+    times = (CREATION_KEY, pod.creation_time), (DELETION_KEY, pod.deletion_time), (ESTIMATE_KEY, pod.estimated_seconds)
+    for key, seconds in times:
         if seconds is not None:
             annotations[key] = format_seconds(seconds)
+    if pod.gang and pod.gang != pod.labels.get(POD_GROUP, ""):
+        annotations[GANG_KEY] = pod.gang
     if pod.owner:
         annotations[OWNER_KEY] = pod.owner
     for key, milliseconds in ((SOFT_KEYS[0], pod.latency.soft), (HARD_KEYS[0], pod.latency.hard)):

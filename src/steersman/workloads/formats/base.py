@@ -77,6 +77,10 @@ class FormatContent:
         """Return whether the files contain nothing that the format knows."""
         return not (self.has_nodes() or self.has_pods())
 
+    def is_stand_in(self) -> bool:
+        """Return whether the nodes stand for a cluster that is not described, so that any other nodes replace them."""
+        return False
+
     def nodes(self) -> Sequence[Node]:
         """Return the nodes. Raises InputError: one is invalid."""
         return ()
@@ -172,3 +176,8 @@ def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
             yield from differences(value, other_value, f"{path}{field.name}.")
         else:
             yield path + field.name
+
+
+def counted(count: int, what: str) -> str:
+    """Return a number of things in words: "1 job", "2 jobs"."""
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -27,7 +27,7 @@ from steersman.cluster.model import (
 from steersman.cluster.node_labels import GIB, HOSTNAME
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, MAX_POD_GPUS
-from steersman.workloads.formats.base import FormatContent, TableFormat
+from steersman.workloads.formats.base import FormatContent, TableFormat, counted
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.tables import TableRow, read_text, rows
 
@@ -83,7 +83,7 @@ class GpuV2025Content(FormatContent):
         endless = sum(pod.deletion_time is None for pod in pods)
         limited = sum(each.per_node > 1 for each in self._instances)
         parts = (
-            f"{_counted(len(pods), 'instance')} of {_counted(applications, 'application')} ({roles})",
+            f"{counted(len(pods), 'instance')} of {counted(applications, 'application')} ({roles})",
             f"{early} there from the start" if early else "",
             f"{endless} without an end" if endless else "",
             "role, RDMA bandwidth and scheduled_time are not used",
@@ -169,7 +169,3 @@ def _per_node(row: TableRow) -> int:
 def _one_per_node(application: str) -> Constraints:
     selector = PodSelector((Requirement("app", "In", (application,)),), frozenset([NAMESPACE]))
     return Constraints(anti_affinity=(PodAffinityTerm(selector, HOSTNAME),))
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -19,10 +19,13 @@ BUILT_IN = {
     "openb": "steersman.workloads.formats.openb.format:OpenbCsv",
     "deployments": "steersman.workloads.formats.deployments:DeploymentsCsv",
     "gpu-v2025": "steersman.workloads.formats.gpu_v2025:GpuV2025Csv",
+    "philly": "steersman.workloads.formats.philly:PhillyCsv",
+    "jobs": "steersman.workloads.formats.jobs:JobsCsv",
+    "swf": "steersman.workloads.formats.swf:Swf",
     "yaml": "steersman.workloads.formats.kubernetes.format:KubernetesYaml",
 }
 """Where the class of a format is, in the order in which contents of several are put together."""
-WRITTEN = ("openb", "deployments", "yaml")
+WRITTEN = ("openb", "deployments", "jobs", "yaml")
 """Built-in formats that can be written; the others are only read."""
 
 

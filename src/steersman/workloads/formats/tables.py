@@ -8,6 +8,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
@@ -65,8 +66,8 @@ class TableRow:
             raise self.error(field, f"{text} is beyond any real machine (at most {limit})")
         return value
 
-    def seconds(self, field: str) -> float | None:
-        """Return a time, None if the cell is empty. Raises InputError."""
+    def seconds(self, field: str, *, positive: bool = False) -> float | None:
+        """Return a time, None if the cell is empty. Raises InputError: it is negative, or 0 and must be positive."""
         text = self.cells.get(field, "").strip()
         if not text:
             return None
@@ -74,13 +75,28 @@ class TableRow:
             value = float(text)
         except ValueError:
             raise self.error(field, f"{text!r} is not a number of seconds") from None
+        if positive and not 0 < value < 1e15:
+            raise self.error(field, f"{text} is not a time above 0 seconds")
         if not 0 <= value < 1e15:
             raise self.error(field, f"{text} is not a time of 0 seconds or more")
         return value
 
+    def date(self, field: str) -> float:
+        """Return a date with a time of day in Unix seconds, in UTC if it names no zone. Raises InputError."""
+        text = self.cells[field].strip()
+        try:
+            moment = datetime.fromisoformat(text)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            raise self.error(field, f"{text!r} is not a date; expected one such as 2024-05-01 12:00:00") from None
 
-def read_text(path: str | Path) -> str:
+
+def read_text(path: str | Path, errors: str = "strict") -> str:
     """Return the text of a file, decompressed if its name ends in `.gz`: UTF-8, or UTF-16 as PowerShell writes it.
+
+    Args:
+        path: the file.
+        errors: what becomes of bytes that are not text: "strict", an error, or "replace".
 
     Raises:
         InputError: the file is missing, unreadable, not gzip or neither UTF-8 nor UTF-16.
@@ -90,7 +106,7 @@ def read_text(path: str | Path) -> str:
         data = path.read_bytes()
         if path.name.endswith(".gz"):
             data = gzip.decompress(data)
-        return data.decode(_encoding(data))
+        return data.decode(_encoding(data), errors)
     except FileNotFoundError:
         raise InputError(path, "", "", "no such file") from None
     except (OSError, EOFError, zlib.error) as error:

@@ -335,6 +335,14 @@ def test_devices_of_a_placed_pod() -> None:
         (gpu_annotations(count="2", index="1-1"), "gpu-index", "2 devices"),
         ({"alibabacloud.com/creation-time": "yesterday"}, "creation-time", "seconds"),
         ({"alibabacloud.com/creation-time": "9", "alibabacloud.com/deletion-time": "8"}, "deletion-time", "before"),
+        ({"steersman.dev/expected-seconds": "0"}, "expected-seconds", "above 0"),
+        ({"steersman.dev/expected-seconds": -1}, "expected-seconds", "-1"),
+        ({"steersman.dev/expected-seconds": "nan"}, "expected-seconds", "above 0"),
+        ({"steersman.dev/expected-seconds": "inf"}, "expected-seconds", "above 0"),
+        ({"steersman.dev/expected-seconds": "an hour"}, "expected-seconds", "'an hour'"),
+        ({"steersman.dev/expected-seconds": True}, "expected-seconds", "True"),
+        ({"steersman.dev/gang": 5}, "gang", "quotes"),
+        ({"steersman.dev/gang": "a\n"}, "gang", "printed"),
     ],
 )
 def test_bad_annotations_are_named(annotations: dict[str, Any], field: str, problem: str) -> None:
@@ -360,6 +368,42 @@ def test_times_in_seconds() -> None:
     pod = pod_from_object(pod_object(annotations=times))
     assert (pod.creation_time, pod.deletion_time) == (427061.0, 427061.5)
     assert pod_to_object(pod)["metadata"]["annotations"] == times
+
+
+@pytest.mark.parametrize(
+    ("annotations", "spec", "seconds"),
+    [
+        ({}, {}, None),
+        ({"steersman.dev/expected-seconds": ""}, {}, None),
+        ({"steersman.dev/expected-seconds": "0.5"}, {}, 0.5),
+        ({"steersman.dev/expected-seconds": 90}, {"activeDeadlineSeconds": 600}, 90.0),
+        ({}, {"activeDeadlineSeconds": 600}, 600.0),
+    ],
+)
+def test_run_times_are_stated_by_annotation_or_deadline(
+    annotations: dict[str, Any], spec: dict[str, Any], seconds: float | None
+) -> None:
+    pod = pod_from_object(pod_object(annotations=annotations, **spec))
+    assert pod.estimated_seconds == seconds
+    assert pod_from_object(pod_to_object(pod)) == pod
+
+
+@pytest.mark.parametrize("deadline", [0, -1, 1.5, "600", 1 << 31])
+def test_invalid_deadlines_are_rejected(deadline: object) -> None:
+    assert refusal(pod_object(activeDeadlineSeconds=deadline)).field == "spec.activeDeadlineSeconds"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "label", "gang"), [("", "", ""), ("g", "", "g"), ("", "group", "group"), ("g", "group", "g")]
+)
+def test_gangs_are_named_by_annotation_or_pod_group(annotation: str, label: str, gang: str) -> None:
+    obj = pod_object(annotations={"steersman.dev/gang": annotation} if annotation else {})
+    obj["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": label} if label else {}
+    pod = pod_from_object(obj)
+    assert pod.gang == gang
+    written = pod_to_object(pod)
+    assert pod_from_object(written) == pod
+    assert ("annotations" in written["metadata"]) == bool(annotation)
 
 
 def test_simon_times_are_read() -> None:
@@ -839,7 +883,9 @@ RICH_POD = pod_object(
         {"cpu": "1", "a/b": 1}, ports=[{"containerPort": 1, "hostPort": 2, "protocol": "TCP", "hostIP": "1.1.1.1"}]
     ),
     annotations=gpu_annotations(count="1", milli="500", card_model="A", index="0")
-    | {"alibabacloud.com/creation-time": "1", "steersman.dev/owner": "Job/a"},
+    | {"alibabacloud.com/creation-time": "1", "steersman.dev/owner": "Job/a"}
+    | {"steersman.dev/expected-seconds": "60", "steersman.dev/gang": "g"},
+    activeDeadlineSeconds=60,
     initContainers=[container({"cpu": "1"}, restartPolicy="Always")],
     overhead={"cpu": "1"},
     resources={"requests": {"cpu": "1"}, "limits": {"cpu": "1"}},

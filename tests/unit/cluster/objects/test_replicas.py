@@ -28,7 +28,9 @@ RESIZING = {
 
 def pod(name: str = "web-1", **status: Any) -> dict[str, Any]:
     notes = {"alibabacloud.com/gpu-count": "2", "alibabacloud.com/gpu-milli": "500", "steersman.dev/latency-user": "u"}
+    notes |= {"steersman.dev/expected-seconds": "60", "steersman.dev/gang": "g"}
     spec = {
+        "activeDeadlineSeconds": 60,
         "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}, "ports": [{"hostPort": 80}]}],
         "tolerations": [{"key": "gpu", "operator": "Exists"}],
         "volumes": [{"name": f"token-{name}", "projected": {}}, {"name": "d", "gcePersistentDisk": {"pdName": "d"}}],

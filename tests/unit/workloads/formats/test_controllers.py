@@ -95,6 +95,42 @@ def test_job_requests_its_remaining_completions(spec, status, phases, count):
     assert len(names(job, *pods)) == count
 
 
+@pytest.mark.parametrize(
+    ("spec", "estimate"),
+    [
+        ({}, 600.0),
+        ({"completions": 1, "parallelism": 3}, 600.0),
+        ({"parallelism": 1}, 600.0),
+        ({"completions": 2}, None),
+        ({"parallelism": 2}, None),
+    ],
+)
+def test_deadline_of_a_job_is_that_of_its_only_pod(spec, estimate):
+    job = controller("Job", "job", activeDeadlineSeconds=600, **spec)
+    assert {each.estimated_seconds for each in objects(job).pods(())} == {estimate}
+    running = objects(job, pod("job-x", job, on="n"), pod("other", on="n"))
+    assert {each.name: each.estimated_seconds for each in running.pods(()) if each.name in ("job-x", "other")} == {
+        "job-x": estimate,
+        "other": None,
+    }
+
+
+def test_estimate_of_a_pod_counts_before_the_deadline_of_its_job():
+    job = controller("Job", "job", activeDeadlineSeconds=600)
+    job["spec"]["template"]["metadata"]["annotations"] = {"steersman.dev/expected-seconds": "60"}
+    assert [each.estimated_seconds for each in objects(job).pods(())] == [60.0]
+    own = pod("job-x", job, on="n", activeDeadlineSeconds=90)
+    assert [each.estimated_seconds for each in objects(job, own).pods(())] == [90.0]
+
+
+@pytest.mark.parametrize("deadline", [-1, 1.5, "long"])
+def test_invalid_deadline_of_a_job_leaves_it_out(deadline):
+    found = objects(controller("Job", "job", activeDeadlineSeconds=deadline))
+    (problem,) = found.problems
+    assert problem.field == "spec.activeDeadlineSeconds"
+    assert found.pods(()) == ()
+
+
 def test_daemon_set_lacks_a_pod_on_uncovered_nodes():
     nodes = tuple(node(name) for name in ("a", "b", "c"))
     agent = controller("DaemonSet", "agent")

@@ -126,7 +126,7 @@ def test_a_format_that_is_only_read_says_so(tmp_path: Path) -> None:
     from steersman.workloads.convert import convert
 
     assert {each.name for each in formats() if type(each).write is not WorkloadFormat.write} == set(WRITTEN)
-    for name in set(BUILT_IN) - set(WRITTEN):
+    for name in sorted(set(BUILT_IN) - set(WRITTEN)):
         with raises(UsageError, find_format(name).title):
             convert(embedded("default-small"), name, tmp_path / name)
     assert not list(tmp_path.iterdir())

@@ -174,7 +174,9 @@ class ConvertOptions:
     pods: Annotated[
         Path | None,
         path_option(
-            "Pods: a CSV table (openb, Deployments, gpu-v2025), or a file or folder of Kubernetes YAML.", metavar="PATH"
+            "Pods: a CSV table (openb, Deployments, gpu-v2025, Philly, jobs), a log of jobs (.swf), or a file or "
+            "folder of Kubernetes YAML.",
+            metavar="PATH",
         ),
     ] = None
     workload: Annotated[
@@ -195,6 +197,7 @@ def convert(options: ConvertOptions) -> None:
 
     yaml: nodes.yaml and pods.yaml, with Deployments and other controllers expanded into pods.
     openb: nodes.csv and pods.csv.
+    jobs: nodes.yaml and jobs.csv (name, submit, duration, cpu, memory, gpus, ...).
     deployments: nodes.yaml and deployments.csv (name, pod_count, cpu_request, ..., action).
     One of --nodes and --pods is enough if a folder holds both, or to convert only nodes or pods.
 

@@ -80,6 +80,7 @@ class JobSpec(ControllerSpec, frozen=True, rename="camel"):
     manual_selector: bool | None = None
     managed_by: str | None = None
     suspend: bool | None = None
+    active_deadline_seconds: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
 class JobStatus(msgspec.Struct, frozen=True, rename="camel"):

@@ -229,6 +229,7 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     host_network: bool | None = None
     host_users: bool | None = None
     scheduling_gates: list[Any] | None = None
+    active_deadline_seconds: Count | None = None
     resource_claims: list[Any] | None = None
 
 

@@ -35,6 +35,7 @@ from steersman.workloads.formats.kubernetes.replicas import (
     Maker,
     Members,
     completion_index,
+    job_deadline,
     replica_name,
     within,
 )
@@ -171,6 +172,8 @@ class Expansion:
             pod = self._pod(obj)
             if pod is None:
                 continue
+            if pod.estimated_seconds is None and maker is not None and maker[0] == "Job":
+                pod = replace(pod, estimated_seconds=job_deadline(self._there[maker].typed.spec))
             self._pods[i] = pod
             # A static pod is created by its node alone.
             self._owners.update(((pod.namespace, pod.name), key) for key in above[-1:] if key[0] != "Node")

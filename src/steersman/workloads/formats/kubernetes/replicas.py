@@ -23,6 +23,7 @@ from steersman.cluster.objects.api.controllers import (
     Deployment,
     DeploymentSpec,
     Job,
+    JobSpec,
     ReplicationControllerSpec,
 )
 from steersman.cluster.objects.api.decoding import converted
@@ -116,7 +117,10 @@ class Maker:
             case _:
                 pods = self._equal_pods(self._deployment_labels(), self._wanted(typed.spec) - len(self.members.pods))
         owner = self._owner()
-        yield from (replace(pod, owner=owner) for pod in pods)
+        deadline = job_deadline(typed.spec) if self.controller.kind == "Job" else None
+        for pod in pods:
+            estimate = deadline if pod.estimated_seconds is None else pod.estimated_seconds
+            yield replace(pod, owner=owner, estimated_seconds=estimate)
 
     def _owner(self) -> str:
         if self.members.pods:
@@ -274,6 +278,13 @@ class Maker:
                 tied = (NodeSelectorTerm(fields=(Requirement("metadata.name", "In", (node.name,)),)),)
                 constraints = replace(pod.constraints, node_affinity=tied)
                 yield replace(pod, name=next(names), pod_class=replace(pod.pod_class, constraints=constraints))
+
+
+def job_deadline(spec: JobSpec) -> float | None:
+    """Return the longest run time of a Job's only pod in seconds; None: no deadline, or several pods share it."""
+    parallelism = 1 if spec.parallelism is None else spec.parallelism
+    count = parallelism if spec.completions is None else spec.completions
+    return float(spec.active_deadline_seconds) if spec.active_deadline_seconds and count == 1 else None
 
 
 def within(count: int, replicas: tuple[int, int] | None) -> int:

@@ -1,0 +1,316 @@
+"""A table of jobs that people write by hand: when each arrives, how long it runs, and what it requests.
+
+`submit,duration` are needed; `name,cpu,memory,gpus,gpu_model,owner,namespace,priority,nodes,estimate` may be there.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from itertools import groupby
+from pathlib import Path
+
+from steersman.cluster.gpu_resources import SHARED_GPUS
+from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
+from steersman.cluster.node_labels import GIB
+from steersman.cluster.objects.manifests import format_seconds
+from steersman.core.errors import InputError
+from steersman.core.quantities import (
+    MAX_CPU_MILLI,
+    MAX_MEMORY_BYTES,
+    MAX_POD_GPUS,
+    bytes_,
+    cpu_milli,
+    format_bytes,
+    plausible,
+)
+from steersman.workloads.formats.base import FormatContent, Losses, TableFormat, counted, differences
+from steersman.workloads.formats.kubernetes.expansion import Expanded
+from steersman.workloads.formats.kubernetes.objects import write_nodes
+from steersman.workloads.formats.tables import TableRow, read_text, rows
+from steersman.workloads.workload import Workload
+
+NEEDED = ("submit", "duration")
+"""Columns that a table must have."""
+REPEATED = ("cpu", "memory", "gpus", "gpu_model", "owner", "namespace", "priority", "nodes")
+COLUMNS = ("name", *NEEDED, *REPEATED, "estimate")
+"""Columns that are read; others are ignored."""
+MAX_NODES = 100_000
+"""Most pods of a job."""
+MAX_PRIORITY = (1 << 31) - 1
+_PLAIN = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", re.ASCII)
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class _JobKind:
+    """What many rows of a table have in common: the class of pods, where they belong, and how many a job has."""
+
+    pod_class: PodClass
+    owner: str
+    namespace: str
+    priority: int
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _JobRow:
+    """A row of a table; `submit` in seconds, Unix seconds if it was written as a date."""
+
+    name: str
+    kind: _JobKind
+    submit: float
+    duration: float | None
+    estimate: float | None
+
+
+class JobsContent(FormatContent):
+    """Tables of jobs.
+
+    Args:
+        files: the tables.
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        kinds: dict[tuple[str, ...], _JobKind] = {}
+        self.jobs: list[_JobRow] = []
+        self.has_dates: bool | None = None
+        for file in files:
+            self._read(file, kinds)
+
+    def has_pods(self) -> bool:
+        """Return True, see `FormatContent`."""
+        return True
+
+    def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
+        """Return the pods of each job in the order of the rows, see `FormatContent`."""
+        # Dates are counted from the first one.
+        start = min(job.submit for job in self.jobs) if self.has_dates else 0.0
+        return [pod for job in self.jobs for pod in _pods(job, job.submit - start)], None
+
+    def understood(self) -> str:
+        """Return how many jobs there are, see `FormatContent`."""
+        endless = sum(job.duration is None for job in self.jobs)
+        estimated = sum(job.estimate is not None for job in self.jobs)
+        parts = (
+            counted(len(self.jobs), "job"),
+            f"{endless} without an end" if endless else "",
+            f"{estimated} with an estimate" if estimated else "",
+        )
+        return ", ".join(filter(None, parts))
+
+    def _read(self, file: Path, kinds: dict[tuple[str, ...], _JobKind]) -> None:
+        """Add the jobs of a table. Raises InputError: a row is invalid, or there is none."""
+        row = None
+        for row in rows(str(file), read_text(file), NEEDED):
+            submit, is_date = _submit(row)
+            if self.has_dates not in (None, is_date):
+                problem = (
+                    "is a date, earlier rows have seconds" if is_date else "is in seconds, earlier rows have dates"
+                )
+                raise row.error("submit", f"{problem}; expected the same in all rows")
+            self.has_dates = is_date
+            key = tuple(row.cells.get(column, "") for column in REPEATED)
+            kind = kinds.get(key)
+            if kind is None:
+                kind = kinds[key] = _kind(row)
+            name = row.text("name") or f"job-{len(self.jobs) + 1}"
+            duration, estimate = row.seconds("duration"), row.seconds("estimate", positive=True)
+            self.jobs.append(_JobRow(name, kind, submit, duration, estimate))
+        if row is None:
+            raise InputError(file, "", "", "has no jobs, only a header")
+
+
+class JobsCsv(TableFormat):
+    """The format of hand-written tables of jobs; nodes beside them are written as YAML."""
+
+    name = "jobs"
+    title = "a table of jobs"
+    header = f"jobs {','.join(NEEDED)}"
+
+    def has_header(self, columns: Set[str]) -> bool:
+        """Return whether a header is that of a table of jobs, see `TableFormat`."""
+        return "submit" in columns
+
+    def open(self, files: Sequence[Path]) -> JobsContent:
+        """Return the jobs of the files, see `WorkloadFormat`."""
+        return JobsContent(files)
+
+    def write(self, workload: Workload, folder: Path, losses: Losses) -> None:
+        """Write `jobs.csv` and, with nodes, `nodes.yaml`; see `WorkloadFormat`."""
+        losses.note_services(workload)
+        if workload.nodes:
+            write_nodes(workload.nodes, folder / "nodes.yaml")
+        if not workload.pods:
+            return
+        path = folder / "jobs.csv"
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(COLUMNS)
+            writer.writerows(_cells(pods) for pods in _jobs_of(workload.pods))
+        try:
+            again, _ = JobsContent([path]).pods(())
+        except InputError as error:
+            place = ", ".join(part for part in (error.where, error.field) if part)
+            problem = f"{path.name} would not be {losses.target}: {place}: {error.problem}"
+            raise losses.error("pod", problem) from None
+        for pod, other in zip(workload.pods, again, strict=True):
+            losses.note("pod", pod.name, differences(pod, _as_meant(other, pod)))
+
+
+# Reading
+
+
+def _submit(row: TableRow) -> tuple[float, bool]:
+    """Return when a job arrives, and whether that is a date. Raises InputError."""
+    text = row.text("submit")
+    if not text:
+        raise row.error("submit", "is empty; every job needs a time in seconds or a date")
+    try:
+        float(text)
+    except ValueError:
+        try:
+            return row.date("submit"), True
+        except InputError:
+            problem = f"{text!r} is not a time; expected seconds, 0 or more, or a date such as 2024-05-01 12:00:00"
+            raise row.error("submit", problem) from None
+    return row.seconds("submit") or 0.0, False
+
+
+def _kind(row: TableRow) -> _JobKind:
+    """Return what a row may share with others. Raises InputError."""
+    namespace, owner = row.text("namespace") or "default", row.text("owner")
+    if not _NAMESPACE.fullmatch(namespace):
+        problem = f"{namespace!r} is not a namespace; expected up to 63 lower-case letters, digits and '-'"
+        raise row.error("namespace", problem)
+    full_owner = owner if "/" in owner or not owner else f"User/{owner}"
+    return _JobKind(_pod_class(row), full_owner, namespace, _priority(row), _node_count(row))
+
+
+def _pod_class(row: TableRow) -> PodClass:
+    gpus = row.number("gpus", MAX_POD_GPUS) if row.text("gpus") else 0
+    if gpus > 1 and gpus % 1:
+        raise row.error("gpus", f"{gpus} is neither a whole number of GPUs nor a share of one below 1")
+    models = tuple(row.text("gpu_model").split("|")) if gpus and row.text("gpu_model") else ()
+    if any(not model.strip() for model in models):
+        raise row.error("gpu_model", f"{row.text('gpu_model')!r} has an empty model; write models as A|B")
+    requests = Requests(
+        cpu_milli=_quantity(row, "cpu"),
+        memory_bytes=_quantity(row, "memory"),
+        gpu_count=math.ceil(gpus),
+        gpu_milli=math.ceil(min(gpus, 1) * GPU_MILLI),
+    )
+    return PodClass(requests, Constraints(gpu_models=models))
+
+
+def _quantity(row: TableRow, column: str) -> int:
+    """Return CPU in milli or memory in bytes, 0 of an empty cell; a plain number of memory is in GiB."""
+    text = row.text(column)
+    if not text:
+        return 0
+    try:
+        if column == "cpu":
+            return plausible(cpu_milli(text), MAX_CPU_MILLI, text)
+        amount = math.ceil(Decimal(text) * GIB) if _PLAIN.fullmatch(text) else bytes_(text)
+        return plausible(amount, MAX_MEMORY_BYTES, text)
+    except ValueError as error:
+        raise row.error(column, str(error)) from None
+
+
+def _priority(row: TableRow) -> int:
+    text = row.text("priority")
+    digits = text.removeprefix("-")
+    if not text:
+        return 0
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 10 and int(digits) <= MAX_PRIORITY):
+        raise row.error("priority", f"{text!r} is not a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}")
+    return int(text)
+
+
+def _node_count(row: TableRow) -> int:
+    if not row.text("nodes"):
+        return 1
+    count = row.integer("nodes", MAX_NODES)
+    if not count:
+        raise row.error("nodes", "0 nodes; a job needs at least 1")
+    return count
+
+
+def _pods(job: _JobRow, created: float) -> Iterator[Pod]:
+    """Yield the pods of a job that is created at a time."""
+    kind = job.kind
+    gang = job.name if kind.nodes > 1 else ""
+    for i in range(kind.nodes):
+        yield Pod(
+            f"{job.name}-{i}" if gang else job.name,
+            kind.pod_class,
+            namespace=kind.namespace,
+            priority=kind.priority,
+            owner=kind.owner,
+            creation_time=created,
+            deletion_time=None if job.duration is None else created + job.duration,
+            estimated_seconds=job.estimate,
+            gang=gang,
+        )
+
+
+# Writing
+
+
+def _jobs_of(pods: Sequence[Pod]) -> Iterator[Sequence[Pod]]:
+    """Yield the pods of each row: those of a gang if they are equal, one after the other and named as they are read."""
+    for gang, group in groupby(pods, key=lambda pod: (pod.namespace, pod.gang)):
+        members = list(group)
+        first = members[0]
+        equal = all(
+            replace(pod, name=f"{gang[1]}-{i}") == pod == replace(first, name=pod.name) for i, pod in enumerate(members)
+        )
+        if gang[1] and len(members) > 1 and equal:
+            yield members
+        else:
+            yield from ([pod] for pod in members)
+
+
+def _cells(pods: Sequence[Pod]) -> Sequence[object]:
+    """Return the cells of a row, see `COLUMNS`."""
+    pod, requests = pods[0], pods[0].requests
+    created = pod.creation_time or 0.0
+    share = requests.gpu_milli / GPU_MILLI if requests.gpu_count == 1 else 1
+    return (
+        pod.gang if len(pods) > 1 else pod.name,
+        format_seconds(created),
+        "" if pod.deletion_time is None else format_seconds(pod.deletion_time - created),
+        format_seconds(requests.cpu_milli / 1000),
+        _memory(requests.memory_bytes),
+        format_seconds(requests.gpu_count * share),
+        "|".join(pod.constraints.gpu_models),
+        pod.owner,
+        pod.namespace,
+        pod.priority,
+        len(pods),
+        "" if pod.estimated_seconds is None else format_seconds(pod.estimated_seconds),
+    )
+
+
+def _memory(amount: int) -> str:
+    text = format_bytes(amount)
+    # A plain number would be in GiB.
+    return f"{text}e0" if text.isdigit() and amount else text
+
+
+def _as_meant(pod: Pod, original: Pod) -> Pod:
+    """Return a pod as it was read again, without differences to the original that have no effect.
+
+    These are the rounding of a sum in its end, and the name of shared GPUs, which GPUs without a name stand for.
+    """
+    end, other = original.deletion_time, pod.deletion_time
+    if end is not None and other is not None and math.isclose(end, other, abs_tol=1e-6):
+        pod = replace(pod, deletion_time=end)
+    if original.requests.gpu_resource == SHARED_GPUS:
+        requests = replace(pod.requests, gpu_resource=SHARED_GPUS)
+        pod = replace(pod, pod_class=replace(pod.pod_class, requests=requests))
+    return pod

@@ -1,0 +1,291 @@
+"""The Standard Workload Format of the Parallel Workloads Archive: a job a line, 18 fields, and a header of comments.
+
+Times are in seconds from the start of the log, memory is in KB per processor, and -1 is unknown. Source: Chapin et al.,
+"Benchmarks and Standards for the Evaluation of Parallel Job Schedulers", JSSPP 1999, and Feitelson, "The Standard
+Workload Format", https://www.cs.huji.ac.il/labs/parallel/workload/swf.html.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.cluster.node_labels import with_standard_labels
+from steersman.core.errors import InputError
+from steersman.core.quantities import MAX_MEMORY_BYTES, MAX_NODE_MEMORY_BYTES
+from steersman.workloads.files import SWF_SUFFIXES
+from steersman.workloads.formats.base import FormatContent, WorkloadFormat, counted
+from steersman.workloads.formats.gangs import pods_of_job
+from steersman.workloads.formats.kubernetes.expansion import Expanded
+from steersman.workloads.formats.tables import read_text
+
+FIELDS = (
+    *("job number", "submit time", "wait time", "run time", "allocated processors", "CPU time", "used memory"),
+    *("requested processors", "requested time", "requested memory", "status", "user", "group", "executable"),
+    *("queue", "partition", "preceding job", "think time"),
+)
+"""Names of the fields, in order."""
+JOB, SUBMIT, RUN, ALLOCATED, PROCESSORS, TIME, MEMORY, STATUS, USER, GROUP, QUEUE, PARTITION = (
+    *(0, 1, 3, 4, 7, 8, 9),
+    *(10, 11, 12, 14, 15),
+)
+"""Indices of the fields that are used."""
+PARTS = (2, 3, 4)
+"""Statuses of lines that repeat a part of a job, which has a line of its own."""
+POOL = "pool"
+"""Name of the node that stands for the machine of a log."""
+MAX_PROCESSORS = 1_000_000
+MAX_SECONDS = 1e15
+DID_NOT_RUN, WITHOUT_RUN_TIME, PART = (
+    "did not run",
+    "without a run time",
+    "part of a job with a line of its own",
+)
+"""Why lines are left out."""
+_MACHINE = re.compile(r";\s*(MaxProcs|MaxNodes)\s*:\s*([0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class _LoggedJob:
+    """A job that ran, see `FIELDS`; memory in bytes for each processor, -1 for unknown."""
+
+    number: int
+    submit: float
+    run: float
+    processors: int
+    requested_time: float
+    memory: int
+    user: int
+    group: int
+    queue: int
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class _JobLog:
+    """A file: the processors of its machine (0: not stated), its jobs, and the number of lines left out by reason."""
+
+    processors: int
+    jobs: tuple[_LoggedJob, ...]
+    left_out: Counter[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SwfContent(FormatContent):
+    """Logs of jobs; several are of one machine."""
+
+    logs: tuple[_JobLog, ...]
+
+    def has_nodes(self) -> bool:
+        """Return whether a header states the size of the machine."""
+        return self._processors > 0
+
+    def has_pods(self) -> bool:
+        """Return True, see `FormatContent`."""
+        return True
+
+    def is_stand_in(self) -> bool:
+        """Return True: the machine is known by its size alone, see `FormatContent`."""
+        return True
+
+    def nodes(self) -> Sequence[Node]:
+        """Return the machine as one node, see `FormatContent`."""
+        if not self._processors:
+            return ()
+        # The header does not say how much memory there is, so that it is enough for all jobs that fit.
+        memory = max(MAX_MEMORY_BYTES, self._processors * max(job.memory for job in self._jobs))
+        pool = Node(POOL, self._processors * 1000, min(memory, MAX_NODE_MEMORY_BYTES))
+        return (with_standard_labels(pool),)
+
+    def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
+        """Return a pod for each job, or a gang if it is larger than the largest node; see `FormatContent`."""
+        largest = max((node.cpu_milli // 1000 for node in nodes), default=0)
+        return [pod for job in self._jobs for pod in _pods(job, largest)], None
+
+    def understood(self) -> str:
+        """Return how many jobs there are, and what is left out or not used; see `FormatContent`."""
+        jobs = list(self._jobs)
+        users = len({job.user for job in jobs if job.user >= 0})
+        left_out: Counter[str] = sum((log.left_out for log in self.logs), Counter())
+        parts = (
+            counted(len(jobs), "job") + (f" of {counted(users, 'user')}" if users else ""),
+            *(f"{count} left out ({why})" for why, count in sorted(left_out.items())),
+            f"the machine of {self._processors} processors is one node where no nodes are given"
+            if self._processors
+            else "",
+            "wait times, used memory, executables and dependencies are not used",
+        )
+        return ", ".join(filter(None, parts))
+
+    @property
+    def _processors(self) -> int:
+        return max(log.processors for log in self.logs)
+
+    @property
+    def _jobs(self) -> Iterator[_LoggedJob]:
+        return (job for log in self.logs for job in log.jobs)
+
+
+class Swf(WorkloadFormat):
+    """The Standard Workload Format, which is only read."""
+
+    name = "swf"
+    title = "the Standard Workload Format"
+    suffixes = SWF_SUFFIXES
+
+    def open(self, files: Sequence[Path]) -> SwfContent:
+        """Return the jobs of the files, see `WorkloadFormat`."""
+        return SwfContent(tuple(map(_read, files)))
+
+
+def _read(file: Path) -> _JobLog:
+    """Return a log, its jobs in order of submission. Raises InputError: a line is invalid, or no job ran."""
+    machine: dict[str, int] = {}
+    jobs: list[_LoggedJob] = []
+    left_out: Counter[str] = Counter()
+    # Comments of old logs are not always UTF-8.
+    for number, line in enumerate(read_text(file, errors="replace").split("\n"), start=1):
+        stated = line.strip()
+        if stated.startswith(";"):
+            if match := _MACHINE.match(stated):
+                machine[match[1]] = _processors_of_machine(file, number, match[1], match[2])
+            continue
+        if stated:
+            job = _job(_Line(file, number, stated))
+            if isinstance(job, str):
+                left_out[job] += 1
+            else:
+                jobs.append(job)
+    if not jobs:
+        count = left_out.total()
+        raise InputError(file, "", "", f"has no job that ran ({count} left out)" if count else "has no jobs")
+    jobs.sort(key=lambda job: job.submit)
+    return _JobLog(machine.get("MaxProcs") or machine.get("MaxNodes", 0), tuple(jobs), left_out)
+
+
+def _processors_of_machine(file: Path, line: int, key: str, stated: str) -> int:
+    if len(stated) > 9 or int(stated) > MAX_PROCESSORS:
+        raise InputError(file, f"line {line}", key, _beyond(stated))
+    return int(stated)
+
+
+class _Line:
+    """A line with the numbers of a job. Raises InputError: it has not 18 fields, or one is not a number."""
+
+    __slots__ = ("file", "number", "texts", "values")
+
+    def __init__(self, file: Path, number: int, text: str) -> None:
+        self.file, self.number = file, number
+        self.texts = text.split()
+        if len(self.texts) != len(FIELDS):
+            problem = f"has {len(self.texts)} fields; expected {len(FIELDS)} (-1 for what is unknown)"
+            raise InputError(file, f"line {number}", "", problem)
+        try:
+            self.values: list[float] = list(map(int, self.texts))
+        except ValueError:
+            self.values = [_number(text) for text in self.texts]
+        if "_" in text or not -MAX_SECONDS < min(self.values) <= max(self.values) < MAX_SECONDS:
+            bad = next(i for i, text in enumerate(self.texts) if not -MAX_SECONDS < _number(text) < MAX_SECONDS)
+            raise self.error(bad, f"{self.texts[bad]!r} is not a number below 1e15 (-1 for unknown)")
+
+    def error(self, field: int, problem: str) -> InputError:
+        """Return an error about a field."""
+        return InputError(self.file, f"line {self.number}", f"field {field + 1} ({FIELDS[field]})", problem)
+
+    def whole(self, field: int) -> int:
+        """Return a whole number, -1 if it is unknown. Raises InputError."""
+        value = self.values[field]
+        if value < -1 or value != int(value):
+            raise self.error(field, f"{self.texts[field]} is not a whole number of 0 or more (-1 for unknown)")
+        return int(value)
+
+    def seconds(self, field: int) -> float:
+        """Return a time, -1 if it is unknown. Raises InputError."""
+        value = self.values[field]
+        if value < 0 and value != -1:
+            raise self.error(field, f"{self.texts[field]} is not a time of 0 seconds or more (-1 for unknown)")
+        return value
+
+
+def _number(text: str) -> float:
+    """Return a number, inf if it is none."""
+    try:
+        value = float(text) if "_" not in text else math.inf
+    except ValueError:
+        return math.inf
+    return math.inf if math.isnan(value) else value
+
+
+def _job(line: _Line) -> _LoggedJob | str:
+    """Return the job of a line, or why it is left out. Raises InputError: a field is invalid."""
+    status, run = line.whole(STATUS), line.seconds(RUN)
+    if status in PARTS:
+        return PART
+    if run < 0 or (run == 0 and status != 1):
+        return WITHOUT_RUN_TIME if status == 1 else DID_NOT_RUN
+    number, submit, requested = line.whole(JOB), line.seconds(SUBMIT), line.seconds(TIME)
+    processors = max(line.whole(ALLOCATED), line.whole(PROCESSORS))
+    if number < 0:
+        raise line.error(JOB, "is -1; every job needs a number of 0 or more")
+    if submit < 0:
+        raise line.error(SUBMIT, "is -1; every job needs a time of 0 seconds or more")
+    if processors <= 0:
+        raise line.error(PROCESSORS, "neither it nor field 5 states processors; a job that ran needs at least 1")
+    if processors > MAX_PROCESSORS:
+        field = ALLOCATED if line.values[ALLOCATED] == processors else PROCESSORS
+        raise line.error(field, _beyond(line.texts[field]))
+    if requested == 0:
+        raise line.error(TIME, "0 is not a time above 0 seconds (-1 for unknown)")
+    memory = line.whole(MEMORY)
+    if memory * processors << 10 > MAX_NODE_MEMORY_BYTES:
+        problem = f"{memory} KB for each of {processors} processors is more than any real machine has"
+        raise line.error(MEMORY, problem)
+    return _LoggedJob(
+        number,
+        float(submit),
+        float(run),
+        processors,
+        float(requested),
+        memory << 10 if memory > 0 else 0,
+        line.whole(USER),
+        line.whole(GROUP),
+        line.whole(QUEUE),
+        line.whole(PARTITION),
+    )
+
+
+def _pods(job: _LoggedJob, largest: int) -> Iterator[Pod]:
+    """Yield the pods of a job on nodes with at most `largest` processors, 0: there are no nodes."""
+    pod = Pod(
+        f"job-{job.number}",
+        _pod_class(job.processors, job.memory),
+        namespace=f"group-{job.group}" if job.group >= 0 else "default",
+        labels=_labels(job.queue, job.partition),
+        owner=f"User/user-{job.user}" if job.user >= 0 else "",
+        creation_time=job.submit,
+        deletion_time=job.submit + job.run,
+        estimated_seconds=job.requested_time if job.requested_time > 0 else None,
+    )
+    return pods_of_job(pod, job.processors, largest, lambda share: _pod_class(share, job.memory))
+
+
+# Jobs of equal size share a class, and jobs of a queue their labels.
+@cache
+def _pod_class(processors: int, memory: int) -> PodClass:
+    return PodClass(Requests(cpu_milli=processors * 1000, memory_bytes=processors * memory))
+
+
+@cache
+def _labels(queue: int, partition: int) -> dict[str, str]:
+    stated = (("queue", queue), ("partition", partition))
+    return {name: str(value) for name, value in stated if value >= 0}
+
+
+def _beyond(stated: str) -> str:
+    return f"{stated} processors are beyond any real machine (at most {MAX_PROCESSORS})"
