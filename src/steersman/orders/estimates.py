@@ -33,10 +33,10 @@ FIRST_PRIOR = (8, 40)
 """Bins that are equally likely while nothing has ended: from 16 s to 12 days, with a median of 68 minutes."""
 SPREAD_PERCENT = 90.0
 MEDIAN, SPREAD = range(2)
-"""Columns of `History.estimates`: seconds, and the logarithm of the 90th percentile over the median."""
+"""Columns of `RunTimeHistory.estimates`: seconds, and the logarithm of the 90th percentile over the median."""
 
 
-class History(NamedTuple):
+class RunTimeHistory(NamedTuple):
     """What is known of run times; K groups of pods over all levels.
 
     Attributes:
@@ -52,13 +52,13 @@ class History(NamedTuple):
     buffer: Floats
 
 
-def empty_history(groups: int) -> History:
+def empty_history(groups: int) -> RunTimeHistory:
     """Return the history of `groups` groups of which nothing has ended."""
-    return History(np.zeros((groups, BINS)), np.zeros(groups), np.full((groups, 2), np.nan), np.zeros(BINS))
+    return RunTimeHistory(np.zeros((groups, BINS)), np.zeros(groups), np.full((groups, 2), np.nan), np.zeros(BINS))
 
 
 @kernel
-def note_run_time(history: History, keys: Ints, seconds: float) -> None:
+def note_run_time(history: RunTimeHistory, keys: Ints, seconds: float) -> None:
     """Count a pod that ended after so many seconds, and update the estimate of its group.
 
     Args:
@@ -74,7 +74,7 @@ def note_run_time(history: History, keys: Ints, seconds: float) -> None:
 
 
 @called_kernel
-def update_estimate(history: History, keys: Ints) -> None:
+def update_estimate(history: RunTimeHistory, keys: Ints) -> None:
     """Compute the estimate of a group of the last level from all levels, see the module."""
     p = history.buffer
     low, high = FIRST_PRIOR

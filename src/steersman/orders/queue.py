@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.core.compiled import called_kernel, inlined_kernel
-from steersman.orders.estimates import MEDIAN, OWNER_REQUESTS, SPREAD, History, note_run_time, update_estimate
+from steersman.orders.estimates import MEDIAN, OWNER_REQUESTS, SPREAD, RunTimeHistory, note_run_time, update_estimate
 from steersman.orders.scores import GIVEN, LEARNED, learned_score, simple_score
 
 Floats = npt.NDArray[np.float64]
@@ -75,7 +75,7 @@ class QueueArrays(NamedTuple):
     scores: Floats
     stated: Floats
     keys: Ints
-    history: History
+    history: RunTimeHistory
 
 
 @inlined_kernel

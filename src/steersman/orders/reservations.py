@@ -49,7 +49,7 @@ class ReservationArrays(NamedTuple):
     gpu_free: Ints
 
 
-class RunningPods(NamedTuple):
+class RunningArrivals(NamedTuple):
     """Pods that run: the first `count` of `heap`, with what the event loop knows of each arrival.
 
     Attributes:
@@ -119,7 +119,7 @@ def fits_together(
 
 
 @inlined_kernel
-def expected_end(res: ReservationArrays, running: RunningPods, a: int, now: float) -> float:
+def expected_end(res: ReservationArrays, running: RunningArrivals, a: int, now: float) -> float:
     """Return when a running pod ends by its estimate.
 
     One that has outrun its estimate is expected to run for as long again as it has so far.
@@ -130,7 +130,7 @@ def expected_end(res: ReservationArrays, running: RunningPods, a: int, now: floa
 
 
 @inlined_kernel
-def _sink(res: ReservationArrays, running: RunningPods, place: int, size: int, now: float) -> None:
+def _sink(res: ReservationArrays, running: RunningArrivals, place: int, size: int, now: float) -> None:
     a = res.ends[place]
     end = expected_end(res, running, a, now)
     while 2 * place + 1 < size:
@@ -151,7 +151,7 @@ def _sink(res: ReservationArrays, running: RunningPods, place: int, size: int, n
 def reserve(
     nodes: NodeArrays,
     classes: ClassArrays,
-    running: RunningPods,
+    running: RunningArrivals,
     count: int,
     res: ReservationArrays,
     c: int,

@@ -27,7 +27,7 @@ from steersman.orders.queue import (
     set_score,
     sink,
 )
-from steersman.orders.reservations import MADE, RunningPods, cancel, reserve
+from steersman.orders.reservations import MADE, RunningArrivals, cancel, reserve
 from steersman.policies.decision.kernels import NONE, DecisionState
 from steersman.simulation.event_arrays import (
     COLLECT,
@@ -47,8 +47,8 @@ from steersman.simulation.event_arrays import (
 
 
 @inlined_kernel
-def _running(arrivals: Arrivals, run: Run) -> RunningPods:
-    return RunningPods(run.heap, arrivals.class_id, run.slot, run.devices, run.started)
+def _running(arrivals: Arrivals, run: Run) -> RunningArrivals:
+    return RunningArrivals(run.heap, arrivals.class_id, run.slot, run.devices, run.started)
 
 
 @inlined_kernel

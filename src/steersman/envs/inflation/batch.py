@@ -14,7 +14,7 @@ from steersman.cluster.arrays import ClassArrays, NodeArrays
 from steersman.cluster.constraints.inter_pod import InterPodArrays
 from steersman.core.compiled import inlined_kernel
 from steersman.objectives.fragmentation import FragmentArrays
-from steersman.orders.estimates import History
+from steersman.orders.estimates import RunTimeHistory
 from steersman.orders.queue import QueueArrays
 from steersman.orders.reservations import ReservationArrays
 from steersman.policies.decision.kernels import DecisionState
@@ -286,7 +286,7 @@ def _queue(b: QueueArrays, e: int) -> QueueArrays:
         b.scores[e],
         b.stated[e],
         b.keys[e],
-        History(h.counts[e], h.ended[e], h.estimates[e], h.buffer[e]),
+        RunTimeHistory(h.counts[e], h.ended[e], h.estimates[e], h.buffer[e]),
     )
 
 
