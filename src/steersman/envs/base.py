@@ -151,7 +151,14 @@ def check_actions(actions: npt.NDArray[Any], nodes: int) -> npt.NDArray[np.int64
     return checked
 
 
-RESET_KINDS: dict[str, type[Any]] = {"seed": int, "nodes": int, "ratio": float, "load": float, "workload": str}
+RESET_KINDS: dict[str, type[Any]] = {
+    "seed": int,
+    "nodes": int,
+    "ratio": float,
+    "load": float,
+    "workload": str,
+    "first": int,
+}
 """Types of reset options."""
 
 

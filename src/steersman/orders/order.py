@@ -56,7 +56,7 @@ class Order:
     @property
     def follows_age(self) -> bool:
         """Return whether the oldest pod goes first."""
-        return type(self).given is Order.given and self.score == scores.GIVEN
+        return type(self).given is Order.given and self.score in (scores.GIVEN, scores.EXTERNAL)
 
     def given(self, time: Floats, size: Floats, pods: Sequence[Pod]) -> Floats:
         """Return [A] the scores that are known at the arrival; those of age unless overridden.

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from steersman.core.compiled import called_kernel, inlined_kernel
 from steersman.orders.estimates import MEDIAN, OWNER_REQUESTS, SPREAD, RunTimeHistory, note_run_time, update_estimate
-from steersman.orders.scores import GIVEN, LEARNED, learned_score, simple_score
+from steersman.orders.scores import EXTERNAL, GIVEN, LEARNED, learned_score, simple_score
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -117,7 +117,8 @@ def score(q: QueueArrays, a: int, now: float, free: float, waiting: int) -> floa
     """
     if now - q.time[a] > q.limits[AGEING]:
         return -math.inf
-    if q.settings[SCORE] == GIVEN:
+    # An environment's agent chooses who goes next; others overtake by age.
+    if q.settings[SCORE] == GIVEN or q.settings[SCORE] == EXTERNAL:
         return float(q.given[a])
     return _computed_score(q, a, now, free, waiting)
 

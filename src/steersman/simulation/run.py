@@ -358,7 +358,7 @@ class Execution:
             elif status == event_arrays.NEEDS_REASON:
                 self._explain()
             else:
-                self._answer()
+                self.answer()
             status = self.advance(until)
         if progress is not None:
             progress(len(self.plan.pods), len(self.plan.pods))
@@ -371,7 +371,7 @@ class Execution:
             raise SteersmanError(f"order {self.policy.order.name!r}: a score is not a number")
         return status
 
-    def _answer(self) -> None:
+    def answer(self) -> None:
         """Ask a policy that is not compiled for the best node."""
         assert self.scorer is not None
         arrival = int(self.run.question[event_arrays.QUESTION])

@@ -2,7 +2,8 @@
 
 A generation draws a few scenes (arrivals on a cluster); every candidate runs on the same ones. The fitness of a
 candidate is its mean gain over the reference order, the logarithm of the ratio of their costs, so that scenes in which
-everybody waits for long weigh no more than others.
+everybody waits for long weigh no more than others. The search is CMA-ES (Hansen, "The CMA Evolution Strategy: A
+Tutorial", 2016) with the full covariance: weights of an order are far from independent.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+from cmaes import CMA
 
 from steersman.core.engines import TaskWorkers, make_workers, runs_here
-from steersman.core.evolution_strategies import SeparableCma
 from steersman.orders.order import Order
 from steersman.orders.scores import LEARNED, LINEAR, learned_size
 from steersman.policies.base import Policy, with_order
@@ -67,7 +68,7 @@ class OrderSearchConfig:
 
     Attributes:
         hidden: tanh units on top of the linear score.
-        population: candidates of a generation, even.
+        population: candidates of a generation.
         episodes: scenes of a generation.
         step: first standard deviation of candidates.
         generations: number of generations.
@@ -77,8 +78,8 @@ class OrderSearchConfig:
     """
 
     hidden: int = 0
-    population: int = 20
-    episodes: int = 8
+    population: int = 16
+    episodes: int = 12
     step: float = 0.3
     generations: int = 200
     validate_every: int = 10
@@ -137,7 +138,7 @@ class OrderSearch:
         mean[len(LINEAR) :] = units.reshape(-1)
         if start is not None:
             mean[: len(start)] = start
-        self.strategy = SeparableCma(mean, config.step, config.population, config.seed)
+        self.strategy = CMA(mean, config.step, seed=config.seed, population_size=config.population)
         self.best, self.best_gain, self.average = mean.copy(), -math.inf, mean.copy()
         self._workers: TaskWorkers[Played, float] | None = None
         self._play: Callable[[Played], float] | None = None
@@ -163,15 +164,15 @@ class OrderSearch:
 
     def generation(self) -> dict[str, float]:
         """Play one generation and return its figures."""
-        candidates = self.strategy.ask()
+        candidates = [self.strategy.ask() for _ in range(self.config.population)]
         scenes = [self._scene(self.rng, k) for k in range(self.config.episodes)]
         played: list[Played] = [(*scene, None) for scene in scenes]
         played += [(*scene, weights) for weights in candidates for scene in scenes]
         costs = np.log(self._costs(played)).reshape(len(candidates) + 1, len(scenes))
         gains = (costs[0] - costs[1:]).mean(axis=1)
-        self.strategy.tell(gains)
+        self.strategy.tell([(weights, -gain) for weights, gain in zip(candidates, gains.tolist(), strict=True)])
         self.average = MEMORY * self.average + (1 - MEMORY) * self.strategy.mean
-        figures = {"gain": float(gains.mean()), "best": float(gains.max()), "step": float(self.strategy.step)}
+        figures = {"gain": float(gains.mean()), "best": float(gains.max())}
         if self.strategy.generation % self.config.validate_every == 0:
             figures["validated"] = self.validate()
         return figures

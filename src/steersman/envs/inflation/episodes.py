@@ -86,14 +86,15 @@ class WorkloadOptions:
         given = [self.workload] if isinstance(self.workload, Workload | str) else list(self.workload)
         if not given:
             raise UsageError("workload: give one or more")
-        result = [_workload(each) for each in given]
+        result = [workload_of(each) for each in given]
         if self.servers_per_rack:
             hierarchy = Hierarchy(self.servers_per_rack)
             result = [replace(each, nodes=label_nodes(each.nodes, hierarchy)) for each in result]
         return tuple(result)
 
 
-def _workload(given: WorkloadLike) -> Workload:
+def workload_of(given: WorkloadLike) -> Workload:
+    """Return a workload, one of the package by its name. Raises UsageError: there is none."""
     return given if isinstance(given, Workload) else embedded(given)
 
 
