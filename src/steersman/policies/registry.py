@@ -80,6 +80,12 @@ def names() -> tuple[str, ...]:
     return (*BUILT_IN, *TELEMETRY_POLICIES, *REGISTRY.names())
 
 
+def split_order(spec: str) -> tuple[str, str]:
+    """Return the policy and the order of `POLICY+ORDER`; of any other text the order is ""."""
+    name, plus, order = spec.rpartition("+")
+    return (name, order) if plus and not Path(spec).exists() else (spec, "")
+
+
 def resolve(spec: str) -> Policy:
     """Return the policy of a name, a weighted sum (`fgd=500,gpu-packing=500`), a file, a URL or a `module:Class`.
 
@@ -88,8 +94,8 @@ def resolve(spec: str) -> Policy:
     Raises:
         UsageError: there is no such policy; the message lists the known ones.
     """
-    name, plus, order = spec.rpartition("+")
-    if plus and not Path(spec).exists():
+    name, order = split_order(spec)
+    if order:
         return with_order(resolve(name), find_order(order))
     if "://" in spec:
         return open_url(spec)

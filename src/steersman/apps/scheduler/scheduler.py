@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Callable, Generator, Mapping, Set
@@ -16,7 +17,9 @@ import structlog
 from steersman.apps.scheduler.binder import Binder, BindOutcome
 from steersman.apps.scheduler.device_binder import DeviceBinder
 from steersman.apps.scheduler.hints import Hints
-from steersman.apps.scheduler.queue import QueuedPod, SchedulingQueue
+from steersman.apps.scheduler.ordering import PodOrdering
+from steersman.apps.scheduler.queue import SchedulingQueue
+from steersman.apps.scheduler.queued_pod import QueuedPod
 from steersman.apps.scheduler.reporting import StatusReporter
 from steersman.apps.scheduler.takeover import fence
 from steersman.apps.scheduler.volume_binder import VolumeBinder
@@ -30,6 +33,7 @@ from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Selectors
 from steersman.kubernetes.volumes.rules import VolumeFit, VolumePlan, fit
 from steersman.kubernetes.volumes.watch import Volumes
+from steersman.orders.live_order import LiveOrder, free_share
 from steersman.policies.decision.decider import Decider
 
 IN_FLIGHT = 64
@@ -40,6 +44,8 @@ FINISH_SECONDS = 4.0
 LOST_SECONDS = 0.1
 TELL_AGAIN_SECONDS = 30.0
 """Minimum time between two computations of why a pod is unschedulable."""
+SIZE_SECONDS = 10.0
+"""Interval of the checks whether the size of the cluster changed, which sizes of pods follow in orders."""
 _NUMBER = re.compile("[0-9]+")
 DECISIONS_PER_YIELD = 8
 """Decisions after which the event loop serves watches and answers."""
@@ -74,6 +80,7 @@ class Scheduler(Listener):
             Its bindings are invalidated then.
         selectors: what selects pods for default spreading, for policies that use it.
         clock: monotonic clock, seconds.
+        order: who goes next among the waiting pods; None: the oldest.
 
     Attributes:
         all_bindings_ended: whether none had to be cancelled when `schedule` ended.
@@ -89,16 +96,20 @@ class Scheduler(Listener):
         succeeds: Callable[[], str] = lambda: "",
         selectors: Selectors | None = None,
         clock: Callable[[], float] = time.monotonic,
+        order: LiveOrder | None = None,
     ) -> None:
         self.options, self.reporter, self.may_decide, self.succeeds = options, reporter, may_decide, succeeds
         self.client = client
-        self.queue = SchedulingQueue(clock)
+        self.queue = SchedulingQueue(clock, None if order is None else PodOrdering(order))
         self.binder = Binder(client, self._pre_bind_check)
         self.cache = ClusterCache(client, self, selectors, ranked=True)
         self.volumes = Volumes(client, self._volumes_changed)
         self.cache.reflectors += self.volumes.reflectors
         self.volume_binder = VolumeBinder(client, self.volumes.objects)
         self.device_binder = DeviceBinder(client, self.cache.device_claims)
+        if order is not None:
+            order.free = lambda: free_share(self.cache.state, order.size)
+        self._sized_at = -math.inf
         self._make_decider = make_decider
         self.decider: Decider | None = None
         self._relist_before_leading = False
@@ -192,7 +203,10 @@ class Scheduler(Listener):
             await fence(self.client, self.cache, self.options.name, leader, self.options.in_flight)
         self.decider = self._make_decider(self.cache)
         self._hints.warm(self.cache.state)
-        log.info("scheduling", name=self.options.name, policy=self.decider.name, nodes=len(self.cache.state.slots))
+        log.info(
+            "scheduling", name=self.options.name, policy=self.decider.name, order=self.queue.order_name,
+            nodes=len(self.cache.state.slots),
+        )  # fmt: skip
         try:
             await self._loop()
         finally:
@@ -213,6 +227,7 @@ class Scheduler(Listener):
     async def _loop(self) -> None:
         decisions = 0
         while True:
+            self._follow_cluster()
             self._wake()
             # Before `pop`: a pod of higher priority that arrives during the wait is then tried first.
             while len(self._binding) >= self.options.in_flight:
@@ -232,6 +247,12 @@ class Scheduler(Listener):
             decisions += 1
             if decisions % DECISIONS_PER_YIELD == 0:
                 await asyncio.sleep(0)
+
+    def _follow_cluster(self) -> None:
+        """Have the order know the size of the cluster."""
+        if self._clock() - self._sized_at >= SIZE_SECONDS:
+            self._sized_at = self._clock()
+            self.queue.follow_cluster(self.cache.state)
 
     def _wake(self) -> None:
         """Requeue the unschedulable pods that recorded changes help."""
