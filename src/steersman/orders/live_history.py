@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,13 +21,13 @@ from steersman.core.errors import InputError
 from steersman.orders.estimates import (
     BINS,
     BINS_PER_OCTAVE,
-    LEVELS,
     MEDIAN,
     empty_history,
 )
 from steersman.orders.group_scores import estimate_groups
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 MAX_GROUPS = 20_000
 """Groups beyond which those that were not used for longest are forgotten."""
@@ -85,10 +84,12 @@ class LiveHistory:
 
     Attributes:
         version: increases whenever an estimate may change.
+        added, dropped: groups that were added and forgotten since the beginning, after which `keys` may differ; those
+            of a new owner do not count, since no pod was in them.
     """
 
     def __init__(self, max_groups: int = MAX_GROUPS) -> None:
-        self.version = 0
+        self.version = self.added = self.dropped = 0
         self._max_groups = max_groups
         self._arrays = empty_history(FIRST_ROWS)
         self._rows: OrderedDict[RunTimeGroup, int] = OrderedDict()
@@ -118,7 +119,7 @@ class LiveHistory:
         self._count(ALL_PODS, k)
         for group in groups:
             # At once: the next new row may replace the arrays, or this group.
-            self._count(self._row_to_count(group), k)
+            self._count(self._row_to_count(group, of_new_owner=is_first and group.owner == pod.owner), k)
         self.version += 1
         return is_first
 
@@ -134,21 +135,20 @@ class LiveHistory:
             rows.append(row)
         return tuple(rows)
 
-    def write_estimates(self, keys: Sequence[tuple[int, ...]], rows: Sequence[int], out: Floats) -> None:
-        """Write estimates of groups of pods.
+    def write_estimates(self, keys: Ints, rows: Ints, out: Floats) -> None:
+        """Write estimates of M groups of pods.
 
         Args:
-            keys: [M] from `keys`.
+            keys: [M, LEVELS] from `keys`.
             rows: [M] rows of `out`.
             out: [K, 2] columns MEDIAN and SPREAD of `estimates`.
         """
-        if keys:
-            columns = np.array(keys, dtype=np.int64).reshape(-1, LEVELS)
-            estimate_groups(self._arrays, columns, np.array(rows, dtype=np.int64), out)
+        estimate_groups(self._arrays, keys, rows, out)
 
     def estimate(self, pod: Pod) -> float:
         """Return the estimated run time of a pod in seconds."""
-        self.write_estimates([self.keys(pod.requests, pod.namespace, pod.owner)], [0], self._buffer)
+        keys = np.array([self.keys(pod.requests, pod.namespace, pod.owner)], dtype=np.int64)
+        self.write_estimates(keys, np.zeros(1, dtype=np.int64), self._buffer)
         return float(self._buffer[0, MEDIAN])
 
     def copy(self) -> HistoryCopy:
@@ -161,7 +161,7 @@ class LiveHistory:
         self._arrays.counts[row, k] += 1.0
         self._arrays.ended[row] += 1.0
 
-    def _row_to_count(self, group: RunTimeGroup) -> int:
+    def _row_to_count(self, group: RunTimeGroup, *, of_new_owner: bool = False) -> int:
         """Return the row of a group, which is used and may be new."""
         row = self._rows.get(group)
         if row is not None:
@@ -171,9 +171,11 @@ class LiveHistory:
             _, dropped = self._rows.popitem(last=False)
             self._arrays.counts[dropped] = self._arrays.ended[dropped] = 0.0
             self._free.append(dropped)
+            self.dropped += 1
         elif not self._free:
             self._grow()
         self._rows[group] = row = self._free.pop()
+        self.added += not of_new_owner
         return row
 
     def _grow(self) -> None:

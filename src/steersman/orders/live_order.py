@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.gpu_units import mean_milli, requested_milli
@@ -16,7 +17,7 @@ from steersman.cluster.model import GPU_MILLI, Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
 from steersman.orders import queue, scores
-from steersman.orders.estimates import MEDIAN, SPREAD
+from steersman.orders.estimates import ALL, LEVELS, MEDIAN, SPREAD
 from steersman.orders.group_scores import (
     BY_AGE,
     BY_GIVEN,
@@ -27,10 +28,14 @@ from steersman.orders.group_scores import (
     WaitingGroups,
     first_group,
 )
-from steersman.orders.live_history import LiveHistory
+from steersman.orders.live_history import NOTHING, LiveHistory
 from steersman.orders.order import OVERTAKING, Order
 
+Ints = npt.NDArray[np.int64]
+
 FIRST_GROUPS = 16
+SIZES_KEPT = 10_000
+"""Requests whose size is computed once."""
 CPU_MILLI = 1000.0
 
 
@@ -122,7 +127,7 @@ def warm_up_order(order: Order) -> None:
     made = live_order(order, history)
     if made is not None:
         groups = WaitingGroups(np.zeros(1, dtype=np.int64), np.zeros(1), np.zeros(1, dtype=np.int64), np.zeros(1))
-        groups.group[0] = made.join(pod)
+        groups.group[0] = made.join(pod)[0]
         made.first(groups, 1, 0.0, 1)
 
 
@@ -135,7 +140,7 @@ class LiveOrder:
         clock: monotonic clock, seconds.
 
     Attributes:
-        size: of the cluster; a change takes effect for pods that join a group later.
+        size: of the cluster, see `resize`.
         free: returns the free share of the cluster, for learned orders.
     """
 
@@ -153,31 +158,39 @@ class LiveOrder:
         self._equal: dict[int, EqualPods] = {}
         self._pods = [0] * FIRST_GROUPS
         self._free_rows = list(range(FIRST_GROUPS - 1, -1, -1))
-        self._version = -1
+        # By group the rows of the history; -1: it does without.
+        self._keys = np.full((FIRST_GROUPS, LEVELS), -1, dtype=np.int64)
+        self._version = self._added = self._dropped = 0
+        self._sizes: dict[Requests, float] = {}
+
+    def resize(self, size: ClusterSize) -> None:
+        """Take another size of the cluster over, by which pods are ordered that join a group from now on."""
+        self.size = size
+        self._sizes.clear()
 
     @property
     def is_strict(self) -> bool:
         """Return whether nobody overtakes the pod that goes next."""
         return self.order.overtaking == queue.NO_ONE
 
-    def waits_for_owner(self, pod: Pod) -> bool:
-        """Return whether a pod belongs to another group as soon as a pod of its owner has ended."""
-        return bool(pod.owner) and self._uses_history(pod) and not self.history.knows(pod.namespace, pod.owner)
+    def join(self, pod: Pod) -> tuple[int, bool]:
+        """Count a pod in its group.
 
-    def join(self, pod: Pod) -> int:
-        """Count a pod in its group and return the group's number."""
+        Return the group's number, and whether the pod belongs to another one as soon as a pod of its owner has ended.
+        """
         equal = self._equal_pods(pod)
         row = self._groups.get(equal)
         if row is None:
             row = self._new_row(equal)
         self._pods[row] += 1
-        return row
+        return row, equal.requests is not None and bool(pod.owner) and not equal.owner
 
     def leave(self, row: int) -> None:
         """Count a pod of a group no more."""
         self._pods[row] -= 1
         if not self._pods[row]:
             del self._groups[self._equal.pop(row)]
+            self._keys[row] = -1
             self._free_rows.append(row)
 
     def first(self, groups: WaitingGroups, count: int, now: float, waiting: int) -> int:
@@ -195,17 +208,22 @@ class LiveOrder:
 
     # -----------------------------------------------------------------------------------------------------------------
 
-    def _uses_history(self, pod: Pod) -> bool:
-        return self._uses_estimates and math.isnan(self._stated(pod))
-
     def _stated(self, pod: Pod) -> float:
         """Return the estimate that is known at the arrival, NaN: from the history."""
         return float(self.order.run_times.stated([pod], np.full(1, np.nan), 0)[0])
 
+    def _size_of(self, requests: Requests) -> float:
+        size = self._sizes.get(requests)
+        if size is None:
+            if len(self._sizes) >= SIZES_KEPT:
+                self._sizes.clear()
+            size = self._sizes[requests] = self.size.of(requests)
+        return size
+
     def _equal_pods(self, pod: Pod) -> EqualPods:
         if self._kind == BY_AGE:
             return EqualPods(pod.priority, 0.0, 0.0, 0.0, None, "", "")
-        size = self.size.of(pod.requests)
+        size = self._size_of(pod.requests)
         if self._kind == BY_GIVEN:
             given = float(self.order.given(np.zeros(1), np.full(1, size), [pod])[0])
             return EqualPods(pod.priority, size, math.inf if math.isnan(given) else given, 0.0, None, "", "")
@@ -226,7 +244,8 @@ class LiveOrder:
             table.estimates[row, MEDIAN] = equal.stated if self._uses_estimates else math.nan
             table.estimates[row, SPREAD] = 0.0
         else:
-            self._estimate([row])
+            self._keys[row] = self.history.keys(equal.requests, equal.namespace, equal.owner)
+            self._estimate(np.array([row], dtype=np.int64))
         return row
 
     def _grow(self) -> None:
@@ -234,23 +253,32 @@ class LiveOrder:
         self._table = _empty_table(2 * count)
         for old, new in zip(previous, self._table, strict=True):
             new[:count] = old
+        self._keys = np.concatenate([self._keys, np.full_like(self._keys, -1)])
         self._pods += [0] * count
         self._free_rows = list(range(2 * count - 1, count - 1, -1))
 
     def _follow_history(self) -> None:
         """Compute the estimates again if something has ended."""
-        if self._version != self.history.version and self._uses_estimates:
-            self._version = self.history.version
-            self._estimate(self._equal)
+        history = self.history
+        if self._version == history.version or not self._uses_estimates:
+            return
+        self._version = history.version
+        rows = np.flatnonzero(self._keys[:, ALL] >= 0)
+        if self._dropped != history.dropped:
+            outdated = rows
+        elif self._added != history.added:
+            outdated = rows[(self._keys[rows] == NOTHING).any(axis=1)]
+        else:
+            outdated = rows[:0]
+        self._added, self._dropped = history.added, history.dropped
+        for row in outdated:
+            equal = self._equal[int(row)]
+            assert equal.requests is not None
+            self._keys[row] = history.keys(equal.requests, equal.namespace, equal.owner)
+        self._estimate(rows)
 
-    def _estimate(self, rows: Iterable[int]) -> None:
-        keys, found = [], []
-        for row in rows:
-            equal = self._equal[row]
-            if equal.requests is not None:
-                keys.append(self.history.keys(equal.requests, equal.namespace, equal.owner))
-                found.append(row)
-        self.history.write_estimates(keys, found, self._table.estimates)
+    def _estimate(self, rows: Ints) -> None:
+        self.history.write_estimates(self._keys[rows], rows, self._table.estimates)
 
 
 def _empty_table(groups: int) -> GroupTable:

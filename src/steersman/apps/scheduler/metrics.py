@@ -92,7 +92,7 @@ class SchedulerMetrics:
         )
         self._estimate_errors = Histogram(
             "steersman_run_time_estimate_error",
-            "Error of estimated run times of pods that ended, |log2(actual / estimated)|: stated ones, or by the history.",
+            "Error of estimated run times of pods that ended, |log2(actual / estimated)|, by source: stated, history.",
             ("source",),
             buckets=OCTAVES,
             registry=self.registry,

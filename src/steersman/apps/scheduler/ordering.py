@@ -148,8 +148,8 @@ class PodOrdering:
         """Give a new or changed pod, which is in no place, its group."""
         self.leave(queued)
         pod = queued.pod.pod
-        queued.order_group = self.order.join(pod)
-        if self.order.waits_for_owner(pod):
+        queued.order_group, waits_for_owner = self.order.join(pod)
+        if waits_for_owner:
             queued.order_owner = pod.namespace, pod.owner
             self._by_owner.setdefault(queued.order_owner, {})[queued.pod.key] = queued
 
@@ -221,8 +221,10 @@ class PodOrdering:
     def follow_cluster(self, state: ClusterState) -> bool:
         """Take the size of the cluster over; return whether it changed, so that all pods must join again."""
         size = cluster_size(state, self.order.size)
-        has_changed, self.order.size = size is not self.order.size, size
-        return has_changed
+        if size is self.order.size:
+            return False
+        self.order.resize(size)
+        return True
 
     def _blocking_head(self) -> QueuedPod | None:
         """Return the chosen pod of the highest priority that is neither bound, nor being bound, nor deleted."""
