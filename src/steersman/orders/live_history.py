@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import Pod, Requests
-from steersman.core.atomic_files import write_atomically
+from steersman.core.atomic_files import replacing
 from steersman.core.errors import InputError
 from steersman.orders.estimates import (
     BINS,
@@ -194,12 +194,13 @@ class LiveHistory:
 
 
 def write_run_times(file: Path, copy: HistoryCopy) -> None:
-    """Write a file of run times. Raises InputError: it cannot be written."""
+    """Write a file of run times; missing folders are created. Raises InputError: it cannot be written."""
     groups = []
     for group, row in copy.groups:
         counts = copy.counts[row]
         groups.append(SavedGroup({int(k): float(counts[k]) for k in np.flatnonzero(counts)}, *group))
-    write_atomically(file, msgspec.json.encode(SavedRunTimes(SCHEMA, groups)) + b"\n")
+    with replacing(file) as part:
+        part.write_bytes(msgspec.json.encode(SavedRunTimes(SCHEMA, groups)) + b"\n")
 
 
 def read_run_times(file: Path) -> LiveHistory:

@@ -74,6 +74,11 @@ class SchedulingQueue:
         return AGE.name if self.ordering is None else self.ordering.order.order.name
 
     @property
+    def is_strict(self) -> bool:
+        """Whether nobody overtakes the pod that goes next."""
+        return self.ordering is not None and self.ordering.is_strict
+
+    @property
     def unschedulable(self) -> int:
         """Number of unschedulable pods."""
         return len(self._unschedulable)
@@ -103,7 +108,7 @@ class SchedulingQueue:
             self._move(queued, "")
             if self.ordering is not None:
                 self.ordering.leave(queued)
-                if self.ordering.is_strict:
+                if self.is_strict:
                     # It may have been the one that nobody may overtake.
                     self._wakes.set()
 
@@ -130,10 +135,15 @@ class SchedulingQueue:
         popped = queued.number
         if self._count_failure(queued):
             self._wait_for_change(queued, hopeful=hopeful)
-            if self.ordering is not None and not hopeful:
-                self.ordering.release(queued)
+            if not hopeful:
+                self.let_overtake(queued)
             if popped < self._all_moved:  # everything changed while it was tried
                 self._push_backoff(queued)
+
+    def let_overtake(self, queued: QueuedPod) -> None:
+        """Let others overtake a pod that cannot go next, also by an order in which nobody overtakes."""
+        if self.ordering is not None:
+            self.ordering.release(queued)
 
     def wait_for_change(self, queued: QueuedPod) -> None:
         """Have a popped pod wait for a cluster change that helps it; its attempt does not count."""

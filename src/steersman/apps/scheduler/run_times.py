@@ -15,6 +15,7 @@ import structlog
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.orders.live_history import HistoryCopy, LiveHistory, read_run_times, write_run_times
+from steersman.workloads.files import check_writable
 
 WRITE_SECONDS = 60.0
 """Shortest interval between two writes of the file."""
@@ -81,17 +82,14 @@ class RunTimeObserver:
 
 
 def open_run_times(file: Path) -> LiveHistory:
-    """Return the history in a file, which is created if it is missing.
+    """Return the history in a file, an empty one if it is missing.
 
     Raises:
         UsageError: it is damaged, is something else, or cannot be written.
     """
+    check_writable("--run-times", file)
     try:
-        if not file.exists():
-            history = LiveHistory()
-            write_run_times(file, history.copy())
-            return history
-        return read_run_times(file)
+        return read_run_times(file) if file.exists() else LiveHistory()
     except InputError as error:
         raise UsageError(f"--run-times {error}; expected a file that steersman schedule wrote, or a new name") from None
 
@@ -111,6 +109,8 @@ class RunTimeFile:
 
     async def keep(self) -> None:
         """Write the file at most once a minute if something ended, until cancelled, and then once more."""
+        if not self._file.exists():
+            self._write(self._history.copy(), self._history.version)
         try:
             while True:
                 await asyncio.sleep(WRITE_SECONDS)

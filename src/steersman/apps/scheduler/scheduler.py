@@ -441,6 +441,8 @@ class Scheduler(Listener):
     ) -> None:
         """Mark a pod unschedulable; compute and report the reason unless that was done recently."""
         self.queue.mark_unschedulable(queued, hopeful=hopeful)
+        if self.queue.is_strict and not self.cache.state.fits_when_empty(queued.pod.class_id):
+            self.queue.let_overtake(queued)
         now, message = self.queue.clock(), queued.message
         if not message or now - queued.reported_at >= TELL_AGAIN_SECONDS:
             reason, queued.reported_at = why(), now
