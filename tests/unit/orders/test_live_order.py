@@ -88,6 +88,7 @@ def test_order_that_only_simulations_follow_is_refused(text: str) -> None:
 def test_equal_pods_share_a_group() -> None:
     """What is alike for an order is one group; a stated run time, a size or a priority makes another."""
     order = LiveOrder(BUILT_IN["shortest"], LiveHistory(), lambda: 0.0)
+    order.resize(ClusterSize(cpus=64, memory=256 * GIB))
     made = [
         Pod("a", PodClass(requests(1, 1)), owner="Job/a"),
         Pod("b", PodClass(requests(1, 1)), owner="Job/b"),

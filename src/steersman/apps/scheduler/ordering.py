@@ -153,6 +153,14 @@ class PodOrdering:
             queued.order_owner = pod.namespace, pod.owner
             self._by_owner.setdefault(queued.order_owner, {})[queued.pod.key] = queued
 
+    def changes_group(self, queued: QueuedPod) -> bool:
+        """Return whether a pod belongs to another group than it is in."""
+        if queued.order_group < 0:
+            return True
+        group, _ = self.order.join(queued.pod.pod)
+        self.order.leave(group)
+        return group != queued.order_group
+
     def leave(self, queued: QueuedPod) -> None:
         """Forget a pod, which is in no place."""
         if queued.order_group < 0:

@@ -270,6 +270,8 @@ class SchedulingQueue:
 
     def _regroup(self, queued: QueuedPod, ordering: PodOrdering) -> None:
         """Give a pod the group of the order that it belongs to now; its place stays."""
+        if not ordering.changes_group(queued):
+            return
         if queued.place == "active":
             self._renumber(queued)
             ordering.active.discard(queued)
