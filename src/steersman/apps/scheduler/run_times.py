@@ -29,11 +29,11 @@ log = structlog.get_logger("scheduler")
 
 @dataclass(frozen=True, slots=True)
 class RunningSince:
-    """What is known of a running pod.
+    """What is known of a running pod whose binding was seen.
 
     Attributes:
         bound_at: when the watch first showed it on its node, seconds since 1970.
-        estimate: that of the history at its binding, NaN if that was not seen.
+        estimate: that of the history at its binding.
     """
 
     bound_at: float
@@ -61,22 +61,23 @@ class RunTimeObserver:
 
     def bound(self, pod: CachedPod) -> None:
         """Note a pod on its node."""
-        if pod.uid not in self._running:
-            # One that its kubelet knows already was bound before we watched, maybe long ago.
-            estimate = self.history.estimate(pod.pod) if pod.started is None else math.nan
-            self._running[pod.uid] = RunningSince(self._clock(), estimate)
+        # One that its kubelet knows already was bound before we watched, maybe long ago.
+        if pod.started is None and pod.uid not in self._running:
+            self._running[pod.uid] = RunningSince(self._clock(), self.history.estimate(pod.pod))
 
     def ended(self, pod: CachedPod) -> bool:
         """Learn from a deleted or finished pod; return whether it is the first one of its owner that ended."""
         known = self._running.pop(pod.uid, None)
-        if known is None:
-            return False
-        began = known.bound_at if pod.started is None else pod.started
+        began = pod.started
+        if began is None:
+            if known is None:  # it never ran
+                return False
+            began = known.bound_at
         seconds = max(self._clock() - began, SHORTEST_SECONDS)
         stated = pod.pod.estimated_seconds
         if stated is not None and stated > 0:
             self._measured("stated", abs(math.log2(seconds / stated)))
-        if not math.isnan(known.estimate):
+        if known is not None:
             self._measured("history", abs(math.log2(seconds / known.estimate)))
         return self.history.note(pod.pod, seconds)
 
