@@ -24,7 +24,7 @@ SPARE_ENTRIES = 8
 
 
 @dataclass(slots=True)
-class _Pods:
+class GroupPods:
     """Pods of a group: a heap by age, in which entries of pods that were moved are outdated, and the number of pods."""
 
     heap: list[tuple[float, int, QueuedPod]] = field(default_factory=list)
@@ -52,7 +52,7 @@ class OrderedPods:
 
     def __init__(self, order: LiveOrder) -> None:
         self._order = order
-        self._pods: dict[int, _Pods] = {}
+        self._pods: dict[int, GroupPods] = {}
         self._rows: dict[int, int] = {}
         self._groups = _empty(FIRST_ROWS)
 
@@ -65,7 +65,7 @@ class OrderedPods:
         group = queued.order_group
         pods = self._pods.get(group)
         if pods is None:
-            pods = self._pods[group] = _Pods()
+            pods = self._pods[group] = GroupPods()
             self._add_row(group)
         heapq.heappush(pods.heap, (queued.since, queued.number, queued))
         pods.count += 1

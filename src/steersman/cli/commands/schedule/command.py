@@ -112,7 +112,7 @@ class ScheduleOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueOptions:
+class OrderOptions:
     """Who goes next among the pods that wait."""
 
     order: Annotated[
@@ -219,7 +219,7 @@ def check_fit(file: Path) -> None:
 @partial(with_options, declared=exploration_parameters)
 def schedule(
     options: ScheduleOptions,
-    queue: QueueOptions,
+    queue: OrderOptions,
     binding: BindingOptions,
     learning: LiveLearning,
     logs: LogOptions,
