@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.gpu_units import mean_milli, requested_milli
-from steersman.cluster.model import GPU_MILLI, Pod, PodClass, Requests
+from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
 from steersman.orders import queue, scores
@@ -29,6 +29,7 @@ from steersman.orders.group_scores import (
     first_group,
 )
 from steersman.orders.live_history import NOTHING, LiveHistory
+from steersman.orders.live_reservation import EndingPods, LiveReservation
 from steersman.orders.order import OVERTAKING, Order
 
 Ints = npt.NDArray[np.int64]
@@ -105,12 +106,9 @@ def check_live(order: Order) -> None:
     """Raise UsageError for an order that a live scheduler cannot follow."""
     if order.run_times.source == "oracle":
         raise UsageError(f"order {order.name}: no live cluster knows true run times; expected @stated or @history")
-    if order.overtaking > queue.NO_ONE:
-        overtaking = next(name for name, value in OVERTAKING.items() if value == order.overtaking)
-        raise UsageError(
-            f"order {order.name}: {overtaking!r} needs reservations, which only simulations make; "
-            "expected NAME:any or NAME:none"
-        )
+    if order.overtaking == queue.ENDING_BEFORE:
+        known = ", ".join(f"NAME:{name}" for name, value in OVERTAKING.items() if value != order.overtaking)
+        raise UsageError(f"order {order.name}: only simulations have NAME:ending-before; expected {known}")
 
 
 def live_order(order: Order, history: LiveHistory) -> LiveOrder | None:
@@ -129,6 +127,11 @@ def warm_up_order(order: Order) -> None:
         groups = WaitingGroups(np.zeros(1, dtype=np.int64), np.zeros(1), np.zeros(1, dtype=np.int64), np.zeros(1))
         groups.group[0] = made.join(pod)[0]
         made.first(groups, 1, 0.0, 1)
+        if made.reserves:
+            state = ClusterState((Node("node", 1000, 1 << 30),))
+            running = np.zeros(0, dtype=np.int64)
+            ends = EndingPods(running, running, running, np.zeros(0), np.zeros(0))
+            LiveReservation(state, state.class_id(pod.pod_class), ends, 0.0).compile()
 
 
 class LiveOrder:
@@ -162,11 +165,23 @@ class LiveOrder:
         self._keys = np.full((FIRST_GROUPS, LEVELS), -1, dtype=np.int64)
         self._version = self._added = self._dropped = 0
         self._sizes: dict[Requests, float] = {}
+        self._expected: dict[tuple[Requests, str, str], float] = {}
+        self._expected_version = 0
 
     def resize(self, size: ClusterSize) -> None:
         """Take another size of the cluster over, by which pods are ordered that join a group from now on."""
         self.size = size
         self._sizes.clear()
+
+    @property
+    def commits(self) -> bool:
+        """Return whether the pod that goes next stays the same until it is bound, whoever else arrives."""
+        return self.order.overtaking != queue.ANYBODY
+
+    @property
+    def reserves(self) -> bool:
+        """Return whether pods overtake the one that goes next only if they do not delay it."""
+        return self.order.overtaking == queue.EASY
 
     @property
     def is_strict(self) -> bool:
@@ -206,11 +221,21 @@ class LiveOrder:
         self._follow_history()
         return float(self._table.estimates[row, MEDIAN])
 
-    # -----------------------------------------------------------------------------------------------------------------
+    def expected_seconds(self, pod: Pod) -> float:
+        """Return the estimated run time of any pod."""
+        stated = self.order.run_times.known(pod)
+        if not math.isnan(stated):
+            return stated
+        if self._expected_version != self.history.version:
+            self._expected.clear()
+            self._expected_version = self.history.version
+        key = pod.requests, pod.namespace, pod.owner
+        found = self._expected.get(key)
+        if found is None:
+            found = self._expected[key] = self.history.estimate(pod)
+        return found
 
-    def _stated(self, pod: Pod) -> float:
-        """Return the estimate that is known at the arrival, NaN: from the history."""
-        return float(self.order.run_times.stated([pod], np.full(1, np.nan), 0)[0])
+    # -----------------------------------------------------------------------------------------------------------------
 
     def _size_of(self, requests: Requests) -> float:
         size = self._sizes.get(requests)
@@ -227,7 +252,7 @@ class LiveOrder:
         if self._kind == BY_GIVEN:
             given = float(self.order.given(np.zeros(1), np.full(1, size), [pod])[0])
             return EqualPods(pod.priority, size, math.inf if math.isnan(given) else given, 0.0, None, "", "")
-        stated = self._stated(pod)
+        stated = self.order.run_times.known(pod)
         if not math.isnan(stated):
             return EqualPods(pod.priority, size, 0.0, stated, None, "", "")
         owner = pod.owner if self.history.knows(pod.namespace, pod.owner) else ""

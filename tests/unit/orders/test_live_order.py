@@ -78,7 +78,7 @@ def test_oldest_first_needs_no_order() -> None:
         assert live_order(BUILT_IN[name], LiveHistory()) is not None
 
 
-@pytest.mark.parametrize("text", ["easy", "shortest:easy", "wfp3:ending-before", "area@oracle", "shortest@oracle:3"])
+@pytest.mark.parametrize("text", ["wfp3:ending-before", "area@oracle", "shortest@oracle:3"])
 def test_order_that_only_simulations_follow_is_refused(text: str) -> None:
     """One line says what would be right."""
     with raises(UsageError, text):

@@ -19,6 +19,8 @@ from steersman.orders.group_scores import WaitingGroups
 from steersman.orders.live_order import LiveOrder, cluster_size
 
 FIRST_ROWS = 4
+BACKFILL_DEPTH = 100
+"""Pods of a group that are tried after a change where a reservation may refuse some of them."""
 SPARE_ENTRIES = 8
 """Outdated entries that a group may have beside as many as it has pods."""
 
@@ -134,7 +136,7 @@ class PodOrdering:
         self.order = order
         self.active = OrderedPods(order)
         self._unschedulable: dict[Group, OrderedPods] = {}
-        # Of an order in which nobody overtakes: by priority the pod that goes next, until it is bound or deleted.
+        # Of an order that commits: by priority the pod that goes next, until it is bound or deleted.
         self._heads: dict[int, QueuedPod] = {}
         # Pods whose group changes once a pod of their owner has ended.
         self._by_owner: dict[tuple[str, str], dict[str, QueuedPod]] = {}
@@ -143,6 +145,11 @@ class PodOrdering:
     def is_strict(self) -> bool:
         """Return whether nobody overtakes the pod that goes next."""
         return self.order.is_strict
+
+    @property
+    def commits(self) -> bool:
+        """Return whether the pod that goes next stays the same until it is bound or deleted."""
+        return self.order.commits
 
     def join(self, queued: QueuedPod) -> None:
         """Give a new or changed pod, which is in no place, its group."""
@@ -195,8 +202,12 @@ class PodOrdering:
     def woken(self, group: Group, count: int, now: float, waiting: int) -> Iterator[QueuedPod]:
         """Yield at most so many pods of a group of `hints`, each of which must be moved before the next is asked for.
 
-        The pod that nobody may overtake comes first, the others in order.
+        More where a reservation may keep the first ones from starting, but not the next.
+
+        The pod that was chosen to go next comes first, the others in order.
         """
+        if self.order.reserves:
+            count = max(count, BACKFILL_DEPTH)
         for head in [*self._heads.values()]:
             if count and head.place == "unschedulable" and head.group == group:
                 count -= 1
@@ -210,15 +221,24 @@ class PodOrdering:
     def next_pod(self, now: float, waiting: int) -> QueuedPod | None:
         """Return the active pod that goes next; None if there is none, or if it must not overtake another."""
         queued = self.active.first(now, waiting)
-        if queued is None or not self.is_strict:
+        if queued is None or not self.commits:
             return queued
-        head = self._blocking_head()
+        # What was tried before has started, or waits.
+        for priority, chosen in list(self._heads.items()):
+            if chosen.place in ("", "tried") or chosen.pod.pod.priority != priority:
+                del self._heads[priority]
+        head = self.blocking_head()
         if head is not None and head.pod.pod.priority >= queued.pod.pod.priority:
-            if head.place != "active":
-                return None
-            queued = head
+            if head.place == "active":
+                return head
+            return None if self.is_strict else queued
         self._heads[queued.pod.pod.priority] = queued
         return queued
+
+    def blocking_head(self) -> QueuedPod | None:
+        """Return the chosen pod of the highest priority that is neither being tried, nor bound, nor deleted."""
+        waiting = (item for item in self._heads.items() if item[1].place not in ("", "tried"))
+        return max(waiting, key=lambda item: item[0], default=(0, None))[1]
 
     def release(self, queued: QueuedPod) -> None:
         """Let others overtake a pod that no change will help."""
@@ -233,12 +253,3 @@ class PodOrdering:
             return False
         self.order.resize(size)
         return True
-
-    def _blocking_head(self) -> QueuedPod | None:
-        """Return the chosen pod of the highest priority that is neither bound, nor being bound, nor deleted."""
-        for priority in sorted(self._heads, reverse=True):
-            head = self._heads[priority]
-            if head.place not in ("", "tried") and head.pod.pod.priority == priority:
-                return head
-            del self._heads[priority]
-        return None

@@ -21,7 +21,7 @@ import heapq
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -74,9 +74,9 @@ class SchedulingQueue:
         return AGE.name if self.ordering is None else self.ordering.order.order.name
 
     @property
-    def is_strict(self) -> bool:
-        """Whether nobody overtakes the pod that goes next."""
-        return self.ordering is not None and self.ordering.is_strict
+    def commits(self) -> bool:
+        """Whether the pod that goes next stays the same until it is bound or deleted."""
+        return self.ordering is not None and self.ordering.commits
 
     @property
     def unschedulable(self) -> int:
@@ -108,8 +108,8 @@ class SchedulingQueue:
             self._move(queued, "")
             if self.ordering is not None:
                 self.ordering.leave(queued)
-                if self.is_strict:
-                    # It may have been the one that nobody may overtake.
+                if self.commits:
+                    # It may have been the one that others wait for.
                     self._wakes.set()
 
     def pop(self) -> QueuedPod | None:
@@ -141,7 +141,7 @@ class SchedulingQueue:
                 self._push_backoff(queued)
 
     def let_overtake(self, queued: QueuedPod) -> None:
-        """Let others overtake a pod that cannot go next, also by an order in which nobody overtakes."""
+        """Let everybody overtake a pod that cannot go next, whatever the order."""
         if self.ordering is not None:
             self.ordering.release(queued)
 
@@ -182,6 +182,12 @@ class SchedulingQueue:
         for group, count in counts.items():
             for queued in list(islice(self._groups.get(group, {}).values(), count)):
                 self._activate(queued) if queued.backoff_until <= now else self._push_backoff(queued)
+
+    def retry(self, pods: Iterable[QueuedPod]) -> None:
+        """Make pods active that are still unschedulable."""
+        for queued in pods:
+            if queued.place == "unschedulable":
+                self._activate(queued)
 
     def regroup(self) -> None:
         """Rebuild the groups after pods' classes and labels were renumbered."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import structlog
 
+from steersman.apps.scheduler.backfill import Backfill
 from steersman.apps.scheduler.binder import Binder, BindOutcome
 from steersman.apps.scheduler.device_binder import DeviceBinder
 from steersman.apps.scheduler.hints import Hints
@@ -34,7 +35,7 @@ from steersman.kubernetes.selectors import Selectors
 from steersman.kubernetes.volumes.rules import VolumeFit, VolumePlan, fit
 from steersman.kubernetes.volumes.watch import Volumes
 from steersman.orders.live_order import LiveOrder, free_share
-from steersman.policies.decision.decider import Decider
+from steersman.policies.decision.decider import Decider, NodeChoice
 
 IN_FLIGHT = 64
 """Maximum number of concurrent bindings."""
@@ -107,6 +108,9 @@ class Scheduler(Listener):
         self.cache.reflectors += self.volumes.reflectors
         self.volume_binder = VolumeBinder(client, self.volumes.objects)
         self.device_binder = DeviceBinder(client, self.cache.device_claims)
+        self.backfill: Backfill | None = None
+        if self.queue.ordering is not None and self.queue.ordering.order.reserves:
+            self.backfill = Backfill(self.queue.ordering, self.cache, clock)
         if order is not None:
             order.free = lambda: free_share(self.cache.state, order.size)
         self._sized_at = -math.inf
@@ -235,7 +239,7 @@ class Scheduler(Listener):
                 await self._free.wait()
             queued = self.queue.pop()
             if queued is None:
-                await self.queue.wait(self._hints.wait_seconds() if self.queue.unschedulable else None)
+                await self.queue.wait(self._wait_seconds())
                 continue
             if not self.may_decide():  # the lease is lost; the election will cancel us
                 self.queue.add(queued.pod)
@@ -254,8 +258,17 @@ class Scheduler(Listener):
             self._sized_at = self._clock()
             self.queue.follow_cluster(self.cache.state)
 
+    def _wait_seconds(self) -> float | None:
+        """Return how long to wait for a pod to be tried before changes, or the reservation, are looked at again."""
+        waits = [self._hints.wait_seconds() if self.queue.unschedulable else None]
+        if self.backfill is not None:
+            waits.append(self.backfill.wait_seconds())
+        return min((seconds for seconds in waits if seconds is not None), default=None)
+
     def _wake(self) -> None:
-        """Requeue the unschedulable pods that recorded changes help."""
+        """Requeue the unschedulable pods that recorded changes, or the end of a reservation, help."""
+        if self.backfill is not None:
+            self.queue.retry(self.backfill.refresh())
         if self._unlisted_claims and self.volumes.synced:
             for claim in self._unlisted_claims:
                 self._hints.volumes_changed(claim)
@@ -341,6 +354,15 @@ class Scheduler(Listener):
         if volumes is None and not cache.reservations.displaces(pod) and self._is_known_unschedulable(pod):
             self._mark_unschedulable(queued, lambda: self._why(pod), began)
             return
+        closed = None if self.backfill is None else self.backfill.closed(queued)
+        if (
+            closed is not None
+            and self.backfill is not None
+            and self.backfill.is_known(queued, self._capacity_generation)
+        ):
+            self._refuse(queued, began)
+            return
+        is_refused = False
         with self._nominated_displaced(pod) as allowed:
             mixing = cache.gpu_pods.refusal(cache.state, pod.pod.requests)
             # At the first attempt only, or each retry would write the event again.
@@ -355,12 +377,15 @@ class Scheduler(Listener):
                     allowed = fitting if allowed is None else allowed & fitting
                 if mixing is not None:
                     allowed = ~mixing[1] if allowed is None else allowed & ~mixing[1]
-                choice = self.decider.choose(cache.query(pod).within(allowed))
+                choice, is_refused = self._choose(queued, allowed, closed)
             except SteersmanError as error:
                 self.queue.requeue_with_backoff(queued)
                 self.reporter.failed(queued, "", str(error), self._clock() - began)
                 return
         self.reporter.decided(self._clock() - began, time.thread_time() - cpu)
+        if is_refused:
+            self._refuse(queued, began)
+            return
         if choice is None and (volumes is not None or mixing is not None):
             refusals = [*([[mixing]] if mixing is not None else []), *(volumes.refusals if volumes is not None else [])]
             self._mark_unschedulable(queued, lambda: self._why(pod, refusals), began)
@@ -386,6 +411,33 @@ class Scheduler(Listener):
             claims.add_done_callback(self._done)
         else:
             self._begin_binding(queued, node.name, choice.devices, began)
+
+    def _choose(self, queued: QueuedPod, allowed: Mask | None, closed: Mask | None) -> tuple[NodeChoice | None, bool]:
+        """Return the policy's choice, and whether only a reservation refused the pod.
+
+        Args:
+            queued: the pod.
+            allowed: nodes that it may take, [N]; None: all.
+            closed: nodes that it may take only if it leaves room for the pod that goes next, [N]; None: none.
+        """
+        assert self.decider is not None
+        query, others = self.cache.query(queued.pod), allowed
+        if closed is not None:
+            assert self.backfill is not None
+            others = ~closed if allowed is None else allowed & ~closed
+            # A server or an agent is asked once, so it gets none of the closed nodes.
+            if not self.decider.asks_first:
+                choice = self.decider.choose(query.within(allowed))
+                if choice is None or self.backfill.lets(queued, choice):
+                    return choice, False
+        choice = self.decider.choose(query.within(others))
+        return choice, choice is None and closed is not None and bool(self._feasible(queued.pod).any())
+
+    def _refuse(self, queued: QueuedPod, began: float) -> None:
+        """Have a pod wait that would delay the one that goes next."""
+        assert self.backfill is not None
+        why = self.backfill.refuse(queued, self._capacity_generation)
+        self._mark_unschedulable(queued, lambda: why, began)
 
     def _begin_binding(self, queued: QueuedPod, node: str, devices: int, began: float) -> None:
         task: asyncio.Task[Any] = asyncio.create_task(self._bind(queued, node, devices, began))
@@ -441,7 +493,7 @@ class Scheduler(Listener):
     ) -> None:
         """Mark a pod unschedulable; compute and report the reason unless that was done recently."""
         self.queue.mark_unschedulable(queued, hopeful=hopeful)
-        if self.queue.is_strict and not self.cache.state.fits_when_empty(queued.pod.class_id):
+        if self.queue.commits and not self.cache.state.fits_when_empty(queued.pod.class_id):
             self.queue.let_overtake(queued)
         now, message = self.queue.clock(), queued.message
         if not message or now - queued.reported_at >= TELL_AGAIN_SECONDS:

@@ -301,8 +301,8 @@ contexts: [{name: c, context: {cluster: k, user: u}}]
     "arguments",
     [
         ("--policy", "fgd", "--order", "soonest"),
-        ("--policy", "fgd", "--order", "easy"),
-        ("--policy", "fgd+shortest:easy"),
+        ("--policy", "fgd", "--order", "age:ending-before"),
+        ("--policy", "fgd+easy@oracle"),
         ("--policy", "fgd", "--order", "shortest@oracle"),
         ("--policy", "fgd+shortest", "--order", "area"),
         ("--policy", "fgd+shortest", "--shadow"),
