@@ -27,7 +27,7 @@ def use_policies() -> None:
     exporter.warm_up()
     RuleAgreement().warm_up()
     Hints().warm(ClusterState([Node("node", 1000, 1 << 30)]))
-    warm_up_order(find_order("shortest"))
+    warm_up_order(find_order("shortest:easy"))
     for name in (*BUILT_IN, "fgd=500,best-fit=500", *TELEMETRY_POLICIES):
         for telemetry in (False, True):
             if telemetry or name not in TELEMETRY_POLICIES:

@@ -27,6 +27,7 @@ from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.objectives.registry import resolve
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.live_order import live_order
+from steersman.orders.live_reservation import EndingPods, LiveReservation
 from steersman.orders.order import BUILT_IN as BUILT_IN_ORDERS
 from steersman.orders.order import Order
 from steersman.orders.registry import find_order
@@ -151,7 +152,31 @@ def test_free_capacity_is_counted_on_feasible_nodes(shape: str) -> None:
         assert room == sum(room_for(state.arrays, state.class_arrays, c, slots[i : i + 1]) for i in range(len(slots)))
 
 
-@pytest.mark.parametrize("name", [*sorted(BUILT_IN_ORDERS.keys() - {"age", "easy"}), "wfp3@history", "learned"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_live_reservations_stay_in_bounds(shape: str) -> None:
+    """Pods run on every node, some end, and others are put beside the reserved one."""
+    there = workload(SHAPES[shape], seed=3)
+    state = ClusterState(there.nodes)
+    rows = []
+    for i, pod in enumerate(there.pods):
+        c = state.class_id(pod.pod_class)
+        slots = np.flatnonzero(state.mask(c))
+        if len(slots):
+            placed = state.place(f"p{i}", c, int(slots[i % len(slots)]))
+            rows.append((c, placed.slot, placed.devices, 0.0, float(10 * i)))
+    columns = [np.array(column) for column in zip(*rows, strict=True)] if rows else [np.zeros(0)] * 5
+    running = EndingPods(*(column.astype(np.int64) for column in columns[:3]), *columns[3:])
+    before = [column.copy() for column in state.arrays]
+    for c in range(len(state.classes)):
+        made = LiveReservation(state, c, running, 5.0)
+        made.compile()
+        for slot in np.flatnonzero(made.reserved).tolist():
+            made.take(c, slot, 1)
+    for column, known in zip(state.arrays, before, strict=True):
+        np.testing.assert_array_equal(column, known)
+
+
+@pytest.mark.parametrize("name", [*sorted(BUILT_IN_ORDERS.keys() - {"age"}), "wfp3@history", "learned"])
 def test_live_orders_stay_in_bounds(name: str) -> None:
     """Groups come and go while pods end, more of them than there is room for at first."""
     rng = np.random.default_rng(1)

@@ -46,3 +46,23 @@ def test_nobody_overtakes_the_pod_that_goes_next(cluster: LocalCluster, tmp_path
         cluster.kubectl("delete", "pod", "most-0", "--grace-period=0", "--force")
         cluster.kubectl("delete", "pod", "urgent", "--grace-period=0", "--force")
         until(lambda: bound(cluster).keys() >= {"large", "small"})
+
+
+def test_pods_overtake_that_do_not_delay_the_next_one(cluster: LocalCluster, tmp_path: Path) -> None:
+    """With easy a long pod waits behind a large one, and its event says so; a short one overtakes."""
+    cpus = int(cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[0].status.allocatable.cpu}"))
+    seconds = "steersman.dev/expected-seconds"
+    with scheduling(cluster, tmp_path, "--policy", "fgd", "--order", "easy"):
+        create(cluster, *(pod(f"full-{i}", str(cpus), {seconds: "90000"}) for i in range(NODES - 1)))
+        create(cluster, pod("most", str(cpus - 1), {seconds: "900"}))
+        until(lambda: len(bound(cluster)) == NODES)
+        create(cluster, pod("large", str(cpus), {seconds: "50"}))
+        until(lambda: "large" in events(cluster, "FailedScheduling"))
+        create(cluster, pod("slow", annotations={seconds: "5000"}))
+        until(lambda: "slow" in events(cluster, "FailedScheduling"))
+        assert "it would delay pod default/large" in events(cluster, "FailedScheduling")["slow"]
+        create(cluster, pod("quick", annotations={seconds: "60"}))
+        until(lambda: "quick" in bound(cluster))
+        cluster.kubectl("delete", "pod", "most", "quick", "--grace-period=0", "--force")
+        until(lambda: "large" in bound(cluster))
+        assert "slow" not in bound(cluster)

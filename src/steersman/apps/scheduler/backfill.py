@@ -49,6 +49,7 @@ class Backfill:
         self._expires_at = math.inf
         self._refused: dict[str, QueuedPod] = {}
         self._known: dict[tuple[int, int], int] = {}
+        self._estimates: dict[str, float] = {}
 
     def refresh(self) -> list[QueuedPod]:
         """Drop an outdated reservation, and return the pods that it kept from starting."""
@@ -113,7 +114,9 @@ class Backfill:
 
     def _running(self, now: float) -> EndingPods:
         """Return the pods that run and will end."""
-        cache, order, age = self._cache, self._ordering.order, self._wall_clock() - now
+        cache, order, epoch = self._cache, self._ordering.order, self._wall_clock() - now
+        # An estimate stays as it was when the pod was first seen to run, as in simulations.
+        known, self._estimates = self._estimates, {}
         rows = []
         for key, placed in cache.state.placements.items():
             pod = cache.pods.get(key)
@@ -121,9 +124,12 @@ class Backfill:
             if pod is None or not pod.node or pod.pod.owner.startswith(ENDLESS):
                 continue
             # Its kubelet has not begun with a pod that was bound just now.
-            started = now if pod.started is None else min(pod.started - age, now)
-            expected = started + order.expected_seconds(pod.pod)
-            rows.append((placed.class_id, placed.slot, placed.devices, started, expected))
+            started = now if pod.started is None else min(pod.started - epoch, now)
+            seconds = known.get(pod.uid)
+            if seconds is None:
+                seconds = order.expected_seconds(pod.pod)
+            self._estimates[pod.uid] = seconds
+            rows.append((placed.class_id, placed.slot, placed.devices, started, started + seconds))
         class_id, slot, devices, begun, ends = zip(*rows, strict=True) if rows else [()] * 5
         whole, real = np.int64, np.float64
         return EndingPods(

@@ -118,8 +118,8 @@ class OrderOptions:
     order: Annotated[
         str | None,
         option(
-            f"Order of the pods that wait, after their priority: {ORDERS_HELP} Reservations (easy) and the oracle are "
-            "for simulations alone. [default: age]",
+            f"Order of the pods that wait, after their priority: {ORDERS_HELP} The oracle is for simulations alone. "
+            "[default: age]",
             metavar="ORDER",
             autocompletion=orders,
         ),
