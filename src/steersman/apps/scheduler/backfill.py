@@ -117,7 +117,9 @@ class Backfill:
         cache, order, epoch = self._cache, self._ordering.order, self._wall_clock() - now
         # An estimate stays as it was when the pod was first seen to run, as in simulations.
         known, self._estimates = self._estimates, {}
-        rows = []
+        # Lists of numbers, since a tuple for each pod would make the garbage collector run.
+        places: list[int] = []
+        times: list[float] = []
         for key, placed in cache.state.placements.items():
             pod = cache.pods.get(key)
             # Nominated pods are placed, too, and do not run.
@@ -129,10 +131,8 @@ class Backfill:
             if seconds is None:
                 seconds = order.expected_seconds(pod.pod)
             self._estimates[pod.uid] = seconds
-            rows.append((placed.class_id, placed.slot, placed.devices, started, started + seconds))
-        class_id, slot, devices, begun, ends = zip(*rows, strict=True) if rows else [()] * 5
-        whole, real = np.int64, np.float64
-        return EndingPods(
-            np.array(class_id, whole), np.array(slot, whole), np.array(devices, whole), np.array(begun, real),
-            np.array(ends, real),
-        )  # fmt: skip
+            places += (placed.class_id, placed.slot, placed.devices)
+            times += (started, started + seconds)
+        class_id, slot, devices = np.array(places, dtype=np.int64).reshape(-1, 3).T.copy()
+        begun, ends = np.array(times, dtype=np.float64).reshape(-1, 2).T.copy()
+        return EndingPods(class_id, slot, devices, begun, ends)
