@@ -388,6 +388,12 @@ class Execution:
         e = int(self.run.cursor[event_arrays.EVENTS]) - 1
         arrival = int(self.record.numbers[e, event_arrays.ARRIVAL])
         c, labels = int(self.arrivals.class_id[arrival]), int(self.arrivals.labels_id[arrival])
+        head = int(self.run.cursor[event_arrays.HEAD])
+        if head != kernels.NONE and self.state.mask(c, labels).any():
+            pod = self.simulator.workload.pods[self.plan.pods[self.run.queue.first[head]]]
+            text = f"fits, but must not delay {pod.name}, which goes next"
+            self.record.reasons[e] = self.reasons.text_number(text)
+            return
         # The change log's length differs whenever a pod came or left: a cheap version of the cluster's state.
         length, begun = self.cluster.table.logged.tolist()
         self.record.reasons[e] = self.reasons.number(c, labels, begun * len(self.cluster.table.log) + length)
