@@ -29,8 +29,8 @@ from steersman.orders.queue import (
     OVERTAKING,
     SCORE,
     enqueue,
-    estimate,
     note_end,
+    note_start,
 )
 from steersman.orders.reservations import (
     MADE,
@@ -270,12 +270,13 @@ def _start(arrivals: Arrivals, run: Run, record: EventRecord, arrival: int, time
     """Start a placed pod, or the placed members of a gang."""
     for a in range(arrival, arrival + arrivals.members[arrival]):
         run.started[a] = time
+        note_start(run.queue, a, arrival)
         if waited:
             run.cursor[WAITING_NOW] -= 1
         if arrivals.duration[a] < np.inf:
             run.leaves[a] = time + arrivals.duration[a]
             if run.reservation.expected.shape[0] > 0:
-                run.reservation.expected[a] = time + estimate(run.queue, arrival)
+                run.reservation.expected[a] = time + run.queue.estimated[a]
             _heap_push(run, a)
         _note(run, record, time, a, BOUND)
 

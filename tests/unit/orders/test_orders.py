@@ -137,6 +137,21 @@ def test_a_pod_chosen_to_go_next_stays_chosen() -> None:
     assert starts([*jobs[:2], replace(jobs[2], priority=1)], "shortest:none") == [0, 11, 10]
 
 
+def test_the_namespace_with_least_running_goes_first() -> None:
+    """With `fair` a namespace that has much running waits for one that has little."""
+    requests = PodClass(Requests(1000, 0))
+    spaces = ["a", "a", "a", "a", "b"]
+    pods = tuple(Pod(f"p{i}", requests, namespace=space) for i, space in enumerate(spaces))
+    workload = Workload("made", (Node("n", 3000, 1 << 40),), pods)
+    plan = Schedule(
+        np.arange(5), np.array([0.0, 0, 0, 1, 2]), np.array([10.0, 50, 50, 50, 50]), np.arange(1), True, is_given=True
+    )
+    for order, last in (("fair", [50, 10]), ("age", [10, 50])):
+        execution = Execution(Simulator(workload), plan, with_order(resolve("best-fit"), find_order(order)), 1, False)
+        execution.finish(None)
+        assert (execution.coming_waits.seconds + plan.time)[3:].tolist() == last
+
+
 def test_priority_goes_first_in_every_order() -> None:
     """Priority beats each order's score."""
     jobs = [Job(0, 10, 4), Job(1, 1, 4), Job(2, 1000, 4, priority=7)]
@@ -187,6 +202,22 @@ def test_stated_run_times_are_used() -> None:
     assert order.uses_estimates
     within = RunTimes("oracle", 3.0).stated(pods * 5000, np.full(10_000, 60.0), 1) / 60
     assert 0.89 < ((within < 3) & (within > 1 / 3)).mean() < 0.91
+
+
+def test_the_error_of_estimates_is_a_metric() -> None:
+    """Estimates of an oracle are right; those with an error are wrong by its factor in one of ten cases."""
+    jobs = [Job(t, 10.0 + t % 7, 1) for t in range(400)]
+    cluster = (Node("n", 4000, 1 << 40),)
+    pods = tuple(
+        Pod(f"p{i}", PodClass(Requests(1000, 0)), creation_time=job.at, deletion_time=job.at + job.runs)
+        for i, job in enumerate(jobs)
+    )
+    simulator = Simulator(Workload("made", cluster, pods))
+    for order, p90 in (("shortest@oracle", 1.0), ("shortest@oracle:3", 3.0)):
+        run = simulator.run(f"best-fit+{order}", protocol="timed")
+        assert run.policy == f"best-fit+{order}"
+        assert {each.name: each.value for each in run.metrics}["estimate_error_p90"] == pytest.approx(p90, rel=0.2)
+    assert "estimate_error_p90" not in [metric.name for metric in simulator.run("fgd", protocol="timed").metrics]
 
 
 def test_ageing_bounds_the_wait_of_a_pod_that_others_starve() -> None:
