@@ -24,8 +24,6 @@ from steersman.core.redaction import redact_url
 from steersman.evaluation.experiment import Experiment
 from steersman.evaluation.results import FINISHED, FINISHED_START, seed_ranges
 from steersman.policies.base import Policy
-from steersman.policies.files.policy_file import SUFFIX
-from steersman.policies.registry import policy_path
 from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation.result import RunResult
 from steersman.version import __version__
@@ -36,6 +34,8 @@ LONGEST = 60
 COMPRESSION = 1
 DESCRIBED = ("workloads", "policies", "seeds", "protocol")
 """Fields of an experiment that `describe` words itself; all others count by their values."""
+NO_RESULT = ("name", "warnings", "understood")
+"""Fields of a workload on which no result depends, or that `describe` compares itself."""
 
 Description = dict[str, str]
 """What results depend on, by a name for messages."""
@@ -53,9 +53,6 @@ def describe(experiments: Sequence[Experiment]) -> Description:
 
     Args:
         experiments: equal but for their protocols.
-
-    Raises:
-        InputError: the file of a policy cannot be read.
     """
     first = experiments[0]
     found = {
@@ -133,24 +130,24 @@ def _damaged(path: Path, why: str) -> InputError:
 
 
 def _describe_policy(policy: str | Policy | PolicyProtocol) -> Description:
-    """Return a digest of what a name does not say: the content of a file, and a URL with its secrets."""
+    """Return a digest of what a name does not say: the content of files that it names, and a URL with its secrets."""
     if not isinstance(policy, str):
         return {}
     if "://" in policy:
         return {f"URL of policy {redact_url(policy)}": _digest(policy.encode())}
-    if policy.endswith(SUFFIX):
-        with policy_path(policy) as file:
-            return {f"content of {policy}": _digest(file.read_bytes())}
-    return {}
+    parts = policy, *policy.split("+")
+    texts = dict.fromkeys([*parts, *(part.rpartition("@")[0] for part in parts)])
+    files = [Path(text) for text in texts if Path(text).suffix and Path(text).is_file()]
+    return {f"content of {file}": _digest(file.read_bytes()) for file in files}
 
 
 def _digest_workload(workload: Workload) -> str:
-    # One by one: all pods of a large trace as one text would take as much memory again.
-    counts = len(workload.nodes), len(workload.pods)
-    others = workload.services, workload.recorded, workload.from_now
     sha256 = hashlib.sha256()
-    for part in (counts, *workload.nodes, *workload.pods, *others):
-        sha256.update(msgspec.msgpack.encode(part, enc_hook=_encode, order="deterministic"))
+    for name in (each.name for each in fields(Workload) if each.name not in NO_RESULT):
+        value = getattr(workload, name)
+        # One by one: all pods of a large trace as one text would take as much memory again.
+        for part in (len(value), *value) if isinstance(value, tuple) else (value,):
+            sha256.update(msgspec.msgpack.encode(part, enc_hook=_encode, order="deterministic"))
     return sha256.hexdigest()[:16]
 
 

@@ -135,6 +135,19 @@ def test_policies_with_equal_names_and_other_content_are_told_apart(tmp_path: Pa
     assert [what for what in other if other[what] != after[what]] == ["URL of policy http://***@host:1/score"]
 
 
+def test_all_files_that_a_policy_names_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ("a.safetensors", "b.safetensors", "c+d.safetensors", "run@2/e.safetensors")
+    Path("run@2").mkdir()
+    for name in names:
+        Path(name).write_text(name)
+    orders = ("fgd+b.safetensors@history", "run@2/e.safetensors+shortest")
+    policies = ("a.safetensors", orders[0], "c+d.safetensors", "fgd=0.5,best-fit=0.5", orders[1])
+    assert [what for what in describe([replace(INFLATION, policies=policies)]) if what.startswith("content")] == [
+        f"content of {name}" for name in names
+    ]
+
+
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with raises(UsageError, "--resume", tmp_path / FINISHED):
         read_finished(tmp_path, describe([INFLATION]))
