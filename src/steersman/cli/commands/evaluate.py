@@ -123,7 +123,7 @@ def evaluate(
     Simulates every policy on every workload with every seed and compares them seed by seed with a baseline. Prints a
     table and writes report.html (plots), results.csv (allocation over each run), metrics.csv (all metrics of each run)
     and summary.csv (means and differences with 95 % intervals). The same seeds give the same files, except for a policy
-    of --fit, whose search is limited by time.
+    of --fit, whose search is limited by time. --resume continues an interrupted comparison to the same files.
 
     **Examples**:
 
@@ -152,11 +152,14 @@ def evaluate(
     from steersman.cli.comparison import ReportNotes, compare, show
     from steersman.evaluation.criteria import parse_objectives
     from steersman.evaluation.experiment import generated_experiment
+    from steersman.evaluation.finished_runs import check_finished
     from steersman.evaluation.output import check_output
     from steersman.evaluation.results import EVALUATION_FILES, FITTED
 
     objectives = parse_objectives(options.objective or ())
     check_output(results.output, EVALUATION_FILES)
+    if results.resume:
+        check_finished(results.output)
     chosen = options.policy or list(GENERATED_POLICIES.get(arrivals.protocol or "", DEFAULT_POLICIES))
     if options.order:
         # The order of age is every policy's own.
@@ -180,7 +183,16 @@ def evaluate(
             file = Path(folder, FITTED)
             experiments, fitted = fit_to(experiments, file, options.fit_seconds, jobs)
             notes = replace(notes, fitted=fitted, kept=(file,))
-        outcomes = compare(experiments, results, notes, jobs=jobs, baseline=baseline, warn=warn, bound=options.bound)
+        outcomes = compare(
+            experiments,
+            results,
+            notes,
+            jobs=jobs,
+            baseline=baseline,
+            warn=warn,
+            bound=options.bound,
+            resumable=not options.fit,
+        )
     if reason:
         say(f"compared in {' and '.join(each.protocol for each in experiments)}: {reason} (--protocol selects one)")
     try:
