@@ -80,6 +80,12 @@ def names() -> tuple[str, ...]:
     return (*BUILT_IN, *TELEMETRY_POLICIES, *REGISTRY.names())
 
 
+def split_order(spec: str) -> tuple[str, str]:
+    """Return the policy and the order of `POLICY+ORDER`; of any other text the order is ""."""
+    name, plus, order = spec.rpartition("+")
+    return (name, order) if plus and not Path(spec).exists() else (spec, "")
+
+
 def resolve(spec: str) -> Policy:
     """Return the policy of a name, a weighted sum (`fgd=500,gpu-packing=500`), a file, a URL or a `module:Class`.
 
@@ -88,8 +94,8 @@ def resolve(spec: str) -> Policy:
     Raises:
         UsageError: there is no such policy; the message lists the known ones.
     """
-    name, plus, order = spec.rpartition("+")
-    if plus and not Path(spec).exists():
+    name, order = split_order(spec)
+    if order:
         return with_order(resolve(name), find_order(order))
     if "://" in spec:
         return open_url(spec)
@@ -116,7 +122,7 @@ def resolve(spec: str) -> Policy:
 
 def portable(policy: str | Policy | PolicyProtocol) -> str | Policy | PolicyProtocol:
     """Return a policy as workers can have it, maybe on other machines: one of a file or a URL as an object."""
-    return resolve(policy) if isinstance(policy, str) and ("://" in policy or policy.endswith(SUFFIX)) else policy
+    return resolve(policy) if isinstance(policy, str) and ("://" in policy or SUFFIX in policy) else policy
 
 
 def as_policy(policy: str | Policy | PolicyProtocol) -> Policy:
