@@ -50,6 +50,7 @@ class Experiment:
         objectives: what policies are compared by, the first of which decides; empty: the default of the protocol.
         environment: of `deployments` and `latency`: the clusters and pods that the seeds generate; there is one
             workload then, without nodes and pods, whose name stands for them in results.
+        loads: the load of each workload, in place of `load`; empty: it is the same for all.
 
     Raises:
         UsageError: an argument is empty or repeats an item, or one of several workloads has the name of their mean.
@@ -64,6 +65,7 @@ class Experiment:
     mean_duration: float | None = None
     objectives: tuple[WeightedObjectives, ...] = ()
     environment: GeneratedOptions | None = None
+    loads: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -243,7 +245,7 @@ class _RunnerCache:
                 protocol=settings.protocol,
                 seed=task.seed,
                 ratio=settings.ratio,
-                load=settings.load,
+                load=settings.loads[task.workload] if settings.loads else settings.load,
                 mean_duration=settings.mean_duration,
                 objectives=settings.objectives,
             )

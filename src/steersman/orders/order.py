@@ -28,7 +28,7 @@ OVERTAKING = {
 whoever ends before that begins."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Order:
     """An order of waiting pods.
 
