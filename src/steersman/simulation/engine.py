@@ -343,6 +343,7 @@ def stand(
             # What the pod requests beyond what the node had left for it.
             run.cursor[GPU_EXCESS] += classes.gpu_count[c] * classes.gpu_milli[c] - taken
         run.cursor[ARRIVED] += 1
+        note_start(run.queue, arrival, arrival)
         _note(run, record, arrivals.time[arrival], arrival, BOUND)
 
 
@@ -361,14 +362,15 @@ def _node_for(
 
     `after`: it would delay the reservation, unless it goes to another node or leaves room.
     """
+    # One that asks somebody else, or has several pods, avoids all reserved nodes at once.
+    closed = after and (chooser == SELECT_EXTERNAL or arrivals.members[arrival] > 1)
+    run.cursor[RESTRICTED] = closed
     if arrivals.members[arrival] > 1 and run.cursor[PLACED] == 0 and not masked:
         c = arrivals.class_id[arrival]
         if not fits_together(cluster.nodes, cluster.classes, run.reservation, c, arrivals.members[arrival], after):
             return NONE
     member = arrival + run.cursor[PLACED]
     c = arrivals.class_id[member]
-    # One that asks somebody else, or has several pods, avoids all reserved nodes at once.
-    closed = after and (chooser == SELECT_EXTERNAL or arrivals.members[arrival] > 1)
     while True:
         n = _choose(cluster, arrivals, run, chooser, member, masked or closed, closed)
         if not after or closed or n < 0 or not _is_reserved(run, n):

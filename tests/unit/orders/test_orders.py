@@ -30,7 +30,8 @@ HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Job:
-    """A pod of `cpus` that arrives at `at`, runs for `runs` seconds, and belongs to a gang of `members` equal ones."""
+    """A pod of `cpus` that arrives at `at`, runs for `runs` seconds, belongs to a gang of `members` equal
+    ones, and states to run for `states` seconds."""
 
     at: float
     runs: float
@@ -38,6 +39,7 @@ class Job:
     priority: int = 0
     members: int = 1
     gpus: int = 0
+    states: float | None = None
 
 
 def starts(jobs: Sequence[Job], order: str | Order, **options: Any) -> list[float]:
@@ -59,7 +61,8 @@ def played(
     for k, job in enumerate(jobs):
         for i in range(job.members):
             requests = Requests(1000 * job.cpus, 0, gpu_count=job.gpus, gpu_milli=1000 if job.gpus else 0)
-            pods.append(Pod(f"p{k}-{i}", PodClass(requests), priority=job.priority))
+            name = f"p{k}-{i}"
+            pods.append(Pod(name, PodClass(requests), priority=job.priority, estimated_seconds=job.states))
             times.append(job.at)
             durations.append(job.runs)
             members.append(job.members if i == 0 else 0)
@@ -229,6 +232,16 @@ def test_ageing_bounds_the_wait_of_a_pod_that_others_starve() -> None:
     aged = replace(BUILT_IN["smallest"], ageing=100.0)
     # It is overdue at 107; what runs then has ended 15 s later.
     assert starts(jobs, aged)[large] <= 107 + 15
+
+
+def test_pods_that_run_for_longer_than_stated_delay_a_reservation_once() -> None:
+    """Whatever pods state, the pod that goes next waits for two reservations at most."""
+    stream = [Job(t, 15, 2, states=1) for t in range(0, 2000, 5)]
+    large = Job(7, 10, 4, states=10)
+    jobs = sorted([*stream, large], key=lambda job: job.at)
+    started = starts(jobs, "easy", run_times=RunTimes("stated"))[jobs.index(large)]
+    # What runs at 7 has ended at 20 and what overtook it by a false estimate 15 s later.
+    assert 20 < started <= 20 + 15
 
 
 def test_a_learned_order_with_the_weight_of_the_run_time_is_shortest_first() -> None:
