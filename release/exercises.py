@@ -15,6 +15,8 @@ from steersman.apps.scheduler.hints import Hints
 from steersman.apps.service.process import choose_by_scores
 from steersman.cluster.model import Node
 from steersman.cluster.state import ClusterState
+from steersman.orders.live_order import warm_up_order
+from steersman.orders.registry import find_order
 from steersman.policies.registry import BUILT_IN, TELEMETRY_POLICIES, resolve
 
 STEPS = 30
@@ -25,6 +27,7 @@ def use_policies() -> None:
     exporter.warm_up()
     RuleAgreement().warm_up()
     Hints().warm(ClusterState([Node("node", 1000, 1 << 30)]))
+    warm_up_order(find_order("shortest:easy"))
     for name in (*BUILT_IN, "fgd=500,best-fit=500", *TELEMETRY_POLICIES):
         for telemetry in (False, True):
             if telemetry or name not in TELEMETRY_POLICIES:

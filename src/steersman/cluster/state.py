@@ -435,6 +435,15 @@ class ClusterState:
             inter_pod.inter_pod_mask(self.term_arrays, class_id, labels_id, feasible)
         return feasible
 
+    def fits_when_empty(self, class_id: int) -> bool:
+        """Return whether a class would fit on some node if no other pod were there."""
+        arrays = self.arrays
+        devices = np.arange(arrays.gpu_free.shape[1]) < arrays.gpu_count[:, None]
+        empty = arrays._replace(free=arrays.allocatable, gpu_free=np.where(devices, GPU_MILLI, 0).astype(np.int64))
+        fitting = np.empty(len(self.nodes), dtype=np.bool_)
+        kernel.fit_mask(empty, self.class_arrays, class_id, fitting)
+        return bool(fitting.any())
+
     def has_inter_pod_constraints(self, class_id: int, labels_id: int) -> bool:
         """Return whether other pods could keep a pod of the class with these labels from a node."""
         return not self.terms.idle and inter_pod.has_inter_pod_rules(self.term_arrays, class_id, labels_id)

@@ -51,17 +51,21 @@ class RunTimes:
             durations: [A] their true run times, inf: to the end. Only `oracle` reads them.
             seed: seed of the oracle's errors.
         """
-        if self.source == "history":
-            return np.full(len(pods), np.nan)
-        if self.source == "none":
-            return np.full(len(pods), UNKNOWN_SECONDS)
         if self.source == "oracle":
             random = np.random.default_rng((ERROR_SEED, seed))
             spread = math.log(self.error) / NORMAL_90
             return np.asarray(durations * np.exp(spread * random.standard_normal(len(pods))))
-        unknown = np.nan if self.source == "auto" else UNKNOWN_SECONDS
-        given = (pod.estimated_seconds for pod in pods)
-        return np.array([unknown if seconds is None else seconds for seconds in given], dtype=np.float64)
+        return np.array([self.known(pod) for pod in pods], dtype=np.float64)
+
+    def known(self, pod: Pod) -> float:
+        """Return the estimate that is known at the arrival in seconds, NaN: from the history; not of `oracle`."""
+        if self.source == "history":
+            return math.nan
+        if self.source == "none":
+            return UNKNOWN_SECONDS
+        if pod.estimated_seconds is not None:
+            return pod.estimated_seconds
+        return math.nan if self.source == "auto" else UNKNOWN_SECONDS
 
 
 AUTO = RunTimes()

@@ -84,7 +84,7 @@ COMMANDS: dict[str, Options] = {
 """How each command is called; "" as a name: an argument, as a value: a flag."""
 
 WRITES = {"--output", "--csv", "--learn", "--log-file"}
-WRITES_IN = {"schedule": {"--fit"}}
+WRITES_IN = {"schedule": {"--fit", "--run-times"}}
 """Options that name what is written, everywhere and of one command."""
 
 POLICIES = {"--policy", "--baseline", "--teacher", "--reference"}
@@ -126,6 +126,8 @@ CONTRADICTIONS: list[Options] = [
     {"--shadow": "", "--learn": "new"},
     {"--shadow": "", "--port": "0"},
     {"--shadow": "", "--lease-name": "one"},
+    {"--shadow": "", "--order": "shortest"},
+    {"--shadow": "", "--run-times": "new"},
     {"--algorithm": "dqn", "--policy": "fgd", "--explore-anyway": ""},
     {"--no-watch": "", "--learn": "new"},
     {"--learn-from": "default-scheduler"},

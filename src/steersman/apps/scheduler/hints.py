@@ -23,6 +23,8 @@ Group = tuple[int, int, int, str]
 
 What fits one of them fits all, and higher priorities are tried first.
 """
+NO_GROUP: Group = (-2, -2, 0, "")
+"""Group of pods that no cluster change will help."""
 
 SHARE = 0.05
 """Share of CPU time that the search for helped pods may take."""

@@ -19,6 +19,8 @@ from steersman.kubernetes.watch import Reflector
 SECONDS = tuple(0.0001 * 2**i for i in range(18))
 """Buckets of durations, 0.1 ms to 13 s."""
 ATTEMPTS = (1, 2, 4, 8, 16)
+OCTAVES = (0.25, 0.5, 1, 2, 3, 4, 6, 8)
+"""Buckets of errors of estimates: 1 is half or twice the run time."""
 
 Result = Literal["scheduled", "unschedulable", "error"]
 
@@ -88,6 +90,13 @@ class SchedulerMetrics:
             buckets=ATTEMPTS,
             registry=self.registry,
         )
+        self._estimate_errors = Histogram(
+            "steersman_run_time_estimate_error",
+            "Error of estimated run times of pods that ended, |log2(actual / estimated)|, by source: stated, history.",
+            ("source",),
+            buckets=OCTAVES,
+            registry=self.registry,
+        )
         self.registry.register(_ScrapeCollector(sources))
         ProcessCollector(registry=self.registry)
 
@@ -105,6 +114,10 @@ class SchedulerMetrics:
         """Observe the time from queueing to binding of a pod, and its number of attempts."""
         self._pod_seconds.observe(seconds)
         self._pod_attempts.observe(attempts)
+
+    def estimated(self, source: str, error: float) -> None:
+        """Observe the error of an estimate, |log2(actual / estimated)|, of a pod that ended."""
+        self._estimate_errors.labels(source).observe(error)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)

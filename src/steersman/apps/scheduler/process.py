@@ -18,14 +18,18 @@ from steersman.apps.runtime.policy_metrics import PolicyMetrics
 from steersman.apps.runtime.policy_reloader import PolicyReloader
 from steersman.apps.scheduler.agent_policy import AgentMetrics, AgentSettings, agent_policy
 from steersman.apps.scheduler.metrics import MetricSources, SchedulerMetrics
-from steersman.apps.scheduler.queue import QueuedPod
+from steersman.apps.scheduler.queued_pod import QueuedPod
 from steersman.apps.scheduler.reporting import Conditions, StatusReporter
+from steersman.apps.scheduler.run_times import RunTimeFile, RunTimeObserver
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.events import EventRecorder
 from steersman.kubernetes.lease import APP_LABEL, POLICY_KEY, LeaderElection, Lease
 from steersman.kubernetes.watch import Reflector
+from steersman.orders.live_history import LiveHistory
+from steersman.orders.live_order import live_order
+from steersman.orders.order import AGE, Order
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
 from steersman.prometheus.metrics import TelemetryMetrics
@@ -53,6 +57,9 @@ class SchedulerSettings:
         unchecked: whether a learned policy decides without having been compared with rules.
         telemetry: Prometheus queries; None: no telemetry, so limits of latency are ignored.
         options: pods of this scheduler.
+        order: who goes next among the waiting pods, see `orders.live_order.check_live`.
+        history: run times of what ended before; None: nothing.
+        run_times: file that keeps the history over restarts; None: none does.
         leader_elect: whether to decide only while holding a lease.
         lease_namespace, lease_name: of the lease.
         address, port: of the endpoints.
@@ -64,6 +71,9 @@ class SchedulerSettings:
     unchecked: bool = False
     telemetry: Configuration | None = None
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
+    order: Order = AGE
+    history: LiveHistory | None = None
+    run_times: Path | None = None
     leader_elect: bool = True
     lease_namespace: str = "default"
     lease_name: str = LEASE
@@ -154,6 +164,8 @@ class LiveScheduler(Scheduler):
             self.metrics.registry.register(TelemetryMetrics(self.telemetry, self._nodes))
         self.binding_check = BindingCheck(lambda: self.binder.errors)
         reporter = CheckedStatusReporter(self.metrics, self.events, self.conditions, self.binding_check)
+        history = LiveHistory() if settings.history is None else settings.history
+        self.run_times = RunTimeObserver(history, self.metrics.estimated)
         selectors = self.policy_manager.selectors(client)
         super().__init__(
             client,
@@ -163,6 +175,7 @@ class LiveScheduler(Scheduler):
             self._may_decide,
             lambda: self.election.identity if self.election is not None and self.election.succeeds else "",
             selectors,
+            order=live_order(settings.order, history),
         )
         reflectors |= {reflector.resource: reflector for reflector in self.cache.reflectors}
         self._alive_at = time.monotonic()
@@ -174,12 +187,15 @@ class LiveScheduler(Scheduler):
     def on_pod_bound(self, pod: CachedPod) -> None:
         """Handle a bound pod; an agent's episode goes on while pods of ours run."""
         super().on_pod_bound(pod)
+        self.run_times.bound(pod)
         if pod.pod.scheduler_name == self.options.name:
             self._own_running.add(pod.key)
 
     def on_pod_deleted(self, pod: CachedPod) -> None:
         """Handle a deleted or finished pod; an agent's episode ends with the last one of ours."""
         super().on_pod_deleted(pod)
+        if self.run_times.ended(pod):
+            self.queue.note_first_end(pod.pod.namespace, pod.pod.owner)
         if pod.key in self._own_running:
             self._own_running.discard(pod.key)
             if self.agent is not None and not self._own_running:
@@ -212,6 +228,8 @@ class LiveScheduler(Scheduler):
         ):
             log.info("listening", address=settings.address, port=endpoints.port)
             background = [group.create_task(each) for each in (self._beat(), self.watch(), self.conditions.run())]
+            if settings.run_times is not None:
+                background.append(group.create_task(RunTimeFile(settings.run_times, self.run_times.history).keep()))
             for reflector in self.cache.reflectors:
                 await reflector.synced.wait()
             if self.telemetry is not None:

@@ -6,6 +6,10 @@ active, those that a cluster change may have helped are tried before their backo
 with an error always wait for it, in a heap of their own. *Unschedulable*: tried when a cluster change helps, and in any
 case after 5 minutes.
 
+With an order other than that of age the active pod that goes next is chosen when it is popped. Then only attempts that
+ended with an error have a backoff: the others would let pods overtake that go later by the order, and since all filters
+are evaluated before a pod is woken, it is seldom tried in vain.
+
 Source: Kubernetes 1.36, pkg/scheduler/backend/queue (`SchedulerPopFromBackoffQ`, KEP 5142).
 """
 
@@ -17,62 +21,26 @@ import heapq
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
-from steersman.apps.scheduler.hints import Group, group_of
+from steersman.apps.scheduler.hints import NO_GROUP, Group, group_of
+from steersman.apps.scheduler.ordering import PodOrdering
+from steersman.apps.scheduler.queued_pod import QueuedPod, QueueState
+from steersman.cluster.state import ClusterState
 from steersman.kubernetes.cache.cached_pod import CachedPod
+from steersman.orders.order import AGE
 
 INITIAL_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 10.0
 MOST_DOUBLINGS = 10
 BACKOFF_WINDOW_SECONDS = 1.0
 """Pods whose backoff ends in the same window are ordered by priority."""
 UNSCHEDULABLE_SECONDS = 300.0
-NO_GROUP: Group = (-2, -2, 0, "")
-"""Group of pods that no cluster change will help."""
 
 Heap = list[tuple[Any, ...]]
 """What orders a pod, the number of its move and the pod; an entry is outdated once the pod was moved again."""
-QueueState = Literal["", "active", "backoff", "unschedulable", "tried"]
-
-
-@dataclass(slots=True, eq=False)
-class QueuedPod:
-    """A pod in the queue.
-
-    Attributes:
-        pod: pod of the cache.
-        since: when it was first queued, seconds of the clock.
-        clock: clock of the queue.
-        attempts: failed attempts so far.
-        backoff_until: end of its backoff.
-        unschedulable_since: when it was last found unschedulable.
-        message: why it was unschedulable at the last attempt, as in its event.
-        reported_at: when the message was last computed, seconds of the clock.
-        hopeful: whether a cluster change may help it.
-        group: group that it is woken with while it is unschedulable.
-        place: its queue; "tried" from `pop` on.
-        number: number of its last move.
-    """
-
-    pod: CachedPod
-    since: float
-    clock: Callable[[], float] = time.monotonic
-    attempts: int = 0
-    backoff_until: float = 0.0
-    unschedulable_since: float = 0.0
-    message: str = ""
-    reported_at: float = 0.0
-    hopeful: bool = True
-    group: Group = NO_GROUP
-    place: QueueState = ""
-    number: int = 0
-
-    def waited(self) -> float:
-        """Seconds since it was first queued."""
-        return self.clock() - self.since
 
 
 @dataclass(slots=True)
@@ -81,9 +49,11 @@ class SchedulingQueue:
 
     Args:
         clock: monotonic clock, seconds.
+        ordering: who goes next; None: the oldest.
     """
 
     clock: Callable[[], float] = time.monotonic
+    ordering: PodOrdering | None = None
     _all: dict[str, QueuedPod] = field(default_factory=dict)
     _active: Heap = field(default_factory=list)
     _backoff_queue: Heap = field(default_factory=list)
@@ -97,6 +67,16 @@ class SchedulingQueue:
     def __len__(self) -> int:
         """Return the number of pods in all queues."""
         return len(self._all)
+
+    @property
+    def order_name(self) -> str:
+        """Name of the order."""
+        return AGE.name if self.ordering is None else self.ordering.order.order.name
+
+    @property
+    def commits(self) -> bool:
+        """Whether the pod that goes next stays the same until it is bound or deleted."""
+        return self.ordering is not None and self.ordering.commits
 
     @property
     def unschedulable(self) -> int:
@@ -115,6 +95,9 @@ class SchedulingQueue:
         if queued is None or queued.pod is not pod:
             self.remove(pod.key)
             queued = self._all[pod.key] = QueuedPod(pod, self.clock(), self.clock)
+        if self.ordering is not None:
+            # Its requests, its priority or its stated run time may have changed.
+            self._regroup(queued, self.ordering)
         if queued.place != "active":
             self._activate(queued)
 
@@ -123,10 +106,20 @@ class SchedulingQueue:
         queued = self._all.pop(key, None)
         if queued is not None:
             self._move(queued, "")
+            if self.ordering is not None:
+                self.ordering.leave(queued)
+                if self.commits:
+                    # It may have been the one that others wait for.
+                    self._wakes.set()
 
     def pop(self) -> QueuedPod | None:
         """Return the next pod, if any; it stays known until `remove`, `failed` or `requeue_with_backoff`."""
         self._activate_due()
+        if self.ordering is not None:
+            chosen = self.ordering.next_pod(self.clock(), len(self._all))
+            if chosen is not None:
+                self._move(chosen, "tried")
+            return chosen
         for heap in (self._active, self._backoff_queue):
             while heap:
                 queued: QueuedPod
@@ -142,8 +135,15 @@ class SchedulingQueue:
         popped = queued.number
         if self._count_failure(queued):
             self._wait_for_change(queued, hopeful=hopeful)
+            if not hopeful:
+                self.let_overtake(queued)
             if popped < self._all_moved:  # everything changed while it was tried
                 self._push_backoff(queued)
+
+    def let_overtake(self, queued: QueuedPod) -> None:
+        """Let everybody overtake a pod that cannot go next, whatever the order."""
+        if self.ordering is not None:
+            self.ordering.release(queued)
 
     def wait_for_change(self, queued: QueuedPod) -> None:
         """Have a popped pod wait for a cluster change that helps it; its attempt does not count."""
@@ -169,17 +169,46 @@ class SchedulingQueue:
         return {group: next(iter(pods.values())).pod for group, pods in self._groups.items() if group != NO_GROUP}
 
     def wake(self, counts: Mapping[Group, int]) -> None:
-        """Make so many pods of these groups active, those first that have waited longest, or after their backoff."""
+        """Make so many pods of these groups active, or have them end their backoff first.
+
+        Those are chosen that have waited longest, or that go first by the order, which has no backoff.
+        """
         now = self.clock()
+        if self.ordering is not None:
+            for group, count in counts.items():
+                for queued in self.ordering.woken(group, count, now, len(self._all)):
+                    self._activate(queued)
+            return
         for group, count in counts.items():
             for queued in list(islice(self._groups.get(group, {}).values(), count)):
                 self._activate(queued) if queued.backoff_until <= now else self._push_backoff(queued)
 
+    def retry(self, pods: Iterable[QueuedPod]) -> None:
+        """Make pods active that are still unschedulable."""
+        for queued in pods:
+            if queued.place == "unschedulable":
+                self._activate(queued)
+
     def regroup(self) -> None:
         """Rebuild the groups after pods' classes and labels were renumbered."""
-        self._groups.clear()
-        for queued in self._unschedulable.values():
+        unschedulable = list(self._unschedulable.values())
+        for queued in unschedulable:
+            self._renumber(queued)
+            self._separate(queued)
+        for queued in unschedulable:
             self._join(queued)
+
+    def follow_cluster(self, state: ClusterState) -> None:
+        """Order pods by their sizes in the cluster as it is now."""
+        if self.ordering is not None and self.ordering.follow_cluster(state):
+            for queued in self._all.values():
+                self._regroup(queued, self.ordering)
+
+    def note_first_end(self, namespace: str, owner: str) -> None:
+        """Order pods by the run times of their owner, of which the first pod has ended."""
+        if self.ordering is not None:
+            for queued in self.ordering.of_owner(namespace, owner):
+                self._regroup(queued, self.ordering)
 
     def nudge(self) -> None:
         """End a `wait`."""
@@ -217,25 +246,64 @@ class SchedulingQueue:
 
     def _move(self, queued: QueuedPod, place: QueueState) -> None:
         """Move a pod to another queue; heaps drop outdated entries when they reach them."""
-        if queued.place == "unschedulable":
+        before, queued.place = queued.place, place
+        self._renumber(queued)
+        if before == "unschedulable":
             self._unschedulable.pop(queued.pod.key, None)
-            alike = self._groups[queued.group]
-            del alike[queued.pod.key]
-            if not alike:
-                del self._groups[queued.group]
+            self._separate(queued)
+        elif before == "active" and self.ordering is not None:
+            self.ordering.active.discard(queued)
+
+    def _renumber(self, queued: QueuedPod) -> None:
         self._number += 1
-        queued.place, queued.number = place, self._number
+        queued.number = self._number
 
     def _join(self, queued: QueuedPod) -> None:
+        """Add an unschedulable pod to its group."""
         queued.group = group_of(queued.pod) if queued.hopeful else NO_GROUP
         self._groups.setdefault(queued.group, {})[queued.pod.key] = queued
+        if self.ordering is not None:
+            self.ordering.add_unschedulable(queued)
+
+    def _separate(self, queued: QueuedPod) -> None:
+        """Remove a pod from the group that it was unschedulable in."""
+        alike = self._groups[queued.group]
+        del alike[queued.pod.key]
+        if not alike:
+            del self._groups[queued.group]
+        if self.ordering is not None:
+            self.ordering.discard_unschedulable(queued)
+
+    def _regroup(self, queued: QueuedPod, ordering: PodOrdering) -> None:
+        """Give a pod the group of the order that it belongs to now; its place stays."""
+        if not ordering.changes_group(queued):
+            return
+        if queued.place == "active":
+            self._renumber(queued)
+            ordering.active.discard(queued)
+            ordering.join(queued)
+            ordering.active.push(queued)
+        elif queued.place == "unschedulable":
+            self._renumber(queued)
+            ordering.discard_unschedulable(queued)
+            ordering.join(queued)
+            ordering.add_unschedulable(queued)
+        else:
+            ordering.join(queued)
 
     def _activate(self, queued: QueuedPod) -> None:
         self._move(queued, "active")
+        if self.ordering is not None:
+            self.ordering.active.push(queued)
+            self._wakes.set()
+            return
         heapq.heappush(self._active, (-queued.pod.pod.priority, queued.since, queued.number, queued))
         self._wakes.set()
 
     def _push_backoff(self, queued: QueuedPod) -> None:
+        if self.ordering is not None:
+            self._activate(queued)
+            return
         self._move(queued, "backoff")
         window_ends = math.ceil(queued.backoff_until / BACKOFF_WINDOW_SECONDS) * BACKOFF_WINDOW_SECONDS
         order = window_ends, -queued.pod.pod.priority, queued.since, queued.number, queued

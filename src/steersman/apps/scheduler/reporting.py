@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from steersman.apps.scheduler.metrics import SchedulerMetrics
-from steersman.apps.scheduler.queue import QueuedPod
+from steersman.apps.scheduler.queued_pod import QueuedPod
 from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cached_pod import CachedPod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Callable, Generator, Mapping, Set
@@ -13,10 +14,13 @@ from typing import Any
 import numpy as np
 import structlog
 
+from steersman.apps.scheduler.backfill import Backfill
 from steersman.apps.scheduler.binder import Binder, BindOutcome
 from steersman.apps.scheduler.device_binder import DeviceBinder
 from steersman.apps.scheduler.hints import Hints
-from steersman.apps.scheduler.queue import QueuedPod, SchedulingQueue
+from steersman.apps.scheduler.ordering import PodOrdering
+from steersman.apps.scheduler.queue import SchedulingQueue
+from steersman.apps.scheduler.queued_pod import QueuedPod
 from steersman.apps.scheduler.reporting import StatusReporter
 from steersman.apps.scheduler.takeover import fence
 from steersman.apps.scheduler.volume_binder import VolumeBinder
@@ -30,7 +34,8 @@ from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Selectors
 from steersman.kubernetes.volumes.rules import VolumeFit, VolumePlan, fit
 from steersman.kubernetes.volumes.watch import Volumes
-from steersman.policies.decision.decider import Decider
+from steersman.orders.live_order import LiveOrder, free_share
+from steersman.policies.decision.decider import Decider, NodeChoice
 
 IN_FLIGHT = 64
 """Maximum number of concurrent bindings."""
@@ -40,6 +45,8 @@ FINISH_SECONDS = 4.0
 LOST_SECONDS = 0.1
 TELL_AGAIN_SECONDS = 30.0
 """Minimum time between two computations of why a pod is unschedulable."""
+SIZE_SECONDS = 10.0
+"""Interval of the checks whether the size of the cluster changed, which sizes of pods follow in orders."""
 _NUMBER = re.compile("[0-9]+")
 DECISIONS_PER_YIELD = 8
 """Decisions after which the event loop serves watches and answers."""
@@ -74,6 +81,7 @@ class Scheduler(Listener):
             Its bindings are invalidated then.
         selectors: what selects pods for default spreading, for policies that use it.
         clock: monotonic clock, seconds.
+        order: who goes next among the waiting pods; None: the oldest.
 
     Attributes:
         all_bindings_ended: whether none had to be cancelled when `schedule` ended.
@@ -89,16 +97,23 @@ class Scheduler(Listener):
         succeeds: Callable[[], str] = lambda: "",
         selectors: Selectors | None = None,
         clock: Callable[[], float] = time.monotonic,
+        order: LiveOrder | None = None,
     ) -> None:
         self.options, self.reporter, self.may_decide, self.succeeds = options, reporter, may_decide, succeeds
         self.client = client
-        self.queue = SchedulingQueue(clock)
+        self.queue = SchedulingQueue(clock, None if order is None else PodOrdering(order))
         self.binder = Binder(client, self._pre_bind_check)
         self.cache = ClusterCache(client, self, selectors, ranked=True)
         self.volumes = Volumes(client, self._volumes_changed)
         self.cache.reflectors += self.volumes.reflectors
         self.volume_binder = VolumeBinder(client, self.volumes.objects)
         self.device_binder = DeviceBinder(client, self.cache.device_claims)
+        self.backfill: Backfill | None = None
+        if self.queue.ordering is not None and self.queue.ordering.order.reserves:
+            self.backfill = Backfill(self.queue.ordering, self.cache, clock)
+        if order is not None:
+            order.free = lambda: free_share(self.cache.state, order.size)
+        self._sized_at = -math.inf
         self._make_decider = make_decider
         self.decider: Decider | None = None
         self._relist_before_leading = False
@@ -192,7 +207,10 @@ class Scheduler(Listener):
             await fence(self.client, self.cache, self.options.name, leader, self.options.in_flight)
         self.decider = self._make_decider(self.cache)
         self._hints.warm(self.cache.state)
-        log.info("scheduling", name=self.options.name, policy=self.decider.name, nodes=len(self.cache.state.slots))
+        log.info(
+            "scheduling", name=self.options.name, policy=self.decider.name, order=self.queue.order_name,
+            nodes=len(self.cache.state.slots),
+        )  # fmt: skip
         try:
             await self._loop()
         finally:
@@ -213,6 +231,7 @@ class Scheduler(Listener):
     async def _loop(self) -> None:
         decisions = 0
         while True:
+            self._follow_cluster()
             self._wake()
             # Before `pop`: a pod of higher priority that arrives during the wait is then tried first.
             while len(self._binding) >= self.options.in_flight:
@@ -220,7 +239,7 @@ class Scheduler(Listener):
                 await self._free.wait()
             queued = self.queue.pop()
             if queued is None:
-                await self.queue.wait(self._hints.wait_seconds() if self.queue.unschedulable else None)
+                await self.queue.wait(self._wait_seconds())
                 continue
             if not self.may_decide():  # the lease is lost; the election will cancel us
                 self.queue.add(queued.pod)
@@ -233,8 +252,23 @@ class Scheduler(Listener):
             if decisions % DECISIONS_PER_YIELD == 0:
                 await asyncio.sleep(0)
 
+    def _follow_cluster(self) -> None:
+        """Have the order know the size of the cluster."""
+        if self._clock() - self._sized_at >= SIZE_SECONDS:
+            self._sized_at = self._clock()
+            self.queue.follow_cluster(self.cache.state)
+
+    def _wait_seconds(self) -> float | None:
+        """Return how long to wait for a pod to be tried before changes, or the reservation, are looked at again."""
+        waits = [self._hints.wait_seconds() if self.queue.unschedulable else None]
+        if self.backfill is not None:
+            waits.append(self.backfill.wait_seconds())
+        return min((seconds for seconds in waits if seconds is not None), default=None)
+
     def _wake(self) -> None:
-        """Requeue the unschedulable pods that recorded changes help."""
+        """Requeue the unschedulable pods that recorded changes, or the end of a reservation, help."""
+        if self.backfill is not None:
+            self.queue.retry(self.backfill.refresh())
         if self._unlisted_claims and self.volumes.synced:
             for claim in self._unlisted_claims:
                 self._hints.volumes_changed(claim)
@@ -320,6 +354,15 @@ class Scheduler(Listener):
         if volumes is None and not cache.reservations.displaces(pod) and self._is_known_unschedulable(pod):
             self._mark_unschedulable(queued, lambda: self._why(pod), began)
             return
+        closed = None if self.backfill is None else self.backfill.closed(queued)
+        if (
+            closed is not None
+            and self.backfill is not None
+            and self.backfill.is_known(queued, self._capacity_generation)
+        ):
+            self._refuse(queued, began)
+            return
+        is_refused = False
         with self._nominated_displaced(pod) as allowed:
             mixing = cache.gpu_pods.refusal(cache.state, pod.pod.requests)
             # At the first attempt only, or each retry would write the event again.
@@ -334,12 +377,15 @@ class Scheduler(Listener):
                     allowed = fitting if allowed is None else allowed & fitting
                 if mixing is not None:
                     allowed = ~mixing[1] if allowed is None else allowed & ~mixing[1]
-                choice = self.decider.choose(cache.query(pod).within(allowed))
+                choice, is_refused = self._choose(queued, allowed, closed)
             except SteersmanError as error:
                 self.queue.requeue_with_backoff(queued)
                 self.reporter.failed(queued, "", str(error), self._clock() - began)
                 return
         self.reporter.decided(self._clock() - began, time.thread_time() - cpu)
+        if is_refused:
+            self._refuse(queued, began)
+            return
         if choice is None and (volumes is not None or mixing is not None):
             refusals = [*([[mixing]] if mixing is not None else []), *(volumes.refusals if volumes is not None else [])]
             self._mark_unschedulable(queued, lambda: self._why(pod, refusals), began)
@@ -365,6 +411,33 @@ class Scheduler(Listener):
             claims.add_done_callback(self._done)
         else:
             self._begin_binding(queued, node.name, choice.devices, began)
+
+    def _choose(self, queued: QueuedPod, allowed: Mask | None, closed: Mask | None) -> tuple[NodeChoice | None, bool]:
+        """Return the policy's choice, and whether only a reservation refused the pod.
+
+        Args:
+            queued: the pod.
+            allowed: nodes that it may take, [N]; None: all.
+            closed: nodes that it may take only if it leaves room for the pod that goes next, [N]; None: none.
+        """
+        assert self.decider is not None
+        query, others = self.cache.query(queued.pod), allowed
+        if closed is not None:
+            assert self.backfill is not None
+            others = ~closed if allowed is None else allowed & ~closed
+            # A server or an agent is asked once, so it gets none of the closed nodes.
+            if not self.decider.asks_first:
+                choice = self.decider.choose(query.within(allowed))
+                if choice is None or self.backfill.lets(queued, choice):
+                    return choice, False
+        choice = self.decider.choose(query.within(others))
+        return choice, choice is None and closed is not None and bool(self._feasible(queued.pod).any())
+
+    def _refuse(self, queued: QueuedPod, began: float) -> None:
+        """Have a pod wait that would delay the one that goes next."""
+        assert self.backfill is not None
+        why = self.backfill.refuse(queued, self._capacity_generation)
+        self._mark_unschedulable(queued, lambda: why, began)
 
     def _begin_binding(self, queued: QueuedPod, node: str, devices: int, began: float) -> None:
         task: asyncio.Task[Any] = asyncio.create_task(self._bind(queued, node, devices, began))
@@ -420,6 +493,8 @@ class Scheduler(Listener):
     ) -> None:
         """Mark a pod unschedulable; compute and report the reason unless that was done recently."""
         self.queue.mark_unschedulable(queued, hopeful=hopeful)
+        if self.queue.commits and not self.cache.state.fits_when_empty(queued.pod.class_id):
+            self.queue.let_overtake(queued)
         now, message = self.queue.clock(), queued.message
         if not message or now - queued.reported_at >= TELL_AGAIN_SECONDS:
             reason, queued.reported_at = why(), now

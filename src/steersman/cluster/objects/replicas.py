@@ -65,7 +65,7 @@ def _status(status: PodStatus) -> PodStatus:
     if not (resizes or status.container_statuses or status.init_container_statuses or status.resources):
         return NO_STATUS
     conditions = [PodCondition(each.type, reason=each.reason) for each in resizes]
-    return msgspec.structs.replace(status, phase=None, nominated_node_name=None, conditions=conditions)
+    return msgspec.structs.replace(status, phase=None, start_time=None, nominated_node_name=None, conditions=conditions)
 
 
 _UNREAD = PodVolume()

@@ -34,6 +34,7 @@ class CachedPod:
         claims: its persistent volume claims.
         has_device_claims: whether its GPUs are those of its ResourceClaims.
         seen: monotonic seconds at which it was first seen.
+        started: when its kubelet began with it, seconds since 1970; None: it has not, or its node does not say.
     """
 
     key: str
@@ -55,6 +56,7 @@ class CachedPod:
     claims: tuple[PodClaim, ...] = ()
     has_device_claims: bool = False
     seen: float = field(default_factory=time.monotonic)
+    started: float | None = None
 
     @property
     def deleting(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 from dataclasses import replace
+from datetime import datetime
 
 import msgspec
 import structlog
@@ -144,6 +145,8 @@ class ClusterCache(PodStore):
         """Apply the API's version of a known pod."""
         node, deleting = head.node, head.metadata.deletion_timestamp is not None
         pod.version = head.metadata.resource_version
+        if pod.started is None and head.status.start_time:
+            pod.started = _seconds(head.status.start_time)
         changed = new or deleting != pod.deleting
         if deleting != pod.deleting:  # topology spread counts it no more, but it keeps its resources
             self.remodel(pod, replace(pod.pod, terminating=deleting), may_have_grown=False)
@@ -335,6 +338,14 @@ class NodeFeed:
             self.cache.delete_node(named_object(obj).metadata.name)
         else:
             self.cache.upsert_node(obj)
+
+
+def _seconds(stamp: str) -> float | None:
+    """Return the seconds since 1970 of a time of the API, None if it is none."""
+    try:
+        return datetime.fromisoformat(stamp).timestamp()
+    except ValueError:
+        return None
 
 
 def _devices(head: LivePod, pod: Pod) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.kubernetes.cache.test_cluster_cache import node, pod, raw
 
-from steersman.apps.scheduler.queue import QueuedPod
+from steersman.apps.scheduler.queued_pod import QueuedPod
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from steersman.cli.completing import policies
+from steersman.cli.completing import orders, policies
 from steersman.cli.options.cluster import (
     ClusterOptions,
     check_new_folder,
@@ -18,7 +18,14 @@ from steersman.cli.options.cluster import (
     run_with_client,
     say_without_telemetry,
 )
-from steersman.cli.options.common import POLICIES_HELP, TableOrJson, TelemetryOption, UncheckedOption, path_option
+from steersman.cli.options.common import (
+    ORDERS_HELP,
+    POLICIES_HELP,
+    TableOrJson,
+    TelemetryOption,
+    UncheckedOption,
+    path_option,
+)
 from steersman.cli.options.declaring import Excludes, RequiresOption, option, with_options
 from steersman.cli.options.live_learning import LiveLearning, check_unused, exploration_parameters, live_plan_of
 from steersman.cli.options.policy_server import PolicyServer
@@ -36,6 +43,8 @@ if TYPE_CHECKING:
 ADDRESS, PORT = "127.0.0.1", 10269
 IN_FLIGHT = 64
 FIT_SECONDS = 60.0
+AGE = "age"
+"""The order without --order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +109,45 @@ class ScheduleOptions:
     def scheduler(self) -> str:
         """Return the name of the scheduler whose pods are placed, or which is followed."""
         return self.scheduler_name or ("default-scheduler" if self.shadow else "steersman")
+
+
+@dataclass(frozen=True, slots=True)
+class OrderOptions:
+    """Who goes next among the pods that wait."""
+
+    order: Annotated[
+        str | None,
+        option(
+            f"Order of the pods that wait, after their priority: {ORDERS_HELP} The oracle is for simulations alone. "
+            "[default: age]",
+            metavar="ORDER",
+            autocompletion=orders,
+        ),
+        Excludes("shadow"),
+    ] = None
+    run_times: Annotated[
+        Path | None,
+        path_option(
+            "Keep in FILE what is learned of run times from pods that end, so that a restart does not forget it. The "
+            "file is created if it is missing."
+        ),
+        Excludes("shadow"),
+    ] = None
+
+    def split(self, policy: str, *, shadow: bool) -> tuple[str, str]:
+        """Return a policy without its order, and the order, "" if none is given.
+
+        Raises:
+            UsageError: there are two orders, or one with --shadow.
+        """
+        from steersman.policies.registry import split_order
+
+        name, order = split_order(policy)
+        if order and shadow:
+            raise UsageError(f"--policy {policy}: --shadow orders no pods; leave out +{order}")
+        if order and self.order is not None:
+            raise UsageError(f"--policy {policy} names an order; leave out --order {self.order}, or +{order}")
+        return name, self.order or order
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +219,7 @@ def check_fit(file: Path) -> None:
 @partial(with_options, declared=exploration_parameters)
 def schedule(
     options: ScheduleOptions,
+    queue: OrderOptions,
     binding: BindingOptions,
     learning: LiveLearning,
     logs: LogOptions,
@@ -189,6 +238,8 @@ def schedule(
 
     **Example**: steersman schedule --policy steersman
 
+    **Short pods first**: steersman schedule --policy steersman --order shortest --run-times run-times.json
+
     **With measurements of Prometheus**: steersman schedule --policy p0 --telemetry telemetry.yaml
 
     **Learn from nothing on a cluster of 'steersman cluster up'**: steersman schedule --learn run --algorithm dqn
@@ -196,6 +247,10 @@ def schedule(
     **Try it on a real cluster without binding**: steersman schedule --policy steersman --shadow
     """
     server.use()
+    order = queue.order or ""
+    if options.policy is not None:
+        name, order = queue.split(options.policy, shadow=options.shadow)
+        options = replace(options, policy=name)
     plan = _checked_plan(options, learning, exploration)
     policy = options.policy or (None if plan is None else plan.default_fallback)
     if policy is None:
@@ -207,6 +262,9 @@ def schedule(
     from steersman.apps.http_policy.policy import server_url
     from steersman.apps.runtime.policy_manager import warm_up
     from steersman.apps.scheduler.process import LiveScheduler
+    from steersman.apps.scheduler.run_times import open_run_times
+    from steersman.orders.live_order import check_live, warm_up_order
+    from steersman.orders.registry import find_order
     from steersman.policies.registry import resolve
     from steersman.prometheus.configuration import read_configuration
 
@@ -215,6 +273,9 @@ def schedule(
     if server_url(resolved) and options.shadow:
         raise UsageError("--shadow asks no server; leave it out, or give a policy that decides here")
     say_without_telemetry(resolved, policy, has_telemetry=telemetry is not None)
+    chosen_order = find_order(order or AGE)
+    check_live(chosen_order)
+    history = None if queue.run_times is None else open_run_times(queue.run_times)
     log_cluster(target)
     if options.fit is not None:
         from steersman.cli.commands.schedule.fit import fitting
@@ -230,6 +291,8 @@ def schedule(
             policy = str(learning.learn / POLICY)  # with what an earlier session learned
     with status_if_slow("compiling for this machine (once, about half a minute)"):
         warm_up(resolved, telemetry=telemetry is not None)
+        if not options.shadow:
+            warm_up_order(chosen_order)
     if options.shadow:
         _follow(target, policy, options, telemetry)
         return
@@ -247,6 +310,9 @@ def schedule(
             fitted=options.fit,
             unchecked=options.unchecked,
             telemetry=telemetry,
+            order=chosen_order,
+            history=history,
+            run_times=queue.run_times,
         )
         run_with_client(target, lambda client: LiveScheduler(client, settings).run())
 

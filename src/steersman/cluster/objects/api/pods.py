@@ -255,6 +255,7 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     """`status` of a Pod: its phase, what the kubelet has granted to it, and the node that a scheduler nominated."""
 
     phase: str | None = None
+    start_time: str | None = None
     nominated_node_name: str | None = None
     conditions: list[PodCondition] | None = None
     container_statuses: list[ContainerStatus] | None = None

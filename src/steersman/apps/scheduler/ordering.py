@@ -1,0 +1,255 @@
+"""The order of a live queue: who goes next among its pods, and who among those that a change helps.
+
+Pods that are alike for the order are a group, in which the oldest goes first. Each choice compares the oldest pods of
+the groups by their scores at that moment, so that it costs as much as there are groups, not pods.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from steersman.apps.scheduler.hints import Group
+from steersman.apps.scheduler.queued_pod import QueuedPod
+from steersman.cluster.state import ClusterState
+from steersman.orders.group_scores import WaitingGroups
+from steersman.orders.live_order import LiveOrder, cluster_size
+
+FIRST_ROWS = 4
+BACKFILL_DEPTH = 100
+"""Pods of a group that are tried after a change where a reservation may refuse some of them."""
+SPARE_ENTRIES = 8
+"""Outdated entries that a group may have beside as many as it has pods."""
+
+
+@dataclass(slots=True)
+class GroupPods:
+    """Pods of a group: a heap by age, in which entries of pods that were moved are outdated, and the number of pods."""
+
+    heap: list[tuple[float, int, QueuedPod]] = field(default_factory=list)
+    count: int = 0
+
+    def first(self) -> tuple[float, int, QueuedPod]:
+        """Return the entry of the oldest pod, of at least one."""
+        while (entry := self.heap[0])[2].number != entry[1]:
+            heapq.heappop(self.heap)
+        return entry
+
+    def tidy(self) -> None:
+        """Drop outdated entries if there are many."""
+        if len(self.heap) > 2 * self.count + SPARE_ENTRIES:
+            self.heap = [entry for entry in self.heap if entry[2].number == entry[1]]
+            heapq.heapify(self.heap)
+
+
+class OrderedPods:
+    """Pods in one place of a queue, by group.
+
+    Args:
+        order: numbers the groups and compares them.
+    """
+
+    def __init__(self, order: LiveOrder) -> None:
+        self._order = order
+        self._pods: dict[int, GroupPods] = {}
+        self._rows: dict[int, int] = {}
+        self._groups = _empty(FIRST_ROWS)
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return len(self._rows)
+
+    def push(self, queued: QueuedPod) -> None:
+        """Add a pod, after its last move was numbered."""
+        group = queued.order_group
+        pods = self._pods.get(group)
+        if pods is None:
+            pods = self._pods[group] = GroupPods()
+            self._add_row(group)
+        heapq.heappush(pods.heap, (queued.since, queued.number, queued))
+        pods.count += 1
+        self._note_first(group)
+
+    def discard(self, queued: QueuedPod) -> None:
+        """Remove a pod of this place, after its next move was numbered."""
+        group = queued.order_group
+        pods = self._pods[group]
+        pods.count -= 1
+        if not pods.count:
+            del self._pods[group]
+            self._remove_row(group)
+            return
+        pods.tidy()
+        self._note_first(group)
+
+    def first(self, now: float, waiting: int) -> QueuedPod | None:
+        """Return the pod that goes next, if any; `waiting` pods wait in all places."""
+        if not self._rows:
+            return None
+        row = self._order.first(self._groups, len(self._rows), now, waiting)
+        return self._pods[int(self._groups.group[row])].first()[2]
+
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _note_first(self, group: int) -> None:
+        row = self._rows[group]
+        self._groups.since[row], self._groups.number[row], _ = self._pods[group].first()
+
+    def _add_row(self, group: int) -> None:
+        row = len(self._rows)
+        if row == len(self._groups.group):
+            previous, self._groups = self._groups, _empty(2 * row)
+            for old, new in zip(previous, self._groups, strict=True):
+                new[:row] = old
+        self._rows[group] = row
+        self._groups.group[row] = group
+
+    def _remove_row(self, group: int) -> None:
+        """Remove a group; the last one takes its row."""
+        row, groups = self._rows.pop(group), self._groups
+        last = len(self._rows)
+        if row != last:
+            moved = int(groups.group[last])
+            self._rows[moved] = row
+            for column in groups:
+                column[row] = column[last]
+
+
+def _empty(rows: int) -> WaitingGroups:
+    return WaitingGroups(np.zeros(rows, dtype=np.int64), np.zeros(rows), np.zeros(rows, dtype=np.int64), np.zeros(rows))
+
+
+class PodOrdering:
+    """Who goes next in a queue.
+
+    Args:
+        order: the order.
+
+    Attributes:
+        active: pods that are tried next.
+    """
+
+    def __init__(self, order: LiveOrder) -> None:
+        self.order = order
+        self.active = OrderedPods(order)
+        self._unschedulable: dict[Group, OrderedPods] = {}
+        # Of an order that commits: by priority the pod that goes next, until it is bound or deleted.
+        self._heads: dict[int, QueuedPod] = {}
+        # Pods whose group changes once a pod of their owner has ended.
+        self._by_owner: dict[tuple[str, str], dict[str, QueuedPod]] = {}
+
+    @property
+    def is_strict(self) -> bool:
+        """Return whether nobody overtakes the pod that goes next."""
+        return self.order.is_strict
+
+    @property
+    def commits(self) -> bool:
+        """Return whether the pod that goes next stays the same until it is bound or deleted."""
+        return self.order.commits
+
+    def join(self, queued: QueuedPod) -> None:
+        """Give a new or changed pod, which is in no place, its group."""
+        self.leave(queued)
+        pod = queued.pod.pod
+        queued.order_group, waits_for_owner = self.order.join(pod)
+        if waits_for_owner:
+            queued.order_owner = pod.namespace, pod.owner
+            self._by_owner.setdefault(queued.order_owner, {})[queued.pod.key] = queued
+
+    def changes_group(self, queued: QueuedPod) -> bool:
+        """Return whether a pod belongs to another group than it is in."""
+        if queued.order_group < 0:
+            return True
+        group, _ = self.order.join(queued.pod.pod)
+        self.order.leave(group)
+        return group != queued.order_group
+
+    def leave(self, queued: QueuedPod) -> None:
+        """Forget a pod, which is in no place."""
+        if queued.order_group < 0:
+            return
+        self.order.leave(queued.order_group)
+        queued.order_group = -1
+        if queued.order_owner is not None:
+            alike = self._by_owner[queued.order_owner]
+            del alike[queued.pod.key]
+            if not alike:
+                del self._by_owner[queued.order_owner]
+            queued.order_owner = None
+
+    def of_owner(self, namespace: str, owner: str) -> list[QueuedPod]:
+        """Return the pods that join another group now that the first pod of their owner has ended."""
+        return list(self._by_owner.get((namespace, owner), {}).values())
+
+    def add_unschedulable(self, queued: QueuedPod) -> None:
+        """Add a pod that waits for a change which helps its group of `hints`."""
+        pods = self._unschedulable.get(queued.group)
+        if pods is None:
+            pods = self._unschedulable[queued.group] = OrderedPods(self.order)
+        pods.push(queued)
+
+    def discard_unschedulable(self, queued: QueuedPod) -> None:
+        """Remove a pod that waits for no change any more, after its next move was numbered."""
+        pods = self._unschedulable[queued.group]
+        pods.discard(queued)
+        if not len(pods):
+            del self._unschedulable[queued.group]
+
+    def woken(self, group: Group, count: int, now: float, waiting: int) -> Iterator[QueuedPod]:
+        """Yield at most so many pods of a group of `hints`, each of which must be moved before the next is asked for.
+
+        More where a reservation may keep the first ones from starting, but not the next.
+
+        The pod that was chosen to go next comes first, the others in order.
+        """
+        if self.order.reserves:
+            count = max(count, BACKFILL_DEPTH)
+        for head in [*self._heads.values()]:
+            if count and head.place == "unschedulable" and head.group == group:
+                count -= 1
+                yield head
+        while count and (pods := self._unschedulable.get(group)) is not None:
+            queued = pods.first(now, waiting)
+            assert queued is not None
+            count -= 1
+            yield queued
+
+    def next_pod(self, now: float, waiting: int) -> QueuedPod | None:
+        """Return the active pod that goes next; None if there is none, or if it must not overtake another."""
+        queued = self.active.first(now, waiting)
+        if queued is None or not self.commits:
+            return queued
+        # What was tried before has started, or waits.
+        for priority, chosen in list(self._heads.items()):
+            if chosen.place in ("", "tried") or chosen.pod.pod.priority != priority:
+                del self._heads[priority]
+        head = self.blocking_head()
+        if head is not None and head.pod.pod.priority >= queued.pod.pod.priority:
+            if head.place == "active":
+                return head
+            return None if self.is_strict else queued
+        self._heads[queued.pod.pod.priority] = queued
+        return queued
+
+    def blocking_head(self) -> QueuedPod | None:
+        """Return the chosen pod of the highest priority that is neither being tried, nor bound, nor deleted."""
+        waiting = (item for item in self._heads.items() if item[1].place not in ("", "tried"))
+        return max(waiting, key=lambda item: item[0], default=(0, None))[1]
+
+    def release(self, queued: QueuedPod) -> None:
+        """Let others overtake a pod that no change will help."""
+        for priority, head in list(self._heads.items()):
+            if head is queued:
+                del self._heads[priority]
+
+    def follow_cluster(self, state: ClusterState) -> bool:
+        """Take the size of the cluster over; return whether it changed, so that all pods must join again."""
+        size = cluster_size(state, self.order.size)
+        if size is self.order.size:
+            return False
+        self.order.resize(size)
+        return True

@@ -1,0 +1,54 @@
+"""A pod in the scheduling queue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from steersman.apps.scheduler.hints import NO_GROUP, Group
+from steersman.kubernetes.cache.cached_pod import CachedPod
+
+QueueState = Literal["", "active", "backoff", "unschedulable", "tried"]
+
+
+@dataclass(slots=True, eq=False)
+class QueuedPod:
+    """A pod in the queue.
+
+    Attributes:
+        pod: pod of the cache.
+        since: when it was first queued, seconds of the clock.
+        clock: clock of the queue.
+        attempts: failed attempts so far.
+        backoff_until: end of its backoff.
+        unschedulable_since: when it was last found unschedulable.
+        message: why it was unschedulable at the last attempt, as in its event.
+        reported_at: when the message was last computed, seconds of the clock.
+        hopeful: whether a cluster change may help it.
+        group: group that it is woken with while it is unschedulable.
+        place: its queue; "tried" from `pop` on.
+        number: number of its last move.
+        order_group: group of pods that are alike for the order, -1: none.
+        order_owner: namespace and owner whose first pod that ends changes that group.
+    """
+
+    pod: CachedPod
+    since: float
+    clock: Callable[[], float] = time.monotonic
+    attempts: int = 0
+    backoff_until: float = 0.0
+    unschedulable_since: float = 0.0
+    message: str = ""
+    reported_at: float = 0.0
+    hopeful: bool = True
+    group: Group = NO_GROUP
+    place: QueueState = ""
+    number: int = 0
+    order_group: int = -1
+    order_owner: tuple[str, str] | None = None
+
+    def waited(self) -> float:
+        """Seconds since it was first queued."""
+        return self.clock() - self.since

@@ -1,0 +1,227 @@
+"""Run times of what ended in a live cluster: groups that come and go, and the file that keeps them over restarts.
+
+Levels and smoothing are those of `estimates`. An owner of which nothing has ended yet says nothing: its namespace
+stands for it, in which each owner counts once, so that Jobs of one pod teach what the next Job may take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.model import Pod, Requests
+from steersman.core.atomic_files import replacing
+from steersman.core.errors import InputError
+from steersman.orders.estimates import (
+    BINS,
+    BINS_PER_OCTAVE,
+    MEDIAN,
+    empty_history,
+)
+from steersman.orders.group_scores import estimate_groups
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+MAX_GROUPS = 20_000
+"""Groups beyond which those that were not used for longest are forgotten."""
+FIRST_ROWS = 64
+NOTHING, ALL_PODS = range(2)
+"""Rows: of groups of which nothing has ended, and of all pods."""
+SCHEMA = 1
+
+
+class RunTimeGroup(NamedTuple):
+    """Pods whose run times are told apart. None: of any. The owner "" stands for the namespace."""
+
+    requests: Requests | None
+    namespace: str | None
+    owner: str | None
+
+
+EVERY_POD = RunTimeGroup(None, None, None)
+
+
+class SavedGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A group in a file: the pods that ended, by bin of their run time."""
+
+    pods: dict[int, float]
+    requests: Requests | None = None
+    namespace: str | None = None
+    owner: str | None = None
+
+
+class SavedRunTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of run times; the group that was not used for longest comes first."""
+
+    run_times: int
+    groups: list[SavedGroup]
+
+
+class HistoryCopy(NamedTuple):
+    """A history at some time.
+
+    Attributes:
+        groups: with their rows, the one that was not used for longest first.
+        counts: [K, BINS] pods that ended, by run time.
+    """
+
+    groups: list[tuple[RunTimeGroup, int]]
+    counts: Floats
+
+
+class LiveHistory:
+    """Run times by groups of pods, updated as pods end.
+
+    Args:
+        max_groups: groups beyond which those that were not used for longest are forgotten.
+
+    Attributes:
+        version: increases whenever an estimate may change.
+        added, dropped: groups that were added and forgotten since the beginning, after which `keys` may differ; those
+            of a new owner do not count, since no pod was in them.
+    """
+
+    def __init__(self, max_groups: int = MAX_GROUPS) -> None:
+        self.version = self.added = self.dropped = 0
+        self._max_groups = max_groups
+        self._arrays = empty_history(FIRST_ROWS)
+        self._rows: OrderedDict[RunTimeGroup, int] = OrderedDict()
+        self._free = list(range(FIRST_ROWS - 1, ALL_PODS, -1))
+        self._buffer = np.zeros((1, 2))
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return len(self._rows)
+
+    @property
+    def ended(self) -> int:
+        """Return how many pods ended."""
+        return round(float(self._arrays.ended[ALL_PODS]))
+
+    def knows(self, namespace: str, owner: str) -> bool:
+        """Return whether a pod of an owner has ended."""
+        return RunTimeGroup(None, namespace, owner) in self._rows
+
+    def note(self, pod: Pod, seconds: float) -> bool:
+        """Count a pod that ended after so many seconds; return whether it is the first one of its owner."""
+        is_first = bool(pod.owner) and not self.knows(pod.namespace, pod.owner)
+        k = min(max(int(BINS_PER_OCTAVE * math.log2(max(seconds, 1.0))), 0), BINS - 1)
+        groups = [RunTimeGroup(pod.requests, None, None)]
+        for owner in (pod.owner, "") if is_first else (pod.owner,):
+            groups += [RunTimeGroup(None, pod.namespace, owner), RunTimeGroup(pod.requests, pod.namespace, owner)]
+        self._count(ALL_PODS, k)
+        for group in groups:
+            # At once: the next new row may replace the arrays, or this group.
+            self._count(self._row_to_count(group, of_new_owner=is_first and group.owner == pod.owner), k)
+        self.version += 1
+        return is_first
+
+    def keys(self, requests: Requests, namespace: str, owner: str) -> tuple[int, ...]:
+        """Return the row of pods at each level, NOTHING where nothing has ended; these groups are used."""
+        who = owner if self.knows(namespace, owner) else ""
+        groups = RunTimeGroup(requests, None, None), RunTimeGroup(None, namespace, who)
+        rows = [ALL_PODS]
+        for group in (*groups, RunTimeGroup(requests, namespace, who)):
+            row = self._rows.get(group, NOTHING)
+            if row != NOTHING:
+                self._rows.move_to_end(group)
+            rows.append(row)
+        return tuple(rows)
+
+    def write_estimates(self, keys: Ints, rows: Ints, out: Floats) -> None:
+        """Write estimates of M groups of pods.
+
+        Args:
+            keys: [M, LEVELS] from `keys`.
+            rows: [M] rows of `out`.
+            out: [K, 2] columns MEDIAN and SPREAD of `estimates`.
+        """
+        estimate_groups(self._arrays, keys, rows, out)
+
+    def estimate(self, pod: Pod) -> float:
+        """Return the estimated run time of a pod in seconds."""
+        keys = np.array([self.keys(pod.requests, pod.namespace, pod.owner)], dtype=np.int64)
+        self.write_estimates(keys, np.zeros(1, dtype=np.int64), self._buffer)
+        return float(self._buffer[0, MEDIAN])
+
+    def copy(self) -> HistoryCopy:
+        """Return what a file keeps of it now, within milliseconds."""
+        return HistoryCopy([(EVERY_POD, ALL_PODS), *self._rows.items()], self._arrays.counts.copy())
+
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _count(self, row: int, k: int) -> None:
+        self._arrays.counts[row, k] += 1.0
+        self._arrays.ended[row] += 1.0
+
+    def _row_to_count(self, group: RunTimeGroup, *, of_new_owner: bool = False) -> int:
+        """Return the row of a group, which is used and may be new."""
+        row = self._rows.get(group)
+        if row is not None:
+            self._rows.move_to_end(group)
+            return row
+        if len(self._rows) >= self._max_groups:
+            _, dropped = self._rows.popitem(last=False)
+            self._arrays.counts[dropped] = self._arrays.ended[dropped] = 0.0
+            self._free.append(dropped)
+            self.dropped += 1
+        elif not self._free:
+            self._grow()
+        self._rows[group] = row = self._free.pop()
+        self.added += not of_new_owner
+        return row
+
+    def _grow(self) -> None:
+        previous, count = self._arrays, len(self._arrays.ended)
+        self._arrays = empty_history(2 * count)
+        for old, new in zip(previous[:3], self._arrays[:3], strict=True):
+            new[:count] = old
+        self._free = list(range(2 * count - 1, count - 1, -1))
+
+    def _add(self, saved: SavedGroup) -> None:
+        group = RunTimeGroup(saved.requests, saved.namespace, saved.owner)
+        row = ALL_PODS if group == EVERY_POD else self._row_to_count(group)
+        for k, pods in saved.pods.items():
+            self._arrays.counts[row, k] = pods
+        self._arrays.ended[row] = self._arrays.counts[row].sum()
+
+
+def write_run_times(file: Path, copy: HistoryCopy) -> None:
+    """Write a file of run times; missing folders are created. Raises InputError: it cannot be written."""
+    groups = []
+    for group, row in copy.groups:
+        counts = copy.counts[row]
+        groups.append(SavedGroup({int(k): float(counts[k]) for k in np.flatnonzero(counts)}, *group))
+    with replacing(file) as part:
+        part.write_bytes(msgspec.json.encode(SavedRunTimes(SCHEMA, groups)) + b"\n")
+
+
+def read_run_times(file: Path) -> LiveHistory:
+    """Return the history in a file.
+
+    Raises:
+        InputError: the file is missing, damaged, or no file of run times of this version.
+    """
+    try:
+        saved = msgspec.json.decode(file.read_bytes(), type=SavedRunTimes)
+    except OSError as error:
+        raise InputError(file, "", "", f"cannot be read: {error.strerror or error}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError(file, "", "", f"is not a file of run times: {error}") from None
+    if saved.run_times != SCHEMA:
+        problem = f"{saved.run_times} is of another version of steersman; expected {SCHEMA}"
+        raise InputError(file, "", "run_times", problem)
+    history = LiveHistory()
+    for i, group in enumerate(saved.groups):
+        if not all(0 <= k < BINS and 0 < pods < math.inf for k, pods in group.pods.items()):
+            problem = f"expected numbers of pods above 0 by bins from 0 to {BINS - 1}"
+            raise InputError(file, f"group {i}", "pods", problem)
+        history._add(group)
+    return history

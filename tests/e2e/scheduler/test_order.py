@@ -1,0 +1,68 @@
+"""`steersman schedule --order` against a real control plane: who starts first when a node becomes free."""
+
+import json
+from pathlib import Path
+
+from tests.e2e.conftest import NODES, LocalCluster, until
+from tests.e2e.scheduler.test_schedule import bound, create, events, pod, pytestmark, scheduling
+
+__all__ = ["pytestmark"]
+
+
+def test_short_pod_starts_first_and_run_times_are_learned(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Of waiting pods the one with the shortest stated run time gets the node that becomes free."""
+    cpus = cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[0].status.allocatable.cpu}")
+    seconds = "steersman.dev/expected-seconds"
+    file = tmp_path / "run-times.json"
+    arguments = ("--policy", "fgd", "--order", "shortest", "--run-times", str(file))
+    with scheduling(cluster, tmp_path, *arguments) as running:
+        create(cluster, *(pod(f"full-{i}", cpus, {seconds: "600"}) for i in range(NODES)))
+        until(lambda: len(bound(cluster)) == NODES)
+        create(cluster, pod("long", cpus, {seconds: "5000"}))
+        create(cluster, pod("short", cpus, {seconds: "50"}), pod("middle", cpus, {seconds: "500"}))
+        until(lambda: events(cluster, "FailedScheduling").keys() >= {"long", "short", "middle"})
+        for i, first in enumerate(("short", "middle", "long")):
+            cluster.kubectl("delete", "pod", f"full-{i}", "--grace-period=0", "--force")
+            until(lambda first=first: first in bound(cluster))  # type: ignore[misc]
+            assert len(bound(cluster)) == NODES
+        metrics = running.get("metrics")
+    for source in ("stated", "history"):
+        assert f'steersman_run_time_estimate_error_count{{source="{source}"}} 3.0' in metrics
+    groups = json.loads(file.read_text())["groups"]
+    assert sum(groups[0]["pods"].values()) == 3, "written at the end"
+
+
+def test_nobody_overtakes_the_pod_that_goes_next(cluster: LocalCluster, tmp_path: Path) -> None:
+    """With fcfs a small pod that would fit waits behind a large one that does not."""
+    cpus = int(cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[0].status.allocatable.cpu}"))
+    with scheduling(cluster, tmp_path, "--policy", "fgd+fcfs"):
+        create(cluster, *(pod(f"most-{i}", str(cpus - 1)) for i in range(NODES)))
+        until(lambda: len(bound(cluster)) == NODES)
+        create(cluster, pod("large", str(cpus)))
+        until(lambda: "large" in events(cluster, "FailedScheduling"))
+        create(cluster, pod("small"), pod("urgent", priorityClassName="system-node-critical"))
+        until(lambda: "urgent" in bound(cluster))
+        assert "small" not in bound(cluster)
+        cluster.kubectl("delete", "pod", "most-0", "--grace-period=0", "--force")
+        cluster.kubectl("delete", "pod", "urgent", "--grace-period=0", "--force")
+        until(lambda: bound(cluster).keys() >= {"large", "small"})
+
+
+def test_pods_overtake_that_do_not_delay_the_next_one(cluster: LocalCluster, tmp_path: Path) -> None:
+    """With easy a long pod waits behind a large one, and its event says so; a short one overtakes."""
+    cpus = int(cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[0].status.allocatable.cpu}"))
+    seconds = "steersman.dev/expected-seconds"
+    with scheduling(cluster, tmp_path, "--policy", "fgd", "--order", "easy"):
+        create(cluster, *(pod(f"full-{i}", str(cpus), {seconds: "90000"}) for i in range(NODES - 1)))
+        create(cluster, pod("most", str(cpus - 1), {seconds: "900"}))
+        until(lambda: len(bound(cluster)) == NODES)
+        create(cluster, pod("large", str(cpus), {seconds: "50"}))
+        until(lambda: "large" in events(cluster, "FailedScheduling"))
+        create(cluster, pod("slow", annotations={seconds: "5000"}))
+        until(lambda: "slow" in events(cluster, "FailedScheduling"))
+        assert "it would delay pod default/large" in events(cluster, "FailedScheduling")["slow"]
+        create(cluster, pod("quick", annotations={seconds: "60"}))
+        until(lambda: "quick" in bound(cluster))
+        cluster.kubectl("delete", "pod", "most", "quick", "--grace-period=0", "--force")
+        until(lambda: "large" in bound(cluster))
+        assert "slow" not in bound(cluster)

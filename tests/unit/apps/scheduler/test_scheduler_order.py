@@ -1,0 +1,323 @@
+"""A scheduler with an order: who gets the room that becomes free, and what it learns of run times."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+from tests.support.errors import check_text, raises
+from tests.unit.apps.scheduler.test_hints import Counts
+from tests.unit.kubernetes.cache.test_cluster_cache import node, pod, raw
+
+from steersman.apps.scheduler import run_times
+from steersman.apps.scheduler.run_times import RunTimeFile, RunTimeObserver, open_run_times
+from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
+from steersman.cli.main import main
+from steersman.cluster.model import Pod, PodClass, Requests
+from steersman.cluster.objects.decoding import ESTIMATE_KEY
+from steersman.core.errors import UsageError
+from steersman.kubernetes.cache.cached_pod import CachedPod
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
+from steersman.orders.live_history import LiveHistory
+from steersman.orders.live_order import live_order
+from steersman.orders.registry import find_order
+from steersman.policies.decision.cluster_view import ClusterView
+from steersman.policies.decision.decider import Decider
+from steersman.policies.registry import resolve
+
+Make = Callable[[str], Scheduler]
+
+
+async def _nothing(*_: object) -> None: ...
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Make a scheduler with an order, on two nodes of 4 CPUs that are full."""
+
+    def made(order: str) -> Scheduler:
+        client = Client(KubeConfig(tmp_path, "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default"))
+        scheduler = Scheduler(
+            client,
+            lambda cache: Decider(ClusterView(cache.state), resolve("best-fit")),
+            Counts(),  # type: ignore[arg-type]
+            SchedulerOptions(),
+            order=live_order(find_order(order), LiveHistory()),
+        )
+        scheduler._bind = _nothing  # type: ignore[assignment, method-assign]
+        for name in ("n0", "n1"):
+            scheduler.cache.upsert_node(raw(node(name, cpu=4)))
+            scheduler.cache.upsert_pod(raw(pod(f"full-{name}", cpu="4", on=name)))
+        scheduler.decider = scheduler._make_decider(scheduler.cache)
+        return scheduler
+
+    return made
+
+
+def add(scheduler: Scheduler, name: str, cpu: int, seconds: float | None = None, **spec: Any) -> None:
+    obj: dict[str, Any] = pod(name, cpu=str(cpu), **spec)
+    if seconds is not None:
+        obj["metadata"].setdefault("annotations", {})[ESTIMATE_KEY] = f"{seconds:g}"
+    scheduler.cache.upsert_pod(raw(obj))
+
+
+def tried(scheduler: Scheduler) -> list[str]:
+    """Return the pods that are tried until nothing is left to do."""
+    scheduler._hints._due_at = 0.0
+    scheduler._follow_cluster()
+    scheduler._wake()
+    found = []
+    while (queued := scheduler.queue.pop()) is not None:
+        found.append(queued.pod.pod.name)
+        scheduler._schedule_one(queued)
+    return found
+
+
+def waiting(scheduler: Scheduler) -> set[str]:
+    return {each.pod.name for each in scheduler.cache.pods.values() if not each.node}
+
+
+def test_freed_node_goes_to_the_shortest_pod(make: Make) -> None:
+    """Of different sizes and classes, and though all of them have just been tried."""
+
+    async def main() -> None:
+        scheduler = make("shortest")
+        for name, cpu, seconds in (("long", 4, 1000.0), ("short", 3, 10.0), ("middle", 2, 100.0)):
+            add(scheduler, name, cpu, seconds)
+        assert tried(scheduler) == ["short", "middle", "long"]
+        scheduler.cache.delete_pod("default/full-n0")
+        assert tried(scheduler)[0] == "short"
+        assert waiting(scheduler) == {"long", "middle"}
+        scheduler.cache.delete_pod("default/full-n1")
+        assert tried(scheduler)[0] == "middle"
+        assert waiting(scheduler) == {"long"}
+
+    asyncio.run(main())
+
+
+def test_sizes_are_those_of_the_cluster_at_the_first_pop(make: Make) -> None:
+    """Pods are queued before nodes are known; memory then counts as much as it is of the cluster."""
+
+    async def main() -> None:
+        scheduler = make("largest")
+        add(scheduler, "small", 1)
+        add(scheduler, "large", 2)
+        assert tried(scheduler) == ["large", "small"]
+        assert scheduler.queue.ordering is not None
+        assert scheduler.queue.ordering.order.size.cpus == 8
+
+    asyncio.run(main())
+
+
+def test_nobody_overtakes_but_by_priority(make: Make) -> None:
+    """With fcfs a small pod waits behind a large one; one that no node can ever take blocks nobody."""
+
+    async def main() -> None:
+        scheduler = make("fcfs")
+        scheduler.cache.delete_pod("default/full-n0")
+        add(scheduler, "most", 3)
+        add(scheduler, "impossible", 64)
+        add(scheduler, "large", 4)
+        add(scheduler, "small", 1)
+        assert tried(scheduler) == ["most", "impossible", "large"]
+        add(scheduler, "urgent", 1, priority=9)
+        assert tried(scheduler) == ["urgent"]
+        assert waiting(scheduler) == {"impossible", "large", "small"}
+        scheduler.cache.delete_pod("default/full-n1")
+        assert tried(scheduler)[:2] == ["large", "small"]
+        assert waiting(scheduler) == {"impossible", "small"}
+        scheduler.cache.delete_pod("default/urgent")
+        assert tried(scheduler)[0] == "small"
+        assert waiting(scheduler) == {"impossible"}
+
+    asyncio.run(main())
+
+
+def test_gated_pod_is_not_ordered(make: Make) -> None:
+    """It is in no queue, so that it blocks nobody, until its gate is removed."""
+
+    async def main() -> None:
+        scheduler = make("fcfs")
+        scheduler.cache.delete_pod("default/full-n0")
+        gated = pod("gated", cpu="4", schedulingGates=[{"name": "later"}])
+        scheduler.cache.upsert_pod(raw(gated))
+        add(scheduler, "small", 1)
+        assert tried(scheduler) == ["small"]
+        assert len(scheduler.queue) == 1
+        scheduler.cache.upsert_pod(raw(pod("gated", cpu="4", generation=2)))
+        assert tried(scheduler) == ["gated"]
+
+    asyncio.run(main())
+
+
+# Run times ----------------------------------------------------------------------------------------------------------
+
+
+def plain_pod(name: str) -> Pod:
+    return Pod(name, PodClass(Requests(cpu_milli=100)))
+
+
+class Observed:
+    """A scheduler's cache whose pods' run times are observed, with a clock."""
+
+    def __init__(self, history: LiveHistory) -> None:
+        self.now = 1_000_000.0
+        self.errors: list[tuple[str, float]] = []
+        self.firsts: list[bool] = []
+        self.history = history
+        self.observer = RunTimeObserver(history, lambda source, error: self.errors.append((source, error)), self.time)
+
+    def time(self) -> float:
+        return self.now
+
+    def runs(self, name: str, seconds: float, *, stated: float | None = None, owner: str = "", uid: str = "") -> None:
+        model = replace(plain_pod(name), owner=owner, estimated_seconds=stated)
+        cached = CachedPod(f"default/{name}", uid or name, model, 1)
+        self.observer.bound(cached)
+        cached.started = self.now
+        self.now += seconds
+        self.firsts.append(self.observer.ended(cached))
+
+
+def test_error_of_estimates_is_measured_by_source() -> None:
+    """Twice as long as stated is an error of 1; a second end tells nothing new."""
+    observed = Observed(LiveHistory())
+    for _ in range(30):
+        observed.runs("a", 100.0)
+    observed.errors.clear()
+    observed.runs("b", 200.0, stated=100.0)
+    observed.runs("c", 100.0, stated=400.0)
+    found = dict(observed.errors[:2])
+    assert found["stated"] == 1.0
+    assert 0.4 < found["history"] < 1.6
+    assert ("stated", 2.0) in observed.errors
+    assert observed.history.ended == 32
+
+
+def test_run_time_counts_from_the_start_that_the_kubelet_states() -> None:
+    """A pod that was bound before we watched is known from its start on, and tells nothing of our estimates."""
+    observed = Observed(LiveHistory())
+    cached = CachedPod("default/x", "x", plain_pod("x"), 1, started=observed.now - 5000.0)
+    observed.observer.bound(cached)
+    observed.observer.bound(cached)
+    observed.now += 3192.0
+    assert observed.observer.ended(cached) is False
+    observed.observer.ended(CachedPod("default/pending", "pending", plain_pod("pending"), 1))
+    assert observed.errors == []
+    assert observed.history._arrays.counts[1].nonzero()[0].tolist() == [26], "8192 s"
+    assert observed.history.ended == 1
+
+
+def test_first_end_of_an_owner_is_told() -> None:
+    """The queue orders the owner's other pods anew then."""
+    observed = Observed(LiveHistory())
+    for name in ("a", "b"):
+        observed.runs(name, 10.0, owner="Job/x")
+    observed.runs("c", 10.0)
+    assert observed.firsts == [True, False, False]
+
+
+def test_cache_tells_when_pods_started(make: Make) -> None:
+    """The start is that of the status; nonsense is none."""
+    scheduler = make("shortest")
+    for name, stamp in (("right", "2026-11-27T01:00:00Z"), ("wrong", "soon")):
+        obj: dict[str, Any] = pod(name, on="n0", phase="Running")
+        obj["status"]["startTime"] = stamp
+        scheduler.cache.upsert_pod(raw(obj))
+    assert scheduler.cache.pods["default/right"].started == 1795741200.0
+    assert scheduler.cache.pods["default/wrong"].started is None
+
+
+def test_restart_keeps_estimates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is created at the start, written at most once a minute, and once more at the end."""
+    monkeypatch.setattr(run_times, "WRITE_SECONDS", 0.05)
+    file = tmp_path / "state" / "run-times.json"
+    observed = Observed(open_run_times(file))
+
+    async def main() -> None:
+        keeping = asyncio.create_task(RunTimeFile(file, observed.history).keep())
+        await asyncio.sleep(0.01)
+        assert open_run_times(file).ended == 0
+        assert file.exists()
+        observed.runs("a", 100.0, owner="Job/x")
+        async with asyncio.timeout(10):
+            while open_run_times(file).ended == 0:
+                await asyncio.sleep(0.01)
+        for _ in range(10):
+            observed.runs("a", 100.0, owner="Job/x")
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
+    asyncio.run(main())
+    again = open_run_times(file)
+    assert again.ended == 11
+    assert again.estimate(plain_pod("b")) == observed.history.estimate(plain_pod("b"))
+
+
+def test_file_that_cannot_be_written_is_logged_once(tmp_path: Path) -> None:
+    """And it is tried again."""
+    folder = tmp_path / "state"
+    file, history = folder / "run-times.json", LiveHistory()
+    folder.write_text("not a folder")
+    keeper = RunTimeFile(file, history)
+    history.note(plain_pod("a"), 5.0)
+    with capture_logs() as logged:
+        for _ in range(2):
+            keeper._write(history.copy(), history.version)
+    assert [entry["event"] for entry in logged] == ["run times not written"]
+    folder.unlink()
+    keeper._write(history.copy(), history.version)
+    assert json.loads(file.read_text())["run_times"] == 1
+
+
+def test_foreign_file_of_run_times_is_refused(tmp_path: Path) -> None:
+    """It may be something that somebody needs."""
+    file = tmp_path / "pods.json"
+    file.write_text('{"kind": "List"}')
+    with raises(UsageError, file, "--run-times"):
+        open_run_times(file)
+    with raises(UsageError, "--run-times", tmp_path):
+        open_run_times(tmp_path)
+
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: c
+clusters: [{name: k, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {}}]
+contexts: [{name: c, context: {cluster: k, user: u}}]
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--policy", "fgd", "--order", "soonest"),
+        ("--policy", "fgd", "--order", "age:ending-before"),
+        ("--policy", "fgd+easy@oracle"),
+        ("--policy", "fgd", "--order", "shortest@oracle"),
+        ("--policy", "fgd+shortest", "--order", "area"),
+        ("--policy", "fgd+shortest", "--shadow"),
+        ("--policy", "fgd", "--shadow", "--order", "shortest"),
+        ("--policy", "fgd", "--order", "shortest", "--run-times", "foreign.json"),
+    ],
+)
+def test_command_refuses_what_no_live_queue_can_follow(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one line, before the cluster is asked."""
+    monkeypatch.chdir(tmp_path)
+    Path("kubeconfig").write_text(KUBECONFIG)
+    Path("foreign.json").write_text("[1, 2]")
+    assert main(["schedule", "--kubeconfig", "kubeconfig", *arguments]) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1
+    check_text(lines[0])

@@ -1,0 +1,148 @@
+"""Run times that a live cluster teaches: who counts for whom, what is forgotten, and the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.errors import raises
+
+from steersman.cluster.model import Pod, PodClass, Requests
+from steersman.core.errors import InputError
+from steersman.orders.estimates import empty_history, note_run_time
+from steersman.orders.live_history import LiveHistory, read_run_times, write_run_times
+
+SMALL, LARGE = Requests(cpu_milli=100), Requests(cpu_milli=4000, gpu_count=2, gpu_milli=1000, extended=(("x/y", 3),))
+PRIOR = 2 ** ((8 + 40) / 4)
+"""Median of the bins that are equally likely at first, 68 minutes."""
+
+
+def pod(owner: str = "", requests: Requests = SMALL, namespace: str = "default") -> Pod:
+    return Pod("p", PodClass(requests), namespace=namespace, owner=owner)
+
+
+def test_estimate_without_history_is_the_prior() -> None:
+    """An hour or so, of which nobody knows better."""
+    assert LiveHistory().estimate(pod()) == pytest.approx(PRIOR)
+
+
+def test_estimates_approach_what_ended() -> None:
+    """After many equal pods their run time is the estimate, within the bin, of which there are two per octave."""
+    history = LiveHistory()
+    before = abs(history.estimate(pod("Job/a")) - 100)
+    for count in range(30):
+        assert history.note(pod("Job/a"), 100.0) == (count == 0)
+        after = abs(history.estimate(pod("Job/a")) - 100)
+        assert after <= before
+        before = after
+    assert 2**6.5 <= history.estimate(pod("Job/a")) <= 2**7
+    assert history.ended == 30
+
+
+def test_levels_are_those_of_the_simulator() -> None:
+    """The same pods give the same estimate as the arrays of a simulation, where every owner has several pods."""
+    history, simulated = LiveHistory(), empty_history(20)
+    keys = {("a", SMALL): [0, 1, 3, 5], ("b", SMALL): [0, 1, 4, 6], ("b", LARGE): [0, 2, 4, 7]}
+    for (owner, requests), seconds in [(each, 10.0 * (i + 1)) for i, each in enumerate(keys) for _ in range(4)]:
+        history.note(pod(owner, requests), seconds)
+        note_run_time(simulated, np.array(keys[owner, requests]), seconds)
+    last = pod("b", LARGE)
+    assert history.estimate(last) == simulated.estimates[7, 0]
+
+
+def test_new_owner_is_estimated_by_its_namespace() -> None:
+    """A Job of one pod tells what the next Job of the namespace takes, and nothing of another namespace's."""
+    history = LiveHistory()
+    for i in range(20):
+        history.note(pod(f"Job/{i}", namespace="fast"), 10.0)
+        history.note(pod(f"Job/{i}", namespace="slow"), 10_000.0)
+    assert history.estimate(pod("Job/new", namespace="fast")) < 60
+    assert history.estimate(pod("Job/new", namespace="slow")) > 5_000
+
+
+def test_owner_counts_once_for_its_namespace() -> None:
+    """A thousand pods of one owner are no more than one pod for others of the namespace."""
+    one, many = LiveHistory(), LiveHistory()
+    for history, count in ((one, 1), (many, 200)):
+        for i in range(10):
+            history.note(pod(f"Job/{i}", LARGE), 10.0)
+        for _ in range(count):
+            history.note(pod("Deployment/x", SMALL, "other"), 10.0)
+    key = one.keys(LARGE, "other", "Job/new")
+    assert key[2] == many.keys(LARGE, "other", "Job/new")[2]
+    assert one._arrays.ended[key[2]] == many._arrays.ended[key[2]] == 1
+
+
+def test_least_recently_used_groups_are_forgotten() -> None:
+    """The number of groups is bounded, and what is still asked about stays."""
+    history = LiveHistory(max_groups=12)
+    for i in range(50):
+        history.note(pod(f"Job/{i}"), 10.0)
+        history.keys(SMALL, "default", "Job/0")
+        assert len(history) <= 12
+    assert history.knows("default", "Job/0")
+    assert history.knows("default", "Job/49")
+    assert not history.knows("default", "Job/10")
+    assert history.ended == 50
+    assert history.dropped > 0
+
+
+OWNERS = st.sampled_from(["", "Job/a", "Job/b", "ReplicaSet/c"])
+ENDS = st.lists(
+    st.tuples(OWNERS, st.sampled_from([SMALL, LARGE]), st.sampled_from(["x", "y"]), st.floats(0, 1e9)), max_size=40
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(ENDS, st.integers(5, 40))
+def test_file_keeps_all_estimates(tmp_path_factory: pytest.TempPathFactory, ends: list, limit: int) -> None:  # type: ignore[type-arg]
+    """After a restart every estimate is what it was, and so is what would be forgotten next."""
+    file = tmp_path_factory.mktemp("run-times") / "run-times.json"
+    history = LiveHistory(limit)
+    for owner, requests, namespace, seconds in ends:
+        history.note(pod(owner, requests, namespace), seconds)
+    write_run_times(file, history.copy())
+    again = read_run_times(file)
+    assert list(again._rows) == list(history._rows)
+    for owner in ("", "Job/a", "Job/b", "ReplicaSet/c", "Job/new"):
+        for requests in (SMALL, LARGE):
+            for namespace in "xyz":
+                asked = pod(owner, requests, namespace)
+                assert again.estimate(asked) == history.estimate(asked)
+    assert again.ended == history.ended
+
+
+def test_file_of_another_cluster_teaches_nothing_wrong_of_this_one(tmp_path: Path) -> None:
+    """It is read: namespaces and owners that are not here are not asked about, and what ended here soon counts more."""
+    file, other = tmp_path / "run-times.json", LiveHistory()
+    for _ in range(100):
+        other.note(pod("Job/x", namespace="theirs"), 10.0)
+    write_run_times(file, other.copy())
+    history = read_run_times(file)
+    for i in range(30):
+        history.note(pod(f"Job/{i}", LARGE, "ours"), 5000.0)
+    assert 4000 < history.estimate(pod("Job/new", LARGE, "ours")) < 6000
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("", "run times"),
+        ("{}", "run times"),
+        ('{"run_times": 1, "groups": [', "run times"),
+        ('{"run_times": 9, "groups": []}', "version"),
+        ('{"run_times": 1, "groups": [{"pods": {"48": 1}}]}', "group 0"),
+        ('{"run_times": 1, "groups": [{"pods": {"3": -1}}]}', "group 0"),
+        ('{"run_times": 1, "groups": [{"pods": {}, "nodes": 3}]}', "nodes"),
+        ("\xff\xfe", "run times"),
+    ],
+)
+def test_damaged_file_is_refused(tmp_path: Path, content: str, named: str) -> None:
+    """One line names the file and what is wrong."""
+    file = tmp_path / "run-times.json"
+    file.write_bytes(content.encode("latin-1"))
+    with raises(InputError, file, named):
+        read_run_times(file)

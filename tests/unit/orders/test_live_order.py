@@ -1,0 +1,116 @@
+"""Orders of a live cluster: sizes, groups, and what no live cluster can follow."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.errors import raises
+
+from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.cluster.state import ClusterState
+from steersman.core.errors import UsageError
+from steersman.orders.live_history import LiveHistory
+from steersman.orders.live_order import ClusterSize, LiveOrder, check_live, cluster_size, free_share, live_order
+from steersman.orders.order import AGE, BUILT_IN
+from steersman.orders.registry import find_order
+from steersman.simulation.run import Simulator
+from steersman.workloads.workload import Workload
+
+GIB = 1 << 30
+NODES = (Node("a", 8000, 64 * GIB, gpu_count=4), Node("b", 24000, 64 * GIB, gpu_count=4), Node("c", 32000, 128 * GIB))
+
+
+def requests(cpus: float, gib: float, gpus: int = 0, milli: int = 1000) -> Requests:
+    return Requests(round(1000 * cpus), round(gib * GIB), gpu_count=gpus, gpu_milli=milli if gpus else 0)
+
+
+def test_size_is_the_dominant_share_in_gpus() -> None:
+    """Of 8 GPUs, 64 CPUs and 256 GiB: a quarter of the memory counts as 2 GPUs."""
+    size = cluster_size(ClusterState(NODES), ClusterSize())
+    assert (size.gpus, size.cpus, size.capacity) == (8, 64, 8)
+    assert size.of(requests(1, 1, 3)) == 3
+    assert size.of(requests(1, 1, 1, 500)) == 0.5
+    assert size.of(requests(16, 1, 1)) == 2
+    assert size.of(requests(1, 64)) == 2
+
+
+def test_size_is_in_cpus_without_gpus() -> None:
+    """Of 32 CPUs and 128 GiB: half of the memory counts as 16 CPUs."""
+    size = cluster_size(ClusterState(NODES[2:]), ClusterSize())
+    assert (size.gpus, size.capacity) == (0, 32)
+    assert size.of(requests(4, 1)) == 4
+    assert size.of(requests(1, 64)) == 16
+
+
+def test_sizes_are_those_of_simulations() -> None:
+    """A simulation of the same nodes and pods orders by the same sizes."""
+    wanted = [requests(1, 1, 3), requests(1, 1, 1, 500), requests(16, 1, 1), requests(1, 64), requests(2, 3)]
+    pods = tuple(Pod(f"p{i}", PodClass(each)) for i, each in enumerate(wanted))
+    known = Simulator(Workload("made", NODES, pods)).queued
+    size = cluster_size(ClusterState(NODES), ClusterSize())
+    assert [size.of(each) for each in wanted] == pytest.approx(known.size.tolist())
+
+
+def test_size_follows_nodes() -> None:
+    """A new node is noticed, and an equal cluster is the same object."""
+    state = ClusterState(NODES)
+    size = cluster_size(state, ClusterSize())
+    assert cluster_size(state, size) is size
+    state.add_node(Node("d", 1000, GIB, gpu_count=8))
+    assert cluster_size(state, size).gpus == 16
+
+
+def test_free_share_counts_running_pods() -> None:
+    """Two of eight GPUs are in use, or of a cluster without GPUs a quarter of the CPUs."""
+    state = ClusterState(NODES)
+    state.place("p", state.class_id(PodClass(requests(1, 1, 2))), 0, 3)
+    assert free_share(state, cluster_size(state, ClusterSize())) == 0.75
+    state = ClusterState(NODES[2:])
+    state.place("p", state.class_id(PodClass(requests(8, 1))), 0, 0)
+    assert free_share(state, cluster_size(state, ClusterSize())) == 0.75
+
+
+def test_oldest_first_needs_no_order() -> None:
+    """The queue does by itself what age says; every other order is one."""
+    assert live_order(AGE, LiveHistory()) is None
+    assert live_order(find_order("age@history"), LiveHistory()) is None
+    assert live_order(find_order("fcfs"), LiveHistory()) is not None
+    for name in BUILT_IN.keys() - {"age", "easy"}:
+        assert live_order(BUILT_IN[name], LiveHistory()) is not None
+
+
+@pytest.mark.parametrize("text", ["wfp3:ending-before", "area@oracle", "shortest@oracle:3"])
+def test_order_that_only_simulations_follow_is_refused(text: str) -> None:
+    """One line says what would be right."""
+    with raises(UsageError, text):
+        check_live(find_order(text))
+
+
+def test_equal_pods_share_a_group() -> None:
+    """What is alike for an order is one group; a stated run time, a size or a priority makes another."""
+    order = LiveOrder(BUILT_IN["shortest"], LiveHistory(), lambda: 0.0)
+    order.resize(ClusterSize(cpus=64, memory=256 * GIB))
+    made = [
+        Pod("a", PodClass(requests(1, 1)), owner="Job/a"),
+        Pod("b", PodClass(requests(1, 1)), owner="Job/b"),
+        Pod("c", PodClass(requests(1, 1)), estimated_seconds=9.0),
+        Pod("d", PodClass(requests(1, 1)), estimated_seconds=9.0, owner="Job/d"),
+        Pod("e", PodClass(requests(2, 1)), estimated_seconds=9.0),
+        Pod("f", PodClass(requests(1, 1)), priority=1),
+    ]
+    groups = [order.join(pod)[0] for pod in made]
+    assert groups[0] == groups[1]
+    assert groups[2] == groups[3]
+    assert len(set(groups)) == 4
+    assert [order.join(pod)[1] for pod in made] == [True, True, False, False, False, False]
+    assert order.estimate(groups[2]) == 9.0
+
+
+def test_groups_without_pods_are_forgotten() -> None:
+    """Their numbers are used again, also after the tables have grown."""
+    order = LiveOrder(BUILT_IN["area"], LiveHistory(), lambda: 0.0)
+    pods = [Pod("p", PodClass(requests(1 + i, 1))) for i in range(100)]
+    first = {order.join(pod)[0] for pod in pods}
+    assert len(first) == 100
+    for group in first:
+        order.leave(group)
+    assert {order.join(pod)[0] for pod in pods} <= set(range(128))
