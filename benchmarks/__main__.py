@@ -24,13 +24,14 @@ from benchmarks.live import (
 )
 from benchmarks.scaling import engines, gradients
 from benchmarks.service import hostile, load
-from benchmarks.simulation import environments, learning, live, simulator
+from benchmarks.simulation import environments, learning, live, orders, simulator
 
 BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "fgd-run": simulator.fgd_run,
     "start": simulator.start,
     "growth": simulator.growth,
     "published-grid": simulator.published_grid,
+    "million-pods": orders.million_pods,
     "learned-run": learning.learned_run,
     "evolution": learning.evolution,
     "ray-scaling": engines.ray_scaling,

@@ -33,6 +33,7 @@ GROUPS = {
         "timed",
         "waiting",
     ),
+    "queues": ("rlscheduler",),
     "environments": ("toy", "gradient", "balance", "latency", "locality"),
     "live": ("telemetry", "agents"),
 }

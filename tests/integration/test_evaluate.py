@@ -58,9 +58,9 @@ def test_same_seeds_give_the_same_bytes_for_any_number_of_processes(tmp_path: Pa
         assert (tmp_path / "a" / "out" / name).read_bytes() == (tmp_path / "b" / "out" / name).read_bytes(), name
 
 
-def start(output: Path, jobs: int, temporary: Path | None = None) -> subprocess.Popen[str]:
+def start(output: Path, jobs: int, temporary: Path | None = None, seeds: str = "0-4999") -> subprocess.Popen[str]:
     """An evaluation of minutes, in a process group of its own as a terminal gives it, that has finished some runs."""
-    arguments = command("evaluate", *FILES, "--output", str(output), "--policy", "fgd", "--seeds", "0-4999")
+    arguments = command("evaluate", *FILES, "--output", str(output), "--policy", "fgd", "--seeds", seeds)
     running = subprocess.Popen(
         [*arguments, "--jobs", str(jobs)],
         stdout=subprocess.PIPE,
@@ -113,18 +113,40 @@ def test_ctrl_c_keeps_finished_runs(tmp_path: Path, jobs: int, number: int, time
     assert running.returncode == status
     wait_until_gone(running.pid)
     partial = output / "results.partial.csv"
-    assert list(output.iterdir()) == [partial]
+    assert sorted(output.iterdir()) == [partial, output / "results.partial.msgpack.gz"]
     assert [path.name for path in output.parent.iterdir()] == ["out"]
     with partial.open(newline="") as file:
         runs = Counter(row["seed"] for row in csv.DictReader(file))
     assert runs
     assert set(runs.values()) == {131}  # whole runs only
     last = said.splitlines()[-1]
-    assert last == f"interrupted after {len(runs)} of 5000 runs; the finished ones are in {partial}"
+    kept = f"the finished ones are in {partial}, and --resume continues"
+    assert last == f"interrupted after {len(runs)} of 5000 runs; {kept}"
     assert "Traceback" not in said
     assert "resource_tracker" not in said
     assert printed == ""
     assert not list(temporary.iterdir())
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_interrupted_evaluation_continues_to_the_same_bytes(tmp_path: Path, jobs: int) -> None:
+    cut, whole = tmp_path / "cut" / "out", tmp_path / "whole" / "out"
+    running = start(cut, jobs, tmp_path, seeds="0-79")
+    os.killpg(running.pid, signal.SIGINT)
+    said = running.communicate(timeout=120)[1]
+    assert running.returncode == 130, said
+    runs = ("--policy", "fgd", "--jobs", "2", "--seeds")
+    refused = command("evaluate", *FILES, "--output", str(cut), *runs, "0-78", "--resume")
+    done = subprocess.run(refused, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
+    assert done.returncode == 2
+    assert "is of another comparison (seeds: 0-79 there, 0-78 here)" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    continued = evaluate(cut, *runs, "0-79", "--resume")
+    assert continued.stdout == evaluate(whole, *runs, "0-79").stdout
+    names = sorted(path.name for path in cut.iterdir())
+    assert names == ["metrics.csv", "report.html", "results.csv", "summary.csv"]
+    for name in names:
+        assert (cut / name).read_bytes() == (whole / name).read_bytes(), name
 
 
 def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:

@@ -37,6 +37,12 @@ def wait_for_runs(process: subprocess.Popen[str]) -> None:
         time.sleep(0.05)
 
 
+def wait_for_progress(process: subprocess.Popen[str]) -> None:
+    """Wait until runs are finished."""
+    assert process.stderr is not None
+    assert any(line.startswith("simulating: ") for line in process.stderr), process.poll()
+
+
 def test_workers_give_equal_results_and_outlive_each_other(cluster: Cluster) -> None:
     checks = [sys.executable, "-m", "tests.support.ray_checks"]
     said = subprocess.run(checks, env=cluster[1], capture_output=True, text=True, timeout=300)
@@ -57,17 +63,28 @@ def test_interrupted_command_leaves_no_worker(cluster: Cluster, tmp_path: Path) 
 
 
 @pytest.mark.nightly
-def test_command_ends_in_one_line_when_the_head_stops(cluster: Cluster, tmp_path: Path) -> None:
+def test_command_continues_here_after_the_head_stopped(cluster: Cluster, tmp_path: Path) -> None:
     """The last test: the cluster is gone then."""
-    with command(f"{EVALUATE} ray --seeds 5000", tmp_path, cluster[1]) as process:
-        wait_for_runs(process)
+    cut, whole = tmp_path / "cut", tmp_path / "whole"
+    cut.mkdir()
+    whole.mkdir()
+    with command(f"{EVALUATE} ray --seeds 1000", cut, cluster[1]) as process:
+        wait_for_progress(process)
         head(cluster[0]).kill()
         said = process.communicate(timeout=60)[1]
     assert process.returncode == 1, said
     address = cluster[1]["RAY_ADDRESS"]
     assert f"the Ray cluster at {address} has stopped; start it and run the command again" in said
-    assert " of 10000 runs" in said
+    assert " of 2000 runs" in said
     assert "Traceback" not in said
+    for folder, more in ((cut, "--resume"), (whole, "")):
+        with command(f"{EVALUATE} local --seeds 1000 {more}", folder, dict(os.environ)) as process:
+            said = process.communicate(timeout=300)[1]
+        assert process.returncode == 0, said
+    names = sorted(path.name for path in (cut / "out").iterdir())
+    assert names == ["metrics.csv", "report.html", "results.csv", "summary.csv"]
+    for name in names:
+        assert (cut / "out" / name).read_bytes() == (whole / "out" / name).read_bytes(), name
 
 
 @pytest.mark.nightly

@@ -13,16 +13,17 @@ from steersman.cli.compiling import compile_for
 from steersman.cli.options.common import Format
 from steersman.cli.options.results import Results
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, width, wrapped
-from steersman.cli.output.tables import comparison_table, summary_records, workloads_table
+from steersman.cli.output.tables import comparison_table, regret_table, summary_records, workloads_table
 from steersman.core.errors import InputError, SteersmanError
 from steersman.core.signals import defer_signals
 from steersman.evaluation.evaluation import evaluate_experiments
 from steersman.evaluation.experiment import Experiment, InterruptionError, OnRun
+from steersman.evaluation.finished_runs import Description, describe, read_finished, write_finished
 from steersman.evaluation.output import staged
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.learning_curve import LearningCurve
 from steersman.evaluation.report.page import Comparison
-from steersman.evaluation.results import PARTIAL, summary_csv, write_partial
+from steersman.evaluation.results import FINISHED, PARTIAL, summary_csv, write_partial
 from steersman.policies.base import Policy
 from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation.result import Protocol, RunResult
@@ -56,29 +57,34 @@ def compare(
     baseline: str,
     warn: Warnings,
     bound: bool = False,
+    resumable: bool = False,
 ) -> list[Comparison]:
     """Run experiments and write their files.
 
     Args:
         experiments: equal but for their protocols.
-        results: where the files go.
+        results: where the files go, and whether runs that are there are not done again.
         notes: for the report.
         jobs: number of workers.
         baseline: one of the policies.
         warn: prints warnings.
         bound: whether to compute an upper bound on any scheduler's allocation, for protocols that have one.
+        resumable: whether `--resume` of the command continues from finished runs.
 
     Returns:
         The comparison of each protocol.
 
     Raises:
-        InterruptionError: Ctrl-C; the finished runs are in `results.partial.csv`.
+        UsageError: `--resume`, and there are no finished runs, or they are of other experiments.
+        InterruptionError: Ctrl-C, or a cluster was lost; the finished runs are in `results.partial.csv`.
         SteersmanError: a run failed; nothing is written.
     """
 
     def progress(protocol: Protocol) -> AbstractContextManager[OnRun]:
         return shown(f"simulating {protocol}" if len(experiments) > 1 else "simulating")
 
+    description = describe(experiments) if resumable else None
+    finished = {} if description is None or not results.resume else read_finished(results.output, description)
     compile_for(names_of(experiments[0].policies), experiments[0].workloads)
     try:
         evaluation = evaluate_experiments(
@@ -88,6 +94,7 @@ def compare(
             bound=bound,
             progress=progress,
             bound_progress=lambda _: shown("computing the bound"),
+            finished=finished,
         )
         try:
             with keeping_runs(evaluation.runs):
@@ -95,9 +102,9 @@ def compare(
                 evaluation.write(results.output, **said)
         except KeyboardInterrupt:
             # All runs are done, and only the files are missing.
-            raise InterruptionError(evaluation.runs, len(evaluation.runs)) from None
+            raise InterruptionError(dict(enumerate(evaluation.runs)), len(evaluation.runs)) from None
     except InterruptionError as interruption:
-        raise keep_finished(interruption, results.output) from None
+        raise keep_finished(interruption, results.output, description) from None
     warn(evaluation.warnings)
     return list(evaluation.comparisons)
 
@@ -114,15 +121,25 @@ def names_of(policies: Sequence[str | Policy | PolicyProtocol]) -> list[str]:
     return [each for each in policies if isinstance(each, str)]
 
 
-def keep_finished(interruption: InterruptionError, output: Path) -> InterruptionError:
-    """Write finished runs to `results.partial.csv`; return the error to raise, which names the file."""
+def keep_finished(interruption: InterruptionError, output: Path, description: Description | None) -> InterruptionError:
+    """Write finished runs to `results.partial.csv`; return the error to raise, which names the file.
+
+    Args:
+        interruption: it holds the runs.
+        output: the folder.
+        description: of the experiments, for `--resume`; None: it cannot continue.
+    """
     finished = interruption.finished
     if not finished:
         return interruption
+    kept = str(output / PARTIAL)
     # A second Ctrl-C would lose the finished runs.
-    with defer_signals(), staged(output) as stage:
-        write_partial(stage, finished)
-    return InterruptionError(finished, interruption.total, str(output / PARTIAL), interruption.cause)
+    with defer_signals(), staged(output, (FINISHED,)) as stage:
+        write_partial(stage, [finished[position] for position in sorted(finished)])
+        if description is not None:
+            write_finished(stage, description, finished)
+            kept += ", and --resume continues"
+    return InterruptionError(finished, interruption.total, kept, interruption.cause)
 
 
 @contextmanager
@@ -158,5 +175,7 @@ def show_table(headline: Headline) -> None:
     """Print the outcome of one protocol as tables and sentences."""
     if len(headline.workloads) > 1:
         print_table(workloads_table(headline, width()))
+        if headline.protocol == "timed":
+            print_table(regret_table(headline))
     print_table(comparison_table(headline, width()))
     print(wrapped("\n".join(filter(None, [*headline.sentences(), headline.bound_sentence()])), width()))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from steersman.core.frames import to_frame
@@ -159,6 +160,7 @@ def evaluate_experiments(
     bound: bool = False,
     progress: Progress = no_progress,
     bound_progress: Progress = no_progress,
+    finished: Mapping[int, RunResult] = MappingProxyType({}),
 ) -> Evaluation:
     """Run experiments and compare their policies.
 
@@ -169,6 +171,7 @@ def evaluate_experiments(
         bound: whether to compute an upper bound on any scheduler's allocation, for protocols that have one.
         progress: of runs.
         bound_progress: of the bound.
+        finished: runs that were done before, by their position among the runs of all experiments.
 
     Raises:
         UsageError: the bound is wanted, and a workload has none.
@@ -185,8 +188,10 @@ def evaluate_experiments(
     try:
         recordings = {each.protocol: find_recordings(each.workloads, each.protocol) for each in experiments}
         for experiment in experiments:
+            positions = range(len(runs), len(runs) + experiment.runs)
+            before = {i: finished[position] for i, position in enumerate(positions) if position in finished}
             with progress(experiment.protocol) as on_run:
-                of_experiment = run_experiment(experiment, jobs=jobs, on_run=on_run)
+                of_experiment = run_experiment(experiment, jobs=jobs, on_run=on_run, finished=before)
             runs += of_experiment
             label = of_experiment[experiment.policies.index(baseline) * len(experiment.seeds)].policy
             bounds = None
@@ -195,9 +200,11 @@ def evaluate_experiments(
                     bounds = find_bounds(experiment, jobs=jobs, on_bound=on_bound)
             comparisons.append(_compare(experiment, of_experiment, label, bounds, recordings[experiment.protocol]))
     except InterruptionError as interruption:
-        raise InterruptionError([*runs, *interruption.finished], total, cause=interruption.cause) from None
+        done = {len(runs) + position: run for position, run in interruption.finished.items()}
+        done = {**finished, **dict(enumerate(runs)), **done}
+        raise InterruptionError(done, total, cause=interruption.cause) from None
     except (KeyboardInterrupt, ClusterLostError) as error:
-        raise InterruptionError(runs, total, cause=error) from None
+        raise InterruptionError({**finished, **dict(enumerate(runs))}, total, cause=error) from None
     return Evaluation(tuple(experiments), tuple(comparisons), recordings)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 
@@ -49,6 +50,7 @@ class Experiment:
         objectives: what policies are compared by, the first of which decides; empty: the default of the protocol.
         environment: of `deployments` and `latency`: the clusters and pods that the seeds generate; there is one
             workload then, without nodes and pods, whose name stands for them in results.
+        loads: the load of each workload, in place of `load`; empty: it is the same for all.
 
     Raises:
         UsageError: an argument is empty or repeats an item, or one of several workloads has the name of their mean.
@@ -63,6 +65,7 @@ class Experiment:
     mean_duration: float | None = None
     objectives: tuple[WeightedObjectives, ...] = ()
     environment: GeneratedOptions | None = None
+    loads: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -82,16 +85,16 @@ class InterruptionError(SteersmanError):
     """Ctrl-C, or a cluster that was lost.
 
     Args:
-        finished: the finished runs, in the experiment's order.
+        finished: the finished runs by their position among all runs.
         total: number of all runs.
-        kept: the file that holds the finished ones.
+        kept: the file that holds the finished ones, and how to continue from them.
         cause: what ended the runs; None: Ctrl-C.
     """
 
     exit_status = 130
 
     def __init__(
-        self, finished: list[RunResult], total: int, kept: str = "", cause: BaseException | None = None
+        self, finished: Mapping[int, RunResult], total: int, kept: str = "", cause: BaseException | None = None
     ) -> None:
         self.cause = cause if isinstance(cause, SteersmanError) else None
         why = "" if self.cause is None else f"{self.cause}; "
@@ -132,7 +135,13 @@ def generated_experiment(
     )
 
 
-def run_experiment(experiment: Experiment, *, jobs: int = 1, on_run: OnRun | None = None) -> list[RunResult]:
+def run_experiment(
+    experiment: Experiment,
+    *,
+    jobs: int = 1,
+    on_run: OnRun | None = None,
+    finished: Mapping[int, RunResult] = MappingProxyType({}),
+) -> list[RunResult]:
     """Run everything; the result is ordered by workload, policy and seed.
 
     `final_nodes` is kept for the first seed of a workload and policy and empty for the others, `placements` is None.
@@ -142,27 +151,31 @@ def run_experiment(experiment: Experiment, *, jobs: int = 1, on_run: OnRun | Non
         jobs: number of workers, see `core.engines`; a single local one is this process. Compiled kernels should be in
             numba's cache before.
         on_run: progress.
+        finished: runs by their position that were done before, and are not done again.
 
     Raises:
         SteersmanError: a run failed; the others are stopped.
         InterruptionError: Ctrl-C, or the cluster was lost; it holds what was finished.
     """
-    tasks = list(_tasks(experiment))
+    total = experiment.runs
+    done = dict(finished)
+    tasks = [task for task in _tasks(experiment) if task.position not in done]
     jobs = min(jobs, len(tasks))
-    done: dict[int, RunResult] = {}
 
     def collect(task: _Task, run: RunResult) -> None:
         done[task.position] = run
         if on_run is not None:
-            on_run(len(done), len(tasks))
+            on_run(len(done), total)
 
+    if not tasks:
+        return [done[position] for position in range(total)]
     try:
         policies = [portable(policy) for policy in experiment.policies]
         if runs_here(jobs):
             bench = _RunnerCache(experiment, policies, lambda index: experiment.workloads[index])
             for task in tasks:
                 collect(task, bench.run(task))
-            return [done[task.position] for task in tasks]
+            return [done[position] for position in range(total)]
         # All that a run needs is sent: workers on other machines do not see files of this one.
         workloads = [pickle.dumps(workload, protocol=pickle.HIGHEST_PROTOCOL) for workload in experiment.workloads]
         settings = replace(experiment, workloads=tuple(replace(w, nodes=(), pods=()) for w in experiment.workloads))
@@ -170,8 +183,8 @@ def run_experiment(experiment: Experiment, *, jobs: int = 1, on_run: OnRun | Non
             for position, run in workers.answers(tasks):
                 collect(tasks[position], run)
     except (KeyboardInterrupt, ClusterLostError) as error:
-        raise InterruptionError([done[position] for position in sorted(done)], len(tasks), cause=error) from None
-    return [done[task.position] for task in tasks]
+        raise InterruptionError(done, total, cause=error) from None
+    return [done[position] for position in range(total)]
 
 
 def _check_unique(what: str, values: Sequence[str]) -> None:
@@ -232,7 +245,7 @@ class _RunnerCache:
                 protocol=settings.protocol,
                 seed=task.seed,
                 ratio=settings.ratio,
-                load=settings.load,
+                load=settings.loads[task.workload] if settings.loads else settings.load,
                 mean_duration=settings.mean_duration,
                 objectives=settings.objectives,
             )

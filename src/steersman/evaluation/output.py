@@ -12,7 +12,7 @@ from pathlib import Path
 from steersman.core.atomic_files import filling, naming_in_errors
 from steersman.core.errors import InputError, UsageError
 from steersman.evaluation.replay_file import REPLAY, REPLAY_START
-from steersman.evaluation.results import COMMANDS, REPORT, REPORT_MARK, first_lines
+from steersman.evaluation.results import COMMANDS, FINISHED, FINISHED_START, REPORT, REPORT_MARK, first_lines
 from steersman.policies.files.policy_file import SUFFIX, read_policy
 from steersman.workloads.files import check_writable
 
@@ -56,8 +56,8 @@ def is_result(path: Path) -> bool:
             read_policy(path)
             return True
         with path.open("rb") as file:
-            if path.name == REPLAY:
-                return gzip.GzipFile(fileobj=file).read(len(REPLAY_START)) == REPLAY_START
+            if start := {REPLAY: REPLAY_START, FINISHED: FINISHED_START}.get(path.name):
+                return gzip.GzipFile(fileobj=file).read(len(start)) == start
             if path.name == REPORT:
                 return REPORT_MARK.encode() in file.read(MARK_WITHIN_BYTES)
             return file.readline().decode(errors="replace").rstrip("\r\n") in first_lines(path.name)

@@ -18,7 +18,7 @@ from steersman.cluster.objects.latency_limits import LatencyLimits
 from steersman.core.errors import InputError
 from steersman.core.redaction import redact_url
 from steersman.policies.files.policy_file import SUFFIX
-from steersman.policies.registry import PACKAGED_POLICY, policy_path
+from steersman.policies.registry import PACKAGED_POLICY, policy_path, split_order
 from steersman.simulation.result import Protocol
 from steersman.training.network import fingerprint
 from steersman.workloads.profile import TypicalPod
@@ -150,11 +150,20 @@ def replay_file(workload: Workload, options: RunOptions, policy: str, protocol: 
 
 
 def policy_fingerprint(option: str) -> str:
-    """Return the name and a digest of a policy file, "" if there is none. Raises InputError: it cannot be read."""
-    if option != PACKAGED_POLICY and not option.endswith(SUFFIX):
-        return ""
-    with policy_path(option) as file:
-        return str(fingerprint(file))
+    """Return names and digests of the files of a policy and its order, "" if there are none.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    policy, order = split_order(option)
+    found = []
+    if policy == PACKAGED_POLICY or policy.endswith(SUFFIX):
+        with policy_path(policy) as file:
+            found.append(str(fingerprint(file)))
+    order_file = order.partition("@")[0]
+    if order_file.endswith(SUFFIX):
+        found.append(str(fingerprint(Path(order_file))))
+    return "; ".join(found)
 
 
 def encode_replay(content: ReplayFile) -> bytes:

@@ -23,6 +23,8 @@ from steersman.simulation.run import AS_IT_IS
 
 RESULTS = "results.csv"
 PARTIAL = "results.partial.csv"
+FINISHED = "results.partial.msgpack.gz"
+FINISHED_START = b"steersman finished runs 1\n"
 METRICS = "metrics.csv"
 SUMMARY = "summary.csv"
 PARTS = "parts.csv"
@@ -30,7 +32,7 @@ PLACEMENTS = "placements.csv"
 TIMELINE = "timeline.csv"
 REPORT = "report.html"
 FITTED = "fitted.safetensors"
-EVALUATION_FILES = (RESULTS, PARTIAL, METRICS, SUMMARY, PARTS, REPORT, FITTED)
+EVALUATION_FILES = (RESULTS, PARTIAL, FINISHED, METRICS, SUMMARY, PARTS, REPORT, FITTED)
 RUN_FILES = (PLACEMENTS, TIMELINE, METRICS, REPLAY)
 TRAINED = "trained.safetensors"
 DEMO_FILES = (*EVALUATION_FILES, TRAINED)
@@ -87,6 +89,17 @@ def percent(value: float) -> str:
     """Return a percentage of `results.csv`: two decimals, empty for NaN."""
     # + 0.0 turns -0.0 into 0.0.
     return "" if not math.isfinite(value) else f"{value + 0.0:.2f}"
+
+
+def seed_ranges(seeds: Iterable[int]) -> str:
+    """Return seeds as `42-51, 60`, neighbours joined."""
+    joined: list[list[int]] = []
+    for seed in seeds:
+        if joined and seed == joined[-1][1] + 1:
+            joined[-1][1] = seed
+        else:
+            joined.append([seed, seed])
+    return ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in joined)
 
 
 def results_rows(runs: Iterable[RunResult]) -> Iterator[list[str]]:

@@ -28,7 +28,7 @@ OVERTAKING = {
 whoever ends before that begins."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Order:
     """An order of waiting pods.
 
@@ -51,7 +51,8 @@ class Order:
     @property
     def uses_estimates(self) -> bool:
         """Return whether estimates of run times matter to it."""
-        return self.score != scores.GIVEN or self.overtaking > queue.NO_ONE or self.ageing < math.inf
+        by_score = self.score not in (scores.GIVEN, scores.FAIR)
+        return by_score or self.overtaking > queue.NO_ONE or self.ageing < math.inf
 
     @property
     def follows_age(self) -> bool:
@@ -101,5 +102,6 @@ BUILT_IN: dict[str, Order] = {
     "wfp3": Order("wfp3", scores.WFP3),
     "unicef": Order("unicef", scores.UNICEF),
     "f1": Order("f1", scores.F1),
+    "fair": Order("fair", scores.FAIR),
 }
 """The orders of names."""

@@ -14,15 +14,15 @@ import numpy.typing as npt
 
 from steersman.core.compiled import called_kernel, inlined_kernel
 from steersman.orders.estimates import MEDIAN, OWNER_REQUESTS, SPREAD, RunTimeHistory, note_run_time, update_estimate
-from steersman.orders.scores import EXTERNAL, GIVEN, LEARNED, learned_score, simple_score
+from steersman.orders.scores import EXTERNAL, FAIR, GIVEN, LEARNED, learned_score, simple_score
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 NOBODY = -1
 
-# Columns of `QueueArrays.settings`.
-SCORE, OVERTAKING = range(2)
+# Columns of `QueueArrays.settings`: kind of score, who may overtake, whether estimates matter (1, else 0).
+SCORE, OVERTAKING, ESTIMATES = range(3)
 # Who may overtake a pod that fits nowhere: everybody; nobody; with a reservation for it, those that end before it
 # begins or leave room for it; with a reservation, those that end before it begins.
 ANYBODY, NO_ONE, EASY, ENDING_BEFORE = range(4)
@@ -37,12 +37,16 @@ class QueueArrays(NamedTuple):
     """A queue of A arrivals in G groups.
 
     Attributes:
-        settings: [2] see SCORE and OVERTAKING.
+        settings: [3] see SCORE, OVERTAKING and ESTIMATES.
         limits: [3] see AGEING, CAPACITY and BY_GPU.
         weights: [W] of a learned order.
         counts: [3] see GROUPS...
         given: [A] scores that are known at the arrival.
-        size: [A] what a pod, or its gang, requests, in the unit of CAPACITY.
+        size: [A] what a pod requests, in the unit of CAPACITY.
+        total: [A] the same of its whole gang, of the first pod of one.
+        account: [A] number of its namespace.
+        usage: [U] what running pods of a namespace request.
+        estimated: [A] estimated seconds when it was bound, NaN: not bound, or estimates do not matter.
         time: [A] when it arrived.
         priority: [A] pods of higher priority go first.
         group: [A] number of the group.
@@ -63,6 +67,10 @@ class QueueArrays(NamedTuple):
     counts: Ints
     given: Floats
     size: Floats
+    total: Floats
+    account: Ints
+    usage: Floats
+    estimated: Floats
     time: Floats
     priority: Ints
     group: Ints
@@ -98,8 +106,17 @@ def spread(q: QueueArrays, a: int) -> float:
 
 
 @inlined_kernel
+def note_start(q: QueueArrays, a: int, leader: int) -> None:
+    """Count a pod that starts, of the gang whose first pod is `leader`."""
+    q.usage[q.account[a]] += q.size[a]
+    if q.settings[ESTIMATES]:
+        q.estimated[a] = estimate(q, leader)
+
+
+@inlined_kernel
 def note_end(q: QueueArrays, a: int, seconds: float) -> None:
-    """Learn from a pod that ended after so many seconds, if estimates come from the history."""
+    """Count a pod that ended after so many seconds, and learn from it if estimates come from the history."""
+    q.usage[q.account[a]] -= q.size[a]
     if q.history.counts.shape[0] > 0:
         note_run_time(q.history, q.keys[a], seconds)
 
@@ -126,10 +143,12 @@ def score(q: QueueArrays, a: int, now: float, free: float, waiting: int) -> floa
 @called_kernel
 def _computed_score(q: QueueArrays, a: int, now: float, free: float, waiting: int) -> float:
     w, kind = now - q.time[a], q.settings[SCORE]
+    if kind == FAIR:
+        return float(q.usage[q.account[a]])
     r = max(estimate(q, a), 1.0)
     if kind != LEARNED:
-        return simple_score(kind, r, q.size[a], w, q.time[a])
-    share = min(q.size[a] / q.limits[CAPACITY], 1.0)
+        return simple_score(kind, r, q.total[a], w, q.time[a])
+    share = min(q.total[a] / q.limits[CAPACITY], 1.0)
     return learned_score(q.weights, r, spread(q, a), share, w, free, float(waiting))
 
 

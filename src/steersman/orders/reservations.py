@@ -4,6 +4,9 @@ It begins when the pod, or every pod of its gang, would fit if running pods ende
 started. Whoever overtakes ends before that by its own estimate, goes to another node, or leaves room for the reserved
 pods beside it. Source: EASY backfilling of Lifka, "The ANL/IBM SP Scheduling System" (JSSPP 1995), with nodes instead
 of a pool.
+
+If pods run for longer than estimated, and the reservation is missed, a second one follows. On its nodes nobody starts
+any more but beside it, whatever the estimates: the pod waits no longer than for what runs there by then.
 """
 
 from __future__ import annotations
@@ -21,15 +24,16 @@ Ints = npt.NDArray[np.int64]
 
 MANY = 1 << 30
 
-# Columns of `ReservationArrays.state`: whether there is a reservation, and its number of nodes.
-MADE, NODES = range(2)
+# Columns of `ReservationArrays.state`: whether there is a reservation, its number of nodes, and whether one for the
+# same pod was missed, because pods ran for longer than estimated.
+MADE, NODES, MISSED = range(3)
 
 
 class ReservationArrays(NamedTuple):
     """A reservation on a cluster of N nodes with R resources and G devices, among A arrivals.
 
     Attributes:
-        state: [2] see MADE and NODES.
+        state: [3] see MADE, NODES and MISSED.
         begins: [1] seconds, inf: nobody knows when.
         expected: [A] when a running pod ends by its estimate.
         ends: [A] scratch: the running pods, a heap by expected end.
@@ -71,7 +75,7 @@ def no_reservations(arrivals: int, nodes: NodeArrays) -> ReservationArrays:
     """Return the arrays of a run in which reservations may be made, if `arrivals` is not 0."""
     count = len(nodes.free) if arrivals else 0
     return ReservationArrays(
-        state=np.zeros(2, dtype=np.int64),
+        state=np.zeros(3, dtype=np.int64),
         begins=np.full(1, np.inf),
         expected=np.full(arrivals, np.inf),
         ends=np.zeros(arrivals, dtype=np.int64),
@@ -170,8 +174,9 @@ def reserve(
         members: number of pods.
         now: seconds.
     """
+    missed = res.state[MADE]
     cancel(res)
-    res.state[MADE] = 1
+    res.state[MADE], res.state[MISSED] = 1, missed
     res.begins[0] = np.inf
     together = 0
     if members > 1:
@@ -231,7 +236,7 @@ def cancel(res: ReservationArrays) -> None:
     """End the reservation."""
     for i in range(res.state[NODES]):
         res.pods[res.slots[i]] = 0
-    res.state[NODES] = res.state[MADE] = 0
+    res.state[NODES] = res.state[MADE] = res.state[MISSED] = 0
 
 
 @inlined_kernel

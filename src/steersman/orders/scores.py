@@ -17,9 +17,10 @@ from steersman.core.compiled import called_kernel, inlined_kernel
 
 Floats = npt.NDArray[np.float64]
 
-GIVEN, SHORTEST, AREA, WFP3, UNICEF, F1, LEARNED, EXTERNAL = range(8)
+GIVEN, SHORTEST, AREA, WFP3, UNICEF, F1, FAIR, LEARNED, EXTERNAL = range(9)
 """Kinds of scores. `GIVEN` ones are known when a pod arrives: age, smallest, largest. `EXTERNAL`: the agent of an
-environment chooses, where the order commits to one pod."""
+environment chooses, where the order commits to one pod. `FAIR`: the namespace that has least running goes first, by its
+dominant share of the cluster; Ghodsi et al., "Dominant Resource Fairness" (NSDI 2011)."""
 
 INPUTS = ("estimate", "size", "wait", "fits", "free", "queue", "spread")
 """Inputs of learned scores, about 1 in size; see `learned_score`."""

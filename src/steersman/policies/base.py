@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
 
@@ -196,8 +196,11 @@ def with_profile(policy: AnyPolicy, prepared: EmbeddedProfile | None) -> AnyPoli
 
 def with_order(policy: AnyPolicy, order: Order) -> AnyPolicy:
     """Return a copy of a policy with another order; unless it is that of age, its name tells."""
-    name = policy.name if order.name == AGE.name else f"{policy.name}+{order.name}"
-    return replace(cast(Any, policy), name=name, order=order)  # type: ignore[no-any-return]
+    ordered = replace(cast(Any, policy), order=order)
+    # Names of some policies, such as URLs, are computed.
+    if order.name == AGE.name or "name" not in (field.name for field in fields(ordered)):
+        return ordered  # type: ignore[no-any-return]
+    return renamed(ordered, f"{policy.name}+{order.name}")  # type: ignore[no-any-return]
 
 
 def default_member(policy: Policy) -> Policy:

@@ -122,7 +122,7 @@ def resolve(spec: str) -> Policy:
 
 def portable(policy: str | Policy | PolicyProtocol) -> str | Policy | PolicyProtocol:
     """Return a policy as workers can have it, maybe on other machines: one of a file or a URL as an object."""
-    return resolve(policy) if isinstance(policy, str) and ("://" in policy or policy.endswith(SUFFIX)) else policy
+    return resolve(policy) if isinstance(policy, str) and ("://" in policy or SUFFIX in policy) else policy
 
 
 def as_policy(policy: str | Policy | PolicyProtocol) -> Policy:

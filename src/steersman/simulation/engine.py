@@ -29,8 +29,8 @@ from steersman.orders.queue import (
     OVERTAKING,
     SCORE,
     enqueue,
-    estimate,
     note_end,
+    note_start,
 )
 from steersman.orders.reservations import (
     MADE,
@@ -270,12 +270,13 @@ def _start(arrivals: Arrivals, run: Run, record: EventRecord, arrival: int, time
     """Start a placed pod, or the placed members of a gang."""
     for a in range(arrival, arrival + arrivals.members[arrival]):
         run.started[a] = time
+        note_start(run.queue, a, arrival)
         if waited:
             run.cursor[WAITING_NOW] -= 1
         if arrivals.duration[a] < np.inf:
             run.leaves[a] = time + arrivals.duration[a]
             if run.reservation.expected.shape[0] > 0:
-                run.reservation.expected[a] = time + estimate(run.queue, arrival)
+                run.reservation.expected[a] = time + run.queue.estimated[a]
             _heap_push(run, a)
         _note(run, record, time, a, BOUND)
 
@@ -342,6 +343,7 @@ def stand(
             # What the pod requests beyond what the node had left for it.
             run.cursor[GPU_EXCESS] += classes.gpu_count[c] * classes.gpu_milli[c] - taken
         run.cursor[ARRIVED] += 1
+        note_start(run.queue, arrival, arrival)
         _note(run, record, arrivals.time[arrival], arrival, BOUND)
 
 
@@ -360,14 +362,15 @@ def _node_for(
 
     `after`: it would delay the reservation, unless it goes to another node or leaves room.
     """
+    # One that asks somebody else, or has several pods, avoids all reserved nodes at once.
+    closed = after and (chooser == SELECT_EXTERNAL or arrivals.members[arrival] > 1)
+    run.cursor[RESTRICTED] = closed
     if arrivals.members[arrival] > 1 and run.cursor[PLACED] == 0 and not masked:
         c = arrivals.class_id[arrival]
         if not fits_together(cluster.nodes, cluster.classes, run.reservation, c, arrivals.members[arrival], after):
             return NONE
     member = arrival + run.cursor[PLACED]
     c = arrivals.class_id[member]
-    # One that asks somebody else, or has several pods, avoids all reserved nodes at once.
-    closed = after and (chooser == SELECT_EXTERNAL or arrivals.members[arrival] > 1)
     while True:
         n = _choose(cluster, arrivals, run, chooser, member, masked or closed, closed)
         if not after or closed or n < 0 or not _is_reserved(run, n):

@@ -27,7 +27,7 @@ from steersman.orders.queue import (
     set_score,
     sink,
 )
-from steersman.orders.reservations import MADE, RunningArrivals, cancel, reserve
+from steersman.orders.reservations import MADE, MISSED, RunningArrivals, cancel, reserve
 from steersman.policies.decision.kernels import NONE, DecisionState
 from steersman.simulation.event_arrays import (
     COLLECT,
@@ -166,6 +166,8 @@ def end_attempt(arrivals: Arrivals, run: Run, g: int, bound: bool, alone: bool) 
 @inlined_kernel
 def may_overtake(run: Run, arrival: int, time: float) -> bool:
     """Return whether a pod may start anywhere, since by its estimate it ends before the reservation begins."""
+    if run.reservation.state[MISSED]:
+        return False
     end = time + estimate(run.queue, arrival)
     begins = run.reservation.begins[0]
     return bool(end < begins if run.queue.settings[OVERTAKING] == ENDING_BEFORE else end <= begins)
@@ -173,10 +175,11 @@ def may_overtake(run: Run, arrival: int, time: float) -> bool:
 
 @inlined_kernel
 def update_reservation(cluster: DecisionState, arrivals: Arrivals, run: Run, time: float) -> None:
-    """Make the head's reservation if there is none, or if the head should have started by now."""
-    if run.reservation.state[MADE] and time <= run.reservation.begins[0]:
+    """Make the head's reservation if there is none, or a second one if the head should have started by now."""
+    res = run.reservation
+    if res.state[MADE] and (res.state[MISSED] or time <= res.begins[0]):
         return
     head = run.queue.first[run.cursor[HEAD]]
     c, members = arrivals.class_id[head], arrivals.members[head]
     running = _running(arrivals, run)
-    reserve(cluster.nodes, cluster.classes, running, run.cursor[RUNNING], run.reservation, c, members, time)
+    reserve(cluster.nodes, cluster.classes, running, run.cursor[RUNNING], res, c, members, time)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from steersman.cluster.constraints.inter_pod import KIND, SPREAD
 from steersman.cluster.model import Pod
 from steersman.cluster.state import ClusterState
+from steersman.orders import scores
 from steersman.orders.estimates import LEVELS, empty_history
 from steersman.orders.order import Order
 from steersman.orders.queue import NOBODY, QueueArrays
@@ -77,6 +78,11 @@ class QueuedPods:
         return own[self.class_id]
 
     @cached_property
+    def account(self) -> Ints:
+        """Return [P] a number for each pod's namespace."""
+        return _numbers(pod.namespace for pod in self.workload.pods)
+
+    @cached_property
     def history_keys(self) -> Ints:
         """Return [P, LEVELS] the groups of pods whose run times are told apart, see `orders.estimates`."""
         pods = self.workload.pods
@@ -126,10 +132,11 @@ def queue_of(known: QueuedPods, plan: Schedule, order: Order, shape: Ints, label
         seed: seed of the errors of estimates.
     """
     pods, count = plan.pods, len(plan.pods)
-    size = known.size[pods]
-    leaders = np.flatnonzero(plan.members)
+    size, account = known.size[pods], known.account[pods]
+    total, leaders = size, np.flatnonzero(plan.members)
     if len(leaders) < count:
-        size[leaders] = np.add.reduceat(size, leaders)
+        total = size.copy()
+        total[leaders] = np.add.reduceat(size, leaders)
     workload_pods = known.workload.pods
     priority = np.array([workload_pods[i].priority for i in pods], dtype=np.int64)
     columns = [priority, shape]
@@ -145,22 +152,28 @@ def queue_of(known: QueuedPods, plan: Schedule, order: Order, shape: Ints, label
         if order.run_times.uses_history:
             keys, history = known.history_keys[pods], empty_history(known.history_groups)
             columns.append(keys[:, -1])
+    if order.score == scores.FAIR:
+        columns.append(account)
     if order.follows_age:
         given = plan.time
     else:
-        given = np.asarray(order.given(plan.time, size, [workload_pods[i] for i in pods]), dtype=np.float64)
+        given = np.asarray(order.given(plan.time, total, [workload_pods[i] for i in pods]), dtype=np.float64)
         columns.append(np.unique(given, return_inverse=True)[1])
     group = _combined(columns)
     single = known.single[pods]
     group[single] = group.max(initial=-1) + 1 + np.arange(int(single.sum()))
     groups = int(group.max(initial=-1)) + 1
     return QueueArrays(
-        settings=np.array([order.score, order.overtaking], dtype=np.int64),
+        settings=np.array([order.score, order.overtaking, order.uses_estimates], dtype=np.int64),
         limits=np.array([order.ageing, known.capacity, float(known.by_gpu)]),
         weights=np.array(order.weights, dtype=np.float64),
         counts=np.zeros(3, dtype=np.int64),
         given=np.ascontiguousarray(given),
         size=size,
+        total=total,
+        account=account,
+        usage=np.zeros(int(known.account.max(initial=-1)) + 1),
+        estimated=np.full(count, np.nan),
         time=plan.time,
         priority=priority,
         group=group,

@@ -31,6 +31,10 @@ class Reasons:
             known = self._known[class_id, labels_id] = version, self._numbers.setdefault(text, len(self._numbers))
         return known[1]
 
+    def text_number(self, text: str) -> int:
+        """Return the number of a reason that is no matter of nodes."""
+        return self._numbers.setdefault(text, len(self._numbers))
+
     def texts(self) -> list[str]:
         """Return the texts by number; number 0 is no reason."""
         return list(self._numbers)

@@ -19,7 +19,7 @@ from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.errors import SteersmanError
 from steersman.objectives.fragmentation import fragment_arrays
 from steersman.objectives.registry import WeightedObjectives
-from steersman.orders.queue import INVALID
+from steersman.orders.queue import ESTIMATES, INVALID
 from steersman.orders.reservations import no_reservations
 from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext, decided_by, default_member
 from steersman.policies.decision import kernels
@@ -52,7 +52,7 @@ from steersman.simulation.selection.halving import (
     select,
     unallocated_percent,
 )
-from steersman.simulation.waiting import Waits, compared_waits, waits_of
+from steersman.simulation.waiting import Waits, compared_waits, estimate_metrics, waits_of
 from steersman.workloads.coarse import coarse
 from steersman.workloads.places import Places, places
 from steersman.workloads.profile import ProfileArrays, TypicalPod, profile_arrays, typical_pods
@@ -388,6 +388,12 @@ class Execution:
         e = int(self.run.cursor[event_arrays.EVENTS]) - 1
         arrival = int(self.record.numbers[e, event_arrays.ARRIVAL])
         c, labels = int(self.arrivals.class_id[arrival]), int(self.arrivals.labels_id[arrival])
+        head = int(self.run.cursor[event_arrays.HEAD])
+        if head != kernels.NONE and self.state.mask(c, labels).any():
+            pod = self.simulator.workload.pods[self.plan.pods[self.run.queue.first[head]]]
+            text = f"fits, but must not delay {pod.name}, which goes next"
+            self.record.reasons[e] = self.reasons.text_number(text)
+            return
         # The change log's length differs whenever a pod came or left: a cheap version of the cluster's state.
         length, begun = self.cluster.table.logged.tolist()
         self.record.reasons[e] = self.reasons.number(c, labels, begun * len(self.cluster.table.log) + length)
@@ -447,6 +453,9 @@ class Execution:
         if protocol == "timed":
             waits, begins = self._waits(record), (self.plan.standing, self.plan.warm)
             values += metrics.timed_metrics(record, events, waits, *begins, until)
+            if self.run.queue.settings[ESTIMATES]:
+                coming = slice(sum(begins), None)
+                values += estimate_metrics(self.run.queue.estimated[coming], self.plan.duration[coming])
             if self.plan.is_given:
                 parts = metrics.parts_of_trace(events, waits.after(self.plan.standing), until)
         return RunResult(

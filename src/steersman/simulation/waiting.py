@@ -155,6 +155,18 @@ def compared_waits(waits: Waits) -> float:
     return 0.5 * (math.log(wait + MINUTE) + math.log(slowdown))
 
 
+def estimate_metrics(estimated: Floats, duration: Floats) -> list[Metric]:
+    """Return by which factor estimates of run times were too long or too short: median and 90th percentile.
+
+    Args:
+        estimated: [A] seconds, NaN: there was no estimate.
+        duration: [A] seconds that the pod ran, inf: to the end.
+    """
+    known = np.isfinite(estimated) & np.isfinite(duration)
+    wrong = np.abs(np.log(np.maximum(estimated[known], 1.0) / np.maximum(duration[known], 1.0)))
+    return [Metric(f"estimate_error_p{each}", "ratio", math.exp(percentile(wrong, each))) for each in (50, 90)]
+
+
 def percentile(values: Floats, percent: float) -> float:
     """Return a percentile; NaN without values."""
     return float(np.percentile(values, percent)) if len(values) else float("nan")

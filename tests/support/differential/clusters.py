@@ -6,6 +6,8 @@ Left out before 1.37: labels of namespaces that a term must not have (`NotIn`, `
 then counts pods of all namespaces for the pod that it places (`mergeAffinityTermNamespacesIfNotEmpty` changes a copy);
 images of volumes, which ImageLocality then did not count; pods that are being resized, whose containers counted each by
 itself.
+
+Left out before 1.36: devices that are requested as extended resources, and features that nodes declare; both were off.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ def clusters(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Cluster:
     objects += _namespaces(draws)
     selecting = [_selecting(draws, i) for i in range(draws.number(0, 2))]
     objects += selecting
-    has_devices = draws.chance(20)
+    has_devices = is_since("1.36") and draws.chance(20)
     objects += devices(draws, names) if has_devices else []
     device_names = requestable(objects)
     claims = draws.number(1, MAX_CLAIMS) if draws.chance(40) else 0

@@ -10,11 +10,17 @@ from tests.support.differential.devices import requests_devices
 from tests.support.differential.explainer import Answer, Decision, Explainer
 from tests.support.differential.nodes import Object
 from tests.support.differential.sides import Decided, FileCluster, LiveCluster
+from tests.support.kubernetes import is_since
 
 from steersman.cluster.objects.api_fields import field_use
 
 IN_TREE = frozenset({"awsElasticBlockStore", "gcePersistentDisk"})
 """Volumes that a pod may have without a claim, and that count towards limits of CSI drivers."""
+SCORES_SINCE = {"NodeResourcesBalancedAllocation": "1.36"}
+"""Plugin -> the minor from which on it scores as `kube-default` does; before, its scores are not compared.
+
+Before 1.36, it scored the balance with the pod alone instead of the difference that the pod makes.
+"""
 
 
 @dataclass
@@ -165,16 +171,23 @@ def _compare_reasons(decision: Decision, decided: Decided, nodes: list[str]) -> 
 
 def _compare_scores(decision: Decision, decided: Decided) -> list[str]:
     found = []
-    theirs, total = decision.scores or {}, decision.total or {}
+    others = {plugin for plugin, minor in SCORES_SINCE.items() if not is_since(minor)}
     if len(decision.feasible) > 1:
         zero = dict.fromkeys(decision.feasible, 0)
+        ours, theirs = decided.scores, decision.scores or {}
         found += [
-            f"scores of {plugin}: ours {decided.scores.get(plugin, zero)}, kube-scheduler's {theirs.get(plugin, zero)}"
-            for plugin in sorted({*theirs, *decided.scores})
-            if decided.scores.get(plugin, zero) != theirs.get(plugin, zero)
+            f"scores of {plugin}: ours {ours.get(plugin, zero)}, kube-scheduler's {theirs.get(plugin, zero)}"
+            for plugin in sorted({*theirs, *ours} - others)
+            if ours.get(plugin, zero) != theirs.get(plugin, zero)
         ]
-        if decided.total != total:
-            found.append(f"total scores: ours {decided.total}, kube-scheduler's {total}")
-    if decision.node and decision.node not in decided.top:
+        totals = [_without(decided.total, ours, others), _without(decision.total or {}, theirs, others)]
+        if totals[0] != totals[1]:
+            found.append(f"total scores: ours {totals[0]}, kube-scheduler's {totals[1]}")
+    if decision.node and decision.node not in decided.top and not others:
         found.append(f"choice: {decision.node} is not among our best, {sorted(decided.top)}")
     return found
+
+
+def _without(total: dict[str, int], scores: dict[str, dict[str, int]], plugins: set[str]) -> dict[str, int]:
+    """Return total scores without those of some plugins, whose weight is 1."""
+    return {node: score - sum(scores.get(each, {}).get(node, 0) for each in plugins) for node, score in total.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.differential.draws import Draws
+from tests.support.kubernetes import is_since
 
 Object = dict[str, Any]
 
@@ -37,7 +38,7 @@ def node(draws: Draws, name: str) -> Object:
     status: Object = {"allocatable": _allocatable(draws)}
     if draws.chance(40):
         status["images"] = _images(draws)
-    if draws.chance(30):
+    if is_since("1.36") and draws.chance(30):
         status["declaredFeatures"] = ["RestartAllContainersOnContainerExits"]
     return {
         "apiVersion": "v1",

@@ -52,7 +52,7 @@ def pod(draws: Draws, name: str, nodes: Sequence[str], *, rich: int) -> Object:
         spec["priority"] = draws.choice((10, 1000, -5))
     if draws.chance(10):
         spec["volumes"] = [_inline_volume(draws, f"i{i}") for i in range(draws.number(1, 2))]
-    if draws.chance(2):  # which not every kubelet can do
+    if is_since("1.36") and draws.chance(2):  # which not every kubelet can do
         spec["containers"][0] |= {"restartPolicy": "Never", "restartPolicyRules": [RESTART_ALL]}
     _constrain(draws, spec, nodes, rich)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

@@ -64,7 +64,11 @@ def _drivers(draws: Draws, nodes: Sequence[str]) -> list[Object]:
             "apiVersion": "storage.k8s.io/v1",
             "kind": "CSIDriver",
             "metadata": {"name": DRIVERS[1]},
-            "spec": {"storageCapacity": True, "preventPodSchedulingIfMissing": is_since("1.37") and draws.chance(30)},
+            "spec": {
+                "storageCapacity": True,
+                # Older API servers refuse a field that they do not know.
+                **({"preventPodSchedulingIfMissing": draws.chance(30)} if is_since("1.37") else {}),
+            },
         }
     ]
     for node in nodes:

@@ -58,6 +58,7 @@ def test_documented_metrics_match_written_ones() -> None:
         Simulator(workload).run("fgd", protocol=protocol, load=load)  # type: ignore[arg-type]
         for protocol, load in (("inflation", None), ("arrivals", None), ("timed", None), ("timed", 0.9))
     ]
+    runs.append(Simulator(workload).run("fgd+shortest", protocol="timed"))
     small = LatencyOptions(settings=LatencySettings(nodes=3, pods=20, warmup=0.0))
     runs.append(run_generated(small, "p0", 1, parse_objectives(["latency-aware"])))
     written = dict.fromkeys(metric.name for run in runs for metric in run.metrics)

@@ -74,11 +74,11 @@ def test_oldest_first_needs_no_order() -> None:
     assert live_order(AGE, LiveHistory()) is None
     assert live_order(find_order("age@history"), LiveHistory()) is None
     assert live_order(find_order("fcfs"), LiveHistory()) is not None
-    for name in BUILT_IN.keys() - {"age", "easy"}:
+    for name in BUILT_IN.keys() - {"age", "easy", "fair"}:
         assert live_order(BUILT_IN[name], LiveHistory()) is not None
 
 
-@pytest.mark.parametrize("text", ["wfp3:ending-before", "area@oracle", "shortest@oracle:3"])
+@pytest.mark.parametrize("text", ["wfp3:ending-before", "area@oracle", "shortest@oracle:3", "fair"])
 def test_order_that_only_simulations_follow_is_refused(text: str) -> None:
     """One line says what would be right."""
     with raises(UsageError, text):

@@ -32,8 +32,8 @@ class HttpPolicy(Policy):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """The URL without secrets, which is the name in results, logs, metrics and leases."""
-        return redact_url(self.url)
+        """The URL without secrets, which is the name in results, logs, metrics and leases, and the order if any."""
+        return redact_url(self.url) + ("" if self.order == AGE else f"+{self.order.name}")
 
     @property
     def needs(self) -> frozenset[Need]:

@@ -123,7 +123,7 @@ def evaluate(
     Simulates every policy on every workload with every seed and compares them seed by seed with a baseline. Prints a
     table and writes report.html (plots), results.csv (allocation over each run), metrics.csv (all metrics of each run)
     and summary.csv (means and differences with 95 % intervals). The same seeds give the same files, except for a policy
-    of --fit, whose search is limited by time.
+    of --fit, whose search is limited by time. --resume continues an interrupted comparison to the same files.
 
     **Examples**:
 
@@ -140,23 +140,30 @@ def evaluate(
     latency = settings_of(arrivals.protocol or "the protocols of workloads", settings)
     environment = None
     if arrivals.protocol in GENERATED:
-        of_cluster = given_options(generated) | ({} if arrivals.load is None else {"load": arrivals.load})
+        if len(arrivals.load or ()) > 1:
+            raise UsageError(f"--load: --protocol {arrivals.protocol} takes one; {len(arrivals.load or ())} are given")
+        of_cluster = given_options(generated) | ({} if arrivals.load is None else {"load": arrivals.load[0]})
         environment = environment_of(arrivals.protocol, of_cluster, latency)
     else:
         inputs.check(several=True)
         if options.fit and inputs.count > 1:
             raise UsageError(f"--fit fits a policy to one workload, and {inputs.count} are given; give one")
+        if options.fit and len(arrivals.load or ()) > 1:
+            raise UsageError("--fit fits a policy to one load, and several are given; give one")
     check_log_file(results.log_file)
 
     # The imports below load numba, which is slow, so the options are checked first.
     from steersman.cli.comparison import ReportNotes, compare, show
     from steersman.evaluation.criteria import parse_objectives
     from steersman.evaluation.experiment import generated_experiment
+    from steersman.evaluation.finished_runs import check_finished
     from steersman.evaluation.output import check_output
     from steersman.evaluation.results import EVALUATION_FILES, FITTED
 
     objectives = parse_objectives(options.objective or ())
     check_output(results.output, EVALUATION_FILES)
+    if results.resume:
+        check_finished(results.output)
     chosen = options.policy or list(GENERATED_POLICIES.get(arrivals.protocol or "", DEFAULT_POLICIES))
     if options.order:
         # The order of age is every policy's own.
@@ -180,7 +187,16 @@ def evaluate(
             file = Path(folder, FITTED)
             experiments, fitted = fit_to(experiments, file, options.fit_seconds, jobs)
             notes = replace(notes, fitted=fitted, kept=(file,))
-        outcomes = compare(experiments, results, notes, jobs=jobs, baseline=baseline, warn=warn, bound=options.bound)
+        outcomes = compare(
+            experiments,
+            results,
+            notes,
+            jobs=jobs,
+            baseline=baseline,
+            warn=warn,
+            bound=options.bound,
+            resumable=not options.fit,
+        )
     if reason:
         say(f"compared in {' and '.join(each.protocol for each in experiments)}: {reason} (--protocol selects one)")
     try:
@@ -218,12 +234,17 @@ def experiments_on(
     defined = check_objectives(objectives, workloads, protocols)
     if defined != protocols:
         protocols, reason = defined, f"{reason}; in others an objective is undefined"
+    loads = arrivals.load or []
+    several = tuple(loads) if len(loads) > 1 else ()
+    if several:
+        workloads = tuple(replace(each, name=f"{each.name}@{load:g}") for load in several for each in workloads)
     experiment = Experiment(
         workloads,
         policies,
         seeds,
         ratio=RATIO if arrivals.ratio is None else arrivals.ratio,
-        load=arrivals.load,
+        load=loads[0] if len(loads) == 1 else None,
+        loads=tuple(load for load in several for _ in range(len(workloads) // len(several))),
         objectives=objectives,
     )
     durations = {"timed": arrivals.mean_duration}
@@ -239,7 +260,8 @@ def warn_and_check(experiments: Sequence[Experiment], options: ComparisonOptions
     for source in experiments[0].workloads:
         for timed in experiments:
             if timed.protocol == "timed":
-                warn(duration_warnings(source, timed.load, timed.mean_duration))
+                load = timed.loads[0] if timed.loads else timed.load
+                warn(duration_warnings(source, load, timed.mean_duration))
         if options.bound:
             check_bound(source, next(iter(protocols), "inflation"))
 

@@ -130,8 +130,12 @@ class ComparedArrivalOptions:
     ] = None
     ratio: Ratio = None
     load: Annotated[
-        float | None,
-        option(f"timed: {LOAD_HELP}; latency: requested share of the CPU [default: 0.6]"),
+        list[float] | None,
+        option(
+            f"timed: {LOAD_HELP} Several are compared one by one, with each policy's regret at each of them; "
+            "latency: requested share of the CPU [default: 0.6]",
+            metavar="LOAD",
+        ),
         RequiresProtocol("timed", "latency", is_stated=True),
         LOAD_RANGE,
     ] = None

@@ -162,8 +162,9 @@ def check_options(*groups: Any) -> None:
     every = every_option(*groups)
     for option in every.values():
         for rule in option.metadata if option.is_given else ():
-            if isinstance(rule, ValueCheck) and not rule.holds(option.value):
-                raise UsageError(f"{option.flag} {option.value:g}: must be {rule.text}")
+            for value in option.value if isinstance(option.value, list) else [option.value]:
+                if isinstance(rule, ValueCheck) and not rule.holds(value):
+                    raise UsageError(f"{option.flag} {value:g}: must be {rule.text}")
             if isinstance(rule, RequiresOption | RequiresProtocol | Excludes):
                 rule.check(option, every)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from steersman.cli.options.common import EngineOption, Format, FormatOption, Jobs, Output
+from steersman.cli.options.declaring import Excludes, option
 from steersman.cli.output.logs import MessagesFileOption
 from steersman.core.engines import Engine
 
@@ -19,3 +21,8 @@ class Results:
     engine: EngineOption = Engine.LOCAL
     output_format: FormatOption = Format.TABLE
     log_file: MessagesFileOption = None
+    resume: Annotated[
+        bool,
+        option("Continue the interrupted comparison in --output; its finished runs are not done again.", "--resume"),
+        Excludes("fit"),
+    ] = False

@@ -106,6 +106,23 @@ def _table(title: str) -> Table:
     return Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left", pad_edge=False)
 
 
+def regret_table(headline: Headline) -> Table:
+    """Return by how many percent pods wait longer under each policy than under the best one, by workload."""
+    means = {workload: headline.means(workload) for workload in headline.workloads}
+    table = _table(f"Regret in %: {headline.primary_title} above that of the best policy")
+    table.add_column("Policy", overflow="fold")
+    for workload in headline.workloads:
+        table.add_column(workload, justify="right", no_wrap=True)
+    for policy in headline.order(headline.workload):
+        cells = []
+        for of_workload in means.values():
+            # A second is added, so that waits of nearly nothing are no large regret.
+            best, own = 1.0 + min(of_workload.values()), 1.0 + of_workload[policy]
+            cells.append(Text("0" if own == best else fixed(100.0 * (own / best - 1.0), 1), no_wrap=True))
+        table.add_row(policy, *cells)
+    return table
+
+
 def workloads_table(headline: Headline, width: int) -> Table:
     """Return the primary metric of every workload and policy, and the bound; one row each if space is scarce."""
     bound = headline.bounds is not None

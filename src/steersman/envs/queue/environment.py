@@ -229,14 +229,14 @@ class QueueEnv(gymnasium.Env[Observation, np.int64]):
         heads = self._rows[self._mask[: len(self._rows)] == 1]
         pods = [self._execution.simulator.workload.pods[i] for i in self._execution.plan.pods[heads]]
         if order.score == scores.GIVEN:
-            values = order.given(q.time[heads], q.size[heads], pods)
+            values = order.given(q.time[heads], q.total[heads], pods)
         else:
             simple = getattr(scores.simple_score, "py_func", scores.simple_score)
             now, runs = self._now(), self._estimates(heads)
             values = np.array(
                 [
                     simple(order.score, r, n, now - at, at)
-                    for r, n, at in zip(runs, q.size[heads], q.time[heads], strict=True)
+                    for r, n, at in zip(runs, q.total[heads], q.time[heads], strict=True)
                 ]
             )
         return int(np.flatnonzero(self._mask)[int(np.argmin(values))])
@@ -281,7 +281,7 @@ class QueueEnv(gymnasium.Env[Observation, np.int64]):
         if len(heads):
             highest = q.priority[heads].max()
             self._mask[: len(heads)] = q.priority[heads] == highest
-            share = np.minimum(q.size[heads] / q.limits[queue.CAPACITY], 1.0)
+            share = np.minimum(q.total[heads] / q.limits[queue.CAPACITY], 1.0)
             free = self._free()
             spread = np.zeros(len(heads))
             if len(q.history.estimates):

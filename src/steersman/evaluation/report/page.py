@@ -7,7 +7,7 @@ import gzip
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import unescape
@@ -25,7 +25,7 @@ from steersman.evaluation.report.learning_curve import LearningCurve, learning_f
 from steersman.evaluation.report.section import Plot, Section
 from steersman.evaluation.report.style import BOUND_COLOUR, SHARE_COLOURS, dark_colours, styles
 from steersman.evaluation.report.wording import BOUND_LABEL, FEW_SEEDS, INTERVAL, count, fixed, interval_text, signed
-from steersman.evaluation.results import REPORT_MARK
+from steersman.evaluation.results import REPORT_MARK, seed_ranges
 from steersman.evaluation.summary import SummaryRow
 from steersman.simulation.result import RunResult
 from steersman.version import __version__
@@ -145,7 +145,7 @@ def templates() -> Environment:
         "fixed": fixed,
         "interval": interval_text,
         "light_dark": lambda colour: f"light-dark({colour},{DARK[colour]})" if colour in DARK else colour,
-        "ranges": lambda seeds: ", ".join(_ranges(seeds)),
+        "ranges": seed_ranges,
         "shade": _shade,
         "signed": signed,
         "styles": styles,
@@ -187,17 +187,6 @@ def _learning_plot(curve: LearningCurve) -> Plot:
 def _shade(colour: str, name: str = "background") -> str:
     """Return a CSS declaration of a colour, and of its dark-page counterpart if there is one."""
     return f"{name}:{colour}" + (f";{name}:light-dark({colour},{DARK[colour]})" if colour in DARK else "")
-
-
-def _ranges(seeds: Iterable[int]) -> list[str]:
-    """Return seeds as `42-51`, neighbours joined."""
-    joined: list[list[int]] = []
-    for seed in seeds:
-        if joined and seed == joined[-1][1] + 1:
-            joined[-1][1] = seed
-        else:
-            joined.append([seed, seed])
-    return [f"{first}-{last}" if last > first else str(first) for first, last in joined]
 
 
 def _json(value: object) -> str:

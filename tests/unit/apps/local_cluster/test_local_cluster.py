@@ -648,6 +648,20 @@ def test_a_build_that_fails_leaves_its_log_alone(tmp_path: Path, monkeypatch: py
     }
 
 
+def test_error_of_a_build_names_what_go_could_not_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = (
+        "a/before",
+        "# a/wrong",
+        "wrong.go:5:3: unknown field X",
+        "wrong.go:6:3: y",
+        "wrong.go:7:3: z",
+        "a/after",
+    )
+    a_go(tmp_path, monkeypatch, act="; ".join(f"echo '{line}'" for line in printed) + "; exit 1")
+    with raises(SteersmanError, "# a/wrong | wrong.go:5:3: unknown field X | wrong.go:6:3: y (log: "):
+        build.programs(nothing, nothing)
+
+
 def test_killed_build_is_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a_go(tmp_path, monkeypatch)
     left = tmp_path / "cache" / "controlplane" / build.find_minor(None) / "tmpx.part"

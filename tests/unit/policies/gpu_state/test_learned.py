@@ -94,7 +94,7 @@ def test_kernel_matches_numpy_scores_and_picks_the_best(workload, seed):
             assert chosen == -1
             continue
         kernel = cluster.table.scores[c, : len(scores)]
-        if not execution.run.infeasible_classes[c]:
+        if not execution.run.infeasible[c]:
             others = np.arange(len(scores)) != chosen  # the chosen node has changed since
             np.testing.assert_allclose(kernel[feasible & others], scores[feasible & others], rtol=1e-9, atol=1e-5)
             assert scores[chosen] >= scores[feasible].max() - 1e-5

@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,7 +188,7 @@ def _without_downloads(lines: Iterable[str], say: Callable[[str], None]) -> Iter
 
 def _lines(command: list[str], module: Module, file: object, log: Path) -> Iterator[str]:
     """Run Go and yield the lines of its output, which are also logged. Raises SteersmanError: it failed."""
-    last: deque[str] = deque(maxlen=SAID_LINES)
+    problems: list[str] = []
     with subprocess.Popen(
         command,
         cwd=module.folder,
@@ -204,14 +203,19 @@ def _lines(command: list[str], module: Module, file: object, log: Path) -> Itera
         try:
             for line in process.stdout:
                 print(line, end="", file=file)  # type: ignore[call-overload]
-                last.append(line.strip())
+                if line.startswith("# "):  # the package that the next lines are about
+                    problems.clear()
+                # Names of packages follow errors: what Go compiles beside them.
+                if " " in line.strip():
+                    problems.append(line.strip())
                 yield line
         except BaseException:
             # Also when the caller stops reading: `Popen` would wait for the whole build.
             process.terminate()
             raise
     if process.returncode:
-        message = " | ".join(last) or f"exit status {process.returncode}"
+        found = problems[:SAID_LINES] if problems and problems[0].startswith("# ") else problems[-SAID_LINES:]
+        message = " | ".join(found) or f"exit status {process.returncode}"
         raise SteersmanError(f"{module.what} could not be built: {message} (log: {log})")
 
 

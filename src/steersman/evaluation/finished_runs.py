@@ -1,0 +1,175 @@
+"""The finished runs of an interrupted evaluation, in a file from which `evaluate --resume` continues.
+
+A run is a function of its workload, policy, seed and settings alone, so an evaluation that continues has the results of
+one that was not interrupted. The file describes its experiments; runs of others are refused. It holds numbers and
+texts, and reading it runs no code.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import textwrap
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from steersman.core.errors import InputError, UsageError
+from steersman.core.redaction import redact_url
+from steersman.evaluation.experiment import Experiment
+from steersman.evaluation.results import FINISHED, FINISHED_START, seed_ranges
+from steersman.policies.base import Policy
+from steersman.policies.user_policy import PolicyProtocol
+from steersman.simulation.result import RunResult
+from steersman.version import __version__
+from steersman.workloads.workload import Workload
+
+LONGEST = 60
+"""Characters of a value that messages show."""
+COMPRESSION = 1
+DESCRIBED = ("workloads", "policies", "seeds", "protocol")
+"""Fields of an experiment that `describe` words itself; all others count by their values."""
+NO_RESULT = ("name", "warnings", "understood")
+"""Fields of a workload on which no result depends, or that `describe` compares itself."""
+
+Description = dict[str, str]
+"""What results depend on, by a name for messages."""
+
+
+class _Content(msgspec.Struct, array_like=True):
+    """What follows the first line: the experiments, and runs by their position in them."""
+
+    description: Description
+    runs: dict[int, RunResult]
+
+
+def describe(experiments: Sequence[Experiment]) -> Description:
+    """Return all that the results of experiments depend on, but for the code of users' own policies and of servers.
+
+    Args:
+        experiments: equal but for their protocols.
+    """
+    first = experiments[0]
+    found = {
+        "version of steersman": __version__,
+        "protocols": ", ".join(each.protocol for each in experiments),
+        "seeds": seed_ranges(first.seeds),
+        "workloads": _shown([each.name for each in first.workloads]),
+        "policies": _shown([redact_url(each) if isinstance(each, str) else each.name for each in first.policies]),
+    }
+    found |= {f"nodes and pods of {each.name}": _digest_workload(each) for each in first.workloads}
+    for policy in first.policies:
+        found |= _describe_policy(policy)
+    for name in (each.name for each in fields(Experiment) if each.name not in DESCRIBED):
+        values, words = [_shown(getattr(each, name)) for each in experiments], name.replace("_", " ")
+        if len(set(values)) == 1:
+            found[words] = values[0]
+        else:
+            found |= {f"{words} of {each.protocol}": value for each, value in zip(experiments, values, strict=True)}
+    return found
+
+
+def write_finished(folder: Path, description: Description, runs: Mapping[int, RunResult]) -> None:
+    """Write finished runs, by their position among the runs of all experiments."""
+    content = msgspec.msgpack.encode(_Content(description, dict(runs)), enc_hook=_encode)
+    (folder / FINISHED).write_bytes(gzip.compress(FINISHED_START + content, COMPRESSION, mtime=0))
+
+
+def check_finished(folder: Path) -> None:
+    """Check that there are finished runs in a folder of results. Raises UsageError: there are none."""
+    if not (folder / FINISHED).exists():
+        raise UsageError(f"--resume: there is no {folder / FINISHED} to continue from; leave out --resume to start")
+
+
+def read_finished(folder: Path, description: Description) -> dict[int, RunResult]:
+    """Return the runs that `write_finished` wrote.
+
+    Args:
+        folder: of the results.
+        description: of the experiments to continue.
+
+    Raises:
+        UsageError: there is no such file, or it is of other experiments; the message names what differs.
+        InputError: the file is damaged.
+    """
+    check_finished(folder)
+    path = folder / FINISHED
+    try:
+        text = gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise _damaged(path, str(error)) from None
+    if not text.startswith(FINISHED_START):
+        raise _damaged(path, "it begins otherwise")
+    try:
+        # First the description alone: another version may have other fields of runs.
+        kept, _ = msgspec.msgpack.decode(text[len(FINISHED_START) :], type=tuple[Description, msgspec.Raw])
+        _check_same(path, kept, description)
+        content = msgspec.msgpack.decode(text[len(FINISHED_START) :], type=_Content, dec_hook=_decode)
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        raise _damaged(path, str(error)) from None
+    return content.runs
+
+
+def _check_same(path: Path, there: Description, here: Description) -> None:
+    for what in dict.fromkeys([*here, *there]):
+        if there.get(what) != here.get(what):
+            values = [textwrap.shorten(each.get(what, "none"), LONGEST, placeholder=" ...") for each in (there, here)]
+            differs = what if values[0] == values[1] else f"{what}: {values[0]} there, {values[1]} here"
+            raise UsageError(
+                f"--resume: {path} is of another comparison ({differs}); repeat its options, or leave out --resume"
+            )
+
+
+def _damaged(path: Path, why: str) -> InputError:
+    return InputError(path, "", "", f"no runs of steersman ({why}); leave out --resume to start")
+
+
+def _describe_policy(policy: str | Policy | PolicyProtocol) -> Description:
+    """Return a digest of what a name does not say: the content of files that it names, and a URL with its secrets."""
+    if not isinstance(policy, str):
+        return {}
+    if "://" in policy:
+        return {f"URL of policy {redact_url(policy)}": _digest(policy.encode())}
+    parts = policy, *policy.split("+")
+    texts = dict.fromkeys([*parts, *(part.rpartition("@")[0] for part in parts)])
+    files = [Path(text) for text in texts if Path(text).suffix and Path(text).is_file()]
+    return {f"content of {file}": _digest(file.read_bytes()) for file in files}
+
+
+def _digest_workload(workload: Workload) -> str:
+    sha256 = hashlib.sha256()
+    for name in (each.name for each in fields(Workload) if each.name not in NO_RESULT):
+        value = getattr(workload, name)
+        # One by one: all pods of a large trace as one text would take as much memory again.
+        for part in (len(value), *value) if isinstance(value, tuple) else (value,):
+            sha256.update(msgspec.msgpack.encode(part, enc_hook=_encode, order="deterministic"))
+    return sha256.hexdigest()[:16]
+
+
+def _shown(value: object) -> str:
+    """Return a value for comparison and messages."""
+    if value is None:
+        return "none"
+    text = msgspec.json.encode(value, enc_hook=_encode, order="deterministic").decode()
+    return text.replace('"', "").replace(",", ", ")
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    # A function, of a user's own objective.
+    return f"{value.__module__}:{value.__qualname__}"
+
+
+def _decode(_: type, value: Any) -> Any:
+    kind, shape, content = value
+    return np.frombuffer(content, dtype=np.dtype(kind)).reshape(shape).copy()

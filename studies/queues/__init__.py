@@ -1,0 +1,1 @@
+"""Studies of who goes next among pods that wait."""

@@ -1,0 +1,45 @@
+"""Orders in comparisons: several loads, and the regret of each policy at each of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from steersman.cli.main import app
+from steersman.core.errors import UsageError
+from steersman.evaluation.experiment import Experiment, run_experiment
+from steersman.workloads.formats.openb.traces import embedded
+
+SMALL = embedded("default-small")
+
+
+def test_several_loads_are_compared_as_workloads_of_their_own() -> None:
+    """A run at a load is the one that an experiment with this load alone has."""
+    both = tuple(replace(SMALL, name=f"small@{load:g}") for load in (0.8, 1.2))
+    policies = ("best-fit", "best-fit+shortest")
+    runs = run_experiment(Experiment(both, policies, (1,), "timed", loads=(0.8, 1.2)))
+    for load, of_load in ((0.8, runs[:2]), (1.2, runs[2:])):
+        alone = run_experiment(Experiment((SMALL,), policies, (1,), "timed", load=load))
+        assert [run.metrics for run in of_load] == [run.metrics for run in alone]
+    assert runs[0].metrics != runs[2].metrics
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--protocol", "timed", "--load", "0.9", "--load", "0"], "--load 0: must be above 0"),
+        (["--protocol", "latency", "--load", "0.9", "--load", "1"], "--protocol latency takes one"),
+        (["--protocol", "timed", "--order", "soonest"], "unknown order 'soonest'"),
+        (["--protocol", "inflation", "--order", "shortest"], "--order belongs to --protocol timed"),
+        (["--order", "shortest"], "--order belongs to --protocol timed"),
+        (["--protocol", "timed", "--load", "1", "--load", "1.1", "--fit"], "--fit fits a policy to one load"),
+    ],
+)
+def test_wrong_options(arguments: list[str], says: str) -> None:
+    """What cannot be compared is refused in one line."""
+    nodes = [] if "latency" in arguments else ["--nodes", "x.csv", "--pods", "y.csv"]
+    result = CliRunner().invoke(app, ["evaluate", *nodes, *arguments])
+    assert isinstance(result.exception, UsageError)
+    assert says in str(result.exception)
