@@ -79,7 +79,9 @@ class LiveReservation:
         self.begins = float(self._arrays.begins[0])
 
     def holds(self, state: ClusterState) -> bool:
-        """Return whether nodes and classes still have the numbers that they had."""
+        """Return whether nodes and classes still have the numbers that they had, and the reserved nodes exist."""
+        if any(state.nodes[slot] is None for slot in np.flatnonzero(self._arrays.pods[: len(state.nodes)])):
+            return False
         shapes = (self._arrays.free.shape, self._arrays.gpu_free.shape)
         return state is self._state and shapes == (state.arrays.free.shape, state.arrays.gpu_free.shape)
 

@@ -2,6 +2,7 @@
 
 Source: EASY backfilling of Lifka, "The ANL/IBM SP Scheduling System" (JSSPP 1995), with nodes instead of a pool. As in
 Slurm's backfill scheduler, the reservation is made again every 30 s, since pods end earlier and later than estimated.
+If it is missed, the next one stays, and no estimate overrides it, see `orders.reservations`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from steersman.policies.decision.decider import NodeChoice
 
 RENEW_SECONDS = 30.0
 """Age after which a reservation is made again."""
+TICK_SECONDS = 0.001
+"""A reservation is missed when so much time has passed since it began."""
 ENDLESS = ("DaemonSet/", "Node/")
 """Owners whose pods are taken not to end."""
 
@@ -47,6 +50,8 @@ class Backfill:
         self._reservation: LiveReservation | None = None
         self._head: QueuedPod | None = None
         self._expires_at = math.inf
+        self._is_missed = False
+        self._missed_by: QueuedPod | None = None
         self._refused: dict[str, QueuedPod] = {}
         self._known: dict[tuple[int, int], int] = {}
         self._estimates: dict[str, float] = {}
@@ -56,9 +61,10 @@ class Backfill:
         reservation = self._reservation
         if reservation is None:
             return []
-        is_current = self._ordering.blocking_head() is self._head and reservation.holds(self._cache.state)
-        if is_current and self._clock() < self._expires_at:
+        is_waiting, now = self._ordering.blocking_head() is self._head, self._clock()
+        if is_waiting and now <= self._expires_at and reservation.holds(self._cache.state):
             return []
+        self._missed_by = self._head if is_waiting and (self._is_missed or now > reservation.begins) else None
         refused = list(self._refused.values())
         self._reservation = self._head = None
         self._refused.clear()
@@ -67,7 +73,7 @@ class Backfill:
 
     def wait_seconds(self) -> float | None:
         """Return how long to wait before the next `refresh`; None: nobody was refused."""
-        return max(0.0, self._expires_at - self._clock()) if self._refused else None
+        return max(0.0, self._expires_at - self._clock()) + TICK_SECONDS if self._refused else None
 
     def closed(self, queued: QueuedPod) -> npt.NDArray[np.bool_] | None:
         """Return the nodes that a pod may take only if it leaves room there, [N]; None: it may take every node."""
@@ -78,7 +84,8 @@ class Backfill:
             self._reserve(head)
         assert self._reservation is not None
         ends = self._clock() + self._ordering.order.expected_seconds(queued.pod.pod)
-        return None if ends <= self._reservation.begins else self._reservation.reserved
+        ends_in_time = ends <= self._reservation.begins and not self._is_missed
+        return None if ends_in_time else self._reservation.reserved
 
     def lets(self, queued: QueuedPod, choice: NodeChoice) -> bool:
         """Count a pod on the node that was chosen for it, unless it would delay the pod that goes next."""
@@ -108,8 +115,13 @@ class Backfill:
         now = self._clock()
         self._head = head
         self._reservation = LiveReservation(self._cache.state, head.pod.class_id, self._running(now), now)
-        # Those that another reservation refused are tried again at once.
-        self._expires_at = now if self._refused else min(self._reservation.begins, now + RENEW_SECONDS)
+        self._is_missed = head is self._missed_by
+        self._expires_at = min(self._reservation.begins, now + RENEW_SECONDS)
+        if self._is_missed and self._reservation.begins < math.inf:
+            self._expires_at = math.inf
+        if self._refused:
+            # Another reservation refused them: they are tried again at once.
+            self._expires_at = -math.inf
         self._known.clear()
 
     def _running(self, now: float) -> EndingPods:

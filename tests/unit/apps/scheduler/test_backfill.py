@@ -19,11 +19,14 @@ from tests.unit.kubernetes.cache.test_cluster_cache import node, pod, raw
 
 from steersman.apps.scheduler.queued_pod import QueuedPod
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
+from steersman.cluster.model import Node, PodClass, Requests
 from steersman.cluster.objects.decoding import ESTIMATE_KEY
+from steersman.cluster.state import ClusterState
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.live_order import live_order
+from steersman.orders.live_reservation import EndingPods, LiveReservation
 from steersman.orders.registry import find_order
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
@@ -169,14 +172,28 @@ def test_higher_priority_ignores_the_reservation() -> None:
     assert starts(jobs) == [0, 102, 2]
 
 
-def test_wrong_estimates_delay_and_are_noticed() -> None:
-    """A pod that runs for longer than stated delays the reservation, which is made again, and nobody waits forever."""
-    jobs = [Job(0, 100, 3, states=10), Job(1, 5, 4), Job(2, 8, 1), Job(20, 40, 1), Job(25, 500, 1)]
-    found = starts(jobs)
-    # At 11, 22, 44 and so on the pod is expected to run for as long again: the pod of 40 s starts at 40 at the latest.
-    assert found[:3] == [0, 100, 2]
-    assert 20 < found[3] <= 52
-    assert found[4] == 105
+def test_missed_reservation_is_followed_by_one_that_no_estimate_overrides() -> None:
+    """A pod runs for longer than stated: from then on nobody overtakes on the node, as in simulations."""
+    jobs = [Job(0, 100, 3, states=10), Job(1, 5, 4), Job(2, 8, 1), Job(20, 3, 1), Job(25, 500, 1)]
+    assert starts(jobs) == [0, 100, 2, 105, 105]
+    # On another node they start.
+    assert starts(jobs, nodes=(4, 1)) == [0, 100, 2, 20, 25]
+
+
+def test_reservation_ends_with_its_node() -> None:
+    """Of two nodes the one that is free first is reserved, until it is deleted."""
+    state = ClusterState((Node("a", 4000, 1 << 30), Node("b", 4000, 1 << 30)))
+    c = state.class_id(PodClass(Requests(cpu_milli=3000)))
+    for slot in range(2):
+        state.place(f"p{slot}", c, slot, 0)
+    numbers, ends = np.array([c, c]), np.array([20.0, 10.0])
+    made = LiveReservation(state, c, EndingPods(numbers, np.arange(2), np.zeros(2, np.int64), np.zeros(2), ends), 5.0)
+    assert made.begins == 10.0
+    assert made.reserved.tolist() == [False, True]
+    state.remove_node("a")
+    assert made.holds(state)
+    state.remove_node("b")
+    assert not made.holds(state)
 
 
 def test_event_names_the_pod_that_goes_next() -> None:
