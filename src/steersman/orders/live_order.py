@@ -107,9 +107,7 @@ def check_live(order: Order) -> None:
     if order.run_times.source == "oracle":
         raise UsageError(f"order {order.name}: no live cluster knows true run times; expected @stated or @history")
     if order.score == scores.FAIR:
-        raise UsageError(
-            f"order {order.name}: only simulations share fairly between namespaces; expected another order"
-        )
+        raise UsageError(f"order {order.name}: only simulations have it so far; expected another order")
     if order.overtaking == queue.ENDING_BEFORE:
         known = ", ".join(f"NAME:{name}" for name, value in OVERTAKING.items() if value != order.overtaking)
         raise UsageError(f"order {order.name}: only simulations have NAME:ending-before; expected {known}")
