@@ -35,14 +35,14 @@ def busy_pool(pods: int = 300, seed: int = 1) -> Workload:
 
 def environment(**options: Any) -> QueueEnv:
     """Return the environment on the pool."""
-    given = {"workload": busy_pool(), "jobs": 120, "estimates": "oracle"} | options
+    given = {"workload": busy_pool(), "jobs": 120, "load": None, "estimates": "oracle"} | options
     return QueueEnv(**given)
 
 
 def test_gymnasium_accepts_it() -> None:
-    """The environment is registered and keeps Gymnasium's rules."""
-    env = gymnasium.make("steersman/Queue-v0", workload=busy_pool(), jobs=60)
-    check_env(env.unwrapped, skip_render_check=True)
+    """The environment is registered and keeps Gymnasium's rules, with and without options."""
+    for options in ({}, {"workload": busy_pool(), "jobs": 60, "load": None}):
+        check_env(gymnasium.make("steersman/Queue-v0", **options).unwrapped, skip_render_check=True)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ class QueueOptions:
 
     workload: WorkloadLike | Sequence[WorkloadLike] = SMALL
     jobs: int = 256
-    load: float | None = None
+    load: float | None = 1.1
     overtaking: str = "none"
     estimates: str = "auto"
     objective: Objective = "bounded-slowdown"
