@@ -78,6 +78,11 @@ class QueuedPods:
         return own[self.class_id]
 
     @cached_property
+    def priority(self) -> Ints:
+        """Return [P] the priority of each pod."""
+        return np.array([pod.priority for pod in self.workload.pods], dtype=np.int64)
+
+    @cached_property
     def account(self) -> Ints:
         """Return [P] a number for each pod's namespace."""
         return _numbers(pod.namespace for pod in self.workload.pods)
@@ -138,7 +143,7 @@ def queue_of(known: QueuedPods, plan: Schedule, order: Order, shape: Ints, label
         total = size.copy()
         total[leaders] = np.add.reduceat(size, leaders)
     workload_pods = known.workload.pods
-    priority = np.array([workload_pods[i].priority for i in pods], dtype=np.int64)
+    priority = known.priority[pods]
     columns = [priority, shape]
     rules = known.state.term_arrays
     if len(rules.owned_total):
@@ -159,9 +164,11 @@ def queue_of(known: QueuedPods, plan: Schedule, order: Order, shape: Ints, label
     else:
         given = np.asarray(order.given(plan.time, total, [workload_pods[i] for i in pods]), dtype=np.float64)
         columns.append(np.unique(given, return_inverse=True)[1])
-    group = _combined(columns)
-    single = known.single[pods]
-    group[single] = group.max(initial=-1) + 1 + np.arange(int(single.sum()))
+    # Nobody is queued where pods that do not fit are dropped.
+    group = _combined(columns) if plan.waits else np.zeros(count, dtype=np.int64)
+    if plan.waits:
+        single = known.single[pods]
+        group[single] = group.max(initial=-1) + 1 + np.arange(int(single.sum()))
     groups = int(group.max(initial=-1)) + 1
     return QueueArrays(
         settings=np.array([order.score, order.overtaking, order.uses_estimates], dtype=np.int64),
