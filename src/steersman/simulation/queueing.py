@@ -27,7 +27,7 @@ MILLI = 1000.0
 
 
 @dataclass(frozen=True, eq=False)
-class QueuedPods:
+class QueueInputs:
     """What a queue needs to know of the pods of a workload, P of them, computed on first use.
 
     Attributes:
@@ -125,7 +125,7 @@ def shapes_of(class_id: Ints, members: Ints, classes: int) -> tuple[Ints, Ints, 
     return shape, of_shape.astype(np.int64), count.astype(np.int64)
 
 
-def queue_of(known: QueuedPods, plan: Schedule, order: Order, shape: Ints, labels_id: Ints, seed: int) -> QueueArrays:
+def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labels_id: Ints, seed: int) -> QueueArrays:
     """Return the empty queue of a run.
 
     Args:

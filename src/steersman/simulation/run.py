@@ -39,7 +39,7 @@ from steersman.simulation.arrivals import Schedule, draw, schedule
 from steersman.simulation.fragmentation import recount
 from steersman.simulation.gpus_taken import are_whole, gpus_taken
 from steersman.simulation.observations import RunObservations
-from steersman.simulation.queueing import QueuedPods, queue_of, shapes_of
+from steersman.simulation.queueing import QueueInputs, queue_of, shapes_of
 from steersman.simulation.reasons import Reasons
 from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, Protocol, RunResult, Timeline
 from steersman.simulation.rewards import DecisionStates, decision_states
@@ -87,7 +87,7 @@ class Simulator:
         self._devices = np.array([pod.requests.gpu_count for pod in workload.pods], dtype=np.int64)
         classes = len(self._state.classes)
         self._fits_nowhere = self.infeasible(np.arange(classes), np.ones(classes, dtype=np.int64))
-        self.queued = QueuedPods(workload, self._state, self._class_of)
+        self.queued = QueueInputs(workload, self._state, self._class_of)
         self._whole_gpus = are_whole(self._state, *self._state.gpu_weights())
         self._learned: tuple[str, LearnedArrays] | None = None
         self._members: dict[tuple[str, Protocol, float, float | None, float | None], MemberChoice] = {}

@@ -63,16 +63,8 @@ class Waits:
 
     @property
     def bounded_slowdown(self) -> Floats:
-        """Return [A] how many times its duration a pod took from arrival to end, at least 1.
-
-        `max(1, (wait + duration) / max(duration, SLOWDOWN_SECONDS))`, from Feitelson and Rudolph, "Metrics and
-        Benchmarking for Parallel Job Scheduling" (JSSPP 1998). It is 1 for a pod that runs to the end.
-        """
-        lasting = np.isinf(self.duration)
-        # Any finite number: the result below replaces it.
-        run = np.where(lasting, 1.0, self.duration)
-        slowdown = np.maximum(1.0, (self.seconds + run) / np.maximum(run, SLOWDOWN_SECONDS))
-        return np.where(lasting & ~np.isnan(self.seconds), 1.0, slowdown)
+        """Return [A] the bounded slowdown of each pod."""
+        return bounded_slowdown(self.seconds, self.duration)
 
     def weighted_means(self) -> dict[str, tuple[Floats, Floats]]:
         """Return the values and weights, [A] each, of every metric that is a mean over pods."""
@@ -84,6 +76,23 @@ class Waits:
         for number, kind in enumerate(KIND_NAMES):
             means[f"waiting_time_mean_{kind}_seconds"] = self.seconds, (self.kind == number).astype(np.float64)
         return means | {"bounded_slowdown_mean": (self.bounded_slowdown, every)}
+
+
+def bounded_slowdown(seconds: Floats, duration: Floats) -> Floats:
+    """Return [A] how many times its duration a pod took from arrival to end, at least 1.
+
+    `max(1, (wait + duration) / max(duration, SLOWDOWN_SECONDS))`, from Feitelson and Rudolph, "Metrics and
+    Benchmarking for Parallel Job Scheduling" (JSSPP 1998). It is 1 for a pod that runs to the end.
+
+    Args:
+        seconds: [A] waits, NaN: never bound.
+        duration: [A] seconds that the pod runs, inf: to the end.
+    """
+    lasting = np.isinf(duration)
+    # Any finite number: the result below replaces it.
+    run = np.where(lasting, 1.0, duration)
+    slowdown = np.maximum(1.0, (seconds + run) / np.maximum(run, SLOWDOWN_SECONDS))
+    return np.where(lasting & ~np.isnan(seconds), 1.0, slowdown)
 
 
 def waits_of(record: EventRecord, duration: Floats, demand: Ints, devices: Ints) -> Waits:

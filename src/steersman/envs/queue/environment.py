@@ -25,7 +25,7 @@ from steersman.policies.registry import resolve
 from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import schedule, window
 from steersman.simulation.run import Execution, Simulator
-from steersman.simulation.waiting import SLOWDOWN_SECONDS
+from steersman.simulation.waiting import bounded_slowdown
 from steersman.workloads.formats.openb.traces import SMALL
 
 Observation = dict[str, npt.NDArray[Any]]
@@ -188,13 +188,7 @@ class QueueEnv(gymnasium.Env[Observation, np.int64]):
         started = record.numbers[events, event_arrays.OUTCOME] == event_arrays.BOUND
         who = record.numbers[events, event_arrays.ARRIVAL][started]
         wait, duration = record.time[events][started] - plan.time[who], plan.duration[who]
-        if self.options.objective == "waiting-time":
-            values = wait / HOUR
-        else:
-            lasting = np.isinf(duration)
-            ran = np.where(lasting, 1.0, duration)
-            slowdown = np.maximum(1.0, (wait + ran) / np.maximum(ran, SLOWDOWN_SECONDS))
-            values = np.where(lasting, 1.0, slowdown)
+        values = wait / HOUR if self.options.objective == "waiting-time" else bounded_slowdown(wait, duration)
         added = float(values.sum()) / len(plan.pods)
         self._cost += added
         return added
