@@ -13,9 +13,15 @@ from tests.support.nightly import by_default
 
 from steersman.agents.evolution import simulations
 from steersman.objectives.registry import resolve
+from steersman.orders.order import Order
+from steersman.orders.queue import ANYBODY, EASY
+from steersman.orders.registry import find_order
+from steersman.orders.scores import LEARNED, learned_size
+from steersman.policies.base import with_order
 from steersman.policies.gpu_state.arrays import WEIGHTS
 from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.registry import BUILT_IN
+from steersman.policies.registry import resolve as resolve_policy
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.workload import Recorded
@@ -55,4 +61,24 @@ def test_recorded_pods_stay_in_bounds() -> None:
     there = workload(next(iter(SHAPES.values())), seed=3)
     recorded = (Recorded(there.nodes[0].name), *(None for _ in there.pods[1:]))
     run = Simulator(replace(there, recorded=recorded, from_now=True)).run("fgd", protocol="arrivals", seed=1)
+    assert run.final_nodes.names
+
+
+AGEING = Order("learned", LEARNED, ANYBODY, (0.5,) * learned_size(2), ageing=60.0)
+ORDERS = (
+    *("age", "smallest", "largest", "fcfs", "easy@history", "easy@oracle:3", "shortest@history", "fair"),
+    *("wfp3:ending-before@oracle:3", "unicef:easy", "area@none", "f1:none", replace(AGEING, overtaking=EASY), AGEING),
+)
+
+
+@pytest.mark.parametrize("shape", by_default(["one node", "everything"], SHAPES))
+@pytest.mark.parametrize(
+    "order", ORDERS, ids=lambda order: order if isinstance(order, str) else f"learned-{order.overtaking}"
+)
+def test_orders_stay_in_bounds(shape: str, order: str | Order) -> None:
+    there = workload(replace(SHAPES[shape], pods=150), seed=2)
+    # Every fifth pod belongs to a gang of three, the others are alone.
+    pods = [replace(pod, gang=f"gang-{i // 15}") if i % 5 == 0 else pod for i, pod in enumerate(there.pods)]
+    policy = with_order(resolve_policy("fgd"), find_order(order) if isinstance(order, str) else order)
+    run = Simulator(replace(there, pods=tuple(pods))).run(policy, protocol="timed", load=None, seed=3, record=True)
     assert run.final_nodes.names
