@@ -33,7 +33,7 @@ GROUPS = {
         "timed",
         "waiting",
     ),
-    "queues": ("rlscheduler",),
+    "queues": ("rlscheduler", "learned_order"),
     "environments": ("toy", "gradient", "balance", "latency", "locality"),
     "live": ("telemetry", "agents"),
 }

@@ -6,7 +6,7 @@ import hashlib
 import os
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from steersman.simulation.waiting import Waits
 from steersman.workloads.loading import load_workload
 from steersman.workloads.workload import Workload
 from studies import tables
-from studies.common import Desk, Json, Progress, Say, desk, plain
+from studies.common import Desk, Json, Progress, Say, desk
 
 NAME = "rlscheduler"
 MINUTES = 240
@@ -62,10 +62,10 @@ PUBLISHED: dict[str, dict[str, float]] = {
 }
 """Mean bounded slowdowns of Zhang et al., "RLScheduler: An Automated HPC Batch Job Scheduler Using Reinforcement
 Learning" (SC 2020)."""
-LEARNERS = {"linear": 0, "network": 12}
-"""Tanh units on top of the linear score."""
+LEARNERS = {"linear": 0, "network": 8}
+"""Units on top of the linear score."""
 TRAININGS = 10
-GENERATIONS = {"linear": 200, "network": 300}
+GENERATIONS = {"linear": 100, "network": 150}
 
 Floats = npt.NDArray[np.float64]
 
@@ -183,16 +183,25 @@ def options(quick: bool = False) -> Json:
         "learners": {"linear": 0} if quick else LEARNERS,
         "trainings": 1 if quick else TRAININGS,
         "generations": {"linear": 2} if quick else GENERATIONS,
-        "search": plain(_config("linear", 1, quick)),
+        "search": asdict(_config("linear", 1, quick)),
     }
 
 
 def _config(learner: str, seed: int, quick: bool) -> OrderSearchConfig:
     hidden = LEARNERS[learner]
     if quick:
-        return OrderSearchConfig(hidden, population=6, episodes=2, generations=2, validate_every=1, validation=2)
+        return OrderSearchConfig(
+            hidden, population=6, episodes=2, generations=2, validate_every=1, validation=2, pooled=True
+        )
+    # The table has means over sequences, so the sums over windows are compared.
     return OrderSearchConfig(
-        hidden, population=32 if hidden else 16, episodes=12, generations=GENERATIONS[learner], validation=40, seed=seed
+        hidden,
+        population=24 if hidden else 20,
+        episodes=12,
+        generations=GENERATIONS[learner],
+        validation=80,
+        pooled=True,
+        seed=seed,
     )
 
 

@@ -71,7 +71,7 @@ def _group_score(
         if kind == LEARNED:
             share = min(table.size[g] / limits[CAPACITY], 1.0)
             spread, free = table.estimates[g, SPREAD], limits[FREE]
-            value = learned_score(weights, r, spread, share, w, free, limits[WAITING])
+            value = learned_score(weights, r, spread, share, w, free, limits[WAITING], 0.0)
         else:
             value = simple_score(kind, r, table.size[g], w, since - limits[BEGAN])
     return float(math.inf if math.isnan(value) else value)

@@ -19,7 +19,7 @@ from steersman.orders.order import OVERTAKING, Order
 from steersman.orders.run_times import parse_run_times
 from steersman.orders.scores import LEARNED, learned_size
 
-SCHEMA = 1
+SCHEMA = 2
 CARD = "steersman-order"
 WEIGHTS = "order"
 SUFFIX = ".safetensors"
@@ -35,7 +35,7 @@ class OrderCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         overtaking: who may overtake a pod that fits nowhere, a key of `OVERTAKING`.
         estimates: where estimates of run times come from, as in `NAME@ESTIMATES`.
         ageing: seconds after which a pod goes before all others of its priority; None: never.
-        hidden: tanh units on top of the linear score.
+        hidden: units on top of the linear score.
         objective: what it was trained for.
         training: what it was trained on.
         settings: options of the search.

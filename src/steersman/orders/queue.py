@@ -59,6 +59,8 @@ class QueueArrays(NamedTuple):
         stated: [A] stated estimates in seconds, NaN: none.
         keys: [A, LEVELS] groups of the history.
         history: run times of what ended.
+        ends: [A] scratch: when running pods are expected to end, ascending; [0] unless a learned order commits.
+        freed: [A] scratch: what will be free by then, in the unit of CAPACITY.
     """
 
     settings: Ints
@@ -84,6 +86,8 @@ class QueueArrays(NamedTuple):
     stated: Floats
     keys: Ints
     history: RunTimeHistory
+    ends: Floats
+    freed: Floats
 
 
 @inlined_kernel
@@ -122,7 +126,23 @@ def note_end(q: QueueArrays, a: int, seconds: float) -> None:
 
 
 @inlined_kernel
-def score(q: QueueArrays, a: int, now: float, free: float, waiting: int) -> float:
+def delay_of(q: QueueArrays, a: int, now: float, free: float, running: int) -> float:
+    """Return in how many seconds as much as a pod requests is expected to be free, wherever; by `ends` and `freed`."""
+    size = q.total[a] - 1e-9 * q.limits[CAPACITY]
+    if running == 0 or size <= free * q.limits[CAPACITY]:
+        return 0.0
+    low, high = 0, running - 1
+    while low < high:
+        middle = (low + high) // 2
+        if q.freed[middle] < size:
+            low = middle + 1
+        else:
+            high = middle
+    return float(max(q.ends[low] - now, 0.0))
+
+
+@inlined_kernel
+def score(q: QueueArrays, a: int, now: float, free: float, waiting: int, delay: float) -> float:
     """Return the score of a waiting pod; -inf once it has waited for longer than the limit of ageing.
 
     Args:
@@ -131,17 +151,18 @@ def score(q: QueueArrays, a: int, now: float, free: float, waiting: int) -> floa
         now: seconds.
         free: free share of the cluster.
         waiting: pods that wait.
+        delay: seconds until as much as the pod requests is expected to be free, see `delay_of`.
     """
     if now - q.time[a] > q.limits[AGEING]:
         return -math.inf
     # An environment's agent chooses who goes next; others overtake by age.
     if q.settings[SCORE] == GIVEN or q.settings[SCORE] == EXTERNAL:
         return float(q.given[a])
-    return _computed_score(q, a, now, free, waiting)
+    return _computed_score(q, a, now, free, waiting, delay)
 
 
 @called_kernel
-def _computed_score(q: QueueArrays, a: int, now: float, free: float, waiting: int) -> float:
+def _computed_score(q: QueueArrays, a: int, now: float, free: float, waiting: int, delay: float) -> float:
     w, kind = now - q.time[a], q.settings[SCORE]
     if kind == FAIR:
         return float(q.usage[q.account[a]])
@@ -149,7 +170,7 @@ def _computed_score(q: QueueArrays, a: int, now: float, free: float, waiting: in
     if kind != LEARNED:
         return simple_score(kind, r, q.total[a], w, q.time[a])
     share = min(q.total[a] / q.limits[CAPACITY], 1.0)
-    return learned_score(q.weights, r, spread(q, a), share, w, free, float(waiting))
+    return learned_score(q.weights, r, spread(q, a), share, w, free, float(waiting), delay)
 
 
 @inlined_kernel

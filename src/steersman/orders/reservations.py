@@ -151,6 +151,56 @@ def _sink(res: ReservationArrays, running: RunningArrivals, place: int, size: in
     res.ends[place] = a
 
 
+@inlined_kernel
+def _heap_ends(res: ReservationArrays, running: RunningArrivals, count: int, now: float) -> None:
+    """Make `ends` a heap of all pods that run and will end, by their expected ends."""
+    for i in range(count):
+        res.ends[i] = running.heap[i]
+    for i in range(count // 2 - 1, -1, -1):
+        _sink(res, running, i, count, now)
+
+
+@inlined_kernel
+def _pop_end(res: ReservationArrays, running: RunningArrivals, left: int, now: float) -> int:
+    """Return the pod that ends first of `left` ones, and move it behind the heap of the others."""
+    a = res.ends[0]
+    res.ends[0] = res.ends[left - 1]
+    res.ends[left - 1] = a
+    if left > 1:
+        _sink(res, running, 0, left - 1, now)
+    return int(a)
+
+
+@called_kernel
+def foresee(
+    res: ReservationArrays,
+    running: RunningArrivals,
+    count: int,
+    size: Floats,
+    free: float,
+    ends: Floats,
+    freed: Floats,
+    now: float,
+) -> None:
+    """Write when running pods are expected to end, and what will be free by then.
+
+    Args:
+        res: `ends` is changed.
+        running: the pods that run and will end.
+        count: their number, R.
+        size: [A] what each pod requests.
+        free: what is free now, in the same unit.
+        ends: [A] output, the first R: expected ends, ascending.
+        freed: [A] output, the first R: what is free after each of them.
+        now: seconds.
+    """
+    _heap_ends(res, running, count, now)
+    for i in range(count):
+        a = _pop_end(res, running, count - i, now)
+        free += size[a]
+        ends[i], freed[i] = expected_end(res, running, a, now), free
+
+
 @called_kernel
 def reserve(
     nodes: NodeArrays,
@@ -182,19 +232,11 @@ def reserve(
     if members > 1:
         for n in range(nodes.gpu_count.shape[0]):
             together += copies_on(nodes, classes, c, n)
-    for i in range(count):
-        res.ends[i] = running.heap[i]
-    for i in range(count // 2 - 1, -1, -1):
-        _sink(res, running, i, count, now)
+    _heap_ends(res, running, count, now)
     left = count
     while left > 0:
-        # Heapsort: what has ended is behind the heap.
-        a = res.ends[0]
+        a = _pop_end(res, running, left, now)
         left -= 1
-        res.ends[0] = res.ends[left]
-        res.ends[left] = a
-        if left > 0:
-            _sink(res, running, 0, left, now)
         n = running.slot[a]
         before = copies_on(nodes, classes, c, n) if members > 1 else 0
         remove(nodes, classes, running.class_id[a], n, running.devices[a])

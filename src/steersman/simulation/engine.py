@@ -226,7 +226,9 @@ def _note(run: Run, record: EventRecord, time: float, arrival: int, outcome: int
 
 @inlined_kernel
 def _heap_before(run: Run, a: int, b: int) -> bool:
-    return run.leaves[a] < run.leaves[b] or (run.leaves[a] == run.leaves[b] and a < b)
+    if run.leaves[a] != run.leaves[b]:
+        return bool(run.leaves[a] < run.leaves[b])
+    return bool(run.started[a] < run.started[b] or (run.started[a] == run.started[b] and a < b))
 
 
 @inlined_kernel
@@ -420,7 +422,7 @@ def advance(
                 if cursor[HEAD] == NONE and q.settings[SCORE] == EXTERNAL and q.counts[GROUPS] > 1:
                     return NEEDS_ORDER
                 if cursor[HEAD] == NONE:
-                    next_head(run, time)
+                    next_head(arrivals, run, time)
                 if cursor[HEAD] == NONE:
                     # Nobody waits, or anybody may start.
                     cursor[PASS] = COLLECT
@@ -446,7 +448,7 @@ def advance(
             arrival = cursor[ARRIVED]
             time = arrivals.time[arrival]
             if cursor[HEAD] == NONE and q.counts[GROUPS] > 0 and run.reservation.expected.shape[0] > 0:
-                next_head(run, time)
+                next_head(arrivals, run, time)
         c, shape = arrivals.class_id[arrival], arrivals.shape[arrival]
         masked = has_inter_pod_rules(cluster.terms, c, arrivals.labels_id[arrival])
         # Behind the head, unless of a higher priority: then it is the new head if it has to wait.

@@ -90,7 +90,7 @@ class Run(NamedTuple):
         sums: [10] see GPU_SHARE...
         slot: [A] node of each arrival, -1 while it has none.
         devices: [A] its devices.
-        heap: [A] running pods that will leave, a binary heap by (leaves, arrival).
+        heap: [A] running pods that will leave, a binary heap by (leaves, started, arrival).
         leaves: [A] when a running pod leaves.
         started: [A] when it was bound.
         queue: the waiting pods.
@@ -153,7 +153,7 @@ def new_run(
     sums[CAUSE:] = cluster.fragments.causes[eligible].sum(axis=0)
     cursor = np.zeros(CURSORS, dtype=np.int64)
     cursor[HEAD] = cursor[FREED] = NONE
-    reserves = queue.settings[OVERTAKING] > NO_ONE or np.isfinite(queue.limits[AGEING])
+    foresees = queue.settings[OVERTAKING] > NO_ONE or np.isfinite(queue.limits[AGEING]) or len(queue.ends)
     return Run(
         cursor=cursor,
         question=np.array([NONE, UNDECIDED], dtype=np.int64),
@@ -164,7 +164,7 @@ def new_run(
         leaves=np.zeros(count),
         started=np.zeros(count),
         queue=queue,
-        reservation=no_reservations(count if reserves else 0, cluster.nodes),
+        reservation=no_reservations(count if foresees else 0, cluster.nodes),
         infeasible=infeasible,
         infeasible_in_pass=np.full(len(infeasible), NONE, dtype=np.int64),
         mask=np.zeros(len(cluster.nodes.gpu_count), dtype=np.bool_),

@@ -18,6 +18,7 @@ from steersman.orders.queue import (
     GROUPS,
     NO_ONE,
     OVERTAKING,
+    delay_of,
     dequeue,
     drop_candidate,
     estimate,
@@ -27,7 +28,7 @@ from steersman.orders.queue import (
     set_score,
     sink,
 )
-from steersman.orders.reservations import MADE, MISSED, RunningArrivals, cancel, reserve
+from steersman.orders.reservations import MADE, MISSED, RunningArrivals, cancel, foresee, reserve
 from steersman.policies.decision.kernels import NONE, DecisionState
 from steersman.simulation.event_arrays import (
     COLLECT,
@@ -73,23 +74,28 @@ def _first_overdue(run: Run, time: float) -> int:
 
 
 @called_kernel
-def _best_group(run: Run, time: float) -> int:
+def _best_group(arrivals: Arrivals, run: Run, time: float) -> int:
     """Return the group whose first pod goes next, NONE if nobody waits."""
     q, best = run.queue, NONE
-    free, waiting = _free_share(run), run.cursor[WAITING_NOW]
+    free, waiting, running = _free_share(run), run.cursor[WAITING_NOW], 0
+    if q.ends.shape[0] > 0:
+        running = run.cursor[RUNNING]
+        idle = free * q.limits[CAPACITY]
+        foresee(run.reservation, _running(arrivals, run), running, q.size, idle, q.ends, q.freed, time)
     for i in range(q.counts[GROUPS]):
         g = q.active[i]
-        set_score(q, g, score(q, q.first[g], time, free, waiting))
+        delay = delay_of(q, q.first[g], time, free, running)
+        set_score(q, g, score(q, q.first[g], time, free, waiting, delay))
         if best == NONE or goes_before(q, g, best):
             best = g
     return best
 
 
 @inlined_kernel
-def next_head(run: Run, time: float) -> None:
+def next_head(arrivals: Arrivals, run: Run, time: float) -> None:
     """Choose the pod that nobody may delay: the next one, or where anybody may overtake one that is overdue, if any."""
     if run.queue.settings[OVERTAKING] != ANYBODY:
-        run.cursor[HEAD] = _best_group(run, time)
+        run.cursor[HEAD] = _best_group(arrivals, run, time)
     elif run.queue.limits[AGEING] < np.inf:
         run.cursor[HEAD] = _first_overdue(run, time)
 
@@ -125,7 +131,7 @@ def collect(
             and not has_inter_pod_rules(terms, c, arrivals.labels_id[a])
         ):
             continue
-        set_score(q, g, q.time[a] if by_age else score(q, a, time, free, waiting))
+        set_score(q, g, q.time[a] if by_age else score(q, a, time, free, waiting, 0.0))
         q.heap[count] = g
         count += 1
     q.counts[CANDIDATES] = count
@@ -157,7 +163,7 @@ def end_attempt(arrivals: Arrivals, run: Run, g: int, bound: bool, alone: bool) 
         by_age = q.settings[OVERTAKING] == ENDING_BEFORE
         a = q.first[g]
         free, waiting = _free_share(run), cursor[WAITING_NOW]
-        set_score(q, g, q.time[a] if by_age else score(q, a, time, free, waiting))
+        set_score(q, g, q.time[a] if by_age else score(q, a, time, free, waiting, 0.0))
         sink(q, 0)
     else:
         drop_candidate(q)

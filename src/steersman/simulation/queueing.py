@@ -16,7 +16,7 @@ from steersman.cluster.state import ClusterState
 from steersman.orders import scores
 from steersman.orders.estimates import LEVELS, empty_history
 from steersman.orders.order import Order
-from steersman.orders.queue import NOBODY, QueueArrays
+from steersman.orders.queue import ANYBODY, NOBODY, QueueArrays
 from steersman.simulation.arrivals import Schedule
 from steersman.workloads.workload import Workload
 
@@ -170,6 +170,8 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
         single = known.single[pods]
         group[single] = group.max(initial=-1) + 1 + np.arange(int(single.sum()))
     groups = int(group.max(initial=-1)) + 1
+    # Where anybody who fits may start, nobody asks how long a pod would keep others waiting.
+    foresees = count if order.score == scores.LEARNED and order.overtaking != ANYBODY else 0
     return QueueArrays(
         settings=np.array([order.score, order.overtaking, order.uses_estimates], dtype=np.int64),
         limits=np.array([order.ageing, known.capacity, float(known.by_gpu)]),
@@ -194,6 +196,8 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
         stated=stated,
         keys=np.ascontiguousarray(keys),
         history=history,
+        ends=np.zeros(foresees),
+        freed=np.zeros(foresees),
     )
 
 

@@ -41,9 +41,9 @@ def test_an_order_file_is_an_order(tmp_path: Path) -> None:
         ({"overtaking": "some"}, "overtaking: 'some' is unknown; expected any, none, easy, ending-before"),
         ({"estimates": "guess"}, "estimates: estimates 'guess' are unknown"),
         ({"ageing": 0.0}, "ageing: 0 must be above 0 seconds"),
-        ({"hidden": 2}, "order: has shape [26]; expected [35] for its hidden units"),
+        ({"hidden": 2}, "order: has shape [34]; expected [44] for its hidden units"),
         ({"hidden": -1}, "hidden: -1 must be at least 0 and at most 1000"),
-        ({"schema": 9}, "schema: 9 is of another version of steersman; expected 1"),
+        ({"schema": 9}, "schema: 9 is of another version of steersman; expected 2"),
     ],
 )
 def test_a_wrong_card_is_refused(tmp_path: Path, changes: dict[str, object], says: str) -> None:

@@ -17,7 +17,8 @@ from steersman.core.errors import SteersmanError, UsageError
 from steersman.orders.order import AGE, BUILT_IN, Order
 from steersman.orders.registry import find_order
 from steersman.orders.run_times import RunTimes, parse_run_times
-from steersman.orders.scores import LEARNED, learned_size
+from steersman.orders.queue import NO_ONE
+from steersman.orders.scores import LEARNED, LINEAR, learned_size
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import Schedule
@@ -251,6 +252,23 @@ def test_a_learned_order_with_the_weight_of_the_run_time_is_shortest_first() -> 
     learned = Order("mine", LEARNED, weights=tuple(weights))
     jobs = [Job(t, 10 + 7 * t % 41, 1 + t % 4) for t in range(60)]
     assert starts(jobs, learned) == starts(jobs, "shortest")
+
+
+@pytest.mark.parametrize(("weight", "expected"), [(1.0, [0, 0, 10, 30, 15]), (-1.0, [0, 0, 10, 30, 35])])
+def test_a_learned_order_that_commits_foresees_when_a_pod_fits(weight: float, expected: list[float]) -> None:
+    """When the third pod starts at 10, the fourth one fits in 20 s and the last one in 5 s."""
+    weights = np.zeros(learned_size(0))
+    weights[LINEAR.index("delay")] = weight
+    jobs = [Job(0, 30, 1), Job(0, 10, 3), Job(1, 5, 3), Job(2, 5, 4), Job(2, 5, 3)]
+    assert starts(jobs, Order("mine", LEARNED, NO_ONE, weights=tuple(weights))) == expected
+
+
+def test_of_two_that_end_at_once_the_one_that_started_first_ends_first() -> None:
+    """The second pod arrives before the third one and starts after it; both end at 10."""
+    jobs = [Job(0, 4, 4), Job(1, 6, 4), Job(2, 8, 2), Job(3, 1, 2)]
+    started, slots = played(jobs, "age", nodes=(4, 2))
+    assert started == [0, 4, 2, 10]
+    assert slots[3] == slots[2]
 
 
 def test_a_score_that_is_no_number_is_an_error() -> None:

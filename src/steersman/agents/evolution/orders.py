@@ -1,16 +1,17 @@
 """Evolution of orders: whole runs in compiled code, in which candidates differ by who goes next alone.
 
 A generation draws a few scenes (arrivals on a cluster); every candidate runs on the same ones. The fitness of a
-candidate is its mean gain over the reference order, the logarithm of the ratio of their costs, so that scenes in which
-everybody waits for long weigh no more than others. The search is CMA-ES (Hansen, "The CMA Evolution Strategy: A
-Tutorial", 2016) with the full covariance: weights of an order are far from independent.
+candidate is its mean gain over the reference order, the logarithm of the ratio of their costs. Ratios are taken scene
+by scene, so that those in which everybody waits for long weigh no more than others, or of the sums over the scenes of
+a workload (`OrderSearchConfig.pooled`), where a mean over scenes is what counts. The search is CMA-ES (Hansen, "The CMA
+Evolution Strategy: A Tutorial", 2016) with the full covariance: weights of an order are far from independent.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -20,7 +21,9 @@ from cmaes import CMA
 
 from steersman.core.engines import TaskWorkers, make_workers, runs_here
 from steersman.orders.order import Order
-from steersman.orders.scores import LEARNED, LINEAR, learned_size
+from steersman.orders.queue import ANYBODY
+from steersman.orders.run_times import RunTimes
+from steersman.orders.scores import INPUTS, LEARNED, LINEAR, UNIT_SIZE, learned_size
 from steersman.policies.base import Policy, with_order
 from steersman.simulation.arrivals import Schedule
 from steersman.simulation.run import Execution, Simulator
@@ -42,17 +45,24 @@ class Draw(Protocol):
         """Return the arrivals of a seed."""
 
 
+Scene = tuple[int, int, int]
+"""A workload, a seed, and the number of a source of estimates."""
+Played = tuple[Scene, Array | None]
+"""A scene and weights; None: the reference."""
+
+
 @dataclass(frozen=True, slots=True)
 class OrderTask:
     """What an order is trained on and for.
 
     Attributes:
-        workloads: drawn with equal probability.
+        workloads: played in turn.
         draw: draws arrivals from one of them.
         cost: of the waits of a run, above 0; the lower the better.
         policy: places the pods.
         reference: the order that candidates are compared with, which also tells who may overtake, and where estimates
-            come from.
+            come from unless `sources` says.
+        sources: where estimates come from, in turn; (): as in `reference`.
     """
 
     workloads: tuple[Workload, ...]
@@ -60,6 +70,7 @@ class OrderTask:
     cost: Callable[[Waits], float]
     policy: Policy
     reference: Order
+    sources: tuple[RunTimes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +78,14 @@ class OrderSearchConfig:
     """Options of the search.
 
     Attributes:
-        hidden: tanh units on top of the linear score.
+        hidden: units on top of the linear score.
         population: candidates of a generation.
         episodes: scenes of a generation.
         step: first standard deviation of candidates.
         generations: number of generations.
         validate_every: generations between two validations.
         validation: scenes of a validation.
+        pooled: whether the costs of a workload's scenes are summed before they are compared.
         seed: seed of the search.
     """
 
@@ -84,6 +96,7 @@ class OrderSearchConfig:
     generations: int = 200
     validate_every: int = 10
     validation: int = 24
+    pooled: bool = False
     seed: int = 1
 
 
@@ -103,17 +116,15 @@ class OrderEvaluator:
         self.task = task
         self._simulators = [Simulator(workload) for workload in task.workloads]
 
-    def cost(self, which: int, seed: int, order: Order) -> float:
-        """Return the cost of an order in a scene, a workload and a seed."""
-        task = self.task
+    def cost(self, scene: Scene, order: Order) -> float:
+        """Return the cost of an order in a scene."""
+        task, (which, seed, source) = self.task, scene
+        if task.sources:
+            order = replace(order, run_times=task.sources[source % len(task.sources)])
         plan = task.draw(task.workloads[which], seed)
         execution = Execution(self._simulators[which], plan, with_order(task.policy, order), seed, record=False)
         execution.finish(None)
         return task.cost(execution.coming_waits)
-
-
-Played = tuple[int, int, Array | None]
-"""A workload, a seed and weights; None: the reference."""
 
 
 class OrderSearch:
@@ -133,13 +144,15 @@ class OrderSearch:
         self.rng = np.random.default_rng((config.seed, 1))
         mean = np.zeros(learned_size(config.hidden))
         mean[0] = 1.0
-        units = self.rng.normal(0.0, UNIT_STD, (config.hidden, 9))
+        units = self.rng.normal(0.0, UNIT_STD, (config.hidden, UNIT_SIZE))
         units[:, -1] = 0.0
         mean[len(LINEAR) :] = units.reshape(-1)
         if start is not None:
             mean[: len(start)] = start
-        self.strategy = CMA(mean, config.step, seed=config.seed, population_size=config.population)
+        self._first, self._searched = mean, _searched(task.reference, config.hidden)
+        self.strategy = CMA(mean[self._searched], config.step, seed=config.seed, population_size=config.population)
         self.best, self.best_gain, self.average = mean.copy(), -math.inf, mean.copy()
+        self._scenes_drawn = 0
         self._workers: TaskWorkers[Played, float] | None = None
         self._play: Callable[[Played], float] | None = None
         if runs_here(jobs):
@@ -147,13 +160,21 @@ class OrderSearch:
         else:
             self._workers = make_workers(jobs, partial(_open_player, task))
         seeds = np.random.default_rng((config.seed, 2))
-        self._scenes = [self._scene(seeds, k) for k in range(config.validation)]
-        self._reference = self._costs([(*scene, None) for scene in self._scenes])
+        self._scenes = self._draw_scenes(seeds, config.validation)
+        self._reference = self._costs([(scene, None) for scene in self._scenes])
         self.rng = np.random.default_rng((config.seed, 3))
 
-    def _scene(self, rng: np.random.Generator, k: int) -> tuple[int, int]:
-        # Workloads in turn, so that each is played equally often.
-        return k % len(self.task.workloads), int(rng.integers(1 << 31))
+    def _draw_scenes(self, rng: np.random.Generator, count: int) -> list[Scene]:
+        """Return the next scenes, in which each workload is played equally often, and with each source."""
+        first, workloads = self._scenes_drawn, len(self.task.workloads)
+        self._scenes_drawn += count
+        return [(k % workloads, int(rng.integers(1 << 31)), k + k // workloads) for k in range(first, first + count)]
+
+    def _weights(self, searched: Array) -> Array:
+        """Return all weights from those that are searched for."""
+        weights = self._first.copy()
+        weights[self._searched] = searched
+        return weights
 
     def _costs(self, played: Sequence[Played]) -> Array:
         if self._play is not None:
@@ -165,22 +186,30 @@ class OrderSearch:
     def generation(self) -> dict[str, float]:
         """Play one generation and return its figures."""
         candidates = [self.strategy.ask() for _ in range(self.config.population)]
-        scenes = [self._scene(self.rng, k) for k in range(self.config.episodes)]
-        played: list[Played] = [(*scene, None) for scene in scenes]
-        played += [(*scene, weights) for weights in candidates for scene in scenes]
-        costs = np.log(self._costs(played)).reshape(len(candidates) + 1, len(scenes))
-        gains = (costs[0] - costs[1:]).mean(axis=1)
-        self.strategy.tell([(weights, -gain) for weights, gain in zip(candidates, gains.tolist(), strict=True)])
-        self.average = MEMORY * self.average + (1 - MEMORY) * self.strategy.mean
+        scenes = self._draw_scenes(self.rng, self.config.episodes)
+        played: list[Played] = [(scene, None) for scene in scenes]
+        played += [(scene, self._weights(each)) for each in candidates for scene in scenes]
+        costs = self._costs(played).reshape(len(candidates) + 1, len(scenes))
+        gains = np.array([self._gain(scenes, costs[0], each) for each in costs[1:]])
+        self.strategy.tell([(each, -gain) for each, gain in zip(candidates, gains.tolist(), strict=True)])
+        self.average = MEMORY * self.average + (1 - MEMORY) * self._weights(self.strategy.mean)
         figures = {"gain": float(gains.mean()), "best": float(gains.max())}
         if self.strategy.generation % self.config.validate_every == 0:
             figures["validated"] = self.validate()
         return figures
 
+    def _gain(self, scenes: Sequence[Scene], reference: Array, costs: Array) -> float:
+        """Return the mean logarithm of the reference's cost over that of a candidate, [S] each."""
+        if self.config.pooled:
+            workloads = np.array([which for which, _, _ in scenes])
+            sums = [(reference[workloads == each].sum(), costs[workloads == each].sum()) for each in set(workloads)]
+            return float(np.mean([math.log(before / after) for before, after in sums]))
+        return float(np.log(reference / costs).mean())
+
     def validate(self) -> float:
         """Return the gain of the mean over the last generations in the scenes of validation, and keep the best."""
-        costs = self._costs([(*scene, self.average) for scene in self._scenes])
-        gain = float(np.log(self._reference / costs).mean())
+        costs = self._costs([(scene, self.average) for scene in self._scenes])
+        gain = self._gain(self._scenes, self._reference, costs)
         if gain > self.best_gain:
             self.best, self.best_gain = self.average.copy(), gain
         return gain
@@ -199,12 +228,20 @@ class OrderSearch:
             self._workers.close()
 
 
+def _searched(reference: Order, hidden: int) -> npt.NDArray[np.bool_]:
+    """Return which weights matter: where anybody may overtake, the delay is always 0."""
+    commits = reference.overtaking != ANYBODY
+    linear = [commits or not name.startswith("delay") for name in LINEAR]
+    unit = [commits or name != "delay" for name in INPUTS] + [True, True]
+    return np.array(linear + hidden * unit)
+
+
 def _open_player(task: OrderTask) -> Callable[[Played], float]:
     evaluator = OrderEvaluator(task)
 
     def play(played: Played) -> float:
-        which, seed, weights = played
+        scene, weights = played
         order = task.reference if weights is None else learned_order(task.reference, weights)
-        return evaluator.cost(which, seed, order)
+        return evaluator.cost(scene, order)
 
     return play

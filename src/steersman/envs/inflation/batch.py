@@ -291,6 +291,8 @@ def _queue(b: QueueArrays, e: int) -> QueueArrays:
         b.stated[e],
         b.keys[e],
         RunTimeHistory(h.counts[e], h.ended[e], h.estimates[e], h.buffer[e]),
+        b.ends[e],
+        b.freed[e],
     )
 
 

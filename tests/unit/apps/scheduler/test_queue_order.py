@@ -378,7 +378,7 @@ def score_of(order: Order, each: PlainPod, now: float, waiting: int) -> float:
     run_time = 3600.0 if pod.estimated_seconds is None else pod.estimated_seconds
     if order.score == LEARNED:
         weights = np.array(order.weights)
-        return float(_python(learned_score)(weights, run_time, 0.0, size / 1000, wait, 1.0, float(waiting)))
+        return float(_python(learned_score)(weights, run_time, 0.0, size / 1000, wait, 1.0, float(waiting), 0.0))
     return float(_python(simple_score)(order.score, run_time, size, wait, each.since - 100.0))
 
 

@@ -1,0 +1,274 @@
+"""The order `learned`: trained on arrivals of many clusters, compared with rules on others.
+
+An order decides who goes next among the pods that fit; the policy `fgd` places them. Loads are 0.7 to 1.2. Everything
+is relative to the order of age on the same arrivals: the mean wait, the mean by GPUs, the 99th percentile of pods of
+several GPUs, and the longest wait, each with a minute added, so that waits of seconds do not decide.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.agents.evolution.orders import OrderSearch, OrderSearchConfig, OrderTask, learned_order
+from steersman.cluster.model import Node
+from steersman.core.errors import InputError
+from steersman.orders.order import AGE, Order
+from steersman.orders.order_file import OrderCard, write_order
+from steersman.orders.registry import find_order
+from steersman.orders.run_times import RunTimes, parse_run_times
+from steersman.policies.base import with_order
+from steersman.policies.registry import resolve
+from steersman.simulation.arrivals import Schedule, schedule, window
+from steersman.simulation.run import Execution, Simulator
+from steersman.simulation.waiting import MINUTE, Waits, percentile
+from steersman.version import __version__
+from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.philly import PhillyCsv
+from steersman.workloads.generators.clusters import Distribution, random_cluster
+from steersman.workloads.workload import Workload
+from studies import tables
+from studies.common import Desk, Json, Progress, Say, desk
+
+NAME = "learned_order"
+MINUTES = 60
+PHILLY = "philly_first.csv"
+"""The earlier part of Microsoft's Philly trace, see `workloads.formats.philly`."""
+TRAINED_PART = 0.6
+"""Share of the trace, by jobs, that training draws from; comparisons draw from the rest."""
+NODES_OF_PHILLY = (8, 12, 20)
+"""Nodes of 8 GPUs that its jobs run on."""
+LOADS = (0.7, 1.2)
+JOBS = 2_000
+"""Arrivals that are followed."""
+POLICY = "fgd"
+SOURCES = ("oracle:3", "history", "none")
+"""What is known of run times: 90 % within a factor of 3, what ended before, nothing."""
+RULES = ("smallest", "shortest", "area", "wfp3", "unicef")
+WEIGHTS = (0.4, 0.3, 0.2, 0.1)
+"""Of the logarithms of the four waits in the cost."""
+WAITS = ("mean wait", "by GPUs", "p99, several GPUs", "longest")
+AGEING = 3 * 24 * 3600.0
+TEST_SEED = 10_000
+
+Floats = npt.NDArray[np.float64]
+
+
+def four_waits(waits: Waits) -> Floats:
+    """Return [4] the waits of `WAITS` in seconds, each with a minute added."""
+    known = ~np.isnan(waits.seconds)
+    seconds, gpus, several = waits.seconds[known], waits.demand[known].astype(np.float64), waits.kind[known] == 3
+    by_gpus = float(seconds @ gpus / gpus.sum()) if gpus.any() else float(seconds.mean())
+    large = percentile(seconds[several] if several.any() else seconds, 99)
+    return np.array([seconds.mean(), by_gpus, large, seconds.max()]) + MINUTE
+
+
+def cost(waits: Waits) -> float:
+    """Return the weighted geometric mean of the four waits."""
+    return float(np.exp(np.log(four_waits(waits)) @ np.array(WEIGHTS)))
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Draw arrivals at a load of `LOADS`: a part of a real trace with its times scaled, or generated ones.
+
+    Attributes:
+        begin, end: part of the real trace.
+    """
+
+    begin: float
+    end: float
+
+    def __call__(self, workload: Workload, seed: int) -> Schedule:
+        """Return the arrivals of a seed, see `agents.evolution.orders.Draw`."""
+        random = np.random.default_rng(seed)
+        load = float(random.uniform(*LOADS))
+        if not workload.name.startswith("philly"):
+            plan = schedule(workload, "timed", seed=seed, ratio=1.0, load=load)
+            return window(plan, 0, min(plan.standing + plan.warm + JOBS, len(plan.pods)))
+        plan = _trace(workload)
+        first, last = (int(share * len(plan.pods)) for share in (self.begin, self.end))
+        part = window(plan, int(random.integers(first, last - JOBS)), JOBS)
+        work = float(np.array(workload.gpu_demand, dtype=np.float64)[part.pods] @ part.duration)
+        scale = work / (load * workload.gpu_capacity * float(part.time[-1] - part.time[0]))
+        return replace(part, time=(part.time - part.time[0]) * scale)
+
+
+def _trace(workload: Workload) -> Schedule:
+    """Return the arrivals of a trace, computed once."""
+    if workload.name not in _traces:
+        _traces[workload.name] = schedule(workload, "timed", seed=1, ratio=1.0, load=None)
+    return _traces[workload.name]
+
+
+_traces: dict[str, Schedule] = {}
+
+
+def generated(distribution: Distribution, count: int) -> list[Workload]:
+    """Return the first generated clusters of a distribution with GPUs, of up to 60 nodes and 6,000 pods."""
+    found: list[Workload] = []
+    seed = 0
+    while len(found) < count:
+        workload = random_cluster(seed, distribution=distribution, nodes=(5, 60))
+        if workload.gpu_capacity and 200 <= len(workload.pods) <= 6_000:
+            found.append(workload)
+        seed += 1
+    return found
+
+
+@cache
+def philly(nodes: int) -> Workload:
+    """Return the Philly trace on so many nodes. Raises InputError: its file is missing."""
+    file = Path(os.environ.get("STEERSMAN_TRACES", "traces")) / PHILLY
+    if not file.exists():
+        raise InputError(file, "", "", "no such file; STEERSMAN_TRACES names the folder of the traces")
+    cluster = tuple(Node(f"node-{i}", 96_000, 1 << 40, gpu_count=8) for i in range(nodes))
+    return Workload(f"philly-{nodes}", cluster, tuple(PhillyCsv().open([file]).pods(cluster)[0]))
+
+
+def families(*, training: bool) -> dict[str, list[Workload]]:
+    """Return workloads by family."""
+    distribution = Distribution.TRAINING if training else Distribution.VALIDATION
+    return {
+        "generated": generated(distribution, 24 if training else 12),
+        "Philly": [philly(nodes) for nodes in NODES_OF_PHILLY],
+        "openb": [embedded("default-small" if training else "default")],
+    }
+
+
+def options(quick: bool = False) -> Json:
+    """Return what the result depends on."""
+    return {
+        "loads": LOADS,
+        "jobs": JOBS,
+        "cost": dict(zip(WAITS, WEIGHTS, strict=True)),
+        "policy": POLICY,
+        "sources": SOURCES,
+        "rules": RULES,
+        "ageing": AGEING,
+        "search": asdict(_config(quick)),
+        "draws": 2 if quick else 60,
+    }
+
+
+def _config(quick: bool) -> OrderSearchConfig:
+    if quick:
+        return OrderSearchConfig(population=4, episodes=2, generations=2, validate_every=1, validation=2)
+    return OrderSearchConfig(population=14, episodes=24, generations=80, validate_every=5, validation=72, step=0.2)
+
+
+def run(say: Say, quick: bool = False) -> Json:
+    """Train the order, write it to a file, and compare it with rules."""
+    at, asked = desk(NAME, quick, say), options(quick)
+    trained = at.once("training", {name: asked[name] for name in asked if name != "draws"}, partial(_train, at))
+    order = _order(trained["weights"])
+    file = at.folder / "learned.safetensors"
+    write_order(file, _card(order, trained["gain"], _config(quick)), order.weights)
+    say(f"{file} is the order")
+    depends = {**asked, "weights": trained["weights"]}
+    parts = {
+        f"{family}-{source}": {**depends, "family": family, "source": source}
+        for family in families(training=False)
+        for source in SOURCES
+    }
+    compared = at.each(parts, _compare, Progress(say, "comparisons"))
+    return {**asked, **trained, "compared": compared}
+
+
+def _task() -> OrderTask:
+    known = families(training=True)
+    # Of each family as many, in turn.
+    workloads = tuple(family[k % len(family)] for k in range(len(known["generated"])) for family in known.values())
+    reference = replace(AGE, ageing=AGEING)
+    return OrderTask(
+        workloads, Arrivals(0.0, TRAINED_PART), cost, resolve(POLICY), reference, tuple(map(parse_run_times, SOURCES))
+    )
+
+
+def _train(at: Desk) -> Json:
+    config = _config(at.quick)
+    progress = Progress(at.say, "generations")
+    search = OrderSearch(_task(), config, jobs=at.jobs)
+    try:
+        search.run(lambda done, _: progress(done, config.generations))
+    finally:
+        search.close()
+    return {"weights": search.best.tolist(), "gain": search.best_gain}
+
+
+def _order(weights: Sequence[float]) -> Order:
+    return learned_order(replace(AGE, ageing=AGEING, run_times=RunTimes()), np.array(weights))
+
+
+def _card(order: Order, gain: float, config: OrderSearchConfig) -> OrderCard:
+    return OrderCard(
+        name=order.name,
+        overtaking="any",
+        estimates="auto",
+        ageing=order.ageing,
+        hidden=config.hidden,
+        objective=", ".join(f"{weight:g} log({name})" for name, weight in zip(WAITS, WEIGHTS, strict=True)),
+        training=("generated clusters", "Philly, first part", "openb default-small"),
+        settings=asdict(config),
+        gain=gain,
+        reference="age",
+        made_by=__version__,
+    )
+
+
+def _compare(asked: Json) -> Json:
+    """Return [draws, 4] the waits of each order in one family, with one source of estimates."""
+    workloads, source = families(training=False)[asked["family"]], asked["source"]
+    orders = {name: find_order(f"{name}@{source}") for name in ("age", *asked["rules"])}
+    orders["learned"] = replace(_order(asked["weights"]), run_times=parse_run_times(source))
+    arrivals = Arrivals(TRAINED_PART, 1.0)
+    values: dict[str, list[list[float]]] = {name: [] for name in orders}
+    for draw in range(asked["draws"]):
+        workload, seed = workloads[draw % len(workloads)], TEST_SEED + draw
+        plan, simulator = arrivals(workload, seed), _simulator(asked["family"], draw % len(workloads))
+        for name, order in orders.items():
+            execution = Execution(simulator, plan, with_order(resolve(asked["policy"]), order), seed, record=False)
+            execution.finish(None)
+            values[name].append(four_waits(execution.coming_waits).tolist())
+    return {"waits": values}
+
+
+@cache
+def _simulator(family: str, number: int) -> Simulator:
+    return Simulator(families(training=False)[family][number])
+
+
+def _geometric(logarithms: Floats) -> Json:
+    """Return the geometric mean of ratios and its interval from their logarithms, [n]."""
+    spread = tables.spread(logarithms)
+    return {name: None if value is None else float(np.exp(value)) for name, value in spread.items()}
+
+
+def section(result: Json) -> str:
+    """Return the section of docs/results.md."""
+    lines = [
+        "## Who goes next, on clusters with GPUs",
+        "",
+        f"The order `learned` was trained by evolution on generated clusters, the first {TRAINED_PART:.0%} of a part "
+        "of Microsoft's Philly trace and small clusters of openb. Here it is compared on others: generated clusters of "
+        f"another distribution, the rest of that part of Philly, and openb `default`, {result['draws']} draws each at "
+        f"loads of {LOADS[0]:g} to {LOADS[1]:g}. `{result['policy']}` places the pods. Times the order of age on the "
+        "same arrivals, geometric means with 95 % intervals; a minute is added to each wait.",
+    ]
+    for source, what in zip(SOURCES, ("within a factor of 3", "from what ended before", "unknown"), strict=True):
+        rows = []
+        for family in families(training=False):
+            waits = {
+                name: np.log(np.array(each)) for name, each in result["compared"][f"{family}-{source}"]["waits"].items()
+            }
+            for name in (*result["rules"], "learned"):
+                ratios = [_geometric(column) for column in (waits[name] - waits["age"]).T]
+                rows.append([family, name, *(tables.interval(each, sign=False) for each in ratios)])
+        lines += ["", f"Run times {what}:", "", tables.markdown(["clusters", "order", *WAITS], rows)]
+    return "\n".join(lines)
