@@ -160,7 +160,7 @@ def options(quick: bool = False) -> Json:
 def _config(quick: bool) -> OrderSearchConfig:
     if quick:
         return OrderSearchConfig(population=4, episodes=2, generations=2, validate_every=1, validation=2)
-    return OrderSearchConfig(population=14, episodes=24, generations=80, validate_every=5, validation=72, step=0.2)
+    return OrderSearchConfig(population=14, episodes=24, generations=60, validate_every=5, validation=72, step=0.2)
 
 
 def run(say: Say, quick: bool = False) -> Json:

@@ -46,7 +46,7 @@ class Draw(Protocol):
 
 
 Scene = tuple[int, int, int]
-"""A workload, a seed, and the number of a source of estimates."""
+"""A workload, a seed, and a number that says where estimates come from."""
 Played = tuple[Scene, Array | None]
 """A scene and weights; None: the reference."""
 
@@ -62,7 +62,7 @@ class OrderTask:
         policy: places the pods.
         reference: the order that candidates are compared with, which also tells who may overtake, and where estimates
             come from unless `sources` says.
-        sources: where estimates come from, in turn; (): as in `reference`.
+        sources: where estimates come from, drawn with equal probability; (): as in `reference`.
     """
 
     workloads: tuple[Workload, ...]
@@ -165,10 +165,11 @@ class OrderSearch:
         self.rng = np.random.default_rng((config.seed, 3))
 
     def _draw_scenes(self, rng: np.random.Generator, count: int) -> list[Scene]:
-        """Return the next scenes, in which each workload is played equally often, and with each source."""
+        """Return the next scenes, in which each workload is played equally often."""
         first, workloads = self._scenes_drawn, len(self.task.workloads)
         self._scenes_drawn += count
-        return [(k % workloads, int(rng.integers(1 << 31)), k + k // workloads) for k in range(first, first + count)]
+        drawn = rng.integers(1 << 31, size=(count, 2)).tolist()
+        return [((first + k) % workloads, seed, source) for k, (seed, source) in enumerate(drawn)]
 
     def _weights(self, searched: Array) -> Array:
         """Return all weights from those that are searched for."""
