@@ -288,6 +288,26 @@ def test_the_headline_of_the_timed_protocol_is_about_waiting(tmp_path: Path) -> 
     assert "Pods that wait for room." in page.text
 
 
+def test_waits_are_shown_by_kind_of_pod(tmp_path: Path) -> None:
+    """Kinds of which no pod was bound have no bars, and the unit suits the longest mean."""
+    metrics = (
+        "waiting_time_mean_seconds",
+        "waiting_time_mean_one_gpu_seconds",
+        "waiting_time_mean_several_gpus_seconds",
+    )
+    runs = [
+        made_run(policy, 42 + i, protocol="timed", metrics=[Metric(name, "seconds", wait) for name in metrics])
+        for policy, wait in (("kube-default", 14400.0), ("fgd", 7200.0))
+        for i in range(2)
+    ]
+    plot = figures_in(report(tmp_path, runs)[1])["w0-waits-by-kind"]
+    assert plot["layout"]["yaxis"]["title"]["text"] == "mean wait, h"
+    bars = {trace["name"]: (trace["x"], trace["y"]) for trace in plot["data"]}
+    kinds = ["one GPU", "several GPUs"]
+    assert bars == {"kube-default": (kinds, [4.0, 4.0]), "fgd": (kinds, [2.0, 2.0])}
+    assert "w0-waits-by-kind" not in figures_in(report(tmp_path, timed({"kube-default": [1.0, 2.0]}))[1])
+
+
 def test_report_is_one_file_with_table_and_plots(tmp_path: Path) -> None:
     headline, text = report(tmp_path, made_experiment(BETTER))
     assert is_result(tmp_path / "report.html")

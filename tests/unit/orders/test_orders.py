@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.orders.order import AGE, BUILT_IN, Order
+from steersman.orders.queue import NO_ONE
 from steersman.orders.registry import find_order
 from steersman.orders.run_times import RunTimes, parse_run_times
-from steersman.orders.queue import NO_ONE
 from steersman.orders.scores import LEARNED, LINEAR, learned_size
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve

@@ -183,3 +183,38 @@ def bars(
         "hovertemplate": f"%{{x}}: %{{y:.{digits}f}}<extra></extra>",
     }
     return figure([trace], {"showgrid": False}, titled(y_title, rangemode="tozero"))
+
+
+def grouped_bars(
+    values: Mapping[str, Sequence[tuple[float, float, float]]],
+    groups: Sequence[str],
+    style: Mapping[str, Style],
+    y_title: str,
+) -> Figure | None:
+    """Return for each of G groups a bar per policy with its interval, without groups in which nothing is known.
+
+    Args:
+        values: by policy [G] tuples (mean, low, high), NaN for none.
+        groups: [G] titles.
+        style: of the policies.
+        y_title: what the bars are.
+    """
+    known = [g for g in range(len(groups)) if any(math.isfinite(each[g][0]) for each in values.values())]
+    if not known:
+        return None
+    traces: list[Figure] = []
+    for policy, of_policy in values.items():
+        mean, low, high = np.array([of_policy[g] for g in known]).T
+        traces.append(
+            {
+                "type": "bar",
+                "name": policy,
+                "x": [groups[g] for g in known],
+                "y": rounded(mean, 2),
+                "error_y": error_bars(mean, low, high, 2),
+                "marker": {"color": style[policy].colour},
+                "hovertemplate": f"{policy}, %{{x}}: %{{y:.1f}}<extra></extra>",
+            }
+        )
+    y_axis = titled(y_title, rangemode="tozero")
+    return figure(traces, {"showgrid": False}, y_axis, barmode="group", showlegend=True, legend={"orientation": "h"})

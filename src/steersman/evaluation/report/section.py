@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from steersman.evaluation.criteria import TIMED_CRITERIA, WAITING_TIME, Criterion
 from steersman.evaluation.report.curves import LinePlots
 from steersman.evaluation.report.episode_figures import latency_by_node, pods_over_time, success_lines
-from steersman.evaluation.report.figures import bars, causes_in_short, causes_over_run, heat_map
+from steersman.evaluation.report.figures import bars, causes_in_short, causes_over_run, grouped_bars, heat_map
 from steersman.evaluation.report.headline import Cell, Headline
 from steersman.evaluation.report.standings import MEAN_WAIT
 from steersman.evaluation.report.style import CAUSE_COLOURS, Figure, Style, styles
@@ -36,6 +36,13 @@ WAIT_ROWS = (
     ("bounded_slowdown_mean", "Mean bounded slowdown (10 s)", 2),
 )
 """Metric, title and digits of what the table of waits shows."""
+KINDS_OF_PODS = {
+    "no GPU": "waiting_time_mean_cpu_only_seconds",
+    "share of a GPU": "waiting_time_mean_gpu_share_seconds",
+    "one GPU": "waiting_time_mean_one_gpu_seconds",
+    "several GPUs": "waiting_time_mean_several_gpus_seconds",
+}
+"""Metric of the mean wait of each kind of pod, by the kind's name in plots."""
 TIME_UNITS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
@@ -246,12 +253,30 @@ class Section:
         plots = [
             self._line("waiting", "pods_waiting", "pods waiting", "Pods that wait for room."),
             self._differences("waits", TIMED_CRITERIA[WAITING_TIME]),
+            self._waits_by_kind(),
         ]
         rows = [
             [Cell(title), *(self._wait(policy, metric, digits) for policy in self.runs)]
             for metric, title, digits in WAIT_ROWS
         ]
         return PlotGroup("Waiting", "How long pods wait before they run.", plots, rows=rows)
+
+    def _mean_of(self, policy: str, metric: str) -> tuple[float, float, float]:
+        """Return the mean of a metric and its interval, NaN where it is not known."""
+        row = self.headline.row(self.workload, policy, metric)
+        return (math.nan,) * 3 if row is None else (row.mean, *(row.interval or (math.nan, math.nan)))
+
+    def _waits_by_kind(self) -> Plot | None:
+        """Return the mean waits of each kind of pod: an order that lets small pods go first may let large ones pay."""
+        waits = {policy: [self._mean_of(policy, metric) for metric in KINDS_OF_PODS.values()] for policy in self.runs}
+        longest = max((mean for of_policy in waits.values() for mean, _, _ in of_policy if mean == mean), default=0.0)
+        unit, seconds = next((each for each in TIME_UNITS if longest >= 3 * each[1]), TIME_UNITS[-1])
+        scaled = {
+            policy: [(mean / seconds, low / seconds, high / seconds) for mean, low, high in of_policy]
+            for policy, of_policy in waits.items()
+        }
+        figure = grouped_bars(scaled, list(KINDS_OF_PODS), self.style, f"mean wait, {unit}")
+        return self._plot("waits-by-kind", figure, "Mean wait by kind of pod: who gains, and who pays.")
 
     def _causes(self) -> PlotGroup:
         timed = self.headline.timed
