@@ -183,9 +183,14 @@ class LiveOrder:
         return self.order.overtaking != queue.ANYBODY
 
     @property
+    def ages(self) -> bool:
+        """Return whether a pod that has waited for too long has a reservation; before that anybody may overtake it."""
+        return self.order.overtaking == queue.ANYBODY and self.order.ageing < math.inf
+
+    @property
     def reserves(self) -> bool:
         """Return whether pods overtake the one that goes next only if they do not delay it."""
-        return self.order.overtaking == queue.EASY
+        return self.order.overtaking == queue.EASY or self.ages
 
     @property
     def is_strict(self) -> bool:

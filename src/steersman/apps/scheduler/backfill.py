@@ -78,7 +78,7 @@ class Backfill:
     def closed(self, queued: QueuedPod) -> npt.NDArray[np.bool_] | None:
         """Return the nodes that a pod may take only if it leaves room there, [N]; None: it may take every node."""
         head = self._ordering.blocking_head()
-        if head is None or head is queued or head.pod.pod.priority < queued.pod.pod.priority:
+        if head is None or self._ordering.may_delay(queued, head):
             return None
         if self._reservation is None or self._head is not head or not self._reservation.holds(self._cache.state):
             self._reserve(head)

@@ -7,7 +7,8 @@ the groups by their scores at that moment, so that it costs as much as there are
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -127,17 +128,21 @@ class PodOrdering:
 
     Args:
         order: the order.
+        clock: monotonic clock, seconds.
 
     Attributes:
         active: pods that are tried next.
     """
 
-    def __init__(self, order: LiveOrder) -> None:
-        self.order = order
+    def __init__(self, order: LiveOrder, clock: Callable[[], float] = time.monotonic) -> None:
+        self.order, self._clock = order, clock
         self.active = OrderedPods(order)
         self._unschedulable: dict[Group, OrderedPods] = {}
         # Of an order that commits: by priority the pod that goes next, until it is bound or deleted.
         self._heads: dict[int, QueuedPod] = {}
+        # Of an order that ages: by priority all pods, the oldest first, and those that nobody waits for.
+        self._ages: dict[int, dict[str, QueuedPod]] = {}
+        self._released: set[str] = set()
         # Pods whose group changes once a pod of their owner has ended.
         self._by_owner: dict[tuple[str, str], dict[str, QueuedPod]] = {}
 
@@ -153,8 +158,11 @@ class PodOrdering:
 
     def join(self, queued: QueuedPod) -> None:
         """Give a new or changed pod, which is in no place, its group."""
-        self.leave(queued)
+        self._leave_group(queued)
         pod = queued.pod.pod
+        if self.order.ages:
+            # One that was known keeps its place.
+            self._ages.setdefault(pod.priority, {}).setdefault(queued.pod.key, queued)
         queued.order_group, waits_for_owner = self.order.join(pod)
         if waits_for_owner:
             queued.order_owner = pod.namespace, pod.owner
@@ -170,6 +178,12 @@ class PodOrdering:
 
     def leave(self, queued: QueuedPod) -> None:
         """Forget a pod, which is in no place."""
+        self._leave_group(queued)
+        self._released.discard(queued.pod.key)
+        for pods in self._ages.values():
+            pods.pop(queued.pod.key, None)
+
+    def _leave_group(self, queued: QueuedPod) -> None:
         if queued.order_group < 0:
             return
         self.order.leave(queued.order_group)
@@ -222,6 +236,8 @@ class PodOrdering:
         """Return the active pod that goes next; None if there is none, or if it must not overtake another."""
         queued = self.active.first(now, waiting)
         if queued is None or not self.commits:
+            if queued is not None:
+                self._released.discard(queued.pod.key)
             return queued
         # What was tried before has started, or waits.
         for priority, chosen in list(self._heads.items()):
@@ -236,15 +252,37 @@ class PodOrdering:
         return queued
 
     def blocking_head(self) -> QueuedPod | None:
-        """Return the chosen pod of the highest priority that is neither being tried, nor bound, nor deleted."""
+        """Return the pod that nobody may delay, and that is neither being tried, nor bound, nor deleted.
+
+        It is the chosen one of the highest priority; where everybody may overtake, the oldest pod of the highest
+        priority once it has waited for too long.
+        """
+        if self.order.ages:
+            return self._overdue()
         waiting = (item for item in self._heads.items() if item[1].place not in ("", "tried"))
         return max(waiting, key=lambda item: item[0], default=(0, None))[1]
 
+    def may_delay(self, queued: QueuedPod, head: QueuedPod) -> bool:
+        """Return whether a pod that is being tried may delay the one that nobody else may delay."""
+        if queued is head or queued.pod.pod.priority > head.pod.pod.priority:
+            return True
+        # While it is tried it is not the blocking head, though it may be the oldest.
+        return self.order.ages and queued.pod.pod.priority == head.pod.pod.priority and queued.since <= head.since
+
     def release(self, queued: QueuedPod) -> None:
         """Let others overtake a pod that no change will help."""
+        if self.order.ages:
+            self._released.add(queued.pod.key)
         for priority, head in list(self._heads.items()):
             if head is queued:
                 del self._heads[priority]
+
+    def _overdue(self) -> QueuedPod | None:
+        for priority in sorted(self._ages, reverse=True):
+            for key, queued in self._ages[priority].items():
+                if queued.place not in ("", "tried") and key not in self._released:
+                    return queued if self._clock() - queued.since > self.order.order.ageing else None
+        return None
 
     def follow_cluster(self, state: ClusterState) -> bool:
         """Take the size of the cluster over; return whether it changed, so that all pods must join again."""

@@ -74,9 +74,9 @@ class SchedulingQueue:
         return AGE.name if self.ordering is None else self.ordering.order.order.name
 
     @property
-    def commits(self) -> bool:
-        """Whether the pod that goes next stays the same until it is bound or deleted."""
-        return self.ordering is not None and self.ordering.commits
+    def holds_back(self) -> bool:
+        """Whether a pod may keep others from starting."""
+        return self.ordering is not None and (self.ordering.order.commits or self.ordering.order.reserves)
 
     @property
     def unschedulable(self) -> int:
@@ -108,7 +108,7 @@ class SchedulingQueue:
             self._move(queued, "")
             if self.ordering is not None:
                 self.ordering.leave(queued)
-                if self.commits:
+                if self.holds_back:
                     # It may have been the one that others wait for.
                     self._wakes.set()
 

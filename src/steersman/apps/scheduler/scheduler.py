@@ -101,7 +101,7 @@ class Scheduler(Listener):
     ) -> None:
         self.options, self.reporter, self.may_decide, self.succeeds = options, reporter, may_decide, succeeds
         self.client = client
-        self.queue = SchedulingQueue(clock, None if order is None else PodOrdering(order))
+        self.queue = SchedulingQueue(clock, None if order is None else PodOrdering(order, clock))
         self.binder = Binder(client, self._pre_bind_check)
         self.cache = ClusterCache(client, self, selectors, ranked=True)
         self.volumes = Volumes(client, self._volumes_changed)
@@ -493,7 +493,7 @@ class Scheduler(Listener):
     ) -> None:
         """Mark a pod unschedulable; compute and report the reason unless that was done recently."""
         self.queue.mark_unschedulable(queued, hopeful=hopeful)
-        if self.queue.commits and not self.cache.state.fits_when_empty(queued.pod.class_id):
+        if self.queue.holds_back and not self.cache.state.fits_when_empty(queued.pod.class_id):
             self.queue.let_overtake(queued)
         now, message = self.queue.clock(), queued.message
         if not message or now - queued.reported_at >= TELL_AGAIN_SECONDS:

@@ -27,7 +27,9 @@ from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.live_order import live_order
 from steersman.orders.live_reservation import EndingPods, LiveReservation
+from steersman.orders.order import Order
 from steersman.orders.registry import find_order
+from steersman.orders.scores import SHORTEST
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
@@ -51,7 +53,7 @@ async def _nothing(*_: object) -> None: ...
 class Play:
     """A scheduler of nodes, in a time that passes from event to event."""
 
-    def __init__(self, jobs: Sequence[Job], order: str, nodes: Sequence[int], gpus: int = 0) -> None:
+    def __init__(self, jobs: Sequence[Job], order: str | Order, nodes: Sequence[int], gpus: int = 0) -> None:
         self.now = 0.0
         self.jobs = jobs
         self.reporter = Counts()
@@ -64,7 +66,7 @@ class Play:
             self.reporter,  # type: ignore[arg-type]
             SchedulerOptions(),
             clock=self.time,
-            order=live_order(find_order(order), LiveHistory()),
+            order=live_order(find_order(order) if isinstance(order, str) else order, LiveHistory()),
         )
         self.scheduler._bind = _nothing  # type: ignore[assignment, method-assign]
         for i, cpus in enumerate(nodes):
@@ -129,7 +131,7 @@ class Play:
             scheduler._schedule_one(queued)
 
 
-def starts(jobs: Sequence[Job], order: str = "easy", nodes: Sequence[int] = (4,), gpus: int = 0) -> list[float]:
+def starts(jobs: Sequence[Job], order: str | Order = "easy", nodes: Sequence[int] = (4,), gpus: int = 0) -> list[float]:
     return Play(jobs, order, nodes, gpus).starts()
 
 
@@ -223,6 +225,39 @@ def _stream(seed: int, gpus: int) -> list[Job]:
 def test_pod_that_goes_next_starts_when_it_was_promised(seed: int, order: str, gpus: int) -> None:
     """If estimates are right, no pod starts later than any reservation that was made for it; and all pods start."""
     play = Play(_stream(seed, gpus), order, (4, 4, 4), gpus)
+    found = play.starts()
+    assert np.isfinite(found).all()
+    for name, begins in play.promised:
+        assert play.started[name] <= begins + 1e-6, (name, begins)
+
+
+SHORT_FIRST = Order("shortest with ageing", SHORTEST, ageing=60.0)
+
+
+def test_pod_that_waits_for_too_long_has_a_reservation() -> None:
+    """Pods of one CPU come faster than they end, and the one of four waits until it is overdue and they have ended."""
+    stream = [Job(float(t), 10, 1) for t in range(0, 400, 2)]
+    jobs = [*stream, Job(5, 7, 4), Job(6, 7, 4)]
+    first, second = starts(jobs, SHORT_FIRST)[-2:]
+    # Overdue at 65; what runs then ends within 10 s. The next one is overdue, too.
+    assert 65 < first <= 65 + 10
+    assert second == first + 7
+    assert starts(jobs, "smallest")[-2] > 400
+
+
+def test_overdue_pod_does_not_delay_a_higher_priority() -> None:
+    """Nor does a pod that no node could take even if it were empty delay anybody."""
+    stream = [Job(float(t), 10, 1, priority=1) for t in range(0, 400, 2)]
+    assert starts([*stream, Job(5, 7, 4)], SHORT_FIRST)[-1] > 400
+    alone = [Job(float(t), 10, 1) for t in range(0, 100, 2)]
+    assert starts([*alone, Job(5, 7, 9)], SHORT_FIRST)[:-1] == starts(alone, SHORT_FIRST)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.integers(0, 1 << 30), st.sampled_from([0, 2]))
+def test_overdue_pods_start_when_they_were_promised(seed: int, gpus: int) -> None:
+    """If estimates are right, no reservation of a pod that has waited for 60 s is missed."""
+    play = Play(_stream(seed, gpus), SHORT_FIRST, (4,), gpus)
     found = play.starts()
     assert np.isfinite(found).all()
     for name, begins in play.promised:
