@@ -108,8 +108,8 @@ def check_live(order: Order) -> None:
         raise UsageError(f"order {order.name}: no live cluster knows true run times; expected @stated or @history")
     if order.score == scores.FAIR:
         raise UsageError(f"order {order.name}: only simulations have it so far; expected another order")
-    if order.score == scores.LEARNED and order.overtaking != queue.ANYBODY:
-        raise UsageError(f"order {order.name}: only simulations have learned orders that commit to one pod")
+    if order.overtaking != queue.ANYBODY and order.uses_delay:
+        raise UsageError(f"order {order.name}: only simulations know its input delay; expected one trained without")
     if order.overtaking == queue.ENDING_BEFORE:
         known = ", ".join(f"NAME:{name}" for name, value in OVERTAKING.items() if value != order.overtaking)
         raise UsageError(f"order {order.name}: only simulations have NAME:ending-before; expected {known}")

@@ -55,6 +55,13 @@ class Order:
         return by_score or self.overtaking > queue.NO_ONE or self.ageing < math.inf
 
     @property
+    def uses_delay(self) -> bool:
+        """Return whether the delay is an input of learned weights."""
+        weights = np.array(self.weights)
+        hidden = max(len(weights) - len(scores.LINEAR), 0) // scores.UNIT_SIZE
+        return len(weights) > 0 and bool(weights[scores.delay_weights(hidden)].any())
+
+    @property
     def follows_age(self) -> bool:
         """Return whether the oldest pod goes first."""
         return type(self).given is Order.given and self.score in (scores.GIVEN, scores.EXTERNAL)

@@ -39,6 +39,12 @@ def learned_size(hidden: int) -> int:
     return len(LINEAR) + hidden * UNIT_SIZE
 
 
+def delay_weights(hidden: int) -> npt.NDArray[np.bool_]:
+    """Return which weights of a learned order are those of the delay."""
+    linear = [name.startswith("delay") for name in LINEAR]
+    return np.array(linear + hidden * [*(name == "delay" for name in INPUTS), False, False])
+
+
 @inlined_kernel
 def simple_score(kind: int, r: float, n: float, w: float, arrived: float) -> float:
     """Return a score that needs nothing but the pod."""

@@ -171,7 +171,7 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
         group[single] = group.max(initial=-1) + 1 + np.arange(int(single.sum()))
     groups = int(group.max(initial=-1)) + 1
     # Where anybody who fits may start, nobody asks how long a pod would keep others waiting.
-    foresees = count if order.score == scores.LEARNED and order.overtaking != ANYBODY else 0
+    foresees = count if order.overtaking != ANYBODY and order.uses_delay else 0
     return QueueArrays(
         settings=np.array([order.score, order.overtaking, order.uses_estimates], dtype=np.int64),
         limits=np.array([order.ageing, known.capacity, float(known.by_gpu)]),

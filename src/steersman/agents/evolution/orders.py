@@ -23,7 +23,7 @@ from steersman.core.engines import TaskWorkers, make_workers, runs_here
 from steersman.orders.order import Order
 from steersman.orders.queue import ANYBODY
 from steersman.orders.run_times import RunTimes
-from steersman.orders.scores import INPUTS, LEARNED, LINEAR, UNIT_SIZE, learned_size
+from steersman.orders.scores import LEARNED, LINEAR, UNIT_SIZE, delay_weights, learned_size
 from steersman.policies.base import Policy, with_order
 from steersman.simulation.arrivals import Schedule
 from steersman.simulation.run import Execution, Simulator
@@ -86,6 +86,7 @@ class OrderSearchConfig:
         validate_every: generations between two validations.
         validation: scenes of a validation.
         pooled: whether the costs of a workload's scenes are summed before they are compared.
+        delay: whether the delay is an input, which live schedulers do not know.
         seed: seed of the search.
     """
 
@@ -97,6 +98,7 @@ class OrderSearchConfig:
     validate_every: int = 10
     validation: int = 24
     pooled: bool = False
+    delay: bool = True
     seed: int = 1
 
 
@@ -149,7 +151,7 @@ class OrderSearch:
         mean[len(LINEAR) :] = units.reshape(-1)
         if start is not None:
             mean[: len(start)] = start
-        self._first, self._searched = mean, _searched(task.reference, config.hidden)
+        self._first, self._searched = mean, _searched(task.reference, config)
         self.strategy = CMA(mean[self._searched], config.step, seed=config.seed, population_size=config.population)
         self.best, self.best_gain, self.average = mean.copy(), -math.inf, mean.copy()
         self._scenes_drawn = 0
@@ -229,12 +231,10 @@ class OrderSearch:
             self._workers.close()
 
 
-def _searched(reference: Order, hidden: int) -> npt.NDArray[np.bool_]:
-    """Return which weights matter: where anybody may overtake, the delay is always 0."""
-    commits = reference.overtaking != ANYBODY
-    linear = [commits or not name.startswith("delay") for name in LINEAR]
-    unit = [commits or name != "delay" for name in INPUTS] + [True, True]
-    return np.array(linear + hidden * unit)
+def _searched(reference: Order, config: OrderSearchConfig) -> npt.NDArray[np.bool_]:
+    """Return which weights are searched for: where anybody may overtake, the delay is always 0."""
+    delays = delay_weights(config.hidden)
+    return ~delays | (config.delay and reference.overtaking != ANYBODY)
 
 
 def _open_player(task: OrderTask) -> Callable[[Played], float]:
