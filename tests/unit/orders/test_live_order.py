@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from tests.support.errors import raises
 
@@ -10,8 +11,10 @@ from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.live_order import ClusterSize, LiveOrder, check_live, cluster_size, free_share, live_order
-from steersman.orders.order import AGE, BUILT_IN
+from steersman.orders.order import AGE, BUILT_IN, Order
+from steersman.orders.queue import ANYBODY, EASY
 from steersman.orders.registry import find_order
+from steersman.orders.scores import LEARNED, LINEAR, learned_size
 from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
 
@@ -76,6 +79,17 @@ def test_oldest_first_needs_no_order() -> None:
     assert live_order(find_order("fcfs"), LiveHistory()) is not None
     for name in BUILT_IN.keys() - {"age", "easy", "fair"}:
         assert live_order(BUILT_IN[name], LiveHistory()) is not None
+
+
+@pytest.mark.parametrize("name", ["delay", "delay*size"])
+def test_learned_orders_that_need_the_delay_are_refused(name: str) -> None:
+    """No live scheduler knows it; with its weights at 0 it is no input, nor is it where anybody may overtake."""
+    weights = np.zeros(learned_size(1))
+    check_live(Order("mine", LEARNED, EASY, tuple(weights)))
+    weights[LINEAR.index(name)] = 0.1
+    check_live(Order("mine", LEARNED, ANYBODY, tuple(weights)))
+    with pytest.raises(UsageError, match="order mine: only simulations know its input delay"):
+        check_live(Order("mine", LEARNED, EASY, tuple(weights)))
 
 
 @pytest.mark.parametrize("text", ["wfp3:ending-before", "area@oracle", "shortest@oracle:3", "fair"])
