@@ -1,10 +1,9 @@
 package orders
 
 import (
+	"container/list"
 	"math"
 	"sync"
-
-	"k8s.io/utils/lru"
 
 	"steersman.dev/plugin/internal/podowner"
 )
@@ -41,6 +40,7 @@ type group struct {
 }
 
 type histogram struct {
+	group  group
 	counts [bins]float64
 	ended  float64
 }
@@ -57,20 +57,24 @@ func (h *histogram) add(bin int) {
 type RunTimes struct {
 	mutex  sync.Mutex
 	all    histogram
-	groups *lru.Cache // *histogram by group
+	most   int                     // groups
+	groups map[group]*list.Element // in used
+	used   *list.List              // *histogram, the one that was used last first
 }
 
 // NewRunTimes returns one of which nothing has ended.
 func NewRunTimes() *RunTimes { return newRunTimes(maxGroups) }
 
-func newRunTimes(most int) *RunTimes { return &RunTimes{groups: lru.New(most)} }
+func newRunTimes(most int) *RunTimes {
+	return &RunTimes{most: most, groups: map[group]*list.Element{}, used: list.New()}
+}
 
 // Note counts a pod that ended after so many seconds.
 func (r *RunTimes) Note(requests Requests, owner podowner.Owner, seconds float64) {
 	bin := binOf(seconds)
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	isFirst := owner.Name != "" && r.find(group{owner: owner, hasOwner: true}) == nil
+	isFirst := owner.Name != "" && !r.knows(owner)
 	r.all.add(bin)
 	r.create(group{requests: requests, hasRequests: true}).add(bin)
 	counted := []podowner.Owner{owner}
@@ -91,7 +95,7 @@ func (r *RunTimes) Estimate(requests Requests, owner podowner.Owner) (median, sp
 		p[k] = 1.0 / (firstPriorHigh - firstPriorLow)
 	}
 	r.mutex.Lock()
-	if owner.Name != "" && r.find(group{owner: owner, hasOwner: true}) == nil {
+	if !r.knows(owner) {
 		owner.Name = ""
 	}
 	smooth(&p, &r.all)
@@ -103,27 +107,41 @@ func (r *RunTimes) Estimate(requests Requests, owner podowner.Owner) (median, sp
 	return median, math.Log(quantile(&p, spreadShare) / median)
 }
 
-// find returns the histogram of a group, nil if nothing has ended of it.
+// knows reports whether a pod of an owner has ended.
+func (r *RunTimes) knows(owner podowner.Owner) bool {
+	_, known := r.groups[group{owner: owner, hasOwner: true}]
+	return known
+}
+
+// find returns the histogram of a group, which is used; nil if nothing has ended of it.
 func (r *RunTimes) find(key group) *histogram {
-	if found, ok := r.groups.Get(key); ok {
-		return found.(*histogram)
+	element := r.groups[key]
+	if element == nil {
+		return nil
 	}
-	return nil
+	r.used.MoveToFront(element)
+	return element.Value.(*histogram)
 }
 
 // create returns the histogram of a group, which may be new.
 func (r *RunTimes) create(key group) *histogram {
-	found := r.find(key)
-	if found == nil {
-		found = &histogram{}
-		r.groups.Add(key, found)
+	if found := r.find(key); found != nil {
+		return found
 	}
-	return found
+	if len(r.groups) >= r.most {
+		delete(r.groups, r.used.Remove(r.used.Back()).(*histogram).group)
+	}
+	made := &histogram{group: key}
+	r.groups[key] = r.used.PushFront(made)
+	return made
 }
 
 // binOf returns the bin of a run time.
 func binOf(seconds float64) int {
-	return min(int(binsPerOctave*math.Log2(math.Min(math.Max(seconds, 1), 1<<30))), bins-1)
+	if !(seconds > 1) { // NaN, too
+		return 0
+	}
+	return int(math.Min(binsPerOctave*math.Log2(seconds), bins-1))
 }
 
 // smooth adds what ended of a group to the distribution p of the level above, which counts as priorPods pods.

@@ -33,7 +33,7 @@ type queue struct {
 	runTimes *orders.RunTimes
 	cluster  *cluster
 	synced   func() // waits until the cluster is known; called once
-	sync     sync.Once
+	once     sync.Once
 
 	mutex   sync.RWMutex
 	pods    map[types.UID]*waitingPod
@@ -60,7 +60,7 @@ func newQueue(order *orders.Order, clock func() time.Time) *queue {
 
 // enter computes the score of a pod that enters the queue, now.
 func (q *queue) enter(pod *v1.Pod) {
-	q.sync.Do(q.synced)
+	q.once.Do(q.synced)
 	now := q.clock().Sub(q.started)
 	q.mutex.Lock()
 	defer q.mutex.Unlock()
