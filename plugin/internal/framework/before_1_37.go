@@ -14,5 +14,8 @@ type QueuedEntity = fwk.QueuedPodInfo
 // Priority returns the priority of what waits.
 func Priority(entity QueuedEntity) int32 { return corev1.PodPriority(entity.GetPodInfo().GetPod()) }
 
-// ForEachPod calls a function for each pod of what waits.
-func ForEachPod(entity QueuedEntity, each func(*v1.Pod)) { each(entity.GetPodInfo().GetPod()) }
+// PodOf returns the pod that waits.
+func PodOf(entity QueuedEntity) *v1.Pod { return entity.GetPodInfo().GetPod() }
+
+// PodsOf returns the pods of a pod group that waits; there are none up to 1.36.
+func PodsOf(QueuedEntity) []*v1.Pod { return nil }

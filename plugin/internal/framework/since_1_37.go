@@ -14,15 +14,22 @@ type QueuedEntity = fwk.QueuedEntityInfo
 // Priority returns the priority of what waits.
 func Priority(entity QueuedEntity) int32 { return entity.GetPriority() }
 
-// ForEachPod calls a function for each pod of what waits.
-func ForEachPod(entity QueuedEntity, each func(*v1.Pod)) {
-	switch queued := entity.(type) {
-	case *framework.QueuedPodInfo: // most; the closure below allocates
-		each(queued.Pod)
-	case framework.QueuedEntityInfo:
-		queued.ForEachPodInfo(func(info *framework.QueuedPodInfo) bool {
-			each(info.Pod)
+// PodOf returns the pod that waits, nil if it is a pod group.
+func PodOf(entity QueuedEntity) *v1.Pod {
+	if queued, ok := entity.(*framework.QueuedPodInfo); ok {
+		return queued.Pod
+	}
+	return nil
+}
+
+// PodsOf returns the pods of a pod group that waits.
+func PodsOf(entity QueuedEntity) []*v1.Pod {
+	var pods []*v1.Pod
+	if group, ok := entity.(framework.QueuedEntityInfo); ok {
+		group.ForEachPodInfo(func(info *framework.QueuedPodInfo) bool {
+			pods = append(pods, info.Pod)
 			return true
 		})
 	}
+	return pods
 }

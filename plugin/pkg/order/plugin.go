@@ -125,18 +125,30 @@ func (p *Plugin) Less(one, other fwk.QueuedEntity) bool {
 
 // rank returns the rank of a pod; a pod group has that of its first one.
 func (p *Plugin) rank(entity fwk.QueuedEntity) rank {
+	if pod := fwk.PodOf(entity); pod != nil {
+		return p.rankOf(pod)
+	}
 	first := last
-	fwk.ForEachPod(entity, func(pod *v1.Pod) {
-		each, known := p.queue.rankOf(pod.UID)
-		if !known {
-			p.warn.Do(func() {
-				p.logger.Error(nil, "A pod entered the queue without a score; enable the plugin at preEnqueue, too (multiPoint "+
-					"does). Such pods go last, by age", "pod", klog.KObj(pod))
-			})
-		}
-		if each.before(first) {
+	for _, pod := range fwk.PodsOf(entity) {
+		if each := p.rankOf(pod); each.before(first) {
 			first = each
 		}
-	})
+	}
 	return first
+}
+
+func (p *Plugin) rankOf(pod *v1.Pod) rank {
+	found, known := p.queue.rankOf(pod.UID)
+	if !known {
+		p.warnOfMissingScore(pod)
+	}
+	return found
+}
+
+// warnOfMissingScore tells once that a pod has no score. A pod that was deleted may have lost it already.
+func (p *Plugin) warnOfMissingScore(pod *v1.Pod) {
+	p.warn.Do(func() {
+		p.logger.Error(nil, "A pod is in the queue without a score; enable the plugin at preEnqueue, too (multiPoint does). "+
+			"Such pods go last, by age", "pod", klog.KObj(pod))
+	})
 }
