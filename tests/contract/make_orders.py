@@ -68,7 +68,7 @@ def learned_cases(random: Random, weights: tuple[float, ...]) -> list[Json]:
             size = free * capacity
         spread, waiting = float(random.random() * 3), int(random.integers(0, 5000))
         share = min(size / capacity, 1.0)
-        found = score(np.array(weights), max(r, 1.0), spread, share, w, free, float(waiting))
+        found = score(np.array(weights), max(r, 1.0), spread, share, w, free, float(waiting), 0.0)
         case = {"seconds": r, "spread": spread, "size": size, "wait": w, "capacity": capacity, "free": free}
         cases.append({**case, "waiting": waiting, "score": float(found)})
     return cases

@@ -17,7 +17,7 @@ const (
 	suffix     = ".safetensors"
 	maxBytes   = 4 << 20
 	maxHidden  = 1000
-	schema     = 1
+	schema     = 2
 	cardKey    = "steersman-order"
 	weightsKey = "order"
 )

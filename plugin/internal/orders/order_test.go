@@ -41,6 +41,8 @@ func TestOrdersThatKubeSchedulerCannotFollow(t *testing.T) {
 		"wfp3:easy":         "expected wfp3, or steersman schedule --order wfp3:easy",
 		"age:none@stated":   `"age:none" holds other pods back`,
 		"shortest:all":      `"shortest:all" holds`,
+		"learned":           `"learned" is a file in steersman's Python package; expected the path of a copy`,
+		"learned@stated":    `"learned" is a file`,
 		"fair":              `"fair" exists in simulations alone; expected age,`,
 		"shortest@oracle":   `estimates "oracle": no cluster knows true run times; expected @auto, @stated, @history, @none`,
 		"shortest@oracle:3": `estimates "oracle:3": no cluster knows`,
@@ -103,17 +105,17 @@ func TestWhatIsWrongWithAnOrderFileIsOneLine(t *testing.T) {
 		says       string
 	}{
 		{`{`, "F64", right, "its card is damaged"},
-		{`{"schema": 2, "new": 1}`, "F64", right, "schema 2 is of another version of steersman; expected 1"},
-		{`{"schema": 1, "name": "a", "overtaking": "any", "estimates": "auto", "new": 1}`, "F64", right, `unknown field "new"`},
+		{`{"schema": 3, "new": 1}`, "F64", right, "schema 3 is of another version of steersman; expected 2"},
+		{`{"schema": 2, "name": "a", "overtaking": "any", "estimates": "auto", "new": 1}`, "F64", right, `unknown field "new"`},
 		{`{"name": "a", "overtaking": "any"}`, "F64", right, "has no name, overtaking or estimates"},
 		{`{"name": "a", "overtaking": "easy", "estimates": "auto"}`, "F64", right, `overtaking is "easy", and kube-scheduler`},
 		{`{"name": "a", "overtaking": "any", "estimates": "oracle"}`, "F64", right, "no cluster knows true run times"},
 		{`{"name": "a", "overtaking": "any", "estimates": "auto", "hidden": 1001}`, "F64", right, "hidden is 1001; expected 0"},
 		{`{"name": "a", "overtaking": "any", "estimates": "auto", "hidden": -1}`, "F64", right, "hidden is -1"},
 		{`{"name": "a", "overtaking": "any", "estimates": "auto", "ageing": 0}`, "F64", right, "ageing is 0; expected more"},
-		{`{"name": "a", "overtaking": "any", "estimates": "auto", "hidden": 1}`, "F64", right, "expected F64 of shape [26]"},
-		{plainCard, "I64", right, "its weights are I64 of shape [17]; expected F64 of shape [17]"},
-		{plainCard, "F64", right[1:], "of shape [16]; expected F64 of shape [17]"},
+		{`{"name": "a", "overtaking": "any", "estimates": "auto", "hidden": 1}`, "F64", right, "expected F64 of shape [34]"},
+		{plainCard, "I64", right, "its weights are I64 of shape [24]; expected F64 of shape [24]"},
+		{plainCard, "F64", right[1:], "of shape [23]; expected F64 of shape [24]"},
 		{plainCard, "F64", infinite, "has a weight that is not a finite number"},
 	} {
 		_, err := Parse(orderFile(t, each.card, each.kind, each.weights...))

@@ -61,13 +61,16 @@ func simpleScore(kind Kind, r, n, w, arrived float64) float64 {
 	}
 }
 
+// Weights of a learned order. Its last input, of 7 linear terms and one of each unit, is the delay until enough is free.
+// It is 0 for an order that commits to no pod, and others are refused.
 const (
-	linearWeights = 17
-	unitInputs    = 7
+	linearWeights = 24
+	linearTerms   = linearWeights - 7
+	unitInputs    = 8
 	unitWeights   = unitInputs + 2 // a bias, and what its output counts
 )
 
-// learnedScore returns a linear function of logarithms and their products, with a layer of tanh units on top.
+// learnedScore returns a linear function of logarithms and their products, with a layer of units x / (1 + |x|) on top.
 func (o *Order) learnedScore(pod *Pod, cluster *Cluster) float64 {
 	share := math.Min(pod.Size/cluster.Capacity, 1)
 	e := (math.Log(math.Max(pod.Seconds, 1)) - 7) / 3
@@ -78,19 +81,21 @@ func (o *Order) learnedScore(pod *Pod, cluster *Cluster) float64 {
 	if share <= cluster.Free+1e-9 {
 		fits = 1
 	}
-	terms := [linearWeights]float64{
+	terms := [linearTerms]float64{
 		e, s, t, e * e, s * s, t * t, e * s, e * t, s * t,
 		fits, fits * e, fits * s, cluster.Free * e, cluster.Free * s, q * e, q * s, pod.Spread,
 	}
-	inputs := [unitInputs]float64{e, s, t, fits, cluster.Free, q, pod.Spread}
-	score := dot(o.weights[:linearWeights], terms[:])
+	inputs := [unitInputs - 1]float64{e, s, t, fits, cluster.Free, q, pod.Spread}
+	score := dot(o.weights, terms[:])
 	for unit := o.weights[linearWeights:]; len(unit) >= unitWeights; unit = unit[unitWeights:] {
-		score += float64(unit[unitInputs+1] * math.Tanh(unit[unitInputs]+dot(unit[:unitInputs], inputs[:])))
+		total := unit[unitInputs] + dot(unit, inputs[:])
+		score += float64(unit[unitInputs+1] * total / (1 + math.Abs(total)))
 	}
 	return score
 }
 
-// dot returns a scalar product; the conversion keeps compilers from fusing products with sums.
+// dot returns the scalar product of values and as many weights; the conversion keeps compilers from fusing products with
+// sums.
 func dot(weights, values []float64) float64 {
 	sum := 0.0
 	for i, value := range values {
