@@ -128,7 +128,7 @@ def _cluster(random: Random, gpus: int) -> Json:
 
 def _pod(random: Random, number: int, gpus: int) -> dict[str, Any]:
     asked = {"cpu": f"{random.integers(1, 16000)}m", "memory": f"{random.integers(1, 1 << 36)}"}
-    notes = {}
+    notes: dict[str, str] = {}
     if gpus and random.random() < 0.6:
         if random.random() < 0.5:
             asked["nvidia.com/gpu"] = str(random.integers(1, gpus))

@@ -38,7 +38,7 @@ def test_waiting_pods_get_a_node_that_becomes_free_in_the_order(
 ) -> None:
     node = cluster.objects("nodes")[0]
     cpus, name = node["status"]["allocatable"]["cpu"], node["metadata"]["name"]
-    here = {"schedulerName": SCHEDULER, "nodeSelector": {"kubernetes.io/hostname": name}}
+    here: dict[str, Any] = {"schedulerName": SCHEDULER, "nodeSelector": {"kubernetes.io/hostname": name}}
     backoff = {"podInitialBackoffSeconds": BACKOFF, "podMaxBackoffSeconds": BACKOFF}
     settings = configuration(cluster.kubeconfig, [ordered(order)], **backoff)
     with plugged(scheduler_program, tmp_path, settings):
@@ -70,7 +70,7 @@ def test_order_that_cannot_be_followed_is_refused_at_the_start(
 ) -> None:
     file = tmp_path / "scheduler.json"
     file.write_text(json.dumps(configuration(cluster.kubeconfig, profiles)))
-    command = [scheduler_program, f"--config={file}", "--secure-port=0"]
+    command: list[str | Path] = [scheduler_program, f"--config={file}", "--secure-port=0"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert [line for line in done.stderr.replace('\\"', '"').splitlines() if says in line], done.stderr
