@@ -74,6 +74,8 @@ WRONG = {
     "service.clusterIP=name": "/service/clusterIP",
     "plugin.mode=fast": "/plugin/mode",
     "plugin.timeout=50": "/plugin/timeout",
+    "plugin.order=easy": "/plugin/order",
+    "plugin.order=shortest@oracle": "/plugin/order",
     "plugin.scoreService.endpoint=host:5000": "/plugin/scoreService/endpoint",
     "scheduler.policy=null": "/scheduler",
     "latencyProbe.targets[0]=users": "/latencyProbe/targets/0",
@@ -309,6 +311,7 @@ def checksum(objects: Objects, name: str) -> str:
         ("steersman-service", "telemetry.configuration.refreshSeconds=5"),
         ("steersman-plugin", "plugin.mode=service"),
         ("steersman-plugin", "plugin.gpuShare=false"),
+        ("steersman-plugin", "plugin.order=shortest"),
         ("steersman-plugin", "plugin.policy.file.configMap=mine"),
     ],
 )
@@ -401,6 +404,20 @@ def test_plugin_counts_as_in_the_cluster_s_own_kube_scheduler(everything: Object
     second = yaml.safe_load(find(everything, "ConfigMap", "steersman-plugin")["data"]["kube-scheduler.yaml"])
     own = yaml.safe_load((CHART.parents[1] / "kube-scheduler" / "native.yaml").read_text())
     assert second["profiles"][0]["plugins"] == own["profiles"][0]["plugins"]
+
+
+@pytest.mark.parametrize("order", ["age", "wfp3@stated", "/etc/orders/order.safetensors@history"])
+def test_plugin_orders_the_queue_if_told_to(everything: Objects, order: str) -> None:
+    profiles = []
+    for objects in (everything, template(*ALL, f"plugin.order={order}")):
+        settings = yaml.safe_load(find(objects, "ConfigMap", "steersman-plugin")["data"]["kube-scheduler.yaml"])
+        profiles += settings["profiles"]
+    default, ordered = profiles
+    assert ordered["pluginConfig"] == [*default["pluginConfig"], {"name": "SteersmanOrder", "args": {"order": order}}]
+    plugins = ordered["plugins"]
+    assert plugins.pop("queueSort") == {"disabled": [{"name": "PrioritySort"}]}
+    assert plugins["multiPoint"]["enabled"].pop() == {"name": "SteersmanOrder"}
+    assert plugins == default["plugins"]
 
 
 def test_plugin_asks_the_service_of_the_release(everything: Objects) -> None:

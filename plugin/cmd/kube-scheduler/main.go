@@ -14,6 +14,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 
 	"steersman.dev/plugin/pkg/gpushare"
+	"steersman.dev/plugin/pkg/order"
 	"steersman.dev/plugin/pkg/steersman"
 )
 
@@ -22,6 +23,7 @@ func main() {
 		app.WithPlugin(steersman.Name, steersman.New),
 		app.WithPlugin(steersman.WeightName, steersman.NewWeight),
 		app.WithPlugin(gpushare.Name, gpushare.New),
+		app.WithPlugin(order.Name, order.New),
 	)
 	os.Exit(cli.Run(command))
 }

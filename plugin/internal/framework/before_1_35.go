@@ -24,10 +24,12 @@ type (
 	PostBindPlugin      = framework.PostBindPlugin
 	PostFilterPlugin    = framework.PostFilterPlugin
 	PostFilterResult    = framework.PostFilterResult
+	PreEnqueuePlugin    = framework.PreEnqueuePlugin
 	PreFilterExtensions = framework.PreFilterExtensions
 	PreFilterPlugin     = framework.PreFilterPlugin
 	PreFilterResult     = framework.PreFilterResult
 	PreScorePlugin      = framework.PreScorePlugin
+	QueueSortPlugin     = framework.QueueSortPlugin
 	ReservePlugin       = framework.ReservePlugin
 	ScoreExtensions     = framework.ScoreExtensions
 	ScorePlugin         = framework.ScorePlugin

@@ -23,10 +23,12 @@ type (
 	PostBindPlugin      = fwk.PostBindPlugin
 	PostFilterPlugin    = fwk.PostFilterPlugin
 	PostFilterResult    = fwk.PostFilterResult
+	PreEnqueuePlugin    = fwk.PreEnqueuePlugin
 	PreFilterExtensions = fwk.PreFilterExtensions
 	PreFilterPlugin     = fwk.PreFilterPlugin
 	PreFilterResult     = fwk.PreFilterResult
 	PreScorePlugin      = fwk.PreScorePlugin
+	QueueSortPlugin     = fwk.QueueSortPlugin
 	ReservePlugin       = fwk.ReservePlugin
 	ScoreExtensions     = fwk.ScoreExtensions
 	ScorePlugin         = fwk.ScorePlugin

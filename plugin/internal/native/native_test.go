@@ -107,7 +107,7 @@ func TestOwners(t *testing.T) {
 	mine := plainPod("mine", 100, 0)
 	mine.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", Controller: &yes}}
 	noted := plainPod("noted", 100, 0)
-	noted.Annotations = map[string]string{ownerKey: "ReplicaSet/web"}
+	noted.Annotations = map[string]string{"steersman.dev/owner": "ReplicaSet/web"}
 	elsewhere := mine.DeepCopy()
 	elsewhere.Namespace = "other"
 	for n, pods := range [][]int{{0, 1}, {2}, {0}} {

@@ -4,32 +4,19 @@ import (
 	"maps"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	fwk "steersman.dev/plugin/internal/framework"
+	"steersman.dev/plugin/internal/podowner"
 )
-
-// ownerKey is an annotation for the owner of a pod without a controller, "Kind/name".
-const ownerKey = "steersman.dev/owner"
-
-// owner is whose a pod is: its controller, or whom an annotation names. There is none where name is "".
-type owner struct{ namespace, name string }
-
-func ownerOf(pod *v1.Pod) owner {
-	if controller := metav1.GetControllerOfNoCopy(pod); controller != nil {
-		return owner{pod.Namespace, controller.Kind + "/" + controller.Name}
-	}
-	return owner{pod.Namespace, pod.Annotations[ownerKey]}
-}
 
 // owners counts the pods on nodes by their owners.
 type owners struct {
-	nodes  map[owner]map[int]int
-	onNode []map[owner]int
+	nodes  map[podowner.Owner]map[int]int
+	onNode []map[podowner.Owner]int
 }
 
 func newOwners(nodes int) *owners {
-	return &owners{map[owner]map[int]int{}, make([]map[owner]int, nodes)}
+	return &owners{map[podowner.Owner]map[int]int{}, make([]map[podowner.Owner]int, nodes)}
 }
 
 // recount counts the pods of a node again.
@@ -40,9 +27,9 @@ func (o *owners) recount(n int, info fwk.NodeInfo) {
 			delete(o.nodes, each)
 		}
 	}
-	result := map[owner]int{}
+	result := map[podowner.Owner]int{}
 	for _, each := range info.GetPods() {
-		if whose := ownerOf(each.GetPod()); whose.name != "" {
+		if whose := podowner.Of(each.GetPod()); whose.Name != "" {
 			result[whose]++
 		}
 	}
@@ -57,7 +44,7 @@ func (o *owners) recount(n int, info fwk.NodeInfo) {
 
 // peers returns the number of running pods of the pod's owner by node.
 func (o *owners) peers(pod *v1.Pod) map[int]int {
-	if whose := ownerOf(pod); whose.name != "" {
+	if whose := podowner.Of(pod); whose.Name != "" {
 		return maps.Clone(o.nodes[whose])
 	}
 	return nil

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"steersman.dev/plugin/internal/safetensors"
 )
 
 const maxBytes = 64 << 20 // of a policy file; src/steersman/policies/files/policy_file.py has the same
@@ -77,7 +79,7 @@ func readMost(path string, most int64) ([]byte, error) {
 
 // Parse parses the content of a policy file, see Load; errors name the file as given.
 func Parse(file string, content []byte) (*Policy, error) {
-	result, metadata, err := parseTensors(content)
+	result, metadata, err := safetensors.Parse(content)
 	if err != nil {
 		problem := fmt.Sprintf("is truncated or no safetensors file (%v)", err)
 		return nil, &FileError{file, "file", "policy", problem}

@@ -8,19 +8,31 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
+
+	"steersman.dev/plugin/internal/safetensors"
 )
+
+const metadataKey = "__metadata__" // of the header
+
+// tensorEntry is what the header says of a tensor.
+type tensorEntry struct {
+	Kind    string `json:"dtype"`
+	Shape   []int  `json:"shape"`
+	Offsets []int  `json:"data_offsets"`
+}
 
 // contents is a policy file taken apart: what a test spoils.
 type contents struct {
 	card    map[string]any
-	tensors map[string]tensor
+	tensors map[string]safetensors.Tensor
 }
 
 func takenApart(t testing.TB, name string) *contents {
 	t.Helper()
-	tensors, metadata, err := parseTensors(unpacked(t, filepath.Join(vectorFolder, name+".safetensors.gz")))
+	tensors, metadata, err := safetensors.Parse(unpacked(t, filepath.Join(vectorFolder, name+".safetensors.gz")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,10 +50,10 @@ func (c *contents) file(t testing.TB) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return safetensors(t, map[string]string{cardKey: string(card)}, c.tensors)
+	return assembled(t, map[string]string{cardKey: string(card)}, c.tensors)
 }
 
-func safetensors(t testing.TB, metadata map[string]string, all map[string]tensor) []byte {
+func assembled(t testing.TB, metadata map[string]string, all map[string]safetensors.Tensor) []byte {
 	t.Helper()
 	given, err := json.Marshal(metadata)
 	if err != nil {
@@ -52,16 +64,16 @@ func safetensors(t testing.TB, metadata map[string]string, all map[string]tensor
 }
 
 // layout is what a header says of tensors, after its metadata; and their data.
-func layout(t testing.TB, all map[string]tensor) (string, []byte) {
+func layout(t testing.TB, all map[string]safetensors.Tensor) (string, []byte) {
 	t.Helper()
 	text, data := "", []byte{}
 	for _, name := range (&tensors{byName: all}).names() {
 		each := all[name]
-		said, err := json.Marshal(entry{each.kind, each.shape, []int{len(data), len(data) + len(each.data)}})
+		said, err := json.Marshal(tensorEntry{each.Kind, each.Shape, []int{len(data), len(data) + len(each.Data)}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, data = text+`,"`+name+`":`+string(said), append(data, each.data...)
+		text, data = text+`,"`+name+`":`+string(said), append(data, each.Data...)
 	}
 	return text + "}", data
 }
@@ -74,19 +86,23 @@ func joined(header string, data []byte) []byte {
 // put writes a number over the first one of a tensor, which it copies before.
 func (c *contents) put(name string, bits uint64) {
 	each := c.tensors[name]
-	each.data = append([]byte{}, each.data...)
-	if widths[each.kind] == 8 {
-		binary.LittleEndian.PutUint64(each.data, bits)
+	each.Data = append([]byte{}, each.Data...)
+	if strings.HasSuffix(each.Kind, "64") {
+		binary.LittleEndian.PutUint64(each.Data, bits)
 	} else {
-		each.data[0] = byte(bits)
+		each.Data[0] = byte(bits)
 	}
 	c.tensors[name] = each
 }
 
 // zeros puts a tensor of zeros in.
 func (c *contents) zeros(name, kind string, shape ...int) {
-	bytes, _ := volume(widths[kind], shape)
-	c.tensors[name] = tensor{kind, shape, make([]byte, bytes)}
+	bits, _ := strconv.Atoi(strings.TrimLeft(kind, "FIU"))
+	bytes := bits / 8
+	for _, length := range shape {
+		bytes *= length
+	}
+	c.tensors[name] = safetensors.Tensor{Kind: kind, Shape: shape, Data: make([]byte, bytes)}
 }
 
 func (c *contents) profile() map[string]any { return c.card["mix"].(map[string]any) }
@@ -188,8 +204,8 @@ func TestWhatIsNoSafetensorsFileIsOneLine(t *testing.T) {
 		{header(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`, make([]byte, 8)...), "not where the one before"},
 		{header(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}}`, 0, 0, 0, 0), "beyond the end"},
 		{header(`{"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}`, 0, 0, 0, 0), `is of type "BF16"`},
-		{safetensors(t, map[string]string{}, nil), "a policy file has a model card; this is none of ours"},
-		{safetensors(t, map[string]string{cardKey: "no"}, nil), "is not a model card"},
+		{assembled(t, map[string]string{}, nil), "a policy file has a model card; this is none of ours"},
+		{assembled(t, map[string]string{cardKey: "no"}, nil), "is not a model card"},
 	} {
 		refused(t, each.content, each.message)
 	}
@@ -251,25 +267,25 @@ func TestLoadReadsWhatParseDoes(t *testing.T) {
 func tiny() *contents {
 	const text = `{"schema":1,"name":"tiny","view":"gpu","view_version":2,"network":"linear","objective":"o","algorithm":"a",
 		"mix":{"version":2,"workload":"w","typical_pods":2,"models":["A100"]}}`
-	result := &contents{map[string]any{}, map[string]tensor{}}
+	result := &contents{map[string]any{}, map[string]safetensors.Tensor{}}
 	if err := json.Unmarshal([]byte(text), &result.card); err != nil {
 		panic(err)
 	}
 	result.zeros("weights", "F32", kinds, nodeFeatures)
 	result.zeros("mix.cpu", "I16", 2)
-	result.tensors["mix.milli"] = tensor{"I16", []int{2}, []byte{100, 0, 250, 0}}
-	result.tensors["mix.accepts"] = tensor{"U8", []int{2, 2}, []byte{1, 1, 1, 0}}
-	result.tensors["mix.gpu_count"] = tensor{"U8", []int{2}, []byte{1, 2}}
-	result.tensors["mix.value"] = tensor{"U8", []int{2}, []byte{0, 1}}
+	result.tensors["mix.milli"] = safetensors.Tensor{Kind: "I16", Shape: []int{2}, Data: []byte{100, 0, 250, 0}}
+	result.tensors["mix.accepts"] = safetensors.Tensor{Kind: "U8", Shape: []int{2, 2}, Data: []byte{1, 1, 1, 0}}
+	result.tensors["mix.gpu_count"] = safetensors.Tensor{Kind: "U8", Shape: []int{2}, Data: []byte{1, 2}}
+	result.tensors["mix.value"] = safetensors.Tensor{Kind: "U8", Shape: []int{2}, Data: []byte{0, 1}}
 	result.zeros("mix.share", "F32", 2)
 	result.zeros("outlook.tables", "F32", tables, amounts)
 	result.zeros("outlook.counts", "U8", 2, amounts)
-	result.tensors["outlook.group"] = tensor{"U8", []int{2}, []byte{1, 4}}
+	result.tensors["outlook.group"] = safetensors.Tensor{Kind: "U8", Shape: []int{2}, Data: []byte{1, 4}}
 	result.zeros("outlook.pods_per_cpu", "F32", 2)
-	result.tensors["outlook.sequences"] = tensor{"U8", []int{sequences, 2}, []byte{0, 1, 1, 0, 0, 0, 1, 1, 0, 1, 1, 0}}
+	result.tensors["outlook.sequences"] = safetensors.Tensor{Kind: "U8", Shape: []int{sequences, 2}, Data: []byte{0, 1, 1, 0, 0, 0, 1, 1, 0, 1, 1, 0}}
 	result.zeros("outlook.model", "F32", 2, 2)
 	result.zeros("outlook.ratios", "F32", 2)
-	result.tensors["outlook.smallest"] = tensor{"U8", []int{1}, []byte{100}}
+	result.tensors["outlook.smallest"] = safetensors.Tensor{Kind: "U8", Shape: []int{1}, Data: []byte{100}}
 	return result
 }
 

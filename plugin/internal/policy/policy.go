@@ -15,8 +15,8 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"strconv"
-	"strings"
+
+	"steersman.dev/plugin/internal/safetensors"
 )
 
 // prepareCommand embeds a profile in a policy file.
@@ -167,13 +167,5 @@ type FileError struct {
 }
 
 func (e *FileError) Error() string {
-	return fmt.Sprintf("%s, %s, %s: %s", oneLine(e.File), e.Where, oneLine(e.Field), e.Problem)
-}
-
-// oneLine returns the text, quoted if it would not print as a part of one line.
-func oneLine(text string) string {
-	if strings.IndexFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
-		return text
-	}
-	return strconv.Quote(text)
+	return fmt.Sprintf("%s, %s, %s: %s", safetensors.OneLine(e.File), e.Where, safetensors.OneLine(e.Field), e.Problem)
 }

@@ -207,10 +207,10 @@ func byInput(weights []float64, outputs, inputs int) [][]float64 {
 // changes every score.
 func (t *tensors) inputs() int {
 	first, ok := t.byName["layers.0.weight"]
-	if !ok || len(first.shape) != 2 {
+	if !ok || len(first.Shape) != 2 {
 		return -1
 	}
-	return first.shape[1]
+	return first.Shape[1]
 }
 
 func (t *tensors) has(name string) bool {

@@ -4,12 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
+
+	"steersman.dev/plugin/internal/pluginargs"
 )
 
 // Modes: the policy is evaluated in this process; a score service is asked; either, but scores stay neutral.
@@ -68,37 +67,13 @@ func parseArgs(given runtime.Object) (*Args, error) {
 	args := &Args{
 		Mode: modeNative, Timeout: "50ms", Breaker: BreakerArgs{Failures: 5, Open: "10s"},
 	}
-	if given != nil {
-		raw, ok := given.(*runtime.Unknown)
-		if !ok {
-			return nil, fmt.Errorf("args: are %T, no object", given)
-		}
-		if err := decode(raw, args); err != nil {
-			return nil, fmt.Errorf("args: %s", oneLine(err))
-		}
+	if err := pluginargs.Decode(given, args); err != nil {
+		return nil, err
 	}
 	if err := args.check(); err != nil {
 		return nil, fmt.Errorf("args.%w", err)
 	}
 	return args, nil
-}
-
-func decode(raw *runtime.Unknown, into *Args) error {
-	content := raw.Raw
-	if len(content) == 0 {
-		return nil
-	}
-	if raw.ContentType == runtime.ContentTypeYAML {
-		var err error
-		if content, err = yaml.YAMLToJSONStrict(content); err != nil {
-			return err
-		}
-	}
-	problems, err := json.UnmarshalStrict(content, into)
-	if err != nil {
-		return err
-	}
-	return errors.Join(problems...)
 }
 
 // check returns the first field that is wrong, and what would be right.
@@ -148,5 +123,3 @@ func parseDuration(field, text string, least, most time.Duration) (time.Duration
 	}
 	return value, nil
 }
-
-func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

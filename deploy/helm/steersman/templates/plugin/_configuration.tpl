@@ -50,6 +50,14 @@ profiles:
           {{- if .Values.plugin.gpuShare }}
           - name: SteersmanGpuShare
           {{- end }}
+          {{- if .Values.plugin.order }}
+          - name: SteersmanOrder
+          {{- end }}
+      {{- if .Values.plugin.order }}
+      queueSort: # a scheduler has one order of its queue
+        disabled:
+          - name: PrioritySort
+      {{- end }}
       {{- if .Values.plugin.gpuShare }}
       bind:
         enabled:
@@ -78,4 +86,9 @@ profiles:
           {{- if .Values.plugin.scoreService.caSecret }}
           caFile: /etc/steersman-ca/{{ .Values.plugin.scoreService.caKey }}
           {{- end }}
+      {{- with .Values.plugin.order }}
+      - name: SteersmanOrder
+        args:
+          order: {{ . | quote }}
+      {{- end }}
 {{- end -}}

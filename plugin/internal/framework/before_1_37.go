@@ -1,0 +1,21 @@
+//go:build before1.37
+
+package framework
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// QueuedEntity is what waits in the queue: a pod.
+type QueuedEntity = fwk.QueuedPodInfo
+
+// Priority returns the priority of what waits.
+func Priority(entity QueuedEntity) int32 { return corev1.PodPriority(entity.GetPodInfo().GetPod()) }
+
+// PodOf returns the pod that waits.
+func PodOf(entity QueuedEntity) *v1.Pod { return entity.GetPodInfo().GetPod() }
+
+// PodsOf returns the pods of a pod group that waits; there are none up to 1.36.
+func PodsOf(QueuedEntity) []*v1.Pod { return nil }

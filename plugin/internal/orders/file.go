@@ -1,0 +1,151 @@
+package orders
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
+
+	"steersman.dev/plugin/internal/safetensors"
+)
+
+const (
+	suffix     = ".safetensors"
+	maxBytes   = 4 << 20
+	maxHidden  = 1000
+	schema     = 2
+	cardKey    = "steersman-order"
+	weightsKey = "order"
+)
+
+// card is what an order file says of itself; src/steersman/orders/order_file.py has the same fields.
+type card struct {
+	Schema     int            `json:"schema"`
+	Name       string         `json:"name"`
+	Overtaking string         `json:"overtaking"`
+	Estimates  string         `json:"estimates"`
+	Ageing     *float64       `json:"ageing"`
+	Hidden     int            `json:"hidden"`
+	Objective  string         `json:"objective"`
+	Training   []string       `json:"training"`
+	Settings   map[string]any `json:"settings"`
+	Gain       float64        `json:"gain"`
+	Reference  string         `json:"reference"`
+	MadeBy     string         `json:"made_by"`
+}
+
+// readFile reads an order file. The error is one line: it is missing, damaged, of another version, or of an order that
+// kube-scheduler cannot follow.
+func readFile(path string) (*Order, error) {
+	order, err := parseFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("order file %s: %s", safetensors.OneLine(path), strings.Join(strings.Fields(err.Error()), " "))
+	}
+	return order, nil
+}
+
+func parseFile(path string) (*Order, error) {
+	content, err := readMost(path)
+	if err != nil {
+		return nil, err
+	}
+	tensors, metadata, err := safetensors.Parse(content)
+	if err != nil {
+		return nil, fmt.Errorf("is truncated or not a safetensors file (%w)", err)
+	}
+	said, err := parseCard(metadata)
+	if err != nil {
+		return nil, err
+	}
+	source, err := parseSource(said.Estimates)
+	if err != nil {
+		return nil, err
+	}
+	weights, err := parseWeights(tensors, said.Hidden)
+	if err != nil {
+		return nil, err
+	}
+	order := &Order{Name: said.Name, Kind: Learned, Estimate: source, weights: weights, ageing: math.Inf(1)}
+	if said.Ageing != nil {
+		order.ageing = *said.Ageing
+	}
+	return order, nil
+}
+
+// readMost reads a file of at most maxBytes.
+func readMost(path string) ([]byte, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, errors.New("is not a regular file")
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot be read: %w", errors.Unwrap(err))
+	}
+	defer func() { _ = file.Close() }()
+	content, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("cannot be read: %w", err)
+	case len(content) > maxBytes:
+		return nil, fmt.Errorf("is too large; an order has %d MiB at most", maxBytes>>20)
+	}
+	return content, nil
+}
+
+// parseCard reads the card, whose version comes first: fields of a later one are unknown here.
+func parseCard(metadata map[string]string) (*card, error) {
+	text, ok := metadata[cardKey]
+	if !ok {
+		return nil, errors.New("is not an order file")
+	}
+	version := struct {
+		Schema *int `json:"schema"`
+	}{}
+	if err := json.Unmarshal([]byte(text), &version); err != nil {
+		return nil, fmt.Errorf("its card is damaged: %w", err)
+	}
+	if version.Schema != nil && *version.Schema != schema {
+		return nil, fmt.Errorf("schema %d is of another version of steersman; expected %d", *version.Schema, schema)
+	}
+	said := &card{}
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(said); err != nil {
+		return nil, fmt.Errorf("its card is damaged: %w", err)
+	}
+	switch {
+	case said.Name == "" || said.Overtaking == "" || said.Estimates == "":
+		return nil, errors.New("its card has no name, overtaking or estimates")
+	case said.Overtaking != "any":
+		return nil, fmt.Errorf("overtaking is %q, and kube-scheduler tries every pod; expected an order of \"any\"",
+			said.Overtaking)
+	case said.Hidden < 0 || said.Hidden > maxHidden:
+		return nil, fmt.Errorf("hidden is %d; expected 0 to %d", said.Hidden, maxHidden)
+	case said.Ageing != nil && !(*said.Ageing > 0):
+		return nil, fmt.Errorf("ageing is %g; expected more than 0 seconds", *said.Ageing)
+	}
+	return said, nil
+}
+
+func parseWeights(tensors map[string]safetensors.Tensor, hidden int) ([]float64, error) {
+	count := linearWeights + hidden*unitWeights
+	tensor, ok := tensors[weightsKey]
+	switch {
+	case !ok || len(tensors) != 1:
+		return nil, fmt.Errorf("has other tensors than %q", weightsKey)
+	case !tensor.IsFloat() || !slices.Equal(tensor.Shape, []int{count}):
+		return nil, fmt.Errorf("its weights are %s of shape %v; expected F64 of shape [%d] for %d hidden units", tensor.Kind,
+			tensor.Shape, count, hidden)
+	}
+	weights := tensor.Floats()
+	for _, weight := range weights {
+		if math.IsNaN(weight) || math.IsInf(weight, 0) {
+			return nil, errors.New("has a weight that is not a finite number")
+		}
+	}
+	return weights, nil
+}

@@ -1,0 +1,199 @@
+package orders
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"steersman.dev/plugin/internal/podowner"
+)
+
+func TestOrdersByName(t *testing.T) {
+	for spec, want := range map[string]struct {
+		kind     Kind
+		estimate Source
+	}{
+		"age": {Age, Auto}, "age:any": {Age, Auto}, "smallest": {Smallest, Auto}, "largest@none": {Largest, None},
+		"shortest@stated": {Shortest, Stated}, "area": {Area, Auto}, "wfp3:any@history": {WFP3, History},
+		"unicef@auto": {Unicef, Auto}, "f1": {F1, Auto},
+	} {
+		order := parse(t, spec)
+		if order.Kind != want.kind || order.Estimate != want.estimate || order.Name != spec {
+			t.Errorf("%s: %+v", spec, order)
+		}
+		if order.UsesEstimates() != (want.kind > Largest) {
+			t.Errorf("%s uses estimates: %v", spec, order.UsesEstimates())
+		}
+	}
+}
+
+func TestOrdersThatKubeSchedulerCannotFollow(t *testing.T) {
+	for spec, says := range map[string]string{
+		"":                  `"" is unknown; expected age, smallest,`,
+		"fifo":              `"fifo" is unknown; expected age, smallest, largest, shortest, area, wfp3, unicef, f1, NAME@auto`,
+		"fcfs":              `"fcfs" holds other pods back while the next one fits nowhere, and kube-scheduler tries every pod; expected age`,
+		"easy":              "expected age, or steersman schedule --order easy",
+		"wfp3:easy":         "expected wfp3, or steersman schedule --order wfp3:easy",
+		"age:none@stated":   `"age:none" holds other pods back`,
+		"shortest:all":      `"shortest:all" holds`,
+		"learned":           `"learned" is a file in steersman's Python package; expected the path of a copy`,
+		"learned@stated":    `"learned" is a file`,
+		"fair":              `"fair" exists in simulations alone; expected age,`,
+		"shortest@oracle":   `estimates "oracle": no cluster knows true run times; expected @auto, @stated, @history, @none`,
+		"shortest@oracle:3": `estimates "oracle:3": no cluster knows`,
+		"shortest@":         `estimates "" are unknown; expected auto, stated, history, none`,
+		"shortest@guess":    `estimates "guess" are unknown`,
+		"none.safetensors":  "order file none.safetensors: cannot be read: no such file or directory",
+	} {
+		_, err := Parse(spec)
+		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v, not %s", spec, err, says)
+		}
+	}
+}
+
+// orderFile writes an order file with that card and those weights, of that type.
+func orderFile(t testing.TB, card string, kind string, weights ...float64) string {
+	t.Helper()
+	var data []byte
+	for _, weight := range weights {
+		data = binary.LittleEndian.AppendUint64(data, math.Float64bits(weight))
+	}
+	quoted, err := json.Marshal(card)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := fmt.Sprintf(`{"__metadata__":{"steersman-order":%s},"order":{"dtype":%q,"shape":[%d],"data_offsets":[0,%d]}}`,
+		quoted, kind, len(weights), len(data))
+	content := append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...)
+	path := filepath.Join(t.TempDir(), "order.safetensors")
+	if err := os.WriteFile(path, append(content, data...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const plainCard = `{"name": "mine", "overtaking": "any", "estimates": "auto"}`
+
+func TestOrderFiles(t *testing.T) {
+	weights := make([]float64, linearWeights)
+	weights[0] = 1 // the logarithm of the estimate alone
+	path := orderFile(t, plainCard, "F64", weights...)
+	order := parse(t, path+"@history")
+	if order.Name != "mine@history" || order.Estimate != History || !math.IsInf(order.ageing, 1) {
+		t.Errorf("%+v", order)
+	}
+	cluster := &Cluster{Capacity: 10, Free: 1}
+	short, long := order.Score(&Pod{Seconds: 10, Size: 1}, cluster), order.Score(&Pod{Seconds: 1000, Size: 1}, cluster)
+	if short >= long {
+		t.Errorf("%v, %v", short, long)
+	}
+}
+
+func TestWhatIsWrongWithAnOrderFileIsOneLine(t *testing.T) {
+	right := make([]float64, linearWeights)
+	infinite := make([]float64, linearWeights)
+	infinite[3] = math.Inf(1)
+	for _, each := range []struct {
+		card, kind string
+		weights    []float64
+		says       string
+	}{
+		{`{`, "F64", right, "its card is damaged"},
+		{`{"schema": 3, "new": 1}`, "F64", right, "schema 3 is of another version of steersman; expected 2"},
+		{`{"schema": 2, "name": "a", "overtaking": "any", "estimates": "auto", "new": 1}`, "F64", right, `unknown field "new"`},
+		{`{"name": "a", "overtaking": "any"}`, "F64", right, "has no name, overtaking or estimates"},
+		{`{"name": "a", "overtaking": "easy", "estimates": "auto"}`, "F64", right, `overtaking is "easy", and kube-scheduler`},
+		{`{"name": "a", "overtaking": "any", "estimates": "oracle"}`, "F64", right, "no cluster knows true run times"},
+		{`{"name": "a", "overtaking": "any", "estimates": "auto", "hidden": 1001}`, "F64", right, "hidden is 1001; expected 0"},
+		{`{"name": "a", "overtaking": "any", "estimates": "auto", "hidden": -1}`, "F64", right, "hidden is -1"},
+		{`{"name": "a", "overtaking": "any", "estimates": "auto", "ageing": 0}`, "F64", right, "ageing is 0; expected more"},
+		{`{"name": "a", "overtaking": "any", "estimates": "auto", "hidden": 1}`, "F64", right, "expected F64 of shape [34]"},
+		{plainCard, "I64", right, "its weights are I64 of shape [24]; expected F64 of shape [24]"},
+		{plainCard, "F64", right[1:], "of shape [23]; expected F64 of shape [24]"},
+		{plainCard, "F64", infinite, "has a weight that is not a finite number"},
+	} {
+		_, err := Parse(orderFile(t, each.card, each.kind, each.weights...))
+		if err == nil || !strings.Contains(err.Error(), each.says) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, not %s", each.card, err, each.says)
+		}
+	}
+}
+
+func TestFilesThatAreNoOrderFiles(t *testing.T) {
+	folder := t.TempDir()
+	whole, err := os.ReadFile(orderFile(t, plainCard, "F64", make([]float64, linearWeights)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{
+		"empty": nil, "truncated": whole[:len(whole)-1], "longer": append(whole[:len(whole):len(whole)], 0),
+		"large": make([]byte, maxBytes+1), "policy": append(binary.LittleEndian.AppendUint64(nil, 2), "{}"...),
+	} {
+		path := filepath.Join(folder, name+suffix)
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Parse(path); err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(folder, "folder"+suffix), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Parse(filepath.Join(folder, "folder"+suffix)); err == nil || !strings.Contains(err.Error(), "regular") {
+		t.Errorf("a folder: %v", err)
+	}
+}
+
+func TestScoresThatAreNoNumbersGoLast(t *testing.T) {
+	pod := &Pod{Seconds: math.NaN(), Size: math.NaN(), Wait: 0}
+	for _, spec := range names[Smallest:] {
+		if score := parse(t, spec).Score(pod, &Cluster{}); !math.IsInf(score, 1) {
+			t.Errorf("%s: %v", spec, score)
+		}
+	}
+}
+
+func TestPodThatWaitedForLongGoesBeforeAllOthers(t *testing.T) {
+	card := `{"name": "a", "overtaking": "any", "estimates": "none", "ageing": 600}`
+	order := parse(t, orderFile(t, card, "F64", make([]float64, linearWeights)...))
+	cluster := &Cluster{Capacity: 1, Free: 1}
+	if score := order.Score(&Pod{Wait: 600}, cluster); score != 0 {
+		t.Errorf("after 600 s: %v", score)
+	}
+	if score := order.Score(&Pod{Wait: 601}, cluster); !math.IsInf(score, -1) {
+		t.Errorf("after 601 s: %v", score)
+	}
+}
+
+func TestEstimatesBeforeAnythingHasEnded(t *testing.T) {
+	median, spread := NewRunTimes().Estimate(Requests{}, podowner.Owner{})
+	if want := math.Exp2(12); !isClose(median, want) || spread <= 0 {
+		t.Errorf("%v and %v, not %v", median, spread, want)
+	}
+}
+
+func TestRunTimesOutOfRange(t *testing.T) {
+	runTimes := NewRunTimes()
+	for _, seconds := range []float64{-1, 0, math.Inf(1), math.Inf(-1), math.NaN(), 1e300} {
+		runTimes.Note(Requests{}, podowner.Owner{}, seconds)
+		if median, _ := runTimes.Estimate(Requests{}, podowner.Owner{}); !(median >= 1 && median <= 1<<24) {
+			t.Errorf("after %v: %v", seconds, median)
+		}
+	}
+}
+
+func BenchmarkEstimate(b *testing.B) {
+	runTimes := NewRunTimes()
+	requests, owner := Requests{MilliCPU: 1000}, podowner.Owner{Namespace: "n", Name: "Job/a"}
+	runTimes.Note(requests, owner, 100)
+	for b.Loop() {
+		runTimes.Estimate(requests, owner)
+	}
+}

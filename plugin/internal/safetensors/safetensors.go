@@ -1,0 +1,177 @@
+// Package safetensors reads files of arrays. Nothing in such a file is executed.
+//
+// The format: https://huggingface.co/docs/safetensors, "Format"; with the checks of its own library.
+package safetensors
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+const (
+	maxHeaderBytes = 100_000_000 // as in the safetensors library
+	metadataKey    = "__metadata__"
+)
+
+// widths are the bytes of a number by type, as far as files of steersman have them.
+var widths = map[string]int{
+	"F32": 4, "F64": 8,
+	"I8": 1, "I16": 2, "I32": 4, "I64": 8,
+	"U8": 1, "U16": 2, "U32": 4, "U64": 8,
+}
+
+// Tensor is an array of a file as it lies there: numbers in little endian, the last axis first.
+type Tensor struct {
+	Kind  string // F64, I64 and so on
+	Shape []int
+	Data  []byte
+}
+
+// IsFloat reports whether the numbers are floating-point numbers; else they are integers.
+func (t Tensor) IsFloat() bool { return t.Kind == "F32" || t.Kind == "F64" }
+
+// Size returns how many numbers there are.
+func (t Tensor) Size() int { return len(t.Data) / widths[t.Kind] }
+
+// Floats returns the numbers of a tensor of floating-point ones as float64.
+func (t Tensor) Floats() []float64 {
+	result := make([]float64, t.Size())
+	for i := range result {
+		result[i] = t.Float(i)
+	}
+	return result
+}
+
+// Float returns one number of a tensor of floating-point ones.
+func (t Tensor) Float(i int) float64 {
+	if t.Kind == "F32" {
+		return float64(math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*i:])))
+	}
+	return math.Float64frombits(binary.LittleEndian.Uint64(t.Data[8*i:]))
+}
+
+// Ints returns the integers; one beyond the range of int64 is negative.
+func (t Tensor) Ints() []int64 {
+	result := make([]int64, t.Size())
+	for i := range result {
+		switch t.Kind {
+		case "I8":
+			result[i] = int64(int8(t.Data[i]))
+		case "U8":
+			result[i] = int64(t.Data[i])
+		case "I16":
+			result[i] = int64(int16(binary.LittleEndian.Uint16(t.Data[2*i:])))
+		case "U16":
+			result[i] = int64(binary.LittleEndian.Uint16(t.Data[2*i:]))
+		case "I32":
+			result[i] = int64(int32(binary.LittleEndian.Uint32(t.Data[4*i:])))
+		case "U32":
+			result[i] = int64(binary.LittleEndian.Uint32(t.Data[4*i:]))
+		default:
+			result[i] = int64(binary.LittleEndian.Uint64(t.Data[8*i:]))
+		}
+	}
+	return result
+}
+
+// entry is what the header says of a tensor.
+type entry struct {
+	Kind    string `json:"dtype"`
+	Shape   []int  `json:"shape"`
+	Offsets []int  `json:"data_offsets"`
+}
+
+// Parse takes a safetensors file apart: its tensors by name, and its metadata. Tensors share memory with content.
+func Parse(content []byte) (map[string]Tensor, map[string]string, error) {
+	if len(content) < 8 {
+		return nil, nil, errors.New("it ends within the length of its header")
+	}
+	length := binary.LittleEndian.Uint64(content)
+	if length > maxHeaderBytes || length > uint64(len(content)-8) {
+		return nil, nil, errors.New("its header would be longer than the file")
+	}
+	header, data := content[8:8+length], content[8+length:]
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(header, &raw); err != nil || raw == nil {
+		return nil, nil, errors.New("its header is no JSON object")
+	}
+	metadata := map[string]string{}
+	if given, ok := raw[metadataKey]; ok {
+		if err := json.Unmarshal(given, &metadata); err != nil {
+			return nil, nil, errors.New("its metadata are no texts by name")
+		}
+		delete(raw, metadataKey)
+	}
+	entries := make(map[string]entry, len(raw))
+	for name, given := range raw {
+		var result entry
+		if err := json.Unmarshal(given, &result); err != nil || len(result.Offsets) != 2 {
+			return nil, nil, fmt.Errorf("the header's entry of %s is none of a tensor", OneLine(name))
+		}
+		entries[name] = result
+	}
+	tensors, err := cut(entries, data)
+	return tensors, metadata, err
+}
+
+// cut finds the tensors in the data, which they must cover without holes.
+func cut(entries map[string]entry, data []byte) (map[string]Tensor, error) {
+	names := make([]string, 0, len(entries))
+	for name := range entries {
+		names = append(names, name)
+	}
+	sort.Slice(names, func(i, j int) bool {
+		a, b := entries[names[i]].Offsets, entries[names[j]].Offsets
+		if a[0] != b[0] {
+			return a[0] < b[0]
+		}
+		return a[1] < b[1] || a[1] == b[1] && names[i] < names[j]
+	})
+	tensors, reached := make(map[string]Tensor, len(entries)), 0
+	for _, name := range names {
+		each := entries[name]
+		begin, end := each.Offsets[0], each.Offsets[1]
+		if begin != reached || end < begin || end > len(data) {
+			return nil, fmt.Errorf("the tensor %s is not where the one before it ends, or beyond the end", OneLine(name))
+		}
+		width, known := widths[each.Kind]
+		if !known {
+			return nil, fmt.Errorf("the tensor %s is of type %q; expected F32, F64 or whole numbers", OneLine(name), each.Kind)
+		}
+		if bytes, ok := volume(width, each.Shape); !ok || bytes != end-begin {
+			return nil, fmt.Errorf("the tensor %s has other bytes than its shape %v needs", OneLine(name), each.Shape)
+		}
+		tensors[name] = Tensor{each.Kind, each.Shape, data[begin:end]}
+		reached = end
+	}
+	if reached != len(data) {
+		return nil, errors.New("it goes on after its last tensor")
+	}
+	return tensors, nil
+}
+
+// volume returns the bytes of an array; false if that is beyond all files.
+func volume(width int, shape []int) (int, bool) {
+	total := width
+	for _, length := range shape {
+		if length < 0 || length > 0 && total > math.MaxInt/length {
+			return 0, false
+		}
+		total *= length
+	}
+	return total, true
+}
+
+// OneLine returns a text, quoted if it would not print as a part of one line.
+func OneLine(text string) string {
+	if strings.IndexFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
+		return text
+	}
+	return strconv.Quote(text)
+}

@@ -1,0 +1,115 @@
+package order
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"steersman.dev/plugin/internal/podowner"
+)
+
+const (
+	// forgetInterval is the interval between two looks for pods that are gone.
+	forgetInterval = time.Minute
+	// syncTimeout is how long the first pod waits for the nodes to be known, on which its size depends. kube-scheduler
+	// itself decides nothing before.
+	syncTimeout = 30 * time.Second
+)
+
+// follow keeps the queue up to date with the cluster until the context is done.
+func (q *queue) follow(ctx context.Context, factory informers.SharedInformerFactory) error {
+	pods, nodes := factory.Core().V1().Pods(), factory.Core().V1().Nodes()
+	podEvents, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { q.onPod(obj.(*v1.Pod)) },
+		UpdateFunc: func(_, obj any) { q.onPod(obj.(*v1.Pod)) },
+		DeleteFunc: func(obj any) {
+			if pod, ok := deleted(obj).(*v1.Pod); ok {
+				q.onEnd(pod)
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	nodeEvents, err := nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { q.onNode(nil, obj.(*v1.Node)) },
+		UpdateFunc: func(before, obj any) { q.onNode(before.(*v1.Node), obj.(*v1.Node)) },
+		DeleteFunc: func(obj any) {
+			if node, ok := deleted(obj).(*v1.Node); ok {
+				q.cluster.setNode(node.Name, nil)
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	q.synced = func() {
+		waiting, cancel := context.WithTimeout(ctx, syncTimeout)
+		defer cancel()
+		cache.WaitForCacheSync(waiting.Done(), podEvents.HasSynced, nodeEvents.HasSynced)
+	}
+	go q.forgetRegularly(ctx, pods.Lister())
+	return nil
+}
+
+// deleted returns an object that an informer says was deleted.
+func deleted(obj any) any {
+	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		return last.Obj
+	}
+	return obj
+}
+
+// onNode counts a node that came or was changed.
+func (q *queue) onNode(before, node *v1.Node) {
+	// Heartbeats change neither.
+	if before != nil && sizeOfNode(before) == sizeOfNode(node) {
+		return
+	}
+	q.cluster.setNode(node.Name, node)
+}
+
+// onPod notes a pod that is bound or has ended.
+func (q *queue) onPod(pod *v1.Pod) {
+	switch {
+	case pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed:
+		q.onEnd(pod)
+	case pod.Spec.NodeName != "" && !q.cluster.holds(pod.UID):
+		q.cluster.bind(pod.UID, requestsOf(pod), q.clock())
+		q.leave(pod.UID)
+	}
+}
+
+// onEnd notes a pod that has ended or was deleted, and learns its run time.
+func (q *queue) onEnd(pod *v1.Pod) {
+	q.leave(pod.UID)
+	began, ran := q.cluster.release(pod.UID)
+	if !ran {
+		return
+	}
+	if started := pod.Status.StartTime; started != nil {
+		began = started.Time
+	}
+	q.runTimes.Note(requestsOf(pod), podowner.Of(pod), q.clock().Sub(began).Seconds())
+}
+
+// forgetRegularly drops pods that no longer wait until the context is done.
+func (q *queue) forgetRegularly(ctx context.Context, pods listers.PodLister) {
+	ticker := time.NewTicker(forgetInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			q.forget(func(pod *v1.Pod) bool {
+				found, err := pods.Pods(pod.Namespace).Get(pod.Name)
+				return err == nil && found.UID == pod.UID && found.Spec.NodeName == ""
+			})
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package order
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"steersman.dev/plugin/internal/gpu"
+	"steersman.dev/plugin/internal/orders"
+)
+
+const (
+	// secondsKey is the annotation of a pod's run time in seconds, which counts before its activeDeadlineSeconds.
+	secondsKey = "steersman.dev/expected-seconds"
+	maxSeconds = 1e15
+)
+
+// statedSeconds returns the estimate of a pod that is known at its arrival, NaN: from what ended before. An annotation
+// that is not a number of seconds does not count.
+func statedSeconds(pod *v1.Pod, source orders.Source) float64 {
+	switch source {
+	case orders.History:
+		return math.NaN()
+	case orders.None:
+		return orders.UnknownSeconds
+	}
+	seconds, err := strconv.ParseFloat(strings.TrimSpace(pod.Annotations[secondsKey]), 64)
+	if err == nil && seconds > 0 && seconds < maxSeconds {
+		return seconds
+	}
+	if deadline := pod.Spec.ActiveDeadlineSeconds; deadline != nil {
+		return float64(*deadline)
+	}
+	if source == orders.Auto {
+		return math.NaN()
+	}
+	return orders.UnknownSeconds
+}
+
+// requestsOf returns what a pod requests, as kube-scheduler will count it on the pod's node. GPUs of an invalid request
+// do not count; where it is to be told, another plugin does.
+func requestsOf(pod *v1.Pod) orders.Requests {
+	resource := (&framework.PodInfo{Pod: pod}).CalculateResource().Resource
+	requests := orders.Requests{
+		MilliCPU: resource.GetMilliCPU(), Memory: resource.GetMemory(), EphemeralStorage: resource.GetEphemeralStorage(),
+	}
+	if devices, err := gpu.RequestOf(pod); err == nil && devices.Count > 0 {
+		requests.GPUs, requests.GPUMilli, requests.GPUResource = devices.Count, devices.Milli, devices.Resource
+	}
+	var extended []string
+	for name, amount := range resource.GetScalarResources() {
+		if string(name) != requests.GPUResource && amount > 0 {
+			extended = append(extended, fmt.Sprintf("%s=%d", name, amount))
+		}
+	}
+	slices.Sort(extended)
+	requests.Extended = strings.Join(extended, ",")
+	return requests
+}
