@@ -19,6 +19,7 @@ from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.errors import SteersmanError
 from steersman.objectives.fragmentation import fragment_arrays
 from steersman.objectives.registry import WeightedObjectives
+from steersman.orders.live_history import LiveHistory
 from steersman.orders.queue import ESTIMATES, INVALID
 from steersman.orders.reservations import no_reservations
 from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext, decided_by, default_member
@@ -75,9 +76,12 @@ class Simulator:
     Args:
         workload: nodes and pods.
         profile: the typical pods that policies know of; None: derived from the workload's pods.
+        past: run times of what ended before every run, from which orders estimate; None: nothing has.
     """
 
-    def __init__(self, workload: Workload, profile: tuple[TypicalPod, ...] | None = None) -> None:
+    def __init__(
+        self, workload: Workload, profile: tuple[TypicalPod, ...] | None = None, past: LiveHistory | None = None
+    ) -> None:
         self.workload = workload
         self.profile = typical_pods(workload.pods[i] for i in workload.demand()) if profile is None else profile
         self._state = ClusterState(workload.nodes)
@@ -87,7 +91,7 @@ class Simulator:
         self._devices = np.array([pod.requests.gpu_count for pod in workload.pods], dtype=np.int64)
         classes = len(self._state.classes)
         self._fits_nowhere = self.infeasible(np.arange(classes), np.ones(classes, dtype=np.int64))
-        self.queued = QueueInputs(workload, self._state, self._class_of)
+        self.queued = QueueInputs(workload, self._state, self._class_of, past)
         self._whole_gpus = are_whole(self._state, *self._state.gpu_weights())
         self._learned: tuple[str, LearnedArrays] | None = None
         self._members: dict[tuple[str, Protocol, float, float | None, float | None], MemberChoice] = {}
@@ -312,6 +316,8 @@ class Execution:
         self._without_devices = np.zeros(len(self.state.nodes), dtype=np.int64)
         if plan.standing:
             self._stand()
+        if plan.queued:
+            engine.queue_first(self.cluster, self.arrivals, self.run, self.record, plan.queued)
         self.selection = self.policy.selection
         self.scorer = self._scorer(seed) if self.selection.node == kernels.SELECT_EXTERNAL else None
 
@@ -325,6 +331,7 @@ class Execution:
         for c, slot, held in zip(self.arrivals.class_id.tolist(), slots.tolist(), devices.tolist(), strict=False):
             self._without_devices[slot] += self.state.milli_without_device(c, slot, held)
         engine.stand(self.cluster, self.arrivals, self.run, self.record, slots, devices)
+        event_arrays.let_leave(self.run, self.plan.time[: len(slots)], self.plan.duration[: len(slots)])
 
     def _scorer(self, seed: int) -> Scorer:
         simulator, node_metrics = self.simulator, NodeMetricsView(self.state)
