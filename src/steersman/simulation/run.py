@@ -104,6 +104,13 @@ class Simulator:
         engine.find_infeasible(arrays, self._state.class_arrays, class_id, members, no_reservations(0, arrays), out)
         return out
 
+    def infeasible_shapes(
+        self, class_id: npt.NDArray[np.int64], members: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
+        """Return the same for shapes of `shapes_of`, of which those of single pods are known."""
+        singles = len(self._fits_nowhere)
+        return np.concatenate([self._fits_nowhere, self.infeasible(class_id[singles:], members[singles:])])
+
     @property
     def learned(self) -> LearnedArrays:
         """Return the tables of learned policies without an embedded profile."""
@@ -126,6 +133,14 @@ class Simulator:
         """Return the policy's embedded profile, or that of the workload, for these nodes."""
         models = self._state.gpu_types
         return profile_arrays(self.profile, models) if prepared is None else prepared.profile_for(models)
+
+    @cached_property
+    def recorded(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return [P] the index of the node and [P] the devices that each pod was recorded on, -1 and 0: it waited."""
+        index = {node.name: i for i, node in enumerate(self.workload.nodes)}
+        where = self.workload.recorded
+        nodes = np.array([-1 if each is None else index[each.node] for each in where], dtype=np.int64)
+        return nodes, np.array([0 if each is None else each.devices for each in where], dtype=np.int64)
 
     @cached_property
     def places(self) -> Places:
@@ -284,7 +299,7 @@ class Execution:
         self.prepared = self.policy.prepared
         self.state = simulator._state.permuted(plan.nodes)
         class_id, labels_id = simulator._class_of[plan.pods], simulator._labels_of[plan.pods]
-        shape, *shapes = shapes_of(class_id, plan.members, len(self.state.classes))
+        shape, *gangs = shapes_of(class_id, plan.members, len(self.state.classes))
         queue = queue_of(simulator.queued, plan, self.policy.order, shape, labels_id, seed)
         self.arrivals = event_arrays.Arrivals(
             class_id=class_id,
@@ -309,11 +324,10 @@ class Execution:
         )
         self.eligible = simulator.workload.eligible[plan.nodes]
         self.run = event_arrays.new_run(
-            self.cluster, self.arrivals, queue, simulator.infeasible(*shapes), self.eligible, seed
+            self.cluster, self.arrivals, queue, simulator.infeasible_shapes(*gangs), self.eligible, seed
         )
         self.record = event_arrays.new_record(events, reasons=record)
         self.reasons = Reasons(self.state)
-        self._without_devices = np.zeros(len(self.state.nodes), dtype=np.int64)
         if plan.standing:
             self._stand()
         if plan.queued:
@@ -323,15 +337,22 @@ class Execution:
 
     def _stand(self) -> None:
         """Bind the pods that stay where the workload recorded them."""
-        workload, first = self.simulator.workload, self.plan.pods[: self.plan.standing].tolist()
-        where = [recorded for i in first if (recorded := workload.recorded[i]) is not None]
-        slots = np.array([self.state.slots[each.node] for each in where], dtype=np.int64)
-        devices = np.array([each.devices for each in where], dtype=np.int64)
-        # Only the first classes are those of standing pods, hence strict=False.
-        for c, slot, held in zip(self.arrivals.class_id.tolist(), slots.tolist(), devices.tolist(), strict=False):
-            self._without_devices[slot] += self.state.milli_without_device(c, slot, held)
+        node, devices = (each[self.plan.pods[: self.plan.standing]] for each in self.simulator.recorded)
+        # argsort of a permutation is its inverse.
+        slots = np.argsort(self.plan.nodes)[node]
         engine.stand(self.cluster, self.arrivals, self.run, self.record, slots, devices)
         event_arrays.let_leave(self.run, self.plan.time[: len(slots)], self.plan.duration[: len(slots)])
+
+    @cached_property
+    def _without_devices(self) -> npt.NDArray[np.int64]:
+        """Return [N] GPU milli that the pods which stay request on each node beyond its devices."""
+        excess = np.zeros(len(self.state.nodes), dtype=np.int64)
+        first = range(self.plan.standing)
+        for c, slot, held in zip(
+            self.arrivals.class_id[first], self.run.slot[first], self.run.devices[first], strict=True
+        ):
+            excess[slot] += self.state.milli_without_device(int(c), int(slot), int(held))
+        return excess
 
     def _scorer(self, seed: int) -> Scorer:
         simulator, node_metrics = self.simulator, NodeMetricsView(self.state)

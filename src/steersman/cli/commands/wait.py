@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from steersman.simulation.prediction.prediction import WaitPrediction
     from steersman.workloads.workload import Workload
 
-ROLLOUTS, MOST_ROLLOUTS = 100, 10_000
+ROLLOUTS, MOST_ROLLOUTS = 50, 10_000
 MOST_PRIORITY = 1_000_000_000
 """The highest priority that Kubernetes allows to users."""
 UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
@@ -225,23 +225,17 @@ def _print(prediction: WaitPrediction, spec: str, now: float | None) -> None:
     if prediction.impossible:
         print_text(f"{what} can never start: {prediction.impossible}")
         return
-    beyond = f"later than in {duration(prediction.horizon)}"
+    horizon = duration(prediction.horizon)
 
     def when(seconds: float) -> str:
-        return beyond if math.isinf(seconds) else duration(seconds)
+        return f"more than {horizon}" if math.isinf(seconds) else duration(seconds)
 
-    median = f"{what} starts {beyond}" if math.isinf(prediction.p50) else f"{what} starts in {duration(prediction.p50)}"
-    at = "" if now is None or math.isinf(prediction.p50) else f", at about {clock(now + prediction.p50)}"
-    rollouts = f"{prediction.rollouts} simulated futures"
-    print_text(f"{median}{at} (median of {rollouts} under {prediction.policy}, order {prediction.order})")
-    late = (
-        ""
-        if now is None or math.isinf(prediction.p90)
-        else f" ({clock(now + prediction.p10)} to {clock(now + prediction.p90)})"
-    )
-    print_text(f"10 % start within {when(prediction.p10)}, 90 % within {when(prediction.p90)}{late}")
+    rollouts = f"{prediction.rollouts} simulated futures under {prediction.policy}, order {prediction.order}"
+    print_text(f"{what} starts in {when(prediction.p50)}{_at(now, prediction.p50)} (median of {rollouts})")
+    print_text(f"10 %: within {when(prediction.p10)}{_at(now, prediction.p10)}")
+    print_text(f"90 %: within {when(prediction.p90)}{_at(now, prediction.p90)}")
     if prediction.never:
-        print_text(f"in {100 * prediction.never:.0f} % it does not start within {duration(prediction.horizon)}")
+        print_text(f"in {100 * prediction.never:.0f} % of the futures it does not start within {horizon}")
     nodes = f"{prediction.nodes} node{'' if prediction.nodes == 1 else 's'} could hold it once what runs there ends"
     print_text(f"it needs {prediction.needs} on one node; {nodes}")
     if prediction.refused:
@@ -256,6 +250,11 @@ def _print(prediction: WaitPrediction, spec: str, now: float | None) -> None:
         for each in prediction.alternatives:
             table.add_row(each.change, duration(each.seconds), when(prediction.p50))
         print_table(table)
+
+
+def _at(now: float | None, seconds: float) -> str:
+    """Return the time of day after so many seconds, "" if it is unknown."""
+    return "" if now is None or math.isinf(seconds) else f", at {clock(now + seconds)}"
 
 
 def clock(seconds: float) -> str:

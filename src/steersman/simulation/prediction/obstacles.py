@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
-
 import numpy as np
 
 from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.model import GPU_MILLI, Pod
-from steersman.cluster.state import ClusterState, RunningPod
+from steersman.cluster.state import ClusterState
 from steersman.orders.group_scores import WaitingGroups
 from steersman.orders.live_order import LiveOrder, cluster_size
 from steersman.orders.order import Order
@@ -20,7 +17,7 @@ CPU_MILLI = 1000
 
 
 class Obstacles:
-    """The cluster as pods find it.
+    """What stands in the way of pods, whatever runs.
 
     Args:
         moment: the cluster now.
@@ -35,15 +32,6 @@ class Obstacles:
         c, labels = self._empty.class_id(pod.pod_class), self._empty.labels_id(pod)
         return "" if self._empty.mask(c, labels).any() else unschedulable_message(self._empty, c, labels)
 
-    def refused(self, pod: Pod) -> str:
-        """Return why a pod fits on no node now, "" if it fits on one."""
-        c, labels = self._now.class_id(pod.pod_class), self._now.labels_id(pod)
-        return "" if self._now.mask(c, labels).any() else unschedulable_message(self._now, c, labels)
-
-    def nodes(self, pod: Pod) -> int:
-        """Return how many nodes could hold a pod beside the pods that stay."""
-        return int(self._later.mask(self._later.class_id(pod.pod_class), self._later.labels_id(pod)).sum())
-
     def ahead(self, pod: Pod, began: float, order: Order) -> int:
         """Return how many waiting pods go before a pod.
 
@@ -54,7 +42,7 @@ class Obstacles:
         """
         moment = self._moment
         live = LiveOrder(order, moment.history, clock=lambda: 0.0)
-        live.resize(cluster_size(self._now, live.size))
+        live.resize(cluster_size(self._empty, live.size))
         others = [i for i, each in enumerate(moment.workload.pods) if not moment.runs(i) and each is not pod]
         two = WaitingGroups(np.zeros(2, dtype=np.int64), np.zeros(2), np.array([0, 1]), np.zeros(2))
         two.group[1], two.since[1] = live.join(pod)[0], began
@@ -64,27 +52,6 @@ class Obstacles:
             two.group[0], two.since[0] = live.join(moment.workload.pods[i])[0], moment.began[i]
             count += live.first(two, 2, 0.0, len(others) + 1) == 0
         return count
-
-    @cached_property
-    def _now(self) -> ClusterState:
-        return self._with(self._moment.workload.standing())
-
-    @cached_property
-    def _later(self) -> ClusterState:
-        pods = self._moment.workload.pods
-        return self._with([i for i in self._moment.workload.standing() if self._moment.lasts(pods[i])])
-
-    def _with(self, pods: Sequence[int]) -> ClusterState:
-        """Return the cluster with some of the running pods."""
-        workload, state = self._moment.workload, ClusterState(self._moment.workload.nodes)
-        running = []
-        for i in pods:
-            pod, where = workload.pods[i], workload.recorded[i]
-            assert where is not None
-            numbers = state.class_id(pod.pod_class), state.slots[where.node], where.devices, state.labels_id(pod)
-            running.append(RunningPod(f"{pod.namespace}/{pod.name}", *numbers))
-        state.place_running(running)
-        return state
 
 
 def needs_of(pod: Pod) -> str:

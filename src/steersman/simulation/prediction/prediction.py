@@ -20,7 +20,7 @@ from steersman.simulation.prediction.rollouts import Rollouts
 
 Floats = npt.NDArray[np.float64]
 
-ROLLOUTS, MOST_ROLLOUTS = 100, 10_000
+ROLLOUTS, MOST_ROLLOUTS = 50, 10_000
 HORIZON = 7 * DAY
 SCREENING = 16
 """Rollouts after which a change that did not help is given up."""
@@ -165,8 +165,8 @@ def predict_wait(
         rollouts=rollouts,
         ahead=min(obstacles.ahead(pod, _began(moment, waiting, pod), policy.order) for pod in pods),
         waiting=len(waiting) - (len(pods) - len(new)),
-        nodes=obstacles.nodes(pods[0]),
-        refused=obstacles.refused(pods[0]),
+        nodes=played.nodes(pods[0]),
+        refused=played.refused(pods[0]),
         assumptions=tuple(_assumptions(moment, played)),
         alternatives=tuple(found),
     )

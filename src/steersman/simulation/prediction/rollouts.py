@@ -9,7 +9,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.model import Pod
+from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy
 from steersman.policies.decision.kernels import NONE
 from steersman.simulation import event_arrays
@@ -27,9 +29,9 @@ STEP_EVENTS = 128
 """Events between two looks at whether the pod has started."""
 DELETION_SECONDS = 30.0
 """Time that a pod takes to end which is being deleted: Kubernetes' default grace period."""
-FIRST_ARRIVALS, GROWTH = 500, 8
+FIRST_ARRIVALS, GROWTH = 200, 8
 """Units that the first rollouts draw, and how many times more the next ones if the pod has not started by then."""
-MOST_ARRIVALS = 20_000
+MOST_ARRIVALS = 10_000
 STREAMS = 5
 GAPS, KINDS, RUNNING, LATER, HAZARDS = range(STREAMS)
 """Streams of random numbers of a rollout."""
@@ -98,6 +100,29 @@ class Rollouts:
         count = len(self.moment.workload.pods)
         return np.array([i for i in range(count) if not self.moment.runs(i)], dtype=np.int64)
 
+    def refused(self, pod: Pod) -> str:
+        """Return why one of the pods fits on no node now, "" if it fits on one."""
+        state = self._with(self._running)
+        c, labels = state.class_id(pod.pod_class), state.labels_id(pod)
+        return "" if state.mask(c, labels).any() else unschedulable_message(state, c, labels)
+
+    def nodes(self, pod: Pod) -> int:
+        """Return how many nodes could hold one of the pods beside the pods that stay."""
+        state = self._with(self._running[self._lasting])
+        return int(state.mask(state.class_id(pod.pod_class), state.labels_id(pod)).sum())
+
+    def _with(self, running: Ints) -> ClusterState:
+        """Return the cluster with some of the pods that run."""
+        nothing = np.zeros(len(running))
+        plan = Schedule(running, nothing, nothing + np.inf, self._nodes, True, len(running))
+        return Execution(self.simulator, plan, self.policy, 0, record=False).state
+
+    @cached_property
+    def _nodes(self) -> Ints:
+        """Return the nodes in the order of the cluster, eligible ones first."""
+        eligible = self.simulator.workload.eligible
+        return np.concatenate([np.flatnonzero(eligible), np.flatnonzero(~eligible)])
+
     def starts(
         self, pods: Sequence[int], seeds: Sequence[Sequence[int]], instead_of: Mapping[int, int] = NOTHING
     ) -> Floats:
@@ -153,12 +178,11 @@ class Rollouts:
         since[: len(self.moment.began)] = self.moment.began
         for old, new in instead_of.items():
             since[new] = since[old]
-        eligible = workload.eligible
         plan = Schedule(
             pods=np.concatenate([running, later]),
             time=np.concatenate([began, since[queued.pods], np.zeros(len(now.pods)), time]),
             duration=np.concatenate([duration, lives]),
-            nodes=np.concatenate([np.flatnonzero(eligible), np.flatnonzero(~eligible)]),
+            nodes=self._nodes,
             waits=True,
             standing=len(running),
             members=np.concatenate([np.ones(len(running), dtype=np.int64), queued.members, now.members, members]),

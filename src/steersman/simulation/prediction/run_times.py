@@ -73,21 +73,24 @@ class RunTimeDraws:
         # Stated ones have the last hazard.
         self._group = np.array(group, dtype=np.int64) % (len(groups) + 1)
         numbers: dict[RunTimeGroup, int] = {}
-        self._keys = np.array([[numbers.setdefault(each, len(numbers)) for each in levels] for levels in groups])
-        self._keys = self._keys.reshape(-1, LEVELS).astype(np.int64)
+        keys = np.array([[numbers.setdefault(each, len(numbers)) for each in levels] for levels in groups])
+        keys = keys.reshape(-1, LEVELS).astype(np.int64)
         self._times = np.array([[seen.times(each) for each in levels] for levels in groups])
         self._times = self._times.reshape(-1, LEVELS, 2, BINS)
+        # Groups with the same levels so far share a draw: the first of them at each level, and which it is.
+        parts = (
+            np.unique(keys[:, : level + 1], axis=0, return_index=True, return_inverse=True) for level in range(LEVELS)
+        )
+        self._shared = [(first, where.reshape(-1)) for _, first, where in parts]
         ratios = np.array([*stated_ratios], dtype=np.float64) / RATIO_UNIT
         self._ratios = _exposure(np.zeros(len(ratios)), ratios, np.ones(len(ratios), dtype=np.bool_))
 
     def hazards(self, random: np.random.Generator) -> Floats:
         """Return [G, BINS + 1] the cumulative hazard of every group at the beginning of each bin, drawn."""
-        drawn = np.broadcast_to(_first_hazard(), (len(self._keys), BINS))
+        drawn = np.broadcast_to(_first_hazard(), (len(self._times), BINS))
         for level in range(LEVELS):
-            # Groups with the same levels so far share the draw.
-            _, first, where = np.unique(self._keys[:, : level + 1], axis=0, return_index=True, return_inverse=True)
-            drawn = _posterior(self._times[first, level], drawn[first], random)
-            drawn = drawn[where.reshape(-1)]
+            first, where = self._shared[level]
+            drawn = _posterior(self._times[first, level], drawn[first], random)[where]
         every = np.vstack([drawn, _posterior(self._ratios.sum(axis=1), _ratio_hazard(), random)])
         return np.concatenate([np.zeros((len(every), 1)), np.cumsum(every, axis=1)], axis=1)
 
@@ -111,8 +114,7 @@ class RunTimeDraws:
         begin = np.where(inside, k, np.maximum(BINS, age))
         since = np.where(inside, rows[here, k], np.maximum(rows[here, -1], target + np.log1p(-share)))
         ends = begin + (target - since) / np.maximum(width, 1e-300)
-        seconds: Floats = np.maximum(unit * 2.0 ** np.minimum(ends / BINS_PER_OCTAVE, 1000.0), elapsed)
-        return seconds
+        return np.asarray(np.maximum(unit * 2.0 ** np.minimum(ends / BINS_PER_OCTAVE, 1000.0), elapsed))
 
 
 class SeenRunTimes:
@@ -136,16 +138,22 @@ class SeenRunTimes:
             exposure = np.array([ended, np.cumsum(ended[:, ::-1], axis=1)[:, ::-1] - ended / 2.0])
         else:
             exposure = _exposure(*(np.array([getattr(each, name) for each in spells]) for name in Spell.TIMES))
-            owners: set[tuple[str, str]] = set()
+            alike: dict[tuple[Requests, str, str], list[int]] = {}
             for i, spell in enumerate(spells):
-                pod = spell.pod
+                alike.setdefault((spell.pod.requests, spell.pod.namespace, spell.pod.owner), []).append(i)
+            owners: set[tuple[str, str]] = set()
+            for some in sorted(alike.values()):
+                pod = spells[some[0]].pod
+                for group in dict.fromkeys(_levels(pod, pod.owner)):
+                    of_group.setdefault(group, []).extend(some)
                 # As in the history, each owner counts once in its namespace.
-                is_first = bool(pod.owner) and (pod.namespace, pod.owner) not in owners
+                if pod.owner and (pod.namespace, pod.owner) not in owners:
+                    for group in dict.fromkeys(_levels(pod, "")[-2:]):
+                        of_group.setdefault(group, []).append(some[0])
                 owners.add((pod.namespace, pod.owner))
-                groups = dict.fromkeys(_levels(pod, pod.owner))
-                for group in (*groups, *(dict.fromkeys(_levels(pod, "")[-2:]) if is_first else ())):
-                    of_group.setdefault(group, []).append(i)
-        self._sums = {group: exposure[:, some].sum(axis=1) for group, some in of_group.items()}
+        self._sums: dict[RunTimeGroup, Floats] = {
+            group: exposure[:, some].sum(axis=1) for group, some in of_group.items()
+        }
 
     def levels(self, pod: Pod) -> tuple[RunTimeGroup, ...]:
         """Return the group of a pod at each level; the namespace stands for an owner of which nothing has ended."""
