@@ -38,6 +38,8 @@ RATIO_UNIT = 2.0 ** (-BINS / BINS_PER_OCTAVE / 2)
 """Ratios are counted in this unit, so that a ratio of 1 is in the middle of the axis."""
 LEVELS = 5
 NOTHING = np.zeros((2, BINS))
+MOST_ENDING = 0.99
+"""Largest share of the pods that reach a bin of which a history alone says that they end there."""
 LAST_HAZARD = math.log(2.0) / BINS_PER_OCTAVE
 """Hazard beyond all that is known: one half runs for twice as long."""
 
@@ -135,7 +137,10 @@ class SeenRunTimes:
                 if group.requests is not None:
                     of_group.setdefault(group._replace(requests=gpus_of(group.requests)), []).append(row)
             ended = copy.counts
-            exposure = np.array([ended, np.cumsum(ended[:, ::-1], axis=1)[:, ::-1] - ended / 2.0])
+            left = np.cumsum(ended[:, ::-1], axis=1)[:, ::-1]
+            # What a constant hazard ran through, if this share of the pods ended in the bin.
+            hazard = -np.log1p(-np.minimum(ended / np.maximum(left, 1.0), MOST_ENDING))
+            exposure = np.array([ended, np.where(ended > 0.0, ended / np.maximum(hazard, 1e-300), left)])
         else:
             exposure = _exposure(*(np.array([getattr(each, name) for each in spells]) for name in Spell.TIMES))
             alike: dict[tuple[Requests, str, str], list[int]] = {}
@@ -196,7 +201,9 @@ def _exposure(entered: Floats, left: Floats, ended: npt.NDArray[np.bool_]) -> Fl
 def _posterior(times: Floats, prior: Floats, random: np.random.Generator) -> Floats:
     """Return draws of hazards, [..., BINS], from times [..., 2, BINS] and those of the level above; see the module."""
     ended, seen = times[..., 0, :], times[..., 1, :]
-    return np.asarray(random.standard_gamma(ended + PRIOR_PODS * prior) / (seen + PRIOR_PODS))
+    drawn = random.standard_gamma(ended + PRIOR_PODS * prior) / (seen + PRIOR_PODS)
+    # A group of which nothing was seen is like the one above it: draws upon draws would make long run times likelier.
+    return np.where((seen + ended).any(axis=-1, keepdims=True), drawn, prior)
 
 
 def _first_hazard() -> Floats:
