@@ -30,12 +30,12 @@ def draws(
     spells: Sequence[Spell] = (),
     ratios: Sequence[float] = (),
 ) -> np.ndarray:
-    """Return 2000 draws, 20 of each of 100 hazards."""
+    """Return 2000 draws, 4 of each of 500 hazards."""
     made = RunTimeDraws([of], history or LiveHistory(), spells, ratios)
-    pods, ran, found = np.zeros(20, dtype=np.int64), np.full(20, elapsed), []
-    for k in range(100):
+    pods, ran, found = np.zeros(4, dtype=np.int64), np.full(4, elapsed), []
+    for k in range(500):
         random = np.random.default_rng(k)
-        found.append(made.draw(made.hazards(random), pods, ran, random.random(20)))
+        found.append(made.draw(made.hazards(random), pods, ran, random.random(4)))
     return np.concatenate(found)
 
 
