@@ -91,7 +91,10 @@ def simulated_history(workload: Workload, policy: Policy, load: float, seed: int
     """Return the run of a policy at a load. Pods of the steady state that find no room at its beginning are left out.
 
     They are longer than pods that arrive, so that their waiting, which no real queue knows, could not be foreseen.
+    Every owner is a Job here: pods of Deployments would be replaced when they end, and these are not.
     """
+    pods = (replace(pod, owner=pod.owner and f"Job/{pod.owner.rpartition('/')[2]}") for pod in workload.pods)
+    workload = replace(workload, pods=tuple(pods))
     simulator = Simulator(workload)
     plan = schedule(workload, "timed", seed=seed, ratio=1.0, load=load)
     first = simulator.play(policy, plan, seed).run

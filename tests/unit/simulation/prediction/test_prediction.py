@@ -190,10 +190,11 @@ def test_intervals_hold_what_happens() -> None:
     """Of small clusters stopped at random moments; `wait-calibration` of the benchmarks measures more."""
     outside = [
         each
-        for seed, load in ((1, 1.05), (2, 1.1), (3, 1.1), (4, 1.05))
-        for each in ranks(simulated_history(random_cluster(seed), FGD, load, seed), FGD, 3, 8, 20)
+        for seed in range(1, 9)
+        for load in ((1.0, 1.05, 1.1)[seed % 3],)
+        for each in ranks(simulated_history(random_cluster(seed), FGD, load, seed), FGD, 4, 3, 20)
     ]
     before, after = np.array(outside).mean(axis=0)
-    assert len(outside) > 60
-    # 17 of 21 with exact ones of 20 rollouts.
-    assert 0.7 < 1.0 - before - after < 0.9
+    assert len(outside) > 80
+    # 16 of 21 with exact predictions of 20 rollouts; a third if the time that pods have run already is left out.
+    assert 0.65 < 1.0 - before - after < 0.88
