@@ -5,7 +5,7 @@ logarithmic axis of ages. It is estimated at five levels, each smoothed by the o
 many GPUs, those of the same requests, those of the same owner with as many GPUs, and those of the same owner and
 requests.
 
-    hazard[level] ~ Gamma(ended[level] + PRIOR_SHAPE * hazard[level - 1], seen[level] + PRIOR_PODS)
+    hazard[level] ~ Gamma(ended[level] + PRIOR_PODS * hazard[level - 1], seen[level] + PRIOR_PODS)
 
 with pods that ended in a bin, and bins that pods were seen to run through. Pods that still run count among the latter,
 and pods that began earlier count from when they were first seen: what has ended alone is too short or too long a sample
@@ -38,8 +38,6 @@ RATIO_UNIT = 2.0 ** (-BINS / BINS_PER_OCTAVE / 2)
 """Ratios are counted in this unit, so that a ratio of 1 is in the middle of the axis."""
 LEVELS = 5
 NOTHING = np.zeros((2, BINS))
-PRIOR_SHAPE = 1.0 / math.log1p(1.0 / PRIOR_PODS)
-"""So that as many pods pass a bin on average as at the level above, if nothing was seen: E[exp(-h)] of the draws."""
 MOST_ENDING = 0.99
 """Largest share of the pods that reach a bin of which a history alone says that they end there."""
 LAST_HAZARD = math.log(2.0) / BINS_PER_OCTAVE
@@ -203,7 +201,9 @@ def _exposure(entered: Floats, left: Floats, ended: npt.NDArray[np.bool_]) -> Fl
 def _posterior(times: Floats, prior: Floats, random: np.random.Generator) -> Floats:
     """Return draws of hazards, [..., BINS], from times [..., 2, BINS] and those of the level above; see the module."""
     ended, seen = times[..., 0, :], times[..., 1, :]
-    return np.asarray(random.standard_gamma(ended + PRIOR_SHAPE * prior) / (seen + PRIOR_PODS))
+    drawn = random.standard_gamma(ended + PRIOR_PODS * prior) / (seen + PRIOR_PODS)
+    # A group of which nothing was seen is like the one above it: draws upon draws would make long run times likelier.
+    return np.where((seen + ended).any(axis=-1, keepdims=True), drawn, prior)
 
 
 def _first_hazard() -> Floats:
