@@ -201,9 +201,7 @@ def _exposure(entered: Floats, left: Floats, ended: npt.NDArray[np.bool_]) -> Fl
 def _posterior(times: Floats, prior: Floats, random: np.random.Generator) -> Floats:
     """Return draws of hazards, [..., BINS], from times [..., 2, BINS] and those of the level above; see the module."""
     ended, seen = times[..., 0, :], times[..., 1, :]
-    drawn = random.standard_gamma(ended + PRIOR_PODS * prior) / (seen + PRIOR_PODS)
-    # A group of which nothing was seen is like the one above it: draws upon draws would make long run times likelier.
-    return np.where((seen + ended).any(axis=-1, keepdims=True), drawn, prior)
+    return np.asarray(random.standard_gamma(ended + PRIOR_PODS * prior) / (seen + PRIOR_PODS))
 
 
 def _first_hazard() -> Floats:

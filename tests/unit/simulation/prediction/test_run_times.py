@@ -47,10 +47,10 @@ def after(seconds: float, count: int = 100) -> LiveHistory:
 
 
 def test_unknown_run_times_have_the_prior_of_estimates() -> None:
-    """A median of 68 minutes, from 16 seconds on."""
+    """From 16 seconds on; draws at five levels make the median longer than the 68 minutes of the estimates."""
     found = draws(pod())
     assert found.min() >= 16.0
-    assert 1800.0 < np.median(found) < 3 * HOUR
+    assert HOUR < np.median(found) < 12 * HOUR
 
 
 @given(st.floats(0.0, 1e9), st.floats(0.0, 1.0, exclude_max=True), st.booleans())
