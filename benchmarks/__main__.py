@@ -24,7 +24,7 @@ from benchmarks.live import (
 )
 from benchmarks.scaling import engines, gradients
 from benchmarks.service import hostile, load
-from benchmarks.simulation import environments, learning, live, orders, simulator
+from benchmarks.simulation import environments, learning, live, orders, simulator, waits
 
 BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "fgd-run": simulator.fgd_run,
@@ -32,6 +32,8 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "growth": simulator.growth,
     "published-grid": simulator.published_grid,
     "million-pods": orders.million_pods,
+    "wait-calibration": waits.wait_calibration,
+    "wait-speed": waits.wait_speed,
     "learned-run": learning.learned_run,
     "evolution": learning.evolution,
     "ray-scaling": engines.ray_scaling,

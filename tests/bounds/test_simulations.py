@@ -13,6 +13,7 @@ from tests.support.nightly import by_default
 
 from steersman.agents.evolution import simulations
 from steersman.objectives.registry import resolve
+from steersman.orders.live_history import LiveHistory
 from steersman.orders.order import Order
 from steersman.orders.queue import ANYBODY, EASY, NO_ONE
 from steersman.orders.registry import find_order
@@ -23,6 +24,8 @@ from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.registry import BUILT_IN
 from steersman.policies.registry import resolve as resolve_policy
 from steersman.simulation.arrivals import schedule
+from steersman.simulation.prediction.moment import ClusterMoment
+from steersman.simulation.prediction.prediction import predict_wait
 from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.workload import Recorded
 
@@ -83,3 +86,12 @@ def test_orders_stay_in_bounds(shape: str, order: str | Order) -> None:
     policy = with_order(resolve_policy("fgd"), find_order(order) if isinstance(order, str) else order)
     run = Simulator(replace(there, pods=tuple(pods))).run(policy, protocol="timed", load=None, seed=3, record=True)
     assert run.final_nodes.names
+
+
+@pytest.mark.parametrize("order", ["age", "fcfs", "easy@history", "shortest"])
+def test_predictions_stay_in_bounds(order: str) -> None:
+    there = workload(replace(SHAPES["everything"], pods=60), seed=2)
+    recorded = tuple(Recorded(there.nodes[0].name) if i < 3 else None for i in range(len(there.pods)))
+    moment = ClusterMoment(replace(there, recorded=recorded, from_now=True), np.full(60, -5.0), LiveHistory())
+    policy = with_order(resolve_policy("fgd"), find_order(order))
+    predict_wait(moment, there.pods[-1:], policy, rollouts=2)

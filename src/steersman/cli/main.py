@@ -37,6 +37,7 @@ from steersman.cli.commands.terminal.docs import docs
 from steersman.cli.commands.top import top
 from steersman.cli.commands.training.train import train
 from steersman.cli.commands.training.tune import tune
+from steersman.cli.commands.wait import wait
 from steersman.cli.commands.workload.files import app as workload
 from steersman.cli.help_levels import HelpLevels
 from steersman.cli.options.common import ManyValues
@@ -72,6 +73,7 @@ app.command()(simulate)
 app.command()(top)
 app.command(cls=ManyValues)(train)
 app.command(cls=ManyValues)(tune)
+app.command()(wait)
 app.command()(workbench)
 app.add_typer(cluster, name="cluster")
 app.add_typer(policy, name="policy")

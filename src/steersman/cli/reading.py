@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steersman.cli.output.display import Warnings, one_line, say, status_if_slow
+from steersman.core.errors import SteersmanError
 
 if TYPE_CHECKING:
     from steersman.workloads.workload import RunningPods, Workload
@@ -14,7 +15,7 @@ FASTER = " (kubectl's -o json is read some 25 times as fast)"
 
 
 def read_workload(
-    nodes: Path | None, pods: Path, running: RunningPods, warn: Warnings, *, strict: bool = False
+    nodes: Path | None, pods: Path, running: RunningPods, warn: Warnings, *, strict: bool = False, lives: bool = False
 ) -> Workload:
     """Read nodes and pods in any format, and print a summary on standard error.
 
@@ -26,7 +27,7 @@ def read_workload(
 
     yaml = pods.name.removesuffix(".gz").endswith((".yaml", ".yml"))
     with status_if_slow(f"reading {pods}{FASTER if yaml else ''}"):
-        workload = load_workload(nodes, pods, running=running, strict=strict)
+        workload = load_workload(nodes, pods, running=running, strict=strict, lives=lives)
     say_understood(workload, warn)
     return workload
 
@@ -43,3 +44,21 @@ def say_understood(workload: Workload, warn: Warnings) -> None:
     if workload.understood:
         say(one_line(f"{workload.name}: {workload.understood}"))
     warn(workload.warnings)
+
+
+def pod_index(workload: Workload, spec: str) -> int:
+    """Return the index of the pod that NAME or NAMESPACE/NAME specifies.
+
+    Raises:
+        SteersmanError: no pod has that name, or several have it.
+    """
+    namespace, slash, name = spec.rpartition("/")
+    matches = [
+        i for i, pod in enumerate(workload.pods) if pod.name == name and (not slash or pod.namespace == namespace)
+    ]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        candidates = ", ".join(sorted(f"{workload.pods[i].namespace}/{name}" for i in matches))
+        raise SteersmanError(f"--pod {spec}: several pods have that name; choose one of {candidates}")
+    raise SteersmanError(f"--pod {spec}: there is no such pod among the {len(workload.pods)} of {workload.name}")

@@ -230,6 +230,8 @@ class Pod:
 
     def unbound(self) -> Pod:
         """Return the same pod without the node that it names."""
+        if not self.constraints.node_name:
+            return self
         freed = replace(self.constraints, node_name="")
         return replace(self, pod_class=replace(self.pod_class, constraints=freed))
 

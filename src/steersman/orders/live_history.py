@@ -125,15 +125,24 @@ class LiveHistory:
 
     def keys(self, requests: Requests, namespace: str, owner: str) -> tuple[int, ...]:
         """Return the row of pods at each level, NOTHING where nothing has ended; these groups are used."""
-        who = owner if self.knows(namespace, owner) else ""
-        groups = RunTimeGroup(requests, None, None), RunTimeGroup(None, namespace, who)
         rows = [ALL_PODS]
-        for group in (*groups, RunTimeGroup(requests, namespace, who)):
+        for group in self.groups(requests, namespace, owner)[1:]:
             row = self._rows.get(group, NOTHING)
             if row != NOTHING:
                 self._rows.move_to_end(group)
             rows.append(row)
         return tuple(rows)
+
+    def counts(self, group: RunTimeGroup) -> Floats:
+        """Return [BINS] the pods of a group that ended, by run time."""
+        row = ALL_PODS if group == EVERY_POD else self._rows.get(group, NOTHING)
+        return np.array(self._arrays.counts[row])
+
+    def groups(self, requests: Requests, namespace: str, owner: str) -> tuple[RunTimeGroup, ...]:
+        """Return the group of pods at each level."""
+        who = owner if self.knows(namespace, owner) else ""
+        with_requests = RunTimeGroup(requests, None, None), RunTimeGroup(None, namespace, who)
+        return EVERY_POD, *with_requests, RunTimeGroup(requests, namespace, who)
 
     def write_estimates(self, keys: Ints, rows: Ints, out: Floats) -> None:
         """Write estimates of M groups of pods.

@@ -38,6 +38,8 @@ class Schedule:
         warm: number of arrivals after those that are the pods running when generated arrivals begin.
         is_given: whether the workload gives order and times of the arrivals; else the seed draws them.
         members: [A] number of consecutive arrivals, from this one on, that start together; 0 for all but the first.
+        queued: number of arrivals after the standing ones that wait at time 0, when the run begins; their times say
+            since when. Standing pods whose duration is finite began at their times, and leave.
     """
 
     pods: npt.NDArray[np.int64]
@@ -49,6 +51,7 @@ class Schedule:
     warm: int = 0
     is_given: bool = False
     members: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    queued: int = 0
 
     def __post_init__(self) -> None:
         """Let every pod start alone unless `members` is given."""

@@ -349,6 +349,26 @@ def stand(
         _note(run, record, arrivals.time[arrival], arrival, BOUND)
 
 
+@kernel
+def queue_first(cluster: DecisionState, arrivals: Arrivals, run: Run, record: EventRecord, count: int) -> None:
+    """Let the next `count` arrivals wait since their times, and try them all at time 0, before anything else happens.
+
+    Those that would not fit on the empty cluster fail.
+    """
+    cursor, q = run.cursor, run.queue
+    for arrival in range(cursor[ARRIVED], cursor[ARRIVED] + count):
+        if arrivals.members[arrival] > 0:
+            _queue_arrival(arrivals, run, record, arrival, 0.0, True)
+    cursor[ARRIVED] += count
+    cursor[PASSES] += 1
+    if q.settings[OVERTAKING] != ANYBODY or run.reservation.expected.shape[0] > 0:
+        cursor[PASS] = HEAD_FIRST
+        return
+    # No pod has just left a node, so that every node counts.
+    collect(cluster.nodes, cluster.classes, cluster.terms, arrivals, run, 0.0, True)
+    cursor[PASS] = TRY_CANDIDATES
+
+
 @ir_inlined
 def _node_for(
     cluster: DecisionState,

@@ -119,6 +119,25 @@ class Run(NamedTuple):
     rng: npt.NDArray[np.uint64]
 
 
+def let_leave(run: Run, started: npt.NDArray[np.float64], duration: npt.NDArray[np.float64]) -> None:
+    """Let the first arrivals, which run already, leave after their durations.
+
+    Args:
+        run: of which nobody else will leave yet.
+        started: [S] when they began, seconds.
+        duration: [S] seconds from then, inf: they stay.
+    """
+    leaves, count = started + duration, len(started)
+    # An array in ascending order is a heap.
+    order = np.lexsort((np.arange(count), leaves))
+    order = order[: int(np.isfinite(leaves).sum())]
+    run.started[:count], run.leaves[:count] = started, leaves
+    run.heap[: len(order)] = order
+    run.cursor[RUNNING] = len(order)
+    if len(run.reservation.expected):
+        run.reservation.expected[:count] = started + run.queue.estimated[:count]
+
+
 def new_record(events: int, *, reasons: bool) -> EventRecord:
     """Return an empty record of `events` events, with the reasons of failures if requested."""
     return EventRecord(

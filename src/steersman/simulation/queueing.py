@@ -14,7 +14,8 @@ from steersman.cluster.constraints.inter_pod import KIND, SPREAD
 from steersman.cluster.model import Pod
 from steersman.cluster.state import ClusterState
 from steersman.orders import scores
-from steersman.orders.estimates import LEVELS, empty_history
+from steersman.orders.estimates import BINS, LEVELS, RunTimeHistory, empty_history
+from steersman.orders.live_history import LiveHistory
 from steersman.orders.order import Order
 from steersman.orders.queue import ANYBODY, NOBODY, QueueArrays
 from steersman.simulation.arrivals import Schedule
@@ -34,11 +35,44 @@ class QueueInputs:
         workload: the workload.
         state: its cluster, with the classes and labels of all pods.
         class_id: [P] class.
+        past: run times of what ended before the run; None: nothing has.
     """
 
     workload: Workload
     state: ClusterState
     class_id: Ints
+    past: LiveHistory | None = None
+
+    def new_history(self) -> RunTimeHistory:
+        """Return the history with which a run begins."""
+        history = empty_history(self.history_groups)
+        if self._past_counts is not None:
+            history.counts[:] = self._past_counts
+            history.ended[:] = self._past_counts.sum(axis=1)
+        return history
+
+    @cached_property
+    def _past_counts(self) -> Floats | None:
+        """Return [K, BINS] the pods that ended before the run, by group and run time."""
+        if self.past is None:
+            return None
+        counts = np.zeros((self.history_groups, BINS))
+        _, first = np.unique(self.history_keys[:, -1], return_index=True)
+        for i in first:
+            pod = self.workload.pods[i]
+            groups = self.past.groups(pod.requests, pod.namespace, self._owners[i])
+            counts[self.history_keys[i]] = [self.past.counts(group) for group in groups]
+        return counts
+
+    @cached_property
+    def _owners(self) -> list[str]:
+        """Return [P] the owner whose pods teach the run time of each, "" for the namespace.
+
+        An owner of one pod, such as a Job, says nothing of others: its namespace stands for it.
+        """
+        pods = self.workload.pods
+        times = Counter((pod.namespace, pod.owner) for pod in pods)
+        return [pod.owner if times[pod.namespace, pod.owner] > 1 else "" for pod in pods]
 
     @property
     def by_gpu(self) -> bool:
@@ -92,10 +126,7 @@ class QueueInputs:
         """Return [P, LEVELS] the groups of pods whose run times are told apart, see `orders.estimates`."""
         pods = self.workload.pods
         requests = _numbers([pod.requests for pod in pods])
-        named = [(pod.namespace, pod.owner) for pod in pods]
-        times = Counter(named)
-        # An owner of one pod, such as a Job, says nothing of others: its namespace stands for it.
-        owner = _numbers([each if times[each] > 1 else (each[0], "") for each in named])
+        owner = _numbers([(pod.namespace, owner) for pod, owner in zip(pods, self._owners, strict=True)])
         both = _combined([requests, owner])
         keys = np.empty((len(pods), LEVELS), dtype=np.int64)
         first = 0
@@ -155,7 +186,7 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
         stated = order.run_times.stated(arriving, plan.duration, seed)
         columns.append(np.unique(stated, return_inverse=True)[1])
         if order.run_times.uses_history:
-            keys, history = known.history_keys[pods], empty_history(known.history_groups)
+            keys, history = known.history_keys[pods], known.new_history()
             columns.append(keys[:, -1])
     if order.score == scores.FAIR:
         columns.append(account)

@@ -19,6 +19,7 @@ from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.errors import SteersmanError
 from steersman.objectives.fragmentation import fragment_arrays
 from steersman.objectives.registry import WeightedObjectives
+from steersman.orders.live_history import LiveHistory
 from steersman.orders.queue import ESTIMATES, INVALID
 from steersman.orders.reservations import no_reservations
 from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext, decided_by, default_member
@@ -75,9 +76,12 @@ class Simulator:
     Args:
         workload: nodes and pods.
         profile: the typical pods that policies know of; None: derived from the workload's pods.
+        past: run times of what ended before every run, from which orders estimate; None: nothing has.
     """
 
-    def __init__(self, workload: Workload, profile: tuple[TypicalPod, ...] | None = None) -> None:
+    def __init__(
+        self, workload: Workload, profile: tuple[TypicalPod, ...] | None = None, past: LiveHistory | None = None
+    ) -> None:
         self.workload = workload
         self.profile = typical_pods(workload.pods[i] for i in workload.demand()) if profile is None else profile
         self._state = ClusterState(workload.nodes)
@@ -87,7 +91,7 @@ class Simulator:
         self._devices = np.array([pod.requests.gpu_count for pod in workload.pods], dtype=np.int64)
         classes = len(self._state.classes)
         self._fits_nowhere = self.infeasible(np.arange(classes), np.ones(classes, dtype=np.int64))
-        self.queued = QueueInputs(workload, self._state, self._class_of)
+        self.queued = QueueInputs(workload, self._state, self._class_of, past)
         self._whole_gpus = are_whole(self._state, *self._state.gpu_weights())
         self._learned: tuple[str, LearnedArrays] | None = None
         self._members: dict[tuple[str, Protocol, float, float | None, float | None], MemberChoice] = {}
@@ -99,6 +103,13 @@ class Simulator:
         arrays = self._state.arrays
         engine.find_infeasible(arrays, self._state.class_arrays, class_id, members, no_reservations(0, arrays), out)
         return out
+
+    def infeasible_shapes(
+        self, class_id: npt.NDArray[np.int64], members: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
+        """Return the same for shapes of `shapes_of`, of which those of single pods are known."""
+        singles = len(self._fits_nowhere)
+        return np.concatenate([self._fits_nowhere, self.infeasible(class_id[singles:], members[singles:])])
 
     @property
     def learned(self) -> LearnedArrays:
@@ -122,6 +133,14 @@ class Simulator:
         """Return the policy's embedded profile, or that of the workload, for these nodes."""
         models = self._state.gpu_types
         return profile_arrays(self.profile, models) if prepared is None else prepared.profile_for(models)
+
+    @cached_property
+    def recorded(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return [P] the index of the node and [P] the devices that each pod was recorded on, -1 and 0: it waited."""
+        index = {node.name: i for i, node in enumerate(self.workload.nodes)}
+        where = self.workload.recorded
+        nodes = np.array([-1 if each is None else index[each.node] for each in where], dtype=np.int64)
+        return nodes, np.array([0 if each is None else each.devices for each in where], dtype=np.int64)
 
     @cached_property
     def places(self) -> Places:
@@ -280,7 +299,7 @@ class Execution:
         self.prepared = self.policy.prepared
         self.state = simulator._state.permuted(plan.nodes)
         class_id, labels_id = simulator._class_of[plan.pods], simulator._labels_of[plan.pods]
-        shape, *shapes = shapes_of(class_id, plan.members, len(self.state.classes))
+        shape, *gangs = shapes_of(class_id, plan.members, len(self.state.classes))
         queue = queue_of(simulator.queued, plan, self.policy.order, shape, labels_id, seed)
         self.arrivals = event_arrays.Arrivals(
             class_id=class_id,
@@ -305,26 +324,35 @@ class Execution:
         )
         self.eligible = simulator.workload.eligible[plan.nodes]
         self.run = event_arrays.new_run(
-            self.cluster, self.arrivals, queue, simulator.infeasible(*shapes), self.eligible, seed
+            self.cluster, self.arrivals, queue, simulator.infeasible_shapes(*gangs), self.eligible, seed
         )
         self.record = event_arrays.new_record(events, reasons=record)
         self.reasons = Reasons(self.state)
-        self._without_devices = np.zeros(len(self.state.nodes), dtype=np.int64)
         if plan.standing:
             self._stand()
+        if plan.queued:
+            engine.queue_first(self.cluster, self.arrivals, self.run, self.record, plan.queued)
         self.selection = self.policy.selection
         self.scorer = self._scorer(seed) if self.selection.node == kernels.SELECT_EXTERNAL else None
 
     def _stand(self) -> None:
         """Bind the pods that stay where the workload recorded them."""
-        workload, first = self.simulator.workload, self.plan.pods[: self.plan.standing].tolist()
-        where = [recorded for i in first if (recorded := workload.recorded[i]) is not None]
-        slots = np.array([self.state.slots[each.node] for each in where], dtype=np.int64)
-        devices = np.array([each.devices for each in where], dtype=np.int64)
-        # Only the first classes are those of standing pods, hence strict=False.
-        for c, slot, held in zip(self.arrivals.class_id.tolist(), slots.tolist(), devices.tolist(), strict=False):
-            self._without_devices[slot] += self.state.milli_without_device(c, slot, held)
+        node, devices = (each[self.plan.pods[: self.plan.standing]] for each in self.simulator.recorded)
+        # argsort of a permutation is its inverse.
+        slots = np.argsort(self.plan.nodes)[node]
         engine.stand(self.cluster, self.arrivals, self.run, self.record, slots, devices)
+        event_arrays.let_leave(self.run, self.plan.time[: len(slots)], self.plan.duration[: len(slots)])
+
+    @cached_property
+    def _without_devices(self) -> npt.NDArray[np.int64]:
+        """Return [N] GPU milli that the pods which stay request on each node beyond its devices."""
+        excess = np.zeros(len(self.state.nodes), dtype=np.int64)
+        first = range(self.plan.standing)
+        for c, slot, held in zip(
+            self.arrivals.class_id[first], self.run.slot[first], self.run.devices[first], strict=True
+        ):
+            excess[slot] += self.state.milli_without_device(int(c), int(slot), int(held))
+        return excess
 
     def _scorer(self, seed: int) -> Scorer:
         simulator, node_metrics = self.simulator, NodeMetricsView(self.state)

@@ -19,12 +19,14 @@ from steersman.workloads.formats.kubernetes.devices import KINDS as DEVICE_KINDS
 from steersman.workloads.formats.kubernetes.devices import offer_warnings, offers_of
 from steersman.workloads.formats.kubernetes.expansion import Expanded, PartlyReadError
 from steersman.workloads.formats.kubernetes.format import KubernetesContent
+from steersman.workloads.formats.kubernetes.lives import lives_of
 from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.registry import format_of, formats
 from steersman.workloads.formats.yaml_documents import Document
 from steersman.workloads.garbage_collection import no_collection
 from steersman.workloads.generators.deployments import Row
 from steersman.workloads.gpu_warnings import gpu_warnings
+from steersman.workloads.lives import NO_LIVES
 from steersman.workloads.recorded import with_running
 from steersman.workloads.workload import RunningPods, SpreadSelectors, Workload, workload_name
 
@@ -119,6 +121,7 @@ def load_workload(
     partial: bool = False,
     running: RunningPods = RunningPods.FREE,
     strict: bool = False,
+    lives: bool = False,
 ) -> Workload:
     """Load a workload of nodes and pods in any format. Objects that Kubernetes would refuse are left out with warnings.
 
@@ -128,6 +131,7 @@ def load_workload(
         partial: whether nodes alone or pods alone are enough.
         running: what to do with pods that run on a node already.
         strict: whether an invalid object is an error.
+        lives: whether to read when pods were created, began to run and ended.
 
     Raises:
         InputError: something is missing in the files, a file is not what its name says, or nothing in it is valid.
@@ -158,7 +162,8 @@ def load_workload(
     warnings += [f"{name}: {warning}" for warning in (*gpu_warnings(nodes, pods), *offer_warnings(offers, pods))]
     about = (content.understood() for content in for_pods.contents if pods)
     understood = "; ".join(filter(None, (*about, _gangs(pods))))
-    workload = Workload(name, nodes, pods, services, tuple(warnings), understood=understood)
+    known = lives_of(_objects(sources), nodes) if lives else NO_LIVES
+    workload = Workload(name, nodes, pods, services, tuple(warnings), understood=understood, lives=known)
     if expanded is None or not expanded.pods:
         return workload
     workload = with_running(workload, expanded, running)
@@ -167,7 +172,12 @@ def load_workload(
 
 @no_collection()
 def workload_of_objects(
-    name: str, documents: Iterable[Document], warnings: Iterable[str] = (), *, running: RunningPods = RunningPods.FREE
+    name: str,
+    documents: Iterable[Document],
+    warnings: Iterable[str] = (),
+    *,
+    running: RunningPods = RunningPods.FREE,
+    lives: bool = False,
 ) -> Workload:
     """Return the workload of Kubernetes objects, wherever they were read.
 
@@ -176,6 +186,7 @@ def workload_of_objects(
         documents: one object or list of objects each; pods arrive in order of creation, else in this order.
         warnings: warnings of reading them.
         running: what to do with pods that run on a node already.
+        lives: whether to read when pods were created, began to run and ended.
 
     Raises:
         SteersmanError: there is no valid node or no pod.
@@ -192,7 +203,9 @@ def workload_of_objects(
     about_gpus = (*gpu_warnings(nodes, expanded.pods), *offer_warnings(offers, expanded.pods))
     about_objects = (*warnings, *left_out, *objects.warnings(), *expanded.warnings, *about_gpus)
     all_warnings = tuple(f"{name}: {warning}" for warning in about_objects)
-    return with_running(Workload(name, nodes, expanded.pods, objects.services(), all_warnings), expanded, running)
+    known = lives_of([objects], nodes) if lives else NO_LIVES
+    workload = Workload(name, nodes, expanded.pods, objects.services(), all_warnings, lives=known)
+    return with_running(workload, expanded, running)
 
 
 def _objects(sources: Iterable[Source]) -> Iterator[Objects]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 from steersman.cluster.gpu_units import gpu_milli, mean_milli, requested_milli
 from steersman.cluster.model import Node, Pod, Requests, Requirement
 from steersman.workloads.files import stem
+from steersman.workloads.lives import NO_LIVES, Lives
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,6 +100,7 @@ class Workload:
         from_now: whether all pods that ran stay where they were and only later pods are placed; else all of them are
             placed from scratch.
         understood: a sentence on how many pods of what kind the source holds; empty for sources of pods alone.
+        lives: when pods were created, began to run and ended, where that was asked for.
     """
 
     name: str
@@ -109,6 +111,7 @@ class Workload:
     recorded: tuple[Recorded | None, ...] = ()
     from_now: bool = False
     understood: str = field(default="", compare=False)
+    lives: Lives = field(default=NO_LIVES, compare=False)
 
     def __repr__(self) -> str:
         """Return its name and how many nodes and pods it has."""

@@ -57,6 +57,7 @@ COMMANDS: dict[str, Options] = {
     "top": {"--once": "", **LIVE},
     "train": {"--output": "new", "--nodes": "nodes.csv", "--workload": "pods.csv"},
     "tune": {"--output": "new", "--nodes": "nodes.csv", "--workload": "pods.csv"},
+    "wait": {"--pod": "p1", "--policy": "fgd", **FILES},
     "workbench": LIVE,
     "cluster up": {"--name": "sweep-of-commands"},
     "cluster nodes add": {"--name": "sweep-of-commands"},

@@ -55,17 +55,18 @@ class LiveCluster:
         """Return the name of its context."""
         return self.target.config.context or DEFAULT_NAME
 
-    def workload(self, *, running: RunningPods = RunningPods.FREE) -> Workload:
+    def workload(self, *, running: RunningPods = RunningPods.FREE, lives: bool = False) -> Workload:
         """Return its nodes and pods as a workload.
 
         Args:
             running: what to do with pods that run on a node already.
+            lives: whether to read when pods were created, began to run and ended.
 
         Raises:
             SteersmanError: the cluster does not answer or denies access.
         """
 
         async def read(client: Client) -> Workload:
-            return await read_workload(client, self.name, running)
+            return await read_workload(client, self.name, running, lives=lives)
 
         return run_client(self.target, read)

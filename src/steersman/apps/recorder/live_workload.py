@@ -56,7 +56,9 @@ SINCE_134 = ("resource.k8s.io/v1",)
 MISSING = 404
 
 
-async def read_workload(client: Client, name: str, running: RunningPods = RunningPods.FREE) -> Workload:
+async def read_workload(
+    client: Client, name: str, running: RunningPods = RunningPods.FREE, *, lives: bool = False
+) -> Workload:
     """Return the workload of a cluster's objects, as `workloads.loading` makes it of the same objects.
 
     Nothing is written. Invalid objects are left out with a warning, as are kinds that may not be listed.
@@ -65,6 +67,7 @@ async def read_workload(client: Client, name: str, running: RunningPods = Runnin
         client: connection to the cluster.
         name: name of the workload, such as that of the context.
         running: what becomes of running pods.
+        lives: whether to read when pods were created, began to run and ended.
 
     Raises:
         SteersmanError: nodes or pods may not be listed, or there is no valid one.
@@ -81,7 +84,7 @@ async def read_workload(client: Client, name: str, running: RunningPods = Runnin
             if error.status != MISSING or resource.version not in SINCE_134:
                 refused.append(resource.name)
     warnings = [f"no permission to list {', '.join(refused)}; they are left out"] if refused else []
-    return workload_of_objects(name, [*chain(*required.values()), *others], warnings, running=running)
+    return workload_of_objects(name, [*chain(*required.values()), *others], warnings, running=running, lives=lives)
 
 
 async def _list(client: Client, resource: Resource) -> list[Document]:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 from steersman.cli.completing import policies
 from steersman.cli.options.cluster import ClusterOptions, run_with_client, say_without_telemetry
 from steersman.cli.options.common import POLICIES_HELP, TableOrJson, TableOrJsonOption, TelemetryOption
-from steersman.cli.options.declaring import given_options, option, with_options
-from steersman.cli.options.inputs import FileInputs
+from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.policy_server import PolicyServer
+from steersman.cli.options.recorded import RecordedCluster
 from steersman.cli.output.display import Warnings, print_json, print_table, print_text, status_if_slow
-from steersman.core.errors import SteersmanError, UsageError
+from steersman.cli.reading import pod_index
+from steersman.core.errors import UsageError
 from steersman.workloads.garbage_collection import no_collection
-from steersman.workloads.workload import RunningPods
 
 if TYPE_CHECKING:
     from steersman.apps.service.messages.types import Explanation
@@ -40,16 +40,6 @@ class ExplainOptions:
     output_format: TableOrJsonOption = TableOrJson.TABLE
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedCluster(FileInputs):
-    """A cluster in files, whose pods with `spec.nodeName` run, or a packaged one; none given: the live one."""
-
-    @property
-    def running(self) -> RunningPods:
-        """Return what to do with running pods."""
-        return RunningPods.AS_WRITTEN
-
-
 @with_options
 def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOptions, server: PolicyServer) -> None:
     """Explain where a policy would place a pod: what separates that node from the runner-up, and why others fail.
@@ -62,19 +52,11 @@ def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOp
     **By measured metrics**: steersman explain --policy p0 --telemetry telemetry.yaml --pod web/nginx-0
     """
     server.use()
-    is_recorded = bool(given_options(inputs))
-    if is_recorded:
-        if given_options(cluster):
-            raise UsageError(
-                "--kubeconfig, --context and --name select a live cluster; leave them out, or leave out --nodes, "
-                "--pods and --workload"
-            )
-        if options.telemetry is not None:
-            raise UsageError(
-                "--telemetry is about a live cluster's metrics; leave it out, or leave out --nodes, --pods and "
-                "--workload"
-            )
-        inputs.check()
+    is_recorded = inputs.is_chosen(cluster)
+    if is_recorded and options.telemetry is not None:
+        raise UsageError(
+            "--telemetry is about a live cluster's metrics; leave it out, or leave out --nodes, --pods and --workload"
+        )
 
     with no_collection():  # all objects live until the end, and scanning them would take 0.3 s
         from steersman.apps.service.scoring.explanation import explain_pod
@@ -84,7 +66,7 @@ def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOp
         say_without_telemetry(resolved, options.policy, has_telemetry=options.telemetry is not None)
         warn = Warnings()
         source = inputs.read(warn)[0] if is_recorded else _take_snapshot(cluster, warn)
-        number = _pod_index(source, options.pod)
+        number = pod_index(source, options.pod)
         measured = None if options.telemetry is None else _measure(options.telemetry, source)
         with status_if_slow("computing the explanation"):
             explanation = explain_pod(resolved, source, number, measured)
@@ -125,24 +107,6 @@ def _measure(file: Path, cluster: Workload) -> TelemetryCollector:
     with status_if_slow("querying Prometheus"):
         asyncio.run(collector.query_once())
     return collector
-
-
-def _pod_index(workload: Workload, spec: str) -> int:
-    """Return the index of the pod that NAME or NAMESPACE/NAME specifies.
-
-    Raises:
-        SteersmanError: no pod has that name, or several have it.
-    """
-    namespace, slash, name = spec.rpartition("/")
-    matches = [
-        i for i, pod in enumerate(workload.pods) if pod.name == name and (not slash or pod.namespace == namespace)
-    ]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        candidates = ", ".join(sorted(f"{workload.pods[i].namespace}/{name}" for i in matches))
-        raise SteersmanError(f"--pod {spec}: several pods have that name; choose one of {candidates}")
-    raise SteersmanError(f"--pod {spec}: there is no such pod among the {len(workload.pods)} of {workload.name}")
 
 
 def _print_tables(explanation: Explanation, pod: str) -> None:

@@ -115,6 +115,11 @@ class FileInputs:
         """Return what to do with running pods."""
         return RunningPods.FREE
 
+    @property
+    def lives(self) -> bool:
+        """Return whether to read when pods were created, began to run and ended."""
+        return False
+
     def read(self, warn: Warnings) -> tuple[Workload, ...]:
         """Return the workloads, at least one, and print their summaries and warnings.
 
@@ -127,7 +132,8 @@ class FileInputs:
         for workload in result:
             say_understood(workload, warn)
         return result or tuple(
-            read_workload(self.nodes, file, self.running, warn, strict=self.strict) for file in self.pods or ()
+            read_workload(self.nodes, file, self.running, warn, strict=self.strict, lives=self.lives)
+            for file in self.pods or ()
         )
 
 

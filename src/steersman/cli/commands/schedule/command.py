@@ -28,6 +28,7 @@ from steersman.cli.options.common import (
 )
 from steersman.cli.options.declaring import Excludes, RequiresOption, option, with_options
 from steersman.cli.options.live_learning import LiveLearning, check_unused, exploration_parameters, live_plan_of
+from steersman.cli.options.orders import split_order
 from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import status_if_slow
 from steersman.cli.output.logs import LogOptions
@@ -140,14 +141,10 @@ class OrderOptions:
         Raises:
             UsageError: there are two orders, or one with --shadow.
         """
-        from steersman.policies.registry import split_order
-
-        name, order = split_order(policy)
-        if order and shadow:
+        name, order = split_order(policy, self.order)
+        if self.order is None and order and shadow:
             raise UsageError(f"--policy {policy}: --shadow orders no pods; leave out +{order}")
-        if order and self.order is not None:
-            raise UsageError(f"--policy {policy} names an order; leave out --order {self.order}, or +{order}")
-        return name, self.order or order
+        return name, order
 
 
 @dataclass(frozen=True, slots=True)

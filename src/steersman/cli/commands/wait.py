@@ -1,0 +1,274 @@
+"""`steersman wait`: when a waiting pod starts, what it waits for, and what would let it start sooner."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from steersman.cli.completing import orders, policies
+from steersman.cli.options.cluster import ClusterOptions, say_without_telemetry
+from steersman.cli.options.common import (
+    MAX_SEED,
+    ORDERS_HELP,
+    POLICIES_HELP,
+    TableOrJson,
+    TableOrJsonOption,
+    path_option,
+)
+from steersman.cli.options.declaring import option, with_options
+from steersman.cli.options.orders import split_order
+from steersman.cli.options.policy_server import PolicyServer
+from steersman.cli.options.recorded import RecordedCluster
+from steersman.cli.output.display import Warnings, print_json, print_table, print_text, status_if_slow
+from steersman.cli.reading import pod_index, say_understood
+from steersman.core.errors import SteersmanError
+from steersman.workloads.files import YAML_SUFFIXES
+from steersman.workloads.garbage_collection import no_collection
+from steersman.workloads.workload import RunningPods
+
+if TYPE_CHECKING:
+    from steersman.cluster.model import Pod
+    from steersman.policies.base import Policy
+    from steersman.simulation.prediction.prediction import WaitPrediction
+    from steersman.workloads.workload import Workload
+
+ROLLOUTS, MOST_ROLLOUTS = 50, 10_000
+MOST_PRIORITY = 1_000_000_000
+"""The highest priority that Kubernetes allows to users."""
+UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+@dataclass(frozen=True, slots=True)
+class WaitOptions:
+    """Which pod waits, who decides, and how the prediction is printed."""
+
+    pod: Annotated[
+        str,
+        option(
+            "Pod that waits, as NAME or NAMESPACE/NAME, or a YAML file with a pod, Job, Deployment, ... that was not "
+            "submitted yet: its pods are put behind the queue now.",
+            metavar="NAME|FILE",
+        ),
+    ]
+    policy: Annotated[
+        str, option(f"Policy that decides: {POLICIES_HELP}", metavar="POLICY", autocompletion=policies)
+    ] = "steersman"
+    order: Annotated[
+        str | None,
+        option(
+            f"Order of the pods that wait, after their priority: {ORDERS_HELP} The oracle is for simulations alone. "
+            "[default: that of the policy, else age]",
+            metavar="ORDER",
+            autocompletion=orders,
+        ),
+    ] = None
+    run_times: Annotated[
+        Path | None,
+        path_option(
+            "Take run times from the FILE that 'steersman schedule --run-times' keeps. [default: from the pods of the "
+            "cluster that have ended and are still listed]"
+        ),
+    ] = None
+    priority: Annotated[
+        int | None,
+        option(
+            "Also try this priority, which would delay others. [default: none]", min=-MOST_PRIORITY, max=MOST_PRIORITY
+        ),
+    ] = None
+    rollouts: Annotated[int, option("Number of simulated futures.", min=1, max=MOST_ROLLOUTS)] = ROLLOUTS
+    seed: Annotated[int, option("Seed of their random numbers.", min=0, max=MAX_SEED)] = 0
+    output_format: TableOrJsonOption = TableOrJson.TABLE
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOfNow(RecordedCluster):
+    """A cluster in files as it was when they were written; none given: the live one."""
+
+    @property
+    def running(self) -> RunningPods:
+        """Return what to do with running pods."""
+        return RunningPods.FROM_NOW
+
+    @property
+    def lives(self) -> bool:
+        """Return whether to read when pods were created, began to run and ended."""
+        return True
+
+
+@with_options
+def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, server: PolicyServer) -> None:
+    """Predict when a pod starts, say what it waits for, and what would let it start sooner.
+
+    Simulates the cluster from now on, many times: running pods end as pods like them did, given for how long they have
+    run; others arrive as they did lately; the policy and its order decide. Reads the cluster and changes nothing.
+
+    **Example**: steersman wait --pod training/worker-0
+
+    **Before it is submitted**: steersman wait --pod job.yaml --policy steersman --order shortest
+    """
+    server.use()
+    is_recorded = inputs.is_chosen(cluster)
+    with no_collection():
+        from steersman.orders.live_history import read_run_times
+        from steersman.simulation.prediction.moment import moment_of
+        from steersman.simulation.prediction.prediction import predict_wait
+
+        policy = _policy(options)
+        history = None if options.run_times is None else read_run_times(options.run_times)
+        warn = Warnings()
+        if is_recorded:
+            source = inputs.read(warn)[0]
+            # The files are as old as the last thing that they tell of.
+            now = source.lives.latest
+        else:
+            source, now = _take_snapshot(cluster, warn), time.time()
+        pods = _pods(source, options.pod)
+        moment = moment_of(source, now or 0.0, history)
+        with status_if_slow("simulating what comes"):
+            decides = _member(policy, source)
+            prediction = predict_wait(
+                moment, pods, decides, rollouts=options.rollouts, seed=options.seed, priority=options.priority
+            )
+    if options.output_format is TableOrJson.JSON:
+        print_json({**asdict(prediction), "now": now})
+    else:
+        _print(prediction, options.pod, now)
+
+
+def _policy(options: WaitOptions) -> Policy:
+    """Return the policy with its order. Raises SteersmanError: there is no such policy or order."""
+    from steersman.orders.live_order import check_live
+    from steersman.orders.registry import find_order
+    from steersman.policies.base import with_order
+    from steersman.policies.registry import resolve
+
+    name, order = split_order(options.policy, options.order)
+    policy = resolve(name)
+    say_without_telemetry(policy, name, has_telemetry=False)
+    if order:
+        policy = with_order(policy, find_order(order))
+    check_live(policy.order)
+    return policy
+
+
+def _member(policy: Policy, source: Workload) -> Policy:
+    """Return who decides: of a portfolio the member that short simulations choose here."""
+    from steersman.policies.base import decided_by
+    from steersman.simulation.selection.comparison import member_choice
+
+    return decided_by(policy, member_choice(policy, source).policy) if policy.members else policy
+
+
+def _take_snapshot(target: ClusterOptions, warn: Warnings) -> Workload:
+    """Return a live cluster as a workload. Raises SteersmanError: there is no cluster, or it does not respond."""
+    from steersman.apps.load.live_cluster import LiveCluster
+
+    live = LiveCluster(target.find())
+    with status_if_slow(f"reading the cluster of context {live.name}"):
+        workload = live.workload(running=RunningPods.FROM_NOW, lives=True)
+    say_understood(workload, warn)
+    return workload
+
+
+def _pods(source: Workload, spec: str) -> list[Pod]:
+    """Return the pods whose start is asked for. Raises SteersmanError: there is none, or it does not wait."""
+    if spec.endswith(YAML_SUFFIXES):
+        return _new_pods(source, Path(spec))
+    try:
+        number = pod_index(source, spec)
+    except SteersmanError:
+        _say_if_gone(source, spec)
+        raise
+    where = source.recorded[number] if source.recorded else None
+    pod = source.pods[number]
+    if where is None:
+        return [pod]
+    life = source.lives.present.get((pod.namespace, pod.name))
+    began = None if life is None else life.started or life.created
+    since = "" if began is None else f" since {clock(began)}"
+    raise SteersmanError(f"--pod {spec}: it does not wait: it runs on {where.node}{since}")
+
+
+def _say_if_gone(source: Workload, spec: str) -> None:
+    """Raise SteersmanError for a pod that is there and that no scheduler looks at."""
+    namespace, slash, name = spec.rpartition("/")
+    for each in source.lives.ended:
+        if each.pod.name == name and (not slash or each.pod.namespace == namespace):
+            raise SteersmanError(f"--pod {spec}: it does not wait: it ended at {clock(each.ended)}")
+    if any(key[1] == name and (not slash or key[0] == namespace) for key in source.lives.present):
+        raise SteersmanError(f"--pod {spec}: no scheduler looks at it: it has scheduling gates, or is being deleted")
+
+
+def _new_pods(source: Workload, file: Path) -> list[Pod]:
+    """Return the pods of a file. Raises SteersmanError: it holds none, or unlike ones, or they name their nodes."""
+    from steersman.workloads.loading import load_pods
+
+    pods = list(load_pods(file, source.nodes))
+    if any(pod.constraints.node_name for pod in pods):
+        raise SteersmanError(f"--pod {file}: a pod names its node, so that it does not wait for a scheduler")
+    if len({pod.pod_class for pod in pods}) > 1:
+        raise SteersmanError(f"--pod {file}: its {len(pods)} pods differ; give a file of one kind of pods")
+    return pods
+
+
+def _print(prediction: WaitPrediction, spec: str, now: float | None) -> None:
+    """Print a prediction as sentences and a table."""
+    from rich import box
+    from rich.table import Table
+
+    count = len(prediction.pods)
+    what = prediction.pods[0] if count == 1 else f"the last of {count} pods of {spec}"
+    if prediction.impossible:
+        print_text(f"{what} can never start: {prediction.impossible}")
+        return
+    horizon = duration(prediction.horizon)
+
+    def when(seconds: float) -> str:
+        return f"more than {horizon}" if math.isinf(seconds) else duration(seconds)
+
+    rollouts = f"{prediction.rollouts} simulated futures under {prediction.policy}, order {prediction.order}"
+    print_text(f"{what} starts in {when(prediction.p50)}{_at(now, prediction.p50)} (median of {rollouts})")
+    print_text(f"10 %: within {when(prediction.p10)}{_at(now, prediction.p10)}")
+    print_text(f"90 %: within {when(prediction.p90)}{_at(now, prediction.p90)}")
+    if prediction.never:
+        print_text(f"in {100 * prediction.never:.0f} % of the futures it does not start within {horizon}")
+    nodes = f"{prediction.nodes} node{'' if prediction.nodes == 1 else 's'} could hold it once what runs there ends"
+    print_text(f"it needs {prediction.needs} on one node; {nodes}")
+    if prediction.refused:
+        print_text(f"now: {prediction.refused}")
+    print_text(f"{prediction.ahead} of {prediction.waiting} other waiting pods go before it")
+    for sentence in prediction.assumptions:
+        print_text(f"assumed: {sentence}")
+    if prediction.alternatives:
+        table = Table("Starts sooner", box=box.SIMPLE_HEAD)
+        table.add_column("median", justify="right")
+        table.add_column("instead of", justify="right")
+        for each in prediction.alternatives:
+            table.add_row(each.change, duration(each.seconds), when(prediction.p50))
+        print_table(table)
+
+
+def _at(now: float | None, seconds: float) -> str:
+    """Return the time of day after so many seconds, "" if it is unknown."""
+    return "" if now is None or math.isinf(seconds) else f", at {clock(now + seconds)}"
+
+
+def clock(seconds: float) -> str:
+    """Return a time of day with its date, here, of seconds since 1970."""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in its two largest units, such as `3 h 10 min`."""
+    seconds = round(seconds)
+    for k, (size, unit) in enumerate(UNITS):
+        if seconds >= size:
+            whole, rest = divmod(seconds, size)
+            after = UNITS[k + 1 : k + 2]
+            parts = [f"{whole:.0f} {unit}", *(f"{rest // small:.0f} {name}" for small, name in after if rest >= small)]
+            return " ".join(parts)
+    return "0 s"

@@ -1,0 +1,151 @@
+"""A cluster at a moment: what runs and since when, what waits, what arrived lately, and what is known of run times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.model import Pod
+from steersman.orders.live_history import LiveHistory
+from steersman.workloads.lives import Life
+from steersman.workloads.recorded import belongs_to_node
+from steersman.workloads.workload import Workload
+
+Floats = npt.NDArray[np.float64]
+
+DAY = 86_400.0
+RECENT_SECONDS = 7 * DAY
+"""Pods that arrived longer ago say nothing of the arrivals to come."""
+RECENT_ARRIVALS = 2000
+"""Of more arrivals only the latest count."""
+LASTING = ("ReplicaSet", "Deployment", "StatefulSet", "ReplicationController", "DaemonSet", "Node")
+"""Kinds of owners that replace a pod that ends, so that its resources stay taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A pod that arrived lately.
+
+    Attributes:
+        pod: the pod.
+        age: seconds since its arrival.
+    """
+
+    pod: Pod
+    age: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """The time during which a pod was seen to run.
+
+    Attributes:
+        pod: the pod.
+        entered: seconds that it had run when it was first seen: 0 if it began later.
+        left: seconds that it had run when it ended, or has run by now.
+        ended: whether it has ended.
+    """
+
+    pod: Pod
+    entered: float
+    left: float
+    ended: bool
+
+    TIMES: ClassVar = ("entered", "left", "ended")
+
+
+@dataclass(frozen=True)
+class ClusterMoment:
+    """A cluster at time 0; nothing in it is known from later.
+
+    Attributes:
+        workload: nodes and pods; those that run stay where they are (`Workload.from_now`).
+        began: [P] when each pod began to run, or to wait, in seconds: at most 0.
+        history: run times of pods that ended, as the order knows them.
+        spells: pods that were seen to run, those that ended first; () : the history alone is known.
+        stated_ratios: actual over stated run time of pods that ended and had stated one.
+        arrived: pods that arrived lately, whatever became of them.
+        observed: seconds for which arrivals were observed, inf: since they began.
+    """
+
+    workload: Workload
+    began: Floats
+    history: LiveHistory
+    spells: tuple[Spell, ...] = ()
+    stated_ratios: tuple[float, ...] = ()
+    arrived: tuple[Arrived, ...] = ()
+    observed: float = field(default=RECENT_SECONDS)
+
+    def runs(self, i: int) -> bool:
+        """Return whether a pod runs."""
+        return bool(self.workload.recorded) and self.workload.recorded[i] is not None
+
+    def lasts(self, pod: Pod) -> bool:
+        """Return whether a pod that runs is taken to stay: its owner replaces what ends, and none of it has ended."""
+        if belongs_to_node(pod):
+            return True
+        return pod.owner.partition("/")[0] in LASTING and not self.history.knows(pod.namespace, pod.owner)
+
+
+def moment_of(workload: Workload, now: float, history: LiveHistory | None = None) -> ClusterMoment:
+    """Return a cluster now, as far as the lives of its pods tell.
+
+    Args:
+        workload: nodes and pods with their lives; running pods stay (`Workload.from_now`).
+        now: seconds since 1970.
+        history: run times of what ended; None: learned from the pods that ended.
+    """
+    lives = workload.lives
+    present = [lives.present.get((pod.namespace, pod.name), Life(None, None)) for pod in workload.pods]
+    recorded = workload.recorded or (None,) * len(present)
+    began = [
+        min((life.created if where is None else life.started or life.created) or now, now) - now
+        for life, where in zip(present, recorded, strict=True)
+    ]
+    # What ended before the first end that is still listed has been deleted.
+    since = min((each.ended for each in lives.ended), default=-math.inf) - now
+    ages = [
+        *(
+            (pod, now - life.created)
+            for pod, life in zip(workload.pods, present, strict=True)
+            if life.created is not None
+        ),
+        *((each.pod, now - each.created) for each in lives.ended),
+    ]
+    observed = min(RECENT_SECONDS, -since, max((age for _, age in ages), default=0.0))
+    known = _history(workload) if history is None else history
+    moment = ClusterMoment(workload, np.array(began), known, observed=observed)
+    arrived = (Arrived(pod, age) for pod, age in ages if 0.0 <= age <= observed and not moment.lasts(pod))
+    if history is not None:
+        return replace(moment, arrived=tuple(arrived))
+    ratios = ((each.ended - each.started, each.pod.estimated_seconds) for each in lives.ended)
+    return replace(
+        moment,
+        arrived=tuple(arrived),
+        spells=tuple(_spells(moment, now, since)),
+        stated_ratios=tuple(seconds / stated for seconds, stated in ratios if stated),
+    )
+
+
+def _history(workload: Workload) -> LiveHistory:
+    history = LiveHistory()
+    for each in workload.lives.ended:
+        history.note(each.pod, each.ended - each.started)
+    return history
+
+
+def _spells(moment: ClusterMoment, now: float, since: float) -> Iterator[Spell]:
+    """Yield the spells of the pods that ended, and then of those that run, as seen from `since` on."""
+    for each in moment.workload.lives.ended:
+        # The first one counts whole, or nothing could be learned from it.
+        entered = max(since + now - each.started, 0.0) if each.ended - now > since else 0.0
+        yield Spell(each.pod, entered, each.ended - each.started, True)
+    for i in moment.workload.standing():
+        ran = -float(moment.began[i])
+        if not moment.lasts(moment.workload.pods[i]):
+            yield Spell(moment.workload.pods[i], min(max(since + ran, 0.0), ran), ran, False)

@@ -1,0 +1,223 @@
+"""Predict when pods start, what they wait for, and what would let them start sooner."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.model import GPU_MILLI, Pod
+from steersman.core.errors import UsageError
+from steersman.orders.live_order import check_live
+from steersman.policies.base import Policy
+from steersman.simulation.prediction.alternatives import changes
+from steersman.simulation.prediction.moment import DAY, ClusterMoment
+from steersman.simulation.prediction.obstacles import Obstacles, needs_of
+from steersman.simulation.prediction.rollouts import Rollouts
+
+Floats = npt.NDArray[np.float64]
+
+ROLLOUTS, MOST_ROLLOUTS = 50, 10_000
+HORIZON = 7 * DAY
+SCREENING = 16
+"""Rollouts after which a change that did not help is given up."""
+LEAST_GAIN_SECONDS, LEAST_GAIN_SHARE = 60.0, 0.1
+"""A median wait that is shorter by less is no gain."""
+SIGNIFICANT = 0.01
+"""Probability below which a sign test finds a gain."""
+P10, P50, P90 = 0.1, 0.5, 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A change that lets a pod start sooner.
+
+    Attributes:
+        change: what is changed.
+        seconds: median wait with it.
+        gain: seconds by which that is shorter, inf: without the change the median is beyond the horizon.
+    """
+
+    change: str
+    seconds: float
+    gain: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaitPrediction:
+    """When pods start, from now on; a time beyond the horizon is inf.
+
+    Attributes:
+        pods: namespaces and names; the times are those of the last one to start.
+        policy: name of who decides.
+        order: name of who goes next.
+        p10: seconds within which 10 % of the rollouts start them.
+        p50: the median.
+        p90: seconds within which 90 % start them.
+        never: share of the rollouts in which they do not start within the horizon.
+        horizon: seconds that rollouts last.
+        rollouts: number of rollouts.
+        ahead: pods that wait and go before the first of them.
+        waiting: all other pods that wait.
+        needs: what a pod requests, in words.
+        nodes: nodes that can hold it once what runs there ends.
+        refused: why no node takes it now, "": one does.
+        impossible: why no node could ever hold it, "": one can; nothing else is predicted then.
+        assumptions: what was assumed for lack of knowledge, in sentences.
+        alternatives: changes that let it start sooner, the largest gain first.
+    """
+
+    pods: tuple[str, ...]
+    policy: str
+    order: str
+    p10: float = math.inf
+    p50: float = math.inf
+    p90: float = math.inf
+    never: float = 1.0
+    horizon: float = HORIZON
+    rollouts: int = 0
+    ahead: int = 0
+    waiting: int = 0
+    needs: str = ""
+    nodes: int = 0
+    refused: str = ""
+    impossible: str = ""
+    assumptions: tuple[str, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+
+
+def predict_wait(
+    moment: ClusterMoment,
+    pods: Sequence[Pod],
+    policy: Policy,
+    *,
+    rollouts: int = ROLLOUTS,
+    seed: int = 0,
+    horizon: float = HORIZON,
+    priority: int | None = None,
+) -> WaitPrediction:
+    """Predict when pods start.
+
+    Args:
+        moment: the cluster now.
+        pods: pods of `moment.workload` that wait, or others, which are submitted now and are alike.
+        policy: who decides, with its order; no portfolio.
+        rollouts: number of rollouts.
+        seed: of their random numbers.
+        horizon: seconds that they last at most.
+        priority: a higher priority to try, which would delay others; None: none is.
+
+    Raises:
+        UsageError: there are too few or too many rollouts, or no live scheduler can follow the order.
+        SteersmanError: the policy failed.
+    """
+    if not 1 <= rollouts <= MOST_ROLLOUTS:
+        raise UsageError(f"rollouts {rollouts}: expected 1 to {MOST_ROLLOUTS}")
+    check_live(policy.order)
+    obstacles = Obstacles(moment)
+    names = tuple(f"{pod.namespace}/{pod.name}" for pod in pods)
+    result = WaitPrediction(names, policy.name, policy.order.name, needs=needs_of(pods[0]))
+    if impossible := obstacles.impossible(pods[0]):
+        return replace(result, impossible=impossible)
+    tried = list(
+        changes(
+            pods[0],
+            policy.order,
+            shares_gpus=any(0 < pod.requests.gpu_milli < GPU_MILLI for pod in moment.workload.pods),
+            estimate=moment.history.estimate(pods[0]),
+            priority=priority,
+        )
+    )
+    tried = [change for change in tried if not obstacles.impossible(change.pod)]
+    waiting = {id(pod): i for i, pod in enumerate(moment.workload.pods) if not moment.runs(i)}
+    new = [pod for pod in pods if id(pod) not in waiting]
+    variants = [_like(change.pod, pod) for change in tried for pod in pods]
+    played = Rollouts(moment, policy, (*new, *variants), horizon)
+    numbers = iter(range(len(moment.workload.pods), len(moment.workload.pods) + len(new)))
+    targets = [waiting[id(pod)] if id(pod) in waiting else next(numbers) for pod in pods]
+    seeds = [(seed, k) for k in range(rollouts)]
+    starts = played.starts(targets, seeds).max(axis=1)
+    found = []
+    for k, change in enumerate(tried):
+        first = len(moment.workload.pods) + len(new) + k * len(pods)
+        changed = [*range(first, first + len(pods))]
+        instead_of = {old: changed[i] for i, old in enumerate(targets) if old < len(moment.workload.pods)}
+        shorter = played.starts(changed, seeds[:SCREENING], instead_of).max(axis=1)
+        if _gain(starts[:SCREENING], shorter) <= 0.0:
+            continue
+        rest = played.starts(changed, seeds[SCREENING:], instead_of).reshape(-1, len(pods)).max(axis=1)
+        shorter = np.concatenate([shorter, rest])
+        gain = _gain(starts, shorter)
+        if gain > 0.0 and _is_significant(starts, shorter):
+            found.append(Alternative(change.text, _quantile(shorter, P50), gain))
+    found.sort(key=lambda each: (-each.gain, each.seconds))
+    p10, p50, p90 = (_quantile(starts, share) for share in (P10, P50, P90))
+    return replace(
+        result,
+        p10=p10,
+        p50=p50,
+        p90=p90,
+        never=float(np.isinf(starts).mean()),
+        horizon=played.horizon,
+        rollouts=rollouts,
+        ahead=min(obstacles.ahead(pod, _began(moment, waiting, pod), policy.order) for pod in pods),
+        waiting=len(waiting) - (len(pods) - len(new)),
+        nodes=played.nodes(pods[0]),
+        refused=played.refused(pods[0]),
+        assumptions=tuple(_assumptions(moment, played)),
+        alternatives=tuple(found),
+    )
+
+
+def _began(moment: ClusterMoment, waiting: Mapping[int, int], pod: Pod) -> float:
+    """Return since when a pod waits, 0: it is submitted now."""
+    return float(moment.began[waiting[id(pod)]]) if id(pod) in waiting else 0.0
+
+
+def _like(changed: Pod, pod: Pod) -> Pod:
+    """Return a pod with the changes of another one of its kind."""
+    seconds, priority = changed.estimated_seconds, changed.priority
+    return replace(pod, pod_class=changed.pod_class, estimated_seconds=seconds, priority=priority)
+
+
+def _quantile(starts: Floats, share: float) -> float:
+    """Return a quantile of starts, of which some may be infinite."""
+    return float(np.quantile(starts, share, method="inverted_cdf"))
+
+
+def _gain(starts: Floats, shorter: Floats) -> float:
+    """Return by how many seconds the median is shorter, 0 if by too little."""
+    before, after = _quantile(starts, P50), _quantile(shorter, P50)
+    if math.isinf(after):
+        return 0.0
+    return (
+        before - after
+        if before - after >= max(LEAST_GAIN_SECONDS, LEAST_GAIN_SHARE * before * math.isfinite(before))
+        else 0.0
+    )
+
+
+def _is_significant(starts: Floats, shorter: Floats) -> bool:
+    """Return whether a pod starts sooner in more rollouts than chance would let it: a paired sign test."""
+    sooner, later = int((shorter < starts).sum()), int((shorter > starts).sum())
+    count = sooner + later
+    tail = sum(math.comb(count, k) for k in range(sooner, count + 1))
+    return bool(tail < SIGNIFICANT * 2**count)
+
+
+def _assumptions(moment: ClusterMoment, played: Rollouts) -> Iterator[str]:
+    """Yield what was assumed for lack of knowledge."""
+    known = moment.history.ended
+    if not known:
+        yield "no pod is known to have ended: run times may be anything from seconds to weeks"
+    stated = sum(pod.estimated_seconds is not None for pod in moment.workload.pods)
+    if stated and not moment.stated_ratios:
+        yield f"{stated} pods state a run time, and none that did has ended: a tenth to ten times of it is likely"
+    if not played.rate:
+        yield "no arrivals are known: nobody else is taken to be submitted"
+    stay = sum(moment.lasts(moment.workload.pods[i]) for i in moment.workload.standing())
+    if stay:
+        yield f"{stay} running pods have a controller that replaces them: they are taken to stay"

@@ -1,0 +1,193 @@
+"""Rollouts from a moment: run times and arrivals are drawn, the policy and its order decide, and a pod starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.constraints.reasons import unschedulable_message
+from steersman.cluster.model import Pod
+from steersman.cluster.state import ClusterState
+from steersman.policies.base import Policy
+from steersman.policies.decision.kernels import NONE
+from steersman.simulation import event_arrays
+from steersman.simulation.arrivals import Schedule, Units
+from steersman.simulation.prediction.coming import coming_pods
+from steersman.simulation.prediction.moment import ClusterMoment
+from steersman.simulation.prediction.run_times import RunTimeDraws
+from steersman.simulation.run import Execution, Simulator
+from steersman.workloads.profile import typical_pods
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+STEP_EVENTS = 128
+"""Events between two looks at whether the pod has started."""
+DELETION_SECONDS = 30.0
+"""Time that a pod takes to end which is being deleted: Kubernetes' default grace period."""
+FIRST_ARRIVALS, GROWTH = 200, 8
+"""Units that the first rollouts draw, and how many times more the next ones if the pod has not started by then."""
+MOST_ARRIVALS = 10_000
+STREAMS = 5
+GAPS, KINDS, RUNNING, LATER, HAZARDS = range(STREAMS)
+"""Streams of random numbers of a rollout."""
+NOTHING: Mapping[int, int] = {}
+
+
+class Rollouts:
+    """Rollouts of a cluster.
+
+    Args:
+        moment: the cluster now.
+        policy: who decides, with its order.
+        extra: pods that are not there: variants of pods that wait, or pods that may be submitted now.
+        horizon: seconds beyond which a pod counts as never starting.
+    """
+
+    def __init__(self, moment: ClusterMoment, policy: Policy, extra: Sequence[Pod], horizon: float) -> None:
+        workload = moment.workload
+        count = len(workload.pods)
+        there = {(pod.namespace, pod.name): i for i, pod in enumerate(workload.pods)}
+        gone = [each.pod for each in moment.arrived if (each.pod.namespace, each.pod.name) not in there]
+        # Pods that arrive later are not those that ran, which name no node any more.
+        pods = (*workload.pods, *extra, *gone)
+        numbers = iter(range(count + len(extra), len(pods)))
+        index = [
+            found if (found := there.get((each.pod.namespace, each.pod.name))) is not None else next(numbers)
+            for each in moment.arrived
+        ]
+        none = (None,) * (len(pods) - count)
+        recorded = (*(workload.recorded or (None,) * count), *none)
+        everything = replace(workload, pods=pods, recorded=recorded, from_now=True)
+        self.simulator = Simulator(
+            everything, typical_pods(workload.pods[i] for i in workload.demand()), moment.history
+        )
+        self.moment, self.policy, self.extra = moment, policy, len(extra)
+        self._draws = RunTimeDraws(pods, moment.history, moment.spells, moment.stated_ratios)
+        self._coming = coming_pods(moment.arrived, index, moment.observed)
+        self.horizon = horizon
+        if self._coming.rate:
+            self.horizon = min(horizon, MOST_ARRIVALS / self._coming.rate)
+
+    @property
+    def rate(self) -> float:
+        """Return how many units (single pods, and pods that come together) arrive in a second; 0: none is known."""
+        return self._coming.rate
+
+    @cached_property
+    def _running(self) -> Ints:
+        """Return the pods that run, in the order in which they began."""
+        running = np.array(self.simulator.workload.standing(), dtype=np.int64)
+        return running[np.argsort(self.moment.began[running], kind="stable")]
+
+    @cached_property
+    def _lasting(self) -> npt.NDArray[np.bool_]:
+        """Return for each running pod whether it stays."""
+        return np.array([self.moment.lasts(self.moment.workload.pods[i]) for i in self._running], dtype=np.bool_)
+
+    @cached_property
+    def _deleted(self) -> npt.NDArray[np.bool_]:
+        """Return for each running pod whether it is being deleted."""
+        return np.array([self.moment.workload.pods[i].terminating for i in self._running], dtype=np.bool_)
+
+    @cached_property
+    def waiting(self) -> Ints:
+        """Return the pods that wait."""
+        count = len(self.moment.workload.pods)
+        return np.array([i for i in range(count) if not self.moment.runs(i)], dtype=np.int64)
+
+    def refused(self, pod: Pod) -> str:
+        """Return why one of the pods fits on no node now, "" if it fits on one."""
+        state = self._with(self._running)
+        c, labels = state.class_id(pod.pod_class), state.labels_id(pod)
+        return "" if state.mask(c, labels).any() else unschedulable_message(state, c, labels)
+
+    def nodes(self, pod: Pod) -> int:
+        """Return how many nodes could hold one of the pods beside the pods that stay."""
+        state = self._with(self._running[self._lasting])
+        return int(state.mask(state.class_id(pod.pod_class), state.labels_id(pod)).sum())
+
+    def _with(self, running: Ints) -> ClusterState:
+        """Return the cluster with some of the pods that run."""
+        nothing = np.zeros(len(running))
+        plan = Schedule(running, nothing, nothing + np.inf, self._nodes, True, len(running))
+        return Execution(self.simulator, plan, self.policy, 0, record=False).state
+
+    @cached_property
+    def _nodes(self) -> Ints:
+        """Return the nodes in the order of the cluster, eligible ones first."""
+        eligible = self.simulator.workload.eligible
+        return np.concatenate([np.flatnonzero(eligible), np.flatnonzero(~eligible)])
+
+    def starts(
+        self, pods: Sequence[int], seeds: Sequence[Sequence[int]], instead_of: Mapping[int, int] = NOTHING
+    ) -> Floats:
+        """Return [R, M] the seconds after which each pod starts in each rollout, inf: not by the horizon.
+
+        Args:
+            pods: [M] pods that wait, or extra ones.
+            seeds: [R] of each rollout.
+            instead_of: pods that wait, and the extra ones that wait in their place; other extra ones arrive now.
+        """
+        return np.array([self._starts(pods, seed, instead_of) for seed in seeds])
+
+    def _starts(self, pods: Sequence[int], seed: Sequence[int], instead_of: Mapping[int, int]) -> Floats:
+        arrivals = FIRST_ARRIVALS
+        while True:
+            until = min(self.horizon, arrivals / self._coming.rate) if self._coming.rate else self.horizon
+            starts = self._play(*self.plan(pods, seed, until, instead_of), until)
+            if until >= self.horizon or np.isfinite(starts).all():
+                return starts
+            arrivals *= GROWTH
+
+    def _play(self, plan: Schedule, targets: Ints, until: float) -> Floats:
+        """Return [M] when each of the arrivals `targets` starts, inf: not by `until`."""
+        execution = Execution(self.simulator, plan, self.policy, 0, record=False)
+        run, record, status = execution.run, execution.record, event_arrays.PAUSED
+        while status != event_arrays.DONE:
+            events = int(run.cursor[event_arrays.EVENTS])
+            if status == event_arrays.NEEDS_ACTION:
+                execution.answer()
+            elif (run.slot[targets] != NONE).all() or (events and record.time[events - 1] > until):
+                break
+            status = execution.advance(events + STEP_EVENTS)
+        starts = np.where(run.slot[targets] != NONE, run.started[targets], np.inf)
+        return np.where(starts <= until, starts, np.inf)
+
+    def plan(
+        self, pods: Sequence[int], seed: Sequence[int], until: float, instead_of: Mapping[int, int] = NOTHING
+    ) -> tuple[Schedule, Ints]:
+        """Return the arrivals of a rollout until a time, and which of them are some pods; see `starts`."""
+        random = [np.random.default_rng([*seed, stream]) for stream in range(STREAMS)]
+        hazards = self._draws.hazards(random[HAZARDS])
+        running, began = self._running, self.moment.began[self._running]
+        duration = self._draws.draw(hazards, running, -began, random[RUNNING].random(len(running)))
+        duration[self._deleted] = DELETION_SECONDS - began[self._deleted]
+        duration[self._lasting] = np.inf
+        workload, waiting = self.simulator.workload, self.waiting
+        queued = Units.of(workload, np.array([instead_of.get(i, i) for i in waiting.tolist()], dtype=np.int64))
+        now = Units.of(workload, np.setdiff1d(np.array(pods, dtype=np.int64), queued.pods))
+        time, coming, members = self._coming.draw(until, MOST_ARRIVALS, (random[GAPS], random[KINDS]))
+        later = np.concatenate([queued.pods, now.pods, coming])
+        lives = self._draws.draw(hazards, later, np.zeros(len(later)), random[LATER].random(len(later)))
+        since = np.zeros(len(workload.pods))
+        since[: len(self.moment.began)] = self.moment.began
+        for old, new in instead_of.items():
+            since[new] = since[old]
+        plan = Schedule(
+            pods=np.concatenate([running, later]),
+            time=np.concatenate([began, since[queued.pods], np.zeros(len(now.pods)), time]),
+            duration=np.concatenate([duration, lives]),
+            nodes=self._nodes,
+            waits=True,
+            standing=len(running),
+            members=np.concatenate([np.ones(len(running), dtype=np.int64), queued.members, now.members, members]),
+            queued=len(queued.pods),
+        )
+        begins, ends = len(running), len(running) + len(queued.pods) + len(now.pods)
+        place = {int(pod): k for k, pod in enumerate(plan.pods[begins:ends], begins)}
+        return plan, np.array([place[pod] for pod in pods], dtype=np.int64)

@@ -1,0 +1,220 @@
+"""Draws of run times, given for how long pods have run already.
+
+Pods that are alike have a hazard, the rate at which they end, constant in each bin of `orders.estimates` on the
+logarithmic axis of ages. It is estimated at five levels, each smoothed by the one above it: all pods, those with as
+many GPUs, those of the same requests, those of the same owner with as many GPUs, and those of the same owner and
+requests.
+
+    hazard[level] ~ Gamma(ended[level] + PRIOR_PODS * hazard[level - 1], seen[level] + PRIOR_PODS)
+
+with pods that ended in a bin, and bins that pods were seen to run through. Pods that still run count among the latter,
+and pods that began earlier count from when they were first seen: what has ended alone is too short or too long a sample
+while a queue grows or shrinks. Each rollout draws its own hazards, since of many a group few pods have ended. Source:
+the piecewise exponential model with a gamma prior, e.g. Ibrahim, Chen and Sinha, "Bayesian Survival Analysis" (2001).
+
+A pod that stated a run time has a hazard over the ratio of actual to stated times instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.model import GPU_MILLI, Pod, Requests
+from steersman.orders.estimates import BINS, BINS_PER_OCTAVE, FIRST_PRIOR, PRIOR_PODS
+from steersman.orders.live_history import EVERY_POD, LiveHistory, RunTimeGroup
+from steersman.orders.run_times import NORMAL_90
+from steersman.simulation.prediction.moment import Spell
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+UNKNOWN_FACTOR = 10.0
+"""While nothing is known of stated run times, 90 % are within this factor of the actual ones."""
+RATIO_UNIT = 2.0 ** (-BINS / BINS_PER_OCTAVE / 2)
+"""Ratios are counted in this unit, so that a ratio of 1 is in the middle of the axis."""
+LEVELS = 5
+NOTHING = np.zeros((2, BINS))
+MOST_ENDING = 0.99
+"""Largest share of the pods that reach a bin of which a history alone says that they end there."""
+LAST_HAZARD = math.log(2.0) / BINS_PER_OCTAVE
+"""Hazard beyond all that is known: one half runs for twice as long."""
+
+
+class RunTimeDraws:
+    """Distributions of the run times of pods, P of them.
+
+    Args:
+        pods: [P] the pods.
+        history: run times of what ended.
+        spells: pods that were seen to run; (): the history alone is known.
+        stated_ratios: actual over stated run times of what ended.
+    """
+
+    def __init__(
+        self, pods: Sequence[Pod], history: LiveHistory, spells: Sequence[Spell], stated_ratios: Sequence[float]
+    ) -> None:
+        seen = SeenRunTimes(history, spells)
+        groups: dict[tuple[RunTimeGroup, ...], int] = {}
+        known: dict[tuple[object, ...], int] = {}
+        group, unit = [], []
+        for pod in pods:
+            if pod.estimated_seconds is not None:
+                group.append(-1)
+                unit.append(pod.estimated_seconds * RATIO_UNIT)
+                continue
+            key = pod.requests, pod.namespace, pod.owner
+            if key not in known:
+                known[key] = groups.setdefault(seen.levels(pod), len(groups))
+            group.append(known[key])
+            unit.append(1.0)
+        self._unit = np.array(unit)
+        # Stated ones have the last hazard.
+        self._group = np.array(group, dtype=np.int64) % (len(groups) + 1)
+        numbers: dict[RunTimeGroup, int] = {}
+        keys = np.array([[numbers.setdefault(each, len(numbers)) for each in levels] for levels in groups])
+        keys = keys.reshape(-1, LEVELS).astype(np.int64)
+        self._times = np.array([[seen.times(each) for each in levels] for levels in groups])
+        self._times = self._times.reshape(-1, LEVELS, 2, BINS)
+        # Groups with the same levels so far share a draw: the first of them at each level, and which it is.
+        parts = (
+            np.unique(keys[:, : level + 1], axis=0, return_index=True, return_inverse=True) for level in range(LEVELS)
+        )
+        self._shared = [(first, where.reshape(-1)) for _, first, where in parts]
+        ratios = np.array([*stated_ratios], dtype=np.float64) / RATIO_UNIT
+        self._ratios = _exposure(np.zeros(len(ratios)), ratios, np.ones(len(ratios), dtype=np.bool_))
+
+    def hazards(self, random: np.random.Generator) -> Floats:
+        """Return [G, BINS + 1] the cumulative hazard of every group at the beginning of each bin, drawn."""
+        drawn = np.broadcast_to(_first_hazard(), (len(self._times), BINS))
+        for level in range(LEVELS):
+            first, where = self._shared[level]
+            drawn = _posterior(self._times[first, level], drawn[first], random)[where]
+        every = np.vstack([drawn, _posterior(self._ratios.sum(axis=1), _ratio_hazard(), random)])
+        return np.concatenate([np.zeros((len(every), 1)), np.cumsum(every, axis=1)], axis=1)
+
+    def draw(self, hazards: Floats, pods: Ints, elapsed: Floats, share: Floats) -> Floats:
+        """Return [M] run times in seconds, each at least as long as the pod has run already.
+
+        Args:
+            hazards: from `hazards`.
+            pods: [M] indices of pods.
+            elapsed: [M] seconds that each has run.
+            share: [M] uniform in 0..1: which share of the pods that ran as long ends before.
+        """
+        rows, unit = hazards[self._group[pods]], self._unit[pods]
+        here = np.arange(len(pods))
+        age = _position(elapsed / unit)
+        k = np.minimum(age.astype(np.int64), BINS - 1)
+        target = rows[here, k] + (rows[here, k + 1] - rows[here, k]) * np.minimum(age - k, 1.0) - np.log1p(-share)
+        k = np.clip((rows <= target[:, None]).sum(axis=1) - 1, 0, BINS - 1)
+        inside = target < rows[here, -1]
+        width = np.where(inside, rows[here, k + 1] - rows[here, k], LAST_HAZARD)
+        begin = np.where(inside, k, np.maximum(BINS, age))
+        since = np.where(inside, rows[here, k], np.maximum(rows[here, -1], target + np.log1p(-share)))
+        ends = begin + (target - since) / np.maximum(width, 1e-300)
+        return np.asarray(np.maximum(unit * 2.0 ** np.minimum(ends / BINS_PER_OCTAVE, 1000.0), elapsed))
+
+
+class SeenRunTimes:
+    """Bins in which pods ended, and that they were seen to run through, by group.
+
+    Args:
+        history: run times of what ended.
+        spells: pods that were seen to run; (): the history alone, as if it held every pod from its beginning on.
+    """
+
+    def __init__(self, history: LiveHistory, spells: Sequence[Spell]) -> None:
+        self._history = history
+        of_group: dict[RunTimeGroup, list[int]] = {}
+        if not spells:
+            copy = history.copy()
+            for group, row in copy.groups:
+                of_group.setdefault(group, []).append(row)
+                if group.requests is not None:
+                    of_group.setdefault(group._replace(requests=gpus_of(group.requests)), []).append(row)
+            ended = copy.counts
+            left = np.cumsum(ended[:, ::-1], axis=1)[:, ::-1]
+            # What a constant hazard ran through, if this share of the pods ended in the bin.
+            hazard = -np.log1p(-np.minimum(ended / np.maximum(left, 1.0), MOST_ENDING))
+            exposure = np.array([ended, np.where(ended > 0.0, ended / np.maximum(hazard, 1e-300), left)])
+        else:
+            exposure = _exposure(*(np.array([getattr(each, name) for each in spells]) for name in Spell.TIMES))
+            alike: dict[tuple[Requests, str, str], list[int]] = {}
+            for i, spell in enumerate(spells):
+                alike.setdefault((spell.pod.requests, spell.pod.namespace, spell.pod.owner), []).append(i)
+            owners: set[tuple[str, str]] = set()
+            for some in sorted(alike.values()):
+                pod = spells[some[0]].pod
+                for group in dict.fromkeys(_levels(pod, pod.owner)):
+                    of_group.setdefault(group, []).extend(some)
+                # As in the history, each owner counts once in its namespace.
+                if pod.owner and (pod.namespace, pod.owner) not in owners:
+                    for group in dict.fromkeys(_levels(pod, "")[-2:]):
+                        of_group.setdefault(group, []).append(some[0])
+                owners.add((pod.namespace, pod.owner))
+        self._sums: dict[RunTimeGroup, Floats] = {
+            group: exposure[:, some].sum(axis=1) for group, some in of_group.items()
+        }
+
+    def levels(self, pod: Pod) -> tuple[RunTimeGroup, ...]:
+        """Return the group of a pod at each level; the namespace stands for an owner of which nothing has ended."""
+        return _levels(pod, pod.owner if self._history.knows(pod.namespace, pod.owner) else "")
+
+    def times(self, group: RunTimeGroup) -> Floats:
+        """Return [2, BINS] the pods of a group that ended in each bin, and how often they ran through it."""
+        return self._sums.get(group, NOTHING)
+
+
+def gpus_of(requests: Requests) -> Requests:
+    """Return the requested GPUs alone; all shares of GPUs are alike."""
+    return Requests(gpu_count=requests.gpu_count, gpu_milli=GPU_MILLI * (requests.gpu_milli // GPU_MILLI))
+
+
+def _levels(pod: Pod, owner: str) -> tuple[RunTimeGroup, ...]:
+    gpus = gpus_of(pod.requests)
+    every, same = (RunTimeGroup(each, None, None) for each in (gpus, pod.requests))
+    return (
+        EVERY_POD,
+        every,
+        same,
+        RunTimeGroup(gpus, pod.namespace, owner),
+        RunTimeGroup(pod.requests, pod.namespace, owner),
+    )
+
+
+def _position(seconds: Floats) -> Floats:
+    """Return the place of times on the axis of bins."""
+    return np.asarray(BINS_PER_OCTAVE * np.log2(np.maximum(seconds, 1.0)))
+
+
+def _exposure(entered: Floats, left: Floats, ended: npt.NDArray[np.bool_]) -> Floats:
+    """Return [2, M, BINS]: whether each of M spells ended in a bin, and which share of the bin it ran through."""
+    begin, end, k = _position(entered)[:, None], _position(left)[:, None], np.arange(BINS)
+    last = np.minimum(end.astype(np.int64), BINS - 1) == k
+    return np.array([last & ended[:, None], np.clip(np.minimum(end, k + 1) - np.maximum(begin, k), 0.0, 1.0)])
+
+
+def _posterior(times: Floats, prior: Floats, random: np.random.Generator) -> Floats:
+    """Return draws of hazards, [..., BINS], from times [..., 2, BINS] and those of the level above; see the module."""
+    ended, seen = times[..., 0, :], times[..., 1, :]
+    return np.asarray(random.standard_gamma(ended + PRIOR_PODS * prior) / (seen + PRIOR_PODS))
+
+
+def _first_hazard() -> Floats:
+    """Return [BINS] the hazard while nothing has ended: that of bins that are equally likely."""
+    low, high = FIRST_PRIOR
+    k = np.arange(BINS)
+    left = np.maximum(high - k, 1.0)
+    return np.where(k < low, 0.0, np.minimum(1.0 / left, LAST_HAZARD))
+
+
+def _ratio_hazard() -> Floats:
+    """Return [BINS] the hazard of ratios of actual to stated run times while none is known: log-normal."""
+    spread = math.log2(UNKNOWN_FACTOR) * BINS_PER_OCTAVE / NORMAL_90
+    edges = (np.arange(BINS + 1) - BINS / 2) / (spread * math.sqrt(2.0))
+    survival = np.array([0.5 * math.erfc(edge) for edge in edges])
+    return np.asarray(np.log(survival[:-1] / survival[1:]))

@@ -1,0 +1,84 @@
+"""Lives of Pods, as their metadata and status tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from steersman.cluster.model import Node
+from steersman.cluster.objects.api.decoding import converted
+from steersman.cluster.objects.api.pods import PodObject
+from steersman.cluster.objects.decoding import decode_pod
+from steersman.cluster.objects.fields import FieldError
+from steersman.cluster.objects.gpu_shares import GpuSharing, sharing_of
+from steersman.core.errors import InputError
+from steersman.workloads.formats.kubernetes.controllers import created
+from steersman.workloads.formats.kubernetes.objects import Objects
+from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
+from steersman.workloads.lives import EndedPod, Life, Lives
+
+
+class Terminated(msgspec.Struct, frozen=True, rename="camel"):
+    """`terminated` of a container's state."""
+
+    finished_at: str | None = None
+
+
+class ContainerState(msgspec.Struct, frozen=True):
+    """`state` of a container's status."""
+
+    terminated: Terminated | None = None
+
+
+class ContainerEnd(msgspec.Struct, frozen=True):
+    """What a container's status says of its end."""
+
+    state: ContainerState | None = None
+
+
+class PodEnd(msgspec.Struct, frozen=True, rename="camel"):
+    """What a pod's status says of its end."""
+
+    container_statuses: list[ContainerEnd] | None = None
+
+
+def lives_of(sources: Iterable[Objects], nodes: Sequence[Node]) -> Lives:
+    """Return the lives of the Pods of some objects. What is not stated, or invalid, is left out."""
+    sharing = sharing_of(nodes)
+    present: dict[tuple[str, str], Life] = {}
+    ended = []
+    for obj in (obj for objects in sources for obj in objects.of_kind("Pod")):
+        try:
+            began = created(obj)
+        except InputError:
+            began = None
+        started = _seconds(obj.pod.status.start_time)
+        if not obj.pod.finished:
+            present[obj.namespace, obj.name] = Life(began, started)
+        elif started is not None and (pod := _ended_pod(obj, started, began, sharing)) is not None:
+            ended.append(pod)
+    return Lives(present, tuple(sorted(ended, key=lambda each: each.ended)))
+
+
+def _ended_pod(obj: KubernetesObject, started: float, began: float | None, sharing: GpuSharing) -> EndedPod | None:
+    """Return a pod that has ended; None: it does not say when, or is invalid."""
+    try:
+        statuses = msgspec.convert(obj.content["status"], PodEnd).container_statuses or []
+        pod = decode_pod(converted(obj.content, PodObject), sharing=sharing)
+    except (msgspec.ValidationError, FieldError):
+        return None
+    stated = [each.state.terminated.finished_at for each in statuses if each.state and each.state.terminated]
+    ends = [end for each in stated if (end := _seconds(each)) is not None]
+    if not ends or max(ends) < started:
+        return None
+    return EndedPod(pod, started if began is None else began, started, max(ends))
+
+
+def _seconds(stamp: str | None) -> float | None:
+    """Return a time in seconds since 1970, None if it is missing or invalid."""
+    try:
+        return None if stamp is None else datetime.fromisoformat(stamp).timestamp()
+    except (ValueError, OverflowError):
+        return None

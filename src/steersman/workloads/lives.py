@@ -1,0 +1,62 @@
+"""When pods of Kubernetes objects were created, began to run, and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from steersman.cluster.model import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """Times of a pod in seconds since 1970; None: it has not happened, or is not known.
+
+    Attributes:
+        created: when it was submitted.
+        started: when its kubelet began with it.
+    """
+
+    created: float | None
+    started: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class EndedPod:
+    """A pod that succeeded or failed after it had run.
+
+    Attributes:
+        pod: the pod.
+        created: when it was submitted, seconds since 1970.
+        started: when its kubelet began with it.
+        ended: when its last container ended.
+    """
+
+    pod: Pod
+    created: float
+    started: float
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """Lives of the pods of a source.
+
+    Attributes:
+        present: by (namespace, name) those of pods that have not ended, with and without a node.
+        ended: the others, in order of their end.
+    """
+
+    present: Mapping[tuple[str, str], Life] = field(default_factory=dict)
+    ended: tuple[EndedPod, ...] = ()
+
+    @property
+    def latest(self) -> float | None:
+        """Return the latest time that is stated, None: no time is."""
+        present = (time for life in self.present.values() for time in (life.created, life.started))
+        return max(
+            (time for time in (*present, *(each.ended for each in self.ended)) if time is not None), default=None
+        )
+
+
+NO_LIVES = Lives()

@@ -1,0 +1,142 @@
+"""Moments of simulated histories: what a prediction may know then, and when the waiting pods really started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.model import Pod
+from steersman.orders.live_history import LiveHistory
+from steersman.policies.base import Policy
+from steersman.simulation import event_arrays
+from steersman.simulation.arrivals import Schedule, schedule
+from steersman.simulation.prediction.moment import RECENT_SECONDS, Arrived, ClusterMoment, Spell
+from steersman.simulation.prediction.prediction import HORIZON, P10, P90
+from steersman.simulation.prediction.rollouts import Rollouts
+from steersman.simulation.run import Simulator
+from steersman.workloads.workload import Recorded, Workload
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SimulatedHistory:
+    """A run, all of whose pods are known: A arrivals.
+
+    Attributes:
+        workload: the trace.
+        plan: its arrivals.
+        run: the run, at its end.
+        ran: [A] seconds that each pod had run before time 0.
+        start: [A] when it started, inf: never.
+        end: [A] when it ended, inf: never.
+    """
+
+    workload: Workload
+    plan: Schedule
+    run: event_arrays.Run
+    ran: Floats
+    start: Floats
+    end: Floats
+
+    def moment(self, now: float) -> tuple[ClusterMoment, Floats]:
+        """Return the cluster at a time, and [M] the seconds after which the pods that wait then started.
+
+        Nothing later than that is in it: neither ends of pods that run then, nor arrivals.
+        """
+        plan, names = self.plan, [self.workload.nodes[i].name for i in self.plan.nodes]
+        # Names are unique, though a pod of the trace may arrive several times.
+        pods = [
+            replace(self.workload.pods[i], name=f"{k}", creation_time=None, deletion_time=None)
+            for k, i in enumerate(plan.pods)
+        ]
+        came = np.flatnonzero(plan.time <= now)
+        ended = [int(k) for k in came if self.end[k] <= now]
+        ended.sort(key=lambda k: self.end[k])
+        runs = [int(k) for k in came if self.start[k] <= now < self.end[k]]
+        waits = [int(k) for k in came if self.start[k] > now]
+        history = LiveHistory()
+        for k in ended:
+            history.note(pods[k], self._ran(k, self.end[k]))
+        recorded = [Recorded(names[self.run.slot[k]], int(self.run.devices[k])) for k in runs]
+        there = replace(
+            self.workload,
+            pods=tuple(pods[k] for k in (*runs, *waits)),
+            recorded=(*recorded, *(None for _ in waits)),
+            from_now=True,
+        )
+        began = [*(-self._ran(k, now) for k in runs), *(plan.time[k] - now for k in waits)]
+        window = min(now, RECENT_SECONDS)
+        moment = ClusterMoment(
+            there,
+            np.array(began),
+            history,
+            spells=(
+                *(Spell(pods[k], float(self.ran[k]), self._ran(k, self.end[k]), True) for k in ended),
+                *(Spell(pods[k], float(self.ran[k]), self._ran(k, now), False) for k in runs),
+            ),
+            arrived=tuple(Arrived(pods[k], now - plan.time[k]) for k in came if 0.0 < plan.time[k] > now - window),
+            observed=window,
+        )
+        return moment, self.start[waits] - now
+
+    def _ran(self, k: int, until: float) -> float:
+        return float(max(until - self.start[k] + self.ran[k], 1.0))
+
+
+def simulated_history(workload: Workload, policy: Policy, load: float, seed: int) -> SimulatedHistory:
+    """Return the run of a policy at a load. Pods of the steady state that find no room at its beginning are left out.
+
+    They are longer than pods that arrive, so that their waiting, which no real queue knows, could not be foreseen.
+    Every owner is a Job here: pods of Deployments would be replaced when they end, and these are not.
+    """
+    pods = (replace(pod, owner=pod.owner and f"Job/{pod.owner.rpartition('/')[2]}") for pod in workload.pods)
+    workload = replace(workload, pods=tuple(pods))
+    simulator = Simulator(workload)
+    plan = schedule(workload, "timed", seed=seed, ratio=1.0, load=load)
+    first = simulator.play(policy, plan, seed).run
+    kept = np.arange(len(plan.pods)) >= plan.warm
+    kept |= (first.slot >= 0) & (first.started <= 0.0)
+    columns = {name: getattr(plan, name)[kept] for name in ("pods", "time", "duration", "members")}
+    plan = replace(plan, **columns, warm=int(kept[: plan.warm].sum()))
+    run = simulator.play(policy, plan, seed).run
+    whole = np.array([_duration(workload.pods[i]) for i in plan.pods])
+    start = np.where(run.slot >= 0, run.started, np.inf)
+    ran = np.where(np.arange(len(plan.pods)) < plan.warm, np.maximum(whole - plan.duration, 0.0), 0.0)
+    return SimulatedHistory(workload, plan, run, ran, start, start + plan.duration)
+
+
+def _duration(pod: Pod) -> float:
+    assert pod.deletion_time is not None
+    return pod.deletion_time - (pod.creation_time or 0.0)
+
+
+def ranks(
+    history: SimulatedHistory, policy: Policy, moments: int, pods: int, rollouts: int
+) -> Iterator[tuple[bool, bool]]:
+    """Yield whether pods that wait at random moments started before, and after, the interval from P10 to P90.
+
+    Args:
+        history: the run.
+        policy: who decided in it.
+        moments: number of moments, from 20 to 80 % of the time of the arrivals.
+        pods: number of pods that wait, at each of them.
+        rollouts: of each prediction.
+    """
+    random = np.random.default_rng(len(history.plan.pods))
+    last = float(history.plan.time[-1])
+    for now in random.uniform(0.2 * last, 0.8 * last, moments):
+        moment, starts = history.moment(now)
+        first = len(moment.workload.pods) - len(starts)
+        some = random.choice(len(starts), min(pods, len(starts)), replace=False)
+        played = Rollouts(moment, policy, (), HORIZON)
+        drawn = played.starts([int(first + i) for i in some], [(int(now), k) for k in range(rollouts)])
+        if not len(some):
+            continue
+        low, high = np.quantile(drawn, (P10, P90), axis=0, method="inverted_cdf")
+        # Beyond the horizon nothing is told apart.
+        real = np.where(starts[some] <= played.horizon, starts[some], np.inf)
+        yield from zip((real < low).tolist(), (real > high).tolist(), strict=True)

@@ -1,0 +1,164 @@
+"""`steersman wait`: what is read of a cluster's files, what is printed, and what is refused in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from steersman.cli.main import main
+from steersman.orders.live_history import LiveHistory, write_run_times
+
+
+def at(minutes: int) -> str:
+    """Return a time of the day, in minutes before noon."""
+    return f"2026-11-01T{(720 - minutes) // 60:02}:{(720 - minutes) % 60:02}:00Z"
+
+
+def pod(
+    name: str, created: int, started: int | None = None, ended: int | None = None, cpu: str = "4", **spec: object
+) -> dict[str, object]:
+    """Return a pod with its times in minutes before noon."""
+    status: dict[str, object] = {"phase": "Pending"}
+    if started is not None:
+        status = {"phase": "Running", "startTime": at(started)}
+        spec["nodeName"] = "n"
+    if ended is not None:
+        state = {"terminated": {"finishedAt": at(ended)}}
+        status |= {"phase": "Succeeded", "containerStatuses": [{"name": "x", "state": state}]}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "1", "controller": True}
+    meta = {
+        "name": name,
+        "namespace": "team",
+        "uid": name,
+        "creationTimestamp": at(created),
+        "ownerReferences": [owner],
+    }
+    container = {"name": "x", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": meta,
+        "spec": {"containers": [container], **spec},
+        "status": status,
+    }
+
+
+NODE = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "n"},
+    "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}},
+}
+JOB = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"name": "new", "namespace": "team"},
+    "spec": {
+        "parallelism": 2,
+        "completions": 2,
+        "template": {"spec": {"containers": [{"name": "x", "resources": {"requests": {"cpu": "4"}}}]}},
+    },
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    ended = [pod(f"e{k}", 400 - k, 400 - k, 390 - k) for k in range(0, 300, 10)]
+    others = [
+        pod("runs", 10, 5),
+        pod("waits", 3),
+        pod("large", 2, cpu="9"),
+        pod("gated", 1, schedulingGates=[{"name": "g"}]),
+        pod("last", 0),
+    ]
+    file = tmp_path / "cluster.yaml"
+    file.write_text(yaml.safe_dump_all([NODE, *ended, *others]))
+    return ["--nodes", str(file), "--pods", str(file), "--policy", "best-fit"]
+
+
+def test_prediction_is_printed(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Pods take ten minutes, and one has run for five."""
+    assert main(["wait", "--pod", "waits", *files]) == 0
+    out = capsys.readouterr().out
+    assert "team/waits starts in " in out
+    assert "(median of 50 simulated futures under best-fit, order age)" in out
+    assert "now: 0/1 nodes are available: 1 Insufficient cpu." in out
+    assert "0 of 2 other waiting pods go before it" in out
+    assert "with half the CPU" not in out
+
+
+def test_json_has_seconds_from_the_latest_time_of_the_files(
+    files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["wait", "--pod", "team/waits", "--format", "json", "--rollouts", "20", *files]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert 200 < found["p50"] < 500
+    assert found["p10"] <= found["p50"] <= found["p90"]
+    assert (found["rollouts"], found["pods"], found["ahead"]) == (20, ["team/waits"], 0)
+    assert found["now"] == 1793534400
+
+
+def test_pods_of_a_file_are_put_behind_the_queue(
+    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(yaml.safe_dump(JOB))
+    assert main(["wait", "--pod", str(job), "--format", "json", *files]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["pods"]) == 2
+    # Behind `waits` and `last`, and one after the other.
+    assert found["p50"] > 200 + 3 * 500
+    assert found["ahead"] == 3
+
+
+def test_a_pod_too_large_is_said_to_never_start(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["wait", "--pod", "large", *files]) == 0
+    assert capsys.readouterr().out == "team/large can never start: 0/1 nodes are available: 1 Insufficient cpu.\n"
+
+
+def test_run_times_of_a_file_replace_those_of_the_cluster(
+    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In an empty history the running pod may take days."""
+    kept = tmp_path / "run-times.json"
+    write_run_times(kept, LiveHistory().copy())
+    assert main(["wait", "--pod", "waits", "--run-times", str(kept), "--format", "json", *files]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["p50"] > 500
+    assert any("no pod is known to have ended" in each for each in found["assumptions"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["--pod", "runs"], 1, "it does not wait: it runs on n since 2026-11-01"),
+        (["--pod", "e0"], 1, "it does not wait: it ended at 2026-11-01"),
+        (["--pod", "gated"], 1, "no scheduler looks at it"),
+        (["--pod", "nobody"], 1, "there is no such pod"),
+        (["--pod", "waits", "--rollouts", "-1"], 2, "--rollouts"),
+        (["--pod", "waits", "--rollouts", "nan"], 2, "--rollouts"),
+        (["--pod", "waits", "--order", "oldest"], 2, "unknown order"),
+        (["--pod", "waits", "--order", "age@oracle"], 2, "no live cluster knows true run times"),
+        (["--pod", "waits", "--policy", "fgd+shortest", "--order", "age"], 2, "names an order"),
+        (["--pod", "missing.yaml"], 1, "no such file"),
+    ],
+)
+def test_what_cannot_be_answered_is_one_line(
+    arguments: list[str], status: int, text: str, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last option counts, so that the arguments come last."""
+    assert main(["wait", *files, *arguments]) == status
+    (error,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line.lower()]
+    assert text in error
+
+
+def test_a_file_of_another_format_is_no_history(
+    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.json"
+    other.write_text('{"run_times": 99, "groups": []}')
+    assert main(["wait", "--pod", "waits", "--run-times", str(other), *files]) == 1
+    assert "run_times: 99 is of another version of steersman" in capsys.readouterr().err

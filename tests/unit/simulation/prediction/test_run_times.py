@@ -1,0 +1,106 @@
+"""Draws of run times: what ended, what still runs, what was stated, and for how long a pod has run already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steersman.cluster.model import Pod, PodClass, Requests
+from steersman.orders.live_history import LiveHistory
+from steersman.simulation.prediction.moment import Spell
+from steersman.simulation.prediction.run_times import RunTimeDraws
+
+ONE, EIGHT = (Requests(cpu_milli=1000, gpu_count=count, gpu_milli=1000) for count in (1, 8))
+HOUR = 3600.0
+
+
+def pod(requests: Requests = ONE, owner: str = "Job/a", stated: float | None = None) -> Pod:
+    return Pod("p", PodClass(requests), owner=owner, estimated_seconds=stated)
+
+
+def draws(
+    of: Pod,
+    elapsed: float = 0.0,
+    *,
+    history: LiveHistory | None = None,
+    spells: Sequence[Spell] = (),
+    ratios: Sequence[float] = (),
+) -> np.ndarray:
+    """Return 2000 draws, 4 of each of 500 hazards."""
+    made = RunTimeDraws([of], history or LiveHistory(), spells, ratios)
+    pods, ran, found = np.zeros(4, dtype=np.int64), np.full(4, elapsed), []
+    for k in range(500):
+        random = np.random.default_rng(k)
+        found.append(made.draw(made.hazards(random), pods, ran, random.random(4)))
+    return np.concatenate(found)
+
+
+def after(seconds: float, count: int = 100) -> LiveHistory:
+    history = LiveHistory()
+    for _ in range(count):
+        history.note(pod(), seconds)
+    return history
+
+
+def test_unknown_run_times_have_the_prior_of_estimates() -> None:
+    """From 16 seconds on; draws at five levels make the median longer than the 68 minutes of the estimates."""
+    found = draws(pod())
+    assert found.min() >= 16.0
+    assert HOUR < np.median(found) < 12 * HOUR
+
+
+@given(st.floats(0.0, 1e9), st.floats(0.0, 1.0, exclude_max=True), st.booleans())
+def test_no_pod_ends_before_now(elapsed: float, share: float, is_stated: bool) -> None:
+    made = RunTimeDraws([pod(stated=60.0 if is_stated else None)], after(100.0, 3), (), ())
+    hazards = made.hazards(np.random.default_rng(1))
+    (seconds,) = made.draw(hazards, np.zeros(1, dtype=np.int64), np.array([elapsed]), np.array([share]))
+    assert np.isfinite(seconds)
+    assert seconds >= elapsed
+
+
+def test_pods_run_as_those_that_ended() -> None:
+    assert 90.0 < np.median(draws(pod(), history=after(100.0))) < 128.0
+
+
+def test_a_pod_that_outran_all_others_goes_on_for_long() -> None:
+    """What is known of shorter pods says nothing of it."""
+    assert np.median(draws(pod(), 10 * HOUR, history=after(100.0))) > 12 * HOUR
+
+
+def test_pods_that_still_run_make_run_times_longer() -> None:
+    """Ten ended after an hour while ninety still run after ten: the median is beyond ten, not an hour."""
+    history = after(HOUR, 10)
+    ended = [Spell(pod(), 0.0, HOUR, True)] * 10
+    assert np.median(draws(pod(), history=history, spells=ended)) < 1.5 * HOUR
+    running = [Spell(pod(), 0.0, 10 * HOUR, False)] * 90
+    assert np.median(draws(pod(), history=history, spells=[*ended, *running])) > 10 * HOUR
+
+
+def test_pods_seen_late_say_nothing_of_their_beginning() -> None:
+    """A hundred old pods are seen to run from their tenth hour on; every one seen from the first ended after one."""
+    ended = [Spell(pod(), 0.0, HOUR, True)] * 20
+    late = [Spell(pod(), 10 * HOUR, 11 * HOUR, False)] * 100
+    assert np.median(draws(pod(), history=after(HOUR, 20), spells=[*ended, *late])) < 1.5 * HOUR
+    early = [Spell(pod(), 0.0, 11 * HOUR, False)] * 100
+    assert np.median(draws(pod(), history=after(HOUR, 20), spells=[*ended, *early])) > 5 * HOUR
+
+
+def test_pods_of_as_many_gpus_count_before_all_others() -> None:
+    """Of a request that was never seen, those with as many GPUs tell more than the many with one."""
+    history = after(100.0, 300)
+    for k in range(30):
+        history.note(pod(Requests(cpu_milli=1000 + k, gpu_count=8, gpu_milli=1000), "Job/b"), 10 * HOUR)
+    unseen = pod(Requests(cpu_milli=7, gpu_count=8, gpu_milli=1000), "Job/c")
+    assert np.median(draws(unseen, history=history)) > 5 * HOUR
+    assert np.median(draws(pod(Requests(cpu_milli=7, gpu_count=1, gpu_milli=1000), "Job/c"), history=history)) < HOUR
+
+
+def test_stated_run_times_are_a_guess_until_pods_that_stated_one_end() -> None:
+    unknown = draws(pod(stated=HOUR))
+    assert 0.8 < np.mean((unknown > HOUR / 10) & (unknown < HOUR * 10)) < 0.97
+    known = draws(pod(stated=HOUR), ratios=[0.5] * 100)
+    assert np.median(known) == pytest.approx(HOUR / 2, rel=0.25)
