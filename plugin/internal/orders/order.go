@@ -96,9 +96,6 @@ func byName(text string) (*Order, error) {
 			"every pod; expected %s, or steersman schedule --order %s", text, better, text)
 	case name == "fair":
 		return nil, fmt.Errorf("%q exists in simulations alone; expected %s", text, expected())
-	case name == "learned":
-		return nil, fmt.Errorf("%q is a file in steersman's Python package; expected the path of a copy, such as "+
-			"/etc/steersman/order%s", text, suffix)
 	}
 	kind := slices.Index(names, name)
 	if kind < 0 {

@@ -41,8 +41,6 @@ func TestOrdersThatKubeSchedulerCannotFollow(t *testing.T) {
 		"wfp3:easy":         "expected wfp3, or steersman schedule --order wfp3:easy",
 		"age:none@stated":   `"age:none" holds other pods back`,
 		"shortest:all":      `"shortest:all" holds`,
-		"learned":           `"learned" is a file in steersman's Python package; expected the path of a copy`,
-		"learned@stated":    `"learned" is a file`,
 		"fair":              `"fair" exists in simulations alone; expected age,`,
 		"shortest@oracle":   `estimates "oracle": no cluster knows true run times; expected @auto, @stated, @history, @none`,
 		"shortest@oracle:3": `estimates "oracle:3": no cluster knows`,

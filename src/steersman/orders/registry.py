@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 
 from steersman.core.errors import UsageError, unknown_name
@@ -11,16 +10,6 @@ from steersman.orders import queue
 from steersman.orders.order import BUILT_IN, OVERTAKING, Order
 from steersman.orders.order_file import SUFFIX, open_order
 from steersman.orders.run_times import SOURCES, parse_run_times
-
-PACKAGED = "learned"
-"""Name of the order file in the package."""
-NAMES = (*BUILT_IN, PACKAGED)
-
-
-def packaged_order() -> Order:
-    """Return the learned order in the package."""
-    with resources.as_file(resources.files("steersman.data") / f"{PACKAGED}{SUFFIX}") as file:
-        return open_order(file)[1]
 
 
 def find_order(spec: str) -> Order:
@@ -32,15 +21,10 @@ def find_order(spec: str) -> Order:
     """
     text, at, estimates = spec.rpartition("@") if "@" in spec else (spec, "", "")
     name, colon, overtaking = (text, "", "") if text.endswith(SUFFIX) else text.partition(":")
-    if name.endswith(SUFFIX):
-        order = open_order(Path(name))[1]
-    elif name == PACKAGED:
-        order = packaged_order()
-    elif name in BUILT_IN:
-        order = BUILT_IN[name]
-    else:
+    order = open_order(Path(name))[1] if name.endswith(SUFFIX) else BUILT_IN.get(name)
+    if order is None:
         others = f"NAME:{'|'.join(OVERTAKING)}", f"NAME@{'|'.join(SOURCES)}", f"an order file (order{SUFFIX})"
-        raise unknown_name("order", name, NAMES, *others)
+        raise unknown_name("order", name, tuple(BUILT_IN), *others)
     if colon:
         if overtaking not in OVERTAKING:
             raise UsageError(f"order {spec!r}: {overtaking!r} is unknown; expected {', '.join(OVERTAKING)}")
