@@ -305,6 +305,12 @@ def test_waits_are_shown_by_kind_of_pod(tmp_path: Path) -> None:
     bars = {trace["name"]: (trace["x"], trace["y"]) for trace in plot["data"]}
     kinds = ["one GPU", "several GPUs"]
     assert bars == {"kube-default": (kinds, [4.0, 4.0]), "fgd": (kinds, [2.0, 2.0])}
+    assert "type" not in plot["layout"]["yaxis"]
+    waits = dict(zip(metrics, (3600.0, 10.0, 86400.0), strict=True))
+    uneven = [
+        made_run("kube-default", 42, protocol="timed", metrics=[Metric(n, "seconds", w) for n, w in waits.items()])
+    ]
+    assert figures_in(report(tmp_path, uneven)[1])["w0-waits-by-kind"]["layout"]["yaxis"]["type"] == "log"
     assert "w0-waits-by-kind" not in figures_in(report(tmp_path, timed({"kube-default": [1.0, 2.0]}))[1])
 
 

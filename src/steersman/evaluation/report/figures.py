@@ -27,6 +27,8 @@ from steersman.simulation.result import Curve, FinalNodes, RunResult
 
 CELLS = 3000  # of a heat map, at most
 CELLS_PER_ROW = 48
+LOGARITHMIC_FROM = 30
+"""Ratio of the highest to the lowest bar of `grouped_bars` from which on their scale is logarithmic."""
 
 
 def causes_in_short(runs: Mapping[str, Sequence[RunResult]], *, at_end: bool) -> Figure | None:
@@ -210,11 +212,15 @@ def grouped_bars(
                 "type": "bar",
                 "name": policy,
                 "x": [groups[g] for g in known],
-                "y": rounded(mean, 2),
-                "error_y": error_bars(mean, low, high, 2),
+                "y": rounded(mean, 3),
+                "error_y": error_bars(mean, low, high, 3),
                 "marker": {"color": style[policy].colour},
                 "hovertemplate": f"{policy}, %{{x}}: %{{y:.1f}}<extra></extra>",
             }
         )
     y_axis = titled(y_title, rangemode="tozero")
+    heights = [height for trace in traces for height in trace["y"] if height and height > 0]
+    if heights and max(heights) > LOGARITHMIC_FROM * min(heights):
+        # On a linear scale the lower bars would not be seen.
+        y_axis = titled(y_title, type="log", dtick=1)
     return figure(traces, {"showgrid": False}, y_axis, barmode="group", showlegend=True, legend={"orientation": "h"})
