@@ -220,7 +220,7 @@ class PodOrdering:
 
         The pod that was chosen to go next comes first, the others in order.
         """
-        if self.order.reserves:
+        if self.order.reserves and (not self.order.ages or self._overdue() is not None):
             count = max(count, BACKFILL_DEPTH)
         for head in [*self._heads.values()]:
             if count and head.place == "unschedulable" and head.group == group:

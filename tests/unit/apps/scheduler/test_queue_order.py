@@ -14,7 +14,7 @@ from tests.support.nightly import examples
 from tests.unit.apps.scheduler.test_queue import Clock, popped
 
 from steersman.apps.scheduler.hints import Group
-from steersman.apps.scheduler.ordering import PodOrdering
+from steersman.apps.scheduler.ordering import BACKFILL_DEPTH, PodOrdering
 from steersman.apps.scheduler.queue import UNSCHEDULABLE_SECONDS, SchedulingQueue
 from steersman.apps.scheduler.queued_pod import QueuedPod
 from steersman.cluster.model import Node, Pod, PodClass, Requests
@@ -41,7 +41,7 @@ def pod(
 def queue_of(order: str | Order, clock: Clock, history: LiveHistory | None = None) -> SchedulingQueue:
     found = find_order(order) if isinstance(order, str) else order
     live = LiveOrder(found, LiveHistory() if history is None else history, clock)
-    queue = SchedulingQueue(clock, PodOrdering(live))
+    queue = SchedulingQueue(clock, PodOrdering(live, clock))
     queue.follow_cluster(MANY_CPUS)
     return queue
 
@@ -355,6 +355,12 @@ class PlainQueue:
         for each in self.at("unschedulable"):
             self.waits(each)
 
+    def someone_is_overdue(self, order: Order) -> bool:
+        waiting = [each for each in self.pods if each.place != "tried"]
+        highest = max((each.pod.pod.priority for each in waiting), default=0)
+        since = min((each.since for each in waiting if each.pod.pod.priority == highest), default=math.inf)
+        return self.clock() - since > order.ageing
+
     def wake(self, class_id: int, priority: int, count: int) -> None:
         alike = [
             each
@@ -363,6 +369,9 @@ class PlainQueue:
         ]
         if self.order is not None:
             alike.sort(key=self.key)
+            if self.someone_is_overdue(self.order):
+                # A reservation may keep the first ones from starting, but not the next.
+                count = max(count, BACKFILL_DEPTH)
         for each in alike[:count]:
             self.move(each, "active") if each.until <= self.clock() else self.waits(each)
 
