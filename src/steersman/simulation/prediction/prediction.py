@@ -215,7 +215,8 @@ def _assumptions(moment: ClusterMoment, played: Rollouts) -> Iterator[str]:
         yield "no pod is known to have ended: run times may be anything from seconds to weeks"
     stated = sum(pod.estimated_seconds is not None for pod in moment.workload.pods)
     if stated and not moment.stated_ratios:
-        yield f"{stated} pods state a run time, and none that did has ended: a tenth to ten times of it is likely"
+        states = "1 pod states" if stated == 1 else f"{stated} pods state"
+        yield f"{states} a run time, and none that did has ended: a tenth to ten times of it is likely"
     if not played.rate:
         yield "no arrivals are known: nobody else is taken to be submitted"
     stay = sum(moment.lasts(moment.workload.pods[i]) for i in moment.workload.standing())
