@@ -129,7 +129,7 @@ def let_leave(run: Run, started: npt.NDArray[np.float64], duration: npt.NDArray[
     """
     leaves, count = started + duration, len(started)
     # An array in ascending order is a heap.
-    order = np.lexsort((np.arange(count), leaves))
+    order = np.lexsort((np.arange(count), started, leaves))
     order = order[: int(np.isfinite(leaves).sum())]
     run.started[:count], run.leaves[:count] = started, leaves
     run.heap[: len(order)] = order
