@@ -274,20 +274,27 @@ def section(result: Json) -> str:
         "arrivals, geometric means with 95 % intervals; a minute is added to each wait.",
     ]
     for source, what in zip(SOURCES, ("within a factor of 3", "from what ended before", "unknown"), strict=True):
-        rows, every = [], []
-        for family in FAMILIES:
-            found = result["compared"][f"{family}-{source}"]["waits"]
-            waits = {name: np.log(np.array(each)) for name, each in found.items()}
-            rows += [[family, name, *_ratios(waits[name] - waits["age"])] for name in (*result["rules"], "learned")]
-            every.append(waits)
-        for name, other in (("wfp3:easy", "age"), ("learned", "age"), ("learned", "wfp3:easy")):
-            logarithms = np.concatenate([waits[name] - waits[other] for waits in every])
-            label = name if other == "age" else f"{name}, times {other}"
-            rows.append(["all", label, *_ratios(logarithms)])
-        lines += ["", f"Run times {what}:", "", tables.markdown(["clusters", "order", *WAITS], rows)]
+        found = [
+            {name: np.log(np.array(each)) for name, each in result["compared"][f"{family}-{source}"]["waits"].items()}
+            for family in FAMILIES
+        ]
+        pairs = [*((name, "age") for name in (*result["rules"], "learned")), ("learned", "wfp3:easy")]
+        rows = [
+            [
+                name if other == "age" else f"{name}, times {other}",
+                "all",
+                *_ratios([each[name] - each[other] for each in found]),
+            ]
+            for name, other in pairs
+        ]
+        rows += [
+            ["wfp3:easy", family, *_ratios([waits["wfp3:easy"] - waits["age"]])]
+            for family, waits in zip(FAMILIES, found, strict=True)
+        ]
+        lines += ["", f"Run times {what}:", "", tables.markdown(["order", "clusters", *WAITS], rows)]
     return "\n".join(lines)
 
 
-def _ratios(logarithms: Floats) -> list[str]:
-    """Return cells of the geometric means of ratios from their logarithms, [draws, 4]."""
-    return [tables.interval(_geometric(column), sign=False) for column in logarithms.T]
+def _ratios(logarithms: Sequence[Floats]) -> list[str]:
+    """Return cells of the geometric means of ratios from their logarithms, [draws, 4] of each family."""
+    return [tables.interval(_geometric(column), sign=False) for column in np.concatenate(logarithms).T]
