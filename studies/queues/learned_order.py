@@ -8,18 +8,15 @@ added, so that waits of seconds do not decide.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.agents.evolution.orders import OrderSearch, OrderSearchConfig, OrderTask, learned_order
+from steersman.agents.evolution.orders import OrderSearch, OrderSearchConfig, OrderTask, learned_order, waits_under
 from steersman.cluster.model import Node
-from steersman.core.errors import InputError
 from steersman.orders.order import Order
 from steersman.orders.order_file import OrderCard, write_order
 from steersman.orders.registry import find_order
@@ -28,7 +25,7 @@ from steersman.orders.scores import LINEAR
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import Schedule, schedule, window
-from steersman.simulation.run import Execution, Simulator
+from steersman.simulation.run import Simulator
 from steersman.simulation.waiting import MINUTE, Waits, percentile
 from steersman.version import __version__
 from steersman.workloads.formats.openb.traces import embedded
@@ -37,6 +34,7 @@ from steersman.workloads.generators.clusters import Distribution, random_cluster
 from steersman.workloads.workload import Workload
 from studies import tables
 from studies.common import Desk, Json, Progress, Say, desk
+from studies.queues.traces import arrivals_of, trace_file
 
 NAME = "learned_order"
 MINUTES = 60
@@ -100,22 +98,12 @@ class Arrivals:
         if not workload.name.startswith("philly"):
             plan = schedule(workload, "timed", seed=seed, ratio=1.0, load=load)
             return window(plan, 0, min(plan.standing + plan.warm + JOBS, len(plan.pods)))
-        plan = _trace(workload)
+        plan = arrivals_of(workload)
         first, last = (int(share * len(plan.pods)) for share in (self.begin, self.end))
         part = window(plan, int(random.integers(first, last - JOBS)), JOBS)
         work = float(np.array(workload.gpu_demand, dtype=np.float64)[part.pods] @ part.duration)
         scale = work / (load * workload.gpu_capacity * float(part.time[-1] - part.time[0]))
         return replace(part, time=(part.time - part.time[0]) * scale)
-
-
-def _trace(workload: Workload) -> Schedule:
-    """Return the arrivals of a trace, computed once."""
-    if workload.name not in _traces:
-        _traces[workload.name] = schedule(workload, "timed", seed=1, ratio=1.0, load=None)
-    return _traces[workload.name]
-
-
-_traces: dict[str, Schedule] = {}
 
 
 def generated(distribution: Distribution, count: int) -> list[Workload]:
@@ -133,11 +121,8 @@ def generated(distribution: Distribution, count: int) -> list[Workload]:
 @cache
 def philly(nodes: int) -> Workload:
     """Return the Philly trace on so many nodes. Raises InputError: its file is missing."""
-    file = Path(os.environ.get("STEERSMAN_TRACES", "traces")) / PHILLY
-    if not file.exists():
-        raise InputError(file, "", "", "no such file; STEERSMAN_TRACES names the folder of the traces")
     cluster = tuple(Node(f"node-{i}", 96_000, 1 << 40, gpu_count=8) for i in range(nodes))
-    return Workload(f"philly-{nodes}", cluster, tuple(PhillyCsv().open([file]).pods(cluster)[0]))
+    return Workload(f"philly-{nodes}", cluster, tuple(PhillyCsv().open([trace_file(PHILLY)]).pods(cluster)[0]))
 
 
 def families(*, training: bool) -> dict[str, list[Workload]]:
@@ -244,9 +229,8 @@ def _compare(asked: Json) -> Json:
         workload, seed = workloads[draw % len(workloads)], TEST_SEED + draw
         plan, simulator = arrivals(workload, seed), _simulator(asked["family"], draw % len(workloads))
         for name, order in orders.items():
-            execution = Execution(simulator, plan, with_order(resolve(asked["policy"]), order), seed, record=False)
-            execution.finish(None)
-            values[name].append(four_waits(execution.coming_waits).round(1).tolist())
+            waits = waits_under(with_order(resolve(asked["policy"]), order), simulator, plan, seed)
+            values[name].append(four_waits(waits).round(1).tolist())
     return {"waits": values}
 
 

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.agents.evolution.orders import OrderSearch, OrderSearchConfig, OrderTask, learned_order
+from steersman.agents.evolution.orders import OrderSearch, OrderSearchConfig, OrderTask, learned_order, waits_under
 from steersman.cluster.model import Pod
-from steersman.core.errors import InputError
 from steersman.orders import scores
 from steersman.orders.order import OVERTAKING, Order
 from steersman.orders.run_times import RunTimes
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
-from steersman.simulation.arrivals import Schedule, schedule, window
-from steersman.simulation.run import Execution, Simulator
+from steersman.simulation.arrivals import Schedule, window
+from steersman.simulation.run import Simulator
 from steersman.simulation.waiting import Waits
 from steersman.workloads.loading import load_workload
 from steersman.workloads.workload import Workload
 from studies import tables
 from studies.common import Desk, Json, Progress, Say, desk
+from studies.queues.traces import arrivals_of, trace_file
 
 NAME = "rlscheduler"
 MINUTES = 60
@@ -106,11 +104,7 @@ def _run_times(pods: Sequence[Pod]) -> Floats:
 @cache
 def trace(name: str) -> Workload:
     """Return a trace without its jobs of run time 0. Raises InputError: its file is missing."""
-    folder = Path(os.environ.get("STEERSMAN_TRACES", "traces"))
-    file = folder / TRACES[name]
-    if not file.exists():
-        raise InputError(file, "", "", "no such file; STEERSMAN_TRACES names the folder of the traces")
-    workload = load_workload(None, file)
+    workload = load_workload(None, trace_file(TRACES[name]))
     ran = tuple(pod for pod in workload.pods if (pod.deletion_time or 0.0) > (pod.creation_time or 0.0))
     return replace(workload, name=name, pods=ran, recorded=())
 
@@ -121,11 +115,6 @@ def first_jobs(jobs: int, seed: int, count: int) -> list[int]:
     random = np.random.RandomState()
     random.seed(list(struct.unpack("<II", digest)))
     return [int(random.randint(JOBS, jobs - JOBS - 1)) for _ in range(count)]
-
-
-def arrivals(workload: Workload) -> Schedule:
-    """Return all jobs of a trace by the time of submission."""
-    return schedule(workload, "timed", seed=1, ratio=1.0, load=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +129,7 @@ class Windows:
         begins = first_jobs(len(workload.pods), TABLE_SEED, SEQUENCES)
         while (first := int(random.integers(0, len(workload.pods) - self.jobs))) in begins:
             pass
-        return window(_arrivals_of(workload), first, self.jobs)
-
-
-def _arrivals_of(workload: Workload) -> Schedule:
-    """Return `arrivals`, computed once for each trace."""
-    if workload.name not in _known:
-        _known[workload.name] = arrivals(workload)
-    return _known[workload.name]
-
-
-_known: dict[str, Schedule] = {}
+        return window(arrivals_of(workload), first, self.jobs)
 
 
 def slowdown(waits: Waits) -> float:
@@ -160,14 +139,9 @@ def slowdown(waits: Waits) -> float:
 
 def played(name: str, order: Order, first: Sequence[int]) -> list[float]:
     """Return the mean bounded slowdown of an order in each sequence of a trace."""
-    simulator, plan = _simulator(name), _arrivals_of(trace(name))
+    simulator, plan = _simulator(name), arrivals_of(trace(name))
     policy = with_order(resolve("best-fit"), replace(order, run_times=ORACLE))
-    result = []
-    for each in first:
-        execution = Execution(simulator, window(plan, each, JOBS), policy, 1, record=False)
-        execution.finish(None)
-        result.append(slowdown(execution.coming_waits))
-    return result
+    return [slowdown(waits_under(policy, simulator, window(plan, each, JOBS), 1)) for each in first]
 
 
 @cache

@@ -107,6 +107,13 @@ def learned_order(reference: Order, weights: Array, name: str = "learned") -> Or
     return Order(name, LEARNED, reference.overtaking, tuple(weights.tolist()), reference.ageing, reference.run_times)
 
 
+def waits_under(policy: Policy, simulator: Simulator, plan: Schedule, seed: int) -> Waits:
+    """Return the waits of a run of a policy with its order; `seed` is that of ties and of errors of estimates."""
+    execution = Execution(simulator, plan, policy, seed, record=False)
+    execution.finish(None)
+    return execution.coming_waits
+
+
 class OrderEvaluator:
     """Plays scenes with orders.
 
@@ -124,9 +131,7 @@ class OrderEvaluator:
         if task.sources:
             order = replace(order, run_times=task.sources[source % len(task.sources)])
         plan = task.draw(task.workloads[which], seed)
-        execution = Execution(self._simulators[which], plan, with_order(task.policy, order), seed, record=False)
-        execution.finish(None)
-        return task.cost(execution.coming_waits)
+        return task.cost(waits_under(with_order(task.policy, order), self._simulators[which], plan, seed))
 
 
 class OrderSearch:
