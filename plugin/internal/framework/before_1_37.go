@@ -17,5 +17,5 @@ func Priority(entity QueuedEntity) int32 { return corev1.PodPriority(entity.GetP
 // PodOf returns the pod that waits.
 func PodOf(entity QueuedEntity) *v1.Pod { return entity.GetPodInfo().GetPod() }
 
-// PodsOf returns the pods of a pod group that waits; there are none up to 1.36.
+// PodsOf returns the pods of a waiting pod group. Kubernetes 1.36 and older have no pod groups.
 func PodsOf(QueuedEntity) []*v1.Pod { return nil }

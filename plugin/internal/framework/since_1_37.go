@@ -22,7 +22,7 @@ func PodOf(entity QueuedEntity) *v1.Pod {
 	return nil
 }
 
-// PodsOf returns the pods of a pod group that waits.
+// PodsOf returns the pods of a waiting pod group.
 func PodsOf(entity QueuedEntity) []*v1.Pod {
 	var pods []*v1.Pod
 	if group, ok := entity.(framework.QueuedEntityInfo); ok {

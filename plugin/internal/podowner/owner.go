@@ -9,7 +9,7 @@ import (
 // key is an annotation for the owner of a pod without a controller, "Kind/name".
 const key = "steersman.dev/owner"
 
-// Owner is whose a pod is. There is none where Name is "".
+// Owner identifies the controller of a pod. Name is "" where the pod has none.
 type Owner struct{ Namespace, Name string }
 
 // Of returns the controller of a pod, or whom an annotation names.

@@ -1,6 +1,6 @@
 // Package safetensors reads files of arrays. Nothing in such a file is executed.
 //
-// The format: https://huggingface.co/docs/safetensors, "Format"; with the checks of its own library.
+// The format is described at https://huggingface.co/docs/safetensors, "Format"; the checks are those of its own library.
 package safetensors
 
 import (

@@ -51,7 +51,7 @@ var (
 	queues      = map[informers.SharedInformerFactory]*queue{}
 )
 
-// New makes the plugin of a profile. It fails if the order is none that kube-scheduler can follow.
+// New makes the plugin of a profile. It fails if kube-scheduler cannot follow the order.
 func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 	args := Args{Order: "age"}
 	if err := pluginargs.Decode(given, &args); err != nil {
