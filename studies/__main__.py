@@ -33,7 +33,7 @@ GROUPS = {
         "timed",
         "waiting",
     ),
-    "queues": ("rlscheduler", "learned_order"),
+    "queues": ("rlscheduler", "learned_order", "live_orders"),
     "environments": ("toy", "gradient", "balance", "latency", "locality"),
     "live": ("telemetry", "agents"),
 }

@@ -54,6 +54,11 @@ def difference(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Json:
     return spread(np.asarray(values, dtype=np.float64) - np.asarray(baseline, dtype=np.float64))
 
 
+def geometric(logarithms: npt.ArrayLike) -> Json:
+    """Return `spread` of [n] ratios from their logarithms: their geometric mean and its interval."""
+    return {name: None if value is None else float(np.exp(value)) for name, value in spread(logarithms).items()}
+
+
 def saved(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Json:
     """By how many percent the mean of [n] values is below that of [n] paired ones: `mean`, `low`, `high`."""
     estimate, (low, high) = reduction_percent(

@@ -239,12 +239,6 @@ def _simulator(family: str, number: int) -> Simulator:
     return Simulator(families(training=False)[family][number])
 
 
-def _geometric(logarithms: Floats) -> Json:
-    """Return the geometric mean of ratios and its interval from their logarithms, [n]."""
-    spread = tables.spread(logarithms)
-    return {name: None if value is None else float(np.exp(value)) for name, value in spread.items()}
-
-
 def section(result: Json) -> str:
     """Return the section of docs/results.md."""
     lines = [
@@ -281,4 +275,4 @@ def section(result: Json) -> str:
 
 def _ratios(logarithms: Sequence[Floats]) -> list[str]:
     """Return cells of the geometric means of ratios from their logarithms, [draws, 4] of each family."""
-    return [tables.interval(_geometric(column), sign=False) for column in np.concatenate(logarithms).T]
+    return [tables.interval(tables.geometric(column), sign=False) for column in np.concatenate(logarithms).T]
