@@ -26,7 +26,7 @@ from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import Schedule, schedule, window
 from steersman.simulation.run import Simulator
-from steersman.simulation.waiting import MINUTE, Waits, percentile
+from steersman.training.search.fit_order import START, WAITS, WEIGHTS, cost, four_waits, objective_text
 from steersman.version import __version__
 from steersman.workloads.formats.openb.traces import embedded
 from steersman.workloads.formats.philly import PhillyCsv
@@ -51,33 +51,14 @@ POLICY = "fgd"
 SOURCES = ("oracle:3", "history", "none")
 """What is known of run times: 90 % within a factor of 3, what ended before, nothing."""
 RULES = ("smallest", "shortest", "unicef", "wfp3", "easy", "wfp3:easy")
-WEIGHTS = (0.3, 0.3, 0.25, 0.15)
-"""Of the logarithms of the four waits in the cost."""
-WAITS = ("mean wait", "by GPUs", "p99, several GPUs", "longest")
 AGEING = 7 * 24 * 3600.0
 """Of the shipped order; it is trained without, so that it learns to let nobody wait for so long."""
 REFERENCE = find_order("easy")
 """It also tells who may overtake: a pod that is next and fits nowhere has a reservation."""
-START = {"estimate": 1.0, "wait": -1.0, "size": -2 / 9}
-"""The order of WFP3, -(w / r)^3 n, is that of 3 log(r) - 3 log(w) - log(n)."""
 TEST_SEED = 10_000
 FAMILIES = ("generated", "Philly", "openb")
 
 Floats = npt.NDArray[np.float64]
-
-
-def four_waits(waits: Waits) -> Floats:
-    """Return [4] the waits of `WAITS` in seconds, each with a minute added."""
-    known = ~np.isnan(waits.seconds)
-    seconds, gpus, several = waits.seconds[known], waits.demand[known].astype(np.float64), waits.kind[known] == 3
-    by_gpus = float(seconds @ gpus / gpus.sum()) if gpus.any() else float(seconds.mean())
-    large = percentile(seconds[several] if several.any() else seconds, 99)
-    return np.array([seconds.mean(), by_gpus, large, seconds.max()]) + MINUTE
-
-
-def cost(waits: Waits) -> float:
-    """Return the weighted geometric mean of the four waits."""
-    return float(np.exp(np.log(four_waits(waits)) @ np.array(WEIGHTS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +190,7 @@ def _card(order: Order, gain: float, config: OrderSearchConfig) -> OrderCard:
         estimates="auto",
         ageing=order.ageing,
         hidden=config.hidden,
-        objective=", ".join(f"{weight:g} log({name})" for name, weight in zip(WAITS, WEIGHTS, strict=True)),
+        objective=objective_text(),
         training=("generated clusters", "Philly, first part", "openb default-small"),
         settings=asdict(config),
         gain=gain,

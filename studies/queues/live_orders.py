@@ -207,8 +207,8 @@ def section(result: Json) -> str:
         "",
         "etcd, kube-apiserver, kube-controller-manager, kube-scheduler and "
         f"{sum(count for count, _ in result['nodes'])} nodes of KWOK: {sizes}. The pods are jobs of the Philly trace "
-        f"of up to 8 GPUs on {len(dates)} days, {dates[0]} to {dates[-1]}: who runs at midnight, and who comes in the 24 "
-        f"hours after it, thinned at random to a load of {result['load']:g}. They come {result['speed']:g} times as "
+        f"of up to 8 GPUs on {len(dates)} days, {dates[0]} to {dates[-1]}: who runs at midnight, and who comes in the "
+        f"24 hours after it, thinned at random to a load of {result['load']:g}. They come {result['speed']:g} times as "
         f"fast as they did and are followed for {result['hours']:g} hours; a job that has not started by then counts "
         f"as starting then. Stated run times are right within a factor of {result['error']:g} for 90 % of the jobs. "
         "`kube-scheduler` is the stock one; the others are `steersman schedule` with a policy and an order.",
@@ -226,11 +226,28 @@ def section(result: Json) -> str:
         cells = [f"{each['came']:.1f} ({each['low']:.1f} to {each['high']:.1f})" for each in found]
         rows.append([arm["title"], *cells])
     lines += [tables.markdown(["", *METRICS.values()], rows), ""]
-    lines += ["Times kube-scheduler on the same day, geometric means with 95 % intervals:", ""]
+    lines += [
+        "Times kube-scheduler on the same day, geometric means with 95 % intervals (Student's t over the days), and "
+        "what the forecast expected:",
+        "",
+    ]
     rows = []
     for name in result["arms"]:
         if name != REFERENCE:
-            found = [tables.geometric(np.log(ratios(result, name, metric))) for metric in COMPARED]
-            rows.append([result["arms"][name]["title"], *(tables.interval(each, sign=False) for each in found)])
+            cells = [
+                f"{tables.interval(tables.geometric(np.log(ratios(result, name, metric))), sign=False)}; "
+                f"{_expected_ratio(result, name, metric):.2f}"
+                for metric in COMPARED
+            ]
+            rows.append([result["arms"][name]["title"], *cells])
     lines.append(tables.markdown(["", *(METRICS[metric] for metric in COMPARED)], rows))
     return "\n".join(lines)
+
+
+def _expected_ratio(result: Json, arm: str, metric: str) -> float:
+    """Return the geometric mean over days of an arm's mean in the forecast over kube-scheduler's."""
+    days_of = result["forecast"]["days"]
+    means = [
+        [np.mean(days_of[f"forecast-{date}-{name}"][metric]) for date in result["dates"]] for name in (arm, REFERENCE)
+    ]
+    return float(np.exp(np.mean(np.log(means[0]) - np.log(means[1]))))

@@ -177,3 +177,17 @@ def test_chart_segment_shows_its_name_and_date(browser: Browser, cluster: Cluste
         expect(span).to_have_text(clock, timeout=SECONDS)
         page.locator("#chart-pods .u-over").dblclick()
         expect(window).to_have_value("86400")
+
+
+def test_expected_starts_are_asked_for(browser: Browser, cluster: Cluster) -> None:
+    """The pod that fits nowhere is listed with the reason, under the chosen policy and order."""
+    with opened(browser, cluster.address) as page:
+        page.select_option("#queue-policy", "best-fit")
+        page.select_option("#queue-order", "smallest")
+        page.click("#predict")
+        said = "under best-fit+smallest, order smallest"
+        expect(page.locator("#queue p").first).to_contain_text(said, timeout=4 * SECONDS)
+        row = page.locator("#queue tr", has_text="w" * 240)
+        expect(row).to_contain_text("never: 0/")
+        row.locator("button").click()
+        expect(page.locator("#details h2")).to_contain_text("waits")

@@ -46,19 +46,22 @@ def say_understood(workload: Workload, warn: Warnings) -> None:
     warn(workload.warnings)
 
 
+def is_named(spec: str, namespace: str, name: str) -> bool:
+    """Return whether NAME or NAMESPACE/NAME specifies a pod of this namespace and name."""
+    wanted, slash, own = spec.rpartition("/")
+    return name == own and (not slash or namespace == wanted)
+
+
 def pod_index(workload: Workload, spec: str) -> int:
     """Return the index of the pod that NAME or NAMESPACE/NAME specifies.
 
     Raises:
         SteersmanError: no pod has that name, or several have it.
     """
-    namespace, slash, name = spec.rpartition("/")
-    matches = [
-        i for i, pod in enumerate(workload.pods) if pod.name == name and (not slash or pod.namespace == namespace)
-    ]
+    matches = [i for i, pod in enumerate(workload.pods) if is_named(spec, pod.namespace, pod.name)]
     if len(matches) == 1:
         return matches[0]
     if matches:
-        candidates = ", ".join(sorted(f"{workload.pods[i].namespace}/{name}" for i in matches))
+        candidates = ", ".join(sorted(f"{workload.pods[i].namespace}/{workload.pods[i].name}" for i in matches))
         raise SteersmanError(f"--pod {spec}: several pods have that name; choose one of {candidates}")
     raise SteersmanError(f"--pod {spec}: there is no such pod among the {len(workload.pods)} of {workload.name}")

@@ -235,6 +235,11 @@ class Pod:
         freed = replace(self.constraints, node_name="")
         return replace(self, pod_class=replace(self.pod_class, constraints=freed))
 
+    def bound(self, node: str, devices: tuple[int, ...] = ()) -> Pod:
+        """Return the same pod as it runs on a node, with the devices that it holds there."""
+        constraints = replace(self.constraints, node_name=node)
+        return replace(self, pod_class=replace(self.pod_class, constraints=constraints), gpu_devices=devices)
+
     @property
     def requests(self) -> Requests:
         """The class's requests."""

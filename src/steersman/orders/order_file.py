@@ -52,7 +52,7 @@ class OrderCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     hidden: int = 0
     objective: str = ""
     training: tuple[str, ...] = ()
-    settings: dict[str, float | int | str] = {}
+    settings: dict[str, bool | int | float | str] = {}
     gain: float = 0.0
     reference: str = ""
     made_by: str = ""

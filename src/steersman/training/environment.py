@@ -14,6 +14,7 @@ from steersman.envs.latency.environment import LatencyCore, LatencyOptions
 from steersman.envs.playing import Chooser, Figures, play
 from steersman.envs.vector import SteersmanVectorEnv
 from steersman.objectives import registry as objectives
+from steersman.orders.order import AGE
 from steersman.policies.features import TELEMETRY, View, view
 from steersman.policies.heuristics import HEURISTIC_IDS
 from steersman.policies.node_metrics.rules import METRIC_RULES
@@ -94,6 +95,11 @@ class EnvironmentSpec:
     def view(self) -> View:
         """Return the view that agents observe. Raises UsageError: there is no such view."""
         return TELEMETRY if isinstance(self.options, LatencyOptions) else view(self.options.view)
+
+    @property
+    def order(self) -> str:
+        """Return the order of waiting pods."""
+        return self.options.order if isinstance(self.options, WorkloadOptions) else AGE.name
 
     @property
     def reference(self) -> str:

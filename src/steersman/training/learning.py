@@ -16,6 +16,7 @@ from steersman.agents.networks.spec import sizes_of
 from steersman.agents.registry import EVOLUTION, algorithm_specs, find_algorithm
 from steersman.core.errors import UsageError
 from steersman.core.extensions import attribute_foreign_errors
+from steersman.orders.order import AGE
 from steersman.policies.files.policy_file import Card, write_policy
 from steersman.policies.networks.registry import find_network
 from steersman.training.environment import EnvironmentSpec
@@ -237,6 +238,8 @@ def _card(plan: LearningPlan, learner: Agent | EpisodeEvolution, validator: Vali
     settings = asdict(plan.config)
     if plan.algorithm != EVOLUTION:
         settings |= {"environments": plan.environments, "dropout": network.dropout}
+    if scene.order != AGE.name:
+        settings |= {"order": scene.order}
     return Card(
         name=plan.name,
         view=scene.view.name,

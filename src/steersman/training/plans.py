@@ -15,6 +15,7 @@ from steersman.core.errors import UsageError
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.envs.inflation.episodes import WorkloadOptions
 from steersman.envs.latency.environment import LatencyOptions
+from steersman.orders.order import AGE
 from steersman.training.environment import DEFAULT_OBJECTIVES, EnvironmentSpec, WorkloadProtocol
 from steersman.training.learning import LearningPlan, learn
 from steersman.training.network import NetworkPlan
@@ -44,6 +45,7 @@ class PlanOptions:
         objective: the rewarded objective on workloads; None: the default of the protocol.
         ratio: arriving GPU demand over capacity, of workloads (`inflation`).
         load: demand over capacity, of workloads; None: the times of the trace (`timed`).
+        order: who goes next among pods that wait, of workloads (`timed`).
         validation: workloads to choose the best policy by; empty: those of training with other arrivals.
         test: names of workloads kept for a test, for the model card.
         network: name of the network.
@@ -64,6 +66,7 @@ class PlanOptions:
     objective: str | None = None
     ratio: float = 1.3
     load: float | None = None
+    order: str = AGE.name
     validation: Sequence[Workload] = ()
     test: Sequence[str] = ()
     network: str | None = None
@@ -114,9 +117,9 @@ def make_plan(
         return _learning_plan(source, name, algorithm, options)
     objective = options.objective or DEFAULT_OBJECTIVES[options.protocol]
     if spec.plays == ON_WORKLOADS:
-        task = SimulationTask(objective, options.protocol, options.ratio, options.load)
+        task = SimulationTask(objective, options.protocol, options.ratio, options.load, order=options.order)
         return _evolution_plan(source, name, task, options)
-    scene = WorkloadOptions(tuple(source), objective, options.ratio, options.load)
+    scene = WorkloadOptions(tuple(source), objective, options.ratio, options.load, options.order)
     return _learning_plan(scene, name, algorithm, options)
 
 

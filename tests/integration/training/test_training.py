@@ -7,9 +7,11 @@ import pytest
 from tests.support.errors import raises
 
 from steersman.agents.configs import EvolutionConfig
-from steersman.agents.evolution.simulations import FINAL_STATE_OBJECTIVES, Evolution, SimulationTask
+from steersman.agents.evolution.simulations import FINAL_STATE_OBJECTIVES, CandidateEvaluator, Evolution, SimulationTask
 from steersman.cluster.arrays import CPU
 from steersman.core.errors import InputError, SteersmanError, UsageError
+from steersman.orders.registry import find_order
+from steersman.policies.base import with_order
 from steersman.policies.files.policy_file import read_policy
 from steersman.policies.gpu_state.gpu_features import FEATURES
 from steersman.policies.registry import resolve
@@ -124,6 +126,21 @@ def test_waiting_time_is_evolved_in_timed_runs():
     task = SimulationTask("waiting-time", "timed", load=1.2)
     search = Evolution((small("default"),), task, EvolutionConfig(population=4, episodes=1), seed=1)
     assert np.isfinite(search.iterate()["gain"])
+
+
+def test_candidates_and_reference_play_in_the_order_of_the_task():
+    """The cost of a policy is its mean wait under the order, and another one under that of age."""
+    workload = small("default")
+    costs = {}
+    for order in ("age", "shortest"):
+        task = SimulationTask("waiting-time", "timed", load=1.2, order=order)
+        evaluator = CandidateEvaluator([workload], task, "fgd")
+        plan, costs[order] = evaluator.plan(0, 5)
+        policy = with_order(resolve("fgd"), find_order(order))
+        execution = Simulator(workload).play(policy, plan, 5)
+        assert costs[order] == task.cost(execution)
+        assert evaluator.gain(0, 5, resolve("fgd")) == 0.0
+    assert costs["shortest"] != costs["age"]
 
 
 def test_final_state_objectives_match_the_final_state():

@@ -119,6 +119,19 @@ def test_a_pod_too_large_is_said_to_never_start(files: list[str], capsys: pytest
     assert capsys.readouterr().out == "team/large can never start: 0/1 nodes are available: 1 Insufficient cpu.\n"
 
 
+def test_without_a_pod_the_queue_is_listed(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["wait", *files]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if "team/" in line]
+    assert [row[0] for row in rows] == ["team/waits", "team/large", "team/last"]
+    assert rows[1][-1] == "never"
+    assert main(["wait", "--format", "json", "--rollouts", "5", *files]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each["pod"] for each in found["pods"]] == ["team/waits", "team/large", "team/last"]
+    assert found["pods"][0]["p50"] < found["pods"][2]["p50"]
+    assert main(["wait", "--priority", "5", *files]) == 2
+    assert capsys.readouterr().err == "error: --priority is tried for one pod; name it with --pod\n"
+
+
 def test_run_times_of_a_file_replace_those_of_the_cluster(
     files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,6 +26,8 @@ from steersman.envs.inflation.environment import InflationEnv, InflationVectorEn
 from steersman.envs.inflation.episodes import WorkloadOptions
 from steersman.envs.latency import environment as latency
 from steersman.envs.latency.environment import LatencyOptions
+from steersman.orders.registry import find_order
+from steersman.policies.base import with_order
 from steersman.policies.features import GPU
 from steersman.policies.gpu_state.arrays import WEIGHTS, with_weights
 from steersman.policies.gpu_state.kernels import learned_refresh_all
@@ -82,13 +84,20 @@ def test_episode_stays_in_the_space_with_nonempty_masks(name):
             over = terminated
 
 
-@pytest.mark.parametrize("protocol", ["inflation", "timed"])
-def test_fgd_in_the_environment_matches_the_simulator_event_for_event(protocol):
-    workload, policy = embedded(SMALL), HeuristicPolicy("fgd", (FGD,), (1.0,), fgd_devices=False)
-    plan = schedule(workload, protocol, seed=7, ratio=1.3, load=0.9)
+@pytest.mark.parametrize(
+    ("protocol", "order"),
+    [
+        ("inflation", "age"),
+        *(("timed", order) for order in ("age", "smallest", "fcfs", "wfp3@oracle", "shortest:ending-before@stated")),
+    ],
+)
+def test_fgd_in_the_environment_matches_the_simulator_event_for_event(protocol, order):
+    workload, rule = embedded(SMALL), HeuristicPolicy("fgd", (FGD,), (1.0,), fgd_devices=False)
+    policy, load = with_order(rule, find_order(order)), 0.9 if order == "age" else 1.1
+    plan = schedule(workload, protocol, seed=7, ratio=1.3, load=load)
     execution = Execution(Simulator(workload), plan, policy, 7, record=False)
     execution.finish(None)
-    env = SINGLE[protocol](load=0.9)
+    env = SINGLE[protocol](load=load, order=order)
     env.reset(seed=0, options={"seed": 7})
     terminated, steps = False, 0
     while not terminated:
@@ -367,6 +376,8 @@ HUGE = Workload(
         (lambda: InflationEnv(workload=CPU_ONLY), "objective 'allocation' is undefined on cpu: its nodes have no GPU"),
         (lambda: InflationEnv(objective="joy"), "unknown objective 'joy'"),
         (lambda: InflationEnv(objective="waiting-time"), "no pod waits; steersman/Timed-v0"),
+        (lambda: InflationEnv(order="smallest"), "order 'smallest': no pod waits here; steersman/Timed-v0 has waiting"),
+        (lambda: TimedEnv(order="quickest"), "unknown order 'quickest'"),
         (lambda: InflationEnv(max_nodes=10), "default-small has 64 nodes, more than max_nodes 10"),
         (lambda: InflationEnv(view="x"), "unknown view 'x'"),
         (lambda: DeploymentsEnv(view="gpu"), "view 'gpu' is about GPUs, which no node has here"),

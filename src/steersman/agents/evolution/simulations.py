@@ -30,7 +30,9 @@ from steersman.objectives import measures, summary
 from steersman.objectives import registry as objectives
 from steersman.objectives.judging import reward
 from steersman.objectives.measures import Objective
-from steersman.policies.base import Policy
+from steersman.orders.order import AGE
+from steersman.orders.registry import find_order
+from steersman.policies.base import Policy, with_order
 from steersman.policies.features import POD_KINDS, view
 from steersman.policies.gpu_state.arrays import GPU_VIEW, RULE_COUNT, WEIGHTS
 from steersman.policies.gpu_state.gpu_features import FEATURES, FILLED, TABLE
@@ -81,6 +83,7 @@ class SimulationTask:
         ratio: arriving GPU demand over capacity (`inflation`).
         load: demand over capacity; None takes the trace's own times (`timed`).
         mean_duration: mean seconds, see `simulation.arrivals.schedule` (`timed`).
+        order: who goes next among pods that wait, see `orders.registry.find_order` (`timed`).
 
     Raises:
         UsageError: the objective is unknown, is not measured at a run's end, or needs another protocol.
@@ -91,9 +94,11 @@ class SimulationTask:
     ratio: float = 1.3
     load: float | None = None
     mean_duration: float | None = None
+    order: str = AGE.name
 
     def __post_init__(self) -> None:
         """Check the values."""
+        find_order(self.order)
         names = [objective.name for objective in objectives.resolve(self.objective).objectives]
         for name in names:
             if name not in (*FINAL_STATE_OBJECTIVES, WAITING_TIME):
@@ -142,7 +147,8 @@ class SimulationTask:
 
     def play(self, simulator: Simulator, plan: Schedule, policy: Policy, seed: int) -> float:
         """Return the cost of a whole run of a policy."""
-        execution = Execution(simulator, plan, policy, seed, record=False)
+        ordered = with_order(policy, find_order(self.order))
+        execution = Execution(simulator, plan, ordered, seed, record=False)
         execution.finish(None)
         return self.cost(execution)
 

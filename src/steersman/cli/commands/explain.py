@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from steersman.cli.completing import policies
+from steersman.cli.cluster_now import ClusterOfNow, duration, read_now
+from steersman.cli.completing import orders, policies
 from steersman.cli.options.cluster import ClusterOptions, run_with_client, say_without_telemetry
-from steersman.cli.options.common import POLICIES_HELP, TableOrJson, TableOrJsonOption, TelemetryOption
+from steersman.cli.options.common import (
+    ORDERS_HELP,
+    POLICIES_HELP,
+    TableOrJson,
+    TableOrJsonOption,
+    TelemetryOption,
+    path_option,
+)
 from steersman.cli.options.declaring import option, with_options
+from steersman.cli.options.orders import split_order
 from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.options.recorded import RecordedCluster
 from steersman.cli.output.display import Warnings, print_json, print_table, print_text, status_if_slow
@@ -20,8 +29,12 @@ from steersman.workloads.garbage_collection import no_collection
 
 if TYPE_CHECKING:
     from steersman.apps.service.messages.types import Explanation
+    from steersman.cluster.model import Pod
     from steersman.kubernetes.client import Client
+    from steersman.orders.order import Order
+    from steersman.policies.base import Policy
     from steersman.prometheus.collector import TelemetryCollector
+    from steersman.simulation.prediction.queue_place import QueuePlace
     from steersman.workloads.workload import Workload
 
 SHOWN_FEATURES = 10
@@ -36,6 +49,22 @@ class ExplainOptions:
     policy: Annotated[str, option(f"Policy to explain: {POLICIES_HELP}", metavar="POLICY", autocompletion=policies)] = (
         "steersman"
     )
+    order: Annotated[
+        str | None,
+        option(
+            "Also say which waiting pods go before it, why, and what would put it further ahead, in this order: "
+            f"{ORDERS_HELP} [default: that of the policy, if it has one]",
+            metavar="ORDER",
+            autocompletion=orders,
+        ),
+    ] = None
+    run_times: Annotated[
+        Path | None,
+        path_option(
+            "--order: take run times from the FILE that 'steersman schedule --run-times' keeps. [default: from the "
+            "pods of the cluster that have ended and are still listed]"
+        ),
+    ] = None
     telemetry: TelemetryOption = None
     output_format: TableOrJsonOption = TableOrJson.TABLE
 
@@ -49,6 +78,8 @@ def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOp
 
     **Example**: steersman explain --policy steersman --pod training/worker-0
 
+    **Who goes before it**: steersman explain --order wfp3:easy --pod training/worker-0
+
     **By measured metrics**: steersman explain --policy p0 --telemetry telemetry.yaml --pod web/nginx-0
     """
     server.use()
@@ -59,21 +90,78 @@ def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOp
         )
 
     with no_collection():  # all objects live until the end, and scanning them would take 0.3 s
-        from steersman.apps.service.scoring.explanation import explain_pod
-        from steersman.policies.registry import resolve
+        from msgspec import to_builtins
 
-        resolved = resolve(options.policy)
-        say_without_telemetry(resolved, options.policy, has_telemetry=options.telemetry is not None)
-        warn = Warnings()
-        source = inputs.read(warn)[0] if is_recorded else _take_snapshot(cluster, warn)
+        from steersman.apps.service.scoring.explanation import explain_placed, explain_pod
+
+        policy, follows_order = _policy(options)
+        warn, queue = Warnings(), None
+        if follows_order:
+            inputs_now = ClusterOfNow(**{each.name: getattr(inputs, each.name) for each in fields(inputs)})
+            source, now = read_now(inputs_now, cluster, warn)
+        else:
+            source = inputs.read(warn)[0] if is_recorded else _take_snapshot(cluster, warn)
         number = pod_index(source, options.pod)
         measured = None if options.telemetry is None else _measure(options.telemetry, source)
         with status_if_slow("computing the explanation"):
-            explanation = explain_pod(resolved, source, number, measured)
+            if follows_order:
+                queue = _place_in_queue(options, policy.order, source, number, now or 0.0)
+                others = [each for i, each in enumerate(_as_they_run(source)) if i != number]
+                explanation = explain_placed(policy, source, source.pods[number], others, source.pods, measured)
+            else:
+                explanation = explain_pod(policy, source, number, measured)
     if options.output_format is TableOrJson.JSON:
-        print_json(explanation)
-    else:
-        _print_tables(explanation, options.pod)
+        print_json({**to_builtins(explanation), "queue": queue and asdict(queue)} if follows_order else explanation)
+        return
+    _print_tables(explanation, options.pod)
+    if queue is not None:
+        _print_queue(queue)
+    elif follows_order:
+        print_text(f"{options.pod} runs already: no pod goes before it")
+
+
+def _policy(options: ExplainOptions) -> tuple[Policy, bool]:
+    """Return the policy, and whether its order is to be explained. Raises SteersmanError: there is none such."""
+    from steersman.orders.live_order import check_live
+    from steersman.orders.registry import find_order
+    from steersman.policies.base import with_order
+    from steersman.policies.registry import resolve
+
+    name, order = split_order(options.policy, options.order)
+    if options.run_times is not None and not order:
+        raise UsageError("--run-times is about the order of waiting pods; give --order, such as --order wfp3:easy")
+    policy = resolve(name)
+    say_without_telemetry(policy, name, has_telemetry=options.telemetry is not None)
+    if order:
+        policy = with_order(policy, find_order(order))
+        check_live(policy.order)
+    return policy, bool(order)
+
+
+def _place_in_queue(
+    options: ExplainOptions, order: Order, source: Workload, number: int, now: float
+) -> QueuePlace | None:
+    """Return a pod's place among those that wait, None if it runs. Raises InputError: --run-times is no such file."""
+    from steersman.orders.live_history import read_run_times
+    from steersman.simulation.prediction.moment import moment_of
+    from steersman.simulation.prediction.queue_place import Queue
+
+    history = None if options.run_times is None else read_run_times(options.run_times)
+    moment = moment_of(source, now, history)
+    if moment.runs(number):
+        return None
+    return Queue(moment, order).place(source.pods[number], float(moment.began[number]))
+
+
+def _as_they_run(source: Workload) -> list[Pod]:
+    """Return the pods of a workload, those that run with their nodes and devices."""
+    from steersman.cluster.state import device_indices
+
+    recorded = source.recorded or (None,) * len(source.pods)
+    return [
+        pod if where is None else pod.bound(where.node, device_indices(where.devices))
+        for pod, where in zip(source.pods, recorded, strict=True)
+    ]
 
 
 def _take_snapshot(target: ClusterOptions, warn: Warnings) -> Workload:
@@ -154,3 +242,28 @@ def _print_tables(explanation: Explanation, pod: str) -> None:
         print_table(table)
     if explanation.other_gpus:
         print_text(explanation.other_gpus)
+
+
+def _print_queue(queue: QueuePlace) -> None:
+    """Print which waiting pods go before a pod, why, and what would put it further ahead."""
+    from rich import box
+    from rich.table import Table
+
+    pod, others = queue.pod, "waiting pod goes" if queue.ahead == 1 else "waiting pods go"
+    print_text(f"order {queue.order}: {queue.ahead or 'no'} other {others} before {pod.pod} ({queue.waiting} wait)")
+    table = Table("Next", box=box.SIMPLE_HEAD)
+    for column in ("priority", "waits for", "size", "runs for", "before it by"):
+        table.add_column(column, justify="right")
+    for each in (*queue.first, pod):
+        runs = "" if each.estimate is None else duration(each.estimate)
+        numbers = str(each.priority), duration(each.waited), f"{each.size:.3g}", runs
+        if each is pod and queue.ahead > len(queue.first):
+            table.add_row(f"{queue.ahead - len(queue.first)} more", "", "", "", "", "")
+        table.add_row(each.pod, *numbers, each.reason)
+    print_table(table)
+    if queue.changes:
+        table = Table("Further ahead", box=box.SIMPLE_HEAD)
+        table.add_column("before it", justify="right")
+        for change in queue.changes:
+            table.add_row(change.change, str(change.ahead))
+        print_table(table)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from steersman.cli.commands.fit_order import fit_order
 from steersman.cli.completing import packaged_policies, workloads
 from steersman.cli.fitting import DURATION_HELP, describe_fit, fit_workload
 from steersman.cli.options.arrivals import ArrivalOptions
@@ -179,6 +180,9 @@ def fit(options: FittingOptions, inputs: Inputs, arrivals: ArrivalOptions) -> No
         print_table(_fit_table(fitted, source.name))
     say(describe_fit(fitted))
     say(f"wrote {options.output}")
+
+
+app.command("fit-order")(fit_order)
 
 
 @dataclass(frozen=True, slots=True)

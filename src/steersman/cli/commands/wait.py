@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+from steersman.cli.cluster_now import ClusterOfNow, clock, duration, read_now
 from steersman.cli.completing import orders, policies
 from steersman.cli.options.cluster import ClusterOptions, say_without_telemetry
 from steersman.cli.options.common import (
@@ -22,24 +21,23 @@ from steersman.cli.options.common import (
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.orders import split_order
 from steersman.cli.options.policy_server import PolicyServer
-from steersman.cli.options.recorded import RecordedCluster
 from steersman.cli.output.display import Warnings, print_json, print_table, print_text, status_if_slow
-from steersman.cli.reading import pod_index, say_understood
-from steersman.core.errors import SteersmanError
+from steersman.cli.reading import is_named, pod_index
+from steersman.core.errors import SteersmanError, UsageError
 from steersman.workloads.files import YAML_SUFFIXES
 from steersman.workloads.garbage_collection import no_collection
-from steersman.workloads.workload import RunningPods
 
 if TYPE_CHECKING:
     from steersman.cluster.model import Pod
     from steersman.policies.base import Policy
-    from steersman.simulation.prediction.prediction import WaitPrediction
+    from steersman.simulation.prediction.prediction import QueuePrediction, WaitPrediction
     from steersman.workloads.workload import Workload
 
 ROLLOUTS, MOST_ROLLOUTS = 50, 10_000
+SHOWN_PODS = 50
+"""Pods of the queue in the table; --format json has all."""
 MOST_PRIORITY = 1_000_000_000
 """The highest priority that Kubernetes allows to users."""
-UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +45,13 @@ class WaitOptions:
     """Which pod waits, who decides, and how the prediction is printed."""
 
     pod: Annotated[
-        str,
+        str | None,
         option(
             "Pod that waits, as NAME or NAMESPACE/NAME, or a YAML file with a pod, Job, Deployment, ... that was not "
-            "submitted yet: its pods are put behind the queue now.",
+            "submitted yet: its pods are put behind the queue now. [default: all pods that wait]",
             metavar="NAME|FILE",
         ),
-    ]
+    ] = None
     policy: Annotated[
         str, option(f"Policy that decides: {POLICIES_HELP}", metavar="POLICY", autocompletion=policies)
     ] = "steersman"
@@ -84,24 +82,9 @@ class WaitOptions:
     output_format: TableOrJsonOption = TableOrJson.TABLE
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterOfNow(RecordedCluster):
-    """A cluster in files as it was when they were written; none given: the live one."""
-
-    @property
-    def running(self) -> RunningPods:
-        """Return what to do with running pods."""
-        return RunningPods.FROM_NOW
-
-    @property
-    def lives(self) -> bool:
-        """Return whether to read when pods were created, began to run and ended."""
-        return True
-
-
 @with_options
 def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, server: PolicyServer) -> None:
-    """Predict when a pod starts, say what it waits for, and what would let it start sooner.
+    """Predict when a pod starts, say what it waits for, and what would let it start sooner; or list the whole queue.
 
     Simulates the cluster from now on, many times: running pods end as pods like them did, given for how long they have
     run; others arrive as they did lately; the policy and its order decide. Reads the cluster and changes nothing.
@@ -109,34 +92,36 @@ def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, se
     **Example**: steersman wait --pod training/worker-0
 
     **Before it is submitted**: steersman wait --pod job.yaml --policy steersman --order shortest
+
+    **The queue**: steersman wait --policy steersman --order wfp3:easy
     """
+    if options.pod is None and options.priority is not None:
+        raise UsageError("--priority is tried for one pod; name it with --pod")
     server.use()
-    is_recorded = inputs.is_chosen(cluster)
     with no_collection():
         from steersman.orders.live_history import read_run_times
         from steersman.simulation.prediction.moment import moment_of
-        from steersman.simulation.prediction.prediction import predict_wait
+        from steersman.simulation.prediction.prediction import QueuePrediction, predict_queue, predict_wait
 
         policy = _policy(options)
         history = None if options.run_times is None else read_run_times(options.run_times)
-        warn = Warnings()
-        if is_recorded:
-            source = inputs.read(warn)[0]
-            # The files are as old as the last thing that they tell of.
-            now = source.lives.latest
-        else:
-            source, now = _take_snapshot(cluster, warn), time.time()
-        pods = _pods(source, options.pod)
+        source, now = read_now(inputs, cluster, Warnings())
+        pods = None if options.pod is None else _pods(source, options.pod)
         moment = moment_of(source, now or 0.0, history)
+        sample: Any = {"rollouts": options.rollouts, "seed": options.seed}
         with status_if_slow("simulating what comes"):
             decides = _member(policy, source)
-            prediction = predict_wait(
-                moment, pods, decides, rollouts=options.rollouts, seed=options.seed, priority=options.priority
-            )
+            prediction: WaitPrediction | QueuePrediction
+            if pods is None:
+                prediction = predict_queue(moment, decides, **sample)
+            else:
+                prediction = predict_wait(moment, pods, decides, **sample, priority=options.priority)
     if options.output_format is TableOrJson.JSON:
         print_json({**asdict(prediction), "now": now})
+    elif isinstance(prediction, QueuePrediction):
+        _print_queue(prediction)
     else:
-        _print(prediction, options.pod, now)
+        _print(prediction, str(options.pod), now)
 
 
 def _policy(options: WaitOptions) -> Policy:
@@ -163,17 +148,6 @@ def _member(policy: Policy, source: Workload) -> Policy:
     return decided_by(policy, member_choice(policy, source).policy) if policy.members else policy
 
 
-def _take_snapshot(target: ClusterOptions, warn: Warnings) -> Workload:
-    """Return a live cluster as a workload. Raises SteersmanError: there is no cluster, or it does not respond."""
-    from steersman.apps.load.live_cluster import LiveCluster
-
-    live = LiveCluster(target.find())
-    with status_if_slow(f"reading the cluster of context {live.name}"):
-        workload = live.workload(running=RunningPods.FROM_NOW, lives=True)
-    say_understood(workload, warn)
-    return workload
-
-
 def _pods(source: Workload, spec: str) -> list[Pod]:
     """Return the pods whose start is asked for. Raises SteersmanError: there is none, or it does not wait."""
     if spec.endswith(YAML_SUFFIXES):
@@ -195,11 +169,10 @@ def _pods(source: Workload, spec: str) -> list[Pod]:
 
 def _say_if_gone(source: Workload, spec: str) -> None:
     """Raise SteersmanError for a pod that is there and that no scheduler looks at."""
-    namespace, slash, name = spec.rpartition("/")
     for each in source.lives.ended:
-        if each.pod.name == name and (not slash or each.pod.namespace == namespace):
+        if is_named(spec, each.pod.namespace, each.pod.name):
             raise SteersmanError(f"--pod {spec}: it does not wait: it ended at {clock(each.ended)}")
-    if any(key[1] == name and (not slash or key[0] == namespace) for key in source.lives.present):
+    if any(is_named(spec, *key) for key in source.lives.present):
         raise SteersmanError(f"--pod {spec}: no scheduler looks at it: it has scheduling gates, or is being deleted")
 
 
@@ -252,23 +225,33 @@ def _print(prediction: WaitPrediction, spec: str, now: float | None) -> None:
         print_table(table)
 
 
+def _print_queue(prediction: QueuePrediction) -> None:
+    """Print when all waiting pods start."""
+    from rich import box
+    from rich.table import Table
+
+    if not prediction.pods:
+        print_text("no pod waits")
+        return
+    horizon = duration(prediction.horizon)
+
+    def when(seconds: float) -> str:
+        return f"> {horizon}" if math.isinf(seconds) else duration(seconds)
+
+    title = f"Starts in {prediction.rollouts} simulated futures under {prediction.policy}, order {prediction.order}"
+    table = Table("Next", "requests", box=box.SIMPLE_HEAD, title=title)
+    for column in ("priority", "waits for", "10 %: within", "median", "90 %: within"):
+        table.add_column(column, justify="right")
+    for each in prediction.pods[:SHOWN_PODS]:
+        times = ("never", "", "") if each.impossible else tuple(map(when, (each.p10, each.p50, each.p90)))
+        table.add_row(each.pod, each.needs, str(each.priority), duration(each.waited), *times)
+    if len(prediction.pods) > SHOWN_PODS:
+        table.add_row(f"{len(prediction.pods) - SHOWN_PODS} more", *("",) * 6)
+    print_table(table)
+    for sentence in prediction.assumptions:
+        print_text(f"assumed: {sentence}")
+
+
 def _at(now: float | None, seconds: float) -> str:
     """Return the time of day after so many seconds, "" if it is unknown."""
     return "" if now is None or math.isinf(seconds) else f", at {clock(now + seconds)}"
-
-
-def clock(seconds: float) -> str:
-    """Return a time of day with its date, here, of seconds since 1970."""
-    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in its two largest units, such as `3 h 10 min`."""
-    seconds = round(seconds)
-    for k, (size, unit) in enumerate(UNITS):
-        if seconds >= size:
-            whole, rest = divmod(seconds, size)
-            after = UNITS[k + 1 : k + 2]
-            parts = [f"{whole:.0f} {unit}", *(f"{rest // small:.0f} {name}" for small, name in after if rest >= small)]
-            return " ".join(parts)
-    return "0 s"

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Annotated
 
 from steersman.agents.registry import EVOLUTION
-from steersman.cli.completing import algorithms, devices, networks, objectives, policies, views, workloads
+from steersman.cli.completing import algorithms, devices, networks, objectives, orders, policies, views, workloads
 from steersman.cli.options.algorithms import list_algorithms, list_networks
 from steersman.cli.options.arrivals import LOAD_RANGE, ON_WORKLOADS, RATIO_RANGE, WITH_WORKLOADS, AnyProtocol
 from steersman.cli.options.cluster import KubeconfigOptions
-from steersman.cli.options.common import NODES_HELP, OBJECTIVES_HELP, path, path_option
+from steersman.cli.options.common import NODES_HELP, OBJECTIVES_HELP, ORDERS_HELP, path, path_option
 from steersman.cli.options.declaring import AssumedValue, Excludes, RequiresProtocol, option
 from steersman.cli.options.generated import OF_DEPLOYMENTS, GeneratedCluster
 from steersman.cli.options.inputs import FromCluster, FromNow, Pinned
@@ -131,6 +131,15 @@ class Scenario(GeneratedCluster):
         ),
         RequiresProtocol("timed", "latency"),
         LOAD_RANGE,
+    ] = None
+    order: Annotated[
+        str | None,
+        _scene(
+            f"timed: who goes next among pods that wait: {ORDERS_HELP} [default: age]",
+            metavar="ORDER",
+            autocompletion=orders,
+        ),
+        RequiresProtocol("timed"),
     ] = None
     view: Annotated[
         str | None,

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from steersman.workloads.workload import Workload
 
 MAX_WIDTH = 65_536
+AGE = "age"
+"""The order of `orders.order`, which imports numba."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ def plan_of(options: TrainOptions, *, name: str, seed: int, warn: Warnings) -> A
         objective=options.task.objective,
         ratio=RATIO if options.scenario.ratio is None else options.scenario.ratio,
         load=options.scenario.load,
+        order=options.scenario.order or AGE,
         validation=_validation_workloads(options, warn) if has_workloads else (),
         test=tuple(full_name(each) for each in options.task.test or ()),
         network=options.network_name,
@@ -236,6 +239,7 @@ def _environment(options: TrainOptions, settings: dict[str, Any], warn: Warnings
         workload=_training_workloads(options, warn),
         ratio=RATIO if scenario.ratio is None else scenario.ratio,
         load=scenario.load,
+        order=scenario.order or AGE,
         view=scenario.view or "cluster",
         servers_per_rack=scenario.servers_per_rack or 0,
         **common,

@@ -21,6 +21,8 @@ from steersman.envs.inflation.batch import Batch, BatchConfig, StepCache, empty_
 from steersman.envs.observation import AFTER, StepResults
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
+from steersman.orders.order import AGE, Order
+from steersman.orders.registry import find_order
 from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
 from steersman.policies.features import GPU
 from steersman.policies.features import view as find_view
@@ -52,6 +54,7 @@ class WorkloadOptions:
         objective: the rewarded objective, see `objectives.registry`.
         ratio: arriving GPU demand over capacity (Inflation).
         load: demand over capacity; None takes the trace's own times (Timed).
+        order: who goes next among pods that wait, see `orders.registry.find_order` (Timed).
         max_nodes: N; None: as many as the largest workload has.
         view: the view that agents observe, see `features`.
         penalty: cost of an illegal action, which changes nothing else.
@@ -64,6 +67,7 @@ class WorkloadOptions:
     objective: str = "allocation"
     ratio: float = 1.3
     load: float | None = 0.9
+    order: str = AGE.name
     max_nodes: int | None = None
     view: str = "cluster"
     penalty: float = 1.0
@@ -72,6 +76,7 @@ class WorkloadOptions:
 
     def __post_init__(self) -> None:
         """Check the values."""
+        find_order(self.order)
         if not 0 <= self.penalty < 1e9:
             raise UsageError(f"penalty must be at least 0, not {self.penalty}")
         if self.step_limit is not None and self.step_limit < 1:
@@ -103,6 +108,7 @@ class ExternalAgent(Policy):
     """The policy of a run in which the caller of `step` decides."""
 
     name: str = "environment"
+    order: Order = AGE
 
     def scorer(self, context: ScoringContext) -> Scorer:
         """Return a scorer that must not be asked: an environment waits for an action instead."""
@@ -135,6 +141,8 @@ class WorkloadCore(EnvCore):
     def __init__(
         self, count: int, protocol: Literal["inflation", "arrivals", "timed"], options: WorkloadOptions
     ) -> None:
+        if protocol != "timed" and options.order != AGE.name:
+            raise UsageError(f"order {options.order!r}: no pod waits here; steersman/Timed-v0 has waiting")
         workloads = options.workloads()
         objective = objectives.resolve(options.objective)
         for workload in workloads:
@@ -287,7 +295,8 @@ class WorkloadCore(EnvCore):
 def _single(simulator: Simulator, plan: Schedule, seed: int, options: WorkloadOptions) -> Batch:
     """Return one run, without the leading axis."""
     # The policy only builds the arrays; `BatchConfig.none` stands for what it would read.
-    execution = Execution(simulator, plan, ExternalAgent(), seed, record=False)
+    agent = ExternalAgent(order=find_order(options.order))
+    execution = Execution(simulator, plan, agent, seed, record=False)
     cluster, count, places = execution.cluster, len(plan.pods), simulator.places
     counts = np.zeros(layout.COUNTS, dtype=np.int64)
     counts[[layout.ARRIVALS, layout.NODES]] = count, len(plan.nodes)

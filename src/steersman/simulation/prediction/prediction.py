@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import GPU_MILLI, Pod
+from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
 from steersman.orders.live_order import check_live
 from steersman.policies.base import Policy
 from steersman.simulation.prediction.alternatives import changes
 from steersman.simulation.prediction.moment import DAY, ClusterMoment
-from steersman.simulation.prediction.obstacles import Obstacles, needs_of
+from steersman.simulation.prediction.obstacles import impossible, needs_of
+from steersman.simulation.prediction.queue_place import Queue
 from steersman.simulation.prediction.rollouts import Rollouts
 
 Floats = npt.NDArray[np.float64]
@@ -114,14 +116,12 @@ def predict_wait(
         UsageError: there are too few or too many rollouts, or no live scheduler can follow the order.
         SteersmanError: the policy failed.
     """
-    if not 1 <= rollouts <= MOST_ROLLOUTS:
-        raise UsageError(f"rollouts {rollouts}: expected 1 to {MOST_ROLLOUTS}")
-    check_live(policy.order)
-    obstacles = Obstacles(moment)
+    _check(policy, rollouts)
+    empty = ClusterState(moment.workload.nodes)
     names = tuple(f"{pod.namespace}/{pod.name}" for pod in pods)
     result = WaitPrediction(names, policy.name, policy.order.name, needs=needs_of(pods[0]))
-    if impossible := obstacles.impossible(pods[0]):
-        return replace(result, impossible=impossible)
+    if reason := impossible(empty, pods[0]):
+        return replace(result, impossible=reason)
     tried = list(
         changes(
             pods[0],
@@ -131,7 +131,7 @@ def predict_wait(
             priority=priority,
         )
     )
-    tried = [change for change in tried if not obstacles.impossible(change.pod)]
+    tried = [change for change in tried if not impossible(empty, change.pod)]
     waiting = {id(pod): i for i, pod in enumerate(moment.workload.pods) if not moment.runs(i)}
     new = [pod for pod in pods if id(pod) not in waiting]
     variants = [_like(change.pod, pod) for change in tried for pod in pods]
@@ -155,6 +155,7 @@ def predict_wait(
             found.append(Alternative(change.text, _quantile(shorter, P50), gain))
     found.sort(key=lambda each: (-each.gain, each.seconds))
     p10, p50, p90 = (_quantile(starts, share) for share in (P10, P50, P90))
+    queue = Queue(moment, policy.order)
     return replace(
         result,
         p10=p10,
@@ -163,13 +164,84 @@ def predict_wait(
         never=float(np.isinf(starts).mean()),
         horizon=played.horizon,
         rollouts=rollouts,
-        ahead=min(obstacles.ahead(pod, _began(moment, waiting, pod), policy.order) for pod in pods),
+        ahead=min(queue.ahead(pod, _began(moment, waiting, pod)) for pod in pods),
         waiting=len(waiting) - (len(pods) - len(new)),
         nodes=played.nodes(pods[0]),
         refused=played.refused(pods[0]),
         assumptions=tuple(_assumptions(moment, played)),
         alternatives=tuple(found),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedStart:
+    """When a waiting pod starts, from now on; a time beyond the horizon is inf.
+
+    Attributes:
+        pod: namespace and name.
+        priority: its priority.
+        waited: seconds so far.
+        needs: what it requests, in words.
+        p10, p50, p90, never: see `WaitPrediction`.
+        impossible: why no node could ever hold it, "": one can.
+    """
+
+    pod: str
+    priority: int
+    waited: float
+    needs: str
+    p10: float = math.inf
+    p50: float = math.inf
+    p90: float = math.inf
+    never: float = 1.0
+    impossible: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePrediction:
+    """When all waiting pods start.
+
+    Attributes:
+        policy, order, horizon, rollouts, assumptions: see `WaitPrediction`.
+        pods: the pods, the one that goes next first.
+    """
+
+    policy: str
+    order: str
+    horizon: float
+    rollouts: int
+    pods: tuple[ExpectedStart, ...]
+    assumptions: tuple[str, ...] = ()
+
+
+def predict_queue(
+    moment: ClusterMoment, policy: Policy, *, rollouts: int = ROLLOUTS, seed: int = 0, horizon: float = HORIZON
+) -> QueuePrediction:
+    """Predict when all waiting pods start; arguments and errors as of `predict_wait`."""
+    _check(policy, rollouts)
+    empty, pods = ClusterState(moment.workload.nodes), moment.workload.pods
+    turn = Queue(moment, policy.order).turn()
+    reasons = {i: impossible(empty, pods[i]) for i in turn}
+    # A pod that can never start would keep every rollout from ending.
+    possible = [i for i in turn if not reasons[i]]
+    played = Rollouts(moment, policy, (), horizon)
+    starts = dict(zip(possible, played.starts(possible, [(seed, k) for k in range(rollouts)]).T, strict=True))
+    expected = []
+    for i in turn:
+        name, waited = f"{pods[i].namespace}/{pods[i].name}", -float(moment.began[i])
+        known = ExpectedStart(name, pods[i].priority, waited, needs_of(pods[i]), impossible=reasons[i])
+        if i in starts:
+            p10, p50, p90 = (_quantile(starts[i], share) for share in (P10, P50, P90))
+            known = replace(known, p10=p10, p50=p50, p90=p90, never=float(np.isinf(starts[i]).mean()))
+        expected.append(known)
+    assumptions = tuple(_assumptions(moment, played)) if turn else ()
+    return QueuePrediction(policy.name, policy.order.name, played.horizon, rollouts, tuple(expected), assumptions)
+
+
+def _check(policy: Policy, rollouts: int) -> None:
+    if not 1 <= rollouts <= MOST_ROLLOUTS:
+        raise UsageError(f"rollouts {rollouts}: expected 1 to {MOST_ROLLOUTS}")
+    check_live(policy.order)
 
 
 def _began(moment: ClusterMoment, waiting: Mapping[int, int], pod: Pod) -> float:

@@ -11,6 +11,7 @@ import numpy as np
 from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.simulations import Evolution, SimulationTask, excluded_features
 from steersman.core.errors import InputError, UsageError
+from steersman.orders.order import AGE
 from steersman.policies.base import default_member, with_profile
 from steersman.policies.features import view
 from steersman.policies.files.policy_file import Card, WorkloadResult, open_policy, read_policy, write_policy
@@ -187,7 +188,7 @@ def _card(plan: EvolutionPlan, search: Evolution, validator: SimulationValidator
         validation=tuple(workload.name for workload in plan.validation),
         test=plan.test,
         seeds=f"{plan.seed} for the search, {', '.join(map(str, plan.validation_seeds))} for validation",
-        settings=asdict(plan.config) | plan.origin(),
+        settings=asdict(plan.config) | plan.origin() | ({} if task.order == AGE.name else {"order": task.order}),
         steps=search.steps,
         scores=tuple(
             WorkloadResult(workload, task.metric, round(cost, 4), plan.config.reference, round(reference, 4), runs)

@@ -18,7 +18,7 @@ from steersman.orders.registry import find_order
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
 from steersman.simulation.prediction.moment import Arrived, ClusterMoment
-from steersman.simulation.prediction.prediction import WaitPrediction, predict_wait
+from steersman.simulation.prediction.prediction import WaitPrediction, predict_queue, predict_wait
 from steersman.workloads.generators.clusters import random_cluster
 from steersman.workloads.workload import Recorded, Workload
 
@@ -91,6 +91,24 @@ def test_the_order_decides_who_is_ahead() -> None:
     by_length = predicted(there, quick, "shortest")
     assert by_length.ahead == 0
     assert by_length.p90 <= BIN[1] - 50
+
+
+def test_the_whole_queue_is_predicted_in_its_order() -> None:
+    """Each pod as if it were asked about alone, but for other random numbers; what can never start has its reason."""
+    young, old, large, urgent = pod("young"), pod("old"), pod("large", gpus=2), pod("urgent", priority=1)
+    there = moment([(pod("r"), "n", 50.0)], [(old, 60.0), (large, 50.0), (young, 30.0), (urgent, 1.0)])
+    found = predict_queue(there, FGD)
+    assert [each.pod for each in found.pods] == [f"default/{name}" for name in ("urgent", "old", "large", "young")]
+    assert [each.waited for each in found.pods] == [1.0, 60.0, 50.0, 30.0]
+    for each, one in zip(found.pods, (urgent, old, large, young), strict=True):
+        alone = predicted(there, one)
+        assert (each.p10, each.p50, each.p90) == pytest.approx((alone.p10, alone.p50, alone.p90), rel=0.05)
+        assert each.never == alone.never
+        assert each.impossible == alone.impossible
+    assert found.pods[2].impossible == "0/1 nodes are available: 1 Insufficient GPU."
+    shortest = predict_queue(there, with_order(FGD, find_order("smallest")))
+    assert [each.pod for each in shortest.pods][-1] == "default/large"
+    assert predict_queue(moment([(pod("r"), "n", 50.0)], []), FGD).pods == ()
 
 
 def test_a_new_pod_is_put_behind_the_queue() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 from steersman.apps.dashboard.live.agreement import COMPARED_RULES
 from steersman.apps.runtime.spread_selectors import LiveSpreadSelectors
@@ -81,7 +80,4 @@ class LiveExplainer:
 
 def _placed(pod: Pod, node: str, devices: int | None) -> Pod:
     """Return a pod as it runs."""
-    if not node:
-        return pod
-    bound = replace(pod.pod_class, constraints=replace(pod.constraints, node_name=node))
-    return replace(pod, pod_class=bound, gpu_devices=device_indices(devices or 0))
+    return pod.bound(node, device_indices(devices or 0)) if node else pod

@@ -17,6 +17,7 @@ from steersman.apps.dashboard.live.documents import ChartLine, HistoryDocument, 
 from steersman.apps.dashboard.live.explanations import LiveExplainer
 from steersman.apps.dashboard.live.history import ClusterHistory, Floats
 from steersman.apps.dashboard.live.metrics import MetricsSource, metrics_of
+from steersman.apps.dashboard.live.queue import LiveQueue
 from steersman.apps.dashboard.live.stream import Stream
 from steersman.apps.dashboard.screens import json_response, position_in_query
 from steersman.cluster.model import GPU_MILLI
@@ -64,6 +65,7 @@ class LiveScreen:
         self._history = ClusterHistory()
         self._stream = Stream(self._cluster)
         self._explainer = LiveExplainer(self._cluster.cache)
+        self._queue = LiveQueue(self._client)
         self._telemetry = (
             None
             if telemetry is None
@@ -80,6 +82,7 @@ class LiveScreen:
             web.get("/api/live/waiting", self._get_waiting),
             web.get("/api/live/search", self._get_search),
             web.get("/api/live/explanation", self._get_explanation),
+            web.get("/api/live/queue", self._get_queue),
         )
 
     async def run(self) -> None:
@@ -217,6 +220,13 @@ class LiveScreen:
         try:
             pod, policy = request.query.get("pod", ""), request.query.get("policy", "")
             return json_response(await self._explainer.explain(pod, policy))
+        except SteersmanError as error:
+            return refused(400, str(error))
+
+    async def _get_queue(self, request: web.Request) -> web.Response:
+        try:
+            policy, order = request.query.get("policy", ""), request.query.get("order", "")
+            return json_response(await self._queue.predict(policy, order))
         except SteersmanError as error:
             return refused(400, str(error))
 

@@ -36,16 +36,9 @@ def pods_before(workload: Workload, columns: RunColumns, event: int) -> list[Pod
     for pod, places in running.items():
         for number, (node, devices) in enumerate(places):
             original = workload.pods[pod]
-            bound = replace(original.constraints, node_name=nodes[node].name)
             held = tuple(int(device) for device in devices.split("-")) if devices else ()
-            result.append(
-                replace(
-                    original,
-                    name=f"{original.name}-{number}" if number else original.name,
-                    pod_class=replace(original.pod_class, constraints=bound),
-                    gpu_devices=held,
-                )
-            )
+            name = f"{original.name}-{number}" if number else original.name
+            result.append(replace(original, name=name).bound(nodes[node].name, held))
     return result
 
 

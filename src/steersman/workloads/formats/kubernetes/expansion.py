@@ -296,7 +296,7 @@ def _running_part(obj: KubernetesObject) -> Pod | None:
         pod = partial_pod({**obj.content, "metadata": {**obj.metadata, "name": obj.name, "namespace": obj.namespace}})
     except InputError:  # its name
         return None
-    return replace(pod, pod_class=replace(pod.pod_class, constraints=replace(pod.constraints, node_name=obj.pod.node)))
+    return pod.bound(obj.pod.node, pod.gpu_devices)
 
 
 def _revision(replica_set: KubernetesObject) -> int:

@@ -422,6 +422,24 @@ def test_live_explanation_equals_the_command() -> None:
     watched(story, pods=1)
 
 
+def test_the_queue_is_predicted_in_its_order() -> None:
+    async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+        double.put(PODS, pod("large", cpu="65"))
+        double.put(PODS, pod("fits"))
+        await until(lambda: len(screen._cluster.waiting.pods) == 2)
+        found = await browser.ask("/api/live/queue?policy=best-fit&order=smallest")
+        assert [each["pod"] for each in found["pods"]] == ["default/fits", "default/large"]
+        fits, large = found["pods"]
+        assert (fits["p90"], fits["impossible"]) == (0.0, "")
+        assert (large["p50"], large["impossible"].split(":")[0]) == (None, "0/2 nodes are available")
+        assert (found["policy"], found["order"]) == ("best-fit+smallest", "smallest")
+        for query in ("policy=best-fit&order=fair", "policy=x:Y&order=age", "", "policy=fgd"):
+            status, text = await browser.ask(f"/api/live/queue?{query}")
+            assert (status, len(text.splitlines())) == (400, 1), query
+
+    watched(story, pods=1)
+
+
 def test_without_a_node_nothing_is_explained() -> None:
     async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
         double.put(PODS, pod("waits"))
@@ -452,6 +470,7 @@ def test_wrong_questions_are_one_line_and_all_need_the_token() -> None:
             "waiting",
             "search",
             "explanation",
+            "queue",
         ):
             async with browser.client.get(f"/api/live/{path}") as answer:
                 assert answer.status == 401, path

@@ -7,6 +7,7 @@ import { startPage } from "../shared/page.js";
 import { link, nodeCard, podCard } from "./cards.js";
 import { Details } from "./details.js";
 import { Graphs } from "./graphs.js";
+import { QueueTable } from "./queue.js";
 import { LiveState } from "./state.js";
 
 /** @typedef {import("./cards.js").PodRow} PodRow */
@@ -36,6 +37,7 @@ class LivePage {
     this.isOld = false;
     setInterval(() => this.follow(), FOLLOW_MILLISECONDS);
     document.querySelector("main")?.removeAttribute("hidden");
+    this.queue = new QueueTable(POLICIES, (pod) => this.showPod(pod));
     this.graphs = new Graphs((name) => this.showNode(name), link);
     byId("mode").addEventListener("change", () => this.redraw());
     byId("group").addEventListener("change", () => this.regroup());

@@ -1,0 +1,157 @@
+"""`steersman policy fit-order`: find the order of waiting pods for a history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from steersman.cli.cluster_now import ClusterOfNow, read_now
+from steersman.cli.completing import policies
+from steersman.cli.options.cluster import ClusterOptions
+from steersman.cli.options.common import (
+    POLICIES_HELP,
+    EngineOption,
+    Jobs,
+    TableOrJson,
+    TableOrJsonOption,
+    path_option,
+)
+from steersman.cli.options.declaring import option, with_options
+from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
+from steersman.core.engines import Engine, use_engine
+from steersman.core.errors import SteersmanError, UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from steersman.training.search.fit_order import OrderFit
+
+SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class OrderFittingOptions:
+    """The search for an order, and the file that is written."""
+
+    output: Annotated[Path, path_option("Order file to write, such as order.safetensors.", "--output")]
+    policy: Annotated[
+        str, option(f"Policy that places the pods: {POLICIES_HELP}", metavar="POLICY", autocompletion=policies)
+    ] = "fgd"
+    load: Annotated[
+        str, option("Least and largest load that windows of the history are scaled to.", metavar="LOW-HIGH")
+    ] = "0.8-1.1"
+    seconds: Annotated[float | None, option(f"Duration of the search in seconds. [default: {SECONDS:g}]", min=1)] = None
+    generations: Annotated[
+        int | None, option("Search for this many generations instead of --seconds; the result is reproducible.", min=1)
+    ] = None
+    seed: Annotated[int, option("Seed of the search.", min=0)] = 1
+    jobs: Jobs = None
+    engine: EngineOption = Engine.LOCAL
+    output_format: TableOrJsonOption = TableOrJson.TABLE
+
+
+@with_options
+def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: ClusterOptions) -> None:
+    """Find the order of waiting pods for a history: compare the built-in ones, and a learned one.
+
+    The history is a trace (--nodes, --pods: a table of jobs, a log in the Standard Workload Format, ...), objects of
+    Kubernetes with the times of pods that have ended, or what a live cluster still lists of them. A search learns from
+    windows of its earlier part; all orders are compared on windows of the later part. The learned order is written if
+    a paired test shows that it is better than the best built-in one; otherwise no file is written.
+
+    **Example**: steersman policy fit-order --nodes nodes.yaml --pods jobs.csv --output order.safetensors
+    """
+    loads = _parse_loads(options.load)
+    _check_output(options.output)
+
+    # The imports below load numba, which is slow, so the options are checked first.
+    from steersman.orders.order_file import write_order
+    from steersman.policies.registry import resolve
+    from steersman.training.search import fit_order as fitting
+
+    policy = resolve(options.policy)
+    source, _ = read_now(inputs, cluster, Warnings())
+    seconds = SECONDS if options.seconds is None and options.generations is None else options.seconds
+    fit_options = fitting.OrderFitOptions(seconds, options.generations or fitting.MOST_GENERATIONS, loads, options.seed)
+    with use_engine(options.engine, options.jobs) as jobs, Progress("fitting, percent done") as progress:
+        result = fitting.fit_order(
+            source,
+            policy,
+            fit_options,
+            jobs=jobs,
+            on_generation=lambda _, share: progress.update(round(100 * share), 100),
+        )
+    if result.chosen == fitting.LEARNED:
+        write_order(options.output, result.card, result.order.weights)
+    if options.output_format is TableOrJson.JSON:
+        print_json(_order_record(result, source.name))
+    else:
+        print_table(_order_table(result, source.name))
+    low, high = result.interval
+    ratio = f"{result.ratio:.2f} times the waits of {result.rival} (95 % interval {low:.2f} to {high:.2f})"
+    if result.chosen == fitting.LEARNED:
+        say(f"the learned order has {ratio}: wrote {options.output}")
+    else:
+        say(f"the learned order is not shown to be better ({ratio}): use --order {result.rival}; no file is written")
+
+
+def _parse_loads(text: str) -> tuple[float, float]:
+    """Return the loads of `0.8-1.1`, or of `0.9` alone. Raises UsageError."""
+    low, _, high = text.partition("-")
+    try:
+        return float(low), float(high or low)
+    except ValueError:
+        raise UsageError(f"--load {text}: expected one or two numbers such as 0.8-1.1") from None
+
+
+def _check_output(output: Path) -> None:
+    """Raise UsageError if the name lacks the suffix of order files, or the file exists and is not an order file."""
+    from steersman.orders.order_file import SUFFIX, open_order
+    from steersman.workloads.files import check_writable
+
+    if output.suffix != SUFFIX:
+        raise UsageError(f"--output {output}: the name of an order file must end in {SUFFIX}")
+    if output.exists():
+        try:
+            open_order(output)
+        except SteersmanError:
+            raise UsageError(f"--output {output}: exists and is not an order file; name another file") from None
+    check_writable("--output", output)
+
+
+def _order_record(result: OrderFit, history: str) -> dict[str, object]:
+    from steersman.training.search.fit_order import WAITS
+
+    return {
+        "history": history,
+        "draws": len(result.waits[result.rival]),
+        "recommended": result.chosen,
+        "learned_over_best_rule": {"ratio": result.ratio, "low": result.interval.low, "high": result.interval.high},
+        "orders": [
+            {
+                "order": name,
+                "relative_to_age": {
+                    what: {"ratio": ratio, "low": interval.low, "high": interval.high}
+                    for what, (ratio, interval) in zip(WAITS, result.relative(name), strict=True)
+                },
+            }
+            for name in result.ranking()
+        ],
+    }
+
+
+def _order_table(result: OrderFit, history: str) -> Table:
+    from rich.table import Table
+
+    from steersman.training.search.fit_order import WAITS
+
+    draws = len(result.waits[result.rival])
+    title = f"{history}: waits over those in the order of age, {draws} windows that the search did not use"
+    table = Table("order", title=title, title_justify="left")
+    for column in WAITS:
+        table.add_column(column, justify="right")
+    for name in result.ranking():
+        cells = [f"{ratio:.2f} ({low:.2f}-{high:.2f})" for ratio, (low, high) in result.relative(name)]
+        table.add_row(f"{name} (recommended)" if name == result.chosen else name, *cells)
+    return table

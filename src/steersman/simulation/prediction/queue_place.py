@@ -1,0 +1,228 @@
+"""A pod's place in the queue: which waiting pods go before it and why, and which changes would put it further ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.model import GPU_MILLI, Pod
+from steersman.cluster.state import ClusterState
+from steersman.orders.group_scores import WaitingGroups
+from steersman.orders.live_order import LiveOrder, cluster_size
+from steersman.orders.order import Order
+from steersman.simulation.prediction.alternatives import changes
+from steersman.simulation.prediction.moment import DAY, ClusterMoment
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Reason = Literal["priority", "waited too long", "order", "age"]
+
+SHOWN = 10
+"""Pods ahead of which details are given."""
+LONGER = {"10 min": 600.0, "1 h": 3600.0, "6 h": 21_600.0, "1 d": DAY, "7 d": 7 * DAY}
+"""Further waits that are tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodInQueue:
+    """A pod that waits, as an order sees it.
+
+    Attributes:
+        pod: namespace and name.
+        priority: its priority.
+        waited: seconds.
+        size: GPUs that it requests, or CPUs where no node has a GPU, by its dominant share of the cluster.
+        estimate: estimated run time in seconds, None: the order does without.
+        reason: why it goes first: a higher priority, because the order's ageing rule applies, by the order, or, where
+            all that is equal, because it is older. "": it is the pod that was asked about.
+    """
+
+    pod: str
+    priority: int
+    waited: float
+    size: float
+    estimate: float | None
+    reason: Reason | Literal[""] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceChange:
+    """A change of a pod, tried, that puts it further ahead.
+
+    Attributes:
+        change: what is changed.
+        ahead: pods that go before it then.
+    """
+
+    change: str
+    ahead: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """A pod's place in the queue.
+
+    Attributes:
+        order: name of the order.
+        pod: the pod.
+        ahead: waiting pods that go before it.
+        waiting: all other waiting pods.
+        first: those that go before it, the next one first, at most `SHOWN`.
+        changes: what would put it further ahead, the best first.
+    """
+
+    order: str
+    pod: PodInQueue
+    ahead: int
+    waiting: int
+    first: tuple[PodInQueue, ...]
+    changes: tuple[PlaceChange, ...]
+
+
+class Compared(NamedTuple):
+    """Pods as an order compares them, [W] each.
+
+    Attributes:
+        priority: higher ones go first.
+        score: lower ones go first.
+        since: when they began to wait, seconds; older ones go first.
+        estimate: estimated run time in seconds, NaN: none.
+    """
+
+    priority: Ints
+    score: Floats
+    since: Floats
+    estimate: Floats
+
+
+class Queue:
+    """The waiting pods of a cluster in an order.
+
+    Args:
+        moment: the cluster now.
+        order: who goes next.
+    """
+
+    def __init__(self, moment: ClusterMoment, order: Order) -> None:
+        self._moment = moment
+        # Orders that count from the beginning count from the first thing that is known.
+        first = float(moment.began.min(initial=0.0))
+        self._live = LiveOrder(order, moment.history, clock=lambda: first)
+        pods = moment.workload.pods
+        self._live.resize(cluster_size(ClusterState(moment.workload.nodes), self._live.size))
+        size = self._live.size
+        used = sum(size.of(pod.requests) for i, pod in enumerate(pods) if moment.runs(i))
+        self._live.free = lambda: 1.0 - min(used / size.capacity, 1.0)
+        self._waiting = [i for i in range(len(pods)) if not moment.runs(i)]
+
+    def others(self, pod: Pod) -> list[int]:
+        """Return the indices of the waiting pods but this one."""
+        pods = self._moment.workload.pods
+        return [i for i in self._waiting if pods[i] is not pod]
+
+    def ahead(self, pod: Pod, began: float) -> int:
+        """Return how many waiting pods go before a pod.
+
+        Args:
+            pod: one of them, or a new one.
+            began: when it began to wait, seconds: at most 0.
+        """
+        return len(self._before(self.others(pod), pod, began))
+
+    def turn(self) -> list[int]:
+        """Return the indices of the waiting pods, the next one first."""
+        moment, waiting = self._moment, self._waiting
+        compared = self._compare([moment.workload.pods[i] for i in waiting], moment.began[waiting])
+        return [waiting[k] for k in _in_turn(compared).tolist()]
+
+    def place(self, pod: Pod, began: float) -> QueuePlace:
+        """Return a pod's place; arguments as of `ahead`."""
+        others, order = self.others(pod), self._live.order
+        compared = self._with(others, pod, began)
+        before = _before_last(compared)
+        first = tuple(
+            self._described(self._moment.workload.pods[others[k]], compared, k, _reason(compared, k, order))
+            for k in before[:SHOWN].tolist()
+        )
+        own = self._described(pod, compared, len(others))
+        found = sorted(self._changes(pod, began, others, len(before)), key=lambda each: each.ahead)
+        return QueuePlace(order.name, own, len(before), len(others), first, tuple(found))
+
+    def _with(self, others: list[int], pod: Pod, began: float, now: float = 0.0) -> Compared:
+        """Return waiting pods and one more, the last one, as the order compares them."""
+        moment = self._moment
+        pods = [*(moment.workload.pods[i] for i in others), pod]
+        return self._compare(pods, np.append(moment.began[others], began), now)
+
+    def _before(self, others: list[int], pod: Pod, began: float, now: float = 0.0) -> Ints:
+        """Return the positions of the others that go before a pod, the next one first."""
+        return _before_last(self._with(others, pod, began, now))
+
+    def _compare(self, pods: Sequence[Pod], since: Floats, now: float = 0.0) -> Compared:
+        live, count = self._live, len(pods)
+        # Of equal pods the first goes first, since waiting pods are listed in the order of their age.
+        groups = WaitingGroups(np.zeros(count, dtype=np.int64), np.zeros(count), np.arange(count), np.zeros(count))
+        groups.group[:] = [live.join(each)[0] for each in pods]
+        groups.since[:] = since
+        if count:
+            live.first(groups, count, now, count)
+        return Compared(
+            np.array([each.priority for each in pods], dtype=np.int64),
+            groups.score,
+            groups.since,
+            np.array([live.estimate(group) for group in groups.group.tolist()]),
+        )
+
+    def _described(self, pod: Pod, compared: Compared, k: int, reason: Reason | Literal[""] = "") -> PodInQueue:
+        estimate = float(compared.estimate[k])
+        return PodInQueue(
+            f"{pod.namespace}/{pod.name}",
+            pod.priority,
+            -float(compared.since[k]),
+            self._live.size.of(pod.requests),
+            None if np.isnan(estimate) else estimate,
+            reason,
+        )
+
+    def _changes(self, pod: Pod, began: float, others: list[int], ahead: int) -> Iterator[PlaceChange]:
+        pods = self._moment.workload.pods
+        if not ahead:
+            return
+        tried = changes(
+            pod,
+            self._live.order,
+            shares_gpus=any(0 < each.requests.gpu_milli < GPU_MILLI for each in pods),
+            estimate=self._live.expected_seconds(pod),
+            priority=max(pods[i].priority for i in others) + 1,
+        )
+        for change in tried:
+            if len(then := self._before(others, change.pod, began)) < ahead:
+                yield PlaceChange(change.text, len(then))
+        for text, seconds in LONGER.items():
+            if len(then := self._before(others, pod, began, seconds)) < ahead:
+                yield PlaceChange(f"waiting for {text} more, if no other pod arrives", len(then))
+                return
+
+
+def _in_turn(compared: Compared) -> Ints:
+    """Return the positions of pods, the next one first."""
+    return np.lexsort((compared.since, compared.score, -compared.priority))
+
+
+def _before_last(compared: Compared) -> Ints:
+    """Return the positions of what goes before the last one, the next one first."""
+    in_turn = _in_turn(compared)
+    return in_turn[: int(np.flatnonzero(in_turn == len(in_turn) - 1)[0])]
+
+
+def _reason(compared: Compared, k: int, order: Order) -> Reason:
+    """Return why the pod at a position goes before the last one."""
+    if compared.priority[k] != compared.priority[-1]:
+        return "priority"
+    if order.follows_age or compared.score[k] == compared.score[-1]:
+        return "age"
+    return "waited too long" if -compared.since[k] > order.ageing else "order"

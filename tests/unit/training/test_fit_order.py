@@ -1,0 +1,165 @@
+"""Orders fitted to a history: what counts as history, windows of it, and what is kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.errors import raises
+
+from steersman.cli.main import main
+from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
+from steersman.core.errors import UsageError
+from steersman.orders.order_file import open_order
+from steersman.policies.registry import resolve
+from steersman.training.search import fit_order as fitting
+from steersman.training.search.fit_order import LEARNED, RULES, OrderFitOptions, history_of, history_windows
+from steersman.workloads.lives import EndedPod, Lives
+from steersman.workloads.workload import Workload
+
+NODES = tuple(Node(f"n{i}", 64_000, 1 << 38, gpu_count=8) for i in range(2))
+FGD = resolve("fgd")
+
+
+def history(count: int = 600, seed: int = 1) -> Workload:
+    """Return jobs of 1 to 8 GPUs, most of them short, that state no run time."""
+    random = np.random.default_rng(seed)
+    time = np.cumsum(random.exponential(300.0, count))
+    seconds = np.exp(random.normal(7.5, 1.5, count))
+    gpus = random.choice([1, 1, 1, 2, 4, 8], count)
+    pods = tuple(
+        Pod(
+            f"p{i}",
+            PodClass(Requests(1000, gpu_count=int(gpus[i]), gpu_milli=GPU_MILLI)),
+            owner=f"Job/{i % 7}",
+            creation_time=float(time[i]),
+            deletion_time=float(time[i] + seconds[i]),
+        )
+        for i in range(count)
+    )
+    return Workload("past", NODES, pods)
+
+
+def test_a_trace_counts_where_its_pods_end() -> None:
+    given = history()
+    running = replace(given.pods[0], name="running", deletion_time=None)
+    found = history_of(replace(given, pods=(running, *given.pods[::-1])))
+    assert [pod.name for pod in found.pods] == [pod.name for pod in given.pods]
+
+
+def test_kubernetes_objects_count_where_they_have_ended() -> None:
+    """A run is as long as it was, however long the pod had waited before."""
+    pod = history().pods[0]
+    ended = tuple(EndedPod(replace(pod, name=f"e{i}"), 1e9 + i, 1e9 + i + 50, 1e9 + i + 60) for i in range(600))
+    found = history_of(replace(history(), lives=Lives(ended=ended)))
+    assert [(each.creation_time, each.deletion_time) for each in found.pods[:2]] == [(0.0, 10.0), (1.0, 11.0)]
+
+
+def test_a_short_history_is_refused() -> None:
+    with raises(UsageError, "past: 30 pods have times of arrival and end; fitting an order needs at least 500"):
+        history_of(history(30))
+
+
+def test_windows_have_the_loads_and_do_not_overlap() -> None:
+    past = history()
+    searched, held_back = history_windows(past, (0.9, 1.0))
+    assert searched.plan.time[-1] <= held_back.plan.time[0]
+    for windows in (searched, held_back):
+        for seed in range(20):
+            plan = windows(past, seed)
+            work = np.array(past.gpu_demand)[plan.pods] @ plan.duration
+            assert 0.9 <= work / (past.gpu_capacity * plan.time[-1]) <= 1.0
+            assert len(plan.pods) == windows.count == 120
+            assert plan.time[0] == 0.0
+
+
+def test_pods_without_gpus_have_a_load_of_cpus() -> None:
+    past = history()
+    cpus = tuple(replace(pod, pod_class=PodClass(Requests(8000))) for pod in past.pods)
+    searched, _ = history_windows(replace(past, pods=cpus), (1.0, 1.0))
+    plan = searched(past, 3)
+    assert 8000 * plan.duration.sum() / (128_000 * plan.time[-1]) == pytest.approx(1.0)
+
+
+def test_the_best_order_of_held_back_windows_is_recommended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "DRAWS", 6)
+    options = OrderFitOptions(None, 4)
+    found, again = (fitting.fit_order(history(), FGD, options) for _ in range(2))
+    assert found.waits.keys() == {*RULES, LEARNED}
+    best = found.ranking()[0]
+    assert found.chosen == (LEARNED if found.interval.high < 1 else found.rival)
+    assert found.chosen == best or best == LEARNED
+    assert all(ratio == 1.0 for ratio, _ in found.relative("age"))
+    assert found.generations == 4
+    assert found.order.weights == again.order.weights
+    assert all(np.array_equal(found.waits[name], again.waits[name]) for name in found.waits)
+
+
+@pytest.mark.parametrize("learned_is_better", [True, False])
+def test_a_file_is_written_only_for_a_better_order(
+    learned_is_better: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fitting, "DRAWS", 4)
+    compare = fitting._compare
+
+    def compared(*arguments: object) -> dict[str, np.ndarray]:
+        waits = compare(*arguments)  # type: ignore[arg-type]
+        equal = dict.fromkeys(waits, waits["wfp3"])
+        if LEARNED in waits and learned_is_better:
+            equal[LEARNED] = waits["wfp3"] * np.array([[0.5], [0.6], [0.5], [0.6]])
+        return equal
+
+    monkeypatch.setattr(fitting, "_compare", compared)
+    past = history()
+    Path("nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,8,\nn1,64000,262144,8,\n")
+    rows = [
+        f"{pod.creation_time},{(pod.deletion_time or 0) - (pod.creation_time or 0)},1,{pod.requests.gpu_count}"
+        for pod in past.pods
+    ]
+    Path("jobs.csv").write_text("\n".join(["submit,duration,cpus,gpus", *rows, ""]))
+    command = ["policy", "fit-order", "--nodes", "nodes.csv", "--pods", "jobs.csv", "--generations", "1", "--jobs", "1"]
+    assert main([*command, "--output", "mine.safetensors", "--format", "json"]) == 0
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert found["recommended"] == (LEARNED if learned_is_better else found["orders"][0]["order"])
+    assert {each["order"] for each in found["orders"]} == {*RULES, LEARNED}
+    if learned_is_better:
+        card, order = open_order(Path("mine.safetensors"))
+        # Of orders that are equal by `compared` the first decides who may overtake.
+        assert (card.overtaking, card.reference, order.ageing) == ("any", "age", fitting.AGEING)
+        assert "wrote mine.safetensors" in captured.err
+    else:
+        assert not Path("mine.safetensors").exists()
+        assert "no file is written" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--load", "high"], "--load high: expected one or two numbers such as 0.8-1.1"),
+        (["--load", "1.1-0.8"], "loads 1.1-0.8: expected two numbers above 0"),
+        (["--output", "mine.txt"], "--output mine.txt: the name of an order file must end in .safetensors"),
+        (
+            ["--output", "policy.safetensors"],
+            "--output policy.safetensors: exists and is not an order file; name another file",
+        ),
+        (["--policy", "fgd+wfp3"], "names an order, and all orders are compared; leave out the order"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    options: list[str],
+    problem: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("policy.safetensors").write_bytes(b"nothing")
+    defaults = [] if "--output" in options else ["--output", "new.safetensors"]
+    assert main(["policy", "fit-order", "--workload", "default-small", *defaults, *options]) in (1, 2)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert problem in line
