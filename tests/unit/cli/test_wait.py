@@ -121,7 +121,9 @@ def test_a_pod_too_large_is_said_to_never_start(files: list[str], capsys: pytest
 
 def test_without_a_pod_the_queue_is_listed(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["wait", *files]) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines() if "team/" in line]
+    out = capsys.readouterr().out
+    assert "1 can never start: 0/1 nodes are available: 1 Insufficient cpu." in out
+    rows = [line.split() for line in out.splitlines() if "team/" in line]
     assert [row[0] for row in rows] == ["team/waits", "team/large", "team/last"]
     assert rows[1][-1] == "never"
     assert main(["wait", "--format", "json", "--rollouts", "5", *files]) == 0

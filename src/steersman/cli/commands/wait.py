@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -248,6 +249,8 @@ def _print_queue(prediction: QueuePrediction) -> None:
     if len(prediction.pods) > SHOWN_PODS:
         table.add_row(f"{len(prediction.pods) - SHOWN_PODS} more", *("",) * 6)
     print_table(table)
+    for reason, count in Counter(each.impossible for each in prediction.pods if each.impossible).items():
+        print_text(f"{count} can never start: {reason}")
     for sentence in prediction.assumptions:
         print_text(f"assumed: {sentence}")
 
