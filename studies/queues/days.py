@@ -37,7 +37,7 @@ LOAD = 1.0
 FULL = 0.9
 """Largest share of the GPUs that jobs take which run at midnight."""
 HORIZON = 1.25 * DAY
-"""Seconds after midnight at which a day's jobs are no longer followed."""
+"""Seconds after midnight until which the jobs of a day are followed."""
 ERROR = 3.0
 """Factor within which 90 % of the stated run times are (log-normal)."""
 NORMAL_90 = 1.6448536269514722

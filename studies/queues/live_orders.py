@@ -1,7 +1,7 @@
 """Order and place on a real control plane: four schedulers, the same days of the Philly trace, a forecast before.
 
 100 unequal nodes that KWOK simulates have 168 GPUs. A day's jobs come 720 times as fast as they did, and are followed
-for 30 hours. Users state run times that are right within a factor of 3 for 90 % of the jobs.
+for 30 hours. Stated run times are within a factor of 3 of the true ones for 90 % of the jobs.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _play_once(at: Desk, day: Day, arm: Arm, speed: float) -> Played:
             if arm.policy:
                 arguments = ["--name", CLUSTER, "--policy", arm.policy, "--order", arm.order, "--unchecked"]
                 stack.enter_context(scheduling(arguments, at.folder / "scheduler.log", bool))
-            # In a process of its own, whose priority does not become that of the servers.
+            # In a separate process: only the driver has the higher priority, not the servers.
             with ProcessPoolExecutor(1, get_context("spawn")) as process:
                 return process.submit(_follow, day, SCHEDULER if arm.policy else DEFAULT_SCHEDULER, speed).result()
     finally:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steersman.cli.output.display import Warnings, one_line, say, status_if_slow
-from steersman.core.errors import SteersmanError
+from steersman.core.errors import SteersmanError, UsageError
 
 if TYPE_CHECKING:
     from steersman.workloads.workload import RunningPods, Workload
 
+MODEL_SUFFIX = ".safetensors"
+"""Of policy files and order files."""
 FASTER = " (kubectl's -o json is read some 25 times as fast)"
 
 
@@ -65,3 +68,26 @@ def pod_index(workload: Workload, spec: str) -> int:
         candidates = ", ".join(sorted(f"{workload.pods[i].namespace}/{workload.pods[i].name}" for i in matches))
         raise SteersmanError(f"--pod {spec}: several pods have that name; choose one of {candidates}")
     raise SteersmanError(f"--pod {spec}: there is no such pod among the {len(workload.pods)} of {workload.name}")
+
+
+def check_model_output(output: Path, kind: str, read: Callable[[Path], object]) -> None:
+    """Check that a file of weights can be written, before anything is computed.
+
+    Args:
+        output: the file.
+        kind: what it will be, such as `a policy file`.
+        read: reads such a file.
+
+    Raises:
+        UsageError: the name lacks the suffix, the file exists and is of another kind, or its folder is missing.
+    """
+    from steersman.workloads.files import check_writable
+
+    if output.suffix != MODEL_SUFFIX:
+        raise UsageError(f"--output {output}: the name of {kind} must end in {MODEL_SUFFIX}")
+    if output.exists():
+        try:
+            read(output)
+        except SteersmanError:
+            raise UsageError(f"--output {output}: exists and is not {kind}; name another file") from None
+    check_writable("--output", output)

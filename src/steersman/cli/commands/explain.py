@@ -121,7 +121,7 @@ def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOp
 
 
 def _policy(options: ExplainOptions) -> tuple[Policy, bool]:
-    """Return the policy, and whether its order is to be explained. Raises SteersmanError: there is none such."""
+    """Return the policy, and whether its order is to be explained. Raises SteersmanError: it is unknown."""
     from steersman.orders.live_order import check_live
     from steersman.orders.registry import find_order
     from steersman.policies.base import with_order
@@ -141,16 +141,16 @@ def _policy(options: ExplainOptions) -> tuple[Policy, bool]:
 def _place_in_queue(
     options: ExplainOptions, order: Order, source: Workload, number: int, now: float
 ) -> QueuePlace | None:
-    """Return a pod's place among those that wait, None if it runs. Raises InputError: --run-times is no such file."""
+    """Return a pod's place among those that wait, None if it runs. Raises InputError: see `read_run_times`."""
     from steersman.orders.live_history import read_run_times
     from steersman.simulation.prediction.moment import moment_of
-    from steersman.simulation.prediction.queue_place import Queue
+    from steersman.simulation.prediction.queue_place import WaitingQueue
 
     history = None if options.run_times is None else read_run_times(options.run_times)
     moment = moment_of(source, now, history)
     if moment.runs(number):
         return None
-    return Queue(moment, order).place(source.pods[number], float(moment.began[number]))
+    return WaitingQueue(moment, order).place(source.pods[number], float(moment.began[number]))
 
 
 def _as_they_run(source: Workload) -> list[Pod]:

@@ -19,8 +19,9 @@ from steersman.cli.options.common import (
 )
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
+from steersman.cli.reading import check_model_output
 from steersman.core.engines import Engine, use_engine
-from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -63,10 +64,11 @@ def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: Clust
     **Example**: steersman policy fit-order --nodes nodes.yaml --pods jobs.csv --output order.safetensors
     """
     loads = _parse_loads(options.load)
-    _check_output(options.output)
+    from steersman.orders.order_file import open_order, write_order
+
+    check_model_output(options.output, "an order file", open_order)
 
     # The imports below load numba, which is slow, so the options are checked first.
-    from steersman.orders.order_file import write_order
     from steersman.policies.registry import resolve
     from steersman.training.search import fit_order as fitting
 
@@ -103,21 +105,6 @@ def _parse_loads(text: str) -> tuple[float, float]:
         return float(low), float(high or low)
     except ValueError:
         raise UsageError(f"--load {text}: expected one or two numbers such as 0.8-1.1") from None
-
-
-def _check_output(output: Path) -> None:
-    """Raise UsageError if the name lacks the suffix of order files, or the file exists and is not an order file."""
-    from steersman.orders.order_file import SUFFIX, open_order
-    from steersman.workloads.files import check_writable
-
-    if output.suffix != SUFFIX:
-        raise UsageError(f"--output {output}: the name of an order file must end in {SUFFIX}")
-    if output.exists():
-        try:
-            open_order(output)
-        except SteersmanError:
-            raise UsageError(f"--output {output}: exists and is not an order file; name another file") from None
-    check_writable("--output", output)
 
 
 def _order_record(result: OrderFit, history: str) -> dict[str, object]:

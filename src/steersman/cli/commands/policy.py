@@ -27,8 +27,8 @@ from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.deployments import parse_range
 from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Warnings, print_json, print_table, say, status_if_slow
+from steersman.cli.reading import check_model_output
 from steersman.core.engines import Engine, use_engine
-from steersman.core.errors import SteersmanError, UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -260,18 +260,10 @@ def _fit_table(result: Fit, workload: str) -> Table:
 
 
 def _check_output(output: Path) -> None:
-    """Raise UsageError if the name lacks the suffix of policy files, or the file exists and is not a policy file."""
-    from steersman.policies.files.policy_file import SUFFIX, read_policy
-    from steersman.workloads.files import check_writable
+    """Raise UsageError if no policy file can be written there, see `check_model_output`."""
+    from steersman.policies.files.policy_file import read_policy
 
-    if output.suffix != SUFFIX:
-        raise UsageError(f"--output {output}: the name of a policy file must end in {SUFFIX}")
-    if output.exists():
-        try:
-            read_policy(output)
-        except SteersmanError:
-            raise UsageError(f"--output {output}: exists and is not a policy file; name another file") from None
-    check_writable("--output", output)
+    check_model_output(output, "a policy file", read_policy)
 
 
 @app.command()

@@ -17,7 +17,7 @@ from steersman.policies.base import Policy
 from steersman.simulation.prediction.alternatives import changes
 from steersman.simulation.prediction.moment import DAY, ClusterMoment
 from steersman.simulation.prediction.obstacles import impossible, needs_of
-from steersman.simulation.prediction.queue_place import Queue
+from steersman.simulation.prediction.queue_place import WaitingQueue
 from steersman.simulation.prediction.rollouts import Rollouts
 
 Floats = npt.NDArray[np.float64]
@@ -155,7 +155,7 @@ def predict_wait(
             found.append(Alternative(change.text, _quantile(shorter, P50), gain))
     found.sort(key=lambda each: (-each.gain, each.seconds))
     p10, p50, p90 = (_quantile(starts, share) for share in (P10, P50, P90))
-    queue = Queue(moment, policy.order)
+    queue = WaitingQueue(moment, policy.order)
     return replace(
         result,
         p10=p10,
@@ -220,7 +220,7 @@ def predict_queue(
     """Predict when all waiting pods start; arguments and errors as of `predict_wait`."""
     _check(policy, rollouts)
     empty, pods = ClusterState(moment.workload.nodes), moment.workload.pods
-    turn = Queue(moment, policy.order).turn()
+    turn = WaitingQueue(moment, policy.order).turn()
     reasons = {i: impossible(empty, pods[i]) for i in turn}
     # A pod that can never start would keep every rollout from ending.
     possible = [i for i in turn if not reasons[i]]

@@ -83,7 +83,7 @@ class QueuePlace:
     changes: tuple[PlaceChange, ...]
 
 
-class Compared(NamedTuple):
+class ComparedPods(NamedTuple):
     """Pods as an order compares them, [W] each.
 
     Attributes:
@@ -99,7 +99,7 @@ class Compared(NamedTuple):
     estimate: Floats
 
 
-class Queue:
+class WaitingQueue:
     """The waiting pods of a cluster in an order.
 
     Args:
@@ -152,7 +152,7 @@ class Queue:
         found = sorted(self._changes(pod, began, others, len(before)), key=lambda each: each.ahead)
         return QueuePlace(order.name, own, len(before), len(others), first, tuple(found))
 
-    def _with(self, others: list[int], pod: Pod, began: float, now: float = 0.0) -> Compared:
+    def _with(self, others: list[int], pod: Pod, began: float, now: float = 0.0) -> ComparedPods:
         """Return waiting pods and one more, the last one, as the order compares them."""
         moment = self._moment
         pods = [*(moment.workload.pods[i] for i in others), pod]
@@ -162,7 +162,7 @@ class Queue:
         """Return the positions of the others that go before a pod, the next one first."""
         return _before_last(self._with(others, pod, began, now))
 
-    def _compare(self, pods: Sequence[Pod], since: Floats, now: float = 0.0) -> Compared:
+    def _compare(self, pods: Sequence[Pod], since: Floats, now: float = 0.0) -> ComparedPods:
         live, count = self._live, len(pods)
         # Of equal pods the first goes first, since waiting pods are listed in the order of their age.
         groups = WaitingGroups(np.zeros(count, dtype=np.int64), np.zeros(count), np.arange(count), np.zeros(count))
@@ -170,14 +170,14 @@ class Queue:
         groups.since[:] = since
         if count:
             live.first(groups, count, now, count)
-        return Compared(
+        return ComparedPods(
             np.array([each.priority for each in pods], dtype=np.int64),
             groups.score,
             groups.since,
             np.array([live.estimate(group) for group in groups.group.tolist()]),
         )
 
-    def _described(self, pod: Pod, compared: Compared, k: int, reason: Reason | Literal[""] = "") -> PodInQueue:
+    def _described(self, pod: Pod, compared: ComparedPods, k: int, reason: Reason | Literal[""] = "") -> PodInQueue:
         estimate = float(compared.estimate[k])
         return PodInQueue(
             f"{pod.namespace}/{pod.name}",
@@ -208,18 +208,18 @@ class Queue:
                 return
 
 
-def _in_turn(compared: Compared) -> Ints:
+def _in_turn(compared: ComparedPods) -> Ints:
     """Return the positions of pods, the next one first."""
     return np.lexsort((compared.since, compared.score, -compared.priority))
 
 
-def _before_last(compared: Compared) -> Ints:
+def _before_last(compared: ComparedPods) -> Ints:
     """Return the positions of what goes before the last one, the next one first."""
     in_turn = _in_turn(compared)
     return in_turn[: int(np.flatnonzero(in_turn == len(in_turn) - 1)[0])]
 
 
-def _reason(compared: Compared, k: int, order: Order) -> Reason:
+def _reason(compared: ComparedPods, k: int, order: Order) -> Reason:
     """Return why the pod at a position goes before the last one."""
     if compared.priority[k] != compared.priority[-1]:
         return "priority"

@@ -48,7 +48,7 @@ LOADS, MOST_LOAD = (0.8, 1.1), 100.0
 MOST_ARRIVALS, LEAST_ARRIVALS = 2_000, 100
 """Arrivals of a window: at most, and half of the later part at least."""
 AGEING = 7 * 24 * 3600.0
-"""Of a learned order in its file, seconds; it is trained without, so that it learns to let nobody wait for so long."""
+"""Ageing of a learned order in seconds, as written to its file. Training has no ageing, so that long waits cost."""
 DRAWS, FIRST_DRAWS = 32, 8
 """Windows of the last comparison, and of the one that says who may overtake."""
 FIRST_HELD_BACK = 2_100_000_000

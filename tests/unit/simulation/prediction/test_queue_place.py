@@ -16,7 +16,7 @@ from steersman.orders.live_history import LiveHistory
 from steersman.orders.live_order import LiveOrder
 from steersman.orders.registry import find_order
 from steersman.simulation.prediction.moment import ClusterMoment
-from steersman.simulation.prediction.queue_place import Queue, QueuePlace
+from steersman.simulation.prediction.queue_place import QueuePlace, WaitingQueue
 from steersman.workloads.workload import Recorded, Workload
 
 NODES = tuple(Node(f"n{i}", 64_000, 64 << 30, gpu_count=8) for i in range(2))
@@ -39,7 +39,7 @@ def place(there: ClusterMoment, name: str, order: str, ageing: float | None = No
     found = find_order(order)
     number = next(i for i, each in enumerate(there.workload.pods) if each.name == name)
     asked = found if ageing is None else replace(found, ageing=ageing)
-    return Queue(there, asked).place(there.workload.pods[number], float(there.began[number]))
+    return WaitingQueue(there, asked).place(there.workload.pods[number], float(there.began[number]))
 
 
 def reasons(found: QueuePlace) -> dict[str, str]:

@@ -40,7 +40,7 @@ class LiveQueue:
             order: who goes next, one of `ORDERS`.
 
         Raises:
-            UsageError: there is no such policy or order here.
+            UsageError: the policy or the order is not offered here.
             SteersmanError: the cluster does not answer, or the policy failed.
         """
         if policy not in EXPLAINED:
