@@ -166,6 +166,22 @@ class Requests:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfileRules:
+    """What the profile of a pod's scheduler changes about the pod's constraints; the default changes nothing.
+
+    Attributes:
+        disabled_filters: filter plugins of kube-scheduler that do not run.
+        required_nodes: node affinity that pods need beside their own (`addedAffinity`), None for none.
+        hard_affinity_weight: score of a pod's required affinity for another pod that it matches
+            (`hardPodAffinityWeight`).
+    """
+
+    disabled_filters: frozenset[str] = frozenset()
+    required_nodes: tuple[NodeSelectorTerm, ...] | None = None
+    hard_affinity_weight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Constraints:
     """Constraints and preferences of a pod about nodes and other pods. All empty: it runs anywhere it fits.
 
@@ -188,6 +204,7 @@ class Constraints:
     image_volumes: tuple[str, ...] = ()
     exclusive_volumes: tuple[ExclusiveVolume, ...] = ()
     node_features: tuple[str, ...] = ()
+    profile: ProfileRules = ProfileRules()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,19 +9,20 @@ from steersman.policies.features import POD_KINDS
 from steersman.policies.gpu_state.arrays import RULE_COUNT, WEIGHTS
 from steersman.policies.gpu_state.gpu_features import FEATURES
 from steersman.policies.heuristics import HeuristicPolicy
-from steersman.policies.kube_default import KubeDefaultPolicy
+from steersman.policies.kube_scheduler import KUBE_DEFAULT, KubeSchedulerPolicy
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.networks.policy import NetworkPolicy
 from steersman.policies.node_metrics.rules import METRIC_RULES
 from steersman.policies.node_scores import local_scores
+from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
 from steersman.policies.telemetry import TelemetryPolicy
 
 
 def metrics_rule(policy: Policy) -> str:
     """Return the name of the rule of `node_metrics.rules` that decides as a policy does; "" if none does."""
     match policy:
-        case KubeDefaultPolicy():
-            return "kube-default"
+        case KubeSchedulerPolicy(profile=profile) if profile == DEFAULT_PROFILE:
+            return KUBE_DEFAULT
         case TelemetryPolicy():
             return next(name for name, number in METRIC_RULES.items() if number == policy.rule)
         case _:

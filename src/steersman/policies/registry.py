@@ -14,9 +14,10 @@ from steersman.core.extensions import Registry, attribute_errors, import_object
 from steersman.orders.registry import find_order
 from steersman.policies import greedy_forecast, most_even, rule_choice
 from steersman.policies.base import Need, Policy, with_order
+from steersman.policies.files.kube_configuration import configured_policy, is_configuration
 from steersman.policies.files.policy_file import SUFFIX, open_policy, open_portfolio, write_policy
 from steersman.policies.heuristics import HEURISTIC_IDS, heuristic, weighted_sum
-from steersman.policies.kube_default import KubeDefaultPolicy
+from steersman.policies.kube_scheduler import KUBE_DEFAULT, KubeSchedulerPolicy
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.random_policy import RandomPolicy
 from steersman.policies.schemes import SCHEMES, open_url
@@ -45,7 +46,7 @@ BUILT_IN: dict[str, Callable[[], Policy]] = {
     **{name: partial(heuristic, name) for name in HEURISTIC_IDS},
     greedy_forecast.NAME: greedy_forecast.forecast_policy,
     most_even.NAME: most_even.MostEvenPolicy,
-    "kube-default": KubeDefaultPolicy,
+    KUBE_DEFAULT: KubeSchedulerPolicy,
     rule_choice.NAME: _rules,
     PACKAGED_POLICY: partial(_open_file, PACKAGED_POLICY),
 }
@@ -89,7 +90,8 @@ def split_order(spec: str) -> tuple[str, str]:
 def resolve(spec: str) -> Policy:
     """Return the policy of a name, a weighted sum (`fgd=500,gpu-packing=500`), a file, a URL or a `module:Class`.
 
-    `POLICY+ORDER`, such as `fgd+shortest`, is the policy with an order of waiting pods.
+    A file is one of weights, or a kube-scheduler's configuration (`FILE` or `FILE:PROFILE`). `POLICY+ORDER`, such as
+    `fgd+shortest`, is the policy with an order of waiting pods.
 
     Raises:
         UsageError: there is no such policy; the message lists the known ones.
@@ -106,6 +108,8 @@ def resolve(spec: str) -> Policy:
         return factory()
     if spec.endswith(SUFFIX):
         return _open_file(spec)
+    if is_configuration(spec):
+        return configured_policy(spec)
     implementation = REGISTRY.get(spec)
     if implementation is None and ":" in spec:
         implementation = import_object("policy", spec)
@@ -114,6 +118,7 @@ def resolve(spec: str) -> Policy:
     others = (
         "a weighted sum (fgd=500,best-fit=500)",
         f"a policy file (run/policy{SUFFIX})",
+        "a KubeSchedulerConfiguration (scheduler.yaml)",
         *(f"{name}://host:port/path" for name in SCHEMES.names()),
         "module:Class",
     )
@@ -122,7 +127,9 @@ def resolve(spec: str) -> Policy:
 
 def portable(policy: str | Policy | PolicyProtocol) -> str | Policy | PolicyProtocol:
     """Return a policy as workers can have it, maybe on other machines: one of a file or a URL as an object."""
-    return resolve(policy) if isinstance(policy, str) and ("://" in policy or SUFFIX in policy) else policy
+    if not isinstance(policy, str):
+        return policy
+    return resolve(policy) if "://" in policy or SUFFIX in policy or is_configuration(policy) else policy
 
 
 def as_policy(policy: str | Policy | PolicyProtocol) -> Policy:

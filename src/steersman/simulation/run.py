@@ -30,6 +30,8 @@ from steersman.policies.features import TELEMETRY, View
 from steersman.policies.gpu_state.arrays import LearnedArrays, learned_arrays
 from steersman.policies.gpu_state.leftovers import leftover_arrays
 from steersman.policies.node_metrics.view import NodeMetricsView
+from steersman.policies.node_scores.default_spreading import scheduled_by
+from steersman.policies.node_scores.kube_profile import KubeProfile
 from steersman.policies.observations.encoder import owner_arrays, summary_of
 from steersman.policies.observations.telemetry_live import TelemetryObservations
 from steersman.policies.portfolio_policy import PortfolioPolicy
@@ -82,7 +84,7 @@ class Simulator:
     def __init__(
         self, workload: Workload, profile: tuple[TypicalPod, ...] | None = None, past: LiveHistory | None = None
     ) -> None:
-        self.workload = workload
+        self.workload, self._past = workload, past
         self.profile = typical_pods(workload.pods[i] for i in workload.demand()) if profile is None else profile
         self._state = ClusterState(workload.nodes)
         self._class_of = self._state.class_ids(workload.pods)
@@ -94,8 +96,22 @@ class Simulator:
         self.queued = QueueInputs(workload, self._state, self._class_of, past)
         self._whole_gpus = are_whole(self._state, *self._state.gpu_weights())
         self._learned: tuple[str, LearnedArrays] | None = None
+        self._scheduled: dict[KubeProfile, Simulator] = {}
         self._members: dict[tuple[str, Protocol, float, float | None, float | None], MemberChoice] = {}
         self.warnings = workload.warnings + self._unknown_models() + self._infeasible_warnings()
+
+    def scheduled_by(self, policy: Policy) -> Simulator:
+        """Return a simulator whose pods have constraints as the policy's profile of kube-scheduler reads them.
+
+        Most policies have none, so that it is the same simulator.
+        """
+        profile = policy.selection.kube
+        if not profile.changes_pods:
+            return self
+        if profile not in self._scheduled:
+            workload = scheduled_by(self.workload, profile)
+            self._scheduled[profile] = Simulator(workload, self.profile, self._past)
+        return self._scheduled[profile]
 
     def infeasible(self, class_id: npt.NDArray[np.int64], members: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return [S] whether `members` pods of a class, both [S], do not fit on the empty cluster together."""
@@ -294,8 +310,9 @@ class Execution:
         seed: int,
         record: bool,
     ) -> None:
-        self.simulator, self.plan, self.recorded = simulator, plan, record
         self.policy = default_member(policy)
+        self.simulator = simulator = simulator.scheduled_by(self.policy)
+        self.plan, self.recorded = plan, record
         self.prepared = self.policy.prepared
         self.state = simulator._state.permuted(plan.nodes)
         class_id, labels_id = simulator._class_of[plan.pods], simulator._labels_of[plan.pods]

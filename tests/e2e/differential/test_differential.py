@@ -6,16 +6,19 @@
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import strategies as st
 from tests.support.differential.clusters import Cluster
 from tests.support.differential.compare import compare
 from tests.support.differential.comparison import Findings, differences
+from tests.support.differential.configurations import CONFIGURATION, NAMED, configurations
 from tests.support.differential.explainer import Explainer, explainer
 from tests.support.differential.nodes import Object
+
+from steersman.policies.node_scores.kube_profile import PLUGINS
 
 pytestmark = pytest.mark.e2e
 
 SEED, CLUSTERS, PODS = 1, 370, 2_000
-CONFIGURATION = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +74,22 @@ def test_random_decisions_match_kube_scheduler(scheduler: Explainer) -> None:
         "PodTopologySpread",
         "TaintToleration",
     }
+
+
+@pytest.mark.minors
+@pytest.mark.parametrize("name", NAMED)
+def test_decisions_by_a_configuration_match_kube_scheduler(scheduler: Explainer, name: str) -> None:
+    findings = Findings()
+    compare(scheduler, findings, SEED, 20, st.just(NAMED[name]))
+    assert findings.bound >= 20
+
+
+@pytest.mark.minors
+def test_decisions_by_random_configurations_match_kube_scheduler(scheduler: Explainer) -> None:
+    findings = Findings()
+    compare(scheduler, findings, SEED, 200, configurations())
+    assert findings.bound >= 300
+    assert {plugin for plugin, count in findings.scored.items() if count >= 5} >= set(PLUGINS)
 
 
 def test_a_difference_is_found(scheduler: Explainer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,15 +12,25 @@ from pathlib import Path
 
 import structlog
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
 from tests.support.differential.clusters import Cluster, clusters
 from tests.support.differential.comparison import Findings, differences
+from tests.support.differential.configurations import configurations
 from tests.support.differential.explainer import Explainer, explainer
+from tests.support.differential.nodes import Object
 
 CLUSTERS_A_SEED = 300
+DEFAULT: st.SearchStrategy[Object | None] = st.none()
 
 
-def compare(explainer: Explainer, findings: Findings, number: int, examples: int = CLUSTERS_A_SEED) -> None:
-    """Compare on so many clusters, which the number determines.
+def compare(
+    explainer: Explainer,
+    findings: Findings,
+    number: int,
+    examples: int = CLUSTERS_A_SEED,
+    configured: st.SearchStrategy[Object | None] = DEFAULT,
+) -> None:
+    """Compare on so many clusters, which the number determines, with a configuration drawn for each.
 
     Raises:
         AssertionError: a decision differs; it has the smallest cluster that was found to show it.
@@ -35,10 +45,11 @@ def compare(explainer: Explainer, findings: Findings, number: int, examples: int
         suppress_health_check=list(HealthCheck),
         report_multiple_bugs=False,
     )
-    @given(clusters())
-    def decisions_are_equal(cluster: Cluster) -> None:
-        found = differences(explainer, cluster, findings)
+    @given(clusters(), configured)
+    def decisions_are_equal(cluster: Cluster, configuration: Object | None) -> None:
+        found = differences(explainer, cluster, findings, configuration)
         if found:
+            found.append(f"the configuration: {json.dumps(configuration)}")
             objects = "\n".join(json.dumps(each) for each in (*cluster.objects, *cluster.pods))
             raise AssertionError("\n".join((*found, "the cluster:", objects)))
 
@@ -50,14 +61,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pods", type=int, default=100_000, help="how many are compared")
     parser.add_argument("--seed", type=int, default=1, help="the first one; each has its clusters")
+    parser.add_argument("--configurations", action="store_true", help="draw kube-scheduler's configurations, too")
     parser.add_argument("--output", type=Path, help="file for the findings as JSON")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     findings, number, found = Findings(), options.seed, dict[int, str]()
+    configured = configurations() if options.configurations else DEFAULT
     with explainer() as scheduler:
         while findings.pods < options.pods:
             try:
-                compare(scheduler, findings, number)
+                compare(scheduler, findings, number, configured=configured)
             except AssertionError as error:
                 found[number] = str(error)
                 print(f"seed {number}: {error}", flush=True)

@@ -13,6 +13,8 @@ from tests.support.differential.sides import Decided, FileCluster, LiveCluster
 from tests.support.kubernetes import is_since
 
 from steersman.cluster.objects.api_fields import field_use
+from steersman.policies.files.kube_configuration import DEFAULT_SCHEDULER, profiles_of
+from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
 
 IN_TREE = frozenset({"awsElasticBlockStore", "gcePersistentDisk"})
 """Volumes that a pod may have without a claim, and that count towards limits of CSI drivers."""
@@ -53,14 +55,22 @@ class Findings:
             self.scored[plugin] += len(set(scores.values())) > 1
 
 
-def differences(explainer: Explainer, cluster: Cluster, findings: Findings) -> list[str]:
-    """Return how steersman decides otherwise than kube-scheduler in a cluster, one line for each difference."""
+def differences(
+    explainer: Explainer, cluster: Cluster, findings: Findings, configuration: Object | None = None
+) -> list[str]:
+    """Return how steersman decides otherwise than kube-scheduler in a cluster, one line for each difference.
+
+    `configuration`: kube-scheduler's, of which the default profile decides; None: it has none.
+    """
+    profile = DEFAULT_PROFILE if configuration is None else profiles_of(configuration)[DEFAULT_SCHEDULER]
     objects = [_with_tolerations(each) if each["kind"] == "Pod" else each for each in cluster.objects]
-    answer = explainer.ask(objects, [_with_tolerations(each) for each in cluster.pods], admitted=True)
+    more = {} if configuration is None else {"configuration": configuration}
+    answer = explainer.ask(objects, [_with_tolerations(each) for each in cluster.pods], admitted=True, **more)
     assert answer.pods is not None, answer.error
     stored = _stored(answer)
     nodes = [each["metadata"]["name"] for each in cluster.of_kind("Node")]
-    live, files, keeping_away = LiveCluster(stored), FileCluster(cluster), _nominated_keep_others_away(cluster)
+    live, files = LiveCluster(stored, profile), FileCluster(cluster, profile)
+    keeping_away = _nominated_keep_others_away(cluster)
     findings.clusters += 1
     found = []
     for written, obj, decision in zip(cluster.pods, stored.pods, answer.pods, strict=True):
@@ -72,7 +82,7 @@ def differences(explainer: Explainer, cluster: Cluster, findings: Findings) -> l
             found.append(f"live, {obj['metadata']['name']}: gates: ours {decided.gated}, kube-scheduler's {gated}")
         elif keeping_away and decided.feasible < set(decision.feasible):
             findings.unmodelled["live: anti-affinity of nominated pods"] += 1
-        elif not decided.unmodelled and not decided.gated:
+        elif not decided.unmodelled and not decided.gated and not profile.changes_pods:
             found += _compare("live", obj, decision, decided, nodes)
         if missing := _missing_from_files(written, cluster, files):
             findings.unmodelled[f"files: {missing}"] += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import msgspec
@@ -22,7 +22,9 @@ from steersman.kubernetes.selectors import SELECTING, Selectors
 from steersman.kubernetes.volumes.rules import fit
 from steersman.kubernetes.volumes.watch import COLLECTIONS, Volumes
 from steersman.kubernetes.watch import Handler
-from steersman.policies.node_scores.kube_kernels import KubeDefault
+from steersman.policies.node_scores.default_spreading import scheduled_by
+from steersman.policies.node_scores.kube_kernels import KubeDecisions
+from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, KubeProfile
 from steersman.workloads.formats.yaml_documents import Document
 from steersman.workloads.loading import workload_of_objects
 from steersman.workloads.workload import RunningPods, SpreadSelectors, Workload
@@ -64,9 +66,11 @@ class LiveCluster:
 
     Args:
         cluster: the objects.
+        profile: of kube-scheduler.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, profile: KubeProfile = DEFAULT_PROFILE) -> None:
+        self.profile = profile
         client = cast(Client, None)  # nothing is listed
         self.selectors = Selectors(client)
         self.cache = ClusterCache(client, Listener(), self.selectors)
@@ -117,7 +121,7 @@ class LiveCluster:
         with self.cache.reservations.without_nominated(pod) as beside:
             if beside is not None:
                 allowed = beside if allowed is None else allowed & beside
-            found = decided(state, pod.class_id, pod.labels_id, services, further, allowed)
+            found = decided(state, pod.class_id, pod.labels_id, services, self.profile, further, allowed)
         if beside is not None:
             found.reasons, found.message = None, ""  # which filter refuses because of nominated pods is not told
         return found
@@ -141,15 +145,18 @@ class FileCluster:
 
     Args:
         cluster: objects as a user writes them.
+        profile: of kube-scheduler.
 
     Attributes:
         warnings: of loading it.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, profile: KubeProfile = DEFAULT_PROFILE) -> None:
+        self.profile = profile
         objects = [*cluster.objects, *cluster.pods]
         documents = [Document(obj, "cluster.yaml", f"document {i}") for i, obj in enumerate(objects, start=1)]
-        self.workload = workload_of_objects("cluster", documents, running=RunningPods.FROM_NOW)
+        loaded = workload_of_objects("cluster", documents, running=RunningPods.FROM_NOW)
+        self.workload = scheduled_by(loaded, profile)
         self.warnings = self.workload.warnings
         self.state = _state(self.workload)
         self._pods = {(pod.namespace, pod.name): pod for pod in self.workload.pods}
@@ -162,7 +169,7 @@ class FileCluster:
         """Decide about one of the pods."""
         pod = self._pods[obj["metadata"]["namespace"], obj["metadata"]["name"]]
         c, labels = self.state.class_id(pod.pod_class), self.state.labels_id(pod)
-        return decided(self.state, c, labels, self.workload.services)
+        return decided(self.state, c, labels, self.workload.services, self.profile)
 
 
 def _state(workload: Workload) -> ClusterState:
@@ -185,10 +192,11 @@ def decided(
     class_id: int,
     labels_id: int,
     services: SpreadSelectors,
+    profile: KubeProfile = DEFAULT_PROFILE,
     further: FurtherRefusals = (),
     allowed: npt.NDArray[np.bool_] | None = None,
 ) -> Decided:
-    """Decide about a pod of a state as policy `kube-default`, and say why nodes are refused."""
+    """Decide about a pod of a state as a profile of kube-scheduler does, and say why nodes are refused."""
     mask = state.mask(class_id, labels_id)
     if allowed is not None:
         mask &= allowed
@@ -200,7 +208,7 @@ def decided(
     if not found.feasible:
         found.message = unschedulable_message(state, class_id, labels_id, further)
         return found
-    kube = KubeDefault(state, services, ALL_NODES)
+    kube = KubeDecisions(state, services, replace(profile, percentage=ALL_NODES))
     if len(found.feasible) > 1:  # kube-scheduler does not score a single node, and neither do we
         for plugin, scores in kube.breakdown(class_id, labels_id, mask).items():
             found.scores[plugin] = {name: int(scores[state.slots[name]]) for name in found.feasible}

@@ -19,9 +19,10 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
-from steersman.policies.kube_default import KubeDefaultPolicy
+from steersman.policies.kube_scheduler import KubeSchedulerPolicy
 from steersman.policies.node_scores.kube_arrays import START
-from steersman.policies.node_scores.kube_kernels import KubeDefault
+from steersman.policies.node_scores.kube_kernels import KubeDecisions
+from steersman.policies.node_scores.kube_profile import KubeProfile
 from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.yaml_documents import Document
 from steersman.workloads.workload import SpreadSelectors
@@ -113,11 +114,12 @@ class Replay:
         ids = {key: (self.state.class_id(p.pod_class), self.state.labels_id(p)) for key, (p, _) in self.placed.items()}
         for key, (_, node) in self.placed.items():
             self._place(key, node, *ids[key])
-        self.kube = KubeDefault(self.state, self.services, self.percentage)
+        self.kube = KubeDecisions(self.state, self.services, KubeProfile(percentage=self.percentage))
         self.kube.arrays.cursor[START] = start
         # Where its search starts is its own; so it looks at all nodes whatever the scheduler does.
         self.decider = Decider(
-            ClusterView(self.state, selectors=lambda: self.services), KubeDefaultPolicy(percentage=ALL_NODES)
+            ClusterView(self.state, selectors=lambda: self.services),
+            KubeSchedulerPolicy(profile=KubeProfile(percentage=ALL_NODES)),
         )
 
     def _place(self, key: str, node: str, class_id: int, labels_id: int) -> None:

@@ -13,6 +13,8 @@ from tests.support.invalid_values import STRANGE, places, replaced
 from steersman.compat.simon.config import read_cluster_config, read_pair
 from steersman.compat.simon.scheduler_config import SchedulerConfig, read_scheduler_config
 from steersman.core.errors import InputError, UsageError
+from steersman.policies.node_scores.kube_profile import MOST_ALLOCATED, PLUGINS
+from steersman.policies.registry import resolve
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "simon-example"
 KUBE_V1BETA1 = [
@@ -210,17 +212,17 @@ def test_current_kube_scheduler_configuration_is_read(tmp_path: Path) -> None:
     assert scheduler(tmp_path, None).policy() == "kube-default"
     assert policy() == "kube-default"
     assert policy({"score": {"enabled": [{"name": "NodeResourcesFit", "weight": 1}]}}) == "kube-default"
-    assert policy({"score": on("NodeResourcesFit")}) == "least-allocated"
-    assert policy({"multiPoint": on("NodeResourcesBalancedAllocation")}) == "balanced-allocation"
-    most = [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}]
-    assert policy({"score": on("NodeResourcesFit")}, pluginConfig=most) == "most-allocated"
-    both = {"enabled": [{"name": "NodeResourcesFit", "weight": 5}, {"name": "NodeResourcesBalancedAllocation"}]}
-    assert policy({"score": both | {"disabled": [{"name": "*"}]}}) == "least-allocated=5,balanced-allocation=1"
     assert policy({"multiPoint": {"enabled": [{"name": "VolumeBinding"}]}}) == "kube-default"
-    with raises(InputError, "MostAllocated"):
-        policy(pluginConfig=most)
-    with raises(InputError, "NodeAffinity", "PodTopologySpread"):
-        policy({"score": {"disabled": [{"name": "TaintToleration"}]}})
+    # Any other configuration of kube-scheduler is a policy of its own, which its file names.
+    file = str(tmp_path / "scheduler.yaml")
+    most = [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}]
+    assert policy(pluginConfig=most) == file
+    assert resolve(file).selection.kube.fit.kind == MOST_ALLOCATED
+    assert policy({"score": on("NodeResourcesFit", 5)}) == file
+    assert [*resolve(file).selection.kube.weights] == [5 * (name == "NodeResourcesFit") for name in PLUGINS]
+    assert policy({"score": {"disabled": [{"name": "TaintToleration"}]}}) == file
+    with raises(InputError, "scoringStrategy.type", "'Most'"):
+        policy(pluginConfig=[{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "Most"}}}])
 
 
 def test_default_plugins_left_enabled_count_or_are_reported(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from steersman.cluster.model import Constraints, GpuType, Node, PodClass, PodSel
 from steersman.cluster.objects.latency_limits import LatencyLimits
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
+from steersman.core.errors import UsageError
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
@@ -72,6 +73,7 @@ class PolicyManager:
         unchecked: bool = False,
         scheduler_name: str = "",
     ) -> None:
+        check_filters(policy.policy)
         self.scheduler_name = scheduler_name
         self.file, self.profile, self.telemetry = policy, LiveProfile(), telemetry
         self._warned: set[str] = set()
@@ -193,6 +195,15 @@ class PolicyManager:
                 log.info("the active policy changed", policy=self.deciding.name, member=self.comparison.choice.member)
                 renew()
             await asyncio.sleep(LOOK_SECONDS)
+
+
+def check_filters(policy: Policy) -> None:
+    """Raise UsageError if a policy's profile of kube-scheduler filters or reads pods otherwise than by default."""
+    if policy.selection.kube.changes_pods:
+        raise UsageError(
+            f"policy {policy.name}: disabled filters, addedAffinity, hardPodAffinityWeight and defaultConstraints are "
+            "for simulations alone; a live cluster's pods are filtered as by default"
+        )
 
 
 def _nodes(state: ClusterState) -> list[Node]:

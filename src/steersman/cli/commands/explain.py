@@ -93,6 +93,7 @@ def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOp
         from msgspec import to_builtins
 
         from steersman.apps.service.scoring.explanation import explain_placed, explain_pod
+        from steersman.policies.node_scores.default_spreading import scheduled_by
 
         policy, follows_order = _policy(options)
         warn, queue = Warnings(), None
@@ -101,6 +102,7 @@ def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOp
             source, now = read_now(inputs_now, cluster, warn)
         else:
             source = inputs.read(warn)[0] if is_recorded else _take_snapshot(cluster, warn)
+        source = scheduled_by(source, policy.selection.kube)
         number = pod_index(source, options.pod)
         measured = None if options.telemetry is None else _measure(options.telemetry, source)
         with status_if_slow("computing the explanation"):

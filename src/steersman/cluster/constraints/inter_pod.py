@@ -26,9 +26,18 @@ from steersman.cluster.model import (
 )
 from steersman.core.compiled import inlined_kernel, kernel
 
-PORT, VOLUME, AFFINITY, ANTI_AFFINITY, SPREAD, PREFERRED, SOFT_SPREAD = range(7)
+PORT, VOLUME, AFFINITY, ANTI_AFFINITY, SPREAD, PREFERRED, SOFT_SPREAD, NO_AFFINITY, NO_SPREAD = range(9)
 """Kinds of rules. Those up to `VOLUME` are about exclusive things (ports, volumes), those up to `SPREAD` refuse nodes;
-`PREFERRED` and `SOFT_SPREAD` only affect scores."""
+`PREFERRED` and `SOFT_SPREAD` only affect scores. `NO_AFFINITY` and `NO_SPREAD` are those of filters that the pod's
+scheduler has disabled."""
+
+PORT_FILTER, VOLUME_FILTER, AFFINITY_FILTER, SPREAD_FILTER = (
+    "NodePorts",
+    "VolumeRestrictions",
+    "InterPodAffinity",
+    "PodTopologySpread",
+)
+"""Filter plugins that a profile may disable (`ProfileRules.disabled_filters`); `node` has the others."""
 
 KIND, COUNTED, KEY, OWNED, WEIGHT, SELF, MIN_DOMAINS, INCLUDED = range(8)
 """Columns of `InterPodArrays.rules`; `WEIGHT` of a spread is its `max_skew`."""
@@ -38,10 +47,6 @@ UNBOUNDED = 1 << 62
 
 SELECTOR, OWNED_KEY, OWNED_WEIGHT = range(3)
 """Columns of `InterPodArrays.owned_terms`."""
-
-HARD_AFFINITY_WEIGHT = (
-    1  # score of an existing pod's required affinity for a pod that it matches (kube-scheduler's default)
-)
 
 EVERY_ADDRESS = "0.0.0.0"
 NOTHING = PodSelector(None, frozenset())
@@ -76,8 +81,9 @@ class InterPodArrays(NamedTuple):
         matches: [L, S] bool, whether a selector matches pods with these labels.
         matched: [S, N] int32 pods on the node that the selector matches.
         owned_terms: [O, 3] int64, distinct terms that pods own: `SELECTOR` (column of `matches`), `OWNED_KEY` (row of
-            `domain`), `OWNED_WEIGHT` (score added where an incoming pod matches: 1 for required affinity, w and -w for
-            preferred affinity and anti-affinity, 0 for required anti-affinity, which refuses instead).
+            `domain`), `OWNED_WEIGHT` (score added where an incoming pod matches: `hard_affinity_weight` of the owner's
+            profile for required affinity, w and -w for preferred affinity and anti-affinity, 0 for required
+            anti-affinity, which refuses instead).
         owned: [O, N] int32, how often pods on the node own the term.
         owned_total: [O] int64, its sum over nodes.
         conflicts: [X, X] bool, whether two exclusive things exclude each other (ports: address, protocol, number);
@@ -381,14 +387,21 @@ class InterPodConstraints:
 
     def add_class(self, constraints: Constraints) -> None:
         """Append the rules of the next class."""
-        rules = [self._exclusive_rule(PORT, port) for port in constraints.host_ports]
-        rules += [self._exclusive_rule(VOLUME, volume) for volume in constraints.exclusive_volumes]
+        disabled, weight = constraints.profile.disabled_filters, constraints.profile.hard_affinity_weight
+        rules: list[Rule] = []
+        if PORT_FILTER not in disabled:
+            rules += [self._exclusive_rule(PORT, port) for port in constraints.host_ports]
+        if VOLUME_FILTER not in disabled:
+            rules += [self._exclusive_rule(VOLUME, volume) for volume in constraints.exclusive_volumes]
         for term in constraints.affinity:
             # InterPodAffinity counts only pods that match all required affinity terms; anti-affinity counts each term
             # alone.
             joint = self.selector_id(*(each.selector for each in constraints.affinity))
-            rules.append((AFFINITY, joint, *self._owned_term(term, HARD_AFFINITY_WEIGHT), 0, joint, 0, 0))
-        for term in constraints.anti_affinity:
+            kind = NO_AFFINITY if AFFINITY_FILTER in disabled else AFFINITY
+            # An owned term of weight 0 would be a required anti-affinity.
+            owned = self._owned_term(term, weight) if weight else (self.key_id(term.topology_key), -1)
+            rules.append((kind, joint, *owned, 0, joint, 0, 0))
+        for term in () if AFFINITY_FILTER in disabled else constraints.anti_affinity:
             counted = self.selector_id(term.selector)
             rules.append((ANTI_AFFINITY, counted, *self._owned_term(term, 0), 0, counted, 0, 0))
         rules += [self._spread(spread, constraints) for spread in constraints.spread]
@@ -413,7 +426,8 @@ class InterPodConstraints:
         # An empty selector {} counts no pods, but does match the incoming pod itself.
         counted = self.selector_id(NOTHING if spread.selector.requirements == () else spread.selector, living=True)
         included = self.included_id(constraints, affinity=spread.honor_node_affinity, taints=spread.honor_node_taints)
-        kind = SPREAD if spread.hard else SOFT_SPREAD
+        hard = NO_SPREAD if SPREAD_FILTER in constraints.profile.disabled_filters else SPREAD
+        kind = hard if spread.hard else SOFT_SPREAD
         key, itself = self.key_id(spread.topology_key), self.selector_id(spread.selector, living=True)
         return (kind, counted, key, -1, spread.max_skew, itself, spread.min_domains, included)
 

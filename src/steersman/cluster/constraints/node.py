@@ -28,10 +28,20 @@ UNSCHEDULABLE = "node(s) were unschedulable"
 NODE_NAME = "node(s) didn't match the requested node name"
 TAINT = "node(s) had untolerated taint(s)"
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"
+ADDED_AFFINITY = "node(s) didn't match scheduler-enforced node affinity"
 AFFINITY_NAMES = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 AFFINITY_CONFLICT = "pod affinity terms conflict"
 GPU_MODEL = "node(s) didn't have the requested GPU model"
 FEATURES = "node(s) didn't match Pod's required features"
+
+CORDON_FILTER, NODE_NAME_FILTER, TAINT_FILTER, NODE_AFFINITY_FILTER, NODE_AFFINITY_PREFILTER = (
+    "NodeUnschedulable",
+    "NodeName",
+    "TaintToleration",
+    "NodeAffinity",
+    "NodeAffinity in preFilter",
+)
+"""Filter plugins that a profile may disable (`ProfileRules.disabled_filters`); `inter_pod` has the others."""
 
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -231,6 +241,8 @@ def restricted_names(constraints: Constraints) -> frozenset[str] | None:
     An empty set is what it reports as conflicting terms.
     """
     result: set[str] = set()
+    if NODE_AFFINITY_PREFILTER in constraints.profile.disabled_filters:
+        return None
     for term in constraints.node_affinity or ():
         lists = [set(field.values) for field in term.fields if field.key == NAME_FIELD and field.operator == "In"]
         if not lists:
@@ -311,16 +323,24 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 def _filters(table: NodeTable, constraints: Constraints, gpu_resource: str) -> list[tuple[str, Mask]]:
     """Return the filters of the constraints in kube-scheduler's order: (reason of a refusal, [N] who passes)."""
     result = []
+    profile = constraints.profile
+    disabled = profile.disabled_filters
     # Most clusters have neither cordons nor taints. Values that no node has any more cost a filter, but no error.
     restricted = any(value != (False, ()) for value in table.restrictions.numbers)
-    if restricted and not _tolerates_all(constraints.tolerations, (UNSCHEDULABLE_TAINT,)):
+    checks_cordons = restricted and CORDON_FILTER not in disabled
+    if checks_cordons and not _tolerates_all(constraints.tolerations, (UNSCHEDULABLE_TAINT,)):
         result.append((UNSCHEDULABLE, ~table.restrictions.where(lambda value: value[0])))  # type: ignore[index]
-    if constraints.node_name:
+    if constraints.node_name and NODE_NAME_FILTER not in disabled:
         result.append((NODE_NAME, table.names.any_of((constraints.node_name,))))
-    if restricted:
+    if restricted and TAINT_FILTER not in disabled:
         result.append((TAINT, tolerated_nodes(table, constraints.tolerations)))
-    if constraints.node_selector or constraints.node_affinity is not None:
-        result.append((AFFINITY, affinity_nodes(table, constraints.node_selector, constraints.node_affinity)))
+    if NODE_AFFINITY_FILTER not in disabled:
+        if profile.required_nodes is not None:
+            result.append((ADDED_AFFINITY, affinity_nodes(table, (), profile.required_nodes)))
+        if constraints.node_selector or constraints.node_affinity is not None:
+            result.append((AFFINITY, affinity_nodes(table, constraints.node_selector, constraints.node_affinity)))
+    elif (names := restricted_names(constraints)) is not None:
+        result.append((AFFINITY_NAMES, table.names.any_of(sorted(names))))
     if constraints.gpu_models:
         result.append((GPU_MODEL, table.gpu_models(gpu_resource).any_of(constraints.gpu_models)))
     return result

@@ -24,11 +24,20 @@ from steersman.cluster.objects.fields import (
     text,
 )
 from steersman.core.errors import InputError, UsageError
+from steersman.policies.files.kube_configuration import (
+    API_VERSION,
+    DEFAULT_SCHEDULER,
+    IN_TREE_PLUGINS,
+    KIND,
+    is_configuration,
+    profiles_of,
+)
+from steersman.policies.kube_scheduler import KUBE_DEFAULT
+from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
 from steersman.workloads.experiments import ExperimentScheduler
 from steersman.workloads.formats.yaml_documents import Document, read_documents
 
 GROUP = "kubescheduler.config.k8s.io"
-KIND = "KubeSchedulerConfiguration"
 MAX_WEIGHT = 1_000_000
 
 POLICY_OF_PLUGIN = {
@@ -181,6 +190,8 @@ def _document(path: Path) -> Document:
 def _decode(document: Document, scheduler_name: str | None) -> SchedulerConfig:
     content = document.content
     profile, path, warnings = _profile(content, scheduler_name)
+    if _is_stock(document, profile, path):
+        return _stock(document, profile, path, warnings)
     weights = _weights(content, profile, path)
     args = dict(_plugin_args(profile, path))
     strategy = _strategy(args)
@@ -196,6 +207,34 @@ def _decode(document: Document, scheduler_name: str | None) -> SchedulerConfig:
             None if percentage is None else integer(content, "percentageOfNodesToScore", "", 0, 100, 0)
         ),
         warnings=tuple(f"{document.file}: {line}" for line in (*warnings, *ignored)),
+    )
+
+
+def _is_stock(document: Document, profile: Object, path: str) -> bool:
+    """Return whether a profile of a current kube-scheduler enables none but its own plugins."""
+    plugins, where = mapping(profile, "plugins", path), join(path, "plugins")
+    names = {
+        required_text(entry, "name", entry_path)
+        for point in plugins
+        for entry, entry_path in items(mapping(plugins, point, where), "enabled", join(where, point))
+    }
+    current = document.content.get("apiVersion") == API_VERSION and is_configuration(document.file)
+    return current and names <= IN_TREE_PLUGINS
+
+
+def _stock(document: Document, profile: Object, path: str, warnings: tuple[str, ...]) -> SchedulerConfig:
+    """Return the profile as a policy of its file. Raises FieldError: it cannot be computed."""
+    name = text(profile, "schedulerName", path) or DEFAULT_SCHEDULER
+    count = len(list(items(document.content, "profiles", "")))
+    profiles = profiles_of({**document.content, "profiles": [profile]})
+    policy = f"{document.file}:{name}" if count > 1 else document.file
+    return SchedulerConfig(
+        file=document.file,
+        scores=((KUBE_DEFAULT if profiles[name] == DEFAULT_PROFILE else policy, 1),),
+        learned="",
+        scheduler_name=name,
+        percentage_of_nodes_to_score=profiles[name].percentage or None,
+        warnings=tuple(f"{document.file}: {line}" for line in warnings),
     )
 
 

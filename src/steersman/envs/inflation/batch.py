@@ -24,6 +24,7 @@ from steersman.policies.gpu_state.fragmentation_cache import FragmentationCache
 from steersman.policies.gpu_state.gpu_features import Scratch
 from steersman.policies.gpu_state.leftover_tables import LeftoverTables
 from steersman.policies.node_scores.kube_arrays import KubeArrays
+from steersman.policies.node_scores.scored_resources import ScoredResources
 from steersman.policies.observations.encoding import EncodingContext, OwnerArrays
 from steersman.policies.observations.kernels import FeatureCache
 from steersman.simulation.event_arrays import Arrivals, EventRecord, Run
@@ -88,6 +89,7 @@ class EmptyArrays(NamedTuple):
     floats: npt.NDArray[np.float64]
     flags: npt.NDArray[np.bool_]
     keys: npt.NDArray[np.uint64]
+    flag_matrix: npt.NDArray[np.bool_]
     matrix: npt.NDArray[np.float64]
     integer_matrix: npt.NDArray[np.int64]
     key_matrix: npt.NDArray[np.uint64]
@@ -120,6 +122,7 @@ def empty_arrays() -> EmptyArrays:
         floats=np.zeros(0),
         flags=np.zeros(0, dtype=np.bool_),
         keys=np.zeros(0, dtype=np.uint64),
+        flag_matrix=np.zeros((0, 0), dtype=np.bool_),
         matrix=np.zeros((0, 0)),
         integer_matrix=np.zeros((0, 0), dtype=np.int64),
         key_matrix=np.zeros((0, 0), dtype=np.uint64),
@@ -215,8 +218,9 @@ def _table(none: EmptyArrays, log: npt.NDArray[np.int64], logged: npt.NDArray[np
 @inlined_kernel
 def _kube(none: EmptyArrays) -> KubeArrays:
     """Return empty arrays of kube-default, which is not asked."""
-    i, m, f = none.integers, none.integer_matrix, none.floats
-    return KubeArrays(0, 0, 0, 0, i, m, m, i, m, f, i, i, i, m, none.flags, i, f, m)
+    i, m, f, flags = none.integers, none.integer_matrix, none.floats, none.flag_matrix
+    scored = ScoredResources(0, 0, False, m, flags, flags, m)
+    return KubeArrays(0, 0, False, i, scored, 0, 0, i, m, m, i, m, f, i, i, i, m, none.flags, i, f, m)
 
 
 @inlined_kernel

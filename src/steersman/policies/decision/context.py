@@ -63,9 +63,9 @@ def build_decision_state(
 
 def _kube_arrays(selection: SelectionRules, state: ClusterState, selectors: SpreadSelectors) -> KubeArrays:
     """Return the arrays of kube-scheduler's scores; of a dummy node where they are not read."""
-    if selection.node != kernels.SELECT_KUBE_DEFAULT:
+    if selection.node != kernels.SELECT_KUBE_SCHEDULER:
         return kube_arrays(ClusterState((Node("unused", 0, 0),)))
-    return kube_arrays(state, selectors, selection.percentage)
+    return kube_arrays(state, selectors, selection.kube)
 
 
 def _learned_arrays(

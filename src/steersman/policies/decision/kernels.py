@@ -31,7 +31,7 @@ from steersman.workloads.profile import ProfileArrays
 DEVICES_BEST, DEVICES_FGD, DEVICES_RANDOM, DEVICES_LEARNED = range(4)
 """Rules that choose GPU devices on the chosen node: best fit, FGD, random, by learned scores."""
 
-SELECT_BEST, SELECT_RANDOM, SELECT_KUBE_DEFAULT, SELECT_EXTERNAL = range(4)
+SELECT_BEST, SELECT_RANDOM, SELECT_KUBE_SCHEDULER, SELECT_EXTERNAL = range(4)
 """Rules that choose the node: highest score in the table, random, kube-scheduler's, or a scorer in Python."""
 
 NONE = -1
@@ -118,7 +118,7 @@ def choose_node(
     """
     if chooser == SELECT_RANDOM:
         return _choose_random(cluster, mask, rng, c, masked)
-    if chooser == SELECT_KUBE_DEFAULT:
+    if chooser == SELECT_KUBE_SCHEDULER:
         # Of length 0 it means: wherever the pod fits.
         allowed = mask if masked else mask[:0]
         return choose(cluster.nodes, cluster.classes, cluster.terms, cluster.kube, c, labels, allowed)

@@ -9,10 +9,11 @@ import numpy.typing as npt
 
 from steersman.policies.decision import kernels
 from steersman.policies.gpu_state.arrays import Layer
+from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, KubeProfile
 
 TIE_RULES = {
     kernels.SELECT_RANDOM: "a random draw",
-    kernels.SELECT_KUBE_DEFAULT: "a random draw among the nodes of equal score, as in kube-scheduler",
+    kernels.SELECT_KUBE_SCHEDULER: "a random draw among the nodes of equal score, as in kube-scheduler",
 }
 
 
@@ -34,7 +35,7 @@ class SelectionRules:
         devices: selection rule of the devices (`kernels.DEVICES_...`).
         functions, weights: ids (`policies.node_scores.local_scores`) and weights of the score table's functions.
         learned: weights of the learned scores, or None.
-        percentage: `percentageOfNodesToScore` of kube-scheduler; 0: its default for the number of nodes.
+        kube: the profile of kube-scheduler that decides.
         follows_classes: whether the arrays must be rebuilt for every new pod class.
     """
 
@@ -43,7 +44,7 @@ class SelectionRules:
     functions: tuple[int, ...] = ()
     weights: tuple[float, ...] = ()
     learned: LearnedWeights | None = None
-    percentage: int = 0
+    kube: KubeProfile = DEFAULT_PROFILE
     follows_classes: bool = True
 
     @property

@@ -19,7 +19,7 @@ from steersman.policies.node_metrics.arrays import NODES, POD, SOFT, SchedulerVi
 from steersman.policies.node_metrics.estimates import Rates, connections_after, cpu_after, latency_to_users, rates
 from steersman.policies.node_metrics.latency_filter import MARGIN, QUEUEING_KNEE, SAFE, find_nearest, hard_limit_risk
 from steersman.policies.node_metrics.requests import class_of, row_of, running
-from steersman.policies.node_scores.kube_arrays import BALANCED, FIT, SPREADING, WEIGHTS
+from steersman.policies.node_scores.kube_profile import BALANCED, FIT, SPREADING, WEIGHTS
 from steersman.policies.node_scores.plugin_scores import MAX_SCORE, balanced_allocation, least_allocated
 
 KUBE_DEFAULT, MOST_ALLOCATED, LEAST_ALLOCATED, LEAST_CONNECTIONS, LATENCY_AWARE = range(5)

@@ -1,4 +1,4 @@
-"""Arrays of `kube-default`: node order of the snapshot, static scores, selectors of default spreading.
+"""Arrays of kube-scheduler's decisions: node order of the snapshot, static scores, selectors of default spreading.
 
 Source: Kubernetes 1.37.2, pkg/scheduler/backend/cache/node_tree.go and pkg/scheduler/framework/plugins.
 """
@@ -14,9 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.constraints.inter_pod import UNBOUNDED
-from steersman.cluster.constraints.node import holds, restricted_names
-from steersman.cluster.model import Constraints, Node, PodSelector, Requirement
+from steersman.cluster.constraints.node import restricted_names
+from steersman.cluster.model import Constraints, Node
 from steersman.cluster.state import ClusterState
+from steersman.policies.node_scores.default_spreading import DefaultSelectors
+from steersman.policies.node_scores.kube_profile import (
+    DEFAULT_PROFILE,
+    IMAGES,
+    PLUGINS,
+    PREFERRED_NODES,
+    RAW,
+    STATIC,
+    TAINTS,
+    KubeProfile,
+)
 from steersman.policies.node_scores.plugin_scores import (
     SOFT_EFFECT,
     image_locality,
@@ -24,22 +35,9 @@ from steersman.policies.node_scores.plugin_scores import (
     preferred_weights,
     soft_taints,
 )
+from steersman.policies.node_scores.scored_resources import ScoredResources, scored_resources
 from steersman.workloads.workload import SpreadSelectors
 
-TAINTS, PREFERRED_NODES, IMAGES, SPREADING, AFFINITY, FIT, BALANCED = range(7)
-"""Score plugins, the rows of `KubeArrays.parts`."""
-STATIC, RAW = 3, 5
-"""The first `STATIC` plugins do not depend on pods on nodes; scores of the first `RAW` plugins are normalized."""
-PLUGINS = (
-    "TaintToleration",
-    "NodeAffinity",
-    "ImageLocality",
-    "PodTopologySpread",
-    "InterPodAffinity",
-    "NodeResourcesFit",
-    "NodeResourcesBalancedAllocation",
-)
-WEIGHTS = (3, 2, 1, 2, 2, 1, 1)
 IGNORED = -UNBOUNDED
 """Raw spread score of a node that lacks a topology key of the pod's spread constraints."""
 
@@ -66,7 +64,7 @@ _ZONE_LABELS = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.i
 
 
 class KubeArrays(NamedTuple):
-    """Inputs of `kube-default` beside the cluster's arrays, the position of its search, and buffers.
+    """Inputs of kube-scheduler's decisions beside the cluster's arrays, the position of its search, and buffers.
 
     N node slots, K distinct constraints of classes (`ClassArrays.constraint`), L label sets, S static rows, D the
     largest number of domains of a topology key. Candidates are the feasible nodes that the last search found.
@@ -74,6 +72,9 @@ class KubeArrays(NamedTuple):
     Attributes:
         nodes: number of nodes.
         percentage: `percentageOfNodesToScore`; 0 adapts to the number of nodes.
+        ignores_existing: see `KubeProfile`.
+        weights: [7] int64 weight of each plugin, 0 for one that does not score.
+        scored: the resources of NodeResourcesFit and NodeResourcesBalancedAllocation.
         hostname: row of `InterPodArrays.domain` for `kubernetes.io/hostname`, -1 if no pods are spread.
         blank: id of the zone domain of nodes without a zone.
         lists: slots in the order of the scheduler's snapshot, then the slots of classes that are restricted to named
@@ -98,6 +99,9 @@ class KubeArrays(NamedTuple):
 
     nodes: int
     percentage: int
+    ignores_existing: bool
+    weights: npt.NDArray[np.int64]
+    scored: ScoredResources
     hostname: int
     blank: int
     lists: npt.NDArray[np.int64]
@@ -116,7 +120,9 @@ class KubeArrays(NamedTuple):
     domains: npt.NDArray[np.int64]
 
 
-def kube_arrays(state: ClusterState, services: SpreadSelectors | None = None, percentage: int = 0) -> KubeArrays:
+def kube_arrays(
+    state: ClusterState, services: SpreadSelectors | None = None, profile: KubeProfile = DEFAULT_PROFILE
+) -> KubeArrays:
     """Return the arrays for the state's nodes, classes and labels; rebuild them when any of those change.
 
     Selectors of default spreading are added to the state, so read `state.term_arrays` afterwards.
@@ -124,10 +130,12 @@ def kube_arrays(state: ClusterState, services: SpreadSelectors | None = None, pe
     Args:
         state: the cluster's state; `slots` has the nodes in the order in which the scheduler received them.
         services: selectors of default spreading.
-        percentage: `percentageOfNodesToScore`; 0: kube-scheduler's default for the number of nodes.
+        profile: what decides; its changes to constraints of pods were made before.
     """
     distinct = _distinct_constraints(state)
-    selectors = _default_selectors(state, services or SpreadSelectors())
+    # Default constraints of the profile's own are constraints of the pods by now.
+    known = services if profile.default_spread is None else None
+    selectors = _default_selectors(state, known or SpreadSelectors())
     spreading = bool((selectors >= 0).any()) or any(
         not spread.hard for constraints in distinct for spread in constraints.spread
     )
@@ -147,7 +155,10 @@ def kube_arrays(state: ClusterState, services: SpreadSelectors | None = None, pe
     zones = state.table.label(ZONE).numbers if spreading else {}
     return KubeArrays(
         nodes=len(order),
-        percentage=percentage,
+        percentage=profile.percentage,
+        ignores_existing=profile.ignores_existing,
+        weights=np.array(profile.weights, dtype=np.int64),
+        scored=scored_resources(state, profile),
         hostname=hostname,
         blank=zones.get("", len(zones)),
         lists=lists,
@@ -240,22 +251,12 @@ def _distinct_constraints(state: ClusterState) -> list[Constraints]:
 
 def _default_selectors(state: ClusterState, services: SpreadSelectors) -> npt.NDArray[np.int64]:
     """Return `KubeArrays.default_selector`, [L]: for each label set the conjunction of all matching selectors."""
-    by_label: dict[tuple[str, str, str], list[tuple[tuple[str, str], ...]]] = {}
-    for namespace, selected in services.selectors:
-        by_label.setdefault((namespace, *selected[0]), []).append(selected)
-    by_expressions: dict[str, list[tuple[Requirement, ...]]] = {}
-    for namespace, requirements in services.expressions:
-        by_expressions.setdefault(namespace, []).append(requirements)
+    known = DefaultSelectors(services)
     selectors = np.full(len(state.terms.label_sets), -1, dtype=np.int64)
     for row, (namespace, labels, _) in enumerate(state.terms.label_sets):
-        pairs = labels.items()
-        candidates = (s for key, value in pairs for s in by_label.get((namespace, key, value), ()))
-        matching = {pair for s in candidates if pairs >= set(s) for pair in s}
-        required = {Requirement(key, "In", (value,)) for key, value in matching}
-        required.update(*(s for s in by_expressions.get(namespace, ()) if all(holds(r, labels) for r in s)))
-        if required:
-            requirements = tuple(sorted(required, key=lambda r: (r.key, r.operator, r.values)))
-            selectors[row] = state.terms.selector_id(PodSelector(requirements, frozenset((namespace,))), living=True)
+        selector = known.selector(namespace, labels)
+        if selector is not None:
+            selectors[row] = state.terms.selector_id(selector, living=True)
     return selectors
 
 

@@ -1,4 +1,4 @@
-"""Kernels of `kube-default`: decisions of kube-scheduler 1.37 with its default configuration.
+"""Kernels of kube-scheduler's decisions, by any of its profiles (`kube_profile`).
 
 The scheduler visits nodes from where its last search ended, keeps the first feasible ones (all in clusters of fewer
 than 100 nodes), scores these and binds to the best. The kernels reproduce `parallelism: 1`, which is deterministic.
@@ -19,6 +19,7 @@ from steersman.cluster.constraints.inter_pod import (
     INCLUDED,
     KEY,
     KIND,
+    NO_SPREAD,
     OWNED_KEY,
     OWNED_WEIGHT,
     PREFERRED,
@@ -33,30 +34,34 @@ from steersman.cluster.constraints.inter_pod import (
 from steersman.cluster.state import ClusterState
 from steersman.core.compiled import inlined_kernel, kernel
 from steersman.policies.node_scores.kube_arrays import (
-    AFFINITY,
-    BALANCED,
     FIRST,
-    FIT,
     HAS_CANDIDATE,
     IGNORED,
-    IMAGES,
     INCLUDED_ROW,
     KEPT,
     LAST,
     MIN_NODES,
     MIN_PERCENTAGE,
-    PLUGINS,
-    RAW,
-    SPREADING,
     START,
-    STATIC,
-    TAINTS,
     TOTAL,
-    WEIGHTS,
     KubeArrays,
     kube_arrays,
 )
-from steersman.policies.node_scores.plugin_scores import MAX_SCORE, balanced_allocation, least_allocated
+from steersman.policies.node_scores.kube_profile import (
+    AFFINITY,
+    BALANCED,
+    DEFAULT_PROFILE,
+    FIT,
+    IMAGES,
+    PLUGINS,
+    RAW,
+    SPREADING,
+    STATIC,
+    TAINTS,
+    KubeProfile,
+)
+from steersman.policies.node_scores.plugin_scores import MAX_SCORE
+from steersman.policies.node_scores.scored_resources import balanced_score, fit_score
 from steersman.workloads.workload import SpreadSelectors
 
 # Decisions ------------------------------------------------------------------------------------------------------------
@@ -164,17 +169,16 @@ def _score_nodes(nodes: NodeArrays, classes: ClassArrays, kube: KubeArrays, c: i
     """Write the scores of resources into `parts` and `total`, and the raw scores of static plugins into `parts`."""
     row = classes.constraint[c]
     # Without soft taints all nodes have the maximum score.
-    base = 0 if kube.constraints[row, TAINTS] >= 0 else WEIGHTS[TAINTS] * MAX_SCORE
+    base = 0 if kube.constraints[row, TAINTS] >= 0 else kube.weights[TAINTS] * MAX_SCORE
     for i in range(kube.cursor[KEPT]):
         n = kube.kept[i]
-        least, balanced = least_allocated(nodes, classes, c, n), balanced_allocation(nodes, classes, c, n)
-        kube.parts[FIT, i] = least
-        kube.parts[BALANCED, i] = balanced
-        kube.total[i] = base + least + balanced
+        kube.parts[FIT, i] = kube.weights[FIT] * fit_score(kube.scored, nodes, classes, c, n)
+        kube.parts[BALANCED, i] = kube.weights[BALANCED] * balanced_score(kube.scored, nodes, classes, c, n)
+        kube.total[i] = base + kube.parts[FIT, i] + kube.parts[BALANCED, i]
     for plugin in range(STATIC):
         static = kube.constraints[row, plugin]
-        kube.active[plugin] = static >= 0
-        if static >= 0:
+        kube.active[plugin] = static >= 0 and kube.weights[plugin] > 0
+        if kube.active[plugin]:
             for i in range(kube.cursor[KEPT]):
                 kube.parts[plugin, i] = kube.static[static, kube.kept[i]]
 
@@ -203,8 +207,8 @@ def _normalize(kube: KubeArrays, plugin: int) -> None:
         elif plugin != IMAGES:
             score = MAX_SCORE * raw // most if most > 0 else 0
             score = MAX_SCORE - score if plugin == TAINTS else score
-        kube.parts[plugin, i] = WEIGHTS[plugin] * score
-        kube.total[i] += WEIGHTS[plugin] * score
+        kube.parts[plugin, i] = kube.weights[plugin] * score
+        kube.total[i] += kube.weights[plugin] * score
 
 
 # PodTopologySpread ----------------------------------------------------------------------------------------------------
@@ -220,10 +224,10 @@ def _sum_spread(terms: InterPodArrays, kube: KubeArrays, c: int, labels: int, in
     first, last, soft = terms.rule_start[c], terms.rule_start[c + 1], 0
     has_hard = False
     for q in range(first, last):
-        has_hard = has_hard or terms.rules[q, KIND] == SPREAD
+        has_hard = has_hard or terms.rules[q, KIND] == SPREAD or terms.rules[q, KIND] == NO_SPREAD
         soft += terms.rules[q, KIND] == SOFT_SPREAD
     selector = kube.default_selector[labels]
-    kube.active[SPREADING] = soft > 0 or (selector >= 0 and not has_hard)
+    kube.active[SPREADING] = kube.weights[SPREADING] > 0 and (soft > 0 or (selector >= 0 and not has_hard))
     if not kube.active[SPREADING]:
         return
     scored = kube.cursor[KEPT]
@@ -305,6 +309,8 @@ def _sum_affinity(terms: InterPodArrays, kube: KubeArrays, c: int, labels: int) 
     kube.active[AFFINITY] = False
     first = terms.rule_start[c]
     rules = terms.rule_start[c + 1] - first
+    if kube.weights[AFFINITY] == 0 or (kube.ignores_existing and not _has_preferences(terms, c)):
+        return
     # The pod's own terms, then terms of other pods, in one loop: each inlined function is called once.
     for j in range(rules + terms.owned_total.shape[0]):
         if j < rules:
@@ -319,6 +325,15 @@ def _sum_affinity(terms: InterPodArrays, kube: KubeArrays, c: int, labels: int) 
             key, weight = terms.owned_terms[o, OWNED_KEY], terms.owned_terms[o, OWNED_WEIGHT]
         if is_relevant and weight != 0:
             _add_term(terms, kube, counts, counted, key, weight)
+
+
+@inlined_kernel
+def _has_preferences(terms: InterPodArrays, c: int) -> bool:
+    """Return whether pods of class `c` prefer to be near or far from other pods."""
+    for q in range(terms.rule_start[c], terms.rule_start[c + 1]):  # noqa: SIM110 - no generators in compiled code
+        if terms.rules[q, KIND] == PREFERRED:
+            return True
+    return False
 
 
 @inlined_kernel
@@ -341,13 +356,13 @@ def _add_term(
 # Python interface -----------------------------------------------------------------------------------------------------
 
 
-class KubeDefault:
+class KubeDecisions:
     """Decisions and scores of kube-scheduler for single pods, for explanations and comparisons.
 
     Args:
         state: the cluster's state; call `refresh` after nodes were added, changed or removed.
         services: selectors of default spreading.
-        percentage: `percentageOfNodesToScore`; 0: kube-scheduler's default.
+        profile: what decides.
         arrays: the arrays of `kube_arrays` for these arguments; None: they are built.
 
     Attributes:
@@ -358,16 +373,16 @@ class KubeDefault:
         self,
         state: ClusterState,
         services: SpreadSelectors | None = None,
-        percentage: int = 0,
+        profile: KubeProfile = DEFAULT_PROFILE,
         arrays: KubeArrays | None = None,
     ) -> None:
-        self.state, self.services, self.percentage = state, services, percentage
-        self.arrays = kube_arrays(state, services, percentage) if arrays is None else arrays
+        self.state, self.services, self.profile = state, services, profile
+        self.arrays = kube_arrays(state, services, profile) if arrays is None else arrays
 
     def refresh(self) -> None:
         """Rebuild the arrays for changed nodes, classes and labels; keep the start of the next search."""
         start = int(self.arrays.cursor[START])
-        self.arrays = kube_arrays(self.state, self.services, self.percentage)
+        self.arrays = kube_arrays(self.state, self.services, self.profile)
         self.arrays.cursor[START] = start % max(self.arrays.nodes, 1)
 
     def choose(self, class_id: int, labels_id: int = 0, mask: npt.NDArray[np.bool_] | None = None) -> int:
@@ -407,7 +422,8 @@ class KubeDefault:
         for plugin, name in enumerate(PLUGINS):
             part = np.full(len(self.state.nodes), -1, dtype=np.int64)
             # Without soft taints the plugin has no row, but its score is the maximum.
-            part[candidates] = WEIGHTS[TAINTS] * MAX_SCORE if plugin == TAINTS and len(candidates) > 1 else 0
+            even = self.profile.weights[TAINTS] * MAX_SCORE if plugin == TAINTS else 0
+            part[candidates] = even if len(candidates) > 1 else 0
             if len(candidates) > 1 and (plugin >= RAW or kube.active[plugin]):
                 part[candidates] = kube.parts[plugin, : len(candidates)]
             parts[name] = part

@@ -31,9 +31,9 @@ from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.kubernetes.selectors import SELECTING, Selectors
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
-from steersman.policies.kube_default import KubeDefaultPolicy
+from steersman.policies.kube_scheduler import KubeSchedulerPolicy
 from steersman.policies.node_scores.kube_arrays import HOSTNAME, KEPT, START, ZONE, KubeArrays
-from steersman.policies.node_scores.kube_kernels import KubeDefault
+from steersman.policies.node_scores.kube_kernels import KubeDecisions
 from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.yaml_documents import Document
 
@@ -74,7 +74,7 @@ class Live:
 
     def _make(self) -> None:
         self.decider = Decider(
-            ClusterView(self.cache.state, selectors=LiveSpreadSelectors(self.selectors)), KubeDefaultPolicy()
+            ClusterView(self.cache.state, selectors=LiveSpreadSelectors(self.selectors)), KubeSchedulerPolicy()
         )
 
     def choose(self, name: str) -> tuple[str, dict[str, int]]:
@@ -99,7 +99,7 @@ class Live:
             if on in state.slots:
                 state.place(each, ids[each][0], state.slots[on], labels_id=ids[each][1], force=True)
         found = Objects(Document(each, "", "") for each in self.selecting.values())
-        kube = KubeDefault(state, found.services())
+        kube = KubeDecisions(state, found.services())
         chosen = kube.choose(*ids[name])
         return "" if chosen < 0 else state.nodes[chosen].name, scored(state, kube.arrays)
 

@@ -10,7 +10,7 @@ from steersman.cluster.constraints.node import holds
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, PodSelector, Requests, Requirement
 from steersman.cluster.state import ClusterState
 from steersman.policies.node_scores.kube_arrays import HOSTNAME, ZONE
-from steersman.policies.node_scores.kube_kernels import KubeDefault
+from steersman.policies.node_scores.kube_kernels import KubeDecisions
 from steersman.workloads.formats.kubernetes.objects import Objects, write_services
 from steersman.workloads.formats.kubernetes.spread_selectors import services_of, services_to_objects
 from steersman.workloads.formats.yaml_documents import Document, read_documents
@@ -121,7 +121,7 @@ def spread_scores(given, labels, placed):
         pod = Pod(f"p{i}", kind, labels=those)
         state.place(pod.name, state.class_id(kind), slot, labels_id=state.labels_id(pod))
     ids = state.class_id(kind), state.labels_id(Pod("new", kind, labels=labels))
-    return KubeDefault(state, given).breakdown(*ids)["PodTopologySpread"].tolist()
+    return KubeDecisions(state, given).breakdown(*ids)["PodTopologySpread"].tolist()
 
 
 def test_pods_are_spread_by_every_matching_selector():
@@ -149,5 +149,5 @@ def test_expressions_are_looked_up_like_a_pods_own_selector():
     pod = Pod("p", PodClass(Requests(1, 1)), labels={"tier": "", "track": "old"})
     row = state.labels_id(pod)
     state.class_id(pod.pod_class)
-    number = int(KubeDefault(state, given).arrays.default_selector[row])
+    number = int(KubeDecisions(state, given).arrays.default_selector[row])
     assert number == state.terms.selector_id(PodSelector((TIERED, OLD_OR_NEW), frozenset(("default",))), living=True)

@@ -25,7 +25,7 @@ from steersman.policies.node_metrics.arrays import (
     SOFT,
 )
 from steersman.policies.node_metrics.rules import METRIC_RULES, SIBLING_LOAD_PRIOR
-from steersman.policies.node_scores.kube_kernels import KubeDefault
+from steersman.policies.node_scores.kube_kernels import KubeDecisions
 from steersman.workloads.generators.latency_settings import LatencySettings
 from steersman.workloads.workload import SpreadSelectors
 
@@ -82,7 +82,7 @@ def test_kube_default_matches_kube_scheduler():
     state, pods = ClusterState(as_nodes(view, 4)), as_pods(view, 60)
     classes = [state.class_id(pod.pod_class) for pod in pods]
     labels = [state.labels_id(pod) for pod in pods]
-    kube = KubeDefault(state, SpreadSelectors(tuple(("default", (("app", str(i)),)) for i in range(60))))
+    kube = KubeDecisions(state, SpreadSelectors(tuple(("default", (("app", str(i)),)) for i in range(60))))
     telling = left = 0
     while True:
         for name in [name for name in state.placements if simulator.slot[0, int(name[4:])] < 0]:

@@ -25,7 +25,8 @@ from steersman.cluster.model import (
 )
 from steersman.cluster.state import ClusterState
 from steersman.policies.node_scores.kube_arrays import HOSTNAME, START, ZONE, go_log, heap_preorder, snapshot_order
-from steersman.policies.node_scores.kube_kernels import KubeDefault
+from steersman.policies.node_scores.kube_kernels import KubeDecisions
+from steersman.policies.node_scores.kube_profile import KubeProfile
 from steersman.workloads.workload import SpreadSelectors
 
 GI, MI = 1 << 30, 1 << 20
@@ -64,7 +65,7 @@ class World:
 
     def __init__(self, nodes, placed=(), services=(), percentage=0):
         self.state = ClusterState(nodes)
-        self.kube = KubeDefault(self.state, SpreadSelectors(tuple(services)), percentage)
+        self.kube = KubeDecisions(self.state, SpreadSelectors(tuple(services)), KubeProfile(percentage=percentage))
         for i, (slot, pod) in enumerate(placed):
             self.put(f"placed-{i}", pod, slot)
 
@@ -928,7 +929,7 @@ def test_decisions_match_a_slow_reference_scheduler(seed):
     for pod in pods:
         state.class_id(pod.pod_class)
         state.labels_id(pod)
-    kube = KubeDefault(state, SpreadSelectors(tuple(services)))
+    kube = KubeDecisions(state, SpreadSelectors(tuple(services)))
     slow = Slow([nodes[slot] for slot in snapshot_order(nodes, range(len(nodes)))], services, 0)
     for i, pod in enumerate(pods):
         c, labels = state.class_id(pod.pod_class), state.labels_id(pod)

@@ -24,6 +24,7 @@ from steersman.policies.decision.contributions import Contribution
 from steersman.policies.decision.decider import Decider
 from steersman.policies.decision.kernels import SELECT_RANDOM
 from steersman.policies.node_metrics.view import Telemetry
+from steersman.policies.node_scores.default_spreading import scheduled_by
 from steersman.simulation.selection.comparison import member_choice
 from steersman.workloads.profile import typical_pods
 from steersman.workloads.workload import Workload
@@ -103,6 +104,7 @@ def explain_pod(policy: Policy, workload: Workload, number: int, telemetry: Tele
     Raises:
         SteersmanError: the policy failed.
     """
+    workload = scheduled_by(workload, policy.selection.kube)
     pod = workload.pods[number]
     others = [each for i, each in enumerate(workload.pods) if i != number]
     return explain_placed(policy, workload, pod, others, workload.pods, telemetry)

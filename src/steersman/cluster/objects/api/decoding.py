@@ -15,7 +15,7 @@ T = TypeVar("T")
 P = TypeVar("P", bound=PodObject)
 
 _PROBLEM = re.compile(
-    r"(?:Object missing required field `(\w+)`|Expected `(\w+)[^`]*`(?: ([<>]=) ([-\d]+))?).*?"
+    r"(?:Object (?:missing required|contains unknown) field `(\w+)`|Expected `(\w+)[^`]*`(?: ([<>]=) ([-\d]+))?).*?"
     r"(?: - at (`key` in )?`\$(.*)`)?"
 )
 _STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
@@ -95,7 +95,7 @@ def _field_error(error: msgspec.ValidationError, obj: object, path: str) -> Fiel
         path = f"{path}[{key}]" if isinstance(value, list) else join(path, key)
         value = value[key]  # type: ignore[index]
     if missing:
-        return FieldError(join(path, missing), "is missing")
+        return FieldError(join(path, missing), "is missing" if "missing" in str(error) else "is an unknown field")
     if of_key and isinstance(value, dict):
         return FieldError(path, f"has a name that {not_text(next(key for key in value if not isinstance(key, str)))}")
     return FieldError(path, _problem(value, expected, comparison, bound))

@@ -1,4 +1,4 @@
-"""Policy `kube-default`: scores, sampling and tie-breaks of kube-scheduler's default configuration."""
+"""Policies of kube-scheduler: scores, sampling and tie-breaks by one of its profiles, `kube-default` by the default."""
 
 from __future__ import annotations
 
@@ -13,20 +13,24 @@ from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringCon
 from steersman.policies.decision import kernels
 from steersman.policies.decision.contributions import Contribution
 from steersman.policies.decision.selection import SelectionRules
-from steersman.policies.node_scores.kube_kernels import KubeDefault
+from steersman.policies.node_scores.kube_kernels import KubeDecisions
+from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, KubeProfile
+
+KUBE_DEFAULT = "kube-default"
+"""Name of the policy of a kube-scheduler without a configuration."""
 
 
 @dataclass(frozen=True, slots=True)
-class KubeDefaultPolicy(Policy):
-    """kube-scheduler's default scores, sampling and tie-breaks (`policies.node_scores.kube_kernels`).
+class KubeSchedulerPolicy(Policy):
+    """kube-scheduler's scores, sampling and tie-breaks (`policies.node_scores.kube_kernels`).
 
     Attributes:
         name: name in results.
-        percentage: `percentageOfNodesToScore`; 0: kube-scheduler's default for the number of nodes.
+        profile: what decides.
     """
 
-    name: str = "kube-default"
-    percentage: int = 0
+    name: str = KUBE_DEFAULT
+    profile: KubeProfile = DEFAULT_PROFILE
     order: Order = AGE
 
     @property
@@ -37,17 +41,17 @@ class KubeDefaultPolicy(Policy):
     @property
     def selection(self) -> SelectionRules:
         """See `Policy`."""
-        return SelectionRules(kernels.SELECT_KUBE_DEFAULT, percentage=self.percentage)
+        return SelectionRules(kernels.SELECT_KUBE_SCHEDULER, kube=self.profile)
 
     def scorer(self, context: ScoringContext) -> Scorer:
         """See `Policy`."""
-        return KubeDefaultScorer(self, context)
+        return KubeSchedulerScorer(self, context)
 
     def contributions(
         self, context: ScoringContext, query: PodQuery, nodes: Candidates, slot: int, other: int
     ) -> list[Contribution]:
         """Return each plugin's normalized and weighted score; see `Policy`."""
-        kube = KubeDefault(context.state, context.selectors, self.percentage, context.cluster.kube)
+        kube = KubeDecisions(context.state, context.selectors, self.profile, context.cluster.kube)
         parts = kube.breakdown(query.class_id, query.labels_id)
         return [
             Contribution(name, float(part[slot]), float(part[other]), float(part[slot] - part[other]))
@@ -55,11 +59,11 @@ class KubeDefaultPolicy(Policy):
         ]
 
 
-class KubeDefaultScorer(Scorer):
+class KubeSchedulerScorer(Scorer):
     """Scorer of kube-scheduler's total scores for the next pod; -inf also for nodes that its search would not visit."""
 
-    def __init__(self, policy: KubeDefaultPolicy, context: ScoringContext) -> None:
-        self._kube = KubeDefault(context.state, context.selectors, policy.percentage, context.cluster.kube)
+    def __init__(self, policy: KubeSchedulerPolicy, context: ScoringContext) -> None:
+        self._kube = KubeDecisions(context.state, context.selectors, policy.profile, context.cluster.kube)
 
     def scores(self, query: PodQuery, nodes: Candidates) -> npt.NDArray[np.float64]:
         """See `Scorer`."""

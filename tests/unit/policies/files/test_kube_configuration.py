@@ -1,0 +1,199 @@
+"""A kube-scheduler's configuration is a policy: what is read, what is refused, and what decides."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from steersman.cluster.model import Constraints, NodeSelectorTerm, Requirement
+from steersman.core.errors import InputError, SteersmanError, UsageError
+from steersman.policies.files.kube_configuration import API_VERSION, KIND
+from steersman.policies.node_scores.kube_profile import (
+    DEFAULT_PROFILE,
+    MOST_ALLOCATED,
+    PLUGINS,
+    REQUESTED_TO_CAPACITY,
+    DefaultSpread,
+    KubeProfile,
+)
+from steersman.policies.registry import resolve
+
+FIT = "NodeResourcesFit"
+
+
+def content(*profiles: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"apiVersion": API_VERSION, "kind": KIND, "profiles": list(profiles), **more}
+
+
+def written(folder: Path, value: object, name: str = "scheduler.yaml") -> str:
+    file = folder / name
+    file.write_text(yaml.safe_dump(value))
+    return str(file)
+
+
+def profile(folder: Path, **fields: Any) -> KubeProfile:
+    return resolve(written(folder, content(fields))).selection.kube
+
+
+def args(plugin: str, **values: Any) -> dict[str, Any]:
+    return {"pluginConfig": [{"name": plugin, "args": values}]}
+
+
+def strategy(kind: str, **more: Any) -> dict[str, Any]:
+    return args(FIT, scoringStrategy={"type": kind, **more})
+
+
+def weights(given: KubeProfile) -> dict[str, int]:
+    return {name: weight for name, weight in zip(PLUGINS, given.weights, strict=True) if weight}
+
+
+def enabled(*names: str, weight: int = 0) -> dict[str, Any]:
+    return {"enabled": [{"name": name, "weight": weight} for name in names]}
+
+
+def disabled(*names: str) -> dict[str, Any]:
+    return {"disabled": [{"name": name} for name in names]}
+
+
+def test_a_configuration_without_settings_is_kube_default(tmp_path: Path) -> None:
+    assert profile(tmp_path) == DEFAULT_PROFILE
+    assert resolve(written(tmp_path, {"apiVersion": API_VERSION, "kind": KIND})).selection.kube == DEFAULT_PROFILE
+    assert resolve("kube-default").selection.kube == DEFAULT_PROFILE
+    assert resolve(written(tmp_path, content())).name == "scheduler"
+
+
+def test_scoring_strategy(tmp_path: Path) -> None:
+    resources = [{"name": "cpu"}, {"name": "nvidia.com/gpu", "weight": 5}]
+    most = profile(tmp_path, **strategy("MostAllocated", resources=resources)).fit
+    assert (most.kind, most.resources) == (MOST_ALLOCATED, (("cpu", 1), ("nvidia.com/gpu", 5)))
+    assert profile(tmp_path, **strategy("MostAllocated")).fit.resources == (("cpu", 1), ("memory", 1))
+    shape = [{"utilization": 0, "score": 10}, {"utilization": 70, "score": 1}]
+    ratio = profile(tmp_path, **strategy("RequestedToCapacityRatio", requestedToCapacityRatio={"shape": shape})).fit
+    assert (ratio.kind, ratio.shape) == (REQUESTED_TO_CAPACITY, ((0, 100), (70, 10)))
+
+
+def test_other_arguments(tmp_path: Path) -> None:
+    assert profile(tmp_path, percentageOfNodesToScore=30).percentage == 30
+    whole = written(tmp_path, content({}, percentageOfNodesToScore=40))
+    assert resolve(whole).selection.kube.percentage == 40
+    balanced = args("NodeResourcesBalancedAllocation", resources=[{"name": "cpu"}, {"name": "nvidia.com/gpu"}])
+    assert profile(tmp_path, **balanced).balanced == ("cpu", "nvidia.com/gpu")
+    zone = {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    spread = args("PodTopologySpread", defaultingType="List", defaultConstraints=[zone])
+    assert profile(tmp_path, **spread).default_spread == (DefaultSpread(2, "zone", hard=True),)
+    assert profile(tmp_path, **args("PodTopologySpread", defaultingType="List")).default_spread == ()
+    affinity = args("InterPodAffinity", hardPodAffinityWeight=7, ignorePreferredTermsOfExistingPods=True)
+    read = profile(tmp_path, **affinity)
+    assert (read.rules.hard_affinity_weight, read.ignores_existing) == (7, True)
+    term = {"matchExpressions": [{"key": "pool", "operator": "Exists"}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 3, "preference": term}]}
+    added = profile(tmp_path, **args("NodeAffinity", addedAffinity=required | preferred))
+    pool = NodeSelectorTerm((Requirement("pool", "Exists", ()),), ())
+    assert added.rules.required_nodes == (pool,)
+    constraints = added.constraints_of(Constraints())
+    assert [(each.weight, each.term) for each in constraints.preferred_nodes] == [(3, pool)]
+
+
+@pytest.mark.parametrize(
+    ("plugins", "expected"),
+    [
+        ({"score": enabled(FIT, weight=9)}, {FIT: 9, "TaintToleration": 3}),
+        # At the point itself a plugin without a weight has 1, whatever its default is.
+        ({"score": enabled("NodeAffinity")}, {"NodeAffinity": 1, "InterPodAffinity": 2}),
+        ({"multiPoint": enabled("NodeAffinity", weight=5)}, {"NodeAffinity": 5}),
+        ({"score": disabled("ImageLocality")}, {"ImageLocality": 0, FIT: 1}),
+        ({"multiPoint": disabled("ImageLocality"), "score": enabled("ImageLocality", weight=2)}, {"ImageLocality": 2}),
+        ({"score": disabled("*") | enabled(FIT, weight=2)}, {FIT: 2, "TaintToleration": 0, "ImageLocality": 0}),
+        ({"multiPoint": enabled(FIT, weight=4), "score": enabled(FIT, weight=6)}, {FIT: 6}),
+    ],
+)
+def test_weights(tmp_path: Path, plugins: dict[str, Any], expected: dict[str, int]) -> None:
+    found = weights(profile(tmp_path, plugins=plugins))
+    assert {name: found.get(name, 0) for name in expected} == expected
+
+
+def test_filters_are_disabled_where_they_filter(tmp_path: Path) -> None:
+    assert not profile(tmp_path, plugins={"score": disabled("TaintToleration")}).changes_pods
+    off = profile(tmp_path, plugins={"filter": disabled("TaintToleration")})
+    assert off.rules.disabled_filters == {"TaintToleration"}
+    assert weights(off)["TaintToleration"] == 3
+    both = profile(tmp_path, plugins={"multiPoint": disabled("TaintToleration")})
+    assert both.rules.disabled_filters == {"TaintToleration"}
+    assert "TaintToleration" not in weights(both)
+
+
+def test_profiles_by_name(tmp_path: Path) -> None:
+    file = written(tmp_path, content({"schedulerName": "a"}, {"schedulerName": "b", **strategy("MostAllocated")}))
+    assert resolve(f"{file}:b").selection.kube.fit.kind == MOST_ALLOCATED
+    assert resolve(f"{file}:b").name == "scheduler:b"
+    assert resolve(f"{file}:b+shortest").order.name == "shortest"
+    with pytest.raises(UsageError, match=f"has the profiles a, b; choose one: {file}:a"):
+        resolve(file)
+    with pytest.raises(UsageError, match="has no profile 'c'; there are: a, b"):
+        resolve(f"{file}:c")
+
+
+def test_objects_of_managed_kubernetes(tmp_path: Path) -> None:
+    scoring = {"type": "MostAllocated", "resources": [{"name": "nvidia.com/gpu", "weight": 3}]}
+    eks = {"nodeResourcesFit": {"scoringStrategy": scoring}}
+    for wrapped in (eks, {"kubeSchedulerConfig": eks}, {"cluster": {"name": "c", "kubeSchedulerConfig": eks}}):
+        file = tmp_path / "eks.json"
+        file.write_text(json.dumps(wrapped))
+        read = resolve(str(file)).selection.kube
+        assert (read.fit.kind, read.fit.resources) == (MOST_ALLOCATED, (("nvidia.com/gpu", 3),))
+        assert read.weights == DEFAULT_PROFILE.weights
+    raw = yaml.safe_dump(content({"schedulerName": "gpu", **strategy("MostAllocated")}))
+    aks = {"apiVersion": "aks.azure.com/v1alpha1", "kind": "SchedulerConfiguration", "spec": {"rawConfig": raw}}
+    assert resolve(written(tmp_path, aks, "aks.yaml")).selection.kube.fit.kind == MOST_ALLOCATED
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"kind": "Pod"}, "kind: holds no KubeSchedulerConfiguration"),
+        (content() | {"apiVersion": "kubescheduler.config.k8s.io/v1beta3"}, "apiVersion: 'kubescheduler"),
+        (content(extenders=[{"urlPrefix": "http://x"}]), "extenders: are other programs"),
+        (content(bogus=1), "bogus: is an unknown field"),
+        (content({"plugins": {"scoring": {}}}), "profiles[0].plugins.scoring: is an unknown field"),
+        (content({}, {}), "profiles[0].schedulerName: is missing"),
+        (content({"schedulerName": "a"}, {"schedulerName": "a"}), "profiles[1].schedulerName: 'a' is the name"),
+        (content({"percentageOfNodesToScore": 101}), "profiles[0].percentageOfNodesToScore: 101 is not"),
+        (content({"plugins": {"score": enabled("Coscheduling")}}), "score.enabled[0].name: 'Coscheduling' is no"),
+        (content(args("Coscheduling")), "profiles[0].pluginConfig[0].name: 'Coscheduling' is no plugin"),
+        (content(args(FIT, scoringStrategy={})), "scoringStrategy.type: is missing"),
+        (content(strategy("Most")), "scoringStrategy.type: 'Most' is unknown; expected one of LeastAllocated"),
+        (content(strategy("MostAllocated", resources=[{"name": "cpu", "weight": 101}])), "weight: 101 is not"),
+        (content(strategy("MostAllocated", requestedToCapacityRatio={})), "requestedToCapacityRatio: has no meaning"),
+        (content(strategy("RequestedToCapacityRatio")), "requestedToCapacityRatio.shape: is missing"),
+        (content(args(FIT, ignoredResources=["a.b/c"])), "args.ignoredResources: is not implemented"),
+        (content({"plugins": {"filter": disabled(FIT)}}), "filter: lacks NodeResourcesFit, which cannot be disabled"),
+        (content({"plugins": {"multiPoint": disabled("*")}}), "lacks PrioritySort; kube-scheduler does not start"),
+        (content({"plugins": {"preScore": disabled("InterPodAffinity")}}), "preScore: lacks InterPodAffinity"),
+        (content({"plugins": {"score": enabled(FIT, FIT)}}), "score.enabled: has NodeResourcesFit twice"),
+        (content(args("NodeResourcesBalancedAllocation", resources=[{"name": "cpu", "weight": 2}])), "must be 1"),
+        (
+            content(args("PodTopologySpread", defaultConstraints=[{"maxSkew": 1}])),
+            "defaultingType: must be List where defaultConstraints are given",
+        ),
+        ({"nodeResourcesFit": {"scoring": {}}}, "nodeResourcesFit.scoring: is an unknown field"),
+        (
+            {"apiVersion": "aks.azure.com/v1alpha1", "kind": "SchedulerConfiguration", "spec": {"rawConfig": "a: ["}},
+            "spec.rawConfig: is not YAML",
+        ),
+    ],
+)
+def test_what_cannot_be_computed_is_one_line(tmp_path: Path, value: object, problem: str) -> None:
+    file = written(tmp_path, value)
+    with pytest.raises(SteersmanError) as caught:
+        resolve(file)
+    assert problem in str(caught.value)
+    assert str(caught.value).startswith(file)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"absent\.yaml"):
+        resolve(str(tmp_path / "absent.yaml"))
