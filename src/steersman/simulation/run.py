@@ -26,7 +26,7 @@ from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringCon
 from steersman.policies.decision import kernels
 from steersman.policies.decision.context import build_decision_state
 from steersman.policies.embedded_profile import EmbeddedProfile
-from steersman.policies.features import TELEMETRY, View
+from steersman.policies.features import POD_KINDS, TELEMETRY, View
 from steersman.policies.gpu_state.arrays import LearnedArrays, learned_arrays
 from steersman.policies.gpu_state.leftovers import leftover_arrays
 from steersman.policies.node_metrics.view import NodeMetricsView
@@ -457,6 +457,14 @@ class Execution:
     def compared_cost(self, protocol: Protocol) -> float:
         """Return the cost by which policies are compared in a few draws: `cost`, but of waits `compared_waits`."""
         return compared_waits(self.coming_waits) if protocol == "timed" else self.cost(protocol)
+
+    def refused_by_kind(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the arrivals that fitted nowhere and all of them, [4] each, by kind (`cluster.arrays.pod_kind`)."""
+        record, classes = self._record(), self.state.class_arrays
+        count, milli = classes.gpu_count, classes.gpu_milli
+        kinds = np.select([count == 0, count > 1, milli == GPU_MILLI], [0, 3, 2], 1)[self.arrivals.class_id]
+        failed = record.numbers[record.numbers[:, event_arrays.OUTCOME] == event_arrays.FAILED, event_arrays.ARRIVAL]
+        return np.bincount(kinds[failed], minlength=POD_KINDS), np.bincount(kinds, minlength=POD_KINDS)
 
     @property
     def coming_waits(self) -> Waits:

@@ -7,7 +7,7 @@ What would change decisions and cannot be computed is an error that names the pl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from steersman.cluster.objects.fields import FieldError, indexed, kind_of, mappi
 from steersman.core.errors import InputError, UsageError
 from steersman.policies.kube_scheduler import KubeSchedulerPolicy
 from steersman.policies.node_scores.kube_profile import (
+    DEFAULT_PROFILE,
     PLUGINS,
     REQUESTED_TO_CAPACITY,
     STRATEGIES,
@@ -177,6 +178,63 @@ def profiles_of(content: Mapping[str, Any]) -> dict[str, KubeProfile]:
         if percentage is None:
             percentage = configuration.percentage_of_nodes_to_score
         result[name] = _profile(profile, path, percentage or 0)
+    return result
+
+
+def configuration_of(profile: KubeProfile, scheduler_name: str = DEFAULT_SCHEDULER) -> dict[str, Any]:
+    """Return a KubeSchedulerConfiguration with the weights, strategy and resources of a profile.
+
+    Raises:
+        ValueError: the profile has further settings.
+    """
+    known = replace(DEFAULT_PROFILE, weights=profile.weights, fit=profile.fit, balanced=profile.balanced)
+    if replace(known, percentage=profile.percentage) != profile:
+        raise ValueError("only weights, the scoring strategy and resources can be written")
+    defaults = dict(zip(PLUGINS, DEFAULT_PROFILE.weights, strict=True))
+    weights = {name: weight for name, weight in zip(PLUGINS, profile.weights, strict=True) if weight != defaults[name]}
+    result: dict[str, Any] = {"schedulerName": scheduler_name}
+    if profile.percentage:
+        result["percentageOfNodesToScore"] = profile.percentage
+    score: dict[str, Any] = {}
+    if on := [{"name": name, "weight": weight} for name, weight in weights.items() if weight]:
+        score["enabled"] = on
+    if off := [{"name": name} for name, weight in weights.items() if not weight]:
+        score["disabled"] = off
+    if score:
+        result["plugins"] = {"score": score}
+    args = []
+    if profile.fit != DEFAULT_PROFILE.fit:
+        args.append({"name": "NodeResourcesFit", "args": {"scoringStrategy": strategy_of(profile.fit)}})
+    if profile.balanced != DEFAULT_PROFILE.balanced:
+        resources = [{"name": name, "weight": 1} for name in profile.balanced]
+        args.append({"name": "NodeResourcesBalancedAllocation", "args": {"resources": resources}})
+    if args:
+        result["pluginConfig"] = args
+    return {"apiVersion": API_VERSION, "kind": KIND, "profiles": [result]}
+
+
+def strategy_of(fit: ScoringStrategy) -> dict[str, Any]:
+    """Return `scoringStrategy` of NodeResourcesFit; EKS takes the same."""
+    resources = [{"name": name, "weight": weight} for name, weight in fit.resources]
+    strategy: dict[str, Any] = {"type": STRATEGIES[fit.kind], "resources": resources}
+    if fit.kind == REQUESTED_TO_CAPACITY:
+        shape = [{"utilization": utilization, "score": score // 10} for utilization, score in fit.shape]
+        strategy["requestedToCapacityRatio"] = {"shape": shape}
+    return strategy
+
+
+def managed_configurations(profile: KubeProfile) -> dict[str, dict[str, Any]]:
+    """Return the objects of AKS, and of EKS where it takes the profile, for a profile; by provider."""
+    raw = yaml.safe_dump(configuration_of(profile), sort_keys=False)
+    aks = {
+        "apiVersion": f"{AKS_GROUP}/v1alpha1",
+        "kind": AKS_KIND,
+        "metadata": {"name": "upstream"},
+        "spec": {"rawConfig": raw},
+    }
+    result = {"aks": aks}
+    if profile == replace(DEFAULT_PROFILE, fit=profile.fit) and profile.fit.kind != REQUESTED_TO_CAPACITY:
+        result["eks"] = {EKS_FIELD: {"scoringStrategy": strategy_of(profile.fit)}}
     return result
 
 
