@@ -143,7 +143,7 @@ ORDERS_HELP = (
     "delaying the next one), conservative (without delaying any that waits; in simulations alone), smallest, largest, "
     "shortest, area, wfp3, unicef, f1, fair, or an order file. NAME:none, NAME:easy, NAME:conservative: who may "
     "overtake a pod that fits nowhere. NAME@SOURCE: estimates of run times, stated, history, none, oracle or "
-    "oracle:FACTOR [default: stated, else from what ended before]. NAME@ageing:2h: who has waited for longer goes first."
+    "oracle:FACTOR [default: stated, else from what ended before]. NAME@ageing:2h: who waited for longer goes first."
 )
 POLICIES_HELP = (
     f"{', '.join(POLICY_NAMES)}, by telemetry {', '.join(TELEMETRY_POLICY_NAMES)}, a weighted sum such as "
