@@ -71,6 +71,7 @@ AGEING = Order("learned", LEARNED, ANYBODY, (0.5,) * learned_size(2), ageing=60.
 ORDERS = (
     *("age", "smallest", "largest", "fcfs", "easy@history", "easy@oracle:3", "shortest@history", "fair"),
     *("wfp3:ending-before@oracle:3", "unicef:easy", "area@none", "f1:none"),
+    *("conservative@oracle:3", "wfp3:conservative@history", "shortest@ageing:60s"),
     *(AGEING, replace(AGEING, overtaking=EASY), replace(AGEING, overtaking=NO_ONE)),
 )
 

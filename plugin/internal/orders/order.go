@@ -5,7 +5,9 @@ package orders
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -26,6 +28,12 @@ const (
 )
 
 var names = []string{"age", "smallest", "largest", "shortest", "area", "wfp3", "unicef", "f1"} // by Kind
+
+// simulated is what only simulations have: an order, and who may overtake.
+var simulated = []string{"fair", "conservative", "ending-before"}
+
+// ageing begins the part of a text that says after how long a pod goes before all others of its priority.
+const ageing = "ageing:"
 
 // Source says where estimates of run times come from.
 type Source string
@@ -56,13 +64,25 @@ type Order struct {
 // UsesEstimates reports whether estimated run times matter.
 func (o *Order) UsesEstimates() bool { return o.Kind >= Shortest }
 
-// Parse returns the order of a text NAME[@ESTIMATES] or FILE[@ESTIMATES]. The error is one line and says what would be
-// right.
+// Parse returns the order of a text NAME or FILE, either with @ESTIMATES, @ageing:TIME or both. The error is one line and
+// says what would be right.
 func Parse(spec string) (*Order, error) {
-	text, estimates := spec, ""
-	at := strings.LastIndexByte(spec, '@')
-	if at >= 0 {
-		text, estimates = spec[:at], spec[at+1:]
+	text, estimates, aged := spec, []string{}, []string{}
+	for !strings.HasSuffix(text, suffix) {
+		// The path of a file may contain the sign.
+		at := strings.LastIndexByte(text, '@')
+		if at < 0 {
+			break
+		}
+		if after, is := strings.CutPrefix(text[at+1:], ageing); is {
+			aged = append(aged, after)
+		} else {
+			estimates = append(estimates, text[at+1:])
+		}
+		text = text[:at]
+	}
+	if len(estimates) > 1 || len(aged) > 1 {
+		return nil, fmt.Errorf("%q: expected one source of estimates and one %sTIME at most", spec, ageing)
 	}
 	var order *Order
 	var err error
@@ -74,12 +94,17 @@ func Parse(spec string) (*Order, error) {
 	if err != nil {
 		return nil, err
 	}
-	if at >= 0 {
-		if order.Estimate, err = parseSource(estimates); err != nil {
+	if len(estimates) > 0 {
+		if order.Estimate, err = parseSource(estimates[0]); err != nil {
 			return nil, err
 		}
-		order.Name += "@" + estimates
 	}
+	if len(aged) > 0 {
+		if order.ageing, err = parseSeconds(aged[0]); err != nil {
+			return nil, err
+		}
+	}
+	order.Name += spec[len(text):]
 	return order, nil
 }
 
@@ -87,6 +112,8 @@ func Parse(spec string) (*Order, error) {
 func byName(text string) (*Order, error) {
 	name, overtaking, said := strings.Cut(text, ":")
 	switch {
+	case slices.Contains(simulated, name) || said && slices.Contains(simulated, overtaking):
+		return nil, fmt.Errorf("%q exists in simulations alone; expected %s", text, expected())
 	case name == "fcfs" || name == "easy" || said && overtaking != "any":
 		better := name
 		if !slices.Contains(names, name) {
@@ -94,14 +121,26 @@ func byName(text string) (*Order, error) {
 		}
 		return nil, fmt.Errorf("%q holds other pods back while the next one fits nowhere, and kube-scheduler tries "+
 			"every pod; expected %s, or steersman schedule --order %s", text, better, text)
-	case name == "fair":
-		return nil, fmt.Errorf("%q exists in simulations alone; expected %s", text, expected())
 	}
 	kind := slices.Index(names, name)
 	if kind < 0 {
 		return nil, fmt.Errorf("%q is unknown; expected %s", text, expected())
 	}
 	return &Order{Name: text, Kind: Kind(kind), Estimate: Auto, ageing: math.Inf(1)}, nil
+}
+
+var duration = regexp.MustCompile(`^\d{1,9}(\.\d{1,9})?[smhd]$`)
+
+// parseSeconds returns the seconds of a text such as 90s, 30m, 2h or 1.5d.
+func parseSeconds(text string) (float64, error) {
+	if duration.MatchString(text) {
+		number, err := strconv.ParseFloat(text[:len(text)-1], 64)
+		seconds := map[byte]float64{'s': 1, 'm': 60, 'h': 3600, 'd': 86400}[text[len(text)-1]]
+		if err == nil && number > 0 {
+			return number * seconds, nil
+		}
+	}
+	return 0, fmt.Errorf("%s%s is not a duration above 0; expected a duration such as 90s, 30m, 2h or 1.5d", ageing, text)
 }
 
 func expected() string {

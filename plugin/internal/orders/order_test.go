@@ -42,10 +42,15 @@ func TestOrdersThatKubeSchedulerCannotFollow(t *testing.T) {
 		"age:none@stated":   `"age:none" holds other pods back`,
 		"shortest:all":      `"shortest:all" holds`,
 		"fair":              `"fair" exists in simulations alone; expected age,`,
+		"conservative":      `"conservative" exists in simulations alone; expected age,`,
+		"wfp3:conservative": `"wfp3:conservative" exists in simulations alone; expected age,`,
 		"shortest@oracle":   `estimates "oracle": no cluster knows true run times; expected @auto, @stated, @history, @none`,
 		"shortest@oracle:3": `estimates "oracle:3": no cluster knows`,
 		"shortest@":         `estimates "" are unknown; expected auto, stated, history, none`,
 		"shortest@guess":    `estimates "guess" are unknown`,
+		"age@ageing:2":      "ageing:2 is not a duration above 0; expected a duration such as 90s, 30m, 2h or 1.5d",
+		"age@ageing:0s":     "ageing:0s is not a duration above 0",
+		"age@stated@none":   `"age@stated@none": expected one source of estimates and one ageing:TIME at most`,
 		"none.safetensors":  "order file none.safetensors: cannot be read: no such file or directory",
 	} {
 		_, err := Parse(spec)

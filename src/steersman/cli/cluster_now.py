@@ -16,8 +16,6 @@ from steersman.workloads.workload import RunningPods
 if TYPE_CHECKING:
     from steersman.workloads.workload import Workload
 
-UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
-
 
 @dataclass(frozen=True, slots=True)
 class ClusterOfNow(RecordedCluster):
@@ -56,15 +54,3 @@ def read_now(inputs: ClusterOfNow, target: ClusterOptions, warn: Warnings) -> tu
 def clock(seconds: float) -> str:
     """Return a time of day with its date, here, of seconds since 1970."""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in its two largest units, such as `3 h 10 min`."""
-    seconds = round(seconds)
-    for k, (size, unit) in enumerate(UNITS):
-        if seconds >= size:
-            whole, rest = divmod(seconds, size)
-            after = UNITS[k + 1 : k + 2]
-            parts = [f"{whole:.0f} {unit}", *(f"{rest // small:.0f} {name}" for small, name in after if rest >= small)]
-            return " ".join(parts)
-    return "0 s"

@@ -45,7 +45,10 @@ OBJECTIVE_NAMES = (
     "latency-aware",
 )
 """The built-in objectives of `objectives.registry`, which imports numba."""
-ORDER_NAMES = ("age", "fcfs", "easy", "smallest", "largest", "shortest", "area", "wfp3", "unicef", "f1", "fair")
+ORDER_NAMES = (
+    *("age", "fcfs", "easy", "conservative"),
+    *("smallest", "largest", "shortest", "area", "wfp3", "unicef", "f1", "fair"),
+)
 """The built-in orders of `orders.order`, which imports numba."""
 VIEW_NAMES = ("cluster", "gpu")
 """The views of `policies.features`, which imports numba, that are a choice; `telemetry` goes with its protocol."""

@@ -32,6 +32,9 @@ NANO = 1_000_000_000
 _QUANTITY = re.compile(r"([+-]?)([0-9]+)?(?:\.([0-9]*))?(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?[0-9]+)?", re.ASCII)
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", re.ASCII)
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 # Beyond these a value is either too large for int64 or nothing but zeros; the limits keep a hostile "1e999999999"
 # cheap.
 _MAX_EXPONENT = 64
@@ -93,6 +96,27 @@ def format_whole(amount: int) -> str:
 def ceil_div(amount: int, divisor: int) -> int:
     """Return `amount / divisor` rounded up, exactly."""
     return -(-amount // divisor)
+
+
+def duration_seconds(text: str) -> float:
+    """Return the seconds of `90s`, `30m`, `2h` or `1.5d`. Raises ValueError."""
+    match = _DURATION.fullmatch(text.strip())
+    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
+    if seconds <= 0:
+        raise ValueError(f"{text!r} is not a duration above 0; expected a duration such as 90s, 30m, 2h or 1.5d")
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration in its two largest units, such as `3 h 10 min`."""
+    seconds = round(seconds)
+    for k, (size, unit) in enumerate(_UNITS):
+        if seconds >= size:
+            whole, rest = divmod(seconds, size)
+            after = _UNITS[k + 1 : k + 2]
+            parts = [f"{whole:.0f} {unit}", *(f"{rest // small:.0f} {name}" for small, name in after if rest >= small)]
+            return " ".join(parts)
+    return "0 s"
 
 
 def _scaled(quantity: Quantity, scale: int, round_up: bool) -> int:

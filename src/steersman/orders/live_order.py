@@ -36,6 +36,8 @@ Ints = npt.NDArray[np.int64]
 
 FIRST_GROUPS = 16
 SIZES_KEPT = 10_000
+SIMULATED = (queue.ENDING_BEFORE, queue.CONSERVATIVE)
+"""Who may overtake in simulations alone."""
 """Requests whose size is computed once."""
 CPU_MILLI = 1000.0
 
@@ -108,17 +110,22 @@ def check_live(order: Order) -> None:
         raise UsageError(f"order {order.name}: no live cluster knows true run times; expected @stated or @history")
     if order.score == scores.FAIR:
         raise UsageError(f"order {order.name}: only simulations have it so far; expected another order")
-    if order.overtaking != queue.ANYBODY and order.uses_delay:
+    if order.commits and order.uses_delay:
         raise UsageError(f"order {order.name}: only simulations know its input delay; expected one trained without")
-    if order.overtaking == queue.ENDING_BEFORE:
-        known = ", ".join(f"NAME:{name}" for name, value in OVERTAKING.items() if value != order.overtaking)
-        raise UsageError(f"order {order.name}: only simulations have NAME:ending-before; expected {known}")
+    if order.overtaking in SIMULATED:
+        asked = next(name for name, value in OVERTAKING.items() if value == order.overtaking)
+        known = ", ".join(f"NAME:{name}" for name, value in OVERTAKING.items() if value not in SIMULATED)
+        raise UsageError(f"order {order.name}: only simulations have NAME:{asked}; expected {known}")
 
 
 def live_order(order: Order, history: LiveHistory) -> LiveOrder | None:
-    """Return an order of waiting pods, None if the oldest goes first and everybody may overtake. Raises UsageError."""
+    """Return an order of waiting pods, None if the oldest goes first and everybody may always overtake.
+
+    Raises UsageError.
+    """
     check_live(order)
-    return None if order.follows_age and order.overtaking == queue.ANYBODY else LiveOrder(order, history)
+    is_plain = order.follows_age and order.overtaking == queue.ANYBODY and math.isinf(order.ageing)
+    return None if is_plain else LiveOrder(order, history)
 
 
 def warm_up_order(order: Order) -> None:

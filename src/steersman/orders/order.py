@@ -23,9 +23,10 @@ OVERTAKING = {
     "none": queue.NO_ONE,
     "easy": queue.EASY,
     "ending-before": queue.ENDING_BEFORE,
+    "conservative": queue.CONSERVATIVE,
 }
 """Who may overtake a pod that fits nowhere: every pod that fits; nobody; whoever does not delay its reservation;
-whoever ends before that begins."""
+whoever ends before that begins; whoever delays the reservation of no waiting pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,11 @@ class Order:
         """Return whether estimates of run times matter to it."""
         by_score = self.score not in (scores.GIVEN, scores.FAIR)
         return by_score or self.overtaking > queue.NO_ONE or self.ageing < math.inf
+
+    @property
+    def commits(self) -> bool:
+        """Return whether one pod goes next, and stays the next one until it starts."""
+        return self.overtaking not in (queue.ANYBODY, queue.CONSERVATIVE)
 
     @property
     def uses_delay(self) -> bool:
@@ -102,6 +108,7 @@ BUILT_IN: dict[str, Order] = {
     "age": AGE,
     "fcfs": Order("fcfs", overtaking=queue.NO_ONE),
     "easy": Order("easy", overtaking=queue.EASY),
+    "conservative": Order("conservative", overtaking=queue.CONSERVATIVE),
     "smallest": _Smallest("smallest"),
     "largest": _Largest("largest"),
     "shortest": Order("shortest", scores.SHORTEST),

@@ -24,8 +24,9 @@ NOBODY = -1
 # Columns of `QueueArrays.settings`: kind of score, who may overtake, whether estimates matter (1, else 0).
 SCORE, OVERTAKING, ESTIMATES = range(3)
 # Who may overtake a pod that fits nowhere: everybody; nobody; with a reservation for it, those that end before it
-# begins or leave room for it; with a reservation, those that end before it begins.
-ANYBODY, NO_ONE, EASY, ENDING_BEFORE = range(4)
+# begins or leave room for it; with a reservation, those that end before it begins; with reservations for every waiting
+# pod, those that delay none of them.
+ANYBODY, NO_ONE, EASY, ENDING_BEFORE, CONSERVATIVE = range(5)
 # Columns of `QueueArrays.limits`: seconds after which a waiting pod goes before all others of its priority, the size of
 # the cluster, and whether that is in GPUs (1), else in CPUs (0).
 AGEING, CAPACITY, BY_GPU = range(3)

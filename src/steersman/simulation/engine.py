@@ -20,9 +20,11 @@ from steersman.cluster.arrays import (
 from steersman.cluster.constraints.inter_pod import has_inter_pod_rules, terms_place, terms_remove
 from steersman.cluster.model import GPU_MILLI
 from steersman.core.compiled import inlined_kernel, ir_inlined, kernel
+from steersman.orders.conservative import is_held, note_ended, note_running, note_waiting
 from steersman.orders.queue import (
     ANYBODY,
     CANDIDATES,
+    CONSERVATIVE,
     ENDING_BEFORE,
     GROUPS,
     NO_ONE,
@@ -35,6 +37,7 @@ from steersman.orders.queue import (
 from steersman.orders.reservations import (
     MADE,
     NODES,
+    ROWS,
     ReservationArrays,
     cancel,
     fits_together,
@@ -98,7 +101,18 @@ from steersman.simulation.event_arrays import (
     EventRecord,
     Run,
 )
-from steersman.simulation.queue_passes import collect, end_attempt, may_overtake, next_head, update_reservation
+from steersman.simulation.queue_passes import (
+    close_nodes,
+    collect,
+    devices_beside,
+    end_attempt,
+    end_conservative_pass,
+    hold_first,
+    may_overtake,
+    next_head,
+    own_reservation,
+    update_reservation,
+)
 
 
 @kernel
@@ -139,12 +153,21 @@ def _is_reserved(run: Run, n: int) -> bool:
 
 @ir_inlined
 def _choose(
-    cluster: DecisionState, arrivals: Arrivals, run: Run, chooser: int, arrival: int, masked: bool, closed: bool
+    cluster: DecisionState,
+    arrivals: Arrivals,
+    run: Run,
+    chooser: int,
+    arrival: int,
+    masked: bool,
+    closed: bool,
+    leader: int,
+    own: int,
+    time: float,
 ) -> int:
     """Return the node for an arrival, NONE if it fits nowhere, UNDECIDED if the caller has to decide.
 
     `masked`: other pods matter to it, or a reservation does, so every node has to be evaluated. `closed`: reserved
-    nodes are closed to it.
+    nodes are closed to it. `leader` is the first pod of its gang, `own` its group's reservation among many.
     """
     c, labels = arrivals.class_id[arrival], arrivals.labels_id[arrival]
     if masked:
@@ -152,6 +175,12 @@ def _choose(
         if closed:
             for i in range(run.reservation.state[NODES]):
                 run.mask[run.reservation.slots[i]] = False
+        if run.reservation.held.counts[ROWS] > 0:
+            left = close_nodes(cluster, arrivals, run, leader, own, time)
+            closed = left < 0
+            if left == 0 or left == -1:
+                run.cursor[RESTRICTED] = closed
+                return NONE
     run.cursor[RESTRICTED] = closed
     if chooser == SELECT_EXTERNAL:
         return _ask(cluster, run, arrival, c, masked)
@@ -261,9 +290,22 @@ def _heap_pop(run: Run) -> int:
 
 
 @ir_inlined
-def _place(cluster: DecisionState, arrivals: Arrivals, run: Run, rule: int, arrival: int, n: int) -> None:
+def _place(
+    cluster: DecisionState,
+    arrivals: Arrivals,
+    run: Run,
+    rule: int,
+    arrival: int,
+    n: int,
+    leader: int,
+    own: int,
+    time: float,
+) -> None:
+    """Place a member of a gang, see `_choose`."""
     run.slot[arrival] = n
     run.devices[arrival] = choose_devices(cluster, rule, arrivals.class_id[arrival], n, run.rng)
+    if is_held(run.reservation, n):
+        run.devices[arrival] = devices_beside(cluster, arrivals, run, leader, own, n, run.devices[arrival], time)
     _change(cluster, arrivals, run, arrival, 1)
 
 
@@ -279,6 +321,8 @@ def _start(arrivals: Arrivals, run: Run, record: EventRecord, arrival: int, time
             run.leaves[a] = time + arrivals.duration[a]
             if run.reservation.expected.shape[0] > 0:
                 run.reservation.expected[a] = time + run.queue.estimated[a]
+            if run.reservation.held.rows.shape[0] > 0:
+                note_running(run.reservation, a, run.slot[a])
             _heap_push(run, a)
         _note(run, record, time, a, BOUND)
 
@@ -297,6 +341,8 @@ def _leave(cluster: DecisionState, arrivals: Arrivals, run: Run, record: EventRe
     arrival = _heap_pop(run)
     _change(cluster, arrivals, run, arrival, -1)
     run.cursor[FREED] = run.slot[arrival]
+    if run.reservation.held.rows.shape[0] > 0:
+        note_ended(run.reservation, arrival, run.slot[arrival])
     note_end(run.queue, arrival, arrivals.duration[arrival])
     _note(run, record, run.leaves[arrival], arrival, FINISHED)
     if run.queue.counts[GROUPS] > 0:
@@ -315,6 +361,8 @@ def _queue_arrival(arrivals: Arrivals, run: Run, record: EventRecord, arrival: i
         run.cursor[WAITING_NOW] += members
     if not fails:
         enqueue(run.queue, arrival)
+        if run.reservation.held.rows.shape[0] > 0:
+            note_waiting(run.reservation, run.queue.group[arrival])
     # The first member comes last, since the reason of the last event is asked for.
     for a in range(arrival + members - 1, arrival - 1, -1):
         _note(run, record, time, a, FAILED if fails else WAITING)
@@ -379,6 +427,8 @@ def _node_for(
     arrival: int,
     masked: bool,
     after: bool,
+    own: int,
+    time: float,
 ) -> int:
     """Return the node for the next member of a pod's gang, see `_choose`.
 
@@ -391,10 +441,10 @@ def _node_for(
         c = arrivals.class_id[arrival]
         if not fits_together(cluster.nodes, cluster.classes, run.reservation, c, arrivals.members[arrival], after):
             return NONE
-    member = arrival + run.cursor[PLACED]
+    member, beside = arrival + run.cursor[PLACED], run.reservation.held.counts[ROWS] > 0
     c = arrivals.class_id[member]
     while True:
-        n = _choose(cluster, arrivals, run, chooser, member, masked or closed, closed)
+        n = _choose(cluster, arrivals, run, chooser, member, masked or closed or beside, closed, arrival, own, time)
         if not after or closed or n < 0 or not _is_reserved(run, n):
             return n
         devices = choose_devices(cluster, rule, c, n, run.rng)
@@ -450,11 +500,17 @@ def advance(
                 g = cursor[HEAD]
             else:
                 if cursor[PASS] == COLLECT:
-                    every = chooser == SELECT_EXTERNAL or run.reservation.expected.shape[0] > 0
+                    # Conservative backfilling tries all pods once, before the first pod has left.
+                    every = chooser == SELECT_EXTERNAL or cursor[FREED] == NONE
+                    if q.settings[OVERTAKING] != CONSERVATIVE:
+                        every = every or run.reservation.expected.shape[0] > 0
                     collect(cluster.nodes, cluster.classes, cluster.terms, arrivals, run, time, every)
                     cursor[PASS] = TRY_CANDIDATES
                 if q.counts[CANDIDATES] == 0:
                     cursor[PASS] = NO_PASS
+                    if q.settings[OVERTAKING] == CONSERVATIVE and end_conservative_pass(cluster, arrivals, run, time):
+                        cursor[PASS] = COLLECT
+                        cursor[PASSES] += 1
                     continue
                 g = q.heap[0]
             arrival = q.first[g]
@@ -482,14 +538,14 @@ def advance(
                 update_reservation(cluster, arrivals, run, time)
                 after = not may_overtake(run, arrival, time)
                 allowed = not (after and q.settings[OVERTAKING] == ENDING_BEFORE)
-        n = NONE
+        n, own = NONE, own_reservation(run, g)
         if allowed and not run.infeasible[shape] and not (passing and run.infeasible_in_pass[shape] == cursor[PASSES]):
-            n = _node_for(cluster, arrivals, run, chooser, rule, arrival, masked, after)
+            n = _node_for(cluster, arrivals, run, chooser, rule, arrival, masked, after, own, time)
         # Nothing was changed yet: the same arrival is handled again when there is an answer.
         if n == UNDECIDED:
             return NEEDS_ACTION
         if n != NONE:
-            _place(cluster, arrivals, run, rule, arrival + cursor[PLACED], n)
+            _place(cluster, arrivals, run, rule, arrival + cursor[PLACED], n, arrival, own, time)
             cursor[PLACED] += 1
             if cursor[PLACED] < arrivals.members[arrival]:
                 continue
@@ -497,6 +553,8 @@ def advance(
             _start(arrivals, run, record, arrival, time, passing)
         elif cursor[PLACED] > 0:
             _undo(cluster, arrivals, run, arrival)
+        if passing and n == NONE and q.settings[OVERTAKING] == CONSERVATIVE:
+            hold_first(cluster, arrivals, run, g, time)
         if passing:
             # Marked only where nothing but the nodes refused it.
             end_attempt(arrivals, run, g, n != NONE, allowed and not masked and not cursor[RESTRICTED])
@@ -505,9 +563,11 @@ def advance(
         if n != NONE:
             continue
         _queue_arrival(arrivals, run, record, arrival, time, waits)
-        if not behind and waits and not run.infeasible[shape]:
+        if not behind and waits and not run.infeasible[shape] and q.settings[OVERTAKING] != CONSERVATIVE:
             cursor[HEAD] = NONE if q.settings[OVERTAKING] == ANYBODY else q.group[arrival]
             cancel(run.reservation)
+        if q.settings[OVERTAKING] == CONSERVATIVE:
+            hold_first(cluster, arrivals, run, q.group[arrival], time)
         # At once, while the cluster is as it was when the pod was refused.
         if record.reasons.shape[0] > 0:
             return NEEDS_REASON

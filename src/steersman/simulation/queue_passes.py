@@ -8,12 +8,25 @@ from steersman.cluster.arrays import ClassArrays, NodeArrays, fits
 from steersman.cluster.constraints.inter_pod import InterPodArrays, has_inter_pod_rules
 from steersman.cluster.model import GPU_MILLI
 from steersman.core.compiled import called_kernel, inlined_kernel
+from steersman.orders.conservative import (
+    copies_throughout,
+    devices_throughout,
+    hold,
+    is_held,
+    is_newly_missed,
+    may_hold,
+    note_leaving,
+    rank_of,
+    renew_missed,
+    reservation_of,
+)
 from steersman.orders.queue import (
     AGEING,
     ANYBODY,
     BY_GPU,
     CANDIDATES,
     CAPACITY,
+    CONSERVATIVE,
     ENDING_BEFORE,
     GROUPS,
     NO_ONE,
@@ -28,7 +41,19 @@ from steersman.orders.queue import (
     set_score,
     sink,
 )
-from steersman.orders.reservations import MADE, MISSED, RunningArrivals, cancel, foresee, reserve
+from steersman.orders.reservations import (
+    LACKING,
+    MADE,
+    MISSED,
+    MOST,
+    RELEASED,
+    ROWS,
+    SECONDS,
+    RunningArrivals,
+    cancel,
+    foresee,
+    reserve,
+)
 from steersman.policies.decision.kernels import NONE, DecisionState
 from steersman.simulation.event_arrays import (
     COLLECT,
@@ -92,12 +117,49 @@ def _best_group(arrivals: Arrivals, run: Run, time: float) -> int:
 
 
 @inlined_kernel
+def own_reservation(run: Run, g: int) -> int:
+    """Return the earliest reservation of a waiting group; NONE: it has none, or the pod arrives just now."""
+    return NONE if g == NONE or run.reservation.held.counts[ROWS] == 0 else reservation_of(run.reservation, g)
+
+
+@inlined_kernel
+def _seconds(run: Run, leader: int, own: int) -> float:
+    """Return the estimate of a pod, as it was when its reservation was made."""
+    return estimate(run.queue, leader) if own == NONE else run.reservation.held.times[own, SECONDS]
+
+
+@inlined_kernel
 def next_head(arrivals: Arrivals, run: Run, time: float) -> None:
     """Choose the pod that nobody may delay: the next one, or where anybody may overtake one that is overdue, if any."""
+    if run.queue.settings[OVERTAKING] == CONSERVATIVE:
+        return
     if run.queue.settings[OVERTAKING] != ANYBODY:
         run.cursor[HEAD] = _best_group(arrivals, run, time)
     elif run.queue.limits[AGEING] < np.inf:
         run.cursor[HEAD] = _first_overdue(run, time)
+
+
+@called_kernel
+def _may_start_now(nodes: NodeArrays, classes: ClassArrays, arrivals: Arrivals, run: Run, g: int, time: float) -> bool:
+    """Return whether the first pod of a group may start on a node of which more is free than at the last pass.
+
+    Those are the node that a pod left last and the nodes of reservations that ended. On others it was refused before,
+    and time alone changes that only for a pod whose reservation was missed.
+    """
+    res, own = run.reservation, own_reservation(run, g)
+    if is_newly_missed(res, own, time):
+        return True
+    leader = run.queue.first[g]
+    c, priority, end = arrivals.class_id[leader], arrivals.priority[leader], time + _seconds(run, leader, own)
+    running, rank = _running(arrivals, run), rank_of(res, own, time)
+    for i in range(-1, res.held.counts[RELEASED]):
+        n = run.cursor[FREED] if i < 0 else res.held.released[i]
+        if fits(nodes, classes, c, n):
+            if not is_held(res, n):
+                return True
+            if copies_throughout(nodes, classes, running, res, c, n, time, end, priority, own, rank, True, time) > 0:
+                return True
+    return False
 
 
 @called_kernel
@@ -118,6 +180,7 @@ def collect(
     free, waiting, freed = _free_share(run), run.cursor[WAITING_NOW], run.cursor[FREED]
     # Whoever overtakes with ENDING_BEFORE goes by age, as in the protocol that it is for.
     by_age = q.settings[OVERTAKING] == ENDING_BEFORE
+    is_conservative = q.settings[OVERTAKING] == CONSERVATIVE
     count = 0
     for i in range(q.counts[GROUPS]):
         g = q.active[i]
@@ -125,16 +188,18 @@ def collect(
         if g == run.cursor[HEAD]:
             continue
         c = arrivals.class_id[a]
-        if (
-            not every
-            and not fits(nodes, classes, c, freed)
-            and not has_inter_pod_rules(terms, c, arrivals.labels_id[a])
-        ):
-            continue
+        if not every and not has_inter_pod_rules(terms, c, arrivals.labels_id[a]):
+            if is_conservative and not _may_start_now(nodes, classes, arrivals, run, g, time):
+                continue
+            if not is_conservative and not fits(nodes, classes, c, freed):
+                continue
         set_score(q, g, q.time[a] if by_age else score(q, a, time, free, waiting, 0.0))
         q.heap[count] = g
         count += 1
     q.counts[CANDIDATES] = count
+    if is_conservative:
+        run.reservation.held.counts[RELEASED] = 0
+        run.reservation.held.passed[0] = time
     heapify(q)
 
 
@@ -147,6 +212,8 @@ def end_attempt(arrivals: Arrivals, run: Run, g: int, bound: bool, alone: bool) 
     """
     q, cursor, arrival = run.queue, run.cursor, run.queue.first[g]
     is_head = cursor[PASS] == HEAD_FIRST
+    if bound and q.settings[OVERTAKING] == CONSERVATIVE:
+        note_leaving(run.reservation, g)
     if bound:
         dequeue(q, g)
         if is_head:
@@ -189,3 +256,96 @@ def update_reservation(cluster: DecisionState, arrivals: Arrivals, run: Run, tim
     c, members = arrivals.class_id[head], arrivals.members[head]
     running = _running(arrivals, run)
     reserve(cluster.nodes, cluster.classes, running, run.cursor[RUNNING], res, c, members, time)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@called_kernel
+def close_nodes(cluster: DecisionState, arrivals: Arrivals, run: Run, leader: int, own: int, time: float) -> int:
+    """Close the nodes of `mask` on which a pod, of the gang of `leader`, would delay reserved pods.
+
+    Return how many stay open, and -1 - that number if some were closed. `own` is its group's reservation, NOTHING: it
+    has none.
+    """
+    c, priority, count, closed = arrivals.class_id[leader], arrivals.priority[leader], 0, False
+    end, running = time + _seconds(run, leader, own), _running(arrivals, run)
+    rank = rank_of(run.reservation, own, time)
+    for n in range(run.mask.shape[0]):
+        if run.mask[n] and is_held(run.reservation, n):
+            copies = copies_throughout(
+                cluster.nodes,
+                cluster.classes,
+                running,
+                run.reservation,
+                c,
+                n,
+                time,
+                end,
+                priority,
+                own,
+                rank,
+                True,
+                time,
+            )
+            run.mask[n] = copies > 0
+            closed = closed or copies == 0
+        count += run.mask[n]
+    return int(-1 - count if closed else count)
+
+
+@called_kernel
+def devices_beside(
+    cluster: DecisionState, arrivals: Arrivals, run: Run, leader: int, own: int, n: int, devices: int, time: float
+) -> int:
+    """Return the devices for a pod, of the gang of `leader`, on a node where it delays nobody: those given if they do.
+
+    `own` is its group's reservation, NOTHING: it has none.
+    """
+    c, priority = arrivals.class_id[leader], arrivals.priority[leader]
+    end, running = time + _seconds(run, leader, own), _running(arrivals, run)
+    rank = rank_of(run.reservation, own, time)
+    return int(
+        devices_throughout(
+            cluster.nodes, cluster.classes, running, run.reservation, c, n, end, priority, own, rank, devices, time
+        )
+    )
+
+
+@called_kernel
+def hold_first(cluster: DecisionState, arrivals: Arrivals, run: Run, g: int, time: float) -> None:
+    """Make a reservation for the next pod of a group that lacks one, if there may be one more."""
+    res = run.reservation
+    if not may_hold(res, g):
+        return
+    a = run.queue.first[g]
+    c, members, priority = arrivals.class_id[a], arrivals.members[a], arrivals.priority[a]
+    running, count, seconds = _running(arrivals, run), run.cursor[RUNNING], estimate(run.queue, a)
+    hold(cluster.nodes, cluster.classes, running, count, res, g, c, members, seconds, priority, np.inf, time)
+    res.held.lacking[g] -= 1
+    res.held.counts[LACKING] -= 1
+
+
+@called_kernel
+def end_conservative_pass(cluster: DecisionState, arrivals: Arrivals, run: Run, time: float) -> bool:
+    """Make the reservations that waiting pods lack, in order; return whether the pods have to be tried again first."""
+    q, res = run.queue, run.reservation
+    renew_missed(cluster.nodes, cluster.classes, _running(arrivals, run), run.cursor[RUNNING], res, time)
+    # A pod that started or has a second reservation has given up one: others may start there now.
+    if res.held.counts[RELEASED] > 0 and q.counts[GROUPS] > 0:
+        return True
+    if res.held.counts[LACKING] == 0 or res.held.counts[ROWS] >= res.held.counts[MOST]:
+        return False
+    free, waiting = _free_share(run), run.cursor[WAITING_NOW]
+    for i in range(q.counts[GROUPS]):
+        g = q.active[i]
+        set_score(q, g, score(q, q.first[g], time, free, waiting, 0.0))
+    while True:
+        best = NONE
+        for i in range(q.counts[GROUPS]):
+            g = q.active[i]
+            if may_hold(res, g) and (best == NONE or goes_before(q, g, best)):
+                best = g
+        if best == NONE:
+            return False
+        hold_first(cluster, arrivals, run, best, time)

@@ -17,7 +17,7 @@ from steersman.orders import scores
 from steersman.orders.estimates import BINS, LEVELS, RunTimeHistory, empty_history
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.order import Order
-from steersman.orders.queue import ANYBODY, NOBODY, QueueArrays
+from steersman.orders.queue import NOBODY, QueueArrays
 from steersman.simulation.arrivals import Schedule
 from steersman.workloads.workload import Workload
 
@@ -201,8 +201,8 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
         single = known.single[pods]
         group[single] = group.max(initial=-1) + 1 + np.arange(int(single.sum()))
     groups = int(group.max(initial=-1)) + 1
-    # Where anybody who fits may start, nobody asks how long a pod would keep others waiting.
-    foresees = count if order.overtaking != ANYBODY and order.uses_delay else 0
+    # Where no pod is the next one, nobody asks how long one would keep others waiting.
+    foresees = count if order.commits and order.uses_delay else 0
     return QueueArrays(
         settings=np.array([order.score, order.overtaking, order.uses_estimates], dtype=np.int64),
         limits=np.array([order.ageing, known.capacity, float(known.by_gpu)]),

@@ -20,7 +20,7 @@ from steersman.core.errors import SteersmanError
 from steersman.objectives.fragmentation import fragment_arrays
 from steersman.objectives.registry import WeightedObjectives
 from steersman.orders.live_history import LiveHistory
-from steersman.orders.queue import ESTIMATES, INVALID
+from steersman.orders.queue import CONSERVATIVE, ESTIMATES, INVALID, OVERTAKING
 from steersman.orders.reservations import no_reservations
 from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext, decided_by, default_member
 from steersman.policies.decision import kernels
@@ -438,6 +438,10 @@ class Execution:
             pod = self.simulator.workload.pods[self.plan.pods[self.run.queue.first[head]]]
             text = f"fits, but must not delay {pod.name}, which goes next"
             self.record.reasons[e] = self.reasons.text_number(text)
+            return
+        is_conservative = self.run.queue.settings[OVERTAKING] == CONSERVATIVE
+        if is_conservative and self.state.mask(c, labels).any():
+            self.record.reasons[e] = self.reasons.text_number("fits, but must not delay pods with reservations")
             return
         # The change log's length differs whenever a pod came or left: a cheap version of the cluster's state.
         length, begun = self.cluster.table.logged.tolist()

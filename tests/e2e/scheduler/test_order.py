@@ -66,3 +66,19 @@ def test_pods_overtake_that_do_not_delay_the_next_one(cluster: LocalCluster, tmp
         cluster.kubectl("delete", "pod", "most", "quick", "--grace-period=0", "--force")
         until(lambda: "large" in bound(cluster))
         assert "slow" not in bound(cluster)
+
+
+def test_events_say_when_waiting_pods_are_expected_to_start(cluster: LocalCluster, tmp_path: Path) -> None:
+    """With --predict-waits each waiting pod has an event with its predicted start; others have none."""
+    cpus = cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[0].status.allocatable.cpu}")
+    seconds = "steersman.dev/expected-seconds"
+    arguments = ("--policy", "fgd", "--order", "shortest", "--predict-waits", "10")
+    with scheduling(cluster, tmp_path, *arguments):
+        create(cluster, *(pod(f"full-{i}", cpus, {seconds: "600"}) for i in range(NODES)))
+        until(lambda: len(bound(cluster)) == NODES)
+        create(cluster, pod("long", cpus, {seconds: "5000"}), pod("short", cpus, {seconds: "50"}))
+        # The process may have to compile what it simulates with.
+        until(lambda: events(cluster, "StartPredicted").keys() >= {"long", "short"}, seconds=400)
+        told = events(cluster, "StartPredicted")
+    assert told.keys() == {"long", "short"}
+    assert all(note.startswith("Expected to start in ") for note in told.values())

@@ -77,7 +77,11 @@ def test_oldest_first_needs_no_order() -> None:
     assert live_order(AGE, LiveHistory()) is None
     assert live_order(find_order("age@history"), LiveHistory()) is None
     assert live_order(find_order("fcfs"), LiveHistory()) is not None
-    for name in BUILT_IN.keys() - {"age", "easy", "fair"}:
+    # The oldest pod goes first, but once it has waited for so long nobody may overtake it.
+    aged = live_order(find_order("age@ageing:1h"), LiveHistory())
+    assert aged is not None
+    assert aged.reserves
+    for name in BUILT_IN.keys() - {"age", "easy", "conservative", "fair"}:
         assert live_order(BUILT_IN[name], LiveHistory()) is not None
 
 
@@ -92,7 +96,9 @@ def test_learned_orders_that_need_the_delay_are_refused(name: str) -> None:
         check_live(Order("mine", LEARNED, EASY, tuple(weights)))
 
 
-@pytest.mark.parametrize("text", ["wfp3:ending-before", "area@oracle", "shortest@oracle:3", "fair"])
+@pytest.mark.parametrize(
+    "text", ["wfp3:ending-before", "conservative", "area:conservative", "area@oracle", "shortest@oracle:3", "fair"]
+)
 def test_order_that_only_simulations_follow_is_refused(text: str) -> None:
     """One line says what would be right."""
     with raises(UsageError, text):

@@ -17,7 +17,7 @@ from steersman.core.errors import SteersmanError, UsageError
 from steersman.orders.order import AGE, BUILT_IN, Order
 from steersman.orders.queue import NO_ONE
 from steersman.orders.registry import find_order
-from steersman.orders.run_times import RunTimes, parse_run_times
+from steersman.orders.run_times import AUTO, RunTimes, parse_run_times
 from steersman.orders.scores import LEARNED, LINEAR, learned_size
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
@@ -233,6 +233,9 @@ def test_ageing_bounds_the_wait_of_a_pod_that_others_starve() -> None:
     aged = replace(BUILT_IN["smallest"], ageing=100.0)
     # It is overdue at 107; what runs then has ended 15 s later.
     assert starts(jobs, aged)[large] <= 107 + 15
+    named = find_order("smallest@ageing:100s")
+    assert (named.ageing, named.run_times, named.name) == (100.0, AUTO, "smallest@ageing:100s")
+    assert starts(jobs, named) == starts(jobs, aged)
 
 
 def test_pods_that_run_for_longer_than_stated_delay_a_reservation_once() -> None:
@@ -278,7 +281,10 @@ def test_a_score_that_is_no_number_is_an_error() -> None:
         starts([BUSY, LARGE, LONG], broken)
 
 
-@pytest.mark.parametrize("text", ["soonest", "age:some", "fcfs:easy", "easy:any", "age:", "age@guess"])
+WRONG_AGES = ("age@ageing:", "age@ageing:0s", "age@ageing:5", "age@ageing:1h@ageing:2h", "age@stated@history")
+
+
+@pytest.mark.parametrize("text", ["soonest", "age:some", "fcfs:easy", "easy:any", "age:", "age@guess", *WRONG_AGES])
 def test_unknown_orders(text: str) -> None:
     """What is no order is refused."""
     with pytest.raises(UsageError):
@@ -298,6 +304,8 @@ def test_policies_carry_an_order() -> None:
     assert (policy.name, policy.order.name) == ("fgd+shortest:easy@oracle:3", "shortest:easy@oracle:3")
     assert policy.order.run_times == RunTimes("oracle", 3.0)
     assert resolve("fgd").order is AGE
+    aged = resolve("fgd+wfp3:easy@ageing:1.5h@stated").order
+    assert (aged.ageing, aged.run_times) == (5400.0, RunTimes("stated"))
 
 
 def _stream(seed: int, *, priorities: bool = False, gangs: bool = True) -> list[Job]:

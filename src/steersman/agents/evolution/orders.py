@@ -21,7 +21,6 @@ from cmaes import CMA
 
 from steersman.core.engines import TaskWorkers, make_workers, runs_here
 from steersman.orders.order import Order
-from steersman.orders.queue import ANYBODY
 from steersman.orders.run_times import RunTimes
 from steersman.orders.scores import LEARNED, LINEAR, UNIT_SIZE, delay_weights, learned_size
 from steersman.policies.base import Policy, with_order
@@ -239,7 +238,7 @@ class OrderSearch:
 def _searched(reference: Order, config: OrderSearchConfig) -> npt.NDArray[np.bool_]:
     """Return which weights are searched for: where anybody may overtake, the delay is always 0."""
     delays = delay_weights(config.hidden)
-    return ~delays | (config.delay and reference.overtaking != ANYBODY)
+    return ~delays | (config.delay and reference.commits)
 
 
 def _open_player(task: OrderTask) -> Callable[[Played], float]:

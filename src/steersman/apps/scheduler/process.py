@@ -22,6 +22,7 @@ from steersman.apps.scheduler.queued_pod import QueuedPod
 from steersman.apps.scheduler.reporting import Conditions, StatusReporter
 from steersman.apps.scheduler.run_times import RunTimeFile, RunTimeObserver
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
+from steersman.apps.scheduler.wait_events import Predict, WaitEvents
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.events import EventRecorder
@@ -60,6 +61,8 @@ class SchedulerSettings:
         order: who goes next among the waiting pods, see `orders.live_order.check_live`.
         history: run times of what ended before; None: nothing.
         run_times: file that keeps the history over restarts; None: none does.
+        predict: predicts when waiting pods start, for their events; None: nothing does.
+        predict_seconds: between two predictions.
         leader_elect: whether to decide only while holding a lease.
         lease_namespace, lease_name: of the lease.
         address, port: of the endpoints.
@@ -74,6 +77,8 @@ class SchedulerSettings:
     order: Order = AGE
     history: LiveHistory | None = None
     run_times: Path | None = None
+    predict: Predict | None = None
+    predict_seconds: float = 60.0
     leader_elect: bool = True
     lease_namespace: str = "default"
     lease_name: str = LEASE
@@ -230,6 +235,8 @@ class LiveScheduler(Scheduler):
             background = [group.create_task(each) for each in (self._beat(), self.watch(), self.conditions.run())]
             if settings.run_times is not None:
                 background.append(group.create_task(RunTimeFile(settings.run_times, self.run_times.history).keep()))
+            if settings.predict is not None:
+                background.append(group.create_task(self._wait_events(settings.predict).run()))
             for reflector in self.cache.reflectors:
                 await reflector.synced.wait()
             if self.telemetry is not None:
@@ -253,6 +260,17 @@ class LiveScheduler(Scheduler):
         annotations = {POLICY_KEY: self.policy_manager.policy.name, "steersman.dev/scheduler": settings.options.name}
         lease = Lease(settings.lease_namespace, settings.lease_name, dict([APP_LABEL]), annotations)
         return LeaderElection(client, lease, may_release=lambda: self.all_bindings_ended)
+
+    def _wait_events(self, predict: Predict) -> WaitEvents:
+        return WaitEvents(
+            predict,
+            self.settings.predict_seconds,
+            self.cache.pods,
+            self.options.name,
+            lambda: self.queue.unschedulable > 0 and self._may_decide(),
+            self.events,
+            time.monotonic,
+        )
 
     def _nodes(self) -> Addresses:
         return addresses_of(self.cache.state.nodes)

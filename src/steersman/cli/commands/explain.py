@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from steersman.cli.cluster_now import ClusterOfNow, duration, read_now
+from steersman.cli.cluster_now import ClusterOfNow, read_now
 from steersman.cli.completing import orders, policies
 from steersman.cli.options.cluster import ClusterOptions, run_with_client, say_without_telemetry
 from steersman.cli.options.common import (
@@ -25,6 +25,7 @@ from steersman.cli.options.recorded import RecordedCluster
 from steersman.cli.output.display import Warnings, print_json, print_table, print_text, status_if_slow
 from steersman.cli.reading import pod_index
 from steersman.core.errors import UsageError
+from steersman.core.quantities import format_duration
 from steersman.workloads.garbage_collection import no_collection
 
 if TYPE_CHECKING:
@@ -257,8 +258,8 @@ def _print_queue(queue: QueuePlace) -> None:
     for column in ("priority", "waits for", "size", "runs for", "before it by"):
         table.add_column(column, justify="right")
     for each in (*queue.first, pod):
-        runs = "" if each.estimate is None else duration(each.estimate)
-        numbers = str(each.priority), duration(each.waited), f"{each.size:.3g}", runs
+        runs = "" if each.estimate is None else format_duration(each.estimate)
+        numbers = str(each.priority), format_duration(each.waited), f"{each.size:.3g}", runs
         if each is pod and queue.ahead > len(queue.first):
             table.add_row(f"{queue.ahead - len(queue.first)} more", "", "", "", "", "")
         table.add_row(each.pod, *numbers, each.reason)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from steersman.cli.cluster_now import ClusterOfNow, clock, duration, read_now
+from steersman.cli.cluster_now import ClusterOfNow, clock, read_now
 from steersman.cli.completing import orders, policies
 from steersman.cli.options.cluster import ClusterOptions, say_without_telemetry
 from steersman.cli.options.common import (
@@ -25,6 +25,7 @@ from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import Warnings, print_json, print_table, print_text, status_if_slow
 from steersman.cli.reading import is_named, pod_index
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.quantities import format_duration
 from steersman.workloads.files import YAML_SUFFIXES
 from steersman.workloads.garbage_collection import no_collection
 
@@ -199,10 +200,10 @@ def _print(prediction: WaitPrediction, spec: str, now: float | None) -> None:
     if prediction.impossible:
         print_text(f"{what} can never start: {prediction.impossible}")
         return
-    horizon = duration(prediction.horizon)
+    horizon = format_duration(prediction.horizon)
 
     def when(seconds: float) -> str:
-        return f"more than {horizon}" if math.isinf(seconds) else duration(seconds)
+        return f"more than {horizon}" if math.isinf(seconds) else format_duration(seconds)
 
     rollouts = f"{prediction.rollouts} simulated futures under {prediction.policy}, order {prediction.order}"
     print_text(f"{what} starts in {when(prediction.p50)}{_at(now, prediction.p50)} (median of {rollouts})")
@@ -222,7 +223,7 @@ def _print(prediction: WaitPrediction, spec: str, now: float | None) -> None:
         table.add_column("median", justify="right")
         table.add_column("instead of", justify="right")
         for each in prediction.alternatives:
-            table.add_row(each.change, duration(each.seconds), when(prediction.p50))
+            table.add_row(each.change, format_duration(each.seconds), when(prediction.p50))
         print_table(table)
 
 
@@ -234,10 +235,10 @@ def _print_queue(prediction: QueuePrediction) -> None:
     if not prediction.pods:
         print_text("no pod waits")
         return
-    horizon = duration(prediction.horizon)
+    horizon = format_duration(prediction.horizon)
 
     def when(seconds: float) -> str:
-        return f"> {horizon}" if math.isinf(seconds) else duration(seconds)
+        return f"> {horizon}" if math.isinf(seconds) else format_duration(seconds)
 
     title = f"Starts in {prediction.rollouts} simulated futures under {prediction.policy}, order {prediction.order}"
     table = Table("Next", "requests", box=box.SIMPLE_HEAD, title=title)
@@ -245,7 +246,7 @@ def _print_queue(prediction: QueuePrediction) -> None:
         table.add_column(column, justify="right")
     for each in prediction.pods[:SHOWN_PODS]:
         times = ("never", "", "") if each.impossible else tuple(map(when, (each.p10, each.p50, each.p90)))
-        table.add_row(each.pod, each.needs, str(each.priority), duration(each.waited), *times)
+        table.add_row(each.pod, each.needs, str(each.priority), format_duration(each.waited), *times)
     if len(prediction.pods) > SHOWN_PODS:
         table.add_row(f"{len(prediction.pods) - SHOWN_PODS} more", *("",) * 6)
     print_table(table)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import enum
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.options.declaring import AssumedValue, RequiresProtocol, Unit, option
 from steersman.core.config.fields import ValueCheck
+from steersman.core.quantities import duration_seconds
 
 if TYPE_CHECKING:
     from steersman.cli.output.display import Warnings
     from steersman.workloads.workload import Workload
 
-SECONDS_OF = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 MAX_RATIO = 100.0
 RATIO = 1.3
 WITH_WORKLOADS = ("inflation", "arrivals", "timed")
@@ -43,15 +42,6 @@ class AnyProtocol(enum.StrEnum):
     TIMED = "timed"
     DEPLOYMENTS = "deployments"
     LATENCY = "latency"
-
-
-def duration_seconds(text: str) -> float:
-    """Return the seconds of `90s`, `30m`, `2h` or `1.5d`; for typer, which adds the option's name to errors."""
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", text.strip(), re.ASCII)
-    seconds = float(match[1]) * SECONDS_OF[match[2]] if match else 0.0
-    if seconds <= 0:
-        raise ValueError(f"{text!r} is not a duration above 0; expected a duration such as 90s, 30m, 2h or 1.5d")
-    return seconds
 
 
 Ratio = Annotated[

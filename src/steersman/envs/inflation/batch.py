@@ -16,7 +16,7 @@ from steersman.core.compiled import inlined_kernel
 from steersman.objectives.fragmentation import FragmentArrays
 from steersman.orders.estimates import RunTimeHistory
 from steersman.orders.queue import QueueArrays
-from steersman.orders.reservations import ReservationArrays
+from steersman.orders.reservations import HeldReservations, ReservationArrays
 from steersman.policies.decision.kernels import DecisionState
 from steersman.policies.decision.score_table import ScoreTable
 from steersman.policies.gpu_state.arrays import LearnedArrays
@@ -303,7 +303,35 @@ def _queue(b: QueueArrays, e: int) -> QueueArrays:
 @inlined_kernel
 def _reservation(b: ReservationArrays, e: int) -> ReservationArrays:
     return ReservationArrays(
-        b.state[e], b.begins[e], b.expected[e], b.ends[e], b.pods[e], b.slots[e], b.free[e], b.gpu_free[e]
+        b.state[e],
+        b.begins[e],
+        b.expected[e],
+        b.ends[e],
+        b.pods[e],
+        b.slots[e],
+        b.free[e],
+        b.gpu_free[e],
+        _held(b.held, e),
+    )
+
+
+@inlined_kernel
+def _held(b: HeldReservations, e: int) -> HeldReservations:
+    return HeldReservations(
+        b.counts[e],
+        b.rows[e],
+        b.times[e],
+        b.first_row[e],
+        b.first_of_group[e],
+        b.next_of_group[e],
+        b.lacking[e],
+        b.first_running[e],
+        b.next_running[e],
+        b.released[e],
+        b.passed[e],
+        b.copies[e],
+        b.free[e],
+        b.gpu_free[e],
     )
 
 

@@ -31,7 +31,7 @@ from steersman.workloads.formats.openb.traces import SMALL
 Observation = dict[str, npt.NDArray[Any]]
 Objective = Literal["bounded-slowdown", "waiting-time"]
 
-COMMITTING = tuple(name for name, value in OVERTAKING.items() if value != queue.ANYBODY)
+COMMITTING = tuple(name for name, value in OVERTAKING.items() if value not in (queue.ANYBODY, queue.CONSERVATIVE))
 JOB_FEATURES = ("estimate", "size", "wait", "fits", "spread", "gang", "priority")
 CONTEXT_FEATURES = ("free", "queue")
 BOUND = 20.0

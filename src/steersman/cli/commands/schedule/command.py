@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 ADDRESS, PORT = "127.0.0.1", 10269
 IN_FLIGHT = 64
 FIT_SECONDS = 60.0
+LEAST_PREDICT_SECONDS = 10.0
 AGE = "age"
 """The order without --order."""
 
@@ -133,6 +134,17 @@ class OrderOptions:
             "file is created if it is missing."
         ),
         Excludes("shadow"),
+    ] = None
+    predict_waits: Annotated[
+        float | None,
+        option(
+            f"Every so many seconds, {LEAST_PREDICT_SECONDS:g} or more, simulate in a process of its own when the "
+            "waiting pods start, as 'steersman wait' does, and say so in their events (StartPredicted). [default: off]",
+            min=LEAST_PREDICT_SECONDS,
+            metavar="SECONDS",
+        ),
+        Excludes("shadow"),
+        Excludes("learn"),
     ] = None
 
     def split(self, policy: str, *, shadow: bool) -> tuple[str, str]:
@@ -273,6 +285,12 @@ def schedule(
     chosen_order = find_order(order or AGE)
     check_live(chosen_order)
     history = None if queue.run_times is None else open_run_times(queue.run_times)
+    task = None
+    if queue.predict_waits is not None:
+        from steersman.cli.commands.schedule.predict import PredictionTask, check_predictable
+
+        check_predictable(resolved, policy)
+        task = PredictionTask(target.config, policy, order or AGE, queue.run_times)
     log_cluster(target)
     if options.fit is not None:
         from steersman.cli.commands.schedule.fit import fitting
@@ -310,6 +328,8 @@ def schedule(
             order=chosen_order,
             history=history,
             run_times=queue.run_times,
+            predict=None if task is None else task.ask,
+            predict_seconds=queue.predict_waits or 0.0,
         )
         run_with_client(target, lambda client: LiveScheduler(client, settings).run())
 
