@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.cluster.pod_query import PodQuery
 from steersman.orders.order import AGE, Order
 from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext
@@ -27,10 +28,12 @@ class KubeSchedulerPolicy(Policy):
     Attributes:
         name: name in results.
         profile: what decides.
+        scheduler_name: `spec.schedulerName` of the pods that it is for.
     """
 
     name: str = KUBE_DEFAULT
     profile: KubeProfile = DEFAULT_PROFILE
+    scheduler_name: str = DEFAULT_SCHEDULER
     order: Order = AGE
 
     @property

@@ -12,8 +12,9 @@ from tests.support.differential.nodes import Object
 from tests.support.differential.sides import Decided, FileCluster, LiveCluster
 from tests.support.kubernetes import is_since
 
+from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.cluster.objects.api_fields import field_use
-from steersman.policies.files.kube_configuration import DEFAULT_SCHEDULER, profiles_of
+from steersman.policies.files.kube_configuration import profiles_of
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
 
 IN_TREE = frozenset({"awsElasticBlockStore", "gcePersistentDisk"})

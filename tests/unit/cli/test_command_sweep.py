@@ -73,6 +73,7 @@ COMMANDS: dict[str, Options] = {
     "policy prepare": {"--policy": "steersman", "--output": "new.safetensors", **FILES},
     "policy fit": {"--output": "new.safetensors", **FILES},
     "policy fit-order": {"--output": "new.safetensors", **FILES},
+    "policy fit-scheduler": {"--output": "new.yaml", **FILES},
     "policy build": {"--output": "new.safetensors"},
     "workload run": {**LIVE, "--yes": ""},
     "workload replay": {"": "pods.csv", **LIVE, "--yes": ""},

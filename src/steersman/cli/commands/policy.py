@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steersman.cli.commands.fit_order import fit_order
+from steersman.cli.commands.fit_scheduler import fit_scheduler
 from steersman.cli.completing import packaged_policies, workloads
 from steersman.cli.fitting import DURATION_HELP, describe_fit, fit_workload
 from steersman.cli.options.arrivals import ArrivalOptions
@@ -183,6 +184,7 @@ def fit(options: FittingOptions, inputs: Inputs, arrivals: ArrivalOptions) -> No
 
 
 app.command("fit-order")(fit_order)
+app.command("fit-scheduler")(fit_scheduler)
 
 
 @dataclass(frozen=True, slots=True)

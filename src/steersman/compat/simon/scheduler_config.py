@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.cluster.objects.fields import (
     FieldError,
     Object,
@@ -26,7 +27,6 @@ from steersman.cluster.objects.fields import (
 from steersman.core.errors import InputError, UsageError
 from steersman.policies.files.kube_configuration import (
     API_VERSION,
-    DEFAULT_SCHEDULER,
     IN_TREE_PLUGINS,
     KIND,
     is_configuration,
@@ -202,7 +202,7 @@ def _decode(document: Document, scheduler_name: str | None) -> SchedulerConfig:
         file=document.file,
         scores=scores,
         learned=learned,
-        scheduler_name=text(profile, "schedulerName", path) or "default-scheduler",
+        scheduler_name=text(profile, "schedulerName", path) or DEFAULT_SCHEDULER,
         percentage_of_nodes_to_score=(
             None if percentage is None else integer(content, "percentageOfNodesToScore", "", 0, 100, 0)
         ),

@@ -19,6 +19,7 @@ from steersman.cluster.model import ProfileRules
 from steersman.cluster.objects import selectors
 from steersman.cluster.objects.api import scheduling as api
 from steersman.cluster.objects.api.decoding import converted
+from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.cluster.objects.fields import FieldError, indexed, kind_of, mapping, one_of, required, text
 from steersman.core.errors import InputError, UsageError
 from steersman.policies.kube_scheduler import KubeSchedulerPolicy
@@ -41,7 +42,6 @@ KIND = "KubeSchedulerConfiguration"
 AKS_KIND = "SchedulerConfiguration"
 AKS_GROUP = "aks.azure.com"
 EKS_FIELD, EKS_WRAPPER = "nodeResourcesFit", "kubeSchedulerConfig"
-DEFAULT_SCHEDULER = "default-scheduler"
 SUFFIXES = (".yaml", ".yml", ".json")
 
 FILTER, SCORE = "filter", "score"
@@ -139,7 +139,7 @@ def configured_policy(spec: str) -> KubeSchedulerPolicy:
     if name not in profiles:
         raise UsageError(f"{file} has no profile {name!r}; there are: {', '.join(profiles)}")
     stem = Path(file).name.removesuffix(Path(file).suffix)
-    return KubeSchedulerPolicy(f"{stem}:{name}" if len(profiles) > 1 else stem, profiles[name])
+    return KubeSchedulerPolicy(f"{stem}:{name}" if len(profiles) > 1 else stem, profiles[name], name)
 
 
 def read_configuration(path: Path) -> Configuration:

@@ -72,6 +72,7 @@ class SchedulerFit:
 
     Attributes:
         profile: the best profile.
+        scheduler_name: name of the scheduler that it is for.
         today: name of the policy that it is compared with.
         costs: [V] percent of unallocated GPUs (without GPUs: CPU) in each draw of the validation, by policy.
         refused: [4] pods by kind that were refused, mean over those draws, by policy.
@@ -79,6 +80,7 @@ class SchedulerFit:
     """
 
     profile: KubeProfile
+    scheduler_name: str
     today: str
     costs: dict[str, Floats]
     refused: dict[str, Floats]
@@ -159,7 +161,7 @@ def fit_scheduler(
     compared = [today, KubeSchedulerPolicy(TUNED, best), *beside]
     costs, refused, arrived = _validate(Simulator(workload.unbound()), compared, options)
     report(steps, steps)
-    return SchedulerFit(best, today.name, costs, refused, arrived)
+    return SchedulerFit(best, today.scheduler_name, today.name, costs, refused, arrived)
 
 
 def gpu_name(workload: Workload) -> str:

@@ -1,4 +1,4 @@
-"""Scores and filters by a profile of kube-scheduler, worked out by hand; `tests/e2e/differential` has its own plugins."""
+"""Scores and filters by a profile of kube-scheduler, worked out by hand; `tests/e2e/differential` has its plugins."""
 
 from dataclasses import replace
 
