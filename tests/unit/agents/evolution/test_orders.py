@@ -46,7 +46,7 @@ def test_spread_scenes_are_equally_far_apart(rng):
     assert scenes[0][1] != scenes[1][1]
 
 
-def test_pooled_weighs_the_gain_of_sums(rng):
+def test_pooled_weighs_the_gain_of_sums():
     scenes = [(0, 1, 0), (0, 2, 0), (1, 3, 0)]
     reference, costs = np.array([1.0, 100.0, 8.0]), np.array([4.0, 50.0, 4.0])
     single = np.log(reference / costs).mean()
