@@ -1,9 +1,9 @@
 """Jobs by the model of Lublin and Feitelson.
 
-"The workload on parallel supercomputers: modeling the characteristics of rigid jobs" (JPDC 63(11), 2003), in the
-variant without types of jobs. Sizes have a two-stage uniform logarithm, of which many are rounded to powers of two; the
-logarithm of a run time is hyper-gamma, with longer jobs among the larger ones; times between arrivals are log-gamma and
-pass more quickly in the busy half hours of the day.
+"The workload on parallel supercomputers: modeling the characteristics of rigid jobs" (JPDC 63(11), 2003). Sizes have a
+two-stage uniform logarithm, and many are rounded to powers of two; the logarithm of a run time is hyper-gamma, with
+longer jobs among the larger ones; times between arrivals are log-gamma and pass more quickly in the busy half hours of
+the day.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ FIRST_SLOT = 11
 LONGEST_LOG, LONGEST_GAP_LOG = 12.0, 13.0
 """Logarithms of seconds. Longer runs (two days) and longer gaps between arrivals (five days) are drawn again."""
 LOADS = 0.6, 1.1
-"""Offered loads of parts of a trace: what its jobs take of the machine while they arrive."""
+"""Offered loads of parts of a trace: what its jobs take of the machine while they arrive, in days of the mean pace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Parameters; the published ones by default, but for the size of the machine.
+    """Parameters; by default those published for jobs of all types, but for the size of the machine.
 
     Attributes:
         processors: of the machine.
@@ -106,25 +106,62 @@ class Model:
         return np.asarray(weights / weights.mean())
 
 
+INTERACTIVE = Model(
+    serial=0.1541,
+    power_of_two=0.625,
+    low=1.0,
+    middle=2.5,
+    lower=0.705,
+    short=(3.8351, 0.6605),
+    long=(7.073, 0.6856),
+    slope=-0.0118,
+    offset=0.9156,
+    gap=(6.551 * 0.9797, 0.6621),
+    day=(8.9186, 3.668),
+)
+"""As published for interactive jobs."""
+BATCH = Model(
+    serial=0.2927,
+    power_of_two=0.6686,
+    low=1.2,
+    middle=2.0,
+    lower=0.875,
+    short=(6.57, 0.823),
+    long=(639.1, 0.0156),
+    slope=-0.003,
+    offset=0.6986,
+    gap=(6.0415 * 1.0519, 0.8531),
+    day=(6.1271, 5.274),
+)
+"""As published for batch jobs."""
+
+
 def other_model(random: np.random.Generator) -> Model:
-    """Draw parameters around the published ones; `middle` and `lower` from the ranges that the model's authors give."""
+    """Draw each parameter between its values for interactive and for batch jobs, of gammas the shape and the mean.
 
-    def near(value: float, spread: float) -> float:
-        return value * random.uniform(1 - spread, 1 + spread)
+    `middle` and `lower` are drawn from the ranges that the model's authors give.
+    """
+    one, other = INTERACTIVE, BATCH
 
-    published = Model()
+    def between(a: float, b: float) -> float:
+        return a + (b - a) * random.random()
+
+    def gamma(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+        shape = math.exp(between(math.log(a[0]), math.log(b[0])))
+        return shape, between(a[0] * a[1], b[0] * b[1]) / shape
+
     return Model(
-        serial=random.uniform(0.1, 0.35),
-        power_of_two=random.uniform(0.4, 0.65),
-        low=random.uniform(0.6, 1.2),
+        serial=between(one.serial, other.serial),
+        power_of_two=between(one.power_of_two, other.power_of_two),
+        low=between(one.low, other.low),
         middle=random.uniform(1.5, 3.5),
         lower=random.uniform(0.7, 0.95),
-        short=(near(published.short[0], 0.2), near(published.short[1], 0.1)),
-        long=(near(published.long[0], 0.1), published.long[1]),
-        slope=near(published.slope, 0.5),
-        offset=random.uniform(0.65, 0.9),
-        gap=(near(published.gap[0], 0.1), near(published.gap[1], 0.1)),
-        day=(near(published.day[0], 0.2), near(published.day[1], 0.1)),
+        short=gamma(one.short, other.short),
+        long=gamma(one.long, other.long),
+        slope=between(one.slope, other.slope),
+        offset=between(one.offset, other.offset),
+        gap=gamma(one.gap, other.gap),
+        day=gamma(one.day, other.day),
     )
 
 
