@@ -106,8 +106,14 @@ def test_sequences_for_the_choice_are_in_no_table():
     assert max(others) + rlscheduler.JOBS <= jobs
 
 
+def test_mean_weights_do_not_depend_on_scales():
+    means = [rlscheduler._mean_weights([[3.0, 4.0], [scale, 0.0]]) for scale in (1.0, 50.0)]
+    assert means[0] == pytest.approx([0.8, 0.4])
+    assert means[1] == pytest.approx(means[0])
+
+
 def test_section_says_what_was_chosen_and_what_it_took():
-    result = rlscheduler.options(quick=True)
+    result = rlscheduler.options()
     rules = {where: {name: [1.0] for name in rlscheduler.RULES} for where in rlscheduler.PUBLISHED}
     trained = []
     for choice, value in ((2.0, 70.0), (1.0, 90.0)):
@@ -118,4 +124,8 @@ def test_section_says_what_was_chosen_and_what_it_took():
     text = rlscheduler.section({**result, "rules": rules, "fresh_rules": rules, "learned": learned})
     # The mean of both, its interval, and the second one, which was better on further windows; no other learner.
     assert "80.00 (-47.06 to 207.06) | 90.00 | – | – | – | – |" in text
+    assert (
+        "linear | linear, chosen | linear, continued | network | trained on neither | trained on neither, chosen"
+        in text
+    )
     assert "| linear, backfilling | 2 | 2.0 | 3.0 |" in text
