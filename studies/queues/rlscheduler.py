@@ -79,7 +79,7 @@ class Learner:
         hidden: units on top of the linear score.
         trainings: by who may overtake.
         generated: whether it is trained on generated jobs, and not on the two traces.
-        continues: the learner whose mean weights it begins with; "": none.
+        continues: the learner whose best training it begins with; "": none.
     """
 
     hidden: int
@@ -223,7 +223,7 @@ def _config(learner: str, seed: int, quick: bool) -> OrderSearchConfig:
         return replace(config, population=6, episodes=2, generations=2, validate_every=1, validation=2)
     config = replace(config, population=24 if hidden else 20, validate_every=8, validation=80)
     if LEARNERS[learner].continues:
-        # Trainings differ by about so much in each weight.
+        # Near the start, whose length is 1.
         return replace(config, episodes=24, generations=60, step=0.05)
     return replace(config, episodes=12, generations=75)
 
@@ -258,7 +258,9 @@ def run(say: Say, quick: bool = False) -> Json:
             depends["generated"] = asked["generated"]
         start = None
         if continued:
-            start = _mean_weights([each["weights"] for each in learned[mode][continued]])
+            start = np.array(_chosen(learned[mode][continued])["weights"])
+            # Only the order of scores matters, so that all starts can be of length 1.
+            start /= np.linalg.norm(start)
             depends["start"] = start.tolist()
         part = f"{overtaking}-{name.replace(', ', '-').replace(' ', '-')}-{seed}"
         made = at.once(part, depends, partial(_train, at, overtaking, name, config, start))
@@ -277,10 +279,9 @@ def _others(jobs: int, count: int) -> list[int]:
     return [next(first for first in range(place, jobs) if first not in taken) for place in places]
 
 
-def _mean_weights(trained: Sequence[Sequence[float]]) -> Floats:
-    """Return the mean of the weights of linear orders, of length 1 each: their scale does not matter."""
-    weights = np.array(trained)
-    return np.asarray((weights / np.linalg.norm(weights, axis=1, keepdims=True)).mean(axis=0))
+def _chosen(trainings: Sequence[Json]) -> Json:
+    """Return the training that was best on the sequences for the choice."""
+    return min(trainings, key=lambda each: float(each["choice"]))
 
 
 def _train(at: Desk, overtaking: str, learner: str, config: OrderSearchConfig, start: Floats | None) -> Json:
@@ -345,7 +346,7 @@ def _learned_cells(result: Json, mode: str, sequences: str, trace_name: str) -> 
         means = [float(np.mean(each[sequences][trace_name])) for each in made]
         cells.append(tables.interval(tables.spread(means), sign=False) if made else "–")
         if _is_chosen_from(result, name):
-            cells.append(tables.number(means[int(np.argmin([each["choice"] for each in made]))] if made else None))
+            cells.append(tables.number(float(np.mean(_chosen(made)[sequences][trace_name])) if made else None))
     return cells
 
 
@@ -385,7 +386,7 @@ def section(result: Json) -> str:
             "One pool of 256 processors, ten sequences of 1,024 jobs, the protocol of Zhang et al. (SC 2020). Rules "
             "were played here; RLScheduler's column is the published one. The other columns are ours: one order for "
             "both traces, trained by evolution (CMA-ES) on windows that begin elsewhere; `network` has 12 units on top "
-            "of the linear score. `continued` begins with the mean weights of the linear trainings, and has 24 windows "
+            "of the linear score. `continued` begins with the chosen linear training, and has 24 windows "
             "in each generation instead of 12. The linear order `trained on neither` saw only jobs by the model of "
             f"Lublin and Feitelson: {generated} traces of {parts} parts, each with parameters and a load of its own.",
             "",

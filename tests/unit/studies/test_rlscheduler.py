@@ -106,12 +106,6 @@ def test_sequences_for_the_choice_are_in_no_table():
     assert max(others) + rlscheduler.JOBS <= jobs
 
 
-def test_mean_weights_do_not_depend_on_scales():
-    means = [rlscheduler._mean_weights([[3.0, 4.0], [scale, 0.0]]) for scale in (1.0, 50.0)]
-    assert means[0] == pytest.approx([0.8, 0.4])
-    assert means[1] == pytest.approx(means[0])
-
-
 def test_section_says_what_was_chosen_and_what_it_took():
     result = rlscheduler.options()
     rules = {where: {name: [1.0] for name in rlscheduler.RULES} for where in rlscheduler.PUBLISHED}
