@@ -31,7 +31,7 @@ LOADS = 0.6, 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class LublinModel:
     """Parameters; by default those published for jobs of all types, but for the size of the machine.
 
     Attributes:
@@ -106,7 +106,7 @@ class Model:
         return np.asarray(weights / weights.mean())
 
 
-INTERACTIVE = Model(
+INTERACTIVE = LublinModel(
     serial=0.1541,
     power_of_two=0.625,
     low=1.0,
@@ -120,7 +120,7 @@ INTERACTIVE = Model(
     day=(8.9186, 3.668),
 )
 """As published for interactive jobs."""
-BATCH = Model(
+BATCH = LublinModel(
     serial=0.2927,
     power_of_two=0.6686,
     low=1.2,
@@ -136,7 +136,7 @@ BATCH = Model(
 """As published for batch jobs."""
 
 
-def other_model(random: np.random.Generator) -> Model:
+def other_model(random: np.random.Generator) -> LublinModel:
     """Draw each parameter between its values for interactive and for batch jobs, of gammas the shape and the mean.
 
     `middle` and `lower` are drawn from the ranges that the model's authors give.
@@ -150,7 +150,7 @@ def other_model(random: np.random.Generator) -> Model:
         shape = math.exp(between(math.log(a[0]), math.log(b[0])))
         return shape, between(a[0] * a[1], b[0] * b[1]) / shape
 
-    return Model(
+    return LublinModel(
         serial=between(one.serial, other.serial),
         power_of_two=between(one.power_of_two, other.power_of_two),
         low=between(one.low, other.low),
@@ -188,7 +188,7 @@ def other_trace(name: str, seed: int, parts: int, jobs: int) -> Workload:
             pods.append(Pod(f"job-{len(pods) + 1}", pod_class, creation_time=time, deletion_time=time + run))
         # The next part goes on at midnight.
         begin = math.ceil(times[-1] / (SLOTS * SLOT_SECONDS)) * SLOTS * SLOT_SECONDS
-    return Workload(name, (Node("machine", Model().processors * 1000, 1 << 40),), tuple(pods))
+    return Workload(name, (Node("machine", LublinModel().processors * 1000, 1 << 40),), tuple(pods))
 
 
 def _gamma_distribution(shape: float, x: Floats) -> Floats:
