@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
@@ -11,7 +12,14 @@ from functools import cache, partial
 import numpy as np
 import numpy.typing as npt
 
-from steersman.agents.evolution.orders import OrderSearch, OrderSearchConfig, OrderTask, learned_order, waits_under
+from steersman.agents.evolution.orders import (
+    SEEDS,
+    OrderSearch,
+    OrderSearchConfig,
+    OrderTask,
+    learned_order,
+    waits_under,
+)
 from steersman.cluster.model import Pod
 from steersman.orders import scores
 from steersman.orders.order import OVERTAKING, Order
@@ -25,10 +33,11 @@ from steersman.workloads.loading import load_workload
 from steersman.workloads.workload import Workload
 from studies import tables
 from studies.common import Desk, Json, Progress, Say, desk
+from studies.queues.lublin_model import other_trace
 from studies.queues.traces import arrivals_of, trace_file
 
 NAME = "rlscheduler"
-MINUTES = 60
+MINUTES = 70
 TRACES = {"Lublin-1": "lublin_256.swf", "Lublin-2": "lublin_256_new2.swf"}
 """Of the project DIR-LAB/deep-batch-scheduler."""
 JOBS = 1024
@@ -60,10 +69,36 @@ PUBLISHED: dict[str, dict[str, float]] = {
 }
 """Mean bounded slowdowns of Zhang et al., "RLScheduler: An Automated HPC Batch Job Scheduler Using Reinforcement
 Learning" (SC 2020)."""
-LEARNERS = {"linear": 0}
-"""Units on top of the linear score."""
-TRAININGS = 3
-GENERATIONS = {"linear": 100}
+
+
+@dataclass(frozen=True, slots=True)
+class OrderLearner:
+    """What is trained, on what, and how often.
+
+    Attributes:
+        hidden: units on top of the linear score.
+        trainings: by who may overtake.
+        generated: whether it is trained on generated jobs, and not on the two traces.
+        continues: the learner whose best training it begins with; "": none.
+    """
+
+    hidden: int
+    trainings: dict[str, int]
+    generated: bool = False
+    continues: str = ""
+
+
+LEARNERS = {
+    "linear": OrderLearner(0, {"none": 4, "ending-before": 4}),
+    "linear, continued": OrderLearner(0, {"none": 1, "ending-before": 1}, continues="linear"),
+    "network": OrderLearner(12, {"none": 0, "ending-before": 1}),
+    "trained on neither": OrderLearner(0, {"none": 1, "ending-before": 1}, generated=True),
+}
+GENERATED, PARTS = 2, 16
+"""Generated traces, and their parts of `JOBS` jobs with parameters and a load of their own."""
+GENERATED_SEED = 11
+CHOICE = 60
+"""Sequences of each trace of a training, equally far apart, by which one of several trainings is chosen."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -103,10 +138,19 @@ def _run_times(pods: Sequence[Pod]) -> Floats:
 
 @cache
 def trace(name: str) -> Workload:
-    """Return a trace without its jobs of run time 0. Raises InputError: its file is missing."""
+    """Return a trace without its jobs of run time 0, or a generated one. Raises InputError: its file is missing."""
+    if name not in TRACES:
+        _, parts, seed = name.split("-")
+        return other_trace(name, int(seed), int(parts), JOBS)
     workload = load_workload(None, trace_file(TRACES[name]))
     ran = tuple(pod for pod in workload.pods if (pod.deletion_time or 0.0) > (pod.creation_time or 0.0))
     return replace(workload, name=name, pods=ran, recorded=())
+
+
+def _generated_names(quick: bool) -> tuple[str, ...]:
+    """Return names for `trace`, which say the parts and the seed."""
+    parts = 4 if quick else PARTS
+    return tuple(f"generated-{parts}-{GENERATED_SEED + k}" for k in range(GENERATED))
 
 
 def first_jobs(jobs: int, seed: int, count: int) -> list[int]:
@@ -119,16 +163,16 @@ def first_jobs(jobs: int, seed: int, count: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Draw consecutive jobs from anywhere but where a sequence of the table begins."""
+    """Draw consecutive jobs; the seed says from where. None begins where a sequence of the table does."""
 
     jobs: int = JOBS
 
     def __call__(self, workload: Workload, seed: int) -> Schedule:
         """Return the arrivals of a seed, see `agents.evolution.orders.Draw`."""
-        random = np.random.default_rng(seed)
         begins = first_jobs(len(workload.pods), TABLE_SEED, SEQUENCES)
-        while (first := int(random.integers(0, len(workload.pods) - self.jobs))) in begins:
-            pass
+        first = seed * (len(workload.pods) - self.jobs) // SEEDS
+        while first in begins:
+            first += 1
         return window(arrivals_of(workload), first, self.jobs)
 
 
@@ -154,29 +198,34 @@ def options(quick: bool = False) -> Json:
     return {
         "traces": TRACES,
         "jobs": JOBS,
-        "learners": {"linear": 0} if quick else LEARNERS,
-        "trainings": 1 if quick else TRAININGS,
-        "generations": {"linear": 2} if quick else GENERATIONS,
-        "search": asdict(_config("linear", 1, quick)),
+        "learners": {name: asdict(_learner(name, quick)) for name in LEARNERS},
+        "generated": [GENERATED, 4 if quick else PARTS, GENERATED_SEED],
+        "choice": _choice(quick),
+        "searches": {name: asdict(_config(name, 1, quick)) for name in LEARNERS},
     }
 
 
+def _learner(name: str, quick: bool) -> OrderLearner:
+    learner = LEARNERS[name]
+    return replace(learner, trainings={mode: min(1, n) for mode, n in learner.trainings.items()}) if quick else learner
+
+
+def _choice(quick: bool) -> int:
+    return 2 if quick else CHOICE
+
+
 def _config(learner: str, seed: int, quick: bool) -> OrderSearchConfig:
-    hidden = LEARNERS[learner]
+    hidden = LEARNERS[learner].hidden
+    # The table has means over sequences, which few of them decide: sums over windows are most of what is compared,
+    # and windows at equal distances have all parts of a trace in every generation.
+    config = OrderSearchConfig(hidden, pooled=0.7, spread=True, seed=seed)
     if quick:
-        return OrderSearchConfig(
-            hidden, population=6, episodes=2, generations=2, validate_every=1, validation=2, pooled=True
-        )
-    # The table has means over sequences, so the sums over windows are compared.
-    return OrderSearchConfig(
-        hidden,
-        population=24 if hidden else 20,
-        episodes=12,
-        generations=GENERATIONS[learner],
-        validation=80,
-        pooled=True,
-        seed=seed,
-    )
+        return replace(config, population=6, episodes=2, generations=2, validate_every=1, validation=2)
+    config = replace(config, population=24 if hidden else 20, validate_every=8, validation=80)
+    if LEARNERS[learner].continues:
+        # Near the start, whose length is 1.
+        return replace(config, episodes=24, generations=60, step=0.05)
+    return replace(config, episodes=12, generations=75)
 
 
 def run(say: Say, quick: bool = False) -> Json:
@@ -193,16 +242,29 @@ def run(say: Say, quick: bool = False) -> Json:
             rules[where] = {name: played(trace_name, order, first) for name, order in orders.items()}
             others = _fresh(jobs)
             fresh[where] = {name: played(trace_name, order, others) for name, order in orders.items()}
-    learned: Json = {}
-    # A training does not depend on how many there are, so that more can be added.
-    depends = {name: asked[name] for name in ("traces", "jobs")}
-    for mode, overtaking in MODES.items():
-        for learner in asked["learners"]:
-            for seed in range(1, asked["trainings"] + 1):
-                name = f"{overtaking}-{learner}-{seed}"
-                config = asdict(_config(learner, seed, at.quick))
-                made = at.once(name, {**depends, **config}, partial(_train, at, overtaking, learner, seed))
-                learned.setdefault(mode, {}).setdefault(learner, []).append(made)
+    learned: Json = {mode: {} for mode in MODES}
+    # A training does not depend on how many there are, so that more can be added. The first one of everything comes
+    # before the second one of anything, so that a study that is cut off has some of each.
+    wanted = [
+        (seed, mode, overtaking, name)
+        for name in LEARNERS
+        for mode, overtaking in MODES.items()
+        for seed in range(1, _learner(name, at.quick).trainings[overtaking] + 1)
+    ]
+    for seed, mode, overtaking, name in sorted(wanted, key=lambda each: (bool(LEARNERS[each[3]].continues), each[0])):
+        config, continued = _config(name, seed, at.quick), LEARNERS[name].continues
+        depends = {key: asked[key] for key in ("traces", "jobs", "choice")} | asdict(config)
+        if LEARNERS[name].generated:
+            depends["generated"] = asked["generated"]
+        start = None
+        if continued:
+            start = np.array(_chosen(learned[mode][continued])["weights"])
+            # Only the order of scores matters, so that all starts can be of length 1.
+            start /= np.linalg.norm(start)
+            depends["start"] = start.tolist()
+        part = f"{overtaking}-{name.replace(', ', '-').replace(' ', '-')}-{seed}"
+        made = at.once(part, depends, partial(_train, at, overtaking, name, config, start))
+        learned[mode].setdefault(name, []).append(made)
     return {**asked, "rules": rules, "fresh_rules": fresh, "learned": learned}
 
 
@@ -210,19 +272,42 @@ def _fresh(jobs: int) -> list[int]:
     return [int(first) for first in np.random.default_rng(FRESH_SEED).integers(0, jobs - JOBS, FRESH)]
 
 
-def _train(at: Desk, overtaking: str, learner: str, seed: int) -> Json:
-    """Train one order for both traces, and return its weights and its slowdowns by trace."""
-    config = _config(learner, seed, at.quick)
+def _others(jobs: int, count: int) -> list[int]:
+    """Return first jobs at equal distances, of which none is that of a sequence of the table or a fresh one."""
+    taken = {*first_jobs(jobs, TABLE_SEED, SEQUENCES), *_fresh(jobs)}
+    places = [(2 * k + 1) * (jobs - JOBS) // (2 * count) for k in range(count)]
+    return [next(first for first in range(place, jobs) if first not in taken) for place in places]
+
+
+def _chosen(trainings: Sequence[Json]) -> Json:
+    """Return the training that was best on the sequences for the choice."""
+    return min(trainings, key=lambda each: float(each["choice"]))
+
+
+def _train(at: Desk, overtaking: str, learner: str, config: OrderSearchConfig, start: Floats | None) -> Json:
+    """Train one order for both traces, and return its weights, what they took, and its slowdowns by trace."""
     reference = Order("reference", scores.SHORTEST, OVERTAKING[overtaking], run_times=ORACLE)
-    task = OrderTask(tuple(trace(name) for name in TRACES), Windows(), slowdown, resolve("best-fit"), reference)
-    progress = Progress(at.say, f"{overtaking}, {learner}, training {seed}, generations")
-    search = OrderSearch(task, config, jobs=at.jobs)
+    names = _generated_names(at.quick) if LEARNERS[learner].generated else tuple(TRACES)
+    task = OrderTask(tuple(trace(name) for name in names), Windows(), slowdown, resolve("best-fit"), reference)
+    progress = Progress(at.say, f"{overtaking}, {learner}, training {config.seed}, generations")
+    began = time.monotonic()
+    search = OrderSearch(task, config, jobs=at.jobs, start=start)
     try:
         search.run(lambda done, _: progress(done, config.generations))
     finally:
         search.close()
+    minutes = at.jobs * (time.monotonic() - began) / 60
     order = learned_order(reference, search.best)
-    values: Json = {"weights": search.best.tolist(), "gain": search.best_gain, "table": {}, "fresh": {}}
+    chosen = [np.mean(played(name, order, _others(len(trace(name).pods), _choice(at.quick)))) for name in names]
+    values: Json = {
+        "weights": search.best.tolist(),
+        "gain": search.best_gain,
+        "choice": float(np.log(chosen).mean()),
+        "decisions": search.runs * JOBS,
+        "core_minutes": minutes,
+        "table": {},
+        "fresh": {},
+    }
     for name in TRACES:
         jobs = len(trace(name).pods)
         values["table"][name] = played(name, order, first_jobs(jobs, TABLE_SEED, SEQUENCES))
@@ -248,38 +333,65 @@ def differing(rules: Json) -> list[str]:
     return result
 
 
-def _learned_cells(learned: Json, sequences: str, trace_name: str) -> list[str]:
-    """Return by learner the mean over trainings, and the training that was best in validation."""
+def _is_chosen_from(result: Json, name: str) -> bool:
+    """Return whether a learner has several trainings."""
+    return any(count > 1 for count in result["learners"][name]["trainings"].values())
+
+
+def _learned_cells(result: Json, mode: str, sequences: str, trace_name: str) -> list[str]:
+    """Return by learner the mean over trainings, and the training that was chosen."""
     cells = []
-    for made in learned.values():
+    for name in result["learners"]:
+        made = result["learned"][mode].get(name, [])
         means = [float(np.mean(each[sequences][trace_name])) for each in made]
-        chosen = means[int(np.argmax([each["gain"] for each in made]))]
-        cells += [tables.interval(tables.spread(means), sign=False), tables.number(chosen)]
+        cells.append(tables.interval(tables.spread(means), sign=False) if made else "–")
+        if _is_chosen_from(result, name):
+            cells.append(tables.number(float(np.mean(_chosen(made)[sequences][trace_name])) if made else None))
     return cells
+
+
+def _budgets(result: Json) -> list[list[str]]:
+    """Return rows: mode and learner, trainings, and what one of them took on average."""
+    rows = []
+    for mode, learners in result["learned"].items():
+        for name, made in learners.items():
+            decisions, minutes = (float(np.mean([each[key] for each in made])) for key in ("decisions", "core_minutes"))
+            row = [str(len(made)), tables.number(decisions / 1e6, 1), tables.number(minutes, 1)]
+            rows.append([f"{name}{mode}", *row])
+    return rows
 
 
 def section(result: Json) -> str:
     """Return the section of docs/results.md."""
-    ours = [f"ours, {name}{which}" for name in result["learners"] for which in ("", ", chosen")]
+    ours = [
+        f"{name}{which}"
+        for name in result["learners"]
+        for which in (("", ", chosen") if _is_chosen_from(result, name) else ("",))
+    ]
     header = ["mean bounded slowdown", *RULES, "RLScheduler", *ours]
     rows, fresh = [], []
     for mode in MODES:
         for trace_name in TRACES:
             where = f"{trace_name}{mode}"
-            learned = result["learned"][mode]
             means = {name: float(np.mean(values)) for name, values in result["rules"][where].items()}
             cells = [*(tables.number(means[name]) for name in RULES), tables.number(PUBLISHED[where]["RLScheduler"])]
-            rows.append([where, *cells, *_learned_cells(learned, "table", trace_name)])
+            rows.append([where, *cells, *_learned_cells(result, mode, "table", trace_name)])
             cells = [tables.number(float(np.mean(values))) for values in result["fresh_rules"][where].values()]
-            fresh.append([where, *cells, "–", *_learned_cells(learned, "fresh", trace_name)])
+            fresh.append([where, *cells, "–", *_learned_cells(result, mode, "fresh", trace_name)])
+    generated, parts, _ = result["generated"]
     return "\n".join(
         [
             "## Who goes next, on RLScheduler's traces",
             "",
             "One pool of 256 processors, ten sequences of 1,024 jobs, the protocol of Zhang et al. (SC 2020). Rules "
-            "were played here; RLScheduler's column is the published one. Ours is one order for both traces, trained "
-            f"by evolution on windows that begin elsewhere: means over {result['trainings']} trainings, with 95 % "
-            "intervals, and the one that was best on 80 further windows (`chosen`).",
+            "were played here; RLScheduler's column is the published one. The other columns are ours: one order for "
+            "both traces, trained by evolution (CMA-ES) on windows that begin elsewhere; `network` has 12 units on top "
+            "of the linear score. `continued` begins with the chosen linear training, and has 24 windows "
+            "in each generation instead of 12. The linear order `trained on neither` saw only jobs by the model of "
+            f"Lublin and Feitelson: {generated} traces of {parts} parts, each with parameters and a load of its own.",
+            "",
+            "Means over trainings with 95 % intervals, and the one training that was best on "
+            f"{result['choice']} further windows of each trace that it was trained on (`chosen`).",
             "",
             _compared_with_published(result["rules"]),
             "",
@@ -288,5 +400,9 @@ def section(result: Json) -> str:
             f"On {FRESH} other sequences of each trace:",
             "",
             tables.markdown(header, fresh),
+            "",
+            "What a training took, in runs of candidates, references and validations; the machine had other work, too:",
+            "",
+            tables.markdown(["order", "trainings", "million decisions", "core minutes"], _budgets(result)),
         ]
     )

@@ -3,8 +3,9 @@
 A generation draws a few scenes (arrivals on a cluster); every candidate runs on the same ones. The fitness of a
 candidate is its mean gain over the reference order, the logarithm of the ratio of their costs. Ratios are taken scene
 by scene, so that those in which everybody waits for long weigh no more than others, or of the sums over the scenes of
-a workload (`OrderSearchConfig.pooled`), where a mean over scenes is what counts. The search is CMA-ES (Hansen, "The CMA
-Evolution Strategy: A Tutorial", 2016) with the full covariance: weights of an order are far from independent.
+a workload, where a mean over scenes is what counts; `OrderSearchConfig.pooled` mixes both. The search is CMA-ES
+(Hansen, "The CMA Evolution Strategy: A Tutorial", 2016) with the full covariance: weights of an order are far from
+independent.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Protocol
 
 import numpy as np
@@ -33,8 +34,14 @@ Array = npt.NDArray[np.float64]
 
 UNIT_STD = 0.5
 """Standard deviation of the first weights of hidden units, whose outputs start at 0."""
+KEPT_SCENES = 200
+"""Arrivals that are kept until they are played again."""
 MEMORY = 0.8
 """How much of the mean over generations is kept at each."""
+
+
+SEEDS = 1 << 31
+"""Seeds of scenes are below this."""
 
 
 class Draw(Protocol):
@@ -84,7 +91,9 @@ class OrderSearchConfig:
         generations: number of generations.
         validate_every: generations between two validations.
         validation: scenes of a validation.
-        pooled: whether the costs of a workload's scenes are summed before they are compared.
+        pooled: weight, 0 to 1, of the gain of the sums over a workload's scenes; the rest is that of single scenes.
+        spread: whether the seeds of a generation are equally far apart, which covers a trace evenly if the draw takes
+            a seed for a place in it.
         delay: whether the delay is an input, which live schedulers do not know.
         seed: seed of the search.
     """
@@ -96,7 +105,8 @@ class OrderSearchConfig:
     generations: int = 200
     validate_every: int = 10
     validation: int = 24
-    pooled: bool = False
+    pooled: float = 0.0
+    spread: bool = False
     delay: bool = True
     seed: int = 1
 
@@ -123,14 +133,19 @@ class OrderEvaluator:
     def __init__(self, task: OrderTask) -> None:
         self.task = task
         self._simulators = [Simulator(workload) for workload in task.workloads]
+        # All candidates of a generation play the same arrivals.
+        self._drawn = lru_cache(KEPT_SCENES)(self._draw)
 
     def cost(self, scene: Scene, order: Order) -> float:
         """Return the cost of an order in a scene."""
         task, (which, seed, source) = self.task, scene
         if task.sources:
             order = replace(order, run_times=task.sources[source % len(task.sources)])
-        plan = task.draw(task.workloads[which], seed)
+        plan = self._drawn(which, seed)
         return task.cost(waits_under(with_order(task.policy, order), self._simulators[which], plan, seed))
+
+    def _draw(self, which: int, seed: int) -> Schedule:
+        return self.task.draw(self.task.workloads[which], seed)
 
 
 class OrderSearch:
@@ -141,6 +156,12 @@ class OrderSearch:
         config: options.
         jobs: number of workers.
         start: first weights; None: shortest first.
+
+    Attributes:
+        best: weights that were best in validation.
+        best_gain: their gain there.
+        average: mean weights over the last generations.
+        runs: runs that were played, those of the reference and of validations included.
     """
 
     def __init__(
@@ -158,7 +179,7 @@ class OrderSearch:
         self._first, self._searched = mean, _searched(task.reference, config)
         self.strategy = CMA(mean[self._searched], config.step, seed=config.seed, population_size=config.population)
         self.best, self.best_gain, self.average = mean.copy(), -math.inf, mean.copy()
-        self._scenes_drawn = 0
+        self.runs, self._scenes_drawn = 0, 0
         self._workers: TaskWorkers[Played, float] | None = None
         self._play: Callable[[Played], float] | None = None
         if runs_here(jobs):
@@ -174,8 +195,12 @@ class OrderSearch:
         """Return the next scenes, in which each workload is played equally often."""
         first, workloads = self._scenes_drawn, len(self.task.workloads)
         self._scenes_drawn += count
-        drawn = rng.integers(1 << 31, size=(count, 2)).tolist()
-        return [((first + k) % workloads, seed, source) for k, (seed, source) in enumerate(drawn)]
+        drawn = rng.integers(SEEDS, size=(count, 2))
+        if self.config.spread:
+            # One offset per workload, and its scenes at equal distances from there.
+            k = np.arange(count)
+            drawn[:, 0] = (drawn[k % workloads, 0] + k // workloads * (SEEDS * workloads // count)) % SEEDS
+        return [((first + k) % workloads, seed, source) for k, (seed, source) in enumerate(drawn.tolist())]
 
     def _weights(self, searched: Array) -> Array:
         """Return all weights from those that are searched for."""
@@ -184,6 +209,7 @@ class OrderSearch:
         return weights
 
     def _costs(self, played: Sequence[Played]) -> Array:
+        self.runs += len(played)
         if self._play is not None:
             return np.array([self._play(each) for each in played])
         assert self._workers is not None
@@ -207,11 +233,12 @@ class OrderSearch:
 
     def _gain(self, scenes: Sequence[Scene], reference: Array, costs: Array) -> float:
         """Return the mean logarithm of the reference's cost over that of a candidate, [S] each."""
-        if self.config.pooled:
-            workloads = np.array([which for which, _, _ in scenes])
-            sums = [(reference[workloads == each].sum(), costs[workloads == each].sum()) for each in set(workloads)]
-            return float(np.mean([math.log(before / after) for before, after in sums]))
-        return float(np.log(reference / costs).mean())
+        single, pooled = float(np.log(reference / costs).mean()), self.config.pooled
+        if not pooled:
+            return single
+        workloads = np.array([which for which, _, _ in scenes])
+        sums = [(reference[workloads == each].sum(), costs[workloads == each].sum()) for each in set(workloads)]
+        return pooled * float(np.mean([math.log(before / after) for before, after in sums])) + (1 - pooled) * single
 
     def validate(self) -> float:
         """Return the gain of the mean over the last generations in the scenes of validation, and keep the best."""
