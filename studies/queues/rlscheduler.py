@@ -92,7 +92,7 @@ LEARNERS = {
     "linear": OrderLearner(0, {"none": 4, "ending-before": 4}),
     "linear, continued": OrderLearner(0, {"none": 1, "ending-before": 1}, continues="linear"),
     "network": OrderLearner(12, {"none": 0, "ending-before": 1}),
-    "trained on neither": OrderLearner(0, {"none": 1, "ending-before": 1}, generated=True),
+    "trained on neither": OrderLearner(0, {"none": 2, "ending-before": 2}, generated=True),
 }
 GENERATED, PARTS = 2, 16
 """Generated traces, and their parts of `JOBS` jobs with parameters and a load of their own."""
@@ -285,7 +285,7 @@ def _chosen(trainings: Sequence[Json]) -> Json:
 
 
 def _train(at: Desk, overtaking: str, learner: str, config: OrderSearchConfig, start: Floats | None) -> Json:
-    """Train one order for both traces, and return its weights, what they took, and its slowdowns by trace."""
+    """Train one order, and return its weights, what they took, and its slowdowns on both traces."""
     reference = Order("reference", scores.SHORTEST, OVERTAKING[overtaking], run_times=ORACLE)
     names = _generated_names(at.quick) if LEARNERS[learner].generated else tuple(TRACES)
     task = OrderTask(tuple(trace(name) for name in names), Windows(), slowdown, resolve("best-fit"), reference)
@@ -344,7 +344,7 @@ def _learned_cells(result: Json, mode: str, sequences: str, trace_name: str) -> 
     for name in result["learners"]:
         made = result["learned"][mode].get(name, [])
         means = [float(np.mean(each[sequences][trace_name])) for each in made]
-        cells.append(tables.interval(tables.spread(means), sign=False) if made else "–")
+        cells.append(tables.interval(tables.spread(means), sign=False, unit="times") if made else "–")
         if _is_chosen_from(result, name):
             cells.append(tables.number(float(np.mean(_chosen(made)[sequences][trace_name])) if made else None))
     return cells

@@ -119,6 +119,6 @@ def test_section_says_what_was_chosen_and_what_it_took():
     learned = {mode: {"linear": trained} for mode in rlscheduler.MODES}
     text = rlscheduler.section({**result, "rules": rules, "fresh_rules": rules, "learned": learned})
     # The mean of both, its interval, and the second one, which was better on further windows; no other learner.
-    assert "80.00 (-47.06 to 207.06) | 90.00 | – | – | – |" in text
+    assert "80.00 (0.00 to 207.06) | 90.00 | – | – | – |" in text
     assert "| linear | linear, chosen | linear, continued | network | trained on neither |" in text
     assert "| linear, backfilling | 2 | 2.0 | 3.0 |" in text
