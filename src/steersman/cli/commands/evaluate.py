@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from steersman.objectives.registry import WeightedObjectives
     from steersman.workloads.workload import Workload
 
-DEFAULT_POLICIES = ("kube-default", "fgd", "steersman")
-GENERATED_POLICIES = {"deployments": ("kube-default", "least-allocated"), "latency": ("kube-default", "la")}
+KUBE_DEFAULT = "kube-default"
+DEFAULT_POLICIES = (KUBE_DEFAULT, "fgd", "steersman")
+GENERATED_POLICIES = {"deployments": (KUBE_DEFAULT, "least-allocated"), "latency": (KUBE_DEFAULT, "la")}
 """The defaults on clusters that seeds generate, which have no GPUs."""
 
 
@@ -196,6 +197,11 @@ def evaluate(
             warn=warn,
             bound=options.bound,
             resumable=not options.fit,
+        )
+    if inputs.cluster and KUBE_DEFAULT in chosen:
+        say(
+            f"{KUBE_DEFAULT} is kube-scheduler without a configuration; the API does not tell which one your cluster's "
+            "has: name its file with --policy and --baseline"
         )
     if reason:
         say(f"compared in {' and '.join(each.protocol for each in experiments)}: {reason} (--protocol selects one)")
