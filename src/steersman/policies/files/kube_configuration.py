@@ -7,7 +7,7 @@ What would change decisions and cannot be computed is an error that names the pl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -73,15 +73,7 @@ _POINTS = {
 }
 """Plugins of kube-scheduler in the order in which they are on by default: where they filter and score."""
 IN_TREE_PLUGINS = frozenset(_POINTS)
-_WEIGHTS = {
-    "TaintToleration": 3,
-    "NodeAffinity": 2,
-    "NodeResourcesFit": 1,
-    "PodTopologySpread": 2,
-    "InterPodAffinity": 2,
-    "NodeResourcesBalancedAllocation": 1,
-    "ImageLocality": 1,
-}
+_WEIGHTS = dict(zip(PLUGINS, DEFAULT_PROFILE.weights, strict=True))
 _ALWAYS_FILTER = {
     "NodeResourcesFit": "a kubelet rejects pods that do not fit",
     **dict.fromkeys(("VolumeBinding", "VolumeZone", "NodeVolumeLimits"), "volumes are always checked here"),
@@ -100,22 +92,12 @@ _NEED_PREPARATION = {
     SCORE: ("TaintToleration", "PodTopologySpread", "InterPodAffinity"),
 }
 """Plugins that fail at a point where they are off at the one before it."""
+_GATED = frozenset(("DynamicResources", "NodeDeclaredFeatures"))
+"""Filters that a list of plugins of an earlier minor lacks; without them nothing but claims and features differs."""
+_GATES = "SchedulingGates"
 _NEEDED = {"queueSort": "PrioritySort", "bind": "DefaultBinder"}
 _EVERY = "*"
 _SPREAD_ACTIONS = ("DoNotSchedule", "ScheduleAnyway")
-
-
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """The profiles of a configuration.
-
-    Attributes:
-        document: where it was read.
-        profiles: what each scheduler decides by, by `schedulerName`.
-    """
-
-    document: Document
-    profiles: Mapping[str, KubeProfile]
 
 
 def is_configuration(spec: str) -> bool:
@@ -132,7 +114,7 @@ def configured_policy(spec: str) -> KubeSchedulerPolicy:
         UsageError: there is no such profile, or there are several and none is named.
     """
     file, name = _file_and_profile(spec)
-    profiles = read_configuration(Path(file)).profiles
+    profiles = read_configuration(Path(file))
     if not name and len(profiles) > 1:
         raise UsageError(f"{file} has the profiles {', '.join(profiles)}; choose one: {file}:{next(iter(profiles))}")
     name = name or next(iter(profiles))
@@ -142,8 +124,8 @@ def configured_policy(spec: str) -> KubeSchedulerPolicy:
     return KubeSchedulerPolicy(f"{stem}:{name}" if len(profiles) > 1 else stem, profiles[name], name)
 
 
-def read_configuration(path: Path) -> Configuration:
-    """Read the configuration in a file of YAML or JSON, alone or in an object of EKS or AKS.
+def read_configuration(path: Path) -> dict[str, KubeProfile]:
+    """Return the profiles of a file of YAML or JSON by `schedulerName`, alone or in an object of EKS or AKS.
 
     Raises:
         InputError: the file has none, or has what cannot be computed.
@@ -153,7 +135,7 @@ def read_configuration(path: Path) -> Configuration:
         if found is not None:
             content, prefix = found
             try:
-                return Configuration(document, profiles_of(content))
+                return profiles_of(content)
             except FieldError as error:
                 raise document.error(f"{prefix}{error.field}", error.problem) from None
     raise InputError(path, "", "kind", f"holds no {KIND} ({API_VERSION})")
@@ -190,8 +172,7 @@ def configuration_of(profile: KubeProfile, scheduler_name: str = DEFAULT_SCHEDUL
     known = replace(DEFAULT_PROFILE, weights=profile.weights, fit=profile.fit, balanced=profile.balanced)
     if replace(known, percentage=profile.percentage) != profile:
         raise ValueError("only weights, the scoring strategy and resources can be written")
-    defaults = dict(zip(PLUGINS, DEFAULT_PROFILE.weights, strict=True))
-    weights = {name: weight for name, weight in zip(PLUGINS, profile.weights, strict=True) if weight != defaults[name]}
+    weights = {name: weight for name, weight in zip(PLUGINS, profile.weights, strict=True) if weight != _WEIGHTS[name]}
     result: dict[str, Any] = {"schedulerName": scheduler_name}
     if profile.percentage:
         result["percentageOfNodesToScore"] = profile.percentage
@@ -304,10 +285,6 @@ def _profile(profile: api.Profile, path: str, percentage: int) -> KubeProfile:
     )
 
 
-_GATED = frozenset(("DynamicResources", "NodeDeclaredFeatures"))
-"""Filters that a list of plugins of an earlier minor lacks; without them nothing but claims and features differs."""
-
-
 def _enabled(plugins: api.Plugins, path: str) -> tuple[dict[str, int], frozenset[str]]:
     """Return the weights of the plugins that score, and those that filter."""
     multi = plugins.multi_point or api.PluginSet()
@@ -316,6 +293,9 @@ def _enabled(plugins: api.Plugins, path: str) -> tuple[dict[str, int], frozenset
             if required(entry.name, f"{where}.name") not in _POINTS:
                 problem = f"{entry.name!r} is no plugin of kube-scheduler, so its decisions cannot be computed"
                 raise FieldError(f"{where}.name", problem)
+        for entry, where in indexed(plugin_set.disabled, f"{path}.{point}.disabled"):
+            if entry.name in (*_GATED, _GATES):
+                raise FieldError(f"{where}.name", f"{entry.name} cannot be disabled here")
         names = [entry.name for entry in plugin_set.enabled or ()]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:

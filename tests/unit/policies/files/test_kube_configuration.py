@@ -170,6 +170,7 @@ def test_objects_of_managed_kubernetes(tmp_path: Path) -> None:
         (content(strategy("RequestedToCapacityRatio")), "requestedToCapacityRatio.shape: is missing"),
         (content(args(FIT, ignoredResources=["a.b/c"])), "args.ignoredResources: is not implemented"),
         (content({"plugins": {"filter": disabled(FIT)}}), "filter: lacks NodeResourcesFit, which cannot be disabled"),
+        (content({"plugins": {"preEnqueue": disabled("SchedulingGates")}}), "SchedulingGates cannot be disabled here"),
         (content({"plugins": {"multiPoint": disabled("*")}}), "lacks PrioritySort; kube-scheduler does not start"),
         (content({"plugins": {"preScore": disabled("InterPodAffinity")}}), "preScore: lacks InterPodAffinity"),
         (content({"plugins": {"score": enabled(FIT, FIT)}}), "score.enabled: has NodeResourcesFit twice"),
