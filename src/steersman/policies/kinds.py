@@ -29,6 +29,11 @@ def metrics_rule(policy: Policy) -> str:
             return ""
 
 
+def kube_scheduler(policy: Policy) -> KubeSchedulerPolicy | None:
+    """Return the policy if it is a configuration of kube-scheduler, else None."""
+    return policy if isinstance(policy, KubeSchedulerPolicy) else None
+
+
 def observing_policy(policy: Policy) -> NetworkPolicy | None:
     """Return the policy if it is a network over observations, else None."""
     return policy if isinstance(policy, NetworkPolicy) else None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from steersman.cli.completing import policies
 from steersman.cli.options.common import TableOrJson, TableOrJsonOption, path_option
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.inputs import Inputs
@@ -35,6 +36,7 @@ class SchedulerFittingOptions:
             "The configuration that runs today, from which the found one differs as little as it can: kube-default, "
             "FILE or FILE:PROFILE.",
             metavar="POLICY",
+            autocompletion=policies,
         ),
     ] = "kube-default"
     simple: Annotated[

@@ -18,6 +18,7 @@ from steersman.core.errors import UsageError
 from steersman.core.statistics import Interval, mean_interval
 from steersman.policies.base import Policy
 from steersman.policies.features import POD_KINDS
+from steersman.policies.kinds import kube_scheduler
 from steersman.policies.kube_scheduler import KUBE_DEFAULT, KubeSchedulerPolicy
 from steersman.policies.node_scores.kube_profile import (
     BALANCED,
@@ -145,13 +146,14 @@ def fit_scheduler(
     Raises:
         UsageError: what runs today is no configuration of kube-scheduler.
     """
-    if not isinstance(today, KubeSchedulerPolicy):
+    runs = kube_scheduler(today)
+    if runs is None:
         raise UsageError(
             f"--baseline {today.name} is no configuration of kube-scheduler; expected kube-default or a file"
         )
     steps, report = ROUNDS + 2, progress or (lambda *_: None)
     simulator = Simulator(coarse(workload.unbound()))
-    found = candidates(today.profile, gpu_name(workload), simple=options.simple)
+    found = candidates(runs.profile, gpu_name(workload), simple=options.simple)
     best = _best(simulator, found, options)
     rng = np.random.default_rng(options.seed)
     for k in range(ROUNDS):
@@ -161,7 +163,7 @@ def fit_scheduler(
     compared = [today, KubeSchedulerPolicy(TUNED, best), *beside]
     costs, refused, arrived = _validate(Simulator(workload.unbound()), compared, options)
     report(steps, steps)
-    return SchedulerFit(best, today.scheduler_name, today.name, costs, refused, arrived)
+    return SchedulerFit(best, runs.scheduler_name, runs.name, costs, refused, arrived)
 
 
 def gpu_name(workload: Workload) -> str:

@@ -11,6 +11,7 @@ import pytest
 from tests.support.errors import raises
 from typer.testing import CliRunner
 
+from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.apps.scheduler.wait_events import MOST_EVENTS, PredictedStart, WaitEvents
 from steersman.cli.commands.schedule.predict import check_predictable, starts_of
 from steersman.cli.main import app
@@ -144,6 +145,7 @@ def test_pods_that_can_never_start_have_no_prediction() -> None:
 
 def test_policy_of_a_server_is_not_simulated() -> None:
     """Each simulated decision would ask the server."""
+    register_http_policies()
     with raises(UsageError, "http://localhost:5000/score"):
         check_predictable(resolve("http://localhost:5000/score"), "http://localhost:5000/score")
     check_predictable(resolve("fgd"), "fgd")
