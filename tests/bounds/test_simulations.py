@@ -12,6 +12,7 @@ from tests.bounds.policies import FILES, policy_of
 from tests.support.nightly import by_default
 
 from steersman.agents.evolution import simulations
+from steersman.cluster.model import ProfileRules
 from steersman.objectives.registry import resolve
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.order import Order
@@ -21,6 +22,15 @@ from steersman.orders.scores import LEARNED, learned_size
 from steersman.policies.base import with_order
 from steersman.policies.gpu_state.arrays import WEIGHTS
 from steersman.policies.gpu_state.views import write_node_features
+from steersman.policies.kube_scheduler import KubeSchedulerPolicy
+from steersman.policies.node_scores.kube_arrays import HOSTNAME
+from steersman.policies.node_scores.kube_profile import (
+    MOST_ALLOCATED,
+    REQUESTED_TO_CAPACITY,
+    DefaultSpread,
+    KubeProfile,
+    ScoringStrategy,
+)
 from steersman.policies.registry import BUILT_IN
 from steersman.policies.registry import resolve as resolve_policy
 from steersman.simulation.arrivals import schedule
@@ -36,6 +46,28 @@ def test_runs(shape: str, name: str, tmp_path: Path) -> None:
     simulator, policy = Simulator(workload(SHAPES[shape], seed=1)), policy_of(name, tmp_path)
     for protocol in ("arrivals", "timed"):
         simulator.run(policy, protocol=protocol, load=None, seed=3, record=True)  # type: ignore[arg-type]
+
+
+PROFILES = {
+    "ratio": KubeProfile(
+        fit=ScoringStrategy(REQUESTED_TO_CAPACITY, (("cpu", 1), ("nvidia.com/gpu", 5)), ((0, 100), (40, 20), (70, 90))),
+        balanced=("cpu", "memory", "nvidia.com/gpu"),
+        ignores_existing=True,
+    ),
+    "most": KubeProfile(
+        fit=ScoringStrategy(MOST_ALLOCATED, (("nvidia.com/gpu", 5), ("ephemeral-storage", 1), ("absent", 1))),
+        default_spread=(DefaultSpread(1, HOSTNAME, hard=False),),
+        balances_change=False,
+        rules=ProfileRules(frozenset({"InterPodAffinity", "PodTopologySpread"}), hard_affinity_weight=0),
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", by_default(["one node", "everything"], SHAPES))
+@pytest.mark.parametrize("name", PROFILES)
+def test_profiles_of_kube_scheduler_stay_in_bounds(shape: str, name: str) -> None:
+    policy = KubeSchedulerPolicy(profile=PROFILES[name])
+    Simulator(workload(SHAPES[shape], seed=1)).run(policy, protocol="timed", load=None, seed=3, record=True)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
