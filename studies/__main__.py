@@ -25,6 +25,7 @@ from studies.common import BUILD, desk, duration, plain, write_json
 GROUPS = {
     "clusters": (
         "any_cluster",
+        "kube_scheduler",
         "steady_state",
         "limits",
         "generalisation",

@@ -89,11 +89,11 @@ def _cluster(asked: Json) -> Json:
         "rule": chosen[NOT_LEARNED].name,
         "kept": result.chosen,
         "seconds": round(seconds, 1),
-        "allocation": {name: _allocations(simulator, each, seeds) for name, each in policies.items()},
+        "allocation": {name: allocations(simulator, each, seeds) for name, each in policies.items()},
     }
 
 
-def _allocations(simulator: Simulator, policy: Policy, seeds: list[int]) -> list[float]:
+def allocations(simulator: Simulator, policy: Policy, seeds: list[int]) -> list[float]:
     """Percent of the GPUs allocated in the end, by seed."""
     workload = simulator.workload
     plans = ((seed, schedule(workload, "inflation", seed=seed, ratio=1.3, load=None)) for seed in seeds)

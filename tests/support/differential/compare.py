@@ -11,11 +11,11 @@ import logging
 from pathlib import Path
 
 import structlog
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, assume, given, seed, settings
 from hypothesis import strategies as st
 from tests.support.differential.clusters import Cluster, clusters
 from tests.support.differential.comparison import Findings, differences
-from tests.support.differential.configurations import configurations
+from tests.support.differential.configurations import configurations, ends_kube_scheduler
 from tests.support.differential.explainer import Explainer, explainer
 from tests.support.differential.nodes import Object
 
@@ -47,6 +47,7 @@ def compare(
     )
     @given(clusters(), configured)
     def decisions_are_equal(cluster: Cluster, configuration: Object | None) -> None:
+        assume(configuration is None or not ends_kube_scheduler(configuration, cluster.objects))
         found = differences(explainer, cluster, findings, configuration)
         if found:
             found.append(f"the configuration: {json.dumps(configuration)}")

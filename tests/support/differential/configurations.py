@@ -131,6 +131,19 @@ NAMED: dict[str, Object] = {
 """A configuration of each kind."""
 
 
+def ends_kube_scheduler(configuration: Object, objects: list[Object]) -> bool:
+    """Return whether kube-scheduler 1.37.2 panics: it balances an extended resource of a DeviceClass.
+
+    NodeResourcesBalancedAllocation has no cache of device selectors (`resourceAllocationScorer.celCache`), which
+    NodeResourcesFit alone creates.
+    """
+    classes = {each["spec"].get("extendedResourceName") for each in objects if each["kind"] == "DeviceClass"}
+    profiles = configuration["profiles"]
+    every = [entry for profile in profiles for entry in profile["pluginConfig"]]
+    balanced = [entry["args"] for entry in every if entry["name"] == "NodeResourcesBalancedAllocation"]
+    return any(each["name"] in classes for args in balanced for each in args["resources"])
+
+
 @st.composite
 def configurations(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Object:
     """Draw a configuration."""

@@ -1,0 +1,109 @@
+"""The best configuration of kube-scheduler, found for each cluster, beside its default and the shipped policy.
+
+The clusters and the draws are those of `any_cluster`. A configuration that the search does not show to be better on
+draws of its own is not taken: the default stays.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from steersman.policies.base import Policy
+from steersman.policies.kube_scheduler import KUBE_DEFAULT, KubeSchedulerPolicy
+from steersman.policies.node_scores.kube_profile import STRATEGIES
+from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
+from steersman.simulation.run import Simulator
+from steersman.training.search.fit_scheduler import TUNED, SchedulerFitOptions, fit_scheduler
+from steersman.workloads.generators.clusters import Distribution, random_cluster
+from studies import tables
+from studies.clusters.any_cluster import allocations, clusters
+from studies.common import Json, Progress, Say, desk
+
+NAME = "kube_scheduler"
+MINUTES = 10
+SIMPLE = f"{TUNED}, EKS"
+"""Found among what EKS takes."""
+FAR_BELOW = 0.5
+"""Points below the default that count as a loss."""
+
+
+def options(quick: bool = False) -> Json:
+    """Return what the result depends on."""
+    return {
+        "policy": packaged_portfolio().digest,
+        "clusters": 2 if quick else 12,
+        "nodes": (5, 12) if quick else (5, 1_200),
+        "most_pods": 8_000,
+        "seeds": tuple(range(42, 44 if quick else 47)),
+    }
+
+
+def run(say: Say, quick: bool = False) -> Json:
+    """Search for a configuration for every cluster; what was finished is kept cluster by cluster."""
+    at, asked = desk(NAME, quick, say), options(quick)
+    depends = {name: asked[name] for name in ("policy", "nodes", "seeds")}
+    seeds = clusters(asked["clusters"], tuple(asked["nodes"]), asked["most_pods"])
+    parts = {f"cluster-{seed}": {**depends, "cluster": seed} for seed in seeds}
+    return {**asked, "values": list(at.each(parts, _cluster, Progress(say, "clusters")).values())}
+
+
+def _cluster(asked: Json) -> Json:
+    workload = random_cluster(asked["cluster"], distribution=Distribution.VALIDATION, nodes=tuple(asked["nodes"]))
+    simulator, today = Simulator(workload), resolve(KUBE_DEFAULT)
+    policies: dict[str, Policy] = {
+        KUBE_DEFAULT: today,
+        PACKAGED_POLICY: simulator.member(packaged_portfolio(), protocol="inflation").policy,
+    }
+    value: Json = {"name": workload.name, "nodes": len(workload.nodes), "pods": len(workload.pods)}
+    for name, simple in ((TUNED, False), (SIMPLE, True)):
+        began = time.monotonic()
+        found = fit_scheduler(workload, SchedulerFitOptions(simple=simple), today=today)
+        profile = found.profile
+        policies[name] = KubeSchedulerPolicy(name, profile) if found.is_better else today
+        value[name] = {
+            "is_better": found.is_better,
+            "seconds": round(time.monotonic() - began, 1),
+            "strategy": STRATEGIES[profile.fit.kind],
+            "resources": profile.fit.resources,
+            "weights": profile.weights,
+        }
+    allocated = {name: allocations(simulator, each, asked["seeds"]) for name, each in policies.items()}
+    return {**value, "allocation": allocated}
+
+
+def section(result: Json) -> str:
+    """Return the section of docs/results.md."""
+    values = result["values"]
+    means = {name: _means(values, name) for name in (KUBE_DEFAULT, TUNED, SIMPLE, PACKAGED_POLICY)}
+    whole = means[PACKAGED_POLICY] - means[KUBE_DEFAULT]
+    rows = []
+    for name, allocated in means.items():
+        gains = allocated - means[KUBE_DEFAULT]
+        against = "" if name == KUBE_DEFAULT else tables.interval(tables.spread(gains))
+        share = "" if name == KUBE_DEFAULT else f"{100 * gains.sum() / whole.sum():.0f}"
+        below = f"{int((gains < -FAR_BELOW).sum())} of {len(gains)}"
+        rows.append([name, tables.number(float(allocated.mean())), against, share, below])
+    seconds = [each[TUNED]["seconds"] for each in values]
+    kept = {name: sum(each[name]["is_better"] for each in values) for name in (TUNED, SIMPLE)}
+    return "\n".join(
+        [
+            "## The best configuration of kube-scheduler",
+            "",
+            f"The first {len(values)} clusters of those above, {len(result['seeds'])} seeds. `{TUNED}` is what "
+            "`steersman policy fit-scheduler` finds for each of them, on other draws: a scoring strategy over CPU, "
+            "memory and GPUs, and the weights of kube-scheduler's two plugins of resources. "
+            f"`{SIMPLE}` is found among what EKS takes. Where no gain was shown the default stays: "
+            f"{len(values) - kept[TUNED]} and {len(values) - kept[SIMPLE]} clusters. A search took "
+            f"{np.median(seconds):.0f} s in the median, beside other work.",
+            "",
+            tables.markdown(
+                ["policy", "GPUs allocated, %", "against the default", "of steersman's gain, %", "0.5 below"], rows
+            ),
+        ]
+    )
+
+
+def _means(values: list[Json], name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    return np.array([np.mean(each["allocation"][name]) for each in values])
