@@ -81,10 +81,19 @@ def check_model_output(output: Path, kind: str, read: Callable[[Path], object]) 
     Raises:
         UsageError: the name lacks the suffix, the file exists and is of another kind, or its folder is missing.
     """
-    from steersman.workloads.files import check_writable
-
     if output.suffix != MODEL_SUFFIX:
         raise UsageError(f"--output {output}: the name of {kind} must end in {MODEL_SUFFIX}")
+    check_overwriting(output, kind, read)
+
+
+def check_overwriting(output: Path, kind: str, read: Callable[[Path], object]) -> None:
+    """Check that --output can be written and overwrites nothing but a file of its kind, see `check_model_output`.
+
+    Raises:
+        UsageError: the file exists and is of another kind, or its folder is missing.
+    """
+    from steersman.workloads.files import check_writable
+
     if output.exists():
         try:
             read(output)

@@ -108,5 +108,7 @@ def test_command_writes_only_what_is_better(tmp_path: Path, capsys: pytest.Captu
         assert tuned == profiles_of(record["configuration"])["default-scheduler"]
         assert resolve(str(output.with_suffix(".eks.json"))).selection.kube == tuned
         assert resolve(str(output.with_suffix(".aks.yaml"))).selection.kube == tuned
+    assert main([*command[:-1], str(nodes)]) == 2
+    assert "exists and is not a KubeSchedulerConfiguration; name another file" in capsys.readouterr().err
     assert main([*command[:-1], "x.safetensors"]) == 2
     assert "expected a name that ends with .yaml or .yml" in capsys.readouterr().err

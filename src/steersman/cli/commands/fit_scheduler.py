@@ -11,6 +11,7 @@ from steersman.cli.options.common import TableOrJson, TableOrJsonOption, path_op
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
+from steersman.cli.reading import check_overwriting
 from steersman.core.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 MAX_RATIO = 10.0
 LEARNED = "steersman"
-"""The policy that the found configuration is shown beside."""
+"""The policy that the found configuration is also compared with."""
 SUFFIXES = (".yaml", ".yml")
 KINDS = ("without GPUs", "a share of one GPU", "one GPU", "several GPUs")
 
@@ -56,18 +57,17 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs) -> None:
     Searches scoring strategies over CPU, memory and GPUs and the weights of the two plugins of resources by simulation
     on these nodes and pods. The best one is compared with the configuration that runs today, and with the policy
     steersman, on random draws of the pods that the search did not use. It is written if a paired test shows that it
-    is better: as a KubeSchedulerConfiguration, and beside it as AKS takes it (.aks.yaml) and, if it can be expressed
-    there, as EKS does (.eks.json). Otherwise no file is written.
+    is better: as a KubeSchedulerConfiguration, in the form of AKS (.aks.yaml) and, if it can be expressed there, in
+    that of EKS (.eks.json). Otherwise no file is written.
 
     **Example**: steersman policy fit-scheduler --nodes nodes.yaml --pods pods.yaml --output scheduler.yaml
     """
     inputs.check()
     if options.output.suffix not in SUFFIXES:
         raise UsageError(f"--output {options.output}: expected a name that ends with {' or '.join(SUFFIXES)}")
-    if options.output.is_dir() or not options.output.absolute().parent.is_dir():
-        raise UsageError(f"--output {options.output}: expected a file in a folder that exists")
+    from steersman.policies.files.kube_configuration import read_configuration
 
-    # The imports below load numba, which is slow, so the options are checked first.
+    check_overwriting(options.output, "a KubeSchedulerConfiguration", read_configuration)
     from steersman.cli.compiling import compile_for
     from steersman.cluster.gpu_resources import SHARED_GPUS
     from steersman.policies.registry import resolve
