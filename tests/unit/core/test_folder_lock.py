@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -29,12 +30,22 @@ if __name__ == "__main__":
 
 def hold(_: object, folder: Path) -> None:
     """Hold a lock that came from the parent until a file tells to end, also when the parent is gone."""
-    import time
-
     (folder / "pid").write_text(str(os.getpid()))
     (folder / "ready").touch()
     while not (folder / "end").exists():
         time.sleep(0.02)
+
+
+def stop(pid: int) -> None:
+    """Stop a process and wait until all its threads have: until then one that waits for the parent may run."""
+    os.kill(pid, signal.SIGSTOP)
+    while any(status_of(path) != "T" for path in Path(f"/proc/{pid}/task").iterdir()):
+        time.sleep(0.01)
+
+
+def status_of(thread: Path) -> str:
+    """Return the state of a thread of /proc, "T": it is stopped."""
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_second_process_is_rejected_and_names_the_holder(tmp_path: Path) -> None:
@@ -54,7 +65,7 @@ def test_worker_holds_the_lock_until_it_ends(tmp_path: Path) -> None:
         try:
             while not (tmp_path / "ready").exists():
                 assert parent.poll() is None
-            os.kill(int((tmp_path / "pid").read_text()), signal.SIGSTOP)  # it cannot end with its parent meanwhile
+            stop(int((tmp_path / "pid").read_text()))  # it cannot end with its parent meanwhile
             parent.kill()
             parent.wait(30)
             with raises(SteersmanError, tmp_path, str(parent.pid)):
