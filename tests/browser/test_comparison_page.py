@@ -69,7 +69,11 @@ def test_folders_with_equal_names_are_distinguished_and_charts_fit(
         box(page, "y/results")
         expect(page.locator("#table tbody tr")).to_have_count(5)
         expect(page.locator("#table tbody tr td:nth-child(2)")).to_have_text(["x/results"] * 2 + ["y/results"] * 3)
-        expect(page.locator("#sentences p")).to_have_count(2)
+        expect(page.locator("#sentences p")).to_have_count(3)
+        expect(page.locator("#kinds h2")).to_have_text(
+            [f"{name}/results: Pods failed, by the GPUs that a pod requests" for name in "xy"]
+        )
+        expect(page.locator("#kinds tbody tr").last).to_contain_text("pods that arrive40.03.0")
         expect(page.locator("#charts .lines").first).to_contain_text("fgd (x/results)")
         expect(page.locator("#charts .lines").first).to_contain_text("fgd (y/results)")
         wait_for_fit(page)

@@ -60,9 +60,11 @@ class Container:
         process["args"] = [*(self._entrypoint() if entrypoint is None else entrypoint), *words]
         process |= {"terminal": False, "capabilities": {}, "noNewPrivileges": True}
         configuration["root"]["readonly"] = True
+        hosts = self.bundle / f"{name}.hosts"
+        hosts.write_text(f"127.0.0.1 localhost {configuration.get('hostname', '')}\n")  # as every engine does
         bound = [
             {"destination": place, "type": "bind", "source": str(file), "options": ["bind", "ro"]}
-            for file, place in (mounts or {}).items()
+            for file, place in ({hosts: "/etc/hosts"} | dict(mounts or {})).items()
         ]
         kept = [mount for mount in configuration["mounts"] if mount["type"] not in OMITTED]
         memory = [

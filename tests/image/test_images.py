@@ -71,7 +71,9 @@ def plain_cluster(tmp_path: Path) -> Iterator[Path]:
     environment = os.environ | {"STEERSMAN_STATE_DIR": str(tmp_path / "state")}
     name = ("--name", "image")
     kubectl = build.programs(lambda *_: None, print) / "kubectl"
-    subprocess.run([STEERSMAN, "cluster", "up", *name, "--count", "2"], env=environment, check=True, timeout=900)
+    # The workbench adds nodes with the usual names.
+    up = [STEERSMAN, "cluster", "up", *name, "--node-shape", "kept=8cpu,32Gi,110pods:2"]
+    subprocess.run(up, env=environment, check=True, timeout=900)
     config = ("--kubeconfig", str(tmp_path / "state" / "clusters" / "image" / "kubeconfig"))
     try:
         with subprocess.Popen([kubectl, *config, "proxy", f"--port={PORT}"], stdout=subprocess.DEVNULL) as proxy:

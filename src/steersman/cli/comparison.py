@@ -13,7 +13,7 @@ from steersman.cli.compiling import compile_for
 from steersman.cli.options.common import Format
 from steersman.cli.options.results import Results
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, width, wrapped
-from steersman.cli.output.tables import comparison_table, regret_table, summary_records, workloads_table
+from steersman.cli.output.tables import comparison_table, kinds_table, regret_table, summary_records, workloads_table
 from steersman.core.errors import InputError, SteersmanError
 from steersman.core.signals import defer_signals
 from steersman.evaluation.evaluation import evaluate_experiments
@@ -178,4 +178,7 @@ def show_table(headline: Headline) -> None:
         if headline.protocol == "timed":
             print_table(regret_table(headline))
     print_table(comparison_table(headline, width()))
-    print(wrapped("\n".join(filter(None, [*headline.sentences(), headline.bound_sentence()])), width()))
+    if (kinds := kinds_table(headline, width())) is not None:
+        print_table(kinds)
+    texts = [*headline.sentences(), headline.kinds_sentence(), headline.bound_sentence()]
+    print(wrapped("\n".join(filter(None, texts)), width()))

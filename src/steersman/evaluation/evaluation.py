@@ -145,7 +145,10 @@ class Evaluation:
 
     def __repr__(self) -> str:
         """Return the outcome of all protocols in sentences."""
-        return " ".join(sentence for each in self.comparisons for sentence in each.headline.sentences())
+        headlines = [each.headline for each in self.comparisons]
+        return " ".join(
+            filter(None, (text for each in headlines for text in [*each.sentences(), each.kinds_sentence()]))
+        )
 
     def _repr_html_(self) -> str:
         """Return the tables and sentences of all protocols for notebooks."""

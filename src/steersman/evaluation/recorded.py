@@ -20,14 +20,14 @@ def find_recordings(workloads: Sequence[Workload], protocol: Protocol) -> Record
     """Return the metrics of the recorded placements.
 
     Empty for `timed`, in which pods come and go. In `inflation` other pods arrive than those that wait in the
-    recording, so the number of waiting pods is left out.
+    recording, so the numbers of pods are left out.
     """
     result = {}
     for workload in workloads:
         run = Simulator(workload).as_it_is() if workload.recorded and protocol != "timed" else None
         if run is not None:
-            comparable = protocol == "arrivals"
-            result[workload.name] = tuple(each for each in run.metrics if comparable or each.name != "pods_failed")
+            incomparable = () if protocol == "arrivals" else ("pods_failed", "pods_arrived")
+            result[workload.name] = tuple(each for each in run.metrics if not each.name.startswith(incomparable))
     return result
 
 

@@ -28,6 +28,7 @@ from steersman.simulation.event_arrays import (
     OUTCOME,
     EventRecord,
 )
+from steersman.simulation.pod_kinds import KINDS, arrived_metric, failed_metric
 from steersman.simulation.result import Curve, Metric, Timeline
 from steersman.simulation.rewards import DecisionStates
 from steersman.simulation.waiting import (
@@ -178,6 +179,14 @@ def final_metrics(record: EventRecord, events: Timeline, curve: Curve | None, un
         Metric("nodes_used", "nodes", float(events.nodes_used[at])),
         Metric("pods_bound", "pods", float(outcomes[BOUND])),
         Metric("pods_failed", "pods", float(outcomes[FAILED])),
+    ]
+
+
+def kind_metrics(failed: Sequence[int], arrived: Sequence[int]) -> list[Metric]:
+    """Return the pods by kind that fitted nowhere and all that arrived, [4] each."""
+    return [
+        *(Metric(failed_metric(kind), "pods", float(count)) for kind, count in zip(KINDS, failed, strict=True)),
+        *(Metric(arrived_metric(kind), "pods", float(count)) for kind, count in zip(KINDS, arrived, strict=True)),
     ]
 
 

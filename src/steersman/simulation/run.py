@@ -26,7 +26,7 @@ from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringCon
 from steersman.policies.decision import kernels
 from steersman.policies.decision.context import build_decision_state
 from steersman.policies.embedded_profile import EmbeddedProfile
-from steersman.policies.features import POD_KINDS, TELEMETRY, View
+from steersman.policies.features import TELEMETRY, View
 from steersman.policies.gpu_state.arrays import LearnedArrays, learned_arrays
 from steersman.policies.gpu_state.leftovers import leftover_arrays
 from steersman.policies.node_metrics.view import NodeMetricsView
@@ -42,6 +42,7 @@ from steersman.simulation.arrivals import Schedule, draw, schedule
 from steersman.simulation.fragmentation import recount
 from steersman.simulation.gpus_taken import are_whole, gpus_taken
 from steersman.simulation.observations import RunObservations
+from steersman.simulation.pod_kinds import KINDS, kinds_of
 from steersman.simulation.queueing import QueueInputs, queue_of, shapes_of
 from steersman.simulation.reasons import Reasons
 from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, Protocol, RunResult, Timeline
@@ -283,7 +284,7 @@ class Simulator:
     def as_it_is(self) -> RunResult | None:
         """Return the metrics of the recorded placement as a run without a policy; None if the workload has none.
 
-        Pods that waited are its `pods_failed`.
+        Pods that waited are those that failed.
         """
         workload = self.workload
         there = np.array([i for i, where in enumerate(workload.recorded) if where is not None], dtype=np.int64)
@@ -294,8 +295,10 @@ class Simulator:
         plan = Schedule(there, np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, False, count)
         # Any policy would do: all arrivals are standing.
         run = Execution(self, plan, resolve("best-fit"), 0, record=False).result("arrivals", 0, 0.0)
-        waiting = float(len(workload.pods) - count)
-        values = tuple(replace(each, value=waiting) if each.name == "pods_failed" else each for each in run.metrics)
+        left = np.setdiff1d(np.arange(len(workload.pods)), there)
+        kinds = np.bincount(kinds_of(self._demand[left], self._devices[left]), minlength=len(KINDS)).tolist()
+        waiting = {each.name: each.value for each in metrics.kind_metrics(kinds, kinds)} | {"pods_failed": len(left)}
+        values = tuple(replace(each, value=float(waiting.get(each.name, each.value))) for each in run.metrics)
         return replace(run, policy=AS_IT_IS, metrics=values)
 
 
@@ -462,13 +465,13 @@ class Execution:
         """Return the cost by which policies are compared in a few draws: `cost`, but of waits `compared_waits`."""
         return compared_waits(self.coming_waits) if protocol == "timed" else self.cost(protocol)
 
-    def refused_by_kind(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the arrivals that fitted nowhere and all of them, [4] each, by kind (`cluster.arrays.pod_kind`)."""
-        record, classes = self._record(), self.state.class_arrays
-        count, milli = classes.gpu_count, classes.gpu_milli
-        kinds = np.select([count == 0, count > 1, milli == GPU_MILLI], [0, 3, 2], 1)[self.arrivals.class_id]
+    def failed_by_kind(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the pods that fitted nowhere and those that arrived after the run began, [4] each, by `KINDS`."""
+        record, pods = self._record(), self.plan.pods
+        kinds = kinds_of(self.simulator._demand[pods], self.simulator._devices[pods])
         failed = record.numbers[record.numbers[:, event_arrays.OUTCOME] == event_arrays.FAILED, event_arrays.ARRIVAL]
-        return np.bincount(kinds[failed], minlength=POD_KINDS), np.bincount(kinds, minlength=POD_KINDS)
+        coming = kinds[self.plan.standing :]
+        return np.bincount(kinds[failed], minlength=len(KINDS)), np.bincount(coming, minlength=len(KINDS))
 
     @property
     def coming_waits(self) -> Waits:
@@ -515,6 +518,8 @@ class Execution:
                 values += estimate_metrics(self.run.queue.estimated[coming], self.plan.duration[coming])
             if self.plan.is_given:
                 parts = metrics.parts_of_trace(events, waits.after(self.plan.standing), until)
+        else:
+            values += metrics.kind_metrics(*(each.tolist() for each in self.failed_by_kind()))
         return RunResult(
             workload=self.simulator.workload.name,
             policy=self.policy.name,

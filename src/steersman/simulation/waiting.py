@@ -8,15 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.model import GPU_MILLI
 from steersman.simulation.event_arrays import ARRIVAL, BOUND, FAILED, OUTCOME, WAITING, EventRecord
+from steersman.simulation.pod_kinds import KINDS, kinds_of, wait_metric
 from steersman.simulation.result import Metric
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-KIND_NAMES = ("cpu_only", "gpu_share", "one_gpu", "several_gpus")
-"""Kinds of pods whose waits are told apart."""
 SLOWDOWN_SECONDS = 10.0
 """Threshold of the bounded slowdown: a shorter run counts as this long."""
 PERCENTILES = (50, 95, 99)
@@ -56,10 +54,8 @@ class Waits:
 
     @property
     def kind(self) -> Ints:
-        """Return [A] the index in `KIND_NAMES`."""
-        one = np.where(self.demand < GPU_MILLI, 1, 2)
-        several = (self.devices > 1) | (self.demand > GPU_MILLI)  # GPUs that are only counted are no devices
-        return np.where(self.demand == 0, 0, np.where(several, 3, one)).astype(np.int64)
+        """Return [A] the index in `KINDS`."""
+        return kinds_of(self.demand, self.devices)
 
     @property
     def bounded_slowdown(self) -> Floats:
@@ -73,8 +69,8 @@ class Waits:
             "waiting_time_mean_seconds": (self.seconds, every),
             "waiting_time_mean_by_gpus_seconds": (self.seconds, self.demand.astype(np.float64)),
         }
-        for number, kind in enumerate(KIND_NAMES):
-            means[f"waiting_time_mean_{kind}_seconds"] = self.seconds, (self.kind == number).astype(np.float64)
+        for number, kind in enumerate(KINDS):
+            means[wait_metric(kind)] = self.seconds, (self.kind == number).astype(np.float64)
         return means | {"bounded_slowdown_mean": (self.bounded_slowdown, every)}
 
 
@@ -139,7 +135,7 @@ def winsorized(waits: Waits) -> Waits:
     Location", Sankhya A 25 (1963).
     """
     known, kind, seconds = ~np.isnan(waits.seconds), waits.kind, waits.seconds.copy()
-    for number in range(len(KIND_NAMES)):
+    for number in range(len(KINDS)):
         of_kind = known & (kind == number)
         if of_kind.any():
             # "lower": the limit is a wait that occurred, not an interpolated one.

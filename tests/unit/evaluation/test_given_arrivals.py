@@ -102,7 +102,10 @@ def test_the_comparison_screen_shows_the_same(trace: Workload, tmp_path: Path) -
     baseline = evaluation.comparisons[0].headline.baseline
     shown = folder.rows(subject, metric, baseline)
     assert {row.interval_over for row in shown} == {TRACE_BLOCKS}
-    assert folder.sentence(subject, metric, baseline) == evaluation.comparisons[0].headline.sentence()
+    headline = folder.headline(subject, metric, baseline)
+    assert headline is not None
+    assert headline.sentence() == evaluation.comparisons[0].headline.sentence()
+    assert headline.kinds_sentence() == evaluation.comparisons[0].headline.kinds_sentence()
     # From another baseline it is computed of the parts in `parts.csv`, not of seeds.
     other = next(policy for policy in POLICIES if policy != baseline)
     (compared,) = (row for row in folder.rows(subject, metric, other) if row.policy == baseline)

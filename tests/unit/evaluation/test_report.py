@@ -18,12 +18,13 @@ from tests.support.nightly import examples
 from tests.support.run_results import EXPERIMENT, figures_in, made_experiment, made_run
 
 import steersman
+from steersman.cli.output.tables import kinds_table
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.evaluation.evaluation import Evaluation
 from steersman.evaluation.output import is_result
 from steersman.evaluation.report.curves import CurveStats, curve_stats
 from steersman.evaluation.report.figures import CELLS, heat_map
-from steersman.evaluation.report.headline import Headline
+from steersman.evaluation.report.headline import Cell, Headline
 from steersman.evaluation.report.page import Comparison, templates, write_report
 from steersman.evaluation.report.style import (
     BASELINE_COLOUR,
@@ -35,6 +36,7 @@ from steersman.evaluation.report.style import (
     styles,
 )
 from steersman.evaluation.summary import summarise
+from steersman.simulation.pod_kinds import arrived_metric, failed_metric
 from steersman.simulation.result import FinalNodes, Metric, RunResult
 from steersman.workloads.generators.deployments import DeploymentSettings
 
@@ -300,7 +302,7 @@ def test_waits_are_shown_by_kind_of_pod(tmp_path: Path) -> None:
         for policy, wait in (("kube-default", 14400.0), ("fgd", 7200.0))
         for i in range(2)
     ]
-    plot = figures_in(report(tmp_path, runs)[1])["w0-waits-by-kind"]
+    plot = figures_in(report(tmp_path, runs)[1])["w0-by-kind"]
     assert plot["layout"]["yaxis"]["title"]["text"] == "mean wait, h"
     bars = {trace["name"]: (trace["x"], trace["y"]) for trace in plot["data"]}
     kinds = ["one GPU", "several GPUs"]
@@ -310,8 +312,56 @@ def test_waits_are_shown_by_kind_of_pod(tmp_path: Path) -> None:
     uneven = [
         made_run("kube-default", 42, protocol="timed", metrics=[Metric(n, "seconds", w) for n, w in waits.items()])
     ]
-    assert figures_in(report(tmp_path, uneven)[1])["w0-waits-by-kind"]["layout"]["yaxis"]["type"] == "log"
-    assert "w0-waits-by-kind" not in figures_in(report(tmp_path, timed({"kube-default": [1.0, 2.0]}))[1])
+    assert figures_in(report(tmp_path, uneven)[1])["w0-by-kind"]["layout"]["yaxis"]["type"] == "log"
+    assert "w0-by-kind" not in figures_in(report(tmp_path, timed({"kube-default": [1.0, 2.0]}))[1])
+
+
+def kinds(policy: str, seed: int, failed: dict[str, float], arrived: dict[str, float]) -> RunResult:
+    """A run with pods by kind."""
+    counts = {failed_metric(kind): count for kind, count in failed.items()}
+    counts |= {arrived_metric(kind): count for kind, count in arrived.items()}
+    return made_run(
+        policy,
+        seed,
+        allocation=90.0 + seed % 2 + 5 * (policy == "fgd"),
+        metrics=[Metric(name, "pods", count) for name, count in counts.items()],
+    )
+
+
+def test_who_pays_is_told_and_shown(tmp_path: Path) -> None:
+    arrived = {"cpu_only": 5.0, "gpu_share": 0.0, "one_gpu": 40.0, "several_gpus": 10.0}
+    runs = [
+        kinds(policy, 42 + i, {"cpu_only": 1.0, "gpu_share": 0.0, "one_gpu": one + i, "several_gpus": several}, arrived)
+        for policy, one, several in (("kube-default", 3.0, 8.0), ("fgd", 13.0, 2.0))
+        for i in range(3)
+    ]
+    headline, text = report(tmp_path, runs)
+    said = (
+        "Under fgd pods that request one GPU (4 -> 14 of 40) fail more often, and pods that request several GPUs "
+        "(8 -> 2 of 10) fail less often than under kube-default."
+    )
+    assert headline.kinds_sentence() == said
+    assert said in Page(text).text
+    columns = {each.title: each for each in headline.kind_columns("default")}
+    assert list(columns) == ["no GPU", "one GPU", "several GPUs"], "no pod with a share of a GPU arrives"
+    assert columns["one GPU"].cells["fgd"] == Cell("14.0", "+10.0 (+10.0 to +10.0)")
+    assert columns["one GPU"].cells["arrived"].text == "40.0"
+    plot = figures_in(text)["w0-by-kind"]
+    bars = {trace["name"]: (trace["x"], trace["y"]) for trace in plot["data"]}
+    assert bars["fgd"] == (["no GPU", "one GPU", "several GPUs"], [20.0, 35.0, 20.0])
+    table = kinds_table(headline, 80)
+    assert table is not None
+    assert [str(column.header) for column in table.columns] == ["Policy", "no GPU", "one GPU", "several GPUs"]
+    wide = kinds_table(headline, 200)
+    assert wide is not None
+    assert len(wide.columns) == 7
+    same = [
+        kinds(policy, 42 + i, {"one_gpu": 1.0}, {"one_gpu": 4.0})
+        for policy in ("kube-default", "fgd")
+        for i in range(2)
+    ]
+    headline, text = report(tmp_path, same)
+    assert (headline.kinds_sentence(), headline.kind_columns("default")) == ("", []), "there is but one kind"
 
 
 def test_report_is_one_file_with_table_and_plots(tmp_path: Path) -> None:

@@ -349,6 +349,28 @@ def test_metrics_without_gpu_demand_are_final_values():
     assert len(result.curve.x) == 12
 
 
+def test_failed_pods_are_counted_by_kind() -> None:
+    requests = {
+        "cpu_only": Requests(1000, 0),
+        "gpu_share": Requests(0, 0, gpu_count=1, gpu_milli=500),
+        "one_gpu": Requests(0, 0, gpu_count=1, gpu_milli=1000),
+        "several_gpus": Requests(0, 0, gpu_count=2, gpu_milli=1000),
+    }
+    # One CPU and two GPUs: each kind fits once, but the GPUs go to those that come first.
+    order = ["several_gpus", "cpu_only", "one_gpu", "gpu_share", "cpu_only", "cpu_only"]
+    pods = tuple(Pod(f"p{i}", PodClass(requests[kind])) for i, kind in enumerate(order))
+    workload = Workload("w", (Node("n", 1000, 1 << 30, gpu_count=2, gpu_model="A"),), pods)
+    found = metrics_of(Simulator(workload).run("best-fit", protocol="arrivals", shuffle=False))
+    assert {kind: found[f"pods_failed_{kind}"] for kind in requests} == {
+        "cpu_only": 2,
+        "gpu_share": 1,
+        "one_gpu": 1,
+        "several_gpus": 0,
+    }
+    assert [found[f"pods_arrived_{kind}"] for kind in requests] == [3, 1, 1, 1]
+    assert "pods_failed_one_gpu" not in metrics_of(Simulator(workload).run("best-fit", protocol="timed", load=0.9))
+
+
 def test_timed_metrics_are_taken_at_the_last_arrival():
     nodes = (Node("a", 1000, 1 << 30), Node("b", 1000, 1 << 30))
     pods = tuple(Pod(f"p{i}", PodClass(Requests(500, 0)), creation_time=i, deletion_time=100 + i) for i in range(3))

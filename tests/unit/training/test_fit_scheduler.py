@@ -83,7 +83,7 @@ def test_the_search_is_reproducible_and_validated_on_other_draws() -> None:
     mean, interval = first.gain(TUNED)
     assert first.is_better == (interval.low > 0)
     assert interval.low <= mean <= interval.high
-    assert (first.refused[TUNED] <= first.arrived).all()
+    assert (first.failed[TUNED] <= first.arrived).all()
 
 
 def test_what_runs_today_must_be_a_configuration() -> None:

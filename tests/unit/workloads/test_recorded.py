@@ -302,8 +302,9 @@ def test_table_files_and_report_include_the_current_state(tmp_path, capsys):
     assert main([*command, "--protocol", "arrivals", "--output", str(tmp_path / "out")]) == 0
     shown = capsys.readouterr()
     assert shown.err.count("pods: 78 pods of 2 owners, 56 running, 22 waiting\n") == 1
-    (row,) = [line for line in shown.out.splitlines() if "as it is" in line]
+    row, of_kinds = [line for line in shown.out.splitlines() if "as it is" in line]
     assert row.split()[3:5] == ["23.33", "–"]
+    assert [float(word) for word in of_kinds.split()[3:]] == [0.0, 22.0], "of no GPU and of one"
     summary = (tmp_path / "out" / "summary.csv").read_text()
     assert "pods,as it is,arrivals,gpu_allocation_percent,1,23.33,,,,,,,\n" in summary
     assert "pods,as it is,arrivals,pods_failed,1,22,,,,,,,\n" in summary

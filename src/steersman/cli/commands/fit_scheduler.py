@@ -23,7 +23,6 @@ MAX_RATIO = 10.0
 LEARNED = "steersman"
 """The policy that the found configuration is also compared with."""
 SUFFIXES = (".yaml", ".yml")
-KINDS = ("without GPUs", "a share of one GPU", "one GPU", "several GPUs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +120,21 @@ def _resource(found: SchedulerFit) -> str:
 
 
 def _who_pays(found: SchedulerFit) -> str:
-    """Return how many pods of each kind are refused before and after, those of which more are refused last."""
+    """Return how many pods of each kind fail before and after, those of which more fail last."""
+    from steersman.simulation.pod_kinds import KINDS
     from steersman.training.search.fit_scheduler import TUNED
 
-    before, after = found.refused[found.today], found.refused[TUNED]
-    kinds = [k for k in range(len(KINDS)) if found.arrived[k]]
+    titles = list(KINDS.values())
+    before, after = found.failed[found.today], found.failed[TUNED]
+    kinds = [k for k in range(len(titles)) if found.arrived[k]]
     kinds.sort(key=lambda k: float(after[k] - before[k]))
-    changes = [f"{KINDS[k]} {before[k]:.0f} -> {after[k]:.0f} of {found.arrived[k]:.0f}" for k in kinds]
-    return f"pods refused: {', '.join(changes)}"
+    changes = [f"{titles[k]} {before[k]:.0f} -> {after[k]:.0f} of {found.arrived[k]:.0f}" for k in kinds]
+    return f"pods failed: {', '.join(changes)}"
 
 
 def _record(found: SchedulerFit, workload: str) -> dict[str, Any]:
     from steersman.policies.files.kube_configuration import configuration_of
+    from steersman.simulation.pod_kinds import KINDS
 
     def of(policy: str) -> dict[str, Any]:
         mean, interval = found.gain(policy)
@@ -140,7 +142,7 @@ def _record(found: SchedulerFit, workload: str) -> dict[str, Any]:
             "policy": policy,
             "unallocated_percent": float(found.costs[policy].mean()),
             "gain": {"mean": mean, "low": interval.low, "high": interval.high},
-            "refused": dict(zip(KINDS, found.refused[policy].tolist(), strict=True)),
+            "failed": dict(zip(KINDS, found.failed[policy].tolist(), strict=True)),
         }
 
     return {
@@ -157,14 +159,16 @@ def _record(found: SchedulerFit, workload: str) -> dict[str, Any]:
 def _table(found: SchedulerFit, workload: str) -> Table:
     from rich.table import Table
 
+    from steersman.simulation.pod_kinds import KINDS
+
     title = f"{workload}: means over {len(found.savings)} draws that the search did not use"
     table = Table("policy", title=title, title_justify="left")
-    for column in (_resource(found), f"against {found.today}, points", *(f"refused, {kind}" for kind in KINDS)):
+    for column in (_resource(found), f"against {found.today}, points", *(f"failed, {kind}" for kind in KINDS.values())):
         table.add_column(column, justify="right")
     for policy, costs in found.costs.items():
         mean, interval = found.gain(policy)
         against = "" if policy == found.today else f"{mean:+.1f} [{interval.low:+.1f}, {interval.high:+.1f}]"
-        refused = [f"{count:.0f}" for count in found.refused[policy]]
-        table.add_row(policy, f"{100 - costs.mean():.1f} %", against, *refused)
+        failed = [f"{count:.0f}" for count in found.failed[policy]]
+        table.add_row(policy, f"{100 - costs.mean():.1f} %", against, *failed)
     table.add_row("pods that arrive", "", "", *(f"{count:.0f}" for count in found.arrived))
     return table

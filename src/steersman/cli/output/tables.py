@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from steersman.evaluation.report.headline import Headline
+from steersman.evaluation.report.headline import Headline, TableColumn
 from steersman.evaluation.report.wording import BOUND_LABEL, INTERVAL, count, fixed
 from steersman.evaluation.summary import SummaryRow
 
@@ -54,20 +54,51 @@ def comparison_table(headline: Headline, width: int) -> Table:
 
     A number is never cut: if `width` is too small for the table, columns are left out and named below.
     """
-    others = headline.others(headline.workload)
+    title = f"{headline.workload}: {headline.protocol}, {count(len(headline.seeds), 'seed')}"
+    return _policy_table(
+        headline, headline.columns(headline.workload), headline.others(headline.workload), title, width
+    )
+
+
+def kinds_table(headline: Headline, width: int) -> Table | None:
+    """Return what each kind of pod pays under the policies, None if the protocol does not tell kinds apart.
+
+    If `width` is too small for the differences of all kinds, none are shown.
+    """
+    columns = headline.kind_columns(headline.workload)
+    if not columns:
+        return None
+    others = headline.kind_rows(headline.workload)
+    names, noted = _columns(headline, columns, others)
+    if len(_fitting(names, noted, width)[0]) < len(noted):
+        columns = [replace(column, notes="") for column in columns]
+    return _policy_table(headline, columns, others, headline.kinds_title, width)
+
+
+def _columns(
+    headline: Headline, shown: Sequence[TableColumn], others: Mapping[str, str]
+) -> tuple[_Column, list[_Column]]:
+    """Return the names of policies, the best first, and of other rows, and the columns beside them."""
     order = [*headline.order(headline.workload), *others]
     columns = []
-    for column in headline.columns(headline.workload):
+    for column in shown:
         cells = [column.cells[policy] for policy in order]
         columns.append(_Column(column.short, [cell.text for cell in cells]))
         if column.notes:
             columns.append(_Column(column.notes, [cell.note for cell in cells]))
     titles = [others.get(policy, policy) for policy in order]
-    names = _Column("Policy", [title + (" *" if title == headline.baseline else "") for title in titles])
+    return _Column("Policy", [title + (" *" if title == headline.baseline else "") for title in titles]), columns
+
+
+def _policy_table(
+    headline: Headline, shown_columns: Sequence[TableColumn], others: Mapping[str, str], title: str, width: int
+) -> Table:
+    names, columns = _columns(headline, shown_columns, others)
     kept, widths = _fitting(names, columns, width)
-    table = _table(f"{headline.workload}: {headline.protocol}, {count(len(headline.seeds), 'seed')}")
+    table = _table(title)
     paired = "by arrival or moment" if headline.is_given else "seed by seed"
-    table.caption = f"* baseline: differences are to {headline.baseline}, {paired}"
+    differences = f": differences are to {headline.baseline}, {paired}"
+    table.caption = "* baseline" + differences * any(column.title.startswith("Diff.") for column in kept)
     if len(kept) < len(columns):
         missing = ", ".join(column.title for column in columns if column not in kept)
         table.caption += f"\nNo room here for {missing}."

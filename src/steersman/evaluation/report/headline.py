@@ -13,10 +13,14 @@ from steersman.evaluation.criteria import Criterion
 from steersman.evaluation.report import sentences
 from steersman.evaluation.report.standings import CPU_ALLOCATION, GPU_ALLOCATION, Standings
 from steersman.evaluation.report.wording import BOUND_LABEL, DASH, INTERVAL, fixed, interval_text, signed
+from steersman.simulation.pod_kinds import KINDS
 from steersman.simulation.run import AS_IT_IS
 
 FRAGMENTED = "gpu_fragmented_percent"
 GPU_METRICS = (FRAGMENTED, "gpu_allocation_over_time_percent")
+ARRIVED = "arrived"
+"""Name of the row of the pods that arrive, in the table of kinds."""
+SHORT_KINDS = {"cpu_only": "no GPU", "gpu_share": "GPU share", "one_gpu": "one GPU", "several_gpus": "several GPUs"}
 PERCENTILE_WAIT = "waiting_time_p95_seconds"
 
 
@@ -86,6 +90,38 @@ class Headline(Standings):
     def bound_sentence(self) -> str:
         """Return the sentence on what is left to gain, empty without a bound."""
         return sentences.bound_sentence(self)
+
+    def kinds_sentence(self) -> str:
+        """Return the sentence on kinds of pods that gain and that pay, empty if none is shown to."""
+        return sentences.kinds_sentence(self)
+
+    @property
+    def kinds_title(self) -> str:
+        """Return the title of the table of `kind_columns`."""
+        return f"{'Mean wait, s' if self.timed else 'Pods failed'}, by the GPUs that a pod requests"
+
+    def kind_columns(self, workload: str) -> list[TableColumn]:
+        """Return a column for each kind of pod, noted with the difference from the baseline and its interval."""
+        columns = []
+        for kind, metric in self.kinds(workload).items():
+            cells = {policy: self._kind_cell(workload, metric, policy) for policy in [*self.policies, AS_IT_IS]}
+            cells[ARRIVED] = Cell(fixed(self.arrived(workload, kind), 1))
+            columns.append(TableColumn(KINDS[kind], SHORT_KINDS[kind], cells, f"Diff., {INTERVAL}"))
+        return columns
+
+    def _kind_cell(self, workload: str, metric: str, policy: str) -> Cell:
+        row = self.row(workload, policy, metric)
+        if row is None:
+            return Cell(DASH)
+        if not (row.baseline and math.isfinite(row.difference)):
+            return Cell(fixed(row.mean, 1))
+        interval = interval_text(row.difference_interval, 1, sign=True)
+        return Cell(fixed(row.mean, 1), signed(row.difference, 1) + f" ({interval})" * bool(interval))
+
+    def kind_rows(self, workload: str) -> dict[str, str]:
+        """Return the rows of the table of kinds below the policies: name in cells, and displayed name."""
+        recording = {AS_IT_IS: AS_IT_IS} if workload in self.recorded and self.protocol == "arrivals" else {}
+        return recording | ({} if self.timed else {ARRIVED: "pods that arrive"})
 
     def others(self, workload: str) -> dict[str, str]:
         """Return the rows of the table below the policies: name in result files, and displayed name."""

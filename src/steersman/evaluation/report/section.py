@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from steersman.evaluation.criteria import TIMED_CRITERIA, WAITING_TIME, Criterion
@@ -14,6 +14,7 @@ from steersman.evaluation.report.headline import Cell, Headline
 from steersman.evaluation.report.standings import MEAN_WAIT
 from steersman.evaluation.report.style import CAUSE_COLOURS, Figure, Style, styles
 from steersman.evaluation.report.wording import DASH, fixed, interval_text
+from steersman.simulation.pod_kinds import KINDS, wait_metric
 from steersman.simulation.result import RunResult
 
 NAMED_CELLS = 40_000
@@ -29,20 +30,10 @@ WAIT_ROWS = (
     ("waiting_time_p99_seconds", "99 % wait at most, s", 0),
     ("waiting_time_max_seconds", "Longest wait, s", 0),
     ("waiting_time_mean_by_gpus_seconds", "Mean wait, each pod weighted by its GPUs, s", 1),
-    ("waiting_time_mean_cpu_only_seconds", "Mean wait of pods without GPU, s", 1),
-    ("waiting_time_mean_gpu_share_seconds", "Mean wait of pods with a share of a GPU, s", 1),
-    ("waiting_time_mean_one_gpu_seconds", "Mean wait of pods with one GPU, s", 1),
-    ("waiting_time_mean_several_gpus_seconds", "Mean wait of pods with several GPUs, s", 1),
+    *((wait_metric(kind), f"Mean wait of pods with {title}, s", 1) for kind, title in KINDS.items()),
     ("bounded_slowdown_mean", "Mean bounded slowdown (10 s)", 2),
 )
 """Metric, title and digits of what the table of waits shows."""
-KINDS_OF_PODS = {
-    "no GPU": "waiting_time_mean_cpu_only_seconds",
-    "share of a GPU": "waiting_time_mean_gpu_share_seconds",
-    "one GPU": "waiting_time_mean_one_gpu_seconds",
-    "several GPUs": "waiting_time_mean_several_gpus_seconds",
-}
-"""Metric of the mean wait of each kind of pod, by the kind's name in plots."""
 TIME_UNITS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
@@ -245,6 +236,7 @@ class Section:
             window = (100.0 if x[-1] > 100 else float(x[0] + 0.8 * (x[-1] - x[0])), float(x[-1]))
             end = self.lines.plot(self._quantity, y_title, window=window, bound=bound)
             plots.append(self._plot("end", end, "The last part of it, where schedulers differ in what is left over."))
+            plots.append(self._failed_by_kind())
         if is_measured:
             return PlotGroup("CPU use", "How much of the CPU the pods really use.", plots)
         return PlotGroup(f"{headline.resource} allocation", "How much of the cluster is given to pods.", plots)
@@ -266,17 +258,31 @@ class Section:
         row = self.headline.row(self.workload, policy, metric)
         return (math.nan,) * 3 if row is None else (row.mean, *(row.interval or (math.nan, math.nan)))
 
-    def _waits_by_kind(self) -> Plot | None:
-        """Return the mean waits of each kind of pod: an order that lets small pods go first may let large ones pay."""
-        waits = {policy: [self._mean_of(policy, metric) for metric in KINDS_OF_PODS.values()] for policy in self.runs}
-        longest = max((mean for of_policy in waits.values() for mean, _, _ in of_policy if mean == mean), default=0.0)
-        unit, seconds = next((each for each in TIME_UNITS if longest >= 3 * each[1]), TIME_UNITS[-1])
-        scaled = {
-            policy: [(mean / seconds, low / seconds, high / seconds) for mean, low, high in of_policy]
-            for policy, of_policy in waits.items()
+    def _by_kind(self, scale: Mapping[str, float], y_title: str, caption: str) -> Plot | None:
+        """Return the means of a metric of each kind of pod as bars, each divided by a scale, by kind."""
+        metrics = self.headline.kinds(self.workload)
+        values = {
+            policy: [
+                (mean / scale[kind], low / scale[kind], high / scale[kind])
+                for kind, (mean, low, high) in ((kind, self._mean_of(policy, metrics[kind])) for kind in metrics)
+            ]
+            for policy in self.runs
         }
-        figure = grouped_bars(scaled, list(KINDS_OF_PODS), self.style, f"mean wait, {unit}")
-        return self._plot("waits-by-kind", figure, "Mean wait by kind of pod: who gains, and who pays.")
+        figure = grouped_bars(values, [KINDS[kind] for kind in metrics], self.style, y_title)
+        return self._plot("by-kind", figure, f"{caption} by the GPUs that a pod requests: who gains, and who pays.")
+
+    def _waits_by_kind(self) -> Plot | None:
+        metrics = self.headline.kinds(self.workload)
+        means = [self._mean_of(policy, metric)[0] for policy in self.runs for metric in metrics.values()]
+        longest = max((mean for mean in means if math.isfinite(mean)), default=0.0)
+        unit, seconds = next((each for each in TIME_UNITS if longest >= 3 * each[1]), TIME_UNITS[-1])
+        return self._by_kind(dict.fromkeys(metrics, seconds), f"mean wait, {unit}", "Mean wait")
+
+    def _failed_by_kind(self) -> Plot | None:
+        arrived = {
+            kind: self.headline.arrived(self.workload, kind) / 100.0 for kind in self.headline.kinds(self.workload)
+        }
+        return self._by_kind(arrived, "pods failed, % of those that arrive", "Share of pods that fail,")
 
     def _causes(self) -> PlotGroup:
         timed = self.headline.timed

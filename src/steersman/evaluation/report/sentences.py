@@ -14,6 +14,7 @@ from steersman.core.statistics import BLOCKS, Interval
 from steersman.evaluation.report.standings import CPU_ALLOCATION, GPU_ALLOCATION, MEAN_WAIT, Difference, Standings
 from steersman.evaluation.report.wording import INTERVAL, brackets, count, interval_text, listed, seeds_text
 from steersman.evaluation.summary import ALL
+from steersman.simulation.pod_kinds import KINDS
 
 REACHED = 0.015
 """Points: a policy nearer to the bound has reached it, since the bound is rounded up and allocations are rounded."""
@@ -321,6 +322,35 @@ def sentence(standings: Standings) -> str:
     outcome = Outcome(standings)
     cases = ALONE if outcome.is_alone else COMPARED
     return next(text for holds, text in cases if holds(outcome)).format(outcome)
+
+
+def kinds_sentence(standings: Standings) -> str:
+    """Return which kinds of pods pay for the best policy, and which gain; empty if none is shown to."""
+    outcome = Outcome(standings)
+    if outcome.is_alone:
+        return ""
+    best, reference = outcome.best, outcome.reference
+    told: dict[bool, list[str]] = {True: [], False: []}
+    for kind, metric in standings.kinds(standings.workload).items():
+        change = standings.difference(standings.workload, metric, best, reference)
+        if change.is_significant:
+            told[change.mean > 0].append(f"{KINDS[kind]} ({_change(standings, kind, reference, best)})")
+    verb = "wait" if standings.timed else "fail"
+    comparatives = {
+        True: "longer" if standings.timed else "more often",
+        False: "less" if standings.timed else "less often",
+    }
+    clauses = [
+        f"pods that request {listed(kinds)} {verb} {comparatives[is_more]}" for is_more, kinds in told.items() if kinds
+    ]
+    return f"Under {best} {', and '.join(clauses)} than under {reference}." if clauses else ""
+
+
+def _change(standings: Standings, kind: str, before: str, after: str) -> str:
+    """Return the metric of a kind of pod under two policies, with the unit or the number of pods."""
+    means = standings.means_of(standings.workload, standings.kinds(standings.workload)[kind])
+    unit = " s" if standings.timed else f" of {standings.arrived(standings.workload, kind):,.0f}"
+    return f"{means[before]:,.0f} -> {means[after]:,.0f}{unit}"
 
 
 def bound_sentence(standings: Standings) -> str:

@@ -13,6 +13,7 @@ from steersman.core.statistics import Interval, mean
 from steersman.evaluation.bound.experiment_bounds import ExperimentBounds
 from steersman.evaluation.criteria import FINAL_STATE_CRITERIA, TIMED_CRITERIA, WAITING_TIME, Criterion
 from steersman.evaluation.summary import ALL, TRACE_BLOCKS, SummaryRow, SummaryTable
+from steersman.simulation.pod_kinds import KINDS, arrived_metric, failed_metric, wait_metric
 from steersman.simulation.result import RunResult
 from steersman.simulation.run import AS_IT_IS
 
@@ -146,7 +147,11 @@ class Standings:
 
     def means(self, workload: str) -> dict[str, float]:
         """Return the mean of the primary metric, by policy."""
-        rows = {policy: self.row(workload, policy, self.primary) for policy in self.policies}
+        return self.means_of(workload, self.primary)
+
+    def means_of(self, workload: str, metric: str) -> dict[str, float]:
+        """Return the mean of a metric, by policy, NaN where it is not known."""
+        rows = {policy: self.row(workload, policy, metric) for policy in self.policies}
         return {policy: row.mean if row is not None else math.nan for policy, row in rows.items()}
 
     def order(self, workload: str) -> list[str]:
@@ -158,6 +163,27 @@ class Standings:
     def bound(self, workload: str) -> float:
         """Return the GPU in percent that no scheduler exceeds, mean over seeds; NaN if unknown."""
         return math.nan if self.bounds is None else mean(self.bounds.get(workload))
+
+    def kinds(self, workload: str) -> dict[str, str]:
+        """Return the metric of what each kind of pod pays, failed pods or the mean wait, of the kinds that arrive.
+
+        Empty if only one kind arrives, if no pod waits, and in a protocol that does not tell kinds apart.
+        """
+        of_kind = wait_metric if self.timed else failed_metric
+        if self.timed and not any(mean > 0 for mean in self.means_of(workload, MEAN_WAIT).values()):
+            return {}
+        came = {kind: self.means_of(workload, of_kind(kind) if self.timed else arrived_metric(kind)) for kind in KINDS}
+        found = {
+            kind: of_kind(kind)
+            for kind, means in came.items()
+            if any(mean >= 0 if self.timed else mean > 0 for mean in means.values())
+        }
+        return found if len(found) > 1 else {}
+
+    def arrived(self, workload: str, kind: str) -> float:
+        """Return how many pods of a kind arrive under the baseline, mean over seeds; NaN if unknown."""
+        row = self.row(workload, self.baseline, arrived_metric(kind))
+        return math.nan if row is None else row.mean
 
     def differences(self, workload: str, metric: str) -> dict[str, tuple[float, float, float]]:
         """Return the difference of each other policy from the baseline and its interval, NaN for none, by policy."""

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from steersman.core.errors import UsageError
 from steersman.core.statistics import Interval, mean_interval
 from steersman.policies.base import Policy
-from steersman.policies.features import POD_KINDS
 from steersman.policies.kinds import kube_scheduler
 from steersman.policies.kube_scheduler import KUBE_DEFAULT, KubeSchedulerPolicy
 from steersman.policies.node_scores.kube_profile import (
@@ -30,6 +29,7 @@ from steersman.policies.node_scores.kube_profile import (
     ScoringStrategy,
 )
 from steersman.simulation.arrivals import draw
+from steersman.simulation.pod_kinds import KINDS
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection.halving import is_clear
 from steersman.workloads.coarse import coarse
@@ -76,7 +76,7 @@ class SchedulerFit:
         scheduler_name: name of the scheduler that it is for.
         today: name of the policy that it is compared with.
         costs: [V] percent of unallocated GPUs (without GPUs: CPU) in each draw of the validation, by policy.
-        refused: [4] pods by kind that were refused, mean over those draws, by policy.
+        failed: [4] pods by kind that failed, mean over those draws, by policy.
         arrived: [4] pods by kind that arrived.
     """
 
@@ -84,7 +84,7 @@ class SchedulerFit:
     scheduler_name: str
     today: str
     costs: dict[str, Floats]
-    refused: dict[str, Floats]
+    failed: dict[str, Floats]
     arrived: Floats
 
     @cached_property
@@ -161,9 +161,9 @@ def fit_scheduler(
         best = _best(simulator, [best, *_changed(best, rng, options)], options)
     report(steps - 1, steps)
     compared = [today, KubeSchedulerPolicy(TUNED, best), *beside]
-    costs, refused, arrived = _validate(Simulator(workload.unbound()), compared, options)
+    costs, failed, arrived = _validate(Simulator(workload.unbound()), compared, options)
     report(steps, steps)
-    return SchedulerFit(best, runs.scheduler_name, runs.name, costs, refused, arrived)
+    return SchedulerFit(best, runs.scheduler_name, runs.name, costs, failed, arrived)
 
 
 def gpu_name(workload: Workload) -> str:
@@ -209,10 +209,10 @@ def _weights(weights: Sequence[int], fit: int, balanced: int) -> tuple[int, ...]
 def _validate(
     simulator: Simulator, policies: Sequence[Policy], options: SchedulerFitOptions
 ) -> tuple[dict[str, Floats], dict[str, Floats], Floats]:
-    """Return costs, [V], and refused pods by kind, [4], by policy, and the pods by kind that arrived."""
+    """Return costs, [V], and failed pods by kind, [4], by policy, and the pods by kind that arrived."""
     costs: dict[str, list[float]] = {each.name: [] for each in policies}
-    refused = {each.name: np.zeros(POD_KINDS) for each in policies}
-    arrived = np.zeros(POD_KINDS)
+    failed = {each.name: np.zeros(len(KINDS)) for each in policies}
+    arrived = np.zeros(len(KINDS))
     members = {each.name: simulator.member(each, protocol="inflation", ratio=options.ratio).policy for each in policies}
     for k in range(VALIDATION):
         seed = VALIDATION_SEED + k
@@ -220,7 +220,7 @@ def _validate(
         for name, policy in members.items():
             execution = simulator.play(policy, plan, seed)
             costs[name].append(execution.compared_cost("inflation"))
-            failed, came = execution.refused_by_kind()
-            refused[name] += failed / VALIDATION
+            left, came = execution.failed_by_kind()
+            failed[name] += left / VALIDATION
         arrived += came / VALIDATION
-    return {name: np.array(each) for name, each in costs.items()}, refused, arrived
+    return {name: np.array(each) for name, each in costs.items()}, failed, arrived

@@ -39,6 +39,10 @@ def run_of(workload: str, policy: str, seed: int, protocol: Protocol) -> RunResu
         Metric(METRIC, "percent", end),
         Metric("pods_failed", "count", float(random.integers(9))),
         Metric("waiting_time_mean_seconds", "seconds", math.nan),
+        Metric("pods_failed_one_gpu", "pods", 10.0 * (policy == "mine") + float(seed % 2)),
+        Metric("pods_failed_several_gpus", "pods", 0.0),
+        Metric("pods_arrived_one_gpu", "pods", 40.0),
+        Metric("pods_arrived_several_gpus", "pods", 3.0),
     )
     return RunResult(workload, policy, seed, protocol, curve, metrics, NO_NODES)
 
@@ -78,15 +82,21 @@ def test_the_summary_is_read_and_another_baseline_is_computed_as_evaluate_does(t
             assert all(same(row, other) for row, other in zip(rows, wanted, strict=True))
 
 
+def sentence_of(found: EvaluationFolder, subject: Subject, metric: str, baseline: str) -> str:
+    headline = found.headline(subject, metric, baseline)
+    assert headline is not None
+    return headline.sentence()
+
+
 def test_sentence_equals_the_report(tmp_path: Path) -> None:
     found = EvaluationFolder(written(tmp_path / "run"))
     summary = summarise(runs(), "best-fit")
     expected = Headline(list(runs()), summary, "best-fit").sentence()
-    assert found.sentence(Subject("all", "inflation"), METRIC, "best-fit") == expected
+    assert sentence_of(found, Subject("all", "inflation"), METRIC, "best-fit") == expected
     alone = [run for run in runs() if run.workload == "two"]
     expected = Headline(alone, summarise(alone, "fgd"), "fgd").sentence()
-    assert found.sentence(Subject("two", "inflation"), METRIC, "fgd") == expected
-    assert found.sentence(Subject("two", "inflation"), "pods_failed", "fgd") == ""
+    assert sentence_of(found, Subject("two", "inflation"), METRIC, "fgd") == expected
+    assert found.headline(Subject("two", "inflation"), "pods_failed", "fgd") is None
 
 
 def test_curves_are_those_of_the_runs(tmp_path: Path) -> None:
@@ -101,7 +111,7 @@ def test_other_protocols_have_a_summary_and_no_curves(tmp_path: Path) -> None:
     found = EvaluationFolder(written(tmp_path / "run", timed))
     assert found.subjects == (Subject("one", "timed"),)
     assert found.curves(found.subjects[0]) == {}
-    assert found.sentence(found.subjects[0], "waiting_time_mean_seconds", "fgd").startswith("No pod was bound")
+    assert sentence_of(found, found.subjects[0], "waiting_time_mean_seconds", "fgd").startswith("No pod was bound")
 
 
 def given(policy: str, seed: int) -> RunResult:
@@ -128,7 +138,7 @@ def test_another_baseline_has_intervals_on_a_given_trace_too(tmp_path: Path) -> 
             assert all(same(row, other) for row, other in zip(rows, wanted, strict=True))
             known = [math.isfinite(row.difference_interval.low) for row in rows if row.policy != baseline]
             assert known == [metric == "waiting_time_mean_seconds"] * 2
-        sentence = found.sentence(subject, "waiting_time_mean_seconds", baseline)
+        sentence = sentence_of(found, subject, "waiting_time_mean_seconds", baseline)
         assert sentence == Headline(list(timed), expected, baseline).sentence()
         assert "[" in sentence, "with an interval"
 
@@ -153,7 +163,19 @@ def test_page_shows_several_folders_and_names_them_per_row(tmp_path: Path) -> No
         first, second = ([row["difference"] for row in part] for part in (rows[1:3], rows[4:]))
         assert first == pytest.approx(second, rel=1e-8), "read from summary.csv, and computed as that is"
         assert found["metric"] == {"title": "GPU allocated at the end, %", "largerIsBetter": True, "digits": 2}
-        assert [each["folder"] for each in found["sentences"]] == ["first", "second"]
+        assert [each["folder"] for each in found["sentences"]] == ["first", "first", "second", "second"]
+        paid = "Under mine pods that request one GPU (0 -> 10 of 40) fail more often than under fgd."
+        assert [each["sentence"] for each in found["sentences"][1::2]] == [paid, paid]
+        assert [(each["folder"], each["kinds"]) for each in found["kinds"]] == [
+            (folder, ["one GPU", "several GPUs"]) for folder in ("first", "second")
+        ]
+        of_mine = next(row for row in found["kinds"][0]["rows"] if row["name"] == "mine")
+        assert (of_mine["cells"], of_mine["notes"][0]) == (["10.5", "0.0"], "+10.0 (+10.0 to +10.0)")
+        assert found["kinds"][0]["rows"][-1] == {
+            "name": "pods that arrive",
+            "cells": ["40.0", "3.0"],
+            "notes": ["", ""],
+        }
         assert found["versions"] == {each["id"]: each["version"] for each in (one, two)}
         allocation, fragmentation = found["charts"]
         assert (len(allocation["curves"]), len(allocation["x"]), len(fragmentation["curves"])) == (6, 131, 6)
@@ -202,8 +224,10 @@ def test_folders_with_equal_names_stay_separate(tmp_path: Path) -> None:
 
     async def story(ask: AskServer) -> None:
         found = (await ask(await path_of_all(ask))).content
-        assert [each["folder"] for each in found["sentences"]] == ["x/results", "y/results"]
-        assert len({each["sentence"] for each in found["sentences"]}) == 2
+        assert [each["folder"] for each in found["sentences"]] == ["x/results", "y/results", "y/results"], (
+            "only y has mine, which pays"
+        )
+        assert len({each["sentence"] for each in found["sentences"]}) == 3
         expected = [("x/results", policy) for policy in POLICIES[:2]] + [("y/results", policy) for policy in POLICIES]
         for those in (found["workloads"]["one"], found["charts"][0]["curves"]):
             assert [(each["folder"], each["policy"]) for each in those] == expected

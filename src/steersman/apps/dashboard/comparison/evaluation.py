@@ -142,17 +142,17 @@ class EvaluationFolder:
     def _summarised(self, protocol: Protocol, baseline: str) -> list[SummaryRow]:
         return summarise([run for run in self.runs if run.protocol == protocol], baseline)
 
-    def sentence(self, subject: Subject, metric: str, baseline: str) -> str:
-        """Return the report's sentence on a metric, "" if it has none for it."""
+    def headline(self, subject: Subject, metric: str, baseline: str) -> Headline | None:
+        """Return the report's comparison by a metric, None if the folder has no runs or no sentence speaks of it."""
         runs = [run for run in self.runs if run.protocol == subject.protocol]
         if subject.workload in {run.workload for run in runs}:
             runs = [run for run in runs if run.workload == subject.workload]
         if not runs:
-            return ""
+            return None
         used = baseline if baseline in {run.policy for run in runs} else runs[0].policy
         headline = Headline(runs, self.summary if used == self.baseline else summarise(runs, used), used)
         criterion = headline.criterion if headline.primary == metric else CRITERIA.get(metric)
-        return headline.with_criterion(criterion).sentence() if criterion is not None else ""
+        return headline.with_criterion(criterion) if criterion is not None else None
 
     def curves(self, subject: Subject) -> dict[str, list[Curve]]:
         """Return the curves of `inflation` runs on a workload, by policy."""

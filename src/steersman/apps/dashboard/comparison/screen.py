@@ -18,6 +18,7 @@ from steersman.apps.dashboard.runs.folders import FoundRun
 from steersman.apps.dashboard.screens import json_response
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.evaluation.report.curves import curve_stats, grid
+from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.summary import SummaryRow
 from steersman.simulation.result import Curve
 
@@ -97,6 +98,23 @@ class FolderSentence(msgspec.Struct, kw_only=True):
     sentence: str
 
 
+class KindRow(msgspec.Struct, kw_only=True):
+    """What kinds of pods pay under a policy: by kind a number, and its difference from the baseline or ""."""
+
+    name: str
+    cells: list[str]
+    notes: list[str]
+
+
+class KindTable(msgspec.Struct, kw_only=True):
+    """What kinds of pods pay under the policies of a folder."""
+
+    folder: str
+    title: str
+    kinds: list[str]
+    rows: list[KindRow]
+
+
 class ComparisonFigures(msgspec.Struct, kw_only=True):
     """What a page shows: by workload the rows of its policies, then sentences and curves of the chosen workload.
 
@@ -110,6 +128,7 @@ class ComparisonFigures(msgspec.Struct, kw_only=True):
     metric: MetricTitle
     workloads: dict[str, list[PolicyRow]]
     sentences: list[FolderSentence]
+    kinds: list[KindTable]
     charts: list[CurveChart]
 
 
@@ -175,8 +194,13 @@ class ComparisonScreen:
             for name in workloads
         }
         having = [each for each in chosen if subject in each.subjects]
+        headlines = {
+            each.run.name: headline for each in having if (headline := each.headline(subject, metric, baseline))
+        }
         sentences = [
-            FolderSentence(folder=each.run.name, sentence=each.sentence(subject, metric, baseline)) for each in having
+            FolderSentence(folder=name, sentence=sentence)
+            for name, headline in headlines.items()
+            for sentence in (headline.sentence(), headline.kinds_sentence())
         ]
         sentences += [
             FolderSentence(folder=each.run.name, sentence=f"Warning: {text}")
@@ -189,6 +213,7 @@ class ComparisonScreen:
             metric=title,
             workloads={name: rows for name, rows in by_workload.items() if rows},
             sentences=[each for each in sentences if each.sentence],
+            kinds=[_kind_table(name, headline) for name, headline in headlines.items() if headline.kinds(workload)],
             charts=_charts(having, subject),
         )
 
@@ -246,6 +271,16 @@ def _policy_row(found: EvaluationFolder, row: SummaryRow) -> PolicyRow:
         difference_high=_known(row.difference_interval.high),
         interval_over=row.interval_over,
     )
+
+
+def _kind_table(folder: str, headline: Headline) -> KindTable:
+    columns, below = headline.kind_columns(headline.workload), headline.kind_rows(headline.workload)
+    rows = []
+    for policy in [*headline.order(headline.workload), *below]:
+        cells = [column.cells[policy] for column in columns]
+        name = below.get(policy, policy)
+        rows.append(KindRow(name=name, cells=[each.text for each in cells], notes=[each.note for each in cells]))
+    return KindTable(folder=folder, title=headline.kinds_title, kinds=[each.title for each in columns], rows=rows)
 
 
 def _charts(chosen: Sequence[EvaluationFolder], subject: Subject) -> list[CurveChart]:

@@ -15,6 +15,7 @@ import { drawAxis, drawBar } from "./bars.js";
  * @typedef {{folder: string, policy: string, mean: (number | null)[]}} Curve
  * @typedef {{versions: Record<string, string>, problems: string[], metric: {title: string, largerIsBetter: boolean | null, digits: number | null},
  *   workloads: Record<string, Row[]>, sentences: {folder: string, sentence: string}[],
+ *   kinds: {folder: string, title: string, kinds: string[], rows: {name: string, cells: string[], notes: string[]}[]}[],
  *   charts: {title: string, x: number[], curves: Curve[]}[]}} Comparison
  */
 
@@ -188,6 +189,11 @@ class Page {
       number(row.mean, digits), interval(row.low, row.high, digits), String(row.runs), row.baseline,
     ]), [0, 1, 2, 3, 4].map((i) => i + first)));
     byId("table").append(element("p", { class: "keys" }, `Differences are paired; a difference is significant if its interval excludes 0. ${over}${better}`));
+    byId("kinds").replaceChildren(...found.kinds.flatMap(({ folder, title: of, kinds, rows: lines }) => [
+      element("h2", {}, several ? `${folder}: ${of}` : of),
+      table(["policy", ...kinds.flatMap((each) => [each, "difference, 95 % interval"])],
+        lines.map(({ name, cells, notes }) => [name, ...cells.flatMap((cell, i) => [cell, notes[i] ?? ""])]), kinds.flatMap((_, i) => [2 * i + 1, 2 * i + 2])),
+    ]));
     this.showCharts(found);
   }
 
