@@ -18,7 +18,7 @@ from steersman.cluster.objects.latency_limits import LatencyLimits
 from steersman.core.errors import InputError
 from steersman.core.redaction import redact_url
 from steersman.policies.files.policy_file import SUFFIX
-from steersman.policies.registry import PACKAGED_POLICY, policy_path, split_order
+from steersman.policies.registry import PACKAGED_POLICY, policy_path, split_limit, split_order
 from steersman.simulation.result import Protocol
 from steersman.training.network import fingerprint
 from steersman.workloads.profile import TypicalPod
@@ -155,7 +155,8 @@ def policy_fingerprint(option: str) -> str:
     Raises:
         InputError: a file cannot be read.
     """
-    policy, order = split_order(option)
+    limited, order = split_order(option)
+    policy, _ = split_limit(limited)
     found = []
     if policy == PACKAGED_POLICY or policy.endswith(SUFFIX):
         with policy_path(policy) as file:

@@ -18,6 +18,9 @@ from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.extensions import Registry, attribute_errors
 from steersman.objectives.measures import BUILT_IN, UNCOMPILED, Floats, Objective
 
+LIMIT = "max-kind-loss"
+"""Name of the limit of what any kind of pod may lose, after an objective or a portfolio's name."""
+
 
 @dataclass(frozen=True, slots=True)
 class WeightedObjectives:
@@ -77,12 +80,32 @@ REGISTRY: Registry[Objective] = Registry(
 )
 
 
+def split_limit(spec: str) -> tuple[str, float | None]:
+    """Return the objective of a text, and the percentage of its last part `max-kind-loss=PERCENT`; None without one.
+
+    Raises:
+        UsageError: the percentage is not a number of at least 0.
+    """
+    objective, found, text = spec.rpartition(f",{LIMIT}=")
+    if not found:
+        return spec, None
+    try:
+        limit = float(text)
+    except ValueError:
+        limit = math.nan
+    if not 0.0 <= limit < math.inf:
+        raise UsageError(f"objective {spec!r}: {LIMIT} must be a number of at least 0, not {text!r}")
+    return objective, limit
+
+
 def resolve(spec: str) -> WeightedObjectives:
     """Return the objective or weighted sum of a text.
 
     Raises:
         UsageError: an objective is unknown or repeated, or a weight is not a number above 0.
     """
+    if split_limit(spec)[1] is not None:
+        raise UsageError(f"objective {spec!r}: {LIMIT} is for evolution on workloads, which sees whole runs")
     if "=" not in spec:
         return WeightedObjectives(spec, (_find(spec),), (1.0,))
     objectives, weights = [], []

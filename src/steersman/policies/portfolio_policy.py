@@ -8,6 +8,7 @@ from typing import ClassVar
 from steersman.orders.order import AGE, Order
 from steersman.policies.base import Need, Policy
 from steersman.policies.heuristics import HeuristicPolicy
+from steersman.policies.kube_scheduler import KubeSchedulerPolicy
 from steersman.policies.linear import LinearPolicy
 
 PORTFOLIO = "portfolio"
@@ -15,6 +16,19 @@ PORTFOLIO = "portfolio"
 
 DEFAULT_RULE = "fgd"
 """The best published rule: it decides until a portfolio's member is clearly better."""
+
+
+@dataclass(frozen=True, slots=True)
+class KindLimit:
+    """What any kind of pod may lose under the chosen member.
+
+    Attributes:
+        percent: see `simulation.kind_losses.kind_losses`.
+        baseline: the policy that losses are against.
+    """
+
+    percent: float
+    baseline: Policy
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -30,12 +44,14 @@ class PortfolioPolicy(Policy):
         name: name in results, whichever member decides.
         members: the policies under their own names, learned ones first.
         digest: digest of the members.
+        limit: what any kind of pod may lose; None: the choice is free.
     """
 
     name: str
-    members: tuple[LinearPolicy | HeuristicPolicy, ...]
+    members: tuple[LinearPolicy | HeuristicPolicy | KubeSchedulerPolicy, ...]
     digest: str = ""
     order: Order = AGE
+    limit: KindLimit | None = None
 
     is_learned: ClassVar[bool] = True
 

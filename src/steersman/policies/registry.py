@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -11,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 from steersman.core.errors import UsageError, unknown_name
 from steersman.core.extensions import Registry, attribute_errors, import_object
+from steersman.objectives.registry import LIMIT
 from steersman.orders.registry import find_order
 from steersman.policies import greedy_forecast, most_even, rule_choice
 from steersman.policies.base import Need, Policy, with_order
@@ -18,7 +21,7 @@ from steersman.policies.files.kube_configuration import configured_policy, is_co
 from steersman.policies.files.policy_file import SUFFIX, open_policy, open_portfolio, write_policy
 from steersman.policies.heuristics import HEURISTIC_IDS, heuristic, weighted_sum
 from steersman.policies.kube_scheduler import KUBE_DEFAULT, KubeSchedulerPolicy
-from steersman.policies.portfolio_policy import PortfolioPolicy
+from steersman.policies.portfolio_policy import KindLimit, PortfolioPolicy
 from steersman.policies.random_policy import RandomPolicy
 from steersman.policies.schemes import SCHEMES, open_url
 from steersman.policies.telemetry import RULE_OF_POLICY, TelemetryPolicy
@@ -87,11 +90,42 @@ def split_order(spec: str) -> tuple[str, str]:
     return (name, order) if plus and not Path(spec).exists() else (spec, "")
 
 
+def split_limit(spec: str) -> tuple[str, str]:
+    """Return the portfolio and the percentage of `PORTFOLIO@max-kind-loss:PERCENT`; of any other text that is ""."""
+    name, at, percent = spec.rpartition(f"@{LIMIT}:")
+    return (name, percent) if at else (spec, "")
+
+
+def _limited(name: str, percent: str) -> Policy:
+    """Return a portfolio whose choice is held to what any kind of pod may lose against kube-scheduler's default.
+
+    The latter is one of its members: where no other keeps the limit, it decides.
+
+    Raises:
+        UsageError: the percentage is not a number of at least 0, or the policy has no members.
+    """
+    spec, portfolio = f"policy {name}@{LIMIT}:{percent}", resolve(name)
+    try:
+        limit = float(percent)
+    except ValueError:
+        limit = math.nan
+    if not 0.0 <= limit < math.inf:
+        raise UsageError(f"{spec}: expected a percentage of at least 0, such as {PACKAGED_POLICY}@{LIMIT}:2")
+    if not isinstance(portfolio, PortfolioPolicy) or portfolio.limit is not None:
+        raise UsageError(f"{spec}: {name} is not chosen among several; expected {' or '.join(PORTFOLIO_NAMES)}")
+    baseline = KubeSchedulerPolicy()
+    members = (*portfolio.members, baseline)
+    return replace(
+        portfolio, name=f"{portfolio.name}@{LIMIT}:{percent}", members=members, limit=KindLimit(limit, baseline)
+    )
+
+
 def resolve(spec: str) -> Policy:
     """Return the policy of a name, a weighted sum (`fgd=500,gpu-packing=500`), a file, a URL or a `module:Class`.
 
     A file is one of weights, or a kube-scheduler's configuration (`FILE` or `FILE:PROFILE`). `POLICY+ORDER`, such as
-    `fgd+shortest`, is the policy with an order of waiting pods.
+    `fgd+shortest`, is the policy with an order of waiting pods, `PORTFOLIO@max-kind-loss:PERCENT` a portfolio whose
+    choice is held to what any kind of pod may lose against `kube-default`.
 
     Raises:
         UsageError: there is no such policy; the message lists the known ones.
@@ -101,6 +135,9 @@ def resolve(spec: str) -> Policy:
         return with_order(resolve(name), find_order(order))
     if "://" in spec:
         return open_url(spec)
+    name, percent = split_limit(spec)
+    if name != spec:
+        return _limited(name, percent)
     if "=" in spec:
         return weighted_sum(spec)
     # Before files and users' names, so that nothing can replace a built-in policy.
@@ -174,6 +211,7 @@ def policy_path(spec: str) -> Iterator[Path]:
     Raises:
         UsageError: it is a name or a weighted sum, and so has no file.
     """
+    spec, _ = split_limit(spec)
     if spec == PACKAGED_POLICY:
         with resources.as_file(resources.files("steersman.data") / f"{PACKAGED_POLICY}{SUFFIX}") as file:
             yield file

@@ -29,18 +29,20 @@ from steersman.policies.embedded_profile import EmbeddedProfile
 from steersman.policies.features import TELEMETRY, View
 from steersman.policies.gpu_state.arrays import LearnedArrays, learned_arrays
 from steersman.policies.gpu_state.leftovers import leftover_arrays
+from steersman.policies.kinds import kind_limit
 from steersman.policies.node_metrics.view import NodeMetricsView
 from steersman.policies.node_scores.default_spreading import scheduled_by
 from steersman.policies.node_scores.kube_profile import KubeProfile
 from steersman.policies.observations.encoder import owner_arrays, summary_of
 from steersman.policies.observations.telemetry_live import TelemetryObservations
-from steersman.policies.portfolio_policy import PortfolioPolicy
+from steersman.policies.portfolio_policy import KindLimit, PortfolioPolicy
 from steersman.policies.registry import as_policy, resolve
 from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation import engine, event_arrays, metrics
 from steersman.simulation.arrivals import Schedule, draw, schedule
 from steersman.simulation.fragmentation import recount
 from steersman.simulation.gpus_taken import are_whole, gpus_taken
+from steersman.simulation.kind_losses import KindLosses
 from steersman.simulation.observations import RunObservations
 from steersman.simulation.pod_kinds import KINDS, kinds_of
 from steersman.simulation.queueing import QueueInputs, queue_of, shapes_of
@@ -98,7 +100,7 @@ class Simulator:
         self._whole_gpus = are_whole(self._state, *self._state.gpu_weights())
         self._learned: tuple[str, LearnedArrays] | None = None
         self._scheduled: dict[KubeProfile, Simulator] = {}
-        self._members: dict[tuple[str, Protocol, float, float | None, float | None], MemberChoice] = {}
+        self._members: dict[tuple[object, ...], MemberChoice] = {}
         self.warnings = workload.warnings + self._unknown_models() + self._infeasible_warnings()
 
     def scheduled_by(self, policy: Policy) -> Simulator:
@@ -202,10 +204,17 @@ class Simulator:
         if not policy.members:
             return MemberChoice(policy, "")
         # The seed is not part of the key: every seed of a run has the same member.
-        key = cast(PortfolioPolicy, policy).digest, protocol, ratio, load, mean_duration
+        limit = kind_limit(policy)
+        percent = None if limit is None else limit.percent
+        key = cast(PortfolioPolicy, policy).digest, percent, protocol, ratio, load, mean_duration
         if key not in self._members:
             selection = self.select(
-                policy.members, protocol=protocol, ratio=ratio, load=load, mean_duration=mean_duration
+                policy.members,
+                protocol=protocol,
+                ratio=ratio,
+                load=load,
+                mean_duration=mean_duration,
+                limit=limit,
             )
             self._members[key] = choice_of(policy.members, selection, protocol)
         return self._members[key]
@@ -220,24 +229,34 @@ class Simulator:
         mean_duration: float | None = None,
         bursts: bool = False,
         default: int | None = None,
+        limit: KindLimit | None = None,
     ) -> Selection:
         """Compare policies on draws like the protocol's runs, see `arrivals.draw` and `selection.halving.select`.
 
         The cost is `Execution.compared_cost`. `default` is the policy that stays unless another is clearly better;
-        None: `fgd`, or the first policy where `fgd` is not among them.
+        None: `fgd`, or the first policy where `fgd` is not among them. `limit` is what any kind of pod may lose.
         """
         workload = coarse(self.workload)
         # Waits and costs only rank policies here, so that merged classes are good enough.
         simulator = self if workload is self.workload else Simulator(workload)
 
+        losses = KindLosses(len(policies), limit.percent, protocol) if limit is not None else None
+
         def play(i: int, plan: Schedule, seed: int) -> float:
-            return simulator.play(policies[i], plan, seed).compared_cost(protocol)
+            execution = simulator.play(policies[i], plan, seed)
+            if limit is not None and losses is not None:
+                if not losses.has_baseline(seed):
+                    baseline = simulator.play(limit.baseline, plan, seed)
+                    losses.add_baseline(seed, baseline.paid_by_kind(protocol))
+                losses.add(i, execution.paid_by_kind(protocol))
+            return execution.compared_cost(protocol)
 
         def drawn(seed: int) -> Schedule:
             return draw(workload, protocol, seed, ratio, load, mean_duration, bursts)
 
         budget = TIMED_ARRIVALS if protocol == "timed" else ARRIVALS
-        return select(len(policies), drawn, play, budget, default_of(policies) if default is None else default)
+        stays = default_of(policies) if default is None else default
+        return select(len(policies), drawn, play, budget, stays, None if losses is None else losses.excess)
 
     def play(self, policy: Policy, plan: Schedule, seed: int) -> Execution:
         """Run a policy on given arrivals to the end."""
@@ -472,6 +491,18 @@ class Execution:
         failed = record.numbers[record.numbers[:, event_arrays.OUTCOME] == event_arrays.FAILED, event_arrays.ARRIVAL]
         coming = kinds[self.plan.standing :]
         return np.bincount(kinds[failed], minlength=len(KINDS)), np.bincount(coming, minlength=len(KINDS))
+
+    def paid_by_kind(self, protocol: Protocol) -> npt.NDArray[np.float64]:
+        """Return [2, 4] what the pods of each of `KINDS` paid, and their number.
+
+        They paid seconds of waiting of the pods that were bound (`timed`), else the pods that failed.
+        """
+        if protocol != "timed":
+            return np.array(self.failed_by_kind(), dtype=np.float64)
+        waits = self.coming_waits
+        known, kind = ~np.isnan(waits.seconds), waits.kind
+        seconds = np.bincount(kind[known], waits.seconds[known], minlength=len(KINDS))
+        return np.array([seconds, np.bincount(kind[known], minlength=len(KINDS))], dtype=np.float64)
 
     @property
     def coming_waits(self) -> Waits:

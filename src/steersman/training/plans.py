@@ -15,6 +15,7 @@ from steersman.core.errors import UsageError
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.envs.inflation.episodes import WorkloadOptions
 from steersman.envs.latency.environment import LatencyOptions
+from steersman.objectives.registry import split_limit
 from steersman.orders.order import AGE
 from steersman.training.environment import DEFAULT_OBJECTIVES, EnvironmentSpec, WorkloadProtocol
 from steersman.training.learning import LearningPlan, learn
@@ -117,7 +118,10 @@ def make_plan(
         return _learning_plan(source, name, algorithm, options)
     objective = options.objective or DEFAULT_OBJECTIVES[options.protocol]
     if spec.plays == ON_WORKLOADS:
-        task = SimulationTask(objective, options.protocol, options.ratio, options.load, order=options.order)
+        aim, limit = split_limit(objective)
+        task = SimulationTask(
+            aim, options.protocol, options.ratio, options.load, order=options.order, max_kind_loss=limit
+        )
         return _evolution_plan(source, name, task, options)
     scene = WorkloadOptions(tuple(source), objective, options.ratio, options.load, options.order)
     return _learning_plan(scene, name, algorithm, options)

@@ -135,11 +135,11 @@ def test_candidates_and_reference_play_in_the_order_of_the_task():
     for order in ("age", "shortest"):
         task = SimulationTask("waiting-time", "timed", load=1.2, order=order)
         evaluator = CandidateEvaluator([workload], task, "fgd")
-        plan, costs[order] = evaluator.plan(0, 5)
+        plan, costs[order], _ = evaluator.plan(0, 5)
         policy = with_order(resolve("fgd"), find_order(order))
         execution = Simulator(workload).play(policy, plan, 5)
         assert costs[order] == task.cost(execution)
-        assert evaluator.gain(0, 5, resolve("fgd")) == 0.0
+        assert evaluator.gain(0, 5, resolve("fgd"))[0] == 0.0
     assert costs["shortest"] != costs["age"]
 
 

@@ -6,20 +6,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.errors import raises
 from tests.support.nightly import examples
 
 from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
+from steersman.core.errors import UsageError
 from steersman.policies.features import POD_KINDS
 from steersman.policies.heuristics import HEURISTIC_IDS, heuristic
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.portfolio_policy import PortfolioPolicy
-from steersman.policies.registry import resolve
+from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.arrivals import Schedule, draw, schedule, trace_load
+from steersman.simulation.kind_losses import KindLosses, kind_losses
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection import halving
 from steersman.simulation.selection.choice import choice_of
 from steersman.simulation.selection.halving import Selection, select
 from steersman.simulation.waiting import Waits, compared_waits, winsorized
+from steersman.workloads.coarse import coarse
 from steersman.workloads.formats.openb.traces import embedded
 from steersman.workloads.generators.clusters import random_cluster
 from steersman.workloads.workload import Recorded, Workload
@@ -82,18 +86,90 @@ def test_single_pod_does_not_dominate_the_cost_of_waits() -> None:
 def test_the_evidence_names_draws_and_interval() -> None:
     members = tuple(heuristic(name) for name in ("fgd", "best-fit", "gpu-packing"))
     costs = np.array([[10.0, 11, 12, 13], [9, 10.2, 11, 11.9], [12, 12, 13, 14]])
-    assert choice_of(members, Selection(1, 0, costs), "inflation").evidence == (
+    assert choice_of(members, Selection(1, 0, costs, np.zeros(3)), "inflation").evidence == (
         "best-fit decides: best-fit allocates 0.98 points more than fgd (95 % interval 0.77 to 1.18) in 4 paired draws"
     )
-    unclear = choice_of(members, Selection(1, 0, costs[:, :1]), "timed")
+    unclear = choice_of(members, Selection(1, 0, costs[:, :1], np.zeros(3)), "timed")
     assert unclear.policy.name == "fgd"
     assert unclear.evidence == (
         "fgd decides: no member is clearly better; waits and slowdowns under best-fit are 0.37 times those under fgd "
         "in 1 paired draw"
     )
-    assert choice_of(members, Selection(0, 0, costs), "inflation").evidence == (
+    assert choice_of(members, Selection(0, 0, costs, np.zeros(3)), "inflation").evidence == (
         "fgd decides: no member did better in 4 paired draws"
     )
+
+
+def test_a_candidate_that_breaks_the_limit_least_is_chosen() -> None:
+    excess = {0: 3.0, 1: 0.5, 2: 0.0, 3: 0.0}
+    found = select(4, lambda _: plan(), lambda i, *_: float(i), default=0, excess=lambda i: excess[i])
+    assert (found.leader, found.best) == (2, 2), "the cheapest of those that keep it, however dear"
+    assert found.excess.tolist() == [3.0, 0.5, 0.0, 0.0]
+    members = tuple(heuristic(name) for name in ("fgd", "best-fit", "gpu-packing", "gpu-clustering"))
+    assert choice_of(members, found, "inflation").evidence == (
+        "gpu-packing decides: under fgd a kind of pod loses 3.0 % more than the limit"
+    )
+    # The default keeps the limit: another one has to be clearly better, and to keep it, too.
+    excess = {0: 0.0, 1: 0.5, 2: 0.0, 3: 0.0}
+    found = select(4, lambda _: plan(), lambda i, *_: float(-i if i < 3 else 1), default=0, excess=lambda i: excess[i])
+    assert found.best == 2
+
+
+def test_losses_of_kinds_are_points_of_failed_pods_or_percent_of_waits() -> None:
+    # Kinds: no pods of the first, 1 of 10, 5 of 20, and none of 4 failed before.
+    before, after = np.array([[0.0, 1, 5, 0], [0, 10, 20, 4]]), np.array([[0.0, 3, 4, 0], [0, 10, 20, 4]])
+    assert kind_losses(after, before, "inflation").tolist() == pytest.approx([0.0, 20.0, -5.0, 0.0])
+    # Mean waits of 60 s and 0 s become 120 s and 30 s; no pod of the last kind was bound before.
+    before, after = np.array([[0.0, 600, 0, 0], [0, 10, 20, 0]]), np.array([[0.0, 1200, 600, 50], [0, 10, 20, 1]])
+    assert kind_losses(after, before, "timed").tolist() == pytest.approx([0.0, 50.0, 50.0, 0.0])
+
+
+def test_candidates_are_compared_with_the_baseline_in_their_own_draws() -> None:
+    losses = KindLosses(2, 5.0, "inflation")
+    arrived = [0.0, 10.0, 0.0, 0.0]
+    for seed, failed in ((1, 2.0), (2, 8.0)):
+        assert not losses.has_baseline(seed)
+        losses.add_baseline(seed, np.array([[0, failed, 0, 0], arrived]))
+        losses.add(0, np.array([[0, failed + 1, 0, 0], arrived]))
+    losses.add(1, np.array([[0, 3.0, 0, 0], arrived]))
+    assert [losses.excess(0), losses.excess(1)] == pytest.approx([5.0, 5.0]), "10 points more in each draw"
+
+
+def test_a_limited_portfolio_keeps_its_limit_or_leaves_the_choice_to_the_default() -> None:
+    """On draws of the choice no kind loses more against kube-default; with an impossible limit that decides."""
+    workload = random_cluster(12, nodes=(20, 40))
+    simulator = Simulator(workload)
+    free = simulator.member(resolve("steersman"), protocol="inflation")
+    for percent in (0, 1, 5, 1000):
+        policy = resolve(f"steersman@max-kind-loss:{percent}")
+        choice = simulator.member(policy, protocol="inflation")
+        losses = KindLosses(1, percent, "inflation")
+        coarsened = Simulator(coarse(workload))
+        for k in range(halving.MOST_DRAWS):
+            seed = halving.FIRST_SEED + k
+            drawn = draw(coarsened.workload, "inflation", seed, 1.3, None, None)
+            losses.add_baseline(seed, coarsened.play(resolve("kube-default"), drawn, seed).paid_by_kind("inflation"))
+            losses.add(0, coarsened.play(choice.policy, drawn, seed).paid_by_kind("inflation"))
+        assert losses.excess(0) == 0.0, (percent, choice)
+    assert choice.policy.name == free.policy.name, "1000 % is no limit"
+
+
+def test_the_name_of_a_limited_portfolio() -> None:
+    policy = resolve("steersman@max-kind-loss:2.5+wfp3:easy")
+    assert policy.name == "steersman@max-kind-loss:2.5+wfp3:easy"
+    assert policy.members[-1].name == "kube-default"
+    assert resolve("rules@max-kind-loss:0").members[-1].name == "kube-default"
+    with policy_path("steersman@max-kind-loss:2") as limited, policy_path("steersman") as free:
+        assert limited.read_bytes() == free.read_bytes()
+    for text, problem in (
+        ("steersman@max-kind-loss:", "percentage of at least 0"),
+        ("steersman@max-kind-loss:nan", "percentage of at least 0"),
+        ("steersman@max-kind-loss:-1", "percentage of at least 0"),
+        ("steersman@max-kind-loss:2@max-kind-loss:3", "not chosen"),
+        ("fgd@max-kind-loss:2", "expected steersman or rules"),
+    ):
+        with raises(UsageError, text, problem):
+            resolve(text)
 
 
 def test_equal_policies_stop_early_with_the_first() -> None:
@@ -187,7 +263,9 @@ def test_a_portfolio_is_chosen_by_the_durations_of_the_run(monkeypatch: pytest.M
     simulator = Simulator(random_cluster(5, nodes=(5, 9)))
     portfolio = PortfolioPolicy("mine", tuple(heuristic(name) for name in ("fgd", "best-fit")), "digest")
     asked = []
-    monkeypatch.setattr(simulator, "select", lambda _, **how: asked.append(how) or Selection(0, 0, np.zeros((2, 1))))
+    monkeypatch.setattr(
+        simulator, "select", lambda _, **how: asked.append(how) or Selection(0, 0, np.zeros((2, 1)), np.zeros(2))
+    )
     for seconds in (60.0, 60.0, 600.0):
         simulator.run(portfolio, protocol="timed", load=0.5, mean_duration=seconds)
     assert [how["mean_duration"] for how in asked] == [60.0, 600.0]

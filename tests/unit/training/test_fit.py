@@ -45,6 +45,33 @@ def test_candidates_are_compared_on_the_same_draws(found) -> None:
     assert sorted(each.mean for each in found.compared) == [each.mean for each in found.compared]
 
 
+def test_no_kind_loses_more_than_it_may(workload) -> None:
+    """`fgd`, from which searches start, breaks the limit; what is kept loses less, and the policies say by how much."""
+    start = resolve("steersman")
+    found = fit(workload, start, FitOptions(seconds=None, generations=3, seed=1, max_kind_loss=0.0))
+    excess = {each.name: each.excess for each in found.compared}
+    assert excess[found.chosen] == min(excess.values())
+    assert max(excess.values()) > 0
+    assert list(excess.values()) == sorted(excess.values())
+    assert found.card.settings["max_kind_loss"] == 0.0
+    assert found.card.objective == "allocation"
+
+
+def test_the_search_is_drawn_away_from_what_breaks_the_limit(workload) -> None:
+    """Of equal gains the candidate whose kinds lose less is the better one."""
+    limited = SimulationTask(max_kind_loss=1.0)
+    assert (limited.full_objective, SimulationTask().full_objective) == ("allocation,max-kind-loss=1", "allocation")
+    arrived = np.array([0.0, 10.0, 100.0, 0.0])
+    before, after = np.array([[0.0, 1, 5, 0], arrived]), np.array([[0.0, 0, 9, 0], arrived])
+    assert limited.excess(after, before) == pytest.approx(3.0)
+    assert limited.excess(before, after) == pytest.approx(9.0)
+    assert SimulationTask().excess(after, before) == 0.0
+    evaluator = CandidateEvaluator([workload], limited, "fgd")
+    played = evaluator.gain(0, 7, resolve("kube-default"))
+    assert played[1:9].tolist() == played[9:].tolist(), "kube-default loses nothing against itself"
+    assert evaluator.gain(0, 7, resolve("fgd"))[0] == 0.0
+
+
 def test_search_result_is_kept_only_if_significantly_better(found) -> None:
     assert (found.chosen == FITTED) == (found.interval.low > fitting.MARGIN)
     if found.chosen != FITTED:
@@ -124,7 +151,7 @@ def test_a_comparison_with_a_policy_fitted_to_its_workload(files, tmp_path, caps
     assert main([*command, "--fit", "--fit-seconds", "1"]) == 0
     said = capsys.readouterr()
     rows = [line for line in said.out.splitlines() if line.startswith(" fitted ")]
-    assert len(rows) == 2  # timed and inflation
+    assert len(rows) == 4, "timed and inflation, and what kinds of pods pay in each"
     assert "results.csv, metrics.csv, fitted.safetensors and summary.csv" in said.err
     sentence = next(line for line in said.err.splitlines() if line.startswith("the fitted policy is"))
     assert sentence in (out / "report.html").read_text()

@@ -30,6 +30,7 @@ from steersman.objectives import measures, summary
 from steersman.objectives import registry as objectives
 from steersman.objectives.judging import reward
 from steersman.objectives.measures import Objective
+from steersman.objectives.registry import LIMIT
 from steersman.orders.order import AGE
 from steersman.orders.registry import find_order
 from steersman.policies.base import Policy, with_order
@@ -38,12 +39,15 @@ from steersman.policies.gpu_state.arrays import GPU_VIEW, RULE_COUNT, WEIGHTS
 from steersman.policies.gpu_state.gpu_features import FEATURES, FILLED, TABLE
 from steersman.policies.gpu_state.leftovers import TABLES
 from steersman.policies.gpu_state.views import accumulate_variance, empty_variances
+from steersman.policies.kube_scheduler import KUBE_DEFAULT
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.node_scores.local_scores import FGD
 from steersman.policies.observations.encoder import summary_of
 from steersman.policies.registry import resolve
 from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule, resample, schedule
+from steersman.simulation.kind_losses import kind_losses
+from steersman.simulation.pod_kinds import KINDS
 from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.workload import Workload
 
@@ -61,6 +65,8 @@ LEAST_LOOKS = 25
 SPREAD_SEED = 7
 PLANS_KEPT = 16
 POINTS = 100.0
+EXCESS_WEIGHT = 10.0
+"""Percent of gain that a percent beyond the limit of a kind's loss costs."""
 LEAST_COST = 5.0
 """Percent of unallocated GPU; smaller costs count as this, so that tiny savings are not inflated."""
 SHORT_WAIT = 900.0
@@ -71,6 +77,13 @@ FINAL_STATE_OBJECTIVES = ("allocation", "fragmentation", "balance", "most-alloca
 FGD_TERM, RULES_TERM = "fgd", "rules"
 FEATURE_GROUPS = {"tables": range(TABLE, FILLED), "sequences": range(FILLED, FEATURES)}
 """What `EvolutionConfig.without` can name beside features: leftover tables, and sequences of typical pods."""
+
+
+class EpisodeOutcome(NamedTuple):
+    """What came of a run: its cost, see `SimulationTask.cost`, and `Execution.paid_by_kind`, [2, 4]."""
+
+    cost: float
+    paid: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +97,8 @@ class SimulationTask:
         load: demand over capacity; None takes the trace's own times (`timed`).
         mean_duration: mean seconds, see `simulation.arrivals.schedule` (`timed`).
         order: who goes next among pods that wait, see `orders.registry.find_order` (`timed`).
+        max_kind_loss: percent that any kind of pod may lose against `kube-default`, see
+            `simulation.kind_losses.kind_losses`; None: there is no limit.
 
     Raises:
         UsageError: the objective is unknown, is not measured at a run's end, or needs another protocol.
@@ -95,6 +110,7 @@ class SimulationTask:
     load: float | None = None
     mean_duration: float | None = None
     order: str = AGE.name
+    max_kind_loss: float | None = None
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -112,6 +128,11 @@ class SimulationTask:
         if waits != (self.protocol == "timed"):
             right = "timed" if waits else "inflation or arrivals"
             raise UsageError(f"objective {self.objective!r} needs --protocol {right}")
+
+    @property
+    def full_objective(self) -> str:
+        """Return the objective with the limit, as `--objective` takes it."""
+        return self.objective if self.max_kind_loss is None else f"{self.objective},{LIMIT}={self.max_kind_loss:g}"
 
     @property
     def metric(self) -> str:
@@ -145,12 +166,18 @@ class SimulationTask:
             return f"{math.exp(-gain / POINTS):.2f} times the wait of {reference}"
         return f"{gain:.2f} % saved of what {reference} loses"
 
-    def play(self, simulator: Simulator, plan: Schedule, policy: Policy, seed: int) -> float:
-        """Return the cost of a whole run of a policy."""
+    def play(self, simulator: Simulator, plan: Schedule, policy: Policy, seed: int) -> EpisodeOutcome:
+        """Return the outcome of a whole run of a policy."""
         ordered = with_order(policy, find_order(self.order))
         execution = Execution(simulator, plan, ordered, seed, record=False)
         execution.finish(None)
-        return self.cost(execution)
+        return EpisodeOutcome(self.cost(execution), execution.paid_by_kind(self.protocol))
+
+    def excess(self, paid: Array, baseline: Array) -> float:
+        """Return by how much the kind that loses most breaks the limit, in percent, of sums over runs, [2, 4] each."""
+        if self.max_kind_loss is None:
+            return 0.0
+        return max(0.0, float(kind_losses(paid, baseline, self.protocol).max()) - self.max_kind_loss)
 
 
 def _shortfall(objective: Objective, row: Array) -> float:
@@ -168,10 +195,13 @@ class CandidateEvaluator:
     def __init__(self, workloads: Sequence[Workload], task: SimulationTask, reference: str) -> None:
         self.simulators = [Simulator(workload) for workload in workloads]
         self.task, self.reference = task, resolve(reference)
-        self._known: dict[tuple[int, int], tuple[Schedule, float]] = {}
+        self._known: dict[tuple[int, int], tuple[Schedule, float, Array]] = {}
 
-    def plan(self, which: int, seed: int) -> tuple[Schedule, float]:
-        """Return arrivals of a training episode of workload `which`, and the reference policy's cost on them."""
+    def plan(self, which: int, seed: int) -> tuple[Schedule, float, Array]:
+        """Return arrivals of a training episode of workload `which`, the reference's cost, and what kinds pay, [2, 4].
+
+        They pay under `kube-default`, without a limit under the reference.
+        """
         if (which, seed) not in self._known:
             simulator, task = self.simulators[which], self.task
             if task.protocol == "inflation":
@@ -188,13 +218,17 @@ class CandidateEvaluator:
             # The oldest first: a dict keeps the order of insertion, and generations hardly ever return to old seeds.
             while len(self._known) >= PLANS_KEPT:
                 self._known.pop(next(iter(self._known)))
-            self._known[which, seed] = plan, task.play(simulator, plan, self.reference, seed)
+            reference, paid = task.play(simulator, plan, self.reference, seed)
+            if task.max_kind_loss is not None:
+                paid = task.play(simulator, plan, resolve(KUBE_DEFAULT), seed).paid
+            self._known[which, seed] = plan, reference, paid
         return self._known[which, seed]
 
-    def gain(self, which: int, seed: int, policy: Policy) -> float:
-        """Return a policy's saving in one episode, see `SimulationTask.gain`."""
-        plan, reference = self.plan(which, seed)
-        return self.task.gain(reference, self.task.play(self.simulators[which], plan, policy, seed))
+    def gain(self, which: int, seed: int, policy: Policy) -> Array:
+        """Return a policy's saving in one episode, see `SimulationTask.gain`, then what kinds pay, and before, [17]."""
+        plan, reference, before = self.plan(which, seed)
+        cost, paid = self.task.play(self.simulators[which], plan, policy, seed)
+        return np.concatenate([[self.task.gain(reference, cost)], paid.ravel(), before.ravel()])
 
     @cached_property
     def spread(self) -> Array:
@@ -380,8 +414,10 @@ class Evolution:
         candidates = self.strategy.ask()
         if not np.isfinite(candidates).all():
             raise SteersmanError(f"the search diverged in generation {self.iterations + 1}: a weight is not finite")
-        gains = self._play(candidates, episodes)
+        played = self._play(candidates, episodes)
+        gains, paid = played[:, :, 0], played[:, :, 1:].sum(axis=1).reshape(len(candidates), 2, 2, len(KINDS))
         values = gains.mean(axis=1) + self.config.loss_weight * np.minimum(gains, 0.0).mean(axis=1)
+        values -= EXCESS_WEIGHT * np.array([self.task.excess(own, before) for own, before in paid])
         self.strategy.tell(values)
         self.iterations += 1
         self.steps += gains.size
@@ -410,7 +446,10 @@ class Evolution:
         return [(which, int(self.rng.integers(1 << 31))) for which in drawn]
 
     def _play(self, candidates: Array, episodes: list[tuple[int, int]]) -> Array:
-        """Return [population, episodes] gains. An episode's candidates stay in one process, which caches its states."""
+        """Return [population, episodes, 17], see `CandidateEvaluator.gain`.
+
+        An episode's candidates stay in one process, which caches its states.
+        """
         parts = min(self.jobs, len(candidates))
         chunks = [
             (which, seed, part)

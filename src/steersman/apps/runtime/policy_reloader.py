@@ -11,7 +11,7 @@ from steersman.core.errors import SteersmanError
 from steersman.kubernetes.credentials import file_stamp
 from steersman.policies.base import Policy
 from steersman.policies.files.policy_file import SUFFIX, Card, ComparedOn, read_policy
-from steersman.policies.registry import PORTFOLIO_NAMES, check_telemetry, policy_path, resolve
+from steersman.policies.registry import PORTFOLIO_NAMES, check_telemetry, policy_path, resolve, split_limit
 
 COMPARED_OBJECTIVE = "allocation"
 """Objective by which a comparison with rules ranks policies."""
@@ -91,7 +91,7 @@ class PolicyReloader:
         check_telemetry(policy, source, has_telemetry=self._has_telemetry)
         card: Card | None = None
         version = ""
-        if self._given is None and (source in PORTFOLIO_NAMES or source.endswith(SUFFIX)):
+        if self._given is None and ((name := split_limit(source)[0]) in PORTFOLIO_NAMES or name.endswith(SUFFIX)):
             with policy_path(source) as path:
                 card = read_policy(path)[0]
                 version = hashlib.sha256(path.read_bytes()).hexdigest()[:16]

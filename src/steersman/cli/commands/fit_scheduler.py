@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.completing import policies
-from steersman.cli.options.common import TableOrJson, TableOrJsonOption, path_option
+from steersman.cli.options.common import MaxKindLoss, TableOrJson, TableOrJsonOption, path_option
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
@@ -45,6 +45,7 @@ class SchedulerFittingOptions:
     ratio: Annotated[
         float, option("GPUs that arriving pods request, as a multiple of the cluster's.", min=0.1, max=MAX_RATIO)
     ] = 1.3
+    max_kind_loss: MaxKindLoss = None
     seed: Annotated[int, option("Seed of the search.", min=0)] = 1
     output_format: TableOrJsonOption = TableOrJson.TABLE
 
@@ -77,7 +78,7 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs) -> None:
     if fitting.gpu_name(source) == SHARED_GPUS:
         warn((f"{source.name}: pods request {SHARED_GPUS} by annotations, which kube-scheduler does not count",))
     compile_for([options.baseline, LEARNED], [source])
-    settings = fitting.SchedulerFitOptions(options.ratio, options.simple, options.seed)
+    settings = fitting.SchedulerFitOptions(options.ratio, options.simple, options.seed, options.max_kind_loss)
     beside = [learned] if fitting.gpu_name(source) else []
     with Progress("searching, rounds") as progress:
         found = fitting.fit_scheduler(source, settings, today=today, beside=beside, progress=progress.update)
@@ -91,6 +92,8 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs) -> None:
     if written:
         say(f"{gain}; {_who_pays(found)}")
         say(f"wrote {', '.join(str(file) for file in written)}")
+    elif found.breaks_limit:
+        say(f"the best configuration breaks --max-kind-loss ({gain}; {_who_pays(found)}); no file is written")
     else:
         say(f"no configuration is shown to be better ({gain}); no file is written")
 

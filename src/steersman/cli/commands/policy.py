@@ -19,6 +19,7 @@ from steersman.cli.options.common import (
     FormatOption,
     Jobs,
     ManyValues,
+    MaxKindLoss,
     TableOrJson,
     TableOrJsonOption,
     path,
@@ -140,6 +141,7 @@ class FittingOptions:
         int | None, option("Search for this many generations instead of --seconds; the result is reproducible.", min=1)
     ] = None
     seed: Annotated[int, option("Seed of the search.", min=0)] = 1
+    max_kind_loss: MaxKindLoss = None
     jobs: Jobs = None
     engine: EngineOption = Engine.LOCAL
     output_format: TableOrJsonOption = TableOrJson.TABLE
@@ -153,7 +155,8 @@ def fit(options: FittingOptions, inputs: Inputs, arrivals: ArrivalOptions) -> No
     Starts from the best weights of the policy steersman, searches for better ones by simulation on these nodes and
     pods, and compares the result with every built-in rule on random draws of the pods that the search did not use. The
     fitted policy is kept if a paired test shows that it is better; otherwise the file holds the best other one. The
-    file records what it was fitted to, and the results of all candidates.
+    file records what it was fitted to, and the results of all candidates. --max-kind-loss bounds what any kind of pod
+    may lose against kube-default.
 
     **Example**: steersman policy fit --nodes nodes.yaml --pods pods.yaml --output mine.safetensors
     """
@@ -169,7 +172,7 @@ def fit(options: FittingOptions, inputs: Inputs, arrivals: ArrivalOptions) -> No
     with use_engine(options.engine, options.jobs) as jobs:
         fitted = fit_workload(
             source,
-            {**arrivals.settings, "seed": options.seed},
+            {**arrivals.settings, "seed": options.seed, "max_kind_loss": options.max_kind_loss},
             seconds=options.seconds,
             generations=options.generations,
             jobs=jobs,

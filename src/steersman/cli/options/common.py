@@ -148,7 +148,8 @@ ORDERS_HELP = (
 POLICIES_HELP = (
     f"{', '.join(POLICY_NAMES)}, by telemetry {', '.join(TELEMETRY_POLICY_NAMES)}, a weighted sum such as "
     "fgd=500,gpu-packing=500, a policy file of steersman train (run/policy.safetensors), the URL of a server that "
-    "scores nodes (http://localhost:5000/score), or your own as module:Class."
+    "scores nodes (http://localhost:5000/score), or your own as module:Class. steersman@max-kind-loss:2 bounds what "
+    "any kind of pod may lose against kube-default."
 )
 OBJECTIVES_HELP = ", ".join(OBJECTIVE_NAMES)
 ObjectiveOption = Annotated[
@@ -196,3 +197,13 @@ EngineOption = Annotated[
 FORMAT_HELP = "Format of the result on standard output."
 FormatOption = Annotated[Format, option(FORMAT_HELP, "--format")]
 TableOrJsonOption = Annotated[TableOrJson, option(FORMAT_HELP, "--format")]
+
+MaxKindLoss = Annotated[
+    float | None,
+    option(
+        "Most that any kind of pod (no GPU, a share, one, several) may lose: percentage points of its pods that fail, "
+        "or with --protocol timed percent of its mean wait. [default: no limit]",
+        min=0,
+        metavar="PERCENT",
+    ),
+]

@@ -68,7 +68,8 @@ class TrainingTask:
         str | None,
         option(
             f"Rewarded objective: {OBJECTIVES_HELP}, or a weighted sum such as "
-            f"allocation=1,fragmentation=0.5. [default: allocation for inflation and arrivals, waiting-time for "
+            f"allocation=1,fragmentation=0.5. With evolution allocation,max-kind-loss=2 bounds what any kind of pod "
+            f"may lose against kube-default. [default: allocation for inflation and arrivals, waiting-time for "
             f"timed, balance for deployments, "
             "latency-aware for latency]",
             metavar="OBJECTIVE",

@@ -31,7 +31,10 @@ class MemberChoice:
 def choice_of(members: Sequence[Policy], selection: Selection, protocol: Protocol) -> MemberChoice:
     """Return the chosen member of a portfolio."""
     leader, default = members[selection.leader].name, members[selection.default].name
-    if leader == default:
+    if selection.excess[selection.leader] < selection.excess[selection.default]:
+        by = selection.excess[selection.default]
+        text = f"{leader} decides: under {default} a kind of pod loses {by:.1f} % more than the limit"
+    elif leader == default:
         text = f"{default} decides: no member did better in {draws_text(selection.savings)}"
     elif selection.best == selection.leader:
         text = f"{leader} decides: {gain_text(leader, default, selection.savings, protocol)}"

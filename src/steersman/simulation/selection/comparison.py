@@ -12,6 +12,7 @@ import numpy.typing as npt
 from steersman.policies.base import Policy
 from steersman.policies.files.policy_file import Arrays, Card, prepare_policy
 from steersman.policies.heuristics import HEURISTIC_IDS, heuristic
+from steersman.policies.kinds import kind_limit
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection.choice import MemberChoice, choice_of, gain_text
@@ -37,6 +38,7 @@ class RuleComparison:
         costs: [C, D] percent of the GPUs that were unallocated at the end, NaN where a candidate was eliminated by
             then.
         seconds: time it took.
+        excess: [C] by how much a candidate breaks the policy's limit of what any kind of pod may lose, 0: it keeps it.
     """
 
     names: tuple[str, ...]
@@ -44,6 +46,7 @@ class RuleComparison:
     own: tuple[bool, ...]
     costs: npt.NDArray[np.float64]
     seconds: float
+    excess: npt.NDArray[np.float64]
 
     @property
     def draws(self) -> int:
@@ -52,11 +55,14 @@ class RuleComparison:
 
     @property
     def ranking(self) -> list[int]:
-        """Return the candidates, best first: one with more draws was better in those before."""
+        """Return the candidates, best first: one with more draws was better in those before.
+
+        Those that break the limit come after all others.
+        """
         played = (~np.isnan(self.costs)).sum(axis=1)
         means = np.nanmean(self.costs, axis=1)
         # Eliminated earlier means worse, whatever the mean of the fewer draws; then the order of the candidates.
-        return sorted(range(len(self.names)), key=lambda i: (-int(played[i]), float(means[i]), i))
+        return sorted(range(len(self.names)), key=lambda i: (self.excess[i], -int(played[i]), float(means[i]), i))
 
     @property
     def best_own(self) -> int:
@@ -76,10 +82,16 @@ class RuleComparison:
     @property
     def is_good(self) -> bool:
         """Return whether the policy is at least as good as the best rule."""
-        return self.difference <= MARGIN
+        own, rule = self.excess[self.best_own], self.excess[self.best_rule]
+        return bool(own < rule) or (bool(own == rule) and self.difference <= MARGIN)
 
     def is_clearly_better(self, one: int, other: int) -> bool:
-        """Return whether a candidate costs less than another by `CLEAR_POINTS`, clearly, in the draws of both."""
+        """Return whether a candidate costs less than another by `CLEAR_POINTS`, clearly, in the draws of both.
+
+        Or whether it breaks the limit by less.
+        """
+        if self.excess[one] != self.excess[other]:
+            return bool(self.excess[one] < self.excess[other])
         savings = self.costs[other] - self.costs[one]
         return float(np.nanmean(savings)) > CLEAR_POINTS and is_clear(savings)
 
@@ -115,13 +127,16 @@ def compare(workload: Workload, policy: Policy, deciding: str = "") -> RuleCompa
     candidates = [*own, *(rule for rule in rules if rule not in own)]
     names = tuple(each.name for each in candidates)
     default = names.index(deciding) if deciding in names else default_of(candidates)
-    selection = Simulator(workload.unbound()).select(candidates, protocol="inflation", bursts=True, default=default)
+    selection = Simulator(workload.unbound()).select(
+        candidates, protocol="inflation", bursts=True, default=default, limit=kind_limit(policy)
+    )
     return RuleComparison(
         names=names,
         rules=tuple(each in rules for each in candidates),
         own=tuple(i < len(own) for i in range(len(candidates))),
         costs=selection.costs,
         seconds=time.monotonic() - began,
+        excess=selection.excess,
     )
 
 
@@ -155,5 +170,7 @@ def member_choice(portfolio: Policy, workload: Workload) -> MemberChoice:
     """
     workload = workload.unbound()
     protocol: Protocol = "inflation" if workload.gpu_capacity and any(workload.gpu_demand) else "arrivals"
-    selection = Simulator(workload).select(portfolio.members, protocol=protocol, bursts=True)
+    selection = Simulator(workload).select(
+        portfolio.members, protocol=protocol, bursts=True, limit=kind_limit(portfolio)
+    )
     return choice_of(portfolio.members, selection, protocol)

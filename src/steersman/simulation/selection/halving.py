@@ -42,19 +42,26 @@ Play = Callable[[int, Schedule, int], float]
 """Return the cost of candidate I on a schedule, with the seed of the run."""
 
 
+Excess = Callable[[int], float]
+"""Return by how much candidate I breaks a limit, 0: it keeps it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The costs of candidates and what follows from them.
 
     Attributes:
-        leader: index of the candidate with the least mean cost of those that played every draw.
+        leader: index of the candidate with the least mean cost of those that played every draw, of those that break
+            the limit least.
         default: index of the candidate that stays unless the leader is clearly better.
         costs: [candidates, draws] cost of each candidate in each draw, NaN if it was eliminated.
+        excess: [candidates] by how much each breaks a limit in its draws, 0: it keeps it.
     """
 
     leader: int
     default: int
     costs: npt.NDArray[np.float64]
+    excess: npt.NDArray[np.float64]
 
     @property
     def savings(self) -> npt.NDArray[np.float64]:
@@ -63,7 +70,12 @@ class Selection:
 
     @property
     def best(self) -> int:
-        """Return the chosen candidate: the leader if it is clearly better than the default, else the default."""
+        """Return the chosen candidate: the leader if it is clearly better than the default, else the default.
+
+        The leader, too, if the default breaks a limit that the leader keeps, or breaks by less.
+        """
+        if self.excess[self.leader] < self.excess[self.default]:
+            return self.leader
         return self.leader if is_clear(self.savings) else self.default
 
 
@@ -87,6 +99,7 @@ def select(
     play: Play,
     most_arrivals: int = ARRIVALS,
     default: int = 0,
+    excess: Excess | None = None,
 ) -> Selection:
     """Compare `count` candidates and return their costs; of equal means the default leads, then the first.
 
@@ -96,7 +109,9 @@ def select(
         play: returns a candidate's cost on them.
         most_arrivals: simulated arrivals to spend on all rounds; every round has one draw at least.
         default: the candidate that takes part in every draw and stays unless another is clearly better.
+        excess: by how much a candidate breaks a limit, over the draws that it has played; None: there is no limit.
     """
+    broken = excess or (lambda _: 0.0)
     alive = list(range(count))
     costs = np.full((count, MOST_DRAWS), np.nan)
     spent = played = 0
@@ -116,14 +131,14 @@ def select(
             for i in playing:
                 costs[i, played] = play(i, plan, FIRST_SEED + played)
             spent, played = spent + cost, played + 1
-        alive = _better_half(costs[:, :played], alive, default)
-    return Selection(alive[0], default, costs[:, :played])
+        alive = _better_half(costs[:, :played], alive, default, broken)
+    return Selection(alive[0], default, costs[:, :played], np.array([broken(i) for i in range(count)]))
 
 
-def _better_half(costs: npt.NDArray[np.float64], alive: list[int], default: int) -> list[int]:
+def _better_half(costs: npt.NDArray[np.float64], alive: list[int], default: int, broken: Excess) -> list[int]:
     """Return the better half of the candidates, best first, without those that did exactly as the best did."""
     means = costs.mean(axis=1)
-    best, *others = sorted(alive, key=lambda i: (float(means[i]), i != default, i))
+    best, *others = sorted(alive, key=lambda i: (broken(i), float(means[i]), i != default, i))
     # Candidates that made the same decisions would share all further results.
     different = [i for i in others if not np.array_equal(costs[i], costs[best])]
     # At least one rival stays, so that the last round compares two.

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from steersman.agents.configs import EvolutionConfig
-from steersman.agents.evolution.simulations import Evolution, SimulationTask, excluded_features
+from steersman.agents.evolution.simulations import EXCESS_WEIGHT, Evolution, SimulationTask, excluded_features
 from steersman.core.errors import InputError, UsageError
 from steersman.orders.order import AGE
 from steersman.policies.base import default_member, with_profile
@@ -17,6 +18,7 @@ from steersman.policies.features import view
 from steersman.policies.files.policy_file import Card, WorkloadResult, open_policy, read_policy, write_policy
 from steersman.policies.gpu_state.arrays import GPU_VIEW
 from steersman.policies.kinds import as_linear
+from steersman.policies.kube_scheduler import KUBE_DEFAULT
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.portfolio_policy import PORTFOLIO
 from steersman.policies.registry import policy_path, resolve
@@ -148,27 +150,42 @@ class SimulationValidator:
         self.plan = plan
         self.simulators = [Simulator(workload) for workload in plan.validation or plan.training]
         self._reference: dict[tuple[str, int], float] = {}
+        self._baseline: dict[tuple[str, int], npt.NDArray[np.float64]] = {}
         self.costs: dict[str, tuple[float, float]] = {}
 
     def validate(self, search: Evolution) -> float:
-        """Return the mean saving over workloads and seeds."""
-        policy = search.policy(self.plan.name)
+        """Return the mean saving over workloads and seeds, less what the limit of kinds' losses costs."""
+        policy, task = search.policy(self.plan.name), self.plan.task
         savings = []
         # The gain is of mean costs, not the mean of gains: a draw with hardly any cost would dominate.
         for simulator in self.simulators:
-            pairs = [self._costs(simulator, policy, seed) for seed in self.plan.validation_seeds]
-            cost, reference = (float(np.mean(costs)) for costs in zip(*pairs, strict=True))
+            played = [self._play(simulator, policy, seed) for seed in self.plan.validation_seeds]
+            costs, references, paid, before = zip(*played, strict=True)
+            cost, reference = float(np.mean(costs)), float(np.mean(references))
             self.costs[simulator.workload.name] = cost, reference
-            savings.append(self.plan.task.gain(reference, cost))
+            excess = task.excess(np.sum(paid, axis=0), np.sum(before, axis=0))
+            savings.append(task.gain(reference, cost) - EXCESS_WEIGHT * excess)
         return float(np.mean(savings))
 
-    def _costs(self, simulator: Simulator, policy: LinearPolicy, seed: int) -> tuple[float, float]:
+    def _play(
+        self, simulator: Simulator, policy: LinearPolicy, seed: int
+    ) -> tuple[float, float, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Return the costs of the policy and of the reference, and what kinds pay under the policy and by default."""
         task = self.plan.task
         plan = schedule(simulator.workload, task.protocol, seed=seed, ratio=task.ratio, load=task.load)
         key = simulator.workload.name, seed
         if key not in self._reference:
-            self._reference[key] = task.play(simulator, plan, resolve(self.plan.config.reference), seed)
-        return task.play(simulator, plan, policy, seed), self._reference[key]
+            self._reference[key], paid = task.play(simulator, plan, resolve(self.plan.config.reference), seed)
+            limited = task.max_kind_loss is not None
+            self._baseline[key] = task.play(simulator, plan, resolve(KUBE_DEFAULT), seed).paid if limited else paid
+        cost, paid = task.play(simulator, plan, policy, seed)
+        return cost, self._reference[key], paid, self._baseline[key]
+
+
+def _stated(task: SimulationTask) -> dict[str, str | float]:
+    """Return what a card says of the task beside protocol and objective."""
+    order: dict[str, str | float] = {} if task.order == AGE.name else {"order": task.order}
+    return order | ({} if task.max_kind_loss is None else {"max_kind_loss": task.max_kind_loss})
 
 
 def _card(plan: EvolutionPlan, search: Evolution, validator: SimulationValidator) -> Card:
@@ -188,7 +205,7 @@ def _card(plan: EvolutionPlan, search: Evolution, validator: SimulationValidator
         validation=tuple(workload.name for workload in plan.validation),
         test=plan.test,
         seeds=f"{plan.seed} for the search, {', '.join(map(str, plan.validation_seeds))} for validation",
-        settings=asdict(plan.config) | plan.origin() | ({} if task.order == AGE.name else {"order": task.order}),
+        settings=asdict(plan.config) | plan.origin() | _stated(task),
         steps=search.steps,
         scores=tuple(
             WorkloadResult(workload, task.metric, round(cost, 4), plan.config.reference, round(reference, 4), runs)

@@ -25,9 +25,11 @@ from steersman.policies.files.policy_file import Arrays, Card, ComparedOn, Workl
 from steersman.policies.gpu_state.arrays import GPU_VIEW
 from steersman.policies.heuristics import HEURISTIC_IDS, heuristic
 from steersman.policies.kinds import as_linear
+from steersman.policies.kube_scheduler import KubeSchedulerPolicy
 from steersman.policies.linear import LinearPolicy
-from steersman.policies.portfolio_policy import PortfolioPolicy
+from steersman.policies.portfolio_policy import KindLimit, PortfolioPolicy
 from steersman.simulation.arrivals import Schedule, draw
+from steersman.simulation.pod_kinds import KINDS
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
 from steersman.version import __version__
@@ -57,6 +59,8 @@ class FitOptions:
         protocol, ratio, load, mean_duration: of the simulations, see `simulation.arrivals.schedule`.
         seed: of the search.
         population, episodes, step: of the search, see `agents.configs.EvolutionConfig`.
+        max_kind_loss: percent that any kind of pod may lose against `kube-default`, see
+            `simulation.kind_losses.kind_losses`; None: there is no limit.
     """
 
     seconds: float | None = 60.0
@@ -69,6 +73,7 @@ class FitOptions:
     population: int = 20
     episodes: int = 3
     step: float = 0.06
+    max_kind_loss: float | None = None
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -78,19 +83,33 @@ class FitOptions:
     @property
     def task(self) -> SimulationTask:
         """Return the task of the search."""
-        objective = "waiting-time" if self.protocol == "timed" else "allocation"
+        timed = self.protocol == "timed"
         return SimulationTask(
-            objective, "timed" if self.protocol == "timed" else "inflation", self.ratio, self.load, self.mean_duration
+            "waiting-time" if timed else "allocation",
+            "timed" if timed else "inflation",
+            self.ratio,
+            self.load,
+            self.mean_duration,
+            max_kind_loss=self.max_kind_loss,
         )
+
+    @property
+    def limit(self) -> KindLimit | None:
+        """Return the limit of what any kind may lose."""
+        return None if self.max_kind_loss is None else KindLimit(self.max_kind_loss, KubeSchedulerPolicy())
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedCandidate:
-    """A policy in the last comparison: its cost in each draw, [draws], see `Execution.cost`."""
+    """A policy in the last comparison: its cost in each draw, [draws], see `Execution.cost`.
+
+    `excess` is by how much it breaks the limit of what a kind of pod may lose, in percent, 0: it keeps it.
+    """
 
     name: str
     policy: Policy
     costs: npt.NDArray[np.float64]
+    excess: float
 
     @property
     def mean(self) -> float:
@@ -161,6 +180,7 @@ def fit(
         ratio=options.ratio,
         load=options.load,
         mean_duration=options.mean_duration,
+        limit=options.limit,
     )
     best = candidates[selection.leader]
     first = as_linear(best)
@@ -172,7 +192,8 @@ def fit(
     gains = rival.costs - fitted.costs
     interval = mean_interval(gains)
     # MARGIN: rounding of equal costs is no gain.
-    kept = fitted if interval.low > MARGIN else rival
+    is_kept = interval.low > MARGIN if fitted.excess == rival.excess else fitted.excess < rival.excess
+    kept = fitted if is_kept else rival
     card, arrays = _file(workload, kept, compared, options, generations)
     return Fit(kept.name, compared, float(gains.mean()), interval, rival.name, generations, card, arrays)
 
@@ -209,14 +230,22 @@ def _compare(simulator: Simulator, policies: dict[str, Policy], options: FitOpti
     least, most = HELD_BACK
     draws = min(most, max(least, ARRIVALS // (len(first.pods) * len(policies))))
     costs = np.empty((len(policies), draws))
+    paid, before = np.zeros((len(policies), 2, len(KINDS))), np.zeros((2, len(KINDS)))
     for k in range(draws):
         seed = FIRST_HELD_BACK + k
         plan = arrivals(seed)
         for i, policy in enumerate(policies.values()):
-            costs[i, k] = simulator.play(policy, plan, seed).cost(options.protocol)
-    compared = [ComparedCandidate(name, policy, costs[i]) for i, (name, policy) in enumerate(policies.items())]
-    # Sorting by `is_learned` second: of equals the simpler policy is kept.
-    return tuple(sorted(compared, key=lambda each: (each.mean, each.policy.is_learned)))
+            execution = simulator.play(policy, plan, seed)
+            costs[i, k] = execution.cost(options.protocol)
+            paid[i] += execution.paid_by_kind(options.protocol)
+        if options.limit is not None:
+            before += simulator.play(options.limit.baseline, plan, seed).paid_by_kind(options.protocol)
+    compared = [
+        ComparedCandidate(name, policy, costs[i], options.task.excess(paid[i], before))
+        for i, (name, policy) in enumerate(policies.items())
+    ]
+    # Sorting by `is_learned` last: of equals the simpler policy is kept.
+    return tuple(sorted(compared, key=lambda each: (each.excess, each.mean, each.policy.is_learned)))
 
 
 def _file(

@@ -28,7 +28,9 @@ from steersman.policies.node_scores.kube_profile import (
     KubeProfile,
     ScoringStrategy,
 )
+from steersman.policies.portfolio_policy import KindLimit
 from steersman.simulation.arrivals import draw
+from steersman.simulation.kind_losses import kind_losses
 from steersman.simulation.pod_kinds import KINDS
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection.halving import is_clear
@@ -59,12 +61,15 @@ class SchedulerFitOptions:
     Attributes:
         ratio: demand that arrives over the cluster's capacity.
         simple: search only the strategy and the weights of resources, all that EKS takes.
+        max_kind_loss: percent that any kind of pod may lose against what runs today, see
+            `simulation.kind_losses.kind_losses`; None: there is no limit.
         seed: seed of the random changes.
     """
 
     ratio: float = 1.3
     simple: bool = False
     seed: int = 1
+    max_kind_loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,7 @@ class SchedulerFit:
         costs: [V] percent of unallocated GPUs (without GPUs: CPU) in each draw of the validation, by policy.
         failed: [4] pods by kind that failed, mean over those draws, by policy.
         arrived: [4] pods by kind that arrived.
+        max_kind_loss: the limit of the search.
     """
 
     profile: KubeProfile
@@ -86,6 +92,7 @@ class SchedulerFit:
     costs: dict[str, Floats]
     failed: dict[str, Floats]
     arrived: Floats
+    max_kind_loss: float | None = None
 
     @cached_property
     def savings(self) -> Floats:
@@ -94,8 +101,19 @@ class SchedulerFit:
 
     @property
     def is_better(self) -> bool:
-        """Whether the gain is clear."""
-        return is_clear(self.savings)
+        """Whether the gain is clear, and no kind of pod loses more than it may."""
+        return is_clear(self.savings) and not self.breaks_limit
+
+    @property
+    def losses(self) -> Floats:
+        """Percentage points, [4], of the pods of a kind that fail beyond what fails today."""
+        paid, before = (np.array([self.failed[policy], self.arrived]) for policy in (TUNED, self.today))
+        return kind_losses(paid, before, "inflation")
+
+    @property
+    def breaks_limit(self) -> bool:
+        """Whether a kind of pod loses more than it may."""
+        return self.max_kind_loss is not None and float(self.losses.max()) > self.max_kind_loss
 
     def gain(self, policy: str) -> tuple[float, Interval]:
         """Return what a policy allocates beyond what runs today, percentage points, and its 95 % interval."""
@@ -154,16 +172,17 @@ def fit_scheduler(
     steps, report = ROUNDS + 2, progress or (lambda *_: None)
     simulator = Simulator(coarse(workload.unbound()))
     found = candidates(runs.profile, gpu_name(workload), simple=options.simple)
-    best = _best(simulator, found, options)
+    limit = None if options.max_kind_loss is None else KindLimit(options.max_kind_loss, today)
+    best = _best(simulator, found, options, limit)
     rng = np.random.default_rng(options.seed)
     for k in range(ROUNDS):
         report(k + 1, steps)
-        best = _best(simulator, [best, *_changed(best, rng, options)], options)
+        best = _best(simulator, [best, *_changed(best, rng, options)], options, limit)
     report(steps - 1, steps)
     compared = [today, KubeSchedulerPolicy(TUNED, best), *beside]
     costs, failed, arrived = _validate(Simulator(workload.unbound()), compared, options)
     report(steps, steps)
-    return SchedulerFit(best, runs.scheduler_name, runs.name, costs, failed, arrived)
+    return SchedulerFit(best, runs.scheduler_name, runs.name, costs, failed, arrived, options.max_kind_loss)
 
 
 def gpu_name(workload: Workload) -> str:
@@ -177,9 +196,11 @@ def gpu_name(workload: Workload) -> str:
     return max(counts, key=lambda name: counts[name]) if counts else ""
 
 
-def _best(simulator: Simulator, profiles: Sequence[KubeProfile], options: SchedulerFitOptions) -> KubeProfile:
+def _best(
+    simulator: Simulator, profiles: Sequence[KubeProfile], options: SchedulerFitOptions, limit: KindLimit | None
+) -> KubeProfile:
     policies = [KubeSchedulerPolicy(f"{KUBE_DEFAULT}-{i}", profile) for i, profile in enumerate(profiles)]
-    chosen = simulator.select(policies, protocol="inflation", ratio=options.ratio, bursts=True, default=0)
+    chosen = simulator.select(policies, protocol="inflation", ratio=options.ratio, bursts=True, default=0, limit=limit)
     return profiles[chosen.leader]
 
 

@@ -204,7 +204,7 @@ def _costs(evaluator: CandidateEvaluator, policies: Sequence[LinearPolicy]) -> n
         for k in range(DRAWS):
             drawn = resample(simulator.workload, ratio=evaluator.task.ratio, seed=FIRST_DRAW + k)
             for j, policy in enumerate(policies):
-                costs[j, i] += evaluator.task.play(simulator, drawn, policy, k) / DRAWS
+                costs[j, i] += evaluator.task.play(simulator, drawn, policy, k).cost / DRAWS
     return costs
 
 

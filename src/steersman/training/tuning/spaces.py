@@ -15,8 +15,6 @@ from steersman.training.search.evolve import EvolutionPlan
 if TYPE_CHECKING:
     import optuna
 
-    from steersman.agents.evolution.simulations import SimulationTask
-    from steersman.training.environment import EnvironmentSpec
 
 HIDDEN: Choices = ("16", "32,32", "64,64", "128,128")
 """Widths of the hidden layers, for networks that have any."""
@@ -56,12 +54,13 @@ def to_options(plan: AnyPlan) -> dict[str, Any]:
         config = _effective(plan.config)
         if not plan.config.widths:
             del config["hidden"]  # not applicable to a linear policy
-        return {"algorithm": EVOLUTION} | _task(plan.task) | config
-    return {"algorithm": plan.algorithm} | _task(plan.scene) | _network(plan) | _effective(plan.config)
+        return {"algorithm": EVOLUTION} | _task(plan.task.protocol, plan.task.full_objective) | config
+    task = _task(plan.scene.protocol, plan.scene.objective)
+    return {"algorithm": plan.algorithm} | task | _network(plan) | _effective(plan.config)
 
 
-def _task(task: SimulationTask | EnvironmentSpec) -> dict[str, Any]:
-    return {"protocol": task.protocol, "objective": task.objective}
+def _task(protocol: str, objective: str) -> dict[str, Any]:
+    return {"protocol": protocol, "objective": objective}
 
 
 def _effective(config: Any) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from steersman.policies.linear import LinearPolicy
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.selection.comparison import CLEAR_POINTS, RuleComparison, choose_member, compare
+from steersman.workloads.generators.clusters import random_cluster
 from steersman.workloads.shapes import node_shapes, profile_distance, shapes_digest
 from steersman.workloads.workload import Workload
 
@@ -52,14 +53,15 @@ def some_nodes(count: int = 6, gpus: int = 8) -> list[Node]:
     return [Node(f"n{i}", 96_000, 512 << 30, gpu_count=gpus, gpu_model="A100" if gpus else "") for i in range(count)]
 
 
-def made_up(policy: Policy, *costs: float) -> RuleComparison:
+def made_up(policy: Policy, *costs: float, excess: Sequence[float] = ()) -> RuleComparison:
     """The policy, or two members of a portfolio, and two rules at these costs in each of two draws."""
     own = [each.name for each in policy.members[:2]] if isinstance(policy, PortfolioPolicy) else [policy.name]
     names = (*own, "best-fit", "fgd")
     assert len(names) == len(costs)
     flags = [i < len(own) for i in range(len(names))]
     table = np.repeat(np.array(costs)[:, None], 2, axis=1)
-    return RuleComparison(names, tuple(not flag for flag in flags), tuple(flags), table, 0.5)
+    broken = np.array(excess or [0.0] * len(names))
+    return RuleComparison(names, tuple(not flag for flag in flags), tuple(flags), table, 0.5, broken)
 
 
 def second_member(_: Workload, policy: Policy, __: str) -> RuleComparison:
@@ -205,6 +207,30 @@ def test_decider_is_replaced_only_by_a_clearly_better_one(gain: float, changes: 
     assert made.choice.is_same(first) != changes
     assert log[-1]["best"][0].endswith(second)
     assert log[-1]["event"] == "the policy was compared" or not changes
+
+
+def second_breaks_the_limit(_: Workload, policy: Policy, __: str) -> RuleComparison:
+    return made_up(policy, 6.0, 5.0, 4.0, 8.0, excess=(0.0, 0.1, 2.0, 0.0))
+
+
+@pytest.mark.usefixtures("_at_once")
+def test_a_member_within_the_limit_decides_however_good_others_are() -> None:
+    made = comparison("steersman@max-kind-loss:2", work=second_breaks_the_limit)
+    assert made.is_needed
+    assert look(made)
+    assert isinstance(made.file.policy, PortfolioPolicy)
+    assert made.choice.member == made.file.policy.members[0].name
+    assert made.choice.policy.name == "steersman@max-kind-loss:2"
+
+
+def test_comparison_of_a_limited_portfolio_names_who_breaks_the_limit() -> None:
+    workload = random_cluster(12, nodes=(20, 40))
+    found = compare(workload, resolve("steersman@max-kind-loss:0"))
+    default = found.names.index("kube-default")
+    assert found.own[default]
+    assert found.excess[default] == 0.0
+    assert found.excess[found.best_own] == 0.0
+    assert found.excess.max() > 0.0
 
 
 def improved(gain: float, _: Workload, policy: Policy, __: str) -> RuleComparison:

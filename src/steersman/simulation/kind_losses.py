@@ -1,0 +1,65 @@
+"""What each kind of pod loses under a policy against a baseline, over common draws, and by how much beyond a limit."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.simulation.pod_kinds import KINDS
+from steersman.simulation.result import Protocol
+from steersman.simulation.waiting import MINUTE
+
+Floats = npt.NDArray[np.float64]
+
+
+def kind_losses(sums: Floats, baseline: Floats, protocol: Protocol) -> Floats:
+    """Return [4] what kinds lose against a baseline, negative: they gain; 0 for kinds that do not arrive.
+
+    Percentage points of the kind's pods that fail; in `timed`, percent of the baseline's mean wait plus a minute, so
+    that seconds of waiting are no large loss.
+
+    Args:
+        sums: [2, 4] of `Execution.paid_by_kind`, added over draws.
+        baseline: the same of the baseline.
+        protocol: of the runs.
+    """
+    (paid, count), (paid_before, count_before) = sums, baseline
+    mean = np.divide(paid, count, out=np.zeros(len(KINDS)), where=count > 0)
+    before = np.divide(paid_before, count_before, out=np.zeros(len(KINDS)), where=count_before > 0)
+    both = (count > 0) & (count_before > 0)
+    loss = (mean - before) / (before + MINUTE) if protocol == "timed" else mean - before
+    return np.where(both, 100.0 * loss, 0.0)
+
+
+class KindLosses:
+    """What kinds lose under candidates that play the same draws as a baseline.
+
+    Args:
+        count: number of candidates.
+        percent: what any kind may lose, see `kind_losses`.
+        protocol: of the runs.
+    """
+
+    def __init__(self, count: int, percent: float, protocol: Protocol) -> None:
+        self._percent, self._protocol = percent, protocol
+        self._sums: list[list[Floats]] = [[] for _ in range(count)]
+        self._baseline: dict[int, Floats] = {}
+
+    def has_baseline(self, seed: int) -> bool:
+        """Return whether the baseline has played a draw."""
+        return seed in self._baseline
+
+    def add_baseline(self, seed: int, sums: Floats) -> None:
+        """Note what kinds paid under the baseline in the next draw."""
+        self._baseline[seed] = sums
+
+    def add(self, candidate: int, sums: Floats) -> None:
+        """Note what kinds paid under a candidate in the first draw that it has not played yet."""
+        self._sums[candidate].append(sums)
+
+    def excess(self, candidate: int) -> float:
+        """Return by how much the kind that loses most loses beyond the limit, in percent; 0: the limit holds."""
+        own = self._sums[candidate]
+        baseline = list(self._baseline.values())[: len(own)]
+        losses = kind_losses(np.sum(own, axis=0), np.sum(baseline, axis=0), self._protocol)
+        return max(0.0, float(losses.max()) - self._percent)
