@@ -18,6 +18,7 @@ from steersman.agents.registry import find_algorithm
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.cli import main as cli
 from steersman.evaluation.criteria import parse_objectives
+from steersman.objectives.registry import split_limit
 from steersman.policies.networks.registry import find_network
 from steersman.policies.registry import resolve as find_policy
 
@@ -28,7 +29,7 @@ TEST = re.compile(r'\]\(([^) ]+) "(\w+)"\)')
 BUILT_IN: dict[str, Callable[[str], object]] = {
     "--algorithm": find_algorithm,
     "--network": find_network,
-    "--objective": lambda text: parse_objectives([text]),
+    "--objective": lambda text: parse_objectives([split_limit(text)[0]]),
     "--policy": find_policy,
 }
 """Options whose values are names that are not part of the command line's declaration."""
