@@ -27,6 +27,7 @@ POLICY_NAMES = (
     "greedy-forecast",
     "most-even",
     "kube-default",
+    "stock-tuned",
     "rules",
     "steersman",
 )

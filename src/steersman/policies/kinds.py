@@ -9,7 +9,7 @@ from steersman.policies.features import POD_KINDS
 from steersman.policies.gpu_state.arrays import RULE_COUNT, WEIGHTS
 from steersman.policies.gpu_state.gpu_features import FEATURES
 from steersman.policies.heuristics import HeuristicPolicy
-from steersman.policies.kube_scheduler import KUBE_DEFAULT, KubeSchedulerPolicy
+from steersman.policies.kube_scheduler import KUBE_DEFAULT, KubeSchedulerPolicy, StockTunedPolicy
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.networks.policy import NetworkPolicy
 from steersman.policies.node_metrics.rules import METRIC_RULES
@@ -33,6 +33,11 @@ def metrics_rule(policy: Policy) -> str:
 def kube_scheduler(policy: Policy) -> KubeSchedulerPolicy | None:
     """Return the policy if it is a configuration of kube-scheduler, else None."""
     return policy if isinstance(policy, KubeSchedulerPolicy) else None
+
+
+def stock_tuned(policy: Policy) -> StockTunedPolicy | None:
+    """Return the policy if a search has to find its configuration, else None."""
+    return policy if isinstance(policy, StockTunedPolicy) else None
 
 
 def kind_limit(policy: Policy) -> KindLimit | None:

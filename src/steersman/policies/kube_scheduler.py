@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.cluster.pod_query import PodQuery
+from steersman.core.errors import UsageError
 from steersman.orders.order import AGE, Order
 from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext
 from steersman.policies.decision import kernels
@@ -19,6 +20,8 @@ from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, KubePro
 
 KUBE_DEFAULT = "kube-default"
 """Name of the policy of a kube-scheduler without a configuration."""
+STOCK_TUNED = "stock-tuned"
+"""Name of the policy of a kube-scheduler with the configuration that simulations find."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +75,31 @@ class KubeSchedulerScorer(Scorer):
         """See `Scorer`."""
         scores = self._kube.scores(query.class_id, query.labels_id, nodes.feasible)
         return np.where(scores >= 0, scores.astype(np.float64), -np.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class StockTunedPolicy(Policy):
+    """kube-scheduler with the configuration that a search finds for a cluster and its pods.
+
+    `Simulator.member` searches (`simulation.selection.stock_search`). Elsewhere there is nothing to decide by.
+
+    Attributes:
+        name: name in results.
+        today: the configuration that the found one is compared with.
+    """
+
+    name: str = STOCK_TUNED
+    today: KubeSchedulerPolicy = KubeSchedulerPolicy()
+    order: Order = AGE
+
+    @property
+    def selection(self) -> SelectionRules:
+        """Raise UsageError: no configuration was found yet."""
+        raise UsageError(
+            f"policy {STOCK_TUNED!r} is for simulations; 'steersman policy fit-scheduler' writes the configuration "
+            "that it finds, which is a policy"
+        )
+
+    def scorer(self, _: ScoringContext) -> Scorer:
+        """Raise UsageError: no configuration was found yet."""
+        raise AssertionError(self.selection)

@@ -20,7 +20,7 @@ from steersman.policies.base import Need, Policy, with_order
 from steersman.policies.files.kube_configuration import configured_policy, is_configuration
 from steersman.policies.files.policy_file import SUFFIX, open_policy, open_portfolio, write_policy
 from steersman.policies.heuristics import HEURISTIC_IDS, heuristic, weighted_sum
-from steersman.policies.kube_scheduler import KUBE_DEFAULT, KubeSchedulerPolicy
+from steersman.policies.kube_scheduler import KUBE_DEFAULT, STOCK_TUNED, KubeSchedulerPolicy, StockTunedPolicy
 from steersman.policies.portfolio_policy import KindLimit, PortfolioPolicy
 from steersman.policies.random_policy import RandomPolicy
 from steersman.policies.schemes import SCHEMES, open_url
@@ -50,6 +50,7 @@ BUILT_IN: dict[str, Callable[[], Policy]] = {
     greedy_forecast.NAME: greedy_forecast.forecast_policy,
     most_even.NAME: most_even.MostEvenPolicy,
     KUBE_DEFAULT: KubeSchedulerPolicy,
+    STOCK_TUNED: StockTunedPolicy,
     rule_choice.NAME: _rules,
     PACKAGED_POLICY: partial(_open_file, PACKAGED_POLICY),
 }

@@ -22,14 +22,24 @@ from steersman.objectives.registry import WeightedObjectives
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.queue import CONSERVATIVE, ESTIMATES, INVALID, OVERTAKING
 from steersman.orders.reservations import no_reservations
-from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext, decided_by, default_member
+from steersman.policies.base import (
+    Candidates,
+    Need,
+    Policy,
+    Scorer,
+    ScoringContext,
+    decided_by,
+    default_member,
+    renamed,
+)
 from steersman.policies.decision import kernels
 from steersman.policies.decision.context import build_decision_state
 from steersman.policies.embedded_profile import EmbeddedProfile
 from steersman.policies.features import TELEMETRY, View
 from steersman.policies.gpu_state.arrays import LearnedArrays, learned_arrays
 from steersman.policies.gpu_state.leftovers import leftover_arrays
-from steersman.policies.kinds import kind_limit
+from steersman.policies.kinds import kind_limit, stock_tuned
+from steersman.policies.kube_scheduler import StockTunedPolicy
 from steersman.policies.node_metrics.view import NodeMetricsView
 from steersman.policies.node_scores.default_spreading import scheduled_by
 from steersman.policies.node_scores.kube_profile import KubeProfile
@@ -58,6 +68,7 @@ from steersman.simulation.selection.halving import (
     select,
     unallocated_percent,
 )
+from steersman.simulation.selection.stock_search import StockSearchOptions, find_profile
 from steersman.simulation.waiting import Waits, compared_waits, estimate_metrics, waits_of
 from steersman.workloads.coarse import coarse
 from steersman.workloads.places import Places, places
@@ -100,7 +111,7 @@ class Simulator:
         self._whole_gpus = are_whole(self._state, *self._state.gpu_weights())
         self._learned: tuple[str, LearnedArrays] | None = None
         self._scheduled: dict[KubeProfile, Simulator] = {}
-        self._members: dict[tuple[object, ...], MemberChoice] = {}
+        self._members: dict[tuple[object, ...] | StockSearchOptions, MemberChoice] = {}
         self.warnings = workload.warnings + self._unknown_models() + self._infeasible_warnings()
 
     def scheduled_by(self, policy: Policy) -> Simulator:
@@ -197,10 +208,12 @@ class Simulator:
         load: float | None = None,
         mean_duration: float | None = None,
     ) -> MemberChoice:
-        """Return the member of a portfolio that short simulations choose here.
+        """Return the member of a portfolio that short simulations choose here, or kube-scheduler's configuration.
 
         Any other policy is its own only member.
         """
+        if (tuned := stock_tuned(policy)) is not None:
+            return self._tuned(tuned, StockSearchOptions(protocol, ratio, load, mean_duration))
         if not policy.members:
             return MemberChoice(policy, "")
         # The seed is not part of the key: every seed of a run has the same member.
@@ -218,6 +231,18 @@ class Simulator:
             )
             self._members[key] = choice_of(policy.members, selection, protocol)
         return self._members[key]
+
+    def _tuned(self, policy: StockTunedPolicy, options: StockSearchOptions) -> MemberChoice:
+        """Return kube-scheduler with the configuration that a search finds here, unless it is not clearly better."""
+        if options not in self._members:
+            workload = coarse(self.workload)
+            simulator = self if workload is self.workload else Simulator(workload)
+            policies, selection = find_profile(simulator, policy.today, options)
+            named = [policy.today, *(renamed(each, policy.name) for each in policies[1:])]
+            choice = choice_of(named, selection, options.protocol)
+            summary = policies[selection.best].profile.summary
+            self._members[options] = replace(choice, evidence=f"{choice.evidence}; {summary}")
+        return self._members[options]
 
     def select(
         self,
@@ -295,7 +320,7 @@ class Simulator:
             shuffle=shuffle,
         )
         # Results bear the portfolio's name, not the member's.
-        decides = decided_by(asked, chosen.policy) if asked.members else asked
+        decides = asked if chosen.policy is asked else decided_by(asked, chosen.policy)
         execution = Execution(self, plan, decides, seed, record)
         execution.finish(progress)
         return replace(execution.result(protocol, seed, ratio, objectives), choice=chosen.evidence)

@@ -7,12 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from tests.support.errors import raises
 
 from steersman.cli.main import main
 from steersman.core.errors import UsageError
 from steersman.policies.files.kube_configuration import configuration_of, managed_configurations, profiles_of
+from steersman.policies.kube_scheduler import STOCK_TUNED
 from steersman.policies.node_scores.kube_profile import (
+    BALANCED,
     DEFAULT_PROFILE,
+    FIT,
     LEAST_ALLOCATED,
     MOST_ALLOCATED,
     REQUESTED_TO_CAPACITY,
@@ -20,15 +24,12 @@ from steersman.policies.node_scores.kube_profile import (
     ScoringStrategy,
 )
 from steersman.policies.registry import resolve
-from steersman.training.search.fit_scheduler import (
-    TUNED,
-    SchedulerFit,
-    SchedulerFitOptions,
-    candidates,
-    fit_scheduler,
-    gpu_name,
-)
-from steersman.workloads.generators.clusters import random_cluster
+from steersman.simulation.kind_losses import kind_losses
+from steersman.simulation.run import Simulator
+from steersman.simulation.selection import stock_search
+from steersman.simulation.selection.stock_search import ProfileSpace, gpu_name
+from steersman.training.search.fit_scheduler import SchedulerFit, SchedulerFitOptions, fit_scheduler
+from steersman.workloads.generators.clusters import Distribution, random_cluster
 from steersman.workloads.loading import load_workload
 
 GPU = "nvidia.com/gpu"
@@ -58,16 +59,41 @@ def test_eks_takes_strategies_and_weights_of_resources_alone() -> None:
         configuration_of(KubeProfile(ignores_existing=True))
 
 
-def test_candidates_begin_with_what_runs_today_and_simple_ones_are_of_eks() -> None:
-    today = KubeProfile(percentage=30)
-    found = candidates(today, GPU, simple=False)
-    assert found[0] == today
-    assert len(found) == len(set(found)) > 50
-    assert all(each.percentage == 30 for each in found)
-    simple = candidates(DEFAULT_PROFILE, GPU, simple=True)
-    assert all("eks" in managed_configurations(each) for each in simple)
-    assert {each.fit.kind for each in simple} == {LEAST_ALLOCATED, MOST_ALLOCATED}
-    assert all(name != GPU for each in candidates(today, "", simple=False) for name, _ in each.fit.resources)
+@pytest.fixture(autouse=True)
+def few_generations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stock_search, "GENERATIONS", (5, 5))
+
+
+@pytest.mark.parametrize("gpu", [GPU, ""])
+def test_every_point_is_a_profile_that_can_be_written(gpu: str) -> None:
+    today, random = KubeProfile(percentage=30), np.random.default_rng(3)
+    for simple in (False, True):
+        space = ProfileSpace(today if not simple else DEFAULT_PROFILE, gpu, simple=simple)
+        points = random.normal(0, 3, (300, space.dimensions))
+        profiles = [*space.plain(), *(space.profile(point) for point in points)]
+        assert len(set(profiles)) > 200
+        for profile in profiles:
+            assert profiles_of(configuration_of(profile, "gpu")) == {"gpu": profile}
+            assert profile.percentage == space.today.percentage
+            assert {name for name, _ in profile.fit.resources} <= {"cpu", "memory", *filter(None, [gpu])}
+            if simple:
+                assert "eks" in managed_configurations(profile)
+        kinds = {profile.fit.kind for profile in profiles}
+        assert kinds == {LEAST_ALLOCATED, MOST_ALLOCATED} | (set() if simple else {REQUESTED_TO_CAPACITY})
+
+
+def test_the_origin_is_no_preference_and_points_move_what_they_name() -> None:
+    space = ProfileSpace(DEFAULT_PROFILE, GPU, simple=False)
+    point = np.zeros(space.dimensions)
+    origin = space.profile(point)
+    assert origin.fit.shape == ((0, 50), (25, 50), (50, 50), (75, 50), (100, 50))
+    assert origin.fit.resources == (("cpu", 10), ("memory", 10), (GPU, 10))
+    assert (origin.weights[FIT], origin.weights[BALANCED], origin.balanced) == (1, 1, ("cpu", "memory"))
+    point[4], point[7], point[8], point[9] = 1.0, -9.0, -1.0, 0.5
+    moved = space.profile(point)
+    assert moved.fit.shape[-1] == (100, 100)
+    assert moved.fit.resources == (("cpu", 10), ("memory", 10)), "a weight that rounds to 0 is left out"
+    assert (moved.weights[FIT], moved.weights[BALANCED], moved.balanced) == (1, 7, ("cpu", "memory", GPU))
 
 
 def small() -> SchedulerFit:
@@ -78,12 +104,54 @@ def small() -> SchedulerFit:
 def test_the_search_is_reproducible_and_validated_on_other_draws() -> None:
     first, second = small(), small()
     assert first.profile == second.profile
-    assert np.array_equal(first.costs[TUNED], second.costs[TUNED])
-    assert first.costs.keys() == {"kube-default", TUNED}
-    mean, interval = first.gain(TUNED)
+    assert np.array_equal(first.costs[STOCK_TUNED], second.costs[STOCK_TUNED])
+    assert first.costs.keys() == {"kube-default", STOCK_TUNED}
+    mean, interval = first.gain(STOCK_TUNED)
     assert first.is_better == (interval.low > 0)
     assert interval.low <= mean <= interval.high
-    assert (first.failed[TUNED] <= first.arrived).all()
+    assert (first.paid[STOCK_TUNED][0] <= first.paid[STOCK_TUNED][1]).all()
+    assert np.nansum(first.by_kind(STOCK_TUNED)) == pytest.approx(first.paid[STOCK_TUNED][0].sum() / len(first.savings))
+
+
+def test_stock_tuned_is_searched_for_each_workload_once() -> None:
+    workload = random_cluster(5, distribution=Distribution.VALIDATION, nodes=(15, 25))
+    simulator = Simulator(workload)
+    policy = resolve(STOCK_TUNED)
+    choice = simulator.member(policy, protocol="inflation")
+    assert simulator.member(policy, protocol="inflation") is choice
+    assert choice.policy.name == STOCK_TUNED
+    assert "NodeResourcesBalancedAllocation of" in choice.evidence
+    assert "points more than kube-default (95 % interval" in choice.evidence
+    run = simulator.run(STOCK_TUNED, seed=42)
+    assert run.policy == STOCK_TUNED
+    assert run.choice == choice.evidence
+    (tuned, default) = (
+        [
+            next(m.value for m in simulator.run(name, seed=seed).metrics if m.name == "gpu_allocation_percent")
+            for seed in range(4)
+        ]
+        for name in (STOCK_TUNED, "kube-default")
+    )
+    assert sum(tuned) > sum(default)
+
+
+def test_a_limit_holds_for_what_is_found() -> None:
+    """What any kind of pod loses against today is in the search, the choice and the validation."""
+    workload = random_cluster(12, distribution=Distribution.VALIDATION, nodes=(40, 60))
+    today = resolve("kube-default")
+    free = fit_scheduler(workload, SchedulerFitOptions(), today=today)
+    limited = fit_scheduler(workload, SchedulerFitOptions(max_kind_loss=0.5), today=today)
+    losses = [
+        kind_losses(each.paid[STOCK_TUNED], each.paid["kube-default"], "inflation").max() for each in (free, limited)
+    ]
+    assert losses[1] < losses[0]
+    assert limited.breaks_limit == (losses[1] > 0.5)
+    assert not free.breaks_limit
+
+
+def test_stock_tuned_decides_nowhere_else() -> None:
+    with raises(UsageError, "stock-tuned", "policy fit-scheduler"):
+        _ = resolve(STOCK_TUNED).selection
 
 
 def test_what_runs_today_must_be_a_configuration() -> None:
@@ -101,7 +169,7 @@ def test_command_writes_only_what_is_better(tmp_path: Path, capsys: pytest.Captu
     assert main([*command, "--simple", "--format", "json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert gpu_name(load_workload(nodes, pods)) == "alibabacloud.com/gpu-count"
-    assert [each["policy"] for each in record["policies"]] == ["kube-default", TUNED, "steersman"]
+    assert [each["policy"] for each in record["policies"]] == ["kube-default", STOCK_TUNED, "steersman"]
     assert record["is_better"] == output.exists() == (record["policies"][1]["gain"]["low"] > 0)
     if output.exists():
         tuned = resolve(str(output)).selection.kube

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.completing import policies
+from steersman.cli.options.arrivals import ArrivalOptions
 from steersman.cli.options.common import MaxKindLoss, TableOrJson, TableOrJsonOption, path_option
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.inputs import Inputs
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
     from steersman.training.search.fit_scheduler import SchedulerFit
 
-MAX_RATIO = 10.0
 LEARNED = "steersman"
 """The policy that the found configuration is also compared with."""
 SUFFIXES = (".yaml", ".yml")
@@ -42,23 +43,21 @@ class SchedulerFittingOptions:
     simple: Annotated[
         bool, option("Search only scoring strategies and weights of resources, all that EKS takes.", "--simple")
     ] = False
-    ratio: Annotated[
-        float, option("GPUs that arriving pods request, as a multiple of the cluster's.", min=0.1, max=MAX_RATIO)
-    ] = 1.3
     max_kind_loss: MaxKindLoss = None
     seed: Annotated[int, option("Seed of the search.", min=0)] = 1
     output_format: TableOrJsonOption = TableOrJson.TABLE
 
 
 @with_options
-def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs) -> None:
-    """Find the configuration of kube-scheduler, with its own plugins alone, that allocates most of a cluster.
+def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: ArrivalOptions) -> None:
+    """Find the configuration of kube-scheduler, with its own plugins alone, that suits a cluster best.
 
-    Searches scoring strategies over CPU, memory and GPUs and the weights of the two plugins of resources by simulation
-    on these nodes and pods. The best one is compared with the configuration that runs today, and with the policy
-    steersman, on random draws of the pods that the search did not use. It is written if a paired test shows that it
-    is better: as a KubeSchedulerConfiguration, in the form of AKS (.aks.yaml) and, if it can be expressed there, in
-    that of EKS (.eks.json). Otherwise no file is written.
+    Searches scoring strategies over CPU, memory and GPUs and the weights and resources of the two plugins of resources
+    by simulation on these nodes and pods: for the GPUs allocated, with --protocol timed for the shortest waits. The
+    best one is compared with the configuration that runs today, and with the policy steersman, on random draws of the
+    pods that the search did not use. It is written if a paired test shows that it is better: as a
+    KubeSchedulerConfiguration, in the form of AKS (.aks.yaml) and, if it can be expressed there, in that of EKS
+    (.eks.json). Otherwise no file is written.
 
     **Example**: steersman policy fit-scheduler --nodes nodes.yaml --pods pods.yaml --output scheduler.yaml
     """
@@ -70,32 +69,38 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs) -> None:
     check_overwriting(options.output, "a KubeSchedulerConfiguration", read_configuration)
     from steersman.cli.compiling import compile_for
     from steersman.cluster.gpu_resources import SHARED_GPUS
+    from steersman.policies.kube_scheduler import STOCK_TUNED
     from steersman.policies.registry import resolve
+    from steersman.simulation.selection.choice import gain_text
+    from steersman.simulation.selection.stock_search import gpu_name
     from steersman.training.search import fit_scheduler as fitting
 
     today, learned = resolve(options.baseline), resolve(LEARNED)
     (source,) = inputs.read(warn := Warnings())
-    if fitting.gpu_name(source) == SHARED_GPUS:
+    arrivals.warn_of(source, warn)
+    gpu = gpu_name(source)
+    if gpu == SHARED_GPUS:
         warn((f"{source.name}: pods request {SHARED_GPUS} by annotations, which kube-scheduler does not count",))
     compile_for([options.baseline, LEARNED], [source])
-    settings = fitting.SchedulerFitOptions(options.ratio, options.simple, options.seed, options.max_kind_loss)
-    beside = [learned] if fitting.gpu_name(source) else []
-    with Progress("searching, rounds") as progress:
+    settings = fitting.SchedulerFitOptions(
+        **arrivals.settings, simple=options.simple, max_kind_loss=options.max_kind_loss, seed=options.seed
+    )
+    beside = [learned] if gpu else []
+    with Progress("searching, generations") as progress:
         found = fitting.fit_scheduler(source, settings, today=today, beside=beside, progress=progress.update)
     written = _write(options.output, found) if found.is_better else []
     if options.output_format is TableOrJson.JSON:
         print_json(_record(found, source.name))
     else:
         print_table(_table(found, source.name))
-    mean, interval = found.gain(fitting.TUNED)
-    gain = f"{mean:+.1f} points [{interval.low:+.1f}, {interval.high:+.1f}] of {_resource(found)} against {found.today}"
+    gain = gain_text(STOCK_TUNED, found.today, found.savings, found.options.protocol)
     if written:
         say(f"{gain}; {_who_pays(found)}")
         say(f"wrote {', '.join(str(file) for file in written)}")
     elif found.breaks_limit:
-        say(f"the best configuration breaks --max-kind-loss ({gain}; {_who_pays(found)}); no file is written")
+        say(f"the best configuration breaks --max-kind-loss: {gain}; {_who_pays(found)}; no file is written")
     else:
-        say(f"no configuration is shown to be better ({gain}); no file is written")
+        say(f"no configuration is shown to be better: {gain}; no file is written")
 
 
 def _write(output: Path, found: SchedulerFit) -> list[Path]:
@@ -118,38 +123,41 @@ def _write(output: Path, found: SchedulerFit) -> list[Path]:
     return files
 
 
-def _resource(found: SchedulerFit) -> str:
-    return "GPUs allocated" if found.arrived[1:].any() else "CPU allocated"
-
-
 def _who_pays(found: SchedulerFit) -> str:
-    """Return how many pods of each kind fail before and after, those of which more fail last."""
+    """Return what each kind of pod pays before and after, those that pay more last."""
+    from steersman.policies.kube_scheduler import STOCK_TUNED
     from steersman.simulation.pod_kinds import KINDS
-    from steersman.training.search.fit_scheduler import TUNED
 
     titles = list(KINDS.values())
-    before, after = found.failed[found.today], found.failed[TUNED]
-    kinds = [k for k in range(len(titles)) if found.arrived[k]]
+    before, after = found.by_kind(found.today), found.by_kind(STOCK_TUNED)
+    kinds = [k for k in range(len(titles)) if not math.isnan(after[k] + before[k])]
     kinds.sort(key=lambda k: float(after[k] - before[k]))
-    changes = [f"{titles[k]} {before[k]:.0f} -> {after[k]:.0f} of {found.arrived[k]:.0f}" for k in kinds]
-    return f"pods failed: {', '.join(changes)}"
+    timed = found.options.protocol == "timed"
+    unit = [" s" if timed else f" of {each:.0f}" for each in found.arrived]
+    changes = [f"{titles[k]} {before[k]:,.0f} -> {after[k]:,.0f}{unit[k]}" for k in kinds]
+    return f"{'mean waits' if timed else 'pods that fail'}: {', '.join(changes)}"
 
 
 def _record(found: SchedulerFit, workload: str) -> dict[str, Any]:
+    from steersman.cli.output.tables import finite
     from steersman.policies.files.kube_configuration import configuration_of
     from steersman.simulation.pod_kinds import KINDS
 
+    paid = "mean_wait_seconds" if found.options.protocol == "timed" else "failed"
+
     def of(policy: str) -> dict[str, Any]:
         mean, interval = found.gain(policy)
+        by_kind = [finite(each) for each in found.by_kind(policy).tolist()]
         return {
             "policy": policy,
-            "unallocated_percent": float(found.costs[policy].mean()),
+            "cost": float(found.costs[policy].mean()),
             "gain": {"mean": mean, "low": interval.low, "high": interval.high},
-            "failed": dict(zip(KINDS, found.failed[policy].tolist(), strict=True)),
+            paid: dict(zip(KINDS, by_kind, strict=True)),
         }
 
     return {
         "workload": workload,
+        "protocol": found.options.protocol,
         "baseline": found.today,
         "is_better": found.is_better,
         "draws": len(found.savings),
@@ -164,14 +172,25 @@ def _table(found: SchedulerFit, workload: str) -> Table:
 
     from steersman.simulation.pod_kinds import KINDS
 
+    timed = found.options.protocol == "timed"
     title = f"{workload}: means over {len(found.savings)} draws that the search did not use"
     table = Table("policy", title=title, title_justify="left")
-    for column in (_resource(found), f"against {found.today}, points", *(f"failed, {kind}" for kind in KINDS.values())):
-        table.add_column(column, justify="right")
+    resource = "GPUs allocated" if found.arrived[1:].any() else "CPU allocated"
+    values, unit = ("waits and slowdowns", "times") if timed else (resource, "points")
+    kinds = [k for k in range(len(KINDS)) if found.arrived[k]]
+    paid = [f"{'wait, s' if timed else 'failed'}, {list(KINDS.values())[k]}" for k in kinds]
+    for column in ([] if timed else [values], [f"{values if timed else ''} against {found.today}, {unit}"], paid):
+        for each in column:
+            table.add_column(each.strip(), justify="right")
     for policy, costs in found.costs.items():
-        mean, interval = found.gain(policy)
-        against = "" if policy == found.today else f"{mean:+.1f} [{interval.low:+.1f}, {interval.high:+.1f}]"
-        failed = [f"{count:.0f}" for count in found.failed[policy]]
-        table.add_row(policy, f"{100 - costs.mean():.1f} %", against, *failed)
-    table.add_row("pods that arrive", "", "", *(f"{count:.0f}" for count in found.arrived))
+        mean, (low, high) = found.gain(policy)
+        against = f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]"
+        if timed:
+            # Gains are differences of logarithms: the ends change places.
+            against = f"{math.exp(-mean):.2f} [{math.exp(-high):.2f}, {math.exp(-low):.2f}]"
+        allocated = [] if timed else [f"{100 - costs.mean():.1f} %"]
+        by_kind = [f"{found.by_kind(policy)[k]:,.0f}" for k in kinds]
+        table.add_row(policy, *allocated, "" if policy == found.today else against, *by_kind)
+    if not timed:
+        table.add_row("pods that arrive", "", "", *(f"{found.arrived[k]:.0f}" for k in kinds))
     return table

@@ -88,6 +88,16 @@ class KubeProfile:
         """Whether pods must be read by `default_spreading.scheduled_by` before they are scheduled."""
         return bool(self.added_preferences or self.default_spread) or self.rules != NO_RULES
 
+    @property
+    def summary(self) -> str:
+        """Return how resources are scored, in words."""
+        weighted = ", ".join(f"{name} {weight}" for name, weight in self.fit.resources)
+        fit, balanced = self.weights[FIT], self.weights[BALANCED]
+        return (
+            f"{STRATEGIES[self.fit.kind]} of {weighted} (weight {fit}), NodeResourcesBalancedAllocation of "
+            f"{', '.join(self.balanced)} (weight {balanced})"
+        )
+
     def constraints_of(self, constraints: Constraints) -> Constraints:
         """Return a pod's constraints as this profile reads them."""
         preferred = (*constraints.preferred_nodes, *self.added_preferences)
