@@ -25,6 +25,7 @@ from steersman.policies.node_scores.kube_profile import (
 )
 from steersman.policies.registry import resolve
 from steersman.simulation.kind_losses import kind_losses
+from steersman.simulation.result import RunResult
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection import stock_search
 from steersman.simulation.selection.stock_search import ProfileSpace, gpu_name
@@ -113,7 +114,12 @@ def test_the_search_is_reproducible_and_validated_on_other_draws() -> None:
     assert np.nansum(first.by_kind(STOCK_TUNED)) == pytest.approx(first.paid[STOCK_TUNED][0].sum() / len(first.savings))
 
 
-def test_stock_tuned_is_searched_for_each_workload_once() -> None:
+def allocated(run: RunResult) -> float:
+    return next(metric.value for metric in run.metrics if metric.name == "gpu_allocation_percent")
+
+
+def test_stock_tuned_is_searched_for_each_workload_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stock_search, "GENERATIONS", (30, 30))
     workload = random_cluster(5, distribution=Distribution.VALIDATION, nodes=(15, 25))
     simulator = Simulator(workload)
     policy = resolve(STOCK_TUNED)
@@ -125,12 +131,8 @@ def test_stock_tuned_is_searched_for_each_workload_once() -> None:
     run = simulator.run(STOCK_TUNED, seed=42)
     assert run.policy == STOCK_TUNED
     assert run.choice == choice.evidence
-    (tuned, default) = (
-        [
-            next(m.value for m in simulator.run(name, seed=seed).metrics if m.name == "gpu_allocation_percent")
-            for seed in range(4)
-        ]
-        for name in (STOCK_TUNED, "kube-default")
+    tuned, default = (
+        [allocated(simulator.run(name, seed=seed)) for seed in range(4)] for name in (STOCK_TUNED, "kube-default")
     )
     assert sum(tuned) > sum(default)
 

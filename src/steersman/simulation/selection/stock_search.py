@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol as Interface
 
 import numpy as np
 import numpy.typing as npt
 
+from steersman.policies.base import Policy
 from steersman.policies.kube_scheduler import KubeSchedulerPolicy
 from steersman.policies.node_scores.kube_profile import (
     BALANCED,
@@ -33,9 +34,6 @@ from steersman.simulation.kind_losses import kind_losses
 from steersman.simulation.result import Protocol
 from steersman.simulation.selection.halving import Selection
 from steersman.workloads.workload import Workload
-
-if TYPE_CHECKING:
-    from steersman.simulation.run import Simulator
 
 Floats = npt.NDArray[np.float64]
 
@@ -56,6 +54,41 @@ UTILIZATION = (0, 25, 50, 75, 100)
 """Points of the shape of RequestedToCapacityRatio, percent."""
 MOST_SCORE, MOST_WEIGHT = 10, 100
 GPU_WEIGHTS = (1, 5, 25)
+
+
+class PlayedRun(Interface):
+    """What a search asks a finished run, see `simulation.run.Execution`."""
+
+    def compared_cost(self, protocol: Protocol) -> float:
+        """Return the cost."""
+
+    def paid_by_kind(self, protocol: Protocol) -> Floats:
+        """Return [2, 4] what kinds of pods paid."""
+
+
+class DrawPlayer(Interface):
+    """What plays draws of a workload, see `simulation.run.Simulator`."""
+
+    @property
+    def workload(self) -> Workload:
+        """Return the workload."""
+
+    def play(self, policy: Policy, plan: Schedule, seed: int) -> PlayedRun:
+        """Run a policy on given arrivals to the end."""
+
+    def select(
+        self,
+        policies: Sequence[Policy],
+        *,
+        protocol: Protocol,
+        ratio: float,
+        load: float | None,
+        mean_duration: float | None,
+        bursts: bool,
+        default: int | None,
+        limit: KindLimit | None,
+    ) -> Selection:
+        """Compare policies by successive halving."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +174,7 @@ def gpu_name(workload: Workload) -> str:
 
 
 def find_profile(
-    simulator: Simulator,
+    simulator: DrawPlayer,
     today: KubeSchedulerPolicy,
     options: StockSearchOptions,
     progress: Callable[[int, int], None] | None = None,
@@ -172,7 +205,7 @@ def find_profile(
 
 
 def _evolve(
-    simulator: Simulator,
+    simulator: DrawPlayer,
     space: ProfileSpace,
     today: KubeSchedulerPolicy,
     options: StockSearchOptions,
@@ -205,7 +238,7 @@ def _evolve(
 
 
 def _costs(
-    simulator: Simulator,
+    simulator: DrawPlayer,
     profiles: Sequence[KubeProfile],
     today: KubeSchedulerPolicy,
     plans: dict[int, Schedule],
