@@ -125,13 +125,15 @@ def test_section_counts_gains_in_the_forecast():
         | {"between_simulations": [1.5, 2.5]}
         for arm, allocated in ((KUBE_DEFAULT, 80.5), (TUNED, 84.0))
     }
-    draws = [{"gain": gain, "arms": runs} for gain in (3.5, 9.0)]
+    simulated = {"mean": 3.4, "low": 3.0, "high": 3.5}
+    draws = [{"gain": gain, "simulated": simulated, "arms": runs} for gain in (3.5, 9.0)]
     fit = {"gpus": 1200, "types": 3}
     value = {"cluster": 4, "fit": fit, "gain": {"mean": 3.0, "low": 1.0, "high": 5.0}, "draws": draws}
     made = {**study.options(True), "draws": 2, "kubernetes": "v1", "written": "2026-01-01", "values": [value]}
     text = study.section(made)
     assert "In the first cluster 1 of 2 gains" in text.replace("\n", " ")
+    assert "1 of 2 gains lie where" in text.replace("\n", " ")
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| 4")]
-    assert rows[0][1:] == ["80.5 %", "+3.0 (1.0 to 5.0)", "+6.2", "3.5, 9.0", "1 of 2"]
+    assert rows[0][1:] == ["80.5 %", "+3.0 (1.0 to 5.0)", "+6.2", "3.5 (3.4), 9.0 (3.4)", "1 of 2"]
     assert rows[1][2:] == ["+0.50, +0.50", "2 of 2", "1.0 (1.5)", "2.0 (2.5)"]
     assert rows[2][3] == "0 of 2"
