@@ -128,8 +128,9 @@ def test_section_counts_gains_in_the_forecast():
     simulated = {"mean": 3.4, "low": 3.0, "high": 3.5}
     draws = [{"gain": gain, "simulated": simulated, "arms": runs} for gain in (3.5, 9.0)]
     fit = {"gpus": 1200, "types": 3}
-    value = {"cluster": 4, "fit": fit, "gain": {"mean": 3.0, "low": 1.0, "high": 5.0}, "draws": draws}
-    made = {**study.options(True), "draws": 2, "kubernetes": "v1", "written": "2026-01-01", "values": [value]}
+    gain = {"mean": 3.0, "low": 1.0, "high": 5.0}
+    value = {"cluster": 4, "fit": fit, "gain": gain, "written": "2026-01-01", "draws": draws}
+    made = {**study.options(True), "draws": 2, "kubernetes": "v1", "values": [value]}
     text = study.section(made)
     assert "In the first cluster 1 of 2 gains" in text.replace("\n", " ")
     assert "1 of 2 gains lie where" in text.replace("\n", " ")
