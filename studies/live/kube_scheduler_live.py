@@ -1,6 +1,6 @@
 """The forecast of `policy fit-scheduler` on a real control plane: kube-scheduler's default against what was found.
 
-The cluster is generated, of 200 unequal nodes whose GPUs are offered as nvidia.com/gpu. Pods come until they have
+Clusters are generated, of 200 unequal nodes whose GPUs are offered as nvidia.com/gpu. Pods come until they have
 requested 1.3 times the GPUs, so that in the end nothing more fits. Forecast and runs use draws that the search did not.
 """
 
@@ -40,7 +40,7 @@ from studies.live.cluster import state_dir
 from studies.live.filled_cluster import BACKLOG, QUIET_SECONDS, fill
 
 NAME = "kube_scheduler_live"
-MINUTES = 12
+MINUTES = 35
 CLUSTER = "kube-scheduler-live"
 GPU = "nvidia.com/gpu"
 ARMS = (KUBE_DEFAULT, TUNED)
