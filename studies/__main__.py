@@ -36,7 +36,7 @@ GROUPS = {
     ),
     "queues": ("rlscheduler", "learned_order", "live_orders"),
     "environments": ("toy", "gradient", "balance", "latency", "locality"),
-    "live": ("telemetry", "agents"),
+    "live": ("telemetry", "agents", "kube_scheduler_live"),
 }
 """Studies by package, in the order of the report."""
 ORDER = tuple(name for names in GROUPS.values() for name in names)
