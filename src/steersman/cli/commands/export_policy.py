@@ -175,7 +175,7 @@ def _distil(spec: str, options: ExportOptions, inputs: Inputs) -> None:
 
 def _write(options: ExportOptions, formula: Formula) -> None:
     """Write a formula in a form. Raises InputError: the file cannot be written."""
-    from steersman.core.atomic_files import write_atomically
+    from steersman.core.atomic_files import replacing
     from steersman.policies.formulas.go_form import go_file
     from steersman.policies.formulas.python_form import python_module
 
@@ -186,15 +186,16 @@ def _write(options: ExportOptions, formula: Formula) -> None:
             text = python_module(formula, options.output.stem)
         case FormulaForm.GO:
             text = go_file(formula)
-    write_atomically(options.output, text.encode())
+    with replacing(options.output) as part:
+        part.write_bytes(text.encode())
 
 
 def _loss(found: Distillation) -> str:
     """Return in a sentence what the formula loses."""
     interval, draws = found.interval, len(found.costs)
     return (
-        f"in {draws} held-out draws it allocates {-found.loss:+.2f} [{-interval.high:+.2f}, {-interval.low:+.2f}] "
-        "points of the GPUs against its source"
+        f"in {draws} held-out draws it loses {found.loss:.2f} points of the GPUs to its source (95 % interval "
+        f"{interval.low:.2f} to {interval.high:.2f}; below zero it allocates more)"
     )
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,8 @@ MOST_TERMS = 24
 MOST_BYTES = 1 << 16
 MOST_WEIGHT = 1e12
 CPU_PER_GPU, MEMORY_PER_CPU, SIZES, CLAIMED = "cpu_per_gpu", "memory_per_cpu", "sizes", "claimed"
+MOST_SIZES = 12
+"""Sizes of a formula that is made from typical pods."""
 DEFAULT_CPU_PER_GPU = 12_000.0
 """Milli-CPU per GPU where no pod requests a GPU."""
 
@@ -138,9 +141,20 @@ def formula_constants(pods: Sequence[TypicalPod]) -> Formula:
         terms=((),) * POD_KINDS,
         cpu_per_gpu=_as_text(cpu / gpus if gpus and cpu else DEFAULT_CPU_PER_GPU),
         memory_per_cpu=_as_text(memory / cpu if cpu else 0.0),
-        sizes=tuple(sorted({pod.gpu_milli for pod in pods if pod.gpu_count})),
+        sizes=_typical_sizes(pods),
         claimed={model: _as_text(share) for model, share in sorted(claimed.items()) if share},
     )
+
+
+def _typical_sizes(pods: Sequence[TypicalPod]) -> tuple[int, ...]:
+    """Return the milli that pods request of a GPU, ascending: the smallest, and the most frequent ones."""
+    shares: dict[int, float] = {}
+    for pod in pods:
+        if pod.gpu_count:
+            shares[pod.gpu_milli] = shares.get(pod.gpu_milli, 0.0) + pod.share
+    smallest = min(shares, default=0)
+    ranked = sorted(shares, key=lambda size: (size != smallest, -shares[size], size))
+    return tuple(sorted(ranked[:MOST_SIZES]))
 
 
 def _as_text(value: float) -> float:
@@ -201,7 +215,7 @@ class _FormulaReader:
                 raise self._error("", f"{text!r} precedes the kinds of pods; expected one of {self._kinds}")
         self._where = ""
         if missing := [name for name in KIND_NAMES if name not in self._terms]:
-            raise self._error(f"{missing[0]}:", "is missing; expected its terms, or the line alone if it has none")
+            raise self._error(missing[0], f"is missing; expected the line '{missing[0]}:' and its terms, if it has any")
         if (count := sum(map(len, self._terms.values()))) > MOST_TERMS:
             raise self._error("", f"has {count} terms; expected at most {MOST_TERMS}")
         formula = Formula(
@@ -225,9 +239,9 @@ class _FormulaReader:
 
     def _kind(self, name: str) -> str:
         if name not in KIND_NAMES:
-            raise self._error(f"{name}:", f"is not a kind of pod; expected one of {self._kinds}")
+            raise self._error(name, f"is not a kind of pod; expected one of {self._kinds}")
         if name in self._terms:
-            raise self._error(f"{name}:", "occurs twice; expected each kind of pod once")
+            raise self._error(name, "occurs twice; expected each kind of pod once")
         self._terms[name] = []
         return name
 
@@ -244,7 +258,9 @@ class _FormulaReader:
         weight, _, name = text.partition(" ")
         name = name.strip()
         if name not in TERM_NAMES:
-            raise self._error(name or text, f"is not a feature; expected a weight and one of {', '.join(TERM_NAMES)}")
+            similar = get_close_matches(name, TERM_NAMES, n=1)
+            hint = f"did you mean {similar[0]!r}?" if similar else f"known: {', '.join(TERM_NAMES)}"
+            raise self._error(name or text, f"is not {'a feature' if name else 'a weight and a feature'}; {hint}")
         return FormulaTerm(self._number(name, weight, -MOST_WEIGHT, MOST_WEIGHT), name, number)
 
     def _required(self, name: str) -> str:

@@ -37,8 +37,10 @@ Floats = npt.NDArray[np.float64]
 TERMS = 5
 """Terms for a kind of pod."""
 POPULATION = 16
-EPISODES = 4
-"""Draws of a generation."""
+EPISODES = (4, 24)
+"""The least and the most draws of a generation."""
+GENERATION_ARRIVALS = 4_000
+"""Arrivals of a candidate in a generation, unless the least number of draws has more."""
 STEP = 0.3
 """First standard deviation of a weight, in units of what its feature differs by between nodes."""
 MEMORY = 0.9
@@ -47,7 +49,10 @@ MOST_NODES = 128
 """Nodes of a draw of the search; of larger clusters some are drawn, with as many pods as they can expect."""
 SELECTION_SEED = 1_800_000_000
 """First seed of the draws that choose among the formulas of the search."""
-SELECTION = 16
+SELECTION = (16, 96)
+"""The least and the most of these draws."""
+SELECTION_ARRIVALS = 30_000
+"""Arrivals of these draws, unless the least number has more."""
 HELD_OUT_SEED = 2_000_000_000
 """First seed of the draws of the comparison with the source."""
 HELD_OUT = (8, 32)
@@ -124,14 +129,14 @@ def distil(
     constants = formula_constants(Simulator(whole).profile)
     choices = imitated_choices(simulator, source, constants, options.ratio)
     imitating = replace(constants, terms=tuple(imitating_terms(each, TERMS) for each in choices))
-    trials = _Trials(simulator.workload, options.ratio)
+    trials = FormulaTrials(simulator.workload, options.ratio)
     searched, generations = _search(trials, imitating, choices, options, on_generation)
-    formula = min((_rounded(imitating), *map(_rounded, searched)), key=trials.selection_cost)
+    formula = min((rounded_formula(imitating), *map(rounded_formula, searched)), key=trials.selection_cost)
     costs, source_costs = _compare(whole, formula, source, options.ratio)
     return Distillation(formula, costs, source_costs, generations)
 
 
-class _Trial(NamedTuple):
+class FormulaTrial(NamedTuple):
     """A draw: the classes of the pods in order of arrival, the nodes in order of rank, and the milli of their GPUs."""
 
     arrivals: npt.NDArray[np.int64]
@@ -139,8 +144,22 @@ class _Trial(NamedTuple):
     capacity: float
 
 
-class _Trials:
-    """A workload on which formulas fill the empty cluster."""
+def _count(bounds: tuple[int, int], arrivals: int, trial: FormulaTrial) -> int:
+    """Return how many draws like one have so many arrivals, within bounds."""
+    least, most = bounds
+    return min(most, max(least, arrivals // max(1, len(trial.arrivals))))
+
+
+class FormulaTrials:
+    """A workload on which formulas fill the empty cluster.
+
+    Args:
+        workload: the nodes and pods.
+        ratio: demand that arrives over the capacity.
+
+    Attributes:
+        episodes: number of draws of a generation.
+    """
 
     def __init__(self, workload: Workload, ratio: float) -> None:
         self.workload, self.ratio = workload, ratio
@@ -148,10 +167,13 @@ class _Trials:
         self._class_of = self._state.class_ids(workload.pods)
         self._demand = np.array(workload.gpu_demand, dtype=np.float64)
         self._capacity = self._state.gpu_use_by_node()[1] * workload.eligible
-        self._selection = [self.draw(SELECTION_SEED + k, len(workload.nodes)) for k in range(SELECTION)]
+        nodes = len(workload.nodes)
+        self.episodes = _count(EPISODES, GENERATION_ARRIVALS, self.draw(SELECTION_SEED, MOST_NODES))
+        draws = _count(SELECTION, SELECTION_ARRIVALS, self.draw(SELECTION_SEED, nodes))
+        self._selection = [self.draw(SELECTION_SEED + k, nodes) for k in range(draws)]
         self._selected: dict[tuple[tuple[FormulaTerm, ...], ...], float] = {}
 
-    def draw(self, seed: int, most_nodes: int) -> _Trial:
+    def draw(self, seed: int, most_nodes: int) -> FormulaTrial:
         """Return a draw of pods for all nodes, or for as many random ones."""
         plan = resample(self.workload, ratio=self.ratio, seed=seed)
         order = plan.nodes[:most_nodes]
@@ -159,13 +181,13 @@ class _Trials:
         pods = plan.pods
         if len(order) < len(plan.nodes):
             pods = pods[: int(np.searchsorted(np.cumsum(self._demand[pods]), self.ratio * capacity, side="right"))]
-        return _Trial(self._class_of[pods], order, capacity)
+        return FormulaTrial(self._class_of[pods], order, capacity)
 
     def arrays(self, formula: Formula) -> FormulaArrays:
         """Return a formula for these nodes."""
         return formula.arrays(self._state.gpu_types)
 
-    def cost(self, formula: FormulaArrays, trial: _Trial) -> float:
+    def cost(self, formula: FormulaArrays, trial: FormulaTrial) -> float:
         """Return the percentage of the GPUs that stay unallocated."""
         classes, nodes = self._state.class_arrays, NodeArrays(*(each.copy() for each in self._state.arrays))
         room = FillingRoom(
@@ -186,7 +208,7 @@ class _Trials:
 
 
 def _search(
-    trials: _Trials,
+    trials: FormulaTrials,
     start: Formula,
     choices: Sequence[ImitatedChoices],
     options: DistillationOptions,
@@ -205,7 +227,7 @@ def _search(
     average, random = first.copy(), np.random.default_rng(options.seed)
     began, done = time.monotonic(), 0
     while done < options.generations:
-        draws = [trials.draw(int(random.integers(1 << 30)), MOST_NODES) for _ in range(EPISODES)]
+        draws = [trials.draw(int(random.integers(1 << 30)), MOST_NODES) for _ in range(trials.episodes)]
         candidates = [strategy.ask() for _ in range(POPULATION)]
         costs = [
             float(np.mean([trials.cost(arrays, trial) for trial in draws]))
@@ -235,7 +257,7 @@ def _weighted(formula: Formula, weights: Floats) -> Formula:
     return replace(formula, terms=terms)
 
 
-def _rounded(formula: Formula) -> Formula:
+def rounded_formula(formula: Formula) -> Formula:
     """Return a formula with weights of three digits, by kind of pod relative to the largest, the largest term first."""
     terms = []
     for each in formula.terms:
