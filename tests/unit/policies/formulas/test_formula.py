@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 from tests.support.errors import raises
 
+from steersman.apps.runtime.policy_manager import warm_up
 from steersman.apps.service.scoring.explanation import explain_pod
 from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError
+from steersman.policies.decision.cluster_view import ClusterView
+from steersman.policies.decision.decider import Decider
 from steersman.policies.features import POD_KINDS
 from steersman.policies.formulas.features import FEATURE_COUNT, FEATURE_NAMES, TERM_NAMES, column_name, term_column
 from steersman.policies.formulas.formula import HEADER, Formula, FormulaTerm, formula_constants, read_formula
@@ -216,6 +220,22 @@ def test_reasons_are_the_lines_of_the_file(tmp_path: Path) -> None:
     (reason,) = explanation.features
     assert (reason.name, reason.value, reason.other) == ("line 14: -1.5 short", 0.0, 2.0)
     assert (reason.contribution, reason.points, explanation.score) == (3.0, 100.0, -0.25)
+
+
+def test_a_live_decider_follows_a_node_with_a_new_model(tmp_path: Path) -> None:
+    policy = resolve(str(written(tmp_path)))
+    warm_up(policy)
+    state = ClusterState([Node("a", 16_000, 1 << 34, gpu_count=2, gpu_model="P4")])
+    c = state.class_id(PodClass(Requests(1000, 1 << 20, gpu_count=2, gpu_milli=1000)))
+    decider = Decider(ClusterView(state), policy)
+    first = decider.choose(PodQuery(c))
+    assert first is not None
+    assert state.nodes[first.slot] == state.nodes[0]
+    decider.changed(state.add_node(Node("b", 16_000, 1 << 34, gpu_count=4, gpu_model="T4")))
+    second = decider.choose(PodQuery(c))
+    # Two GPUs stay idle on `b`, and T4 is claimed: 2e-3 times 2 times 0.25.
+    assert second is not None
+    assert (second.slot, second.devices) == (1, 0b11)
 
 
 def test_workers_get_the_policy_instead_of_the_file(tmp_path: Path) -> None:
