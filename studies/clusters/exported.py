@@ -105,8 +105,8 @@ def section(result: Json) -> str:
             f"{losses.mean():+.2f} points of allocated GPUs (the aim is at most {AIM}; below zero the formula "
             f"allocates more). The largest is {losses.max():+.2f}, on {worst['name']} ({worst['nodes']} nodes, "
             f"{worst['pods']} pods). *1 below* counts the clusters that are more than a point below `steersman`. "
-            "On the draws that the export compares by itself, in half of which equal pods arrive in bursts, the mean loss "
-            f"is {held_out:+.2f}.",
+            "On the draws that the export compares by itself, in half of which equal pods arrive in bursts, the mean "
+            f"loss is {held_out:+.2f}.",
             "",
             tables.markdown(["policy", "GPUs allocated, %", f"against `{PACKAGED_POLICY}`", "1 below"], rows),
         ]

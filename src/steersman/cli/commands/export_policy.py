@@ -16,6 +16,7 @@ from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Progress, Warnings, one_line, print_json, print_table, say
 from steersman.cli.reading import check_overwriting
 from steersman.core.errors import InputError, UsageError
+from steersman.core.redaction import redact
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -143,10 +144,13 @@ def _distil(spec: str, options: ExportOptions, inputs: Inputs) -> None:
     policy = resolve(spec)
     (source,) = inputs.read(Warnings())
     compile_for([spec], [source])
+    exported = redact(spec)
     if policy.members:
         choice = member_choice(policy, source)
         policy = choice.policy
-        say(choice.evidence)
+        exported += f", its member {policy.name},"
+        if choice.evidence:
+            say(choice.evidence)
     seconds = options.seconds
     if seconds is None and options.generations is None:
         seconds = DistillationOptions().seconds
@@ -155,10 +159,9 @@ def _distil(spec: str, options: ExportOptions, inputs: Inputs) -> None:
     )
     with Progress("searching, percent done") as progress:
         found = distil(source, policy, settings, on_generation=lambda share: progress.update(round(100 * share), 100))
-    chosen = f", its member {policy.name}" if policy.name != spec else ""
     loss = _loss(found)
     comments = (
-        f"Distilled from {spec}{chosen} for {source.name}: {len(source.nodes)} nodes, {len(source.pods)} pods.",
+        f"Distilled from {exported} for {source.name}: {len(source.nodes)} nodes, {len(source.pods)} pods.",
         f"{loss[0].upper()}{loss[1:]}.",
     )
     formula = replace(found.formula, comments=tuple(map(one_line, comments)))

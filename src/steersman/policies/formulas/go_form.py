@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from steersman.policies.features import POD_KINDS
-from steersman.policies.formulas.features import CHANGE, FORMULA_FEATURES
+from steersman.policies.formulas.features import CHANGE, FORMULA_FEATURES, FormulaFeature
 from steersman.policies.formulas.formula import Formula, FormulaTerm
 
 _CASES = ("pod.GPUs == 0", "pod.GPUs == 1 && pod.GPUMilli < 1000", "pod.GPUs == 1", "")
@@ -99,18 +99,17 @@ func withPod(pod Pod, node Node) Node {
 def go_file(formula: Formula) -> str:
     """Return the text of a Go file of the package `rule` with the functions `Score` and `Devices`."""
     used = [feature for feature in FORMULA_FEATURES if feature.name in formula.used_features]
-    description = "\n".join(_description(formula, [feature.go for feature in used]))
+    description = "\n".join(_description(formula, used))
     imports = 'import (\n\t"math"\n\t"slices"\n)' if "math." in description else 'import "slices"'
     helpers = [text for name, text in _HELPERS.items() if f"{name}(" in description]
-    width = max((len(_field(feature.name)) for feature in used), default=0)
-    fields = [f"\t{_field(feature.name):<{width}} float64 // {feature.meaning}" for feature in used]
+    fields = ", ".join(_field(feature.name) for feature in used)
     parts = [
         "\n".join([GO_HEADER, *(f"// {each}" for each in formula.comments), "package rule"]),
         imports,
         *_constants(formula),
         _TYPES,
         "\n".join(_score(formula)),
-        "\n".join(["type features struct {", *fields, "}"]) if fields else "type features struct{}",
+        f"type features struct{{ {fields} float64 }}" if used else "type features struct{}",
         description,
         _DEVICES,
         *helpers,
@@ -173,9 +172,9 @@ def _term(term: FormulaTerm, *, is_only: bool) -> str:
     return f"float64({term.weight!r}{gap}*{gap}{value})"
 
 
-def _description(formula: Formula, expressions: Sequence[str]) -> Iterator[str]:
+def _description(formula: Formula, used: Sequence[FormulaFeature]) -> Iterator[str]:
     """Yield the function that computes the features."""
-    needed = {name for each in expressions for name in re.findall(r"\w+", each)}
+    needed = {name for feature in used for name in re.findall(r"\w+", feature.go)}
     sums = [name for name in _SUMS if name in needed]
     yield "func describe(node Node) features {"
     if sums:
@@ -194,6 +193,9 @@ def _description(formula: Formula, expressions: Sequence[str]) -> Iterator[str]:
         else:
             yield "\tcpu := float64(node.CPU) / cpuPerGPU"
     yield "\tvar now features"
-    yield from (f"\tnow.{_field(name)} = {each}" for name, each in zip(formula.used_features, expressions, strict=True))
+    assignments = [f"\tnow.{_field(feature.name)} = {feature.go}" for feature in used]
+    width = max(map(len, assignments), default=0)
+    for feature, assignment in zip(used, assignments, strict=True):
+        yield f"{assignment:<{width}} // {feature.meaning}"
     yield "\treturn now"
     yield "}"
