@@ -26,6 +26,7 @@ GROUPS = {
     "clusters": (
         "any_cluster",
         "kube_scheduler",
+        "exported",
         "steady_state",
         "limits",
         "generalisation",

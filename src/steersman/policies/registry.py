@@ -19,6 +19,8 @@ from steersman.policies import greedy_forecast, most_even, rule_choice
 from steersman.policies.base import Need, Policy, with_order
 from steersman.policies.files.kube_configuration import configured_policy, is_configuration
 from steersman.policies.files.policy_file import SUFFIX, open_policy, open_portfolio, write_policy
+from steersman.policies.formulas.formula import FORMULA_SUFFIX, is_formula
+from steersman.policies.formulas.policy import open_formula
 from steersman.policies.heuristics import HEURISTIC_IDS, heuristic, weighted_sum
 from steersman.policies.kube_scheduler import KUBE_DEFAULT, STOCK_TUNED, KubeSchedulerPolicy, StockTunedPolicy
 from steersman.policies.portfolio_policy import KindLimit, PortfolioPolicy
@@ -124,9 +126,10 @@ def _limited(name: str, percent: str) -> Policy:
 def resolve(spec: str) -> Policy:
     """Return the policy of a name, a weighted sum (`fgd=500,gpu-packing=500`), a file, a URL or a `module:Class`.
 
-    A file is one of weights, or a kube-scheduler's configuration (`FILE` or `FILE:PROFILE`). `POLICY+ORDER`, such as
-    `fgd+shortest`, is the policy with an order of waiting pods, `PORTFOLIO@max-kind-loss:PERCENT` a portfolio whose
-    choice is held to what any kind of pod may lose against `kube-default`.
+    A file is one of weights, a formula's text, or a kube-scheduler's configuration (`FILE` or `FILE:PROFILE`).
+    `POLICY+ORDER`, such as `fgd+shortest`, is the policy with an order of waiting pods,
+    `PORTFOLIO@max-kind-loss:PERCENT` a portfolio whose choice is held to what any kind of pod may lose against
+    `kube-default`.
 
     Raises:
         UsageError: there is no such policy; the message lists the known ones.
@@ -146,6 +149,8 @@ def resolve(spec: str) -> Policy:
         return factory()
     if spec.endswith(SUFFIX):
         return _open_file(spec)
+    if is_formula(spec):
+        return open_formula(spec)
     if is_configuration(spec):
         return configured_policy(spec)
     implementation = REGISTRY.get(spec)
@@ -156,6 +161,7 @@ def resolve(spec: str) -> Policy:
     others = (
         "a weighted sum (fgd=500,best-fit=500)",
         f"a policy file (run/policy{SUFFIX})",
+        f"a formula (my-rule{FORMULA_SUFFIX})",
         "a KubeSchedulerConfiguration (scheduler.yaml)",
         *(f"{name}://host:port/path" for name in SCHEMES.names()),
         "module:Class",
@@ -167,7 +173,8 @@ def portable(policy: str | Policy | PolicyProtocol) -> str | Policy | PolicyProt
     """Return a policy as workers can have it, maybe on other machines: one of a file or a URL as an object."""
     if not isinstance(policy, str):
         return policy
-    return resolve(policy) if "://" in policy or SUFFIX in policy or is_configuration(policy) else policy
+    is_file = SUFFIX in policy or is_formula(split_order(policy)[0]) or is_configuration(policy)
+    return resolve(policy) if "://" in policy or is_file else policy
 
 
 def as_policy(policy: str | Policy | PolicyProtocol) -> Policy:

@@ -73,7 +73,7 @@ def command_of(words: tuple[str, ...]) -> tuple[Any, list[str], list[str]]:
 
 def is_of_the_reader(name: str) -> bool:
     """Whether a policy or objective is a file or a module that a reader of the page makes."""
-    return name.endswith((".safetensors", ".yaml")) or name.startswith("my_")
+    return name.endswith((".safetensors", ".yaml", ".txt")) or name.startswith("my_")
 
 
 def parse(words: tuple[str, ...]) -> None:

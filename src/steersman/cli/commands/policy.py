@@ -1,4 +1,4 @@
-"""`steersman policy`: show, prepare, fit and build policy files."""
+"""`steersman policy`: show, prepare, fit, export and build policy files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from steersman.cli.commands.export_policy import export
 from steersman.cli.commands.fit_order import fit_order
 from steersman.cli.commands.fit_scheduler import fit_scheduler
 from steersman.cli.completing import packaged_policies, workloads
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from steersman.policies.files.policy_file import Arrays, Card
     from steersman.training.search.fit import Fit
 
-app = typer.Typer(help="Show, prepare, fit, build and put back policy files.", no_args_is_help=True)
+app = typer.Typer(help="Show, prepare, fit, export, build and put back policy files.", no_args_is_help=True)
 
 KIND_LABELS = ("no GPU", "a share of one GPU", "one GPU", "several GPUs")
 SHOWN_WEIGHTS = 8
@@ -47,7 +48,7 @@ SHOWN_WEIGHTS = 8
 
 @app.callback()
 def policy() -> None:
-    """Show, prepare, fit, build and put back policy files."""
+    """Show, prepare, fit, export, build and put back policy files."""
 
 
 @app.command()
@@ -186,6 +187,7 @@ def fit(options: FittingOptions, inputs: Inputs, arrivals: ArrivalOptions) -> No
     say(f"wrote {options.output}")
 
 
+app.command("export")(export)
 app.command("fit-order")(fit_order)
 app.command("fit-scheduler")(fit_scheduler)
 
