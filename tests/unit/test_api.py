@@ -78,7 +78,7 @@ def test_results_are_data_frames_and_tables_of_notebooks() -> None:
     summary = evaluation.summary_frame()
     assert set(summary["baseline"]) == {"", "fgd"}
     text = evaluation._repr_html_()
-    assert text.count("<table>") == 2
+    assert text.count("<table>") == 3, "two protocols, and the pods of each kind that fail; none waits"
     assert all(part in text for part in ("fgd (baseline)", "emptiest", "inflation", "timed"))
     # The short titles are explained below the table, each once.
     assert text.count("GPU %: GPU allocated at the end, %;") == 1
