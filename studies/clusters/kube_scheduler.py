@@ -33,7 +33,7 @@ def options(quick: bool = False) -> Json:
     """Return what the result depends on."""
     return {
         "policy": packaged_portfolio().digest,
-        "clusters": 2 if quick else 24,
+        "clusters": 2 if quick else 12,
         "nodes": (5, 12) if quick else (5, 1_200),
         "most_pods": 8_000,
         "seeds": tuple(range(42, 44 if quick else 47)),
