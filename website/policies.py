@@ -10,6 +10,7 @@ from steersman.policies import registry
 from steersman.policies.base import Need, Policy
 from steersman.policies.files.policy_file import RULE, Card, network_of, read_policy
 from steersman.policies.heuristics import HEURISTIC_IDS
+from steersman.policies.kinds import stock_tuned
 from website.pages import POLICIES, for_site
 from website.results import Measured, measured
 
@@ -47,6 +48,8 @@ def _first_sentence(text: str) -> str:
 
 def _properties(policy: Policy, card: Card | None) -> str:
     """Return the table of what the code says of a policy; a card says whether weights were learned or are fixed."""
+    tuned = stock_tuned(policy)
+    decides = policy if tuned is None else tuned.today
     learned = policy.is_learned if card is None else card.algorithm != "none"
     rows = {
         "learned": "yes" if learned else "no",
@@ -61,7 +64,7 @@ def _properties(policy: Policy, card: Card | None) -> str:
         else "not needed: the plugin has it by name"
         if network_of(policy) == RULE
         else "yes",
-        "among equal nodes": policy.selection.tie_rule,
+        "among equal nodes": decides.selection.tie_rule,
     }
     return _table(("property", "value"), list(rows.items()))
 
