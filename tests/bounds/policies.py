@@ -12,6 +12,7 @@ from steersman.agents.evolution.simulations import fgd_weights
 from steersman.policies.base import Policy, default_member
 from steersman.policies.features import GPU, VIEWS
 from steersman.policies.files.policy_file import Card, prepare_policy, write_policy
+from steersman.policies.kinds import stock_tuned
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.registry import policy_path, resolve
 
@@ -21,7 +22,9 @@ FILES = ("prepared", "mlp", "cluster", "gpu", "telemetry")
 def policy_of(name: str, folder: Path) -> Policy:
     """A policy by name: a built-in one, or one of `FILES`, which are written into the folder."""
     if name not in FILES:
-        return default_member(resolve(name))  # a choice among members takes hundreds of runs, which are slow here
+        policy = resolve(name)
+        # A choice among members, or configurations, takes hundreds of runs, which are slow here.
+        return default_member(policy) if (tuned := stock_tuned(policy)) is None else tuned.today
     rng = np.random.default_rng(1)
     if name == "mlp":
         sizes = pairwise((len(GPU.node) + len(GPU.pod), 6, 4, 1))
