@@ -15,6 +15,7 @@ from tests.support.nightly import by_default
 from steersman.agents.evolution import simulations
 from steersman.apps.service.scoring.explanation import explain_pod
 from steersman.cluster.model import ProfileRules
+from steersman.cluster.state import ClusterState
 from steersman.objectives.registry import resolve
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.order import Order
@@ -22,6 +23,8 @@ from steersman.orders.queue import ANYBODY, EASY, NO_ONE
 from steersman.orders.registry import find_order
 from steersman.orders.scores import LEARNED, learned_size
 from steersman.policies.base import with_order
+from steersman.policies.formulas.features import FEATURE_COUNT
+from steersman.policies.formulas.kernels import feature_rows
 from steersman.policies.formulas.policy import FormulaPolicy
 from steersman.policies.gpu_state.arrays import WEIGHTS
 from steersman.policies.gpu_state.views import write_node_features
@@ -104,6 +107,11 @@ def test_formulas_stay_in_bounds(shape: str) -> None:
     run = Simulator(there).run(policy, protocol="timed", load=None, seed=3)
     assert run.final_nodes.names
     assert np.isfinite(trials.cost(trials.arrays(formula), trials.draw(1, len(there.nodes))))
+    state = ClusterState(there.nodes)
+    rows = np.zeros((len(there.nodes), 2 * FEATURE_COUNT))
+    for c in sorted(set(state.class_ids(there.pods))):
+        feature_rows(formula.arrays(state.gpu_types), state.arrays, state.class_arrays, c, rows)
+        assert not np.isinf(rows).any()
     assert explain_pod(policy, there, 0).policy == "rule"
 
 
