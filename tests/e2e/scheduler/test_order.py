@@ -78,7 +78,7 @@ def test_events_say_when_waiting_pods_are_expected_to_start(cluster: LocalCluste
         until(lambda: len(bound(cluster)) == NODES)
         create(cluster, pod("long", cpus, {seconds: "5000"}), pod("short", cpus, {seconds: "50"}))
         # The process may have to compile what it simulates with.
-        until(lambda: events(cluster, "StartPredicted").keys() >= {"long", "short"}, seconds=400)
+        until(lambda: events(cluster, "StartPredicted").keys() >= {"long", "short"}, seconds=900)
         told = events(cluster, "StartPredicted")
     assert told.keys() == {"long", "short"}
     assert all(note.startswith("Expected to start in ") for note in told.values())
