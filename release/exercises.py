@@ -17,6 +17,7 @@ from steersman.cluster.model import Node
 from steersman.cluster.state import ClusterState
 from steersman.orders.live_order import warm_up_order
 from steersman.orders.registry import find_order
+from steersman.policies.kube_scheduler import STOCK_TUNED
 from steersman.policies.registry import BUILT_IN, TELEMETRY_POLICIES, resolve
 
 STEPS = 30
@@ -28,7 +29,8 @@ def use_policies() -> None:
     RuleAgreement().warm_up()
     Hints().warm(ClusterState([Node("node", 1000, 1 << 30)]))
     warm_up_order(find_order("shortest:easy"))
-    for name in (*BUILT_IN, "fgd=500,best-fit=500", *TELEMETRY_POLICIES):
+    deciding = [name for name in BUILT_IN if name != STOCK_TUNED]  # which has nothing to decide by before a search
+    for name in (*deciding, "fgd=500,best-fit=500", *TELEMETRY_POLICIES):
         for telemetry in (False, True):
             if telemetry or name not in TELEMETRY_POLICIES:
                 warm_up(resolve(name), telemetry=telemetry)
