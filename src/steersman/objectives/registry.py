@@ -80,6 +80,15 @@ REGISTRY: Registry[Objective] = Registry(
 )
 
 
+def limit_of(text: str) -> float | None:
+    """Return the percentage of a limit; None if it is not a number of at least 0."""
+    try:
+        limit = float(text)
+    except ValueError:
+        return None
+    return limit if 0.0 <= limit < math.inf else None
+
+
 def split_limit(spec: str) -> tuple[str, float | None]:
     """Return the objective of a text, and the percentage of its last part `max-kind-loss=PERCENT`; None without one.
 
@@ -89,11 +98,7 @@ def split_limit(spec: str) -> tuple[str, float | None]:
     objective, found, text = spec.rpartition(f",{LIMIT}=")
     if not found:
         return spec, None
-    try:
-        limit = float(text)
-    except ValueError:
-        limit = math.nan
-    if not 0.0 <= limit < math.inf:
+    if (limit := limit_of(text)) is None:
         raise UsageError(f"objective {spec!r}: {LIMIT} must be a number of at least 0, not {text!r}")
     return objective, limit
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from steersman.core.errors import UsageError, unknown_name
 from steersman.core.extensions import Registry, attribute_errors, import_object
-from steersman.objectives.registry import LIMIT
+from steersman.objectives.registry import LIMIT, limit_of
 from steersman.orders.registry import find_order
 from steersman.policies import greedy_forecast, most_even, rule_choice
 from steersman.policies.base import Need, Policy, with_order
@@ -108,11 +107,7 @@ def _limited(name: str, percent: str) -> Policy:
         UsageError: the percentage is not a number of at least 0, or the policy has no members.
     """
     spec, portfolio = f"policy {name}@{LIMIT}:{percent}", resolve(name)
-    try:
-        limit = float(percent)
-    except ValueError:
-        limit = math.nan
-    if not 0.0 <= limit < math.inf:
+    if (limit := limit_of(percent)) is None:
         raise UsageError(f"{spec}: expected a percentage of at least 0, such as {PACKAGED_POLICY}@{LIMIT}:2")
     if not isinstance(portfolio, PortfolioPolicy) or portfolio.limit is not None:
         raise UsageError(f"{spec}: {name} is not chosen among several; expected {' or '.join(PORTFOLIO_NAMES)}")

@@ -31,6 +31,11 @@ def kind_losses(sums: Floats, baseline: Floats, protocol: Protocol) -> Floats:
     return np.where(both, 100.0 * loss, 0.0)
 
 
+def excess_loss(sums: Floats, baseline: Floats, protocol: Protocol, percent: float) -> float:
+    """Return by how much the kind that loses most loses more than `percent`; 0: none does. See `kind_losses`."""
+    return max(0.0, float(kind_losses(sums, baseline, protocol).max()) - percent)
+
+
 class KindLosses:
     """What kinds lose under candidates that play the same draws as a baseline.
 
@@ -61,5 +66,4 @@ class KindLosses:
         """Return by how much the kind that loses most loses beyond the limit, in percent; 0: the limit holds."""
         own = self._sums[candidate]
         baseline = list(self._baseline.values())[: len(own)]
-        losses = kind_losses(np.sum(own, axis=0), np.sum(baseline, axis=0), self._protocol)
-        return max(0.0, float(losses.max()) - self._percent)
+        return excess_loss(np.sum(own, axis=0), np.sum(baseline, axis=0), self._protocol, self._percent)

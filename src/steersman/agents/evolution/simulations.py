@@ -46,7 +46,7 @@ from steersman.policies.observations.encoder import summary_of
 from steersman.policies.registry import resolve
 from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule, resample, schedule
-from steersman.simulation.kind_losses import kind_losses
+from steersman.simulation.kind_losses import excess_loss
 from steersman.simulation.pod_kinds import KINDS
 from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.workload import Workload
@@ -177,7 +177,7 @@ class SimulationTask:
         """Return by how much the kind that loses most breaks the limit, in percent, of sums over runs, [2, 4] each."""
         if self.max_kind_loss is None:
             return 0.0
-        return max(0.0, float(kind_losses(paid, baseline, self.protocol).max()) - self.max_kind_loss)
+        return excess_loss(paid, baseline, self.protocol, self.max_kind_loss)
 
 
 def _shortfall(objective: Objective, row: Array) -> float:

@@ -30,7 +30,7 @@ from steersman.policies.node_scores.kube_profile import (
 )
 from steersman.policies.portfolio_policy import KindLimit
 from steersman.simulation.arrivals import Schedule, draw
-from steersman.simulation.kind_losses import kind_losses
+from steersman.simulation.kind_losses import excess_loss
 from steersman.simulation.result import Protocol
 from steersman.simulation.selection.halving import Selection
 from steersman.workloads.workload import Workload
@@ -256,6 +256,5 @@ def _costs(
         known[profile] = float(np.mean([each.compared_cost(options.protocol) for each in played]))
         if limit is not None:
             paid = np.sum([each.paid_by_kind(options.protocol) for each in played], axis=0)
-            loss = float(kind_losses(paid, before, options.protocol).max())
-            known[profile] += EXCESS_COST * max(0.0, loss - limit.percent)
+            known[profile] += EXCESS_COST * excess_loss(paid, before, options.protocol, limit.percent)
     return [known[profile] for profile in profiles]

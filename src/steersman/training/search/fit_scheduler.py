@@ -21,7 +21,7 @@ from steersman.policies.kube_scheduler import STOCK_TUNED, KubeSchedulerPolicy
 from steersman.policies.node_scores.kube_profile import KubeProfile
 from steersman.policies.portfolio_policy import KindLimit
 from steersman.simulation.arrivals import draw
-from steersman.simulation.kind_losses import kind_losses
+from steersman.simulation.kind_losses import excess_loss
 from steersman.simulation.pod_kinds import KINDS
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
@@ -94,8 +94,8 @@ class SchedulerFit:
     @property
     def breaks_limit(self) -> bool:
         """Whether a kind of pod loses more than it may."""
-        losses = kind_losses(self.paid[STOCK_TUNED], self.paid[self.today], self.options.protocol)
-        return self.options.max_kind_loss is not None and float(losses.max()) > self.options.max_kind_loss
+        limit, paid = self.options.max_kind_loss, self.paid
+        return limit is not None and excess_loss(paid[STOCK_TUNED], paid[self.today], self.options.protocol, limit) > 0
 
     def gain(self, policy: str) -> tuple[float, Interval]:
         """Return what a policy gains on what runs today, and its 95 % interval.
