@@ -24,9 +24,9 @@ Ints = npt.NDArray[np.int64]
 
 MANY = 1 << 30
 
-# Columns of `ReservationArrays.state`: whether there is a reservation, its number of nodes, and whether one for the
-# same pod was missed, because pods ran for longer than estimated.
-MADE, NODES, MISSED = range(3)
+# Columns of `ReservationArrays.state`: whether there is a reservation, its number of nodes, whether one for the same
+# pod was missed, because pods ran for longer than estimated, and the number of nodes in `opened`.
+MADE, NODES, MISSED, OPENED = range(4)
 
 NOTHING = -1
 # Columns of `HeldReservations.counts`: rows in use, the first one that is not, waiting pods without a reservation,
@@ -83,12 +83,13 @@ class ReservationArrays(NamedTuple):
     """A reservation on a cluster of N nodes with R resources and G devices, among A arrivals.
 
     Attributes:
-        state: [3] see MADE, NODES and MISSED.
+        state: [4] see MADE...
         begins: [1] seconds, inf: nobody knows when.
         expected: [A] when a running pod ends by its estimate.
         ends: [A] scratch: the running pods, a heap by expected end.
         pods: [N] reserved pods on a node, 0: none.
         slots: [N] the reserved nodes, `NODES` of them.
+        opened: [N] nodes of reservations that ended since waiting pods were last tried, `OPENED` of them.
         free: [N, R] of the reserved nodes: what is left of them when the reservation begins, without the reserved pods.
         gpu_free: [N, G] the same of devices.
         held: those of many pods, instead of this one.
@@ -100,6 +101,7 @@ class ReservationArrays(NamedTuple):
     ends: Ints
     pods: Ints
     slots: Ints
+    opened: Ints
     free: Ints
     gpu_free: Ints
     held: HeldReservations
@@ -137,12 +139,13 @@ def no_reservations(
     """
     count = len(nodes.free) if arrivals else 0
     return ReservationArrays(
-        state=np.zeros(3, dtype=np.int64),
+        state=np.zeros(4, dtype=np.int64),
         begins=np.full(1, np.inf),
         expected=np.full(arrivals, np.inf),
         ends=np.zeros(arrivals, dtype=np.int64),
         pods=np.zeros(count, dtype=np.int64),
         slots=np.zeros(count, dtype=np.int64),
+        opened=np.zeros(count, dtype=np.int64),
         free=np.zeros((count, nodes.free.shape[1]), dtype=np.int64),
         gpu_free=np.zeros((count, nodes.gpu_free.shape[1]), dtype=np.int64),
         held=_none_held(arrivals if rows else 0, nodes, groups if rows else 0, rows, most),
@@ -359,12 +362,32 @@ def _take_nodes(
             return
 
 
+@inlined_kernel
+def _open(res: ReservationArrays, n: int) -> None:
+    """Note that a node is reserved no more."""
+    for i in range(res.state[OPENED]):
+        if res.opened[i] == n:
+            return
+    res.opened[res.state[OPENED]] = n
+    res.state[OPENED] += 1
+
+
 @called_kernel
 def cancel(res: ReservationArrays) -> None:
     """End the reservation."""
     for i in range(res.state[NODES]):
         res.pods[res.slots[i]] = 0
+        _open(res, res.slots[i])
     res.state[NODES] = res.state[MADE] = res.state[MISSED] = 0
+
+
+@inlined_kernel
+def fits_any(nodes: NodeArrays, classes: ClassArrays, c: int, slots: Ints, count: int) -> bool:
+    """Return whether a pod of a class fits on any of the first `count` nodes of `slots` now."""
+    found = False
+    for i in range(count):
+        found = found or fits(nodes, classes, c, slots[i])
+    return found
 
 
 @inlined_kernel

@@ -502,8 +502,9 @@ def advance(
                 if cursor[PASS] == COLLECT:
                     # Conservative backfilling tries all pods once, before the first pod has left.
                     every = chooser == SELECT_EXTERNAL or cursor[FREED] == NONE
-                    if q.settings[OVERTAKING] != CONSERVATIVE:
-                        every = every or run.reservation.expected.shape[0] > 0
+                    # As the first of them would: who is tried depends on it.
+                    if cursor[HEAD] != NONE and q.counts[GROUPS] > 1:
+                        update_reservation(cluster, arrivals, run, time)
                     collect(cluster.nodes, cluster.classes, cluster.terms, arrivals, run, time, every)
                     cursor[PASS] = TRY_CANDIDATES
                 if q.counts[CANDIDATES] == 0:
@@ -539,7 +540,10 @@ def advance(
                 after = not may_overtake(run, arrival, time)
                 allowed = not (after and q.settings[OVERTAKING] == ENDING_BEFORE)
         n, own = NONE, own_reservation(run, g)
-        if allowed and not run.infeasible[shape] and not (passing and run.infeasible_in_pass[shape] == cursor[PASSES]):
+        if passing:
+            allowed = allowed and run.infeasible_in_pass[shape] != cursor[PASSES]
+            allowed = allowed and not (after and run.infeasible_beside[shape] == cursor[PASSES])
+        if allowed and not run.infeasible[shape]:
             n = _node_for(cluster, arrivals, run, chooser, rule, arrival, masked, after, own, time)
         # Nothing was changed yet: the same arrival is handled again when there is an answer.
         if n == UNDECIDED:
@@ -556,8 +560,11 @@ def advance(
         if passing and n == NONE and q.settings[OVERTAKING] == CONSERVATIVE:
             hold_first(cluster, arrivals, run, g, time)
         if passing:
-            # Marked only where nothing but the nodes refused it.
-            end_attempt(arrivals, run, g, n != NONE, allowed and not masked and not cursor[RESTRICTED])
+            # Marked only where nothing but the nodes refused it, or these and a reservation that it would delay.
+            alone = allowed and not masked
+            if alone and n == NONE and after and chooser != SELECT_EXTERNAL:
+                run.infeasible_beside[shape] = cursor[PASSES]
+            end_attempt(arrivals, run, g, n != NONE, alone and not cursor[RESTRICTED])
             continue
         cursor[ARRIVED] += arrivals.members[arrival]
         if n != NONE:

@@ -98,6 +98,7 @@ class Run(NamedTuple):
         reservation: of the head of the queue.
         infeasible: [S] shapes that fit on no nodes of the empty cluster: they fail at once.
         infeasible_in_pass: [S] the pass in which a shape was last found to fit nowhere.
+        infeasible_beside: [S] the pass in which it was last found to fit nowhere beside the reservation.
         mask: [N] scratch: nodes where the current pod may run, if other pods or a reservation matter to it.
         eligible: [N] whether a node is part of the totals and sums, see `cluster.constraints.node.eligible_nodes`.
         rng: [1] uint64 state of the random numbers.
@@ -115,9 +116,22 @@ class Run(NamedTuple):
     reservation: ReservationArrays
     infeasible: npt.NDArray[np.bool_]
     infeasible_in_pass: npt.NDArray[np.int64]
+    infeasible_beside: npt.NDArray[np.int64]
     mask: npt.NDArray[np.bool_]
     eligible: npt.NDArray[np.bool_]
     rng: npt.NDArray[np.uint64]
+
+
+def stand_as(run: Run, record: EventRecord, other: Run, known: EventRecord, count: int) -> None:
+    """Let the first `count` arrivals stand as in another run, `other` with the events `known`, that has not advanced.
+
+    `run` has not, either, and its cluster holds these pods already.
+    """
+    run.cursor[:], run.sums[:] = other.cursor, other.sums
+    run.slot[:count], run.devices[:count] = other.slot[:count], other.devices[:count]
+    run.queue.usage[:], run.queue.estimated[:count] = other.queue.usage, other.queue.estimated[:count]
+    for mine, theirs in zip(record, known, strict=True):
+        mine[: len(theirs[:count])] = theirs[:count]
 
 
 def let_leave(run: Run, started: npt.NDArray[np.float64], duration: npt.NDArray[np.float64]) -> None:
@@ -195,6 +209,7 @@ def new_run(
         reservation=no_reservations(count if foresees else 0, cluster.nodes, len(queue.first), rows, MAX_HELD),
         infeasible=infeasible,
         infeasible_in_pass=np.full(len(infeasible), NONE, dtype=np.int64),
+        infeasible_beside=np.full(len(infeasible), NONE, dtype=np.int64),
         mask=np.zeros(len(cluster.nodes.gpu_count), dtype=np.bool_),
         eligible=eligible,
         rng=np.array([seed], dtype=np.uint64),

@@ -46,11 +46,14 @@ from steersman.orders.reservations import (
     MADE,
     MISSED,
     MOST,
+    NODES,
+    OPENED,
     RELEASED,
     ROWS,
     SECONDS,
     RunningArrivals,
     cancel,
+    fits_any,
     foresee,
     reserve,
 )
@@ -162,6 +165,26 @@ def _may_start_now(nodes: NodeArrays, classes: ClassArrays, arrivals: Arrivals, 
     return False
 
 
+@inlined_kernel
+def may_overtake(run: Run, arrival: int, time: float) -> bool:
+    """Return whether a pod may start anywhere, since by its estimate it ends before the reservation begins."""
+    if run.reservation.state[MISSED]:
+        return False
+    end = time + estimate(run.queue, arrival)
+    begins = run.reservation.begins[0]
+    return bool(end < begins if run.queue.settings[OVERTAKING] == ENDING_BEFORE else end <= begins)
+
+
+@inlined_kernel
+def _is_in_time(nodes: NodeArrays, classes: ClassArrays, arrivals: Arrivals, run: Run, a: int, time: float) -> bool:
+    """Return whether a pod may start since it is expected to end in time, where pods that are not may not."""
+    res = run.reservation
+    if not res.state[MADE] or run.cursor[HEAD] == NONE or not may_overtake(run, a, time):
+        return False
+    everywhere = run.queue.settings[OVERTAKING] == ENDING_BEFORE or arrivals.members[a] > 1
+    return bool(everywhere or fits_any(nodes, classes, arrivals.class_id[a], res.slots, res.state[NODES]))
+
+
 @called_kernel
 def collect(
     nodes: NodeArrays,
@@ -174,9 +197,11 @@ def collect(
 ) -> None:
     """Make a heap of the groups that may start now.
 
-    Unless `every`, those whose pods do not fit on the node that a pod just left fit nowhere, as before.
+    Unless `every`, those whose pods do not fit on the node that a pod just left, nor on nodes that were reserved until
+    now, fit nowhere, as before, or on reserved nodes alone. These are open to pods that are expected to end in time: by
+    an estimate from history that may be only now.
     """
-    q = run.queue
+    q, res = run.queue, run.reservation
     free, waiting, freed = _free_share(run), run.cursor[WAITING_NOW], run.cursor[FREED]
     # Whoever overtakes with ENDING_BEFORE goes by age, as in the protocol that it is for.
     by_age = q.settings[OVERTAKING] == ENDING_BEFORE
@@ -191,12 +216,15 @@ def collect(
         if not every and not has_inter_pod_rules(terms, c, arrivals.labels_id[a]):
             if is_conservative and not _may_start_now(nodes, classes, arrivals, run, g, time):
                 continue
-            if not is_conservative and not fits(nodes, classes, c, freed):
+            is_new = is_conservative or fits(nodes, classes, c, freed)
+            is_new = is_new or fits_any(nodes, classes, c, res.opened, res.state[OPENED])
+            if not is_new and not _is_in_time(nodes, classes, arrivals, run, a, time):
                 continue
         set_score(q, g, q.time[a] if by_age else score(q, a, time, free, waiting, 0.0))
         q.heap[count] = g
         count += 1
     q.counts[CANDIDATES] = count
+    res.state[OPENED] = 0
     if is_conservative:
         run.reservation.held.counts[RELEASED] = 0
         run.reservation.held.passed[0] = time
@@ -234,16 +262,6 @@ def end_attempt(arrivals: Arrivals, run: Run, g: int, bound: bool, alone: bool) 
         sink(q, 0)
     else:
         drop_candidate(q)
-
-
-@inlined_kernel
-def may_overtake(run: Run, arrival: int, time: float) -> bool:
-    """Return whether a pod may start anywhere, since by its estimate it ends before the reservation begins."""
-    if run.reservation.state[MISSED]:
-        return False
-    end = time + estimate(run.queue, arrival)
-    begins = run.reservation.begins[0]
-    return bool(end < begins if run.queue.settings[OVERTAKING] == ENDING_BEFORE else end <= begins)
 
 
 @inlined_kernel

@@ -175,31 +175,35 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
         total[leaders] = np.add.reduceat(size, leaders)
     workload_pods = known.workload.pods
     priority = known.priority[pods]
-    columns = [priority, shape]
+    # Of those that may wait: what stands does not.
+    coming = slice(plan.standing, None)
+    columns = [priority[coming], shape[coming]]
     rules = known.state.term_arrays
     if len(rules.owned_total):
-        columns.append(labels_id)
+        columns.append(labels_id[coming])
     stated, keys = np.full(count, np.nan), np.zeros((count, LEVELS), dtype=np.int64)
     history = empty_history(0)
     if order.uses_estimates:
         arriving: list[Pod] = [workload_pods[i] for i in pods]
         stated = order.run_times.stated(arriving, plan.duration, seed)
-        columns.append(np.unique(stated, return_inverse=True)[1])
+        columns.append(np.unique(stated[coming], return_inverse=True)[1])
         if order.run_times.uses_history:
             keys, history = known.history_keys[pods], known.new_history()
-            columns.append(keys[:, -1])
+            columns.append(keys[coming, -1])
     if order.score == scores.FAIR:
-        columns.append(account)
+        columns.append(account[coming])
     if order.follows_age:
         given = plan.time
     else:
         given = np.asarray(order.given(plan.time, total, [workload_pods[i] for i in pods]), dtype=np.float64)
-        columns.append(np.unique(given, return_inverse=True)[1])
+        columns.append(np.unique(given[coming], return_inverse=True)[1])
     # Nobody is queued where pods that do not fit are dropped.
-    group = _combined(columns) if plan.waits else np.zeros(count, dtype=np.int64)
+    group = np.zeros(count, dtype=np.int64)
     if plan.waits:
-        single = known.single[pods]
-        group[single] = group.max(initial=-1) + 1 + np.arange(int(single.sum()))
+        waiting = group[coming]
+        waiting[:] = _combined(columns)
+        single = known.single[pods[coming]]
+        waiting[single] = waiting.max(initial=-1) + 1 + np.arange(int(single.sum()))
     groups = int(group.max(initial=-1)) + 1
     # Where no pod is the next one, nobody asks how long one would keep others waiting.
     foresees = count if order.commits and order.uses_delay else 0

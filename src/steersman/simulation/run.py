@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,8 @@ from steersman.core.errors import SteersmanError
 from steersman.objectives.fragmentation import fragment_arrays
 from steersman.objectives.registry import WeightedObjectives
 from steersman.orders.live_history import LiveHistory
-from steersman.orders.queue import CONSERVATIVE, ESTIMATES, INVALID, OVERTAKING
+from steersman.orders.order import AGE
+from steersman.orders.queue import CONSERVATIVE, EASY, ESTIMATES, INVALID, OVERTAKING
 from steersman.orders.reservations import no_reservations
 from steersman.policies.base import (
     Candidates,
@@ -219,10 +220,14 @@ class Simulator:
         # The seed is not part of the key: every seed of a run has the same member.
         limit = kind_limit(policy)
         percent = None if limit is None else limit.percent
-        key = cast(PortfolioPolicy, policy).digest, percent, protocol, ratio, load, mean_duration
+        order = policy.order if protocol == "timed" else AGE
+        if order.overtaking == CONSERVATIVE:
+            # One reservation instead of one for every pod, which would take several times as long.
+            order = replace(order, overtaking=EASY)
+        key = cast(PortfolioPolicy, policy).digest, percent, order, protocol, ratio, load, mean_duration
         if key not in self._members:
             selection = self.select(
-                policy.members,
+                [replace(cast(Any, each), order=order) for each in policy.members],
                 protocol=protocol,
                 ratio=ratio,
                 load=load,
@@ -347,7 +352,17 @@ class Simulator:
 
 
 class Execution:
-    """A run in progress."""
+    """A run in progress.
+
+    Args:
+        simulator: of the workload.
+        plan: the arrivals.
+        policy: who decides.
+        seed: of random choices.
+        record: whether reasons are noted.
+        begun: a run of the same policy that has not advanced, with the same nodes and the same pods standing on them:
+            its state is copied, which is faster than to place the pods again.
+    """
 
     def __init__(
         self,
@@ -356,12 +371,13 @@ class Execution:
         policy: Policy,
         seed: int,
         record: bool,
+        begun: Execution | None = None,
     ) -> None:
         self.policy = default_member(policy)
         self.simulator = simulator = simulator.scheduled_by(self.policy)
         self.plan, self.recorded = plan, record
         self.prepared = self.policy.prepared
-        self.state = simulator._state.permuted(plan.nodes)
+        self.state: ClusterState = simulator._state.permuted(plan.nodes) if begun is None else begun.state.copy()
         class_id, labels_id = simulator._class_of[plan.pods], simulator._labels_of[plan.pods]
         shape, *gangs = shapes_of(class_id, plan.members, len(self.state.classes))
         queue = queue_of(simulator.queued, plan, self.policy.order, shape, labels_id, seed)
@@ -392,8 +408,11 @@ class Execution:
         )
         self.record = event_arrays.new_record(events, reasons=record)
         self.reasons = Reasons(self.state)
-        if plan.standing:
+        if begun is not None:
+            event_arrays.stand_as(self.run, self.record, begun.run, begun.record, plan.standing)
+        elif plan.standing:
             self._stand()
+        event_arrays.let_leave(self.run, plan.time[: plan.standing], plan.duration[: plan.standing])
         if plan.queued:
             engine.queue_first(self.cluster, self.arrivals, self.run, self.record, plan.queued)
         self.selection = self.policy.selection
@@ -405,7 +424,6 @@ class Execution:
         # argsort of a permutation is its inverse.
         slots = np.argsort(self.plan.nodes)[node]
         engine.stand(self.cluster, self.arrivals, self.run, self.record, slots, devices)
-        event_arrays.let_leave(self.run, self.plan.time[: len(slots)], self.plan.duration[: len(slots)])
 
     @cached_property
     def _without_devices(self) -> npt.NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from steersman.cluster.model import Node
 from steersman.cluster.state import ClusterState
@@ -64,8 +65,13 @@ def build_decision_state(
 def _kube_arrays(selection: SelectionRules, state: ClusterState, selectors: SpreadSelectors) -> KubeArrays:
     """Return the arrays of kube-scheduler's scores; of a dummy node where they are not read."""
     if selection.node != kernels.SELECT_KUBE_SCHEDULER:
-        return kube_arrays(ClusterState((Node("unused", 0, 0),)))
+        return _unused_kube_arrays()
     return kube_arrays(state, selectors, selection.kube)
+
+
+@cache
+def _unused_kube_arrays() -> KubeArrays:
+    return kube_arrays(ClusterState((Node("unused", 0, 0),)))
 
 
 def _learned_arrays(

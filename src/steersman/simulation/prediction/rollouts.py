@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -11,7 +12,6 @@ import numpy.typing as npt
 
 from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.model import Pod
-from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy
 from steersman.policies.decision.kernels import NONE
 from steersman.simulation import event_arrays
@@ -29,12 +29,15 @@ STEP_EVENTS = 128
 """Events between two looks at whether the pod has started."""
 DELETION_SECONDS = 30.0
 """Time that a pod takes to end which is being deleted: Kubernetes' default grace period."""
-FIRST_ARRIVALS, GROWTH = 200, 8
-"""Units that the first rollouts draw, and how many times more the next ones if the pod has not started by then."""
+FIRST_ARRIVALS, GROWTH = 200, 4
+"""Units that a rollout draws at least, and how many times more it draws if the pod has not started by then."""
+LIKELY = 0.8
+"""Share of the rollouts so far that would not have needed more units than the next one draws."""
 MOST_ARRIVALS = 10_000
-STREAMS = 5
-GAPS, KINDS, RUNNING, LATER, HAZARDS = range(STREAMS)
+GAPS, KINDS, RUNNING, LATER, HAZARDS = range(5)
 """Streams of random numbers of a rollout."""
+MOST_KEPT = 100
+"""Rollouts whose draws of what runs are kept for other pods and for changes of a pod: some 10 MB."""
 NOTHING: Mapping[int, int] = {}
 
 
@@ -69,6 +72,7 @@ class Rollouts:
         self.moment, self.policy, self.extra = moment, policy, len(extra)
         self._draws = RunTimeDraws(pods, moment.history, moment.spells, moment.stated_ratios)
         self._coming = coming_pods(moment.arrived, index, moment.observed)
+        self._lives: dict[tuple[int, ...], tuple[Floats, Floats]] = {}
         self.horizon = horizon
         if self._coming.rate:
             self.horizon = min(horizon, MOST_ARRIVALS / self._coming.rate)
@@ -100,22 +104,27 @@ class Rollouts:
         count = len(self.moment.workload.pods)
         return np.array([i for i in range(count) if not self.moment.runs(i)], dtype=np.int64)
 
+    @cached_property
+    def _begun(self) -> Execution:
+        """Return a run with all that runs now, from whose state rollouts begin."""
+        return self._with(self._running)
+
     def refused(self, pod: Pod) -> str:
         """Return why one of the pods fits on no node now, "" if it fits on one."""
-        state = self._with(self._running)
+        state = self._begun.state
         c, labels = state.class_id(pod.pod_class), state.labels_id(pod)
         return "" if state.mask(c, labels).any() else unschedulable_message(state, c, labels)
 
     def nodes(self, pod: Pod) -> int:
         """Return how many nodes could hold one of the pods beside the pods that stay."""
-        state = self._with(self._running[self._lasting])
+        state = self._with(self._running[self._lasting]).state
         return int(state.mask(state.class_id(pod.pod_class), state.labels_id(pod)).sum())
 
-    def _with(self, running: Ints) -> ClusterState:
-        """Return the cluster with some of the pods that run."""
+    def _with(self, running: Ints) -> Execution:
+        """Return a run with some of the pods that run, which stay."""
         nothing = np.zeros(len(running))
         plan = Schedule(running, nothing, nothing + np.inf, self._nodes, True, len(running))
-        return Execution(self.simulator, plan, self.policy, 0, record=False).state
+        return Execution(self.simulator, plan, self.policy, 0, record=False)
 
     @cached_property
     def _nodes(self) -> Ints:
@@ -124,7 +133,12 @@ class Rollouts:
         return np.concatenate([np.flatnonzero(eligible), np.flatnonzero(~eligible)])
 
     def starts(
-        self, pods: Sequence[int], seeds: Sequence[Sequence[int]], instead_of: Mapping[int, int] = NOTHING
+        self,
+        pods: Sequence[int],
+        seeds: Sequence[Sequence[int]],
+        instead_of: Mapping[int, int] = NOTHING,
+        *,
+        by: float = math.inf,
     ) -> Floats:
         """Return [R, M] the seconds after which each pod starts in each rollout, inf: not by the horizon.
 
@@ -132,21 +146,24 @@ class Rollouts:
             pods: [M] pods that wait, or extra ones.
             seeds: [R] of each rollout.
             instead_of: pods that wait, and the extra ones that wait in their place; other extra ones arrive now.
+            by: seconds beyond which nobody asks: later starts are inf, too.
         """
-        return np.array([self._starts(pods, seed, instead_of) for seed in seeds])
-
-    def _starts(self, pods: Sequence[int], seed: Sequence[int], instead_of: Mapping[int, int]) -> Floats:
-        arrivals = FIRST_ARRIVALS
-        while True:
-            until = min(self.horizon, arrivals / self._coming.rate) if self._coming.rate else self.horizon
+        horizon, first = min(self.horizon, by), FIRST_ARRIVALS / self._coming.rate if self._coming.rate else math.inf
+        found: list[Floats] = []
+        for seed in seeds:
+            # Most rollouts last as long as those before them did.
+            likely = np.quantile([each.max(initial=0.0) for each in found], LIKELY, method="higher") if found else 0.0
+            until = min(horizon, max(first, float(likely)))
             starts = self._play(*self.plan(pods, seed, until, instead_of), until)
-            if until >= self.horizon or np.isfinite(starts).all():
-                return starts
-            arrivals *= GROWTH
+            while until < horizon and not np.isfinite(starts).all():
+                until = min(horizon, until * GROWTH)
+                starts = self._play(*self.plan(pods, seed, until, instead_of), until)
+            found.append(starts)
+        return np.array(found)
 
     def _play(self, plan: Schedule, targets: Ints, until: float) -> Floats:
         """Return [M] when each of the arrivals `targets` starts, inf: not by `until`."""
-        execution = Execution(self.simulator, plan, self.policy, 0, record=False)
+        execution = Execution(self.simulator, plan, self.policy, 0, record=False, begun=self._begun)
         run, record, status = execution.run, execution.record, event_arrays.PAUSED
         while status != event_arrays.DONE:
             events = int(run.cursor[event_arrays.EVENTS])
@@ -158,22 +175,32 @@ class Rollouts:
         starts = np.where(run.slot[targets] != NONE, run.started[targets], np.inf)
         return np.where(starts <= until, starts, np.inf)
 
+    def _running_until(self, seed: tuple[int, ...]) -> tuple[Floats, Floats]:
+        """Return the hazards of a rollout, and the run times of what runs; those of many rollouts are kept."""
+        if seed not in self._lives:
+            random = [np.random.default_rng([*seed, stream]) for stream in (HAZARDS, RUNNING)]
+            hazards, began = self._draws.hazards(random[0]), self.moment.began[self._running]
+            duration = self._draws.draw(hazards, self._running, -began, random[1].random(len(began)))
+            duration[self._deleted] = DELETION_SECONDS - began[self._deleted]
+            duration[self._lasting] = np.inf
+            if len(self._lives) < MOST_KEPT:
+                self._lives[seed] = hazards, duration
+            return hazards, duration
+        return self._lives[seed]
+
     def plan(
         self, pods: Sequence[int], seed: Sequence[int], until: float, instead_of: Mapping[int, int] = NOTHING
     ) -> tuple[Schedule, Ints]:
         """Return the arrivals of a rollout until a time, and which of them are some pods; see `starts`."""
-        random = [np.random.default_rng([*seed, stream]) for stream in range(STREAMS)]
-        hazards = self._draws.hazards(random[HAZARDS])
+        random = [np.random.default_rng([*seed, stream]) for stream in (GAPS, KINDS, LATER)]
+        hazards, duration = self._running_until(tuple(seed))
         running, began = self._running, self.moment.began[self._running]
-        duration = self._draws.draw(hazards, running, -began, random[RUNNING].random(len(running)))
-        duration[self._deleted] = DELETION_SECONDS - began[self._deleted]
-        duration[self._lasting] = np.inf
         workload, waiting = self.simulator.workload, self.waiting
         queued = Units.of(workload, np.array([instead_of.get(i, i) for i in waiting.tolist()], dtype=np.int64))
         now = Units.of(workload, np.setdiff1d(np.array(pods, dtype=np.int64), queued.pods))
-        time, coming, members = self._coming.draw(until, MOST_ARRIVALS, (random[GAPS], random[KINDS]))
+        time, coming, members = self._coming.draw(until, MOST_ARRIVALS, random[:2])
         later = np.concatenate([queued.pods, now.pods, coming])
-        lives = self._draws.draw(hazards, later, np.zeros(len(later)), random[LATER].random(len(later)))
+        lives = self._draws.draw(hazards, later, np.zeros(len(later)), random[2].random(len(later)))
         since = np.zeros(len(workload.pods))
         since[: len(self.moment.began)] = self.moment.began
         for old, new in instead_of.items():

@@ -105,16 +105,22 @@ class RunTimeDraws:
             elapsed: [M] seconds that each has run.
             share: [M] uniform in 0..1: which share of the pods that ran as long ends before.
         """
-        rows, unit = hazards[self._group[pods]], self._unit[pods]
-        here = np.arange(len(pods))
+        group, unit = self._group[pods], self._unit[pods]
         age = _position(elapsed / unit)
         k = np.minimum(age.astype(np.int64), BINS - 1)
-        target = rows[here, k] + (rows[here, k + 1] - rows[here, k]) * np.minimum(age - k, 1.0) - np.log1p(-share)
-        k = np.clip((rows <= target[:, None]).sum(axis=1) - 1, 0, BINS - 1)
-        inside = target < rows[here, -1]
-        width = np.where(inside, rows[here, k + 1] - rows[here, k], LAST_HAZARD)
+        here = hazards[group, k]
+        target = here + (hazards[group, k + 1] - here) * np.minimum(age - k, 1.0) - np.log1p(-share)
+        # The last bin that begins with no more hazard than that, by bisection.
+        k, after = np.zeros(len(pods), dtype=np.int64), np.full(len(pods), BINS, dtype=np.int64)
+        for _ in range(BINS.bit_length()):
+            middle = (k + after) // 2
+            reached = hazards[group, middle] <= target
+            k, after = np.where(reached, middle, k), np.where(reached, after, middle)
+        here, last = hazards[group, k], hazards[group, -1]
+        inside = target < last
+        width = np.where(inside, hazards[group, k + 1] - here, LAST_HAZARD)
         begin = np.where(inside, k, np.maximum(BINS, age))
-        since = np.where(inside, rows[here, k], np.maximum(rows[here, -1], target + np.log1p(-share)))
+        since = np.where(inside, here, np.maximum(last, target + np.log1p(-share)))
         ends = begin + (target - since) / np.maximum(width, 1e-300)
         return np.asarray(np.maximum(unit * 2.0 ** np.minimum(ends / BINS_PER_OCTAVE, 1000.0), elapsed))
 
