@@ -144,10 +144,12 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Return [B, M, width] from the same; `mask` [B, M] says which rows are jobs."""
         batch, rows, width = x.shape
-        heads = self.inputs(self.first(x)).view(batch, rows, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        mixed = functional.scaled_dot_product_attention(*heads, attn_mask=mask[:, None, None, :])
+        parts = self.inputs(self.first(x)).view(batch, rows, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        query, key, value = parts.unbind(0)
+        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None, :])
         x = x + self.output(mixed.transpose(1, 2).reshape(batch, rows, width))
-        return x + self.units(self.second(x))
+        result: Tensor = x + self.units(self.second(x))
+        return result
 
 
 class Actor(nn.Module):
@@ -174,7 +176,8 @@ class Actor(nn.Module):
             for layer in self.layers:
                 x = layer(x, mask)
             added = self.output(self.last(x)).squeeze(-1)
-        return (each @ self.linear + added.float()).masked_fill(~mask, -torch.inf).log_softmax(-1)
+        scores: Tensor = each @ self.linear + added.float()
+        return scores.masked_fill(~mask, -torch.inf).log_softmax(-1)
 
 
 class Critic(nn.Module):
@@ -323,7 +326,9 @@ class QueuePPO:
             group["lr"] = config.learning_rate * max(1.0 - self._share_done(), 0.02)
         seen: list[Tensor] = []
         for _ in range(config.epochs):
-            for index in torch.randperm(len(rows), device=self.device).split(config.batch_size):
+            order = torch.randperm(len(rows), device=self.device)
+            for begin in range(0, len(rows), config.batch_size):
+                index = order[begin : begin + config.batch_size]
                 part = Observed(*(each[index] for each in o))
                 logarithms = self.actor(part)
                 change = logarithms.gather(1, rows[index, None]).squeeze(1) - before[index]
@@ -332,7 +337,7 @@ class QueuePPO:
                 policy_loss = -torch.minimum(ratio * a, clipped * a).mean()
                 value_loss = functional.mse_loss(self.critic(part), target[index])
                 self.optimiser.zero_grad()
-                (policy_loss + value_loss).backward()
+                (policy_loss + value_loss).backward()  # type: ignore[no-untyped-call]
                 # Each for itself: the critic's error is large where windows are heavy.
                 nn.utils.clip_grad_norm_(self.actor.parameters(), config.max_grad_norm)
                 nn.utils.clip_grad_norm_(self.critic.parameters(), config.max_grad_norm)

@@ -386,7 +386,7 @@ def _train_ppo(at: Desk, part: str, overtaking: str, config: PPOConfig) -> Json:
     for name in TRACES:
         jobs = len(trace(name).pods)
         for which, places in (("table", first_jobs(jobs, TABLE_SEED, SEQUENCES)), ("fresh", _fresh(jobs))):
-            values[which][name] = training.slowdowns(first + np.array(places))
+            values[which][name] = training.slowdowns(first + np.array(places[: 2 if at.quick else None]))
         chosen.append(np.mean(training.slowdowns(first + np.array(_others(jobs, _choice(at.quick))))))
         first += jobs
     # On a GPU the cores do little.
