@@ -2,12 +2,9 @@
 
 Left out: values in preferred node affinity that the API server takes and for which kube-scheduler's PreScore fails.
 
-Left out before 1.37: labels of namespaces that a term must not have (`NotIn`, `DoesNotExist`), since kube-scheduler
-then counts pods of all namespaces for the pod that it places (`mergeAffinityTermNamespacesIfNotEmpty` changes a copy);
-images of volumes, which ImageLocality then did not count; pods that are being resized, whose containers counted each by
-itself.
+Left out before 1.37: pods that are being resized, whose containers counted each by itself.
 
-Left out before 1.36: devices that are requested as extended resources, and features that nodes declare; both were off.
+Left out before 1.36: devices that are requested as extended resources, which were off.
 """
 
 from __future__ import annotations

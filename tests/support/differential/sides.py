@@ -22,7 +22,7 @@ from steersman.kubernetes.selectors import SELECTING, Selectors
 from steersman.kubernetes.volumes.rules import fit
 from steersman.kubernetes.volumes.watch import COLLECTIONS, Volumes
 from steersman.kubernetes.watch import Handler
-from steersman.policies.node_scores.default_spreading import scheduled_by
+from steersman.policies.node_scores.default_spreading import PodReader, scheduled_by
 from steersman.policies.node_scores.kube_kernels import KubeDecisions
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, KubeProfile
 from steersman.workloads.formats.yaml_documents import Document
@@ -73,6 +73,8 @@ class LiveCluster:
         self.profile = profile
         client = cast(Client, None)  # nothing is listed
         self.selectors = Selectors(client)
+        if profile.changes_pods:
+            self.selectors.read = PodReader(profile, LiveSpreadSelectors(self.selectors))
         self.cache = ClusterCache(client, Listener(), self.selectors)
         self.volumes = Volumes(client, lambda _: None)
         self.pods = PodFeed(self.cache)

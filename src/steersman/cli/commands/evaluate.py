@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.completing import orders, policies
 from steersman.cli.fitting import DURATION_HELP, describe_fit, fit_workload
+from steersman.cli.minors import with_minor
 from steersman.cli.options.algorithms import setting_arguments, setting_parameters, settings_of
 from steersman.cli.options.arrivals import ON_WORKLOADS, RATIO, ComparedArrivalOptions, Protocol
-from steersman.cli.options.common import ORDERS_HELP, POLICIES_HELP, ObjectiveOption, parse_seeds
+from steersman.cli.options.common import ORDERS_HELP, POLICIES_HELP, KubernetesOption, ObjectiveOption, parse_seeds
 from steersman.cli.options.declaring import (
     Excludes,
     RequiresOption,
@@ -75,6 +76,7 @@ class ComparisonOptions:
             autocompletion=policies,
         ),
     ] = None
+    kubernetes: KubernetesOption = None
     objective: ObjectiveOption = None
     seeds: Annotated[
         str,
@@ -169,8 +171,11 @@ def evaluate(
     if options.order:
         # The order of age is every policy's own.
         chosen = [each if order == "age" else f"{each}+{order}" for order in options.order for each in chosen]
-    baseline = check_policies(chosen, options.baseline, fit=options.fit)
-    options = replace(options, policy=chosen, baseline=baseline, order=None)
+    compared = [*chosen, *([options.baseline] if options.baseline else [])]
+    compared = with_minor(compared, options.kubernetes, inputs.live if inputs.cluster else None)
+    chosen, stated = compared[: len(chosen)], next(iter(compared[len(chosen) :]), None)
+    baseline = check_policies(chosen, stated, fit=options.fit)
+    options = replace(options, policy=chosen, baseline=baseline, order=None, kubernetes=None)
     log_messages(results.log_file)
     warn = Warnings()
     if environment is not None:

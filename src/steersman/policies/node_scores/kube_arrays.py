@@ -18,6 +18,7 @@ from steersman.cluster.constraints.node import restricted_names
 from steersman.cluster.model import Constraints, Node
 from steersman.cluster.state import ClusterState
 from steersman.policies.node_scores.default_spreading import DefaultSelectors
+from steersman.policies.node_scores.kube_minors import COUNTED, UNCOUNTED, MinorRules
 from steersman.policies.node_scores.kube_profile import (
     DEFAULT_PROFILE,
     IMAGES,
@@ -149,7 +150,7 @@ def kube_arrays(
         ]
     order = snapshot_order(state.nodes, state.slots.values())
     lists = _node_lists(state, distinct, order, rows)
-    static = _static_rows(state, distinct, len(order), rows)
+    static = _static_rows(state, distinct, rows, profile.minor)
     size = len(state.nodes)
     terms = state.term_arrays
     zones = state.table.label(ZONE).numbers if spreading else {}
@@ -277,9 +278,10 @@ def _node_lists(
 
 
 def _static_rows(
-    state: ClusterState, distinct: Sequence[Constraints], nodes: int, rows: npt.NDArray[np.int64]
+    state: ClusterState, distinct: Sequence[Constraints], rows: npt.NDArray[np.int64], minor: MinorRules
 ) -> npt.NDArray[np.int64]:
     """Return `KubeArrays.static`; write the row of each constraint, -1 if all scores are 0, into `rows`."""
+    nodes = len(state.slots)
     images = images_on(state.nodes) if any(each.images or each.image_volumes for each in distinct) else {}
     has_soft_taints = any(
         taint.effect == SOFT_EFFECT for node in state.nodes if node is not None for taint in node.taints
@@ -302,7 +304,9 @@ def _static_rows(
         if constraints.preferred_nodes:
             terms = constraints.preferred_nodes
             row[PREFERRED_NODES] = row_id(PREFERRED_NODES, terms, partial(preferred_weights, state.table, terms))
-        if images and (constraints.images or constraints.image_volumes):
-            names = constraints.images, constraints.image_volumes
-            row[IMAGES] = row_id(IMAGES, names, partial(image_locality, images, *names, nodes, len(state.nodes)))
+        names = constraints.images + (() if minor.image_volumes == UNCOUNTED else constraints.image_volumes)
+        if images and names:
+            counted = len(names) if minor.image_volumes == COUNTED else len(constraints.images)
+            score = partial(image_locality, images, names, counted, nodes, len(state.nodes))
+            row[IMAGES] = row_id(IMAGES, (names, counted), score)
     return np.array(static, dtype=np.int64).reshape(len(static), len(state.nodes))

@@ -160,6 +160,27 @@ class InterPodAffinityArgs(PluginArgs, frozen=True):
     ignore_preferred_terms_of_existing_pods: bool | None = None
 
 
+class VolumeBindingArgs(PluginArgs, frozen=True):
+    """Arguments of VolumeBinding."""
+
+    bind_timeout_seconds: int | None = None
+    shape: list[ShapePoint] | None = None
+
+
+class DefaultPreemptionArgs(PluginArgs, frozen=True):
+    """Arguments of DefaultPreemption, which change no placement here."""
+
+    min_candidate_nodes_percentage: Percentage | None = None
+    min_candidate_nodes_absolute: Count | None = None
+
+
+class DynamicResourcesArgs(PluginArgs, frozen=True):
+    """Arguments of DynamicResources: durations."""
+
+    filter_timeout: str | None = None
+    binding_timeout: str | None = None
+
+
 class NodeAffinityArgs(PluginArgs, frozen=True):
     """Arguments of NodeAffinity."""
 
