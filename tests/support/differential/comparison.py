@@ -59,9 +59,9 @@ def differences(
     `configuration`: kube-scheduler's, of which the default profile decides; None: it has none.
     """
     profile = profiles_of(configuration or CONFIGURATION, minor())[DEFAULT_SCHEDULER]
-    objects = [_with_tolerations(each) if each["kind"] == "Pod" else each for each in cluster.objects]
+    objects = [with_tolerations(each) if each["kind"] == "Pod" else each for each in cluster.objects]
     more = {} if configuration is None else {"configuration": configuration}
-    answer = explainer.ask(objects, [_with_tolerations(each) for each in cluster.pods], admitted=True, **more)
+    answer = explainer.ask(objects, [with_tolerations(each) for each in cluster.pods], admitted=True, **more)
     assert answer.pods is not None, answer.error
     stored = _stored(answer)
     nodes = [each["metadata"]["name"] for each in cluster.of_kind("Node")]
@@ -102,7 +102,7 @@ def _nominated_keep_others_away(cluster: Cluster) -> bool:
     )
 
 
-def _with_tolerations(pod: Object) -> Object:
+def with_tolerations(pod: Object) -> Object:
     """Return a pod with what the admission plugin DefaultTolerationSeconds adds, as by default on every API server."""
     stated = pod["spec"].get("tolerations", [])
     added = [

@@ -147,7 +147,11 @@ def ends_kube_scheduler(configuration: Object, objects: list[Object]) -> bool:
 @st.composite
 def configurations(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Object:
     """Draw a configuration."""
-    draws = Draws(draw)
+    return configuration_of(Draws(draw))
+
+
+def configuration_of(draws: Draws) -> Object:
+    """Return a configuration of these choices, valid for kube-scheduler."""
     args: list[Object] = []
     if draws.chance(80):
         args.append(_fit(draws))

@@ -210,7 +210,7 @@ def decided(
     if not found.feasible:
         found.message = unschedulable_message(state, class_id, labels_id, further)
         return found
-    kube = KubeDecisions(state, services, replace(profile, percentage=ALL_NODES))
+    kube = KubeDecisions(state, services, replace(profile, percentage=ALL_NODES, scores=True))
     if len(found.feasible) > 1:  # kube-scheduler does not score a single node, and neither do we
         for plugin, scores in kube.breakdown(class_id, labels_id, mask).items():
             found.scores[plugin] = {name: int(scores[state.slots[name]]) for name in found.feasible}

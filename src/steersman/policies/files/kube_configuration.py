@@ -235,6 +235,7 @@ def _profile(profile: api.Profile, minor: str, path: str) -> KubeProfile:
     required_nodes, preferred_nodes = added or (None, ())
     return KubeProfile(
         weights=tuple(weights.get(name, 0) for name in PLUGINS),
+        scores=bool(weights),
         fit=fit,
         balanced=balanced,
         default_spread=spread,

@@ -51,6 +51,7 @@ TOTAL, HAS_CANDIDATE = range(2)
 
 MIN_NODES = 100
 """kube-scheduler's minFeasibleNodesToFind: smaller clusters are searched completely, others for at least so many."""
+FIND_FIRST = -1
 MIN_PERCENTAGE = 5
 """kube-scheduler's minFeasibleNodesPercentageToFind."""
 
@@ -72,7 +73,8 @@ class KubeArrays(NamedTuple):
 
     Attributes:
         nodes: number of nodes.
-        percentage: `percentageOfNodesToScore`; 0 adapts to the number of nodes.
+        percentage: `percentageOfNodesToScore`; 0 adapts to the number of nodes; `FIND_FIRST` ends the search at the
+            first feasible node.
         ignores_existing: see `KubeProfile`.
         weights: [7] int64 weight of each plugin, 0 for one that does not score.
         scored: the resources of NodeResourcesFit and NodeResourcesBalancedAllocation.
@@ -156,7 +158,7 @@ def kube_arrays(
     zones = state.table.label(ZONE).numbers if spreading else {}
     return KubeArrays(
         nodes=len(order),
-        percentage=profile.percentage,
+        percentage=profile.percentage if profile.scores else FIND_FIRST,
         ignores_existing=profile.ignores_existing,
         weights=np.array(profile.weights, dtype=np.int64),
         scored=scored_resources(state, profile),

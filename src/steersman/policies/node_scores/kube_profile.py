@@ -64,6 +64,7 @@ class KubeProfile:
 
     Attributes:
         weights: weight of each of `PLUGINS`, 0 for one that does not score.
+        scores: whether any plugin scores, also one that is none of `PLUGINS`; if not, the first feasible node is taken.
         percentage: `percentageOfNodesToScore`; 0: kube-scheduler's default for the number of nodes.
         fit: how NodeResourcesFit scores.
         balanced: names of the resources of NodeResourcesBalancedAllocation.
@@ -78,6 +79,7 @@ class KubeProfile:
     """
 
     weights: tuple[int, ...] = WEIGHTS
+    scores: bool = True
     percentage: int = 0
     fit: ScoringStrategy = ScoringStrategy()
     balanced: tuple[str, ...] = ("cpu", "memory")
