@@ -35,6 +35,7 @@ LISTED = (
     "NodeDeclaredFeatures",
     "DefaultBinder",
 )
+IGNORED: tuple[Object, ...] = ({"ignoredResources": [FPGA]}, {"ignoredResourceGroups": ["a.b", "example.com"]})
 KEYS = (ZONE, HOSTNAME, RACK, "example.com/absent")
 
 
@@ -177,10 +178,25 @@ def configuration_of(draws: Draws) -> Object:
     if draws.chance(20):
         keys = [key for key in _ADDED if draws.chance(60)]
         args.append(arguments("NodeAffinity", addedAffinity={key: _ADDED[key] for key in keys}))
-    return configuration(*args, plugins=_plugins(draws))
+    if draws.chance(10):
+        args.append(arguments("VolumeBinding", bindTimeoutSeconds=draws.number(1, 900)))
+    if draws.chance(20) and "example.com/" not in str(args):  # what is ignored cannot be scored here
+        ignored: Object = draws.choice(
+            ({"ignoredResources": [FPGA]}, {"ignoredResourceGroups": ["a.b", "example.com"]})
+        )
+        args = [each for each in args if each["name"] != "NodeResourcesFit"] + [
+            arguments("NodeResourcesFit", **ignored)
+        ]
+    made = configuration(*args, plugins=_plugins(draws))
+    if draws.chance(30):
+        where = made if draws.chance(50) else made["profiles"][0]
+        where["percentageOfNodesToScore"] = draws.number(0, 100)
+    return made
 
 
 def _plugins(draws: Draws) -> Object:
+    if draws.chance(25):
+        return _listed_plugins(draws)
     plugins: Object = {}
     if draws.chance(50):
         weights = {name: draws.number(0, 30) for name in _some(draws, SCORING, 1)}
@@ -195,6 +211,25 @@ def _plugins(draws: Draws) -> Object:
     if "PodTopologySpread" not in weighted and draws.chance(15):  # it would score without being prepared
         plugins |= {"multiPoint": {"disabled": [{"name": "PodTopologySpread"}, {"name": "ImageLocality"}]}}
     return plugins
+
+
+def _listed_plugins(draws: Draws) -> Object:
+    """Return plugins of a profile that takes none, or none that scores, from the defaults."""
+    names = list(dict.fromkeys((*LISTED, *(draws.choice(DISABLED) for _ in range(draws.number(0, 8))))))
+    listed: list[Object] = []
+    while names:
+        entry: Object = {"name": names.pop(draws.number(0, len(names) - 1))}
+        if draws.chance(30):
+            entry["weight"] = draws.number(0, 40)
+        listed.append(entry)
+    every = [{"name": "*"}]
+    if draws.chance(60):
+        plugins: Object = {"multiPoint": {"disabled": every, "enabled": listed}}
+        if draws.chance(30):
+            plugins["score"] = {"disabled": every}
+        return plugins
+    scoring = [each for each in listed if each["name"] in SCORING]
+    return {"score": {"disabled": every, "enabled": scoring}, "multiPoint": {"enabled": listed}}
 
 
 def _fit(draws: Draws) -> Object:
