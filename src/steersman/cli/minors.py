@@ -15,14 +15,22 @@ if TYPE_CHECKING:
 
 
 def with_minor(policies: Sequence[str], minor: str | None, live: ClusterOptions | None = None) -> list[str]:
-    """Return policies with the minor that is stated, else that of the live cluster, if one is read.
+    """Return policies with the minor of `chosen_minor`. Raises SteersmanError: as that does."""
+    from steersman.policies.registry import of_minor
+
+    minor = chosen_minor(policies, minor, live)
+    return [of_minor(each, minor) for each in policies]
+
+
+def chosen_minor(policies: Sequence[str], minor: str | None, live: ClusterOptions | None = None) -> str | None:
+    """Return the minor that is stated, else that of the live cluster, if one is read; None: the newest.
 
     Raises:
         UsageError: there is no such minor, or it is stated and none of the policies is one of kube-scheduler.
         SteersmanError: the cluster does not answer.
     """
     from steersman.policies.node_scores.kube_minors import rules_of
-    from steersman.policies.registry import is_kube_scheduler, of_minor
+    from steersman.policies.registry import is_kube_scheduler
 
     if minor is not None:
         rules_of(minor)
@@ -30,7 +38,7 @@ def with_minor(policies: Sequence[str], minor: str | None, live: ClusterOptions 
             raise UsageError(f"--kubernetes {minor} is about policies of kube-scheduler; none is given")
     elif live is not None and any(map(is_kube_scheduler, policies)):
         minor = minor_of_cluster(live.find())
-    return [of_minor(each, minor) for each in policies]
+    return minor
 
 
 def minor_of_cluster(target: ClusterTarget) -> str | None:

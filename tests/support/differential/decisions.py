@@ -33,6 +33,7 @@ from tests.support.kubernetes import VARIABLE, minor
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.cluster.state import RunningPod
 from steersman.policies.files.kube_configuration import profiles_of
+from steersman.policies.node_scores.kube_arrays import KEPT
 from steersman.policies.node_scores.kube_kernels import KubeDecisions
 from steersman.policies.node_scores.kube_profile import KubeProfile
 
@@ -92,7 +93,7 @@ class Simulated:
             found += self._scores(ids, names, decision, compared)
         counts["decisions"] += 1
         counts["bound"] += bool(decision.node)
-        counts["sampled"] += self.next.arrays.cursor[1] < len(names)
+        counts["sampled"] += int(self.next.arrays.cursor[KEPT]) < len(names)
         counts["differ"] += bool(found)
         if decision.node:
             key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
