@@ -135,14 +135,12 @@ class ClusterCache(PodStore):
 
     def _selectors_changed(self, keys: Set[str]) -> None:
         """Tell pods apart by the keys of new selectors, and read pending pods again, whose constraints may follow."""
+        pending = () if self._read is as_written else [pod for pod in self.pods.values() if not pod.node]
+        known = [pod.class_id for pod in pending]  # before the keys are followed, which numbers pods, too
         self.follow(keys)
-        if self._read is as_written:
-            return
-        for pod in self.pods.values():
-            known = pod.class_id
-            if not pod.node:
-                self.renumber(pod)
-            if pod.class_id != known and not pod.gated and not pod.deleting:
+        for pod, before in zip(pending, known, strict=True):
+            self.renumber(pod)
+            if pod.class_id != before and not pod.gated and not pod.deleting:
                 self.listener.on_pod_pending(pod)
 
     def _decoded(self, head: LivePod, raw: msgspec.Raw) -> CachedPod:
