@@ -118,6 +118,9 @@ NAMED: dict[str, Object] = {
             {"schedulerName": "default-scheduler", "pluginConfig": [strategy("MostAllocated", memory=2, cpu=1)]},
         ],
     },
+    "ignored": configuration(
+        arguments("NodeResourcesFit", ignoredResources=[FPGA], ignoredResourceGroups=["a.b"]),
+    ),
     "percentage": configuration(strategy("MostAllocated", cpu=1), percentageOfNodesToScore=40),
     "nothing-scores": configuration(plugins=_without("score", "*")),
     "listed": configuration(
