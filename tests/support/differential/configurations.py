@@ -99,6 +99,16 @@ NAMED: dict[str, Object] = {
     ),
     "affinity-disabled": configuration(plugins=_without("filter", "InterPodAffinity", "NodeAffinity", "NodePorts")),
     "spread": configuration(arguments("PodTopologySpread", defaultingType="List", defaultConstraints=[_HARD, _SOFT])),
+    "spread-policies": configuration(
+        arguments(
+            "PodTopologySpread",
+            defaultingType="List",
+            defaultConstraints=[
+                {**_HARD, "minDomains": 2, "nodeTaintsPolicy": "Honor"},
+                {**_SOFT, "nodeAffinityPolicy": "Ignore", "matchLabelKeys": ["app"]},
+            ],
+        )
+    ),
     "no-spread": configuration(arguments("PodTopologySpread", defaultingType="List")),
     "affinity": configuration(
         arguments("InterPodAffinity", hardPodAffinityWeight=30, ignorePreferredTermsOfExistingPods=True),
@@ -163,14 +173,7 @@ def configuration_of(draws: Draws) -> Object:
         names = _some(draws, RESOURCES, 1)
         args.append(arguments("NodeResourcesBalancedAllocation", resources=[{"name": each} for each in names]))
     if draws.chance(30):
-        constraints = [
-            {
-                "maxSkew": draws.number(1, 3),
-                "topologyKey": key,
-                "whenUnsatisfiable": draws.choice(("DoNotSchedule", "ScheduleAnyway")),
-            }
-            for key in _some(draws, KEYS, 0)
-        ]
+        constraints = [_default_constraint(draws, key) for key in _some(draws, KEYS, 0)]
         args.append(arguments("PodTopologySpread", defaultingType="List", defaultConstraints=constraints))
     if draws.chance(30):
         ignore = draws.chance(50)
@@ -194,6 +197,19 @@ def configuration_of(draws: Draws) -> Object:
     if draws.chance(30):
         where = made if draws.chance(50) else made["profiles"][0]
         where["percentageOfNodesToScore"] = draws.number(0, 100)
+    return made
+
+
+def _default_constraint(draws: Draws, key: str) -> Object:
+    when = draws.choice(("DoNotSchedule", "ScheduleAnyway"))
+    made: Object = {"maxSkew": draws.number(1, 3), "topologyKey": key, "whenUnsatisfiable": when}
+    for field in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
+        if draws.chance(20):
+            made[field] = draws.choice(("Honor", "Ignore"))
+    if draws.chance(20):
+        made["minDomains"] = draws.number(1, 4)
+    if draws.chance(10):
+        made["matchLabelKeys"] = ["app"]
     return made
 
 

@@ -152,8 +152,22 @@ def default_spread(args: api.SpreadArgs, path: str) -> tuple[DefaultSpread, ...]
         key = required(each.topology_key, f"{where}.topologyKey")
         if any((key, hard) == (other.topology_key, other.hard) for other in constraints):
             raise FieldError(where, f"is there already: {key}, {action}")
-        constraints.append(DefaultSpread(each.max_skew, key, hard))
+        # `matchLabelKeys` has no effect: what selects the pod replaces the selector.
+        constraints.append(
+            DefaultSpread(
+                each.max_skew,
+                key,
+                hard,
+                min_domains=1 if each.min_domains is None else each.min_domains,
+                honor_node_affinity=_honors(each.node_affinity_policy, f"{where}.nodeAffinityPolicy", "Honor"),
+                honor_node_taints=_honors(each.node_taints_policy, f"{where}.nodeTaintsPolicy", "Ignore"),
+            )
+        )
     return tuple(constraints)
+
+
+def _honors(policy: str | None, path: str, default: str) -> bool:
+    return one_of(policy, ("Honor", "Ignore"), path, default) == "Honor"
 
 
 def added_affinity(args: api.NodeAffinityArgs, path: str) -> tuple[Any, Any] | None:

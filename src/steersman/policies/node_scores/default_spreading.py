@@ -85,7 +85,15 @@ class PodReader:
         constraints = self._profile.constraints_of(pod_class.constraints)
         if selector is not None:
             spread = tuple(
-                TopologySpread(each.max_skew, each.topology_key, each.hard, selector)
+                TopologySpread(
+                    each.max_skew,
+                    each.topology_key,
+                    each.hard,
+                    selector,
+                    min_domains=each.min_domains,
+                    honor_node_affinity=each.honor_node_affinity,
+                    honor_node_taints=each.honor_node_taints,
+                )
                 for each in self._profile.default_spread or ()
             )
             constraints = replace(constraints, spread=spread)

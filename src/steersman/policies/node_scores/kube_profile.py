@@ -51,11 +51,14 @@ class ScoringStrategy:
 
 @dataclass(frozen=True, slots=True)
 class DefaultSpread:
-    """A constraint of `defaultConstraints` of PodTopologySpread; `hard` is DoNotSchedule."""
+    """A constraint of `defaultConstraints` of PodTopologySpread, see `TopologySpread`; `hard` is DoNotSchedule."""
 
     max_skew: int
     topology_key: str
     hard: bool
+    min_domains: int = 1
+    honor_node_affinity: bool = True
+    honor_node_taints: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,10 @@ def test_other_arguments(tmp_path: Path) -> None:
     spread = args("PodTopologySpread", defaultingType="List", defaultConstraints=[zone])
     assert profile(tmp_path, **spread).default_spread == (DefaultSpread(2, "zone", hard=True),)
     assert profile(tmp_path, **args("PodTopologySpread", defaultingType="List")).default_spread == ()
+    policies = {"minDomains": 3, "nodeTaintsPolicy": "Honor", "nodeAffinityPolicy": "Ignore", "matchLabelKeys": ["a"]}
+    spread = args("PodTopologySpread", defaultingType="List", defaultConstraints=[zone | policies])
+    expected = DefaultSpread(2, "zone", hard=True, min_domains=3, honor_node_affinity=False, honor_node_taints=True)
+    assert profile(tmp_path, **spread).default_spread == (expected,)
     affinity = args("InterPodAffinity", hardPodAffinityWeight=7, ignorePreferredTermsOfExistingPods=True)
     read = profile(tmp_path, **affinity)
     assert (read.rules.hard_affinity_weight, read.ignores_existing) == (7, True)

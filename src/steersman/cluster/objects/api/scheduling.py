@@ -144,6 +144,10 @@ class DefaultConstraint(StrictStruct, frozen=True):
     max_skew: Annotated[int, msgspec.Meta(ge=1)] | None = None
     topology_key: str | None = None
     when_unsatisfiable: str | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
 
 
 class SpreadArgs(PluginArgs, frozen=True):
