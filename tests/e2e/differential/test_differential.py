@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import strategies as st
-from tests.support.differential import decisions
+from tests.support.differential import acceptance, decisions
 from tests.support.differential.clusters import Cluster
 from tests.support.differential.compare import compare
 from tests.support.differential.comparison import Findings, differences
@@ -110,6 +110,17 @@ def test_sequences_of_decisions_match_kube_scheduler(scheduler: Explainer) -> No
     assert min(total["tied"], total["sampled"]) >= 50
     plugins = sum((each.plugins for each in results.values()), Counter[str]())
     assert {plugin for plugin, count in plugins.items() if count >= 5} >= set(PLUGINS)
+
+
+def test_the_same_configurations_are_taken(scheduler: Explainer) -> None:
+    counts = Counter[str]()
+    assert [each for each in (acceptance.compare(scheduler, seed, counts) for seed in range(1500)) if each] == []
+    assert min(counts["taken by both"], counts["refused by both"]) > 300
+
+
+def test_another_acceptance_is_found(scheduler: Explainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptance, "refused_by_us", lambda _: "")
+    assert any(acceptance.compare(scheduler, seed, Counter()) for seed in range(20))
 
 
 def test_another_decision_of_a_sequence_is_found(scheduler: Explainer, monkeypatch: pytest.MonkeyPatch) -> None:

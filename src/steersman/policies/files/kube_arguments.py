@@ -13,6 +13,7 @@ from steersman.cluster.gpu_resources import GPU_RESOURCES
 from steersman.cluster.objects import selectors
 from steersman.cluster.objects.api import scheduling as api
 from steersman.cluster.objects.api.decoding import converted
+from steersman.cluster.objects.api.pods import PREFERRED, REQUIRED
 from steersman.cluster.objects.fields import FieldError, indexed, one_of, required
 from steersman.policies.files.kube_plugins import check_plugin
 from steersman.policies.node_scores.kube_minors import MINORS
@@ -24,10 +25,15 @@ from steersman.policies.node_scores.kube_profile import (
     is_ignored,
 )
 
+Fields = dict[str, "Fields"]
 T = TypeVar("T")
 Args = TypeVar("Args", bound=api.PluginArgs)
 
 _SPREAD_ACTIONS = ("DoNotSchedule", "ScheduleAnyway")
+_REQUIREMENTS: Fields = {"key": {}, "operator": {}, "values": {}}
+_TERM: Fields = {"matchExpressions": _REQUIREMENTS, "matchFields": _REQUIREMENTS}
+_AFFINITY: Fields = {REQUIRED: {"nodeSelectorTerms": _TERM}, PREFERRED: {"weight": {}, "preference": _TERM}}
+"""Fields of `addedAffinity`; those of pods may have further ones, which an API server of another minor knows."""
 
 
 class Arguments:
@@ -53,6 +59,8 @@ class Arguments:
         if plugin not in self._args:
             return None
         args, where = self._args.pop(plugin)
+        if kind is api.NodeAffinityArgs:
+            _check_fields(args.get("addedAffinity"), _AFFINITY, f"{where}.addedAffinity")
         decoded = converted(args, kind, where)
         if decoded.kind not in (None, f"{plugin}Args"):
             raise FieldError(f"{where}.kind", f"{decoded.kind!r} is wrong; expected {plugin}Args")
@@ -78,6 +86,18 @@ class Arguments:
         if args.scoring_strategy is not None:
             strategy = _strategy(args.scoring_strategy, self._minor, f"{path}.scoringStrategy")
         return strategy, frozenset(_ignored(args, path))
+
+
+def _check_fields(value: object, known: Fields, path: str) -> None:
+    """Raise FieldError for a field of nested objects that is not known; no fields known: values of any kind."""
+    if isinstance(value, dict) and known:
+        for name, inner in value.items():
+            if name not in known:
+                raise FieldError(f"{path}.{name}", "is an unknown field")
+            _check_fields(inner, known[name], f"{path}.{name}")
+    elif isinstance(value, list):
+        for i, each in enumerate(value):
+            _check_fields(each, known, f"{path}[{i}]")
 
 
 def _ignored(args: api.FitArgs, path: str) -> Iterator[str]:

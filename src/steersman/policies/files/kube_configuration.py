@@ -22,7 +22,7 @@ from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.cluster.objects.fields import FieldError, indexed, kind_of, mapping, text
 from steersman.core.errors import InputError, UsageError
 from steersman.policies.files import kube_arguments as read
-from steersman.policies.files.kube_plugins import ALWAYS_ON, FILTER, POINTS, WEIGHT_OF, enabled_plugins
+from steersman.policies.files.kube_plugins import MODELLED_FILTERS, WEIGHT_OF, enabled_plugins
 from steersman.policies.kube_scheduler import KubeSchedulerPolicy
 from steersman.policies.node_scores.kube_minors import NEWEST, rules_of
 from steersman.policies.node_scores.kube_profile import (
@@ -231,7 +231,7 @@ def _profile(profile: api.Profile, minor: str, path: str) -> KubeProfile:
         if is_ignored(name, ignored):
             raise FieldError(f"{path}.pluginConfig", f"{name} is ignored by NodeResourcesFit, and cannot be scored")
     hard_weight = 1 if affinity is None else affinity.hard_pod_affinity_weight
-    every = {name for name, points in POINTS.items() if FILTER in points} | {NODE_AFFINITY_PREFILTER}
+    disabled = (MODELLED_FILTERS | {NODE_AFFINITY_PREFILTER}) - filters
     required_nodes, preferred_nodes = added or (None, ())
     return KubeProfile(
         weights=tuple(weights.get(name, 0) for name in PLUGINS),
@@ -243,7 +243,5 @@ def _profile(profile: api.Profile, minor: str, path: str) -> KubeProfile:
         # A plugin that does not score has no preferences.
         added_preferences=preferred_nodes if weights.get("NodeAffinity") else (),
         ignored=ignored,
-        rules=ProfileRules(
-            frozenset(every - filters - ALWAYS_ON), required_nodes, 1 if hard_weight is None else hard_weight
-        ),
+        rules=ProfileRules(disabled, required_nodes, 1 if hard_weight is None else hard_weight),
     )

@@ -15,33 +15,34 @@ from steersman.policies.node_scores.kube_minors import MINORS, MinorRules
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, PLUGINS
 
 FILTER, SCORE = "filter", "score"
+_FILTERS, _SCORES = ("preFilter", FILTER), ("preScore", SCORE)
 POINTS: dict[str, tuple[str, ...]] = {
-    "SchedulingGates": (),
-    "PrioritySort": (),
-    "NodeName": (FILTER,),
-    "NodeUnschedulable": (FILTER,),
-    "TaintToleration": (FILTER, SCORE),
-    "NodeAffinity": (FILTER, SCORE),
-    "NodePorts": (FILTER,),
-    "NodeResourcesFit": (FILTER, SCORE),
-    "VolumeRestrictions": (FILTER,),
-    "NodeVolumeLimits": (FILTER,),
-    "VolumeBinding": (FILTER, SCORE),
-    "VolumeZone": (FILTER,),
-    "PodTopologySpread": (FILTER, SCORE),
-    "InterPodAffinity": (FILTER, SCORE),
-    "DynamicResources": (FILTER, SCORE),
-    "DefaultPreemption": (),
-    "NodeResourcesBalancedAllocation": (SCORE,),
+    "SchedulingGates": ("preEnqueue",),
+    "PrioritySort": ("queueSort",),
+    "NodeName": _FILTERS,
+    "NodeUnschedulable": _FILTERS,
+    "TaintToleration": (*_FILTERS, *_SCORES),
+    "NodeAffinity": (*_FILTERS, *_SCORES),
+    "NodePorts": _FILTERS,
+    "NodeResourcesFit": (*_FILTERS, *_SCORES),
+    "VolumeRestrictions": _FILTERS,
+    "NodeVolumeLimits": _FILTERS,
+    "VolumeBinding": (*_FILTERS, *_SCORES, "reserve", "preBind"),
+    "VolumeZone": _FILTERS,
+    "PodTopologySpread": (*_FILTERS, *_SCORES),
+    "InterPodAffinity": (*_FILTERS, *_SCORES),
+    "DynamicResources": ("preEnqueue", *_FILTERS, "postFilter", SCORE, "reserve", "preBind"),
+    "DefaultPreemption": ("preEnqueue", "postFilter"),
+    "NodeResourcesBalancedAllocation": _SCORES,
     "ImageLocality": (SCORE,),
-    "DefaultBinder": (),
-    "NodeDeclaredFeatures": (FILTER,),
-    "DeferredPodScheduling": (),
-    "GangScheduling": (),
-    "TopologyPlacementGenerator": (),
-    "PodGroupPodsCount": (),
+    "DefaultBinder": ("bind",),
+    "NodeDeclaredFeatures": _FILTERS,
+    "DeferredPodScheduling": (*_FILTERS, "permit"),
+    "GangScheduling": ("preEnqueue", "permit"),
+    "TopologyPlacementGenerator": ("placementGenerate",),
+    "PodGroupPodsCount": ("placementScore",),
 }
-"""Plugins of kube-scheduler in the order in which they are on by default: where they filter and score."""
+"""Plugins of kube-scheduler in the order in which they are on by default: the extension points that they have."""
 IN_TREE_PLUGINS = frozenset(POINTS)
 WEIGHT_OF = dict(zip(PLUGINS, DEFAULT_PROFILE.weights, strict=True))
 _ALWAYS_FILTER = {
@@ -64,9 +65,17 @@ _NEED_PREPARATION = {
 """Plugins that fail at a point where they are off at the one before it."""
 ALWAYS_ON = frozenset({"DynamicResources"})
 """Filters of what is not modelled but for resources that DeviceClasses have, which are always checked here."""
+MODELLED_FILTERS = (
+    frozenset(name for name, points in POINTS.items() if FILTER in points)
+    - ALWAYS_ON
+    - {
+        "DeferredPodScheduling"  # for pods that grow in place, by a gate that is off
+    }
+)
 _GATES = "SchedulingGates"
 _NEEDED = {"queueSort": "PrioritySort", "bind": "DefaultBinder"}
 _EVERY = "*"
+_MULTI = "multiPoint"
 _SPREAD_ACTIONS = ("DoNotSchedule", "ScheduleAnyway")
 
 
@@ -77,14 +86,19 @@ def check_plugin(name: str, minor: str, path: str) -> None:
         raise FieldError(path, f"{name!r} is no plugin of {of}, so its decisions cannot be computed")
 
 
+def points_of(name: str, minor: str) -> list[str]:
+    """Return the extension points that a plugin has in a minor."""
+    return [point for point in POINTS[name] if (name, point) not in MINORS[minor].lacks]
+
+
 def enabled_plugins(plugins: api.Plugins, minor: str, path: str) -> tuple[dict[str, int], frozenset[str]]:
     """Return the weights of the plugins that score, and those that filter. Raises FieldError."""
     multi = plugins.multi_point or api.PluginSet()
     for point, plugin_set in _sets(plugins):
         for entry, where in indexed(plugin_set.enabled, f"{path}.{point}.enabled"):
             check_plugin(required(entry.name, f"{where}.name"), minor, f"{where}.name")
-            if point in (FILTER, SCORE) and point not in POINTS[str(entry.name)]:
-                raise FieldError(f"{where}.name", f"{entry.name} does not {point}; kube-scheduler does not start")
+            if point != _MULTI and point not in points_of(str(entry.name), minor):
+                raise FieldError(f"{where}.name", f"{entry.name} has no {point}; kube-scheduler does not start")
         for entry, where in indexed(plugin_set.disabled, f"{path}.{point}.disabled"):
             if entry.name in (*ALWAYS_ON, _GATES):
                 raise FieldError(f"{where}.name", f"{entry.name} cannot be disabled here")
@@ -97,7 +111,7 @@ def enabled_plugins(plugins: api.Plugins, minor: str, path: str) -> tuple[dict[s
         at_point = getattr(plugins, "queue_sort" if point == "queueSort" else point) or api.PluginSet()
         if name not in _at_point(chosen, at_point, lambda _: True):
             raise FieldError(f"{path}.{point}", f"lacks {name}; kube-scheduler does not start without one")
-    filters = {*_at_point(chosen, plugins.filter or api.PluginSet(), lambda name: FILTER in POINTS[name])}
+    filters = {*_at_point(chosen, plugins.filter or api.PluginSet(), lambda name: FILTER in points_of(name, minor))}
     prepared = _at_point(chosen, plugins.pre_filter or api.PluginSet(), lambda _: True)
     _check_prepared(filters, prepared, FILTER, path)
     if NODE_AFFINITY_FILTER in prepared:
@@ -105,7 +119,7 @@ def enabled_plugins(plugins: api.Plugins, minor: str, path: str) -> tuple[dict[s
     for name, why in _ALWAYS_FILTER.items():
         if name not in filters:
             raise FieldError(f"{path}.filter", f"lacks {name}, which cannot be disabled: {why}")
-    scores = _at_point(chosen, plugins.score or api.PluginSet(), lambda name: SCORE in POINTS[name])
+    scores = _at_point(chosen, plugins.score or api.PluginSet(), lambda name: SCORE in points_of(name, minor))
     _check_prepared(scores, _at_point(chosen, plugins.pre_score or api.PluginSet(), lambda _: True), SCORE, path)
     # kube-scheduler takes a weight of 0 for 1.
     return {name: weight or 1 for name, weight in scores.items()}, frozenset(filters)

@@ -26,6 +26,7 @@ class MinorRules:
         filters_features: whether NodeDeclaredFeatures is on by default.
         scores_storage: whether VolumeBinding scores free storage (StorageCapacityScoring).
         without: plugins of the newest minor that it does not know.
+        lacks: plugins, and extension points of theirs that they have in the newest minor alone.
         ignores_ratio: whether `requestedToCapacityRatio` of another scoring strategy is ignored, or an error.
     """
 
@@ -35,13 +36,17 @@ class MinorRules:
     filters_features: bool = True
     scores_storage: bool = True
     without: frozenset[str] = frozenset()
+    lacks: frozenset[tuple[str, str]] = frozenset()
     ignores_ratio: bool = False
 
 
 _SINCE_1_37 = frozenset({"DeferredPodScheduling"})
 _SINCE_1_36 = _SINCE_1_37 | {"TopologyPlacementGenerator", "PodGroupPodsCount"}
 _SINCE_1_35 = _SINCE_1_36 | {"NodeDeclaredFeatures", "GangScheduling"}
-_1_36 = MinorRules(image_volumes=ADDED, merges_namespaces=False, scores_storage=False, without=_SINCE_1_37)
+_PREFILTERS = frozenset((name, "preFilter") for name in ("NodeName", "NodeUnschedulable", "TaintToleration"))
+_1_36 = MinorRules(
+    image_volumes=ADDED, merges_namespaces=False, scores_storage=False, without=_SINCE_1_37, lacks=_PREFILTERS
+)
 MINORS = {
     "1.37": MinorRules(),
     "1.36": _1_36,
@@ -53,9 +58,13 @@ MINORS = {
             filters_features=False,
             scores_storage=False,
             without=unknown,
+            lacks=_PREFILTERS | lacking,
             ignores_ratio=True,
         )
-        for minor, unknown in (("1.35", _SINCE_1_36), ("1.34", _SINCE_1_35))
+        for minor, unknown, lacking in (
+            ("1.35", _SINCE_1_36, frozenset()),
+            ("1.34", _SINCE_1_35, frozenset({("DynamicResources", "score")})),
+        )
     },
 }
 """Rules by minor, the newest first."""

@@ -22,6 +22,7 @@ from steersman.policies.node_scores.kube_profile import (
 from steersman.policies.registry import of_minor, resolve
 
 FIT = "NodeResourcesFit"
+DURING = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def content(*profiles: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -192,8 +193,13 @@ def test_objects_of_managed_kubernetes(tmp_path: Path) -> None:
             ),
             "profiles[0].pluginConfig: a.b/c is ignored by NodeResourcesFit, and cannot be scored",
         ),
+        (
+            content(args("NodeAffinity", addedAffinity={DURING: {"nodeSelectorTerms": [{"matchLabels": {}}]}})),
+            "addedAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchLabels: is an",
+        ),
+        (content({"plugins": {"bind": enabled(FIT)}}), "bind.enabled[0].name: NodeResourcesFit has no bind"),
         (content(args("VolumeBinding", shapes=[])), "profiles[0].pluginConfig[0].args.shapes: is an unknown field"),
-        (content({"plugins": {"score": enabled("NodePorts")}}), "score.enabled[0].name: NodePorts does not score"),
+        (content({"plugins": {"score": enabled("NodePorts")}}), "score.enabled[0].name: NodePorts has no score"),
         (content({"plugins": {"filter": disabled(FIT)}}), "filter: lacks NodeResourcesFit, which cannot be disabled"),
         (content({"plugins": {"preEnqueue": disabled("SchedulingGates")}}), "SchedulingGates cannot be disabled here"),
         (content({"plugins": {"multiPoint": disabled("*")}}), "lacks PrioritySort; kube-scheduler does not start"),

@@ -167,7 +167,7 @@ class InterPodAffinityArgs(PluginArgs, frozen=True):
 class VolumeBindingArgs(PluginArgs, frozen=True):
     """Arguments of VolumeBinding."""
 
-    bind_timeout_seconds: int | None = None
+    bind_timeout_seconds: Count | None = None
     shape: list[ShapePoint] | None = None
 
 
