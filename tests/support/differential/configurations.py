@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from tests.support.differential.draws import Draws
 from tests.support.differential.nodes import BATCH, FPGA, GPU, HOSTNAME, HUGE, RACK, ZONE, Object
 
+from steersman.policies.files.kube_plugins import POINTS
+
 CONFIGURATION: Object = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 RESOURCES = ("cpu", "memory", "ephemeral-storage", GPU, FPGA, HUGE, BATCH, "example.com/absent", "pods")
 SCORING = (
@@ -234,10 +236,10 @@ def _plugins(draws: Draws) -> Object:
 
 def _listed_plugins(draws: Draws) -> Object:
     """Return plugins of a profile that takes none, or none that scores, from the defaults."""
-    names = list(dict.fromkeys((*LISTED, *(draws.choice(DISABLED) for _ in range(draws.number(0, 8))))))
+    chosen = {*LISTED, *(draws.choice(DISABLED) for _ in range(draws.number(0, 8)))}
     listed: list[Object] = []
-    while names:
-        entry: Object = {"name": names.pop(draws.number(0, len(names) - 1))}
+    for name in (name for name in POINTS if name in chosen):  # another order has other reasons, and no other decisions
+        entry: Object = {"name": name}
         if draws.chance(30):
             entry["weight"] = draws.number(0, 40)
         listed.append(entry)
