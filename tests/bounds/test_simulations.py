@@ -30,6 +30,7 @@ from steersman.policies.gpu_state.arrays import WEIGHTS
 from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.kube_scheduler import KubeSchedulerPolicy
 from steersman.policies.node_scores.kube_arrays import HOSTNAME
+from steersman.policies.node_scores.kube_minors import MINORS
 from steersman.policies.node_scores.kube_profile import (
     MOST_ALLOCATED,
     REQUESTED_TO_CAPACITY,
@@ -64,7 +65,7 @@ PROFILES = {
     "most": KubeProfile(
         fit=ScoringStrategy(MOST_ALLOCATED, (("nvidia.com/gpu", 5), ("ephemeral-storage", 1), ("absent", 1))),
         default_spread=(DefaultSpread(1, HOSTNAME, hard=False),),
-        balances_change=False,
+        minor=MINORS["1.35"],
         rules=ProfileRules(frozenset({"InterPodAffinity", "PodTopologySpread"}), hard_affinity_weight=0),
     ),
 }

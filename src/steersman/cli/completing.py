@@ -53,6 +53,8 @@ ORDER_NAMES = (
 """The built-in orders of `orders.order`, which imports numba."""
 VIEW_NAMES = ("cluster", "gpu")
 """The views of `policies.features`, which imports numba, that are a choice; `telemetry` goes with its protocol."""
+MINORS = ("1.34", "1.35", "1.36", "1.37")
+"""Minors of `policies.node_scores.kube_minors`."""
 DEVICES = ("cpu", "cuda", "mps", "auto")
 POLICY_SUFFIX = ".safetensors"
 DEPTH, MAX_FILES, MAX_ENTRIES = 3, 100, 5_000
@@ -118,6 +120,11 @@ def objectives(incomplete: str) -> list[str]:
     before, comma, _ = incomplete.rpartition(",")
     # A shell replaces the whole word, so the values before the comma are part of each completion.
     return [f"{before}{comma}{name}" for name in (*OBJECTIVE_NAMES, *_installed("steersman.objectives"))]
+
+
+def minors() -> list[str]:
+    """Return the minors of Kubernetes whose kube-scheduler is computed."""
+    return list(MINORS)
 
 
 def algorithms() -> list[str]:

@@ -70,10 +70,12 @@ class PodSelector:
 
     `requirements` None selects no pod (a nil selector), an empty tuple selects every pod of the namespaces.
     `namespaces` None means all namespaces (an empty namespaceSelector). `matchLabelKeys` are already merged in.
+    `excludes_namespaces`: the namespaceSelector only says which labels a namespace must not have.
     """
 
     requirements: tuple[Requirement, ...] | None
     namespaces: frozenset[str] | None
+    excludes_namespaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +176,14 @@ class ProfileRules:
         required_nodes: node affinity that pods need beside their own (`addedAffinity`), None for none.
         hard_affinity_weight: score of a pod's required affinity for another pod that it matches
             (`hardPodAffinityWeight`).
+        merges_namespaces: whether a term counts only the namespaces that it selects for a pod that is placed; if not,
+            one with `PodSelector.excludes_namespaces` counts all of them.
     """
 
     disabled_filters: frozenset[str] = frozenset()
     required_nodes: tuple[NodeSelectorTerm, ...] | None = None
     hard_affinity_weight: int = 1
+    merges_namespaces: bool = True
 
 
 @dataclass(frozen=True, slots=True)

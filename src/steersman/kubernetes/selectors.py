@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
-from steersman.cluster.model import Requirement
+from steersman.cluster.model import Pod, PodClass, Requirement
 from steersman.cluster.objects.api.decoding import converted
 from steersman.cluster.objects.api.metadata import LabelSelector, NamedObject
 from steersman.cluster.objects.fields import FieldError
@@ -66,6 +66,11 @@ Selector = tuple[str, tuple[Requirement, ...]]
 """A namespace, and requirements on the labels of its pods."""
 
 
+def as_written(pod: Pod) -> PodClass:
+    """Return the class of a pod as its object says."""
+    return pod.pod_class
+
+
 class Selectors:
     """Selectors of all kinds of objects.
 
@@ -75,10 +80,12 @@ class Selectors:
     Attributes:
         reflectors: one per kind, run by the caller. Those that may not be listed end, which is logged once.
         version: incremented whenever selectors change.
+        read: the class of a pod as the policy reads it, maybe with constraints by these selectors.
     """
 
     def __init__(self, client: Client) -> None:
         self.version = 0
+        self.read: Callable[[Pod], PodClass] = as_written
         self._feeds = [SelectorFeed(self, kind) for kind in SELECTING]
         self.reflectors = tuple(OptionalReflector(client, feed.kind.path, feed, feed.refuse) for feed in self._feeds)
         for reflector in self.reflectors:

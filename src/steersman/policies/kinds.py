@@ -22,7 +22,7 @@ from steersman.policies.telemetry import TelemetryPolicy
 def metrics_rule(policy: Policy) -> str:
     """Return the name of the rule of `node_metrics.rules` that decides as a policy does; "" if none does."""
     match policy:
-        case KubeSchedulerPolicy(profile=profile) if profile == DEFAULT_PROFILE:
+        case KubeSchedulerPolicy(profile=profile) if profile == DEFAULT_PROFILE.of_minor(profile.minor):
             return KUBE_DEFAULT
         case TelemetryPolicy():
             return next(name for name, number in METRIC_RULES.items() if number == policy.rule)

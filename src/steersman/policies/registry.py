@@ -16,12 +16,14 @@ from steersman.objectives.registry import LIMIT, limit_of
 from steersman.orders.registry import find_order
 from steersman.policies import greedy_forecast, most_even, rule_choice
 from steersman.policies.base import Need, Policy, with_order
-from steersman.policies.files.kube_configuration import configured_policy, is_configuration
+from steersman.policies.files.kube_configuration import configured_policy, is_configuration, split_minor
 from steersman.policies.files.policy_file import SUFFIX, open_policy, open_portfolio, write_policy
 from steersman.policies.formulas.formula import FORMULA_SUFFIX, is_formula
 from steersman.policies.formulas.policy import open_formula
 from steersman.policies.heuristics import HEURISTIC_IDS, heuristic, weighted_sum
 from steersman.policies.kube_scheduler import KUBE_DEFAULT, STOCK_TUNED, KubeSchedulerPolicy, StockTunedPolicy
+from steersman.policies.node_scores.kube_minors import rules_of
+from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
 from steersman.policies.portfolio_policy import KindLimit, PortfolioPolicy
 from steersman.policies.random_policy import RandomPolicy
 from steersman.policies.schemes import SCHEMES, open_url
@@ -118,10 +120,46 @@ def _limited(name: str, percent: str) -> Policy:
     )
 
 
+def _of_minor(name: str, minor: str) -> Policy:
+    """Return a policy of kube-scheduler as a minor of Kubernetes has it.
+
+    Raises:
+        UsageError: there is no such minor, or the policy is of another kind.
+    """
+    rules = rules_of(minor)
+    if is_configuration(name):
+        policy = configured_policy(name, minor)
+        return replace(policy, name=f"{policy.name}@{minor}")
+    default = KubeSchedulerPolicy(f"{KUBE_DEFAULT}@{minor}", DEFAULT_PROFILE.of_minor(rules))
+    if name == KUBE_DEFAULT:
+        return default
+    if name == STOCK_TUNED:
+        return StockTunedPolicy(f"{STOCK_TUNED}@{minor}", default)
+    raise UsageError(f"policy {name}@{minor}: expected {KUBE_DEFAULT}, {STOCK_TUNED} or a file of kube-scheduler")
+
+
+def is_kube_scheduler(spec: str) -> bool:
+    """Return whether a policy is named like one of kube-scheduler, of which each minor of Kubernetes has another."""
+    name, _ = split_order(spec)
+    return name in (KUBE_DEFAULT, STOCK_TUNED) or is_configuration(name)
+
+
+def of_minor(spec: str, minor: str | None) -> str:
+    """Return the name of a policy of kube-scheduler with a minor of Kubernetes, unless it has one; others as they are.
+
+    None: the newest minor, without a name of its own.
+    """
+    name, order = split_order(spec)
+    if minor is None or not is_kube_scheduler(name) or split_minor(name)[1]:
+        return spec
+    return f"{name}@{minor}" + (f"+{order}" if order else "")
+
+
 def resolve(spec: str) -> Policy:
     """Return the policy of a name, a weighted sum (`fgd=500,gpu-packing=500`), a file, a URL or a `module:Class`.
 
     A file is one of weights, a formula's text, or a kube-scheduler's configuration (`FILE` or `FILE:PROFILE`).
+    `POLICY@MINOR`, such as `kube-default@1.36`, is a kube-scheduler of another minor of Kubernetes than the newest.
     `POLICY+ORDER`, such as `fgd+shortest`, is the policy with an order of waiting pods,
     `PORTFOLIO@max-kind-loss:PERCENT` a portfolio whose choice is held to what any kind of pod may lose against
     `kube-default`.
@@ -137,6 +175,9 @@ def resolve(spec: str) -> Policy:
     name, percent = split_limit(spec)
     if name != spec:
         return _limited(name, percent)
+    name, minor = split_minor(spec)
+    if minor:
+        return _of_minor(name, minor)
     if "=" in spec:
         return weighted_sum(spec)
     # Before files and users' names, so that nothing can replace a built-in policy.

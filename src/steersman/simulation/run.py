@@ -120,7 +120,7 @@ class Simulator:
 
         Most policies have none, so that it is the same simulator.
         """
-        profile = policy.selection.kube
+        profile = policy.selection.kube.reading
         if not profile.changes_pods:
             return self
         if profile not in self._scheduled:

@@ -3,18 +3,22 @@
 `python -m tests.support.differential.compare` compares as many pods as one likes.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import strategies as st
+from tests.support.differential import acceptance, decisions
 from tests.support.differential.clusters import Cluster
 from tests.support.differential.compare import compare
 from tests.support.differential.comparison import Findings, differences
 from tests.support.differential.configurations import CONFIGURATION, NAMED, configurations
+from tests.support.differential.decisions import RANDOM, Compared, compare_cluster, table
 from tests.support.differential.explainer import Explainer, explainer
 from tests.support.differential.nodes import Object
 
-from steersman.policies.node_scores.kube_profile import PLUGINS
+from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
+from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, PLUGINS
 
 pytestmark = pytest.mark.e2e
 
@@ -90,6 +94,41 @@ def test_decisions_by_random_configurations_match_kube_scheduler(scheduler: Expl
     compare(scheduler, findings, SEED, 200, configurations())
     assert findings.bound >= 300
     assert {plugin for plugin, count in findings.scored.items() if count >= 5} >= set(PLUGINS)
+
+
+@pytest.mark.minors
+def test_sequences_of_decisions_match_kube_scheduler(scheduler: Explainer) -> None:
+    results = {name: Compared() for name in (*NAMED, RANDOM)}
+    for seed, (name, compared) in enumerate(results.items(), start=900):
+        compare_cluster(scheduler, name, seed, compared)
+        compare_cluster(scheduler, name, seed + 100, compared)
+    print(table(results))
+    assert [each.first for each in results.values() if each.first] == []
+    total = sum((each.counts for each in results.values()), Counter[str]())
+    assert total["decisions"] == 240 * len(results)
+    assert total["bound"] >= total["decisions"] / 4
+    assert min(total["tied"], total["sampled"]) >= 50
+    plugins = sum((each.plugins for each in results.values()), Counter[str]())
+    assert {plugin for plugin, count in plugins.items() if count >= 5} >= set(PLUGINS)
+
+
+def test_the_same_configurations_are_taken(scheduler: Explainer) -> None:
+    counts = Counter[str]()
+    assert [each for each in (acceptance.compare(scheduler, seed, counts) for seed in range(1500)) if each] == []
+    assert min(counts["taken by both"], counts["refused by both"]) > 300
+
+
+def test_another_acceptance_is_found(scheduler: Explainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptance, "refused_by_us", lambda _: "")
+    assert any(acceptance.compare(scheduler, seed, Counter()) for seed in range(20))
+
+
+def test_another_decision_of_a_sequence_is_found(scheduler: Explainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = Compared()
+    monkeypatch.setattr(decisions, "profiles_of", lambda *_: {DEFAULT_SCHEDULER: DEFAULT_PROFILE})
+    compare_cluster(scheduler, "most", 901, compared)
+    assert compared.counts["differ"] > 10
+    assert "scores of NodeResourcesFit" in compared.first[0]
 
 
 def test_a_difference_is_found(scheduler: Explainer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,9 @@
 
 Left out: values in preferred node affinity that the API server takes and for which kube-scheduler's PreScore fails.
 
-Left out before 1.37: labels of namespaces that a term must not have (`NotIn`, `DoesNotExist`), since kube-scheduler
-then counts pods of all namespaces for the pod that it places (`mergeAffinityTermNamespacesIfNotEmpty` changes a copy);
-images of volumes, which ImageLocality then did not count; pods that are being resized, whose containers counted each by
-itself.
+Left out before 1.37: pods that are being resized, whose containers counted each by itself.
 
-Left out before 1.36: devices that are requested as extended resources, and features that nodes declare; both were off.
+Left out before 1.36: devices that are requested as extended resources, which were off.
 """
 
 from __future__ import annotations
@@ -47,8 +44,8 @@ def clusters(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Cluster:
     draws = Draws(draw)
     names = [f"n{i}" for i in range(draws.choice(NODES))]
     objects = [node(draws, name) for name in names]
-    objects += _namespaces(draws)
-    selecting = [_selecting(draws, i) for i in range(draws.number(0, 2))]
+    objects += namespaces(draws)
+    selecting = [selecting_object(draws, i) for i in range(draws.number(0, 2))]
     objects += selecting
     has_devices = is_since("1.36") and draws.chance(20)
     objects += devices(draws, names) if has_devices else []
@@ -57,7 +54,7 @@ def clusters(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Cluster:
     if claims:
         objects += storage(draws, names, claims)
     for i in range(draws.choice(RUNNING)):
-        running = _owned(draws, pod(draws, f"r{i}", names, rich=15), selecting)
+        running = owned(draws, pod(draws, f"r{i}", names, rich=15), selecting)
         if claims:
             objects += use_claims(draws, running, claims, running=True)
         if has_devices:
@@ -73,7 +70,7 @@ def clusters(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Cluster:
         objects.append(running)
     pods = []
     for i in range(draws.choice(PENDING)):
-        new = _owned(draws, pod(draws, f"p{i}", names, rich=draws.choice((5, 25, 50))), selecting)
+        new = owned(draws, pod(draws, f"p{i}", names, rich=draws.choice((5, 25, 50))), selecting)
         if claims:
             objects += use_claims(draws, new, claims)
         if has_devices and draws.chance(60):
@@ -91,7 +88,7 @@ def _nominate(pod: Object) -> None:
     pod["metadata"].pop("deletionTimestamp", None)
 
 
-def _namespaces(draws: Draws) -> list[Object]:
+def namespaces(draws: Draws) -> list[Object]:
     found = []
     for name in NAMESPACES:
         labels = {"kubernetes.io/metadata.name": name}
@@ -101,7 +98,7 @@ def _namespaces(draws: Draws) -> list[Object]:
     return found
 
 
-def _selecting(draws: Draws, number: int) -> Object:
+def selecting_object(draws: Draws, number: int) -> Object:
     """Return an object whose selector spreads pods by default."""
     kind = draws.choice(("Service", "ReplicaSet", "StatefulSet", "ReplicationController"))
     name = f"set{number}"
@@ -124,7 +121,7 @@ def _selecting(draws: Draws, number: int) -> Object:
     }
 
 
-def _owned(draws: Draws, new: Object, selecting: list[Object]) -> Object:
+def owned(draws: Draws, new: Object, selecting: list[Object]) -> Object:
     """Return a pod, perhaps made by one of the controllers of its namespace."""
     metadata = new["metadata"]
     controllers = [

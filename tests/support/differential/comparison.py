@@ -6,24 +6,19 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.support.differential.clusters import Cluster
+from tests.support.differential.configurations import CONFIGURATION
 from tests.support.differential.devices import requests_devices
 from tests.support.differential.explainer import Answer, Decision, Explainer
 from tests.support.differential.nodes import Object
 from tests.support.differential.sides import Decided, FileCluster, LiveCluster
-from tests.support.kubernetes import is_since
+from tests.support.kubernetes import minor
 
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.cluster.objects.api_fields import field_use
 from steersman.policies.files.kube_configuration import profiles_of
-from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
 
 IN_TREE = frozenset({"awsElasticBlockStore", "gcePersistentDisk"})
 """Volumes that a pod may have without a claim, and that count towards limits of CSI drivers."""
-SCORES_SINCE = {"NodeResourcesBalancedAllocation": "1.36"}
-"""Plugin -> the minor from which on it scores as `kube-default` does; before, its scores are not compared.
-
-Before 1.36, it scored the balance with the pod alone instead of the difference that the pod makes.
-"""
 
 
 @dataclass
@@ -63,10 +58,10 @@ def differences(
 
     `configuration`: kube-scheduler's, of which the default profile decides; None: it has none.
     """
-    profile = DEFAULT_PROFILE if configuration is None else profiles_of(configuration)[DEFAULT_SCHEDULER]
-    objects = [_with_tolerations(each) if each["kind"] == "Pod" else each for each in cluster.objects]
+    profile = profiles_of(configuration or CONFIGURATION, minor())[DEFAULT_SCHEDULER]
+    objects = [with_tolerations(each) if each["kind"] == "Pod" else each for each in cluster.objects]
     more = {} if configuration is None else {"configuration": configuration}
-    answer = explainer.ask(objects, [_with_tolerations(each) for each in cluster.pods], admitted=True, **more)
+    answer = explainer.ask(objects, [with_tolerations(each) for each in cluster.pods], admitted=True, **more)
     assert answer.pods is not None, answer.error
     stored = _stored(answer)
     nodes = [each["metadata"]["name"] for each in cluster.of_kind("Node")]
@@ -83,7 +78,7 @@ def differences(
             found.append(f"live, {obj['metadata']['name']}: gates: ours {decided.gated}, kube-scheduler's {gated}")
         elif keeping_away and decided.feasible < set(decision.feasible):
             findings.unmodelled["live: anti-affinity of nominated pods"] += 1
-        elif not decided.unmodelled and not decided.gated and not profile.changes_pods:
+        elif not decided.unmodelled and not decided.gated:
             found += _compare("live", obj, decision, decided, nodes)
         if missing := _missing_from_files(written, cluster, files):
             findings.unmodelled[f"files: {missing}"] += 1
@@ -107,7 +102,7 @@ def _nominated_keep_others_away(cluster: Cluster) -> bool:
     )
 
 
-def _with_tolerations(pod: Object) -> Object:
+def with_tolerations(pod: Object) -> Object:
     """Return a pod with what the admission plugin DefaultTolerationSeconds adds, as by default on every API server."""
     stated = pod["spec"].get("tolerations", [])
     added = [
@@ -182,23 +177,16 @@ def _compare_reasons(decision: Decision, decided: Decided, nodes: list[str]) -> 
 
 def _compare_scores(decision: Decision, decided: Decided) -> list[str]:
     found = []
-    others = {plugin for plugin, minor in SCORES_SINCE.items() if not is_since(minor)}
     if len(decision.feasible) > 1:
         zero = dict.fromkeys(decision.feasible, 0)
         ours, theirs = decided.scores, decision.scores or {}
         found += [
             f"scores of {plugin}: ours {ours.get(plugin, zero)}, kube-scheduler's {theirs.get(plugin, zero)}"
-            for plugin in sorted({*theirs, *ours} - others)
+            for plugin in sorted({*theirs, *ours})
             if ours.get(plugin, zero) != theirs.get(plugin, zero)
         ]
-        totals = [_without(decided.total, ours, others), _without(decision.total or {}, theirs, others)]
-        if totals[0] != totals[1]:
-            found.append(f"total scores: ours {totals[0]}, kube-scheduler's {totals[1]}")
-    if decision.node and decision.node not in decided.top and not others:
+        if decided.total != (decision.total or {}):
+            found.append(f"total scores: ours {decided.total}, kube-scheduler's {decision.total}")
+    if decision.node and decision.node not in decided.top:
         found.append(f"choice: {decision.node} is not among our best, {sorted(decided.top)}")
     return found
-
-
-def _without(total: dict[str, int], scores: dict[str, dict[str, int]], plugins: set[str]) -> dict[str, int]:
-    """Return total scores without those of some plugins, whose weight is 1."""
-    return {node: score - sum(scores.get(each, {}).get(node, 0) for each in plugins) for node, score in total.items()}

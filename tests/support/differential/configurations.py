@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from tests.support.differential.draws import Draws
 from tests.support.differential.nodes import BATCH, FPGA, GPU, HOSTNAME, HUGE, RACK, ZONE, Object
 
+from steersman.policies.files.kube_plugins import POINTS
+
 CONFIGURATION: Object = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 RESOURCES = ("cpu", "memory", "ephemeral-storage", GPU, FPGA, HUGE, BATCH, "example.com/absent", "pods")
 SCORING = (
@@ -35,6 +37,7 @@ LISTED = (
     "NodeDeclaredFeatures",
     "DefaultBinder",
 )
+IGNORED: tuple[Object, ...] = ({"ignoredResources": [FPGA]}, {"ignoredResourceGroups": ["a.b", "example.com"]})
 KEYS = (ZONE, HOSTNAME, RACK, "example.com/absent")
 
 
@@ -98,6 +101,16 @@ NAMED: dict[str, Object] = {
     ),
     "affinity-disabled": configuration(plugins=_without("filter", "InterPodAffinity", "NodeAffinity", "NodePorts")),
     "spread": configuration(arguments("PodTopologySpread", defaultingType="List", defaultConstraints=[_HARD, _SOFT])),
+    "spread-policies": configuration(
+        arguments(
+            "PodTopologySpread",
+            defaultingType="List",
+            defaultConstraints=[
+                {**_HARD, "minDomains": 2, "nodeTaintsPolicy": "Honor"},
+                {**_SOFT, "nodeAffinityPolicy": "Ignore", "matchLabelKeys": ["app"]},
+            ],
+        )
+    ),
     "no-spread": configuration(arguments("PodTopologySpread", defaultingType="List")),
     "affinity": configuration(
         arguments("InterPodAffinity", hardPodAffinityWeight=30, ignorePreferredTermsOfExistingPods=True),
@@ -117,6 +130,9 @@ NAMED: dict[str, Object] = {
             {"schedulerName": "default-scheduler", "pluginConfig": [strategy("MostAllocated", memory=2, cpu=1)]},
         ],
     },
+    "ignored": configuration(
+        arguments("NodeResourcesFit", ignoredResources=[FPGA], ignoredResourceGroups=["a.b"]),
+    ),
     "percentage": configuration(strategy("MostAllocated", cpu=1), percentageOfNodesToScore=40),
     "nothing-scores": configuration(plugins=_without("score", "*")),
     "listed": configuration(
@@ -147,7 +163,11 @@ def ends_kube_scheduler(configuration: Object, objects: list[Object]) -> bool:
 @st.composite
 def configurations(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Object:
     """Draw a configuration."""
-    draws = Draws(draw)
+    return configuration_of(Draws(draw))
+
+
+def configuration_of(draws: Draws) -> Object:
+    """Return a configuration of these choices, valid for kube-scheduler."""
     args: list[Object] = []
     if draws.chance(80):
         args.append(_fit(draws))
@@ -155,14 +175,7 @@ def configurations(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Object:
         names = _some(draws, RESOURCES, 1)
         args.append(arguments("NodeResourcesBalancedAllocation", resources=[{"name": each} for each in names]))
     if draws.chance(30):
-        constraints = [
-            {
-                "maxSkew": draws.number(1, 3),
-                "topologyKey": key,
-                "whenUnsatisfiable": draws.choice(("DoNotSchedule", "ScheduleAnyway")),
-            }
-            for key in _some(draws, KEYS, 0)
-        ]
+        constraints = [_default_constraint(draws, key) for key in _some(draws, KEYS, 0)]
         args.append(arguments("PodTopologySpread", defaultingType="List", defaultConstraints=constraints))
     if draws.chance(30):
         ignore = draws.chance(50)
@@ -173,10 +186,38 @@ def configurations(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Object:
     if draws.chance(20):
         keys = [key for key in _ADDED if draws.chance(60)]
         args.append(arguments("NodeAffinity", addedAffinity={key: _ADDED[key] for key in keys}))
-    return configuration(*args, plugins=_plugins(draws))
+    if draws.chance(10):
+        args.append(arguments("VolumeBinding", bindTimeoutSeconds=draws.number(1, 900)))
+    if draws.chance(20) and "example.com/" not in str(args):  # what is ignored cannot be scored here
+        ignored: Object = draws.choice(
+            ({"ignoredResources": [FPGA]}, {"ignoredResourceGroups": ["a.b", "example.com"]})
+        )
+        args = [each for each in args if each["name"] != "NodeResourcesFit"] + [
+            arguments("NodeResourcesFit", **ignored)
+        ]
+    made = configuration(*args, plugins=_plugins(draws))
+    if draws.chance(30):
+        where = made if draws.chance(50) else made["profiles"][0]
+        where["percentageOfNodesToScore"] = draws.number(0, 100)
+    return made
+
+
+def _default_constraint(draws: Draws, key: str) -> Object:
+    when = draws.choice(("DoNotSchedule", "ScheduleAnyway"))
+    made: Object = {"maxSkew": draws.number(1, 3), "topologyKey": key, "whenUnsatisfiable": when}
+    for field in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
+        if draws.chance(20):
+            made[field] = draws.choice(("Honor", "Ignore"))
+    if draws.chance(20):
+        made["minDomains"] = draws.number(1, 4)
+    if draws.chance(10):
+        made["matchLabelKeys"] = ["app"]
+    return made
 
 
 def _plugins(draws: Draws) -> Object:
+    if draws.chance(25):
+        return _listed_plugins(draws)
     plugins: Object = {}
     if draws.chance(50):
         weights = {name: draws.number(0, 30) for name in _some(draws, SCORING, 1)}
@@ -191,6 +232,25 @@ def _plugins(draws: Draws) -> Object:
     if "PodTopologySpread" not in weighted and draws.chance(15):  # it would score without being prepared
         plugins |= {"multiPoint": {"disabled": [{"name": "PodTopologySpread"}, {"name": "ImageLocality"}]}}
     return plugins
+
+
+def _listed_plugins(draws: Draws) -> Object:
+    """Return plugins of a profile that takes none, or none that scores, from the defaults."""
+    chosen = {*LISTED, *(draws.choice(DISABLED) for _ in range(draws.number(0, 8)))}
+    listed: list[Object] = []
+    for name in (name for name in POINTS if name in chosen):  # another order has other reasons, and no other decisions
+        entry: Object = {"name": name}
+        if draws.chance(30):
+            entry["weight"] = draws.number(0, 40)
+        listed.append(entry)
+    every = [{"name": "*"}]
+    if draws.chance(60):
+        plugins: Object = {"multiPoint": {"disabled": every, "enabled": listed}}
+        if draws.chance(30):
+            plugins["score"] = {"disabled": every}
+        return plugins
+    scoring = [each for each in listed if each["name"] in SCORING]
+    return {"score": {"disabled": every, "enabled": scoring}, "multiPoint": {"enabled": listed}}
 
 
 def _fit(draws: Draws) -> Object:

@@ -140,7 +140,7 @@ def _inline_volume(draws: Draws, name: str) -> Object:
     image = {"image": {"reference": draws.choice(tuple(IMAGES))}}
     source = draws.choice(
         (
-            image if is_since("1.37") else {"emptyDir": {}},
+            image if is_since("1.35") else {"emptyDir": {}},
             {"gcePersistentDisk": {"pdName": which, **read_only}},
             {"awsElasticBlockStore": {"volumeID": which, **read_only}},
             {

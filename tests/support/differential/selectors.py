@@ -15,7 +15,6 @@ from tests.support.differential.nodes import (
     ZONES,
     Object,
 )
-from tests.support.kubernetes import is_since
 
 NAMESPACES = ("one", "two", "three")
 LABELS = {"app": ("a", "b", "c"), "tier": ("x", "y"), "revision": ("1", "2")}
@@ -87,7 +86,7 @@ def namespace_selector(draws: Draws) -> Object:
     """Return a label selector of namespaces."""
     if draws.chance(30):
         return {}
-    if is_since("1.37") and draws.chance(30):
+    if draws.chance(30):
         return {"matchExpressions": [_expression(draws, "team", ("red", "blue"))]}
     return {"matchLabels": {"team": draws.choice(("red", "blue"))}}
 

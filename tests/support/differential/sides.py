@@ -22,7 +22,7 @@ from steersman.kubernetes.selectors import SELECTING, Selectors
 from steersman.kubernetes.volumes.rules import fit
 from steersman.kubernetes.volumes.watch import COLLECTIONS, Volumes
 from steersman.kubernetes.watch import Handler
-from steersman.policies.node_scores.default_spreading import scheduled_by
+from steersman.policies.node_scores.default_spreading import PodReader, scheduled_by
 from steersman.policies.node_scores.kube_kernels import KubeDecisions
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, KubeProfile
 from steersman.workloads.formats.yaml_documents import Document
@@ -73,6 +73,8 @@ class LiveCluster:
         self.profile = profile
         client = cast(Client, None)  # nothing is listed
         self.selectors = Selectors(client)
+        if profile.changes_pods:
+            self.selectors.read = PodReader(profile, LiveSpreadSelectors(self.selectors))
         self.cache = ClusterCache(client, Listener(), self.selectors)
         self.volumes = Volumes(client, lambda _: None)
         self.pods = PodFeed(self.cache)
@@ -208,7 +210,7 @@ def decided(
     if not found.feasible:
         found.message = unschedulable_message(state, class_id, labels_id, further)
         return found
-    kube = KubeDecisions(state, services, replace(profile, percentage=ALL_NODES))
+    kube = KubeDecisions(state, services, replace(profile, percentage=ALL_NODES, scores=True))
     if len(found.feasible) > 1:  # kube-scheduler does not score a single node, and neither do we
         for plugin, scores in kube.breakdown(class_id, labels_id, mask).items():
             found.scores[plugin] = {name: int(scores[state.slots[name]]) for name in found.feasible}

@@ -115,6 +115,33 @@ def test_inapplicable_options_fail_in_one_line(wrong: list[str], capsys: pytest.
     assert error_of(wrong, capsys)
 
 
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        (["evaluate", "--policy", "kube-default", "--kubernetes", "1.30"], "'1.30' is not computed"),
+        (
+            ["evaluate", "--policy", "fgd", "--kubernetes", "1.36"],
+            "--kubernetes 1.36 is about policies",
+        ),
+        (["simulate", "--policy", "kube-default@1.2"], "'1.2' is not computed"),
+    ],
+)
+def test_wrong_minors_fail_in_one_line(command: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert problem in error_of([*command, "--workload", "default-small"], capsys)
+
+
+def test_minors_are_compared() -> None:
+    Path("nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\nn1,32000,64000,0,\nn2,16000,64000,0,\n")
+    Path("pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np1,1000,1000,0,0,\n")
+    files = ["--nodes", "nodes.csv", "--pods", "pods.csv", "--protocol", "arrivals", "--seeds", "1", "--output", "out"]
+    command = ["evaluate", *files, "--policy", "kube-default", "kube-default@1.37", "fgd", "--kubernetes", "1.35"]
+    assert main(command) == 0
+    rows = list(csv.DictReader(Path("out/metrics.csv").read_text().splitlines()))
+    found = dict.fromkeys(row["policy"] for row in rows)
+    assert list(found)[:3] == ["kube-default@1.35", "kube-default@1.37", "fgd"]
+    assert "--policy kube-default@1.35" in Path("out/report.html").read_text()
+
+
 def test_objective_error_without_gpus_lists_alternatives(capsys: pytest.CaptureFixture[str]) -> None:
     Path("nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\nn1,32000,64000,0,\n")
     Path("pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np1,1000,1000,0,0,\n")

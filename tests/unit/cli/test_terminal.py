@@ -22,6 +22,7 @@ from steersman.cli.commands.terminal.aliases import ALIASES
 from steersman.cli.commands.terminal.shells import Shell
 from steersman.objectives.registry import OBJECTIVES
 from steersman.policies.features import TELEMETRY, VIEWS
+from steersman.policies.node_scores.kube_minors import MINORS
 from steersman.policies.registry import BUILT_IN, TELEMETRY_POLICIES
 from steersman.workloads.formats.openb.traces import known_names
 
@@ -113,6 +114,7 @@ def test_completed_names_match_the_registries() -> None:
     assert set(completing.POLICY_NAMES) == set(BUILT_IN)
     assert set(completing.TELEMETRY_POLICY_NAMES) == set(TELEMETRY_POLICIES)
     assert set(completing.OBJECTIVE_NAMES) == set(OBJECTIVES)
+    assert tuple(reversed(MINORS)) == completing.MINORS
     assert set(completing.VIEW_NAMES) == set(VIEWS) - {TELEMETRY.name}
 
 

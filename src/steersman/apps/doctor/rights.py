@@ -32,6 +32,7 @@ class AccessRule:
 
 _LOOK = ("list", "watch")
 _SPREADING = "the policy kube-default"
+_CONFIGURATION = "the configuration of the cluster's scheduler"
 _DRA = "Dynamic Resource Allocation"
 _VOLUMES = "pods with claims"
 _WATCHES = (
@@ -44,6 +45,8 @@ RIGHTS: Mapping[str, tuple[AccessRule, ...]] = {
         AccessRule("", ("nodes", "pods"), ("list",)),
         AccessRule("", ("namespaces", "services", "replicationcontrollers"), ("list",), _SPREADING),
         AccessRule("apps", ("replicasets", "statefulsets"), ("list",), _SPREADING),
+        AccessRule("apps", ("deployments",), ("list",), _CONFIGURATION),
+        AccessRule("", ("configmaps",), ("get",), _CONFIGURATION),
         AccessRule("resource.k8s.io", ("deviceclasses", "resourceslices", "resourceclaims"), ("list",), _DRA),
     ),
     "serve": (

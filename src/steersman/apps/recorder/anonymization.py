@@ -150,9 +150,10 @@ class _Mask:
 
     def selector(self, selector: PodSelector) -> PodSelector:
         spaces, requirements = selector.namespaces, selector.requirements
-        return PodSelector(
-            None if requirements is None else self.requirements(requirements),
-            None if spaces is None else frozenset(map(self.text, spaces)),
+        return replace(
+            selector,
+            requirements=None if requirements is None else self.requirements(requirements),
+            namespaces=None if spaces is None else frozenset(map(self.text, spaces)),
         )
 
     def requirements(self, result: Iterable[Requirement]) -> tuple[Requirement, ...]:

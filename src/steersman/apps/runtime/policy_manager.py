@@ -28,7 +28,9 @@ from steersman.policies.base import Need, Policy, default_member, derives_tables
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider, NodeChoice
 from steersman.policies.heuristics import heuristic
+from steersman.policies.node_scores.default_spreading import PodReader
 from steersman.policies.node_scores.kube_arrays import HOSTNAME
+from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
 from steersman.workloads.profile import TypicalPod
@@ -73,7 +75,6 @@ class PolicyManager:
         unchecked: bool = False,
         scheduler_name: str = "",
     ) -> None:
-        check_filters(policy.policy)
         self.scheduler_name = scheduler_name
         self.file, self.profile, self.telemetry = policy, LiveProfile(), telemetry
         self._warned: set[str] = set()
@@ -135,8 +136,13 @@ class PolicyManager:
                     log.warning(warning)
 
     def selectors(self, client: Client) -> Selectors | None:
-        """Return the selectors of services and controllers if the policy spreads their pods by default, else None."""
-        return Selectors(client) if Need.SELECTORS in self.policy.needs else None
+        """Return what a policy of kube-scheduler reads beside pods and nodes, and how it reads pods; else None."""
+        if Need.SELECTORS not in self.policy.needs:
+            return None
+        selectors, profile = Selectors(client), self.policy.selection.kube
+        if profile.changes_pods:
+            selectors.read = PodReader(profile, LiveSpreadSelectors(selectors))
+        return selectors
 
     async def begin(self, state: ClusterState) -> None:
         """Build the first workload profile, before the first decider; activate a policy fitted to this cluster.
@@ -197,12 +203,14 @@ class PolicyManager:
             await asyncio.sleep(LOOK_SECONDS)
 
 
-def check_filters(policy: Policy) -> None:
+def check_served(policy: Policy) -> None:
     """Raise UsageError if a policy's profile of kube-scheduler filters or reads pods otherwise than by default."""
-    if policy.selection.kube.changes_pods:
+    profile = policy.selection.kube
+    if profile.reading != DEFAULT_PROFILE.of_minor(profile.minor).reading:
         raise UsageError(
-            f"policy {policy.name}: disabled filters, addedAffinity, hardPodAffinityWeight and defaultConstraints are "
-            "for simulations alone; a live cluster's pods are filtered as by default"
+            f"policy {policy.name}: the kube-scheduler that asks has filtered the nodes by its own configuration; "
+            "disabled filters, addedAffinity, hardPodAffinityWeight, defaultConstraints and ignoredResources are for "
+            "'steersman schedule' and simulations"
         )
 
 

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from steersman.apps.runtime.http_server import Probes
-from steersman.apps.runtime.policy_manager import PolicyManager
+from steersman.apps.runtime.policy_manager import PolicyManager, check_served
 from steersman.apps.runtime.policy_metrics import PolicyMetrics
 from steersman.apps.runtime.policy_reloader import PolicyReloader
 from steersman.apps.runtime.tasks import BackgroundTasks
@@ -142,6 +142,7 @@ class Service:
         # Without a watched cluster there is nothing to compare on; whoever sends requests prepared the policy.
         unchecked = config.unchecked or client is None
         file = PolicyReloader(config.policy, has_telemetry=self.telemetry is not None)
+        check_served(file.policy)
         self.policy_manager = PolicyManager(file, self.telemetry, unchecked=unchecked)
         if client is None and derives_tables(self.policy):
             raise SteersmanError(

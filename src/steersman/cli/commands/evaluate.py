@@ -10,11 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from steersman.cli.cluster_baseline import KUBE_DEFAULT, cluster_baseline, is_to_be_found
 from steersman.cli.completing import orders, policies
 from steersman.cli.fitting import DURATION_HELP, describe_fit, fit_workload
+from steersman.cli.minors import chosen_minor
 from steersman.cli.options.algorithms import setting_arguments, setting_parameters, settings_of
 from steersman.cli.options.arrivals import ON_WORKLOADS, RATIO, ComparedArrivalOptions, Protocol
-from steersman.cli.options.common import ORDERS_HELP, POLICIES_HELP, ObjectiveOption, parse_seeds
+from steersman.cli.options.common import ORDERS_HELP, POLICIES_HELP, KubernetesOption, ObjectiveOption, parse_seeds
 from steersman.cli.options.declaring import (
     Excludes,
     RequiresOption,
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from steersman.objectives.registry import WeightedObjectives
     from steersman.workloads.workload import Workload
 
-KUBE_DEFAULT = "kube-default"
 DEFAULT_POLICIES = (KUBE_DEFAULT, "fgd", "steersman")
 GENERATED_POLICIES = {"deployments": (KUBE_DEFAULT, "least-allocated"), "latency": (KUBE_DEFAULT, "la")}
 """The defaults on clusters that seeds generate, which have no GPUs."""
@@ -75,6 +76,7 @@ class ComparisonOptions:
             autocompletion=policies,
         ),
     ] = None
+    kubernetes: KubernetesOption = None
     objective: ObjectiveOption = None
     seeds: Annotated[
         str,
@@ -159,7 +161,8 @@ def evaluate(
     from steersman.evaluation.experiment import generated_experiment
     from steersman.evaluation.finished_runs import check_finished
     from steersman.evaluation.output import check_output
-    from steersman.evaluation.results import EVALUATION_FILES, FITTED
+    from steersman.evaluation.results import CLUSTER_SCHEDULER, EVALUATION_FILES, FITTED
+    from steersman.policies.registry import of_minor
 
     objectives = parse_objectives(options.objective or ())
     check_output(results.output, EVALUATION_FILES)
@@ -169,8 +172,13 @@ def evaluate(
     if options.order:
         # The order of age is every policy's own.
         chosen = [each if order == "age" else f"{each}+{order}" for order in options.order for each in chosen]
-    baseline = check_policies(chosen, options.baseline, fit=options.fit)
-    options = replace(options, policy=chosen, baseline=baseline, order=None)
+    compared = [*chosen, *([options.baseline] if options.baseline else [])]
+    minor = chosen_minor(compared, options.kubernetes, inputs.live if inputs.cluster else None)
+    stated = None if options.baseline is None else of_minor(options.baseline, minor)
+    finds_baseline = inputs.cluster and is_to_be_found(chosen, options.baseline)
+    chosen = [of_minor(each, minor) for each in chosen]
+    baseline = check_policies(chosen, stated, fit=options.fit)
+    options = replace(options, policy=chosen, baseline=baseline, order=None, kubernetes=None)
     log_messages(results.log_file)
     warn = Warnings()
     if environment is not None:
@@ -183,11 +191,16 @@ def evaluate(
     recorded = [*to_arguments(options, inputs, arrivals, generated), *setting_arguments(settings)]
     command = shlex.join(["steersman", "evaluate", *recorded, "--output", results.output.name])
     with tempfile.TemporaryDirectory(prefix="steersman-") as folder, use_engine(results.engine, results.jobs) as jobs:
-        notes = ReportNotes(command, reason)
+        notes, found = ReportNotes(command, reason), None
+        if finds_baseline:
+            found = cluster_baseline(inputs.live, workloads[0], Path(folder, CLUSTER_SCHEDULER), minor)
+        if found is not None:
+            experiments, baseline = [replace(each, policies=(found, *each.policies)) for each in experiments], found
+            notes = replace(notes, kept=(Path(folder, CLUSTER_SCHEDULER),))
         if options.fit:
             file = Path(folder, FITTED)
             experiments, fitted = fit_to(experiments, file, options.fit_seconds, jobs)
-            notes = replace(notes, fitted=fitted, kept=(file,))
+            notes = replace(notes, fitted=fitted, kept=(*notes.kept, file))
         outcomes = compare(
             experiments,
             results,
@@ -196,12 +209,7 @@ def evaluate(
             baseline=baseline,
             warn=warn,
             bound=options.bound,
-            resumable=not options.fit,
-        )
-    if inputs.cluster and KUBE_DEFAULT in chosen:
-        say(
-            f"{KUBE_DEFAULT} is kube-scheduler without a configuration; the API does not tell which one your cluster's "
-            "has: name its file with --policy and --baseline"
+            resumable=not options.fit and found is None,
         )
     if reason:
         say(f"compared in {' and '.join(each.protocol for each in experiments)}: {reason} (--protocol selects one)")
@@ -210,7 +218,7 @@ def evaluate(
     finally:  # also if standard output was closed (`| head`)
         for choice in [choice for each in outcomes for choice in each.choices]:
             say(choice)
-        names = ["report.html", "results.csv", "metrics.csv", *([FITTED] if options.fit else [])]
+        names = ["report.html", "results.csv", "metrics.csv", *(each.name for each in notes.kept)]
         say(f"wrote {', '.join(names)} and summary.csv to {results.output}")
 
 

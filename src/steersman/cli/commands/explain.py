@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from steersman.cli.cluster_now import ClusterOfNow, read_now
 from steersman.cli.completing import orders, policies
+from steersman.cli.minors import with_minor
 from steersman.cli.options.cluster import ClusterOptions, run_with_client, say_without_telemetry
 from steersman.cli.options.common import (
     ORDERS_HELP,
     POLICIES_HELP,
+    KubernetesOption,
     TableOrJson,
     TableOrJsonOption,
     TelemetryOption,
@@ -50,6 +52,7 @@ class ExplainOptions:
     policy: Annotated[str, option(f"Policy to explain: {POLICIES_HELP}", metavar="POLICY", autocompletion=policies)] = (
         "steersman"
     )
+    kubernetes: KubernetesOption = None
     order: Annotated[
         str | None,
         option(
@@ -96,7 +99,8 @@ def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOp
         from steersman.apps.service.scoring.explanation import explain_placed, explain_pod
         from steersman.policies.node_scores.default_spreading import scheduled_by
 
-        policy, follows_order = _policy(options)
+        (name,) = with_minor([options.policy], options.kubernetes, None if is_recorded else cluster)
+        policy, follows_order = _policy(replace(options, policy=name))
         warn, queue = Warnings(), None
         if follows_order:
             inputs_now = ClusterOfNow(**{each.name: getattr(inputs, each.name) for each in fields(inputs)})

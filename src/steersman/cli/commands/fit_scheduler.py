@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.completing import policies
+from steersman.cli.minors import with_minor
 from steersman.cli.options.arrivals import ArrivalOptions
-from steersman.cli.options.common import MaxKindLoss, TableOrJson, TableOrJsonOption, path_option
+from steersman.cli.options.common import KubernetesOption, MaxKindLoss, TableOrJson, TableOrJsonOption, path_option
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
@@ -40,6 +41,7 @@ class SchedulerFittingOptions:
             autocompletion=policies,
         ),
     ] = "kube-default"
+    kubernetes: KubernetesOption = None
     simple: Annotated[
         bool, option("Search only scoring strategies and weights of resources, all that EKS takes.", "--simple")
     ] = False
@@ -75,13 +77,14 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: Ar
     from steersman.simulation.selection.stock_search import gpu_name
     from steersman.training.search import fit_scheduler as fitting
 
-    today, learned = resolve(options.baseline), resolve(LEARNED)
+    (baseline,) = with_minor([options.baseline], options.kubernetes, inputs.live if inputs.cluster else None)
+    today, learned = resolve(baseline), resolve(LEARNED)
     (source,) = inputs.read(warn := Warnings())
     arrivals.warn_of(source, warn)
     gpu = gpu_name(source)
     if gpu == SHARED_GPUS:
         warn((f"{source.name}: pods request {SHARED_GPUS} by annotations, which kube-scheduler does not count",))
-    compile_for([options.baseline, LEARNED], [source])
+    compile_for([baseline, LEARNED], [source])
     settings = fitting.SchedulerFitOptions(
         **arrivals.settings, simple=options.simple, max_kind_loss=options.max_kind_loss, seed=options.seed
     )

@@ -7,8 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from steersman.cli.completing import orders, policies
+from steersman.cli.minors import with_minor
 from steersman.cli.options.arrivals import MAX_RATIO, ArrivalOptions, Protocol
-from steersman.cli.options.common import ORDERS_HELP, POLICIES_HELP, Format, FormatOption, Output, path_option
+from steersman.cli.options.common import (
+    ORDERS_HELP,
+    POLICIES_HELP,
+    Format,
+    FormatOption,
+    KubernetesOption,
+    Output,
+    path_option,
+)
 from steersman.cli.options.declaring import RequiresOption, RequiresProtocol, given_options, option, with_options
 from steersman.cli.options.inputs import InputsWithRunningPods
 from steersman.cli.options.policy_server import PolicyServer
@@ -31,6 +40,7 @@ class SimulationOptions:
     policy: Annotated[
         str | None, option(f"Policy that places the pods: {POLICIES_HELP}", metavar="POLICY", autocompletion=policies)
     ] = None
+    kubernetes: KubernetesOption = None
     order: Annotated[
         str | None,
         option(f"Order of the pods that wait: {ORDERS_HELP} [default: age]", metavar="ORDER", autocompletion=orders),
@@ -99,11 +109,13 @@ def simulate(
     else:
         if options.order is not None:
             options = replace(options, policy=f"{options.policy}+{options.order}", order=None)
-        check_policy_names([str(options.policy)])
+        live = inputs.live if inputs.cluster else None
+        (policy,) = with_minor([str(options.policy)], options.kubernetes, live)
+        check_policy_names([policy])
         (source,) = inputs.read(warn)
         arrivals.warn_of(source, warn)
         seed = FIRST_SEED if options.seed is None else options.seed
-        plan = SimulationPlan(source, str(options.policy), seed, arrivals)
+        plan = SimulationPlan(source, policy, seed, arrivals)
     run_and_write(plan, options, warn)
 
 
@@ -149,6 +161,7 @@ def read_plan(
         raise InputError(cluster.file, "", "spec.customConfig.workloadTuningConfig.ratio", problem)
     warn((*cluster.warnings, *(scheduler.warnings if scheduler is not None else ())))
     chosen = str(options.policy) if scheduler is None else scheduler.policy(options.policy)
+    (chosen,) = with_minor([chosen], options.kubernetes)
     workload = cluster.load()
     warn(workload.warnings)
     profile = typical_pods(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from steersman.cli.completing import OBJECTIVE_NAMES, POLICY_NAMES, TELEMETRY_POLICY_NAMES, objectives
+from steersman.cli.completing import OBJECTIVE_NAMES, POLICY_NAMES, TELEMETRY_POLICY_NAMES, minors, objectives
 from steersman.cli.help_levels import HelpLevels
 from steersman.cli.options.declaring import option
 from steersman.core.engines import Engine
@@ -151,6 +151,15 @@ POLICIES_HELP = (
     "export (my-rule.txt), the URL of a server that scores nodes (http://localhost:5000/score), or your own as "
     "module:Class. steersman@max-kind-loss:2 bounds what any kind of pod may lose against kube-default."
 )
+KubernetesOption = Annotated[
+    str | None,
+    option(
+        "Minor of Kubernetes as whose kube-scheduler kube-default, stock-tuned and configurations decide; "
+        "POLICY@MINOR is one of another minor. [default: that of a live cluster, else the newest of 1.34 to 1.37]",
+        metavar="MINOR",
+        autocompletion=minors,
+    ),
+]
 OBJECTIVES_HELP = ", ".join(OBJECTIVE_NAMES)
 ObjectiveOption = Annotated[
     list[str] | None,

@@ -8,6 +8,7 @@ kube-scheduler 1.37's.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -315,6 +316,15 @@ class LabelSet(NamedTuple):
     terminating: bool
 
 
+def _merged(selector: PodSelector) -> PodSelector:
+    return selector
+
+
+def _unmerged(selector: PodSelector) -> PodSelector:
+    """Return what a selector counts for a pod that is placed, see `ProfileRules.merges_namespaces`."""
+    return replace(selector, namespaces=None) if selector.excludes_namespaces else selector
+
+
 class CountedPods(NamedTuple):
     """Pods that match all of some selectors; `living`: without terminating ones."""
 
@@ -388,6 +398,7 @@ class InterPodConstraints:
     def add_class(self, constraints: Constraints) -> None:
         """Append the rules of the next class."""
         disabled, weight = constraints.profile.disabled_filters, constraints.profile.hard_affinity_weight
+        counted_by = _merged if constraints.profile.merges_namespaces else _unmerged
         rules: list[Rule] = []
         if PORT_FILTER not in disabled:
             rules += [self._exclusive_rule(PORT, port) for port in constraints.host_ports]
@@ -396,18 +407,18 @@ class InterPodConstraints:
         for term in constraints.affinity:
             # InterPodAffinity counts only pods that match all required affinity terms; anti-affinity counts each term
             # alone.
-            joint = self.selector_id(*(each.selector for each in constraints.affinity))
+            joint = self.selector_id(*(counted_by(each.selector) for each in constraints.affinity))
             kind = NO_AFFINITY if AFFINITY_FILTER in disabled else AFFINITY
             # An owned term of weight 0 would be a required anti-affinity.
             owned = self._owned_term(term, weight) if weight else (self.key_id(term.topology_key), -1)
             rules.append((kind, joint, *owned, 0, joint, 0, 0))
         for term in () if AFFINITY_FILTER in disabled else constraints.anti_affinity:
-            counted = self.selector_id(term.selector)
+            counted = self.selector_id(counted_by(term.selector))
             rules.append((ANTI_AFFINITY, counted, *self._owned_term(term, 0), 0, counted, 0, 0))
         rules += [self._spread(spread, constraints) for spread in constraints.spread]
         for sign, terms in ((1, constraints.preferred_affinity), (-1, constraints.preferred_anti_affinity)):
             for preferred in terms:
-                counted, weight = self.selector_id(preferred.term.selector), sign * preferred.weight
+                counted, weight = self.selector_id(counted_by(preferred.term.selector)), sign * preferred.weight
                 rules.append((PREFERRED, counted, *self._owned_term(preferred.term, weight), weight, counted, 0, 0))
         self._rules += rules
         self._rule_start.append(len(self._rules))

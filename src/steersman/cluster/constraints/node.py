@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from steersman.cluster.gpu_resources import is_offered
 from steersman.cluster.model import Constraints, Node, NodeSelectorTerm, Requirement, Taint, Toleration
+from steersman.cluster.objects.api.devices import IMPLICIT
 
 Mask = npt.NDArray[np.bool_]
 
@@ -34,12 +35,13 @@ AFFINITY_CONFLICT = "pod affinity terms conflict"
 GPU_MODEL = "node(s) didn't have the requested GPU model"
 FEATURES = "node(s) didn't match Pod's required features"
 
-CORDON_FILTER, NODE_NAME_FILTER, TAINT_FILTER, NODE_AFFINITY_FILTER, NODE_AFFINITY_PREFILTER = (
+CORDON_FILTER, NODE_NAME_FILTER, TAINT_FILTER, NODE_AFFINITY_FILTER, NODE_AFFINITY_PREFILTER, FEATURES_FILTER = (
     "NodeUnschedulable",
     "NodeName",
     "TaintToleration",
     "NodeAffinity",
     "NodeAffinity in preFilter",
+    "NodeDeclaredFeatures",
 )
 """Filter plugins that a profile may disable (`ProfileRules.disabled_filters`); `inter_pod` has the others."""
 
@@ -173,7 +175,7 @@ def allowed_nodes(nodes: NodeTable | Sequence[Node | None], constraints: Constra
     allowed = table.occupied
     for _, passes in _filters(table, constraints, gpu_resource):
         allowed &= passes
-    return allowed & offering_nodes(table, gpu_resource) & declaring_nodes(table, constraints.node_features)
+    return allowed & offering_nodes(table, gpu_resource) & declaring_nodes(table, needed_features(constraints))
 
 
 def eligible_nodes(nodes: NodeTable | Sequence[Node | None], pods: Iterable[Constraints]) -> Mask:
@@ -204,6 +206,14 @@ def offering_nodes(table: NodeTable, gpu_resource: str) -> Mask:
     offers = table.gpu_offers
     foreign = offers.where(lambda value: not _serves(value, gpu_resource))  # type: ignore[arg-type]
     return ~foreign
+
+
+def needed_features(constraints: Constraints) -> tuple[str, ...]:
+    """Return what a pod needs a node to declare: features, if that is checked, and resources of DeviceClasses."""
+    features = constraints.node_features
+    if FEATURES_FILTER in constraints.profile.disabled_filters:
+        return tuple(each for each in features if each.startswith(IMPLICIT))
+    return features
 
 
 def declaring_nodes(table: NodeTable, features: Sequence[str]) -> Mask:

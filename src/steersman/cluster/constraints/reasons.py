@@ -61,7 +61,7 @@ def refusals(
         left = yield from _by_rules(state, class_id, labels_id, rules.get(kind, []), left)
     # InterPodAffinity.Filter looks at the anti-affinity of existing pods last.
     left = yield from _by_rules(state, class_id, labels_id, [-1], left)
-    features = state.classes[class_id].constraints.node_features
+    features = node.needed_features(state.classes[class_id].constraints)
     by_class = tuple(each for each in features if each.startswith(IMPLICIT))
     without = left & ~node.declaring_nodes(state.table, by_class)
     yield NO_DEVICES, without

@@ -134,8 +134,16 @@ class PodScope(NamedTuple):
         )
 
     def _term(self, term: pods.PodTerm, path: str) -> PodAffinityTerm:
-        selector = PodSelector(self._merged(term, path, term.mismatch_label_keys or ()), self._among(term, path))
+        merged = self._merged(term, path, term.mismatch_label_keys or ())
+        selector = PodSelector(merged, self._among(term, path), self._excludes(term, path))
         return PodAffinityTerm(selector, required(term.topology_key, f"{path}.topologyKey"))
+
+    def _excludes(self, term: pods.PodTerm, path: str) -> bool:
+        """Return whether a term's namespaceSelector, not an empty one, holds for a namespace without labels."""
+        if term.namespace_selector is None:
+            return False
+        requirements = label_selector(term.namespace_selector, f"{path}.namespaceSelector")
+        return bool(requirements) and all(holds(each, {}) for each in requirements)
 
     def _among(self, term: pods.PodTerm, path: str) -> frozenset[str] | None:
         """Return the namespaces of the pods that a term selects, None for all."""

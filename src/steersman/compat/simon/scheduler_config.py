@@ -27,11 +27,11 @@ from steersman.cluster.objects.fields import (
 from steersman.core.errors import InputError, UsageError
 from steersman.policies.files.kube_configuration import (
     API_VERSION,
-    IN_TREE_PLUGINS,
     KIND,
     is_configuration,
     profiles_of,
 )
+from steersman.policies.files.kube_plugins import IN_TREE_PLUGINS
 from steersman.policies.kube_scheduler import KUBE_DEFAULT
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
 from steersman.workloads.experiments import ExperimentScheduler

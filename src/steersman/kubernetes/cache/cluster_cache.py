@@ -29,7 +29,7 @@ from steersman.kubernetes.cache.reservations import Reservations
 from steersman.kubernetes.cache.store import PodStore, selected_keys
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.namespaces import Namespaces
-from steersman.kubernetes.selectors import Selectors
+from steersman.kubernetes.selectors import Selectors, as_written
 from steersman.kubernetes.watch import EventType, Reflector
 
 NODES_PATH, PODS_PATH = "/api/v1/nodes", "/api/v1/pods"
@@ -44,8 +44,8 @@ class ClusterCache(PodStore):
     Args:
         client: connection to the API server.
         listener: notified of changes.
-        selectors: what selects pods for default spreading, for policies that use it; its reflectors join ours, and the
-            labels that it reads are stored.
+        selectors: what selects pods for default spreading, for policies that use it; its reflectors join ours, the
+            labels that it reads are stored, and pods have the classes that it reads.
         ranked: see `PodStore`.
 
     Attributes:
@@ -58,7 +58,7 @@ class ClusterCache(PodStore):
     def __init__(
         self, client: Client, listener: Listener, selectors: Selectors | None = None, *, ranked: bool = False
     ) -> None:
-        super().__init__(listener, ranked=ranked)
+        super().__init__(listener, as_written if selectors is None else selectors.read, ranked=ranked)
         self.selectors, self.reservations = selectors, Reservations(self)
         self.namespaces = Namespaces(client, self._namespaces_changed)
         self.device_claims = DeviceClaims(client, self._device_claims_changed, self._offers_changed)
@@ -68,7 +68,7 @@ class ClusterCache(PodStore):
         self.related_reflectors: tuple[Reflector, ...] = (self.namespaces, *self.device_claims.reflectors)
         if selectors is not None:
             self.related_reflectors += selectors.reflectors
-            selectors.follow(self.follow)
+            selectors.follow(self._selectors_changed)
         self.reflectors: tuple[Reflector, ...] = (
             Reflector(client, NODES_PATH, NodeFeed(self)),
             Reflector(client, PODS_PATH, PodFeed(self), {"fieldSelector": UNFINISHED}),
@@ -131,6 +131,16 @@ class ClusterCache(PodStore):
         for key, raw in list(self._decoder.selecting.items()):
             pod, head = self.pods[key], valid_pod(raw)
             if self._update_pod(pod, head, raw) and not pod.node and not pod.gated and not pod.deleting:
+                self.listener.on_pod_pending(pod)
+
+    def _selectors_changed(self, keys: Set[str]) -> None:
+        """Tell pods apart by the keys of new selectors, and read pending pods again, whose constraints may follow."""
+        pending = () if self._read is as_written else [pod for pod in self.pods.values() if not pod.node]
+        known = [pod.class_id for pod in pending]  # before the keys are followed, which numbers pods, too
+        self.follow(keys)
+        for pod, before in zip(pending, known, strict=True):
+            self.renumber(pod)
+            if pod.class_id != before and not pod.gated and not pod.deleting:
                 self.listener.on_pod_pending(pod)
 
     def _decoded(self, head: LivePod, raw: msgspec.Raw) -> CachedPod:

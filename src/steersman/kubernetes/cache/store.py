@@ -8,17 +8,18 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import replace
 
-from steersman.cluster.model import Constraints, Node, Pod
+from steersman.cluster.model import Constraints, Node, Pod, PodClass
 from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.provisional import pod_selectors, selector_keys
 from steersman.cluster.state import ClusterState, RunningPod
 from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
 from steersman.kubernetes.cache.gpu_mixing import GpuPods
+from steersman.kubernetes.selectors import as_written
 
 CLASSES_KEPT = 2_000
 """Number of pod classes, label sets and selectors beyond which unused ones are forgotten."""
@@ -29,6 +30,7 @@ class PodStore:
 
     Args:
         listener: notified of changes.
+        read: the class of a pod as the policy reads it.
         ranked: whether listed nodes are ranked at random, for who decides: of equal scores the lowest slot wins.
 
     Attributes:
@@ -39,8 +41,10 @@ class PodStore:
         gpu_pods: nodes by the kind of GPU pods on them.
     """
 
-    def __init__(self, listener: Listener, *, ranked: bool = False) -> None:
-        self.listener = listener
+    def __init__(
+        self, listener: Listener, read: Callable[[Pod], PodClass] = as_written, *, ranked: bool = False
+    ) -> None:
+        self.listener, self._read = listener, read
         self.state = ClusterState(())
         self.pods: dict[str, CachedPod] = {}
         self.nominated: dict[str, set[str]] = defaultdict(set)
@@ -162,7 +166,8 @@ class PodStore:
     def _number(self, pod: Pod, state: ClusterState | None = None) -> tuple[int, int]:
         state = self.state if state is None else state
         labels = {key: value for key, value in pod.labels.items() if key in self._selected}
-        return state.class_id(pod.pod_class), state.terms.labels_id(pod.namespace, labels, terminating=pod.terminating)
+        c = state.class_id(self._read(pod))
+        return c, state.terms.labels_id(pod.namespace, labels, terminating=pod.terminating)
 
     def renumber(self, pod: CachedPod) -> None:
         """Set the numbers that a pod's model has in the state."""

@@ -6,36 +6,35 @@ What would change decisions and cannot be computed is an error that names the pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 
-from steersman.cluster.constraints.node import NODE_AFFINITY_FILTER, NODE_AFFINITY_PREFILTER
+from steersman.cluster.constraints.node import NODE_AFFINITY_PREFILTER
 from steersman.cluster.model import ProfileRules
-from steersman.cluster.objects import selectors
 from steersman.cluster.objects.api import scheduling as api
 from steersman.cluster.objects.api.decoding import converted
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
-from steersman.cluster.objects.fields import FieldError, indexed, kind_of, mapping, one_of, required, text
+from steersman.cluster.objects.fields import FieldError, indexed, kind_of, mapping, text
 from steersman.core.errors import InputError, UsageError
+from steersman.policies.files import kube_arguments as read
+from steersman.policies.files.kube_plugins import MODELLED_FILTERS, WEIGHT_OF, enabled_plugins
 from steersman.policies.kube_scheduler import KubeSchedulerPolicy
+from steersman.policies.node_scores.kube_minors import NEWEST, rules_of
 from steersman.policies.node_scores.kube_profile import (
     DEFAULT_PROFILE,
     PLUGINS,
     REQUESTED_TO_CAPACITY,
     STRATEGIES,
-    DefaultSpread,
     KubeProfile,
     ScoringStrategy,
+    is_ignored,
 )
 from steersman.workloads.formats.yaml_documents import Document, read_documents
-
-T = TypeVar("T")
-Args = TypeVar("Args", bound=api.PluginArgs)
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"
 KIND = "KubeSchedulerConfiguration"
@@ -43,78 +42,30 @@ AKS_KIND = "SchedulerConfiguration"
 AKS_GROUP = "aks.azure.com"
 EKS_FIELD, EKS_WRAPPER = "nodeResourcesFit", "kubeSchedulerConfig"
 SUFFIXES = (".yaml", ".yml", ".json")
+_MINOR = re.compile(r"(.+)@(\d+\.\d+)")
 
-FILTER, SCORE = "filter", "score"
-_POINTS = {
-    "SchedulingGates": (),
-    "PrioritySort": (),
-    "NodeName": (FILTER,),
-    "NodeUnschedulable": (FILTER,),
-    "TaintToleration": (FILTER, SCORE),
-    "NodeAffinity": (FILTER, SCORE),
-    "NodePorts": (FILTER,),
-    "NodeResourcesFit": (FILTER, SCORE),
-    "VolumeRestrictions": (FILTER,),
-    "NodeVolumeLimits": (FILTER,),
-    "VolumeBinding": (FILTER,),
-    "VolumeZone": (FILTER,),
-    "PodTopologySpread": (FILTER, SCORE),
-    "InterPodAffinity": (FILTER, SCORE),
-    "DynamicResources": (FILTER,),
-    "DefaultPreemption": (),
-    "NodeResourcesBalancedAllocation": (SCORE,),
-    "ImageLocality": (SCORE,),
-    "DefaultBinder": (),
-    "NodeDeclaredFeatures": (FILTER,),
-    "DeferredPodScheduling": (),
-    "GangScheduling": (),
-    "TopologyPlacementGenerator": (),
-    "PodGroupPodsCount": (),
-}
-"""Plugins of kube-scheduler in the order in which they are on by default: where they filter and score."""
-IN_TREE_PLUGINS = frozenset(_POINTS)
-_WEIGHTS = dict(zip(PLUGINS, DEFAULT_PROFILE.weights, strict=True))
-_ALWAYS_FILTER = {
-    "NodeResourcesFit": "a kubelet rejects pods that do not fit",
-    **dict.fromkeys(("VolumeBinding", "VolumeZone", "NodeVolumeLimits"), "volumes are always checked here"),
-}
-"""Filters that cannot be disabled here, and why."""
-_PREPARES = {FILTER: "preFilter", SCORE: "preScore"}
-_NEED_PREPARATION = {
-    FILTER: (
-        "NodePorts",
-        "NodeResourcesFit",
-        "PodTopologySpread",
-        "InterPodAffinity",
-        "VolumeRestrictions",
-        "VolumeBinding",
-    ),
-    SCORE: ("TaintToleration", "PodTopologySpread", "InterPodAffinity"),
-}
-"""Plugins that fail at a point where they are off at the one before it."""
-_GATED = frozenset(("DynamicResources", "NodeDeclaredFeatures"))
-"""Filters that a list of plugins of an earlier minor lacks; without them nothing but claims and features differs."""
-_GATES = "SchedulingGates"
-_NEEDED = {"queueSort": "PrioritySort", "bind": "DefaultBinder"}
-_EVERY = "*"
-_SPREAD_ACTIONS = ("DoNotSchedule", "ScheduleAnyway")
+
+def split_minor(spec: str) -> tuple[str, str]:
+    """Return the policy and the minor of Kubernetes of `POLICY@MINOR`; of any other text the minor is ""."""
+    found = _MINOR.fullmatch(spec)
+    return (found[1], found[2]) if found else (spec, "")
 
 
 def is_configuration(spec: str) -> bool:
-    """Return whether a policy is named like a file of a configuration, `FILE` or `FILE:PROFILE`."""
-    file, _ = _file_and_profile(spec)
+    """Return whether a policy is named like a file of a configuration, `FILE`, `FILE:PROFILE` or one with `@MINOR`."""
+    file, _ = _file_and_profile(split_minor(spec)[0])
     return file.endswith(SUFFIXES)
 
 
-def configured_policy(spec: str) -> KubeSchedulerPolicy:
-    """Return the policy of a file, `FILE` or `FILE:PROFILE`.
+def configured_policy(spec: str, minor: str = NEWEST) -> KubeSchedulerPolicy:
+    """Return the policy of a file, `FILE` or `FILE:PROFILE`, as a minor of Kubernetes computes it.
 
     Raises:
         InputError: the file is no such configuration, or has what cannot be computed.
-        UsageError: there is no such profile, or there are several and none is named.
+        UsageError: there is no such minor or profile, or there are several profiles and none is named.
     """
     file, name = _file_and_profile(spec)
-    profiles = read_configuration(Path(file))
+    profiles = read_configuration(Path(file), minor)
     if not name and len(profiles) > 1:
         raise UsageError(f"{file} has the profiles {', '.join(profiles)}; choose one: {file}:{next(iter(profiles))}")
     name = name or next(iter(profiles))
@@ -124,7 +75,7 @@ def configured_policy(spec: str) -> KubeSchedulerPolicy:
     return KubeSchedulerPolicy(f"{stem}:{name}" if len(profiles) > 1 else stem, profiles[name], name)
 
 
-def read_configuration(path: Path) -> dict[str, KubeProfile]:
+def read_configuration(path: Path, minor: str = NEWEST) -> dict[str, KubeProfile]:
     """Return the profiles of a file of YAML or JSON by `schedulerName`, alone or in an object of EKS or AKS.
 
     Raises:
@@ -135,14 +86,20 @@ def read_configuration(path: Path) -> dict[str, KubeProfile]:
         if found is not None:
             content, prefix = found
             try:
-                return profiles_of(content)
+                return profiles_of(content, minor)
             except FieldError as error:
                 raise document.error(f"{prefix}{error.field}", error.problem) from None
     raise InputError(path, "", "kind", f"holds no {KIND} ({API_VERSION})")
 
 
-def profiles_of(content: Mapping[str, Any]) -> dict[str, KubeProfile]:
-    """Return the profiles of a parsed KubeSchedulerConfiguration, by `schedulerName`. Raises FieldError."""
+def profiles_of(content: Mapping[str, Any], minor: str = NEWEST) -> dict[str, KubeProfile]:
+    """Return the profiles of a parsed KubeSchedulerConfiguration, by `schedulerName`.
+
+    Raises:
+        FieldError: it is invalid, or has what cannot be computed.
+        UsageError: there is no such minor of Kubernetes.
+    """
+    rules = rules_of(minor)
     if content.get("apiVersion") != API_VERSION:
         raise FieldError("apiVersion", f"{content.get('apiVersion')!r} cannot be read; expected {API_VERSION}")
     configuration = converted(content, api.SchedulerConfiguration)
@@ -159,7 +116,7 @@ def profiles_of(content: Mapping[str, Any]) -> dict[str, KubeProfile]:
         percentage = profile.percentage_of_nodes_to_score
         if percentage is None:
             percentage = configuration.percentage_of_nodes_to_score
-        result[name] = _profile(profile, path, percentage or 0)
+        result[name] = replace(_profile(profile, minor, path), percentage=percentage or 0).of_minor(rules)
     return result
 
 
@@ -170,9 +127,10 @@ def configuration_of(profile: KubeProfile, scheduler_name: str = DEFAULT_SCHEDUL
         ValueError: the profile has further settings.
     """
     known = replace(DEFAULT_PROFILE, weights=profile.weights, fit=profile.fit, balanced=profile.balanced)
+    known = known.of_minor(profile.minor)
     if replace(known, percentage=profile.percentage) != profile:
         raise ValueError("only weights, the scoring strategy and resources can be written")
-    weights = {name: weight for name, weight in zip(PLUGINS, profile.weights, strict=True) if weight != _WEIGHTS[name]}
+    weights = {name: weight for name, weight in zip(PLUGINS, profile.weights, strict=True) if weight != WEIGHT_OF[name]}
     result: dict[str, Any] = {"schedulerName": scheduler_name}
     if profile.percentage:
         result["percentageOfNodesToScore"] = profile.percentage
@@ -214,7 +172,8 @@ def managed_configurations(profile: KubeProfile) -> dict[str, dict[str, Any]]:
         "spec": {"rawConfig": raw},
     }
     result = {"aks": aks}
-    if profile == replace(DEFAULT_PROFILE, fit=profile.fit) and profile.fit.kind != REQUESTED_TO_CAPACITY:
+    simplest = replace(DEFAULT_PROFILE, fit=profile.fit).of_minor(profile.minor)
+    if profile == simplest and profile.fit.kind != REQUESTED_TO_CAPACITY:
         result["eks"] = {EKS_FIELD: {"scoringStrategy": strategy_of(profile.fit)}}
     return result
 
@@ -257,206 +216,32 @@ def _parsed(raw: str, path: str) -> Mapping[str, Any]:
     return content
 
 
-def _profile(profile: api.Profile, path: str, percentage: int) -> KubeProfile:
+def _profile(profile: api.Profile, minor: str, path: str) -> KubeProfile:
+    """Return a profile as the newest minor decides, with the plugins of a minor."""
     plugins = profile.plugins or api.Plugins()
-    weights, filters = _enabled(plugins, f"{path}.plugins")
-    arguments = _Arguments(profile.plugin_config, f"{path}.pluginConfig")
-    spread = arguments.of("PodTopologySpread", api.SpreadArgs, _default_spread)
+    weights, filters = enabled_plugins(plugins, minor, f"{path}.plugins")
+    arguments = read.Arguments(profile.plugin_config, minor, f"{path}.pluginConfig")
+    spread = arguments.of("PodTopologySpread", api.SpreadArgs, read.default_spread)
     affinity = arguments.of("InterPodAffinity", api.InterPodAffinityArgs, lambda args, _: args)
-    added = arguments.of("NodeAffinity", api.NodeAffinityArgs, _added_affinity)
-    fit = arguments.of("NodeResourcesFit", api.FitArgs, _fit)
-    balanced = arguments.of("NodeResourcesBalancedAllocation", api.BalancedArgs, _balanced)
+    added = arguments.of("NodeAffinity", api.NodeAffinityArgs, read.added_affinity)
+    fit, ignored = arguments.of("NodeResourcesFit", api.FitArgs, arguments.fit) or (ScoringStrategy(), frozenset())
+    balanced = arguments.of("NodeResourcesBalancedAllocation", api.BalancedArgs, read.balanced) or ("cpu", "memory")
     arguments.check_others()
+    for name in (*balanced, *(name for name, _ in fit.resources)):
+        if is_ignored(name, ignored):
+            raise FieldError(f"{path}.pluginConfig", f"{name} is ignored by NodeResourcesFit, and cannot be scored")
     hard_weight = 1 if affinity is None else affinity.hard_pod_affinity_weight
-    every = {name for name, points in _POINTS.items() if FILTER in points} | {NODE_AFFINITY_PREFILTER}
+    disabled = (MODELLED_FILTERS | {NODE_AFFINITY_PREFILTER}) - filters
     required_nodes, preferred_nodes = added or (None, ())
     return KubeProfile(
         weights=tuple(weights.get(name, 0) for name in PLUGINS),
-        percentage=percentage,
-        fit=fit or ScoringStrategy(),
-        balanced=balanced or ("cpu", "memory"),
+        scores=bool(weights),
+        fit=fit,
+        balanced=balanced,
         default_spread=spread,
         ignores_existing=bool(affinity is not None and affinity.ignore_preferred_terms_of_existing_pods),
         # A plugin that does not score has no preferences.
         added_preferences=preferred_nodes if weights.get("NodeAffinity") else (),
-        rules=ProfileRules(
-            frozenset(every - filters - _GATED), required_nodes, 1 if hard_weight is None else hard_weight
-        ),
+        ignored=ignored,
+        rules=ProfileRules(disabled, required_nodes, 1 if hard_weight is None else hard_weight),
     )
-
-
-def _enabled(plugins: api.Plugins, path: str) -> tuple[dict[str, int], frozenset[str]]:
-    """Return the weights of the plugins that score, and those that filter."""
-    multi = plugins.multi_point or api.PluginSet()
-    for point, plugin_set in _sets(plugins):
-        for entry, where in indexed(plugin_set.enabled, f"{path}.{point}.enabled"):
-            if required(entry.name, f"{where}.name") not in _POINTS:
-                problem = f"{entry.name!r} is no plugin of kube-scheduler, so its decisions cannot be computed"
-                raise FieldError(f"{where}.name", problem)
-        for entry, where in indexed(plugin_set.disabled, f"{path}.{point}.disabled"):
-            if entry.name in (*_GATED, _GATES):
-                raise FieldError(f"{where}.name", f"{entry.name} cannot be disabled here")
-        names = [entry.name for entry in plugin_set.enabled or ()]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise FieldError(f"{path}.{point}.enabled", f"has {twice} twice")
-    chosen = _merged(multi)
-    for point, name in _NEEDED.items():
-        at_point = getattr(plugins, "queue_sort" if point == "queueSort" else point) or api.PluginSet()
-        if name not in _at_point(chosen, at_point, lambda _: True):
-            raise FieldError(f"{path}.{point}", f"lacks {name}; kube-scheduler does not start without one")
-    filters = {*_at_point(chosen, plugins.filter or api.PluginSet(), lambda name: FILTER in _POINTS[name])}
-    prepared = _at_point(chosen, plugins.pre_filter or api.PluginSet(), lambda _: True)
-    _check_prepared(filters, prepared, FILTER, path)
-    if NODE_AFFINITY_FILTER in prepared:
-        filters.add(NODE_AFFINITY_PREFILTER)
-    for name, why in _ALWAYS_FILTER.items():
-        if name not in filters:
-            raise FieldError(f"{path}.filter", f"lacks {name}, which cannot be disabled: {why}")
-    scores = _at_point(chosen, plugins.score or api.PluginSet(), lambda name: SCORE in _POINTS[name])
-    _check_prepared(scores, _at_point(chosen, plugins.pre_score or api.PluginSet(), lambda _: True), SCORE, path)
-    # kube-scheduler takes a weight of 0 for 1.
-    return {name: weight or 1 for name, weight in scores.items()}, frozenset(filters)
-
-
-def _sets(plugins: api.Plugins) -> Iterator[tuple[str, api.PluginSet]]:
-    for field in plugins.__struct_fields__:
-        value = getattr(plugins, field)
-        if value is not None:
-            first, *rest = field.split("_")
-            yield first + "".join(part.capitalize() for part in rest), value
-
-
-def _merged(multi: api.PluginSet) -> dict[str, int]:
-    """Return the plugins of `multiPoint` with their weights: the defaults, changed by what the profile says."""
-    disabled = {entry.name for entry in multi.disabled or ()}
-    stated = {str(entry.name): entry.weight or 0 for entry in multi.enabled or ()}
-    kept = [] if _EVERY in disabled else [name for name in _POINTS if name not in disabled]
-    return {name: stated.get(name, _WEIGHTS.get(name, 0)) for name in kept} | stated
-
-
-def _at_point(chosen: Mapping[str, int], at: api.PluginSet, has: Callable[[str], bool]) -> dict[str, int]:
-    """Return the plugins of an extension point with their weights: those of the point itself come first."""
-    own = {str(entry.name): entry.weight or 0 for entry in at.enabled or ()}
-    disabled = {entry.name for entry in at.disabled or ()}
-    if _EVERY in disabled:
-        return {name: weight for name, weight in own.items() if has(name)}
-    others = {name: weight for name, weight in chosen.items() if name not in disabled}
-    return {name: weight for name, weight in (others | own).items() if has(name)}
-
-
-def _check_prepared(plugins: Iterable[str], prepared: Mapping[str, int], point: str, path: str) -> None:
-    """Raise FieldError where a plugin is on at a point, but not at the one that prepares it."""
-    for name in plugins:
-        if name in _NEED_PREPARATION[point] and name not in prepared:
-            before = _PREPARES[point]
-            raise FieldError(f"{path}.{before}", f"lacks {name}, so that kube-scheduler fails in {point}; enable both")
-
-
-class _Arguments:
-    """Arguments of plugins.
-
-    Args:
-        entries: `pluginConfig`.
-        path: of that field.
-    """
-
-    def __init__(self, entries: Sequence[api.PluginConfig] | None, path: str) -> None:
-        self._args: dict[str, tuple[Mapping[str, Any], str]] = {}
-        for entry, where in indexed(entries, path):
-            name = required(entry.name, f"{where}.name")
-            if name in self._args:
-                raise FieldError(f"{where}.name", f"{name} has arguments already")
-            self._args[name] = entry.args or {}, f"{where}.args"
-
-    def of(self, plugin: str, kind: type[Args], read: Callable[[Args, str], T]) -> T | None:
-        """Return what `read` makes of a plugin's arguments; None if there are none. Raises FieldError."""
-        if plugin not in self._args:
-            return None
-        args, where = self._args.pop(plugin)
-        decoded = converted(args, kind, where)
-        if decoded.kind not in (None, f"{plugin}Args"):
-            raise FieldError(f"{where}.kind", f"{decoded.kind!r} is wrong; expected {plugin}Args")
-        return read(decoded, where)
-
-    def check_others(self) -> None:
-        """Raise FieldError for arguments of unknown plugins, and for those that would change where pods go."""
-        for plugin, (args, where) in self._args.items():
-            if plugin not in _POINTS:
-                problem = f"{plugin!r} is no plugin of kube-scheduler, so its decisions cannot be computed"
-                raise FieldError(where.removesuffix("args") + "name", problem)
-            if plugin == "VolumeBinding" and args.get("shape"):
-                raise FieldError(f"{where}.shape", "is not implemented: free storage is not scored")
-
-
-def _fit(args: api.FitArgs, path: str) -> ScoringStrategy:
-    for name in ("ignored_resources", "ignored_resource_groups"):
-        if getattr(args, name):
-            field = "ignoredResources" if name == "ignored_resources" else "ignoredResourceGroups"
-            raise FieldError(f"{path}.{field}", "is not implemented: every requested resource is checked")
-    if args.scoring_strategy is None:
-        return ScoringStrategy()
-    strategy, where = args.scoring_strategy, f"{path}.scoringStrategy"
-    kind = STRATEGIES.index(one_of(required(strategy.type, f"{where}.type"), STRATEGIES, f"{where}.type"))
-    ratio = strategy.requested_to_capacity_ratio
-    if kind != REQUESTED_TO_CAPACITY:
-        if ratio is not None:
-            raise FieldError(f"{where}.requestedToCapacityRatio", f"has no meaning for {strategy.type}")
-        shape: tuple[tuple[int, int], ...] = ()
-    else:
-        shape = _shape(None if ratio is None else ratio.shape, f"{where}.requestedToCapacityRatio.shape")
-    resources = _resources(strategy.resources, f"{where}.resources")
-    return ScoringStrategy(kind, resources or ScoringStrategy().resources, shape)
-
-
-def _resources(specs: Sequence[api.ResourceSpec] | None, path: str) -> tuple[tuple[str, int], ...]:
-    """Return (name, weight) of resources; a weight of 0 is 1, as in kube-scheduler."""
-    return tuple((required(each.name, f"{where}.name"), each.weight or 1) for each, where in indexed(specs, path))
-
-
-def _shape(points: Sequence[api.ShapePoint] | None, path: str) -> tuple[tuple[int, int], ...]:
-    """Return (utilization, score in 0..100) of the points of a shape."""
-    if not points:
-        raise FieldError(path, "is missing; expected at least one point of utilization and score")
-    shape = tuple((point.utilization or 0, 10 * (point.score or 0)) for point in points)
-    for i, (before, after) in enumerate(pairwise(shape)):
-        if before[0] >= after[0]:
-            raise FieldError(f"{path}[{i + 1}].utilization", f"must be above {before[0]}, that of the point before")
-    return shape
-
-
-def _balanced(args: api.BalancedArgs, path: str) -> tuple[str, ...]:
-    resources = _resources(args.resources, f"{path}.resources")
-    names = [name for name, _ in resources]
-    for i, (name, weight) in enumerate(resources):
-        if weight != 1:
-            raise FieldError(f"{path}.resources[{i}].weight", f"{weight} is wrong; must be 1")
-        if name in names[:i]:
-            raise FieldError(f"{path}.resources[{i}].name", f"{name!r} is there already")
-    return tuple(names)
-
-
-def _default_spread(args: api.SpreadArgs, path: str) -> tuple[DefaultSpread, ...] | None:
-    kind = one_of(args.defaulting_type, ("System", "List"), f"{path}.defaultingType", "System")
-    if kind == "System":
-        if args.default_constraints:
-            raise FieldError(f"{path}.defaultingType", "must be List where defaultConstraints are given")
-        return None
-    constraints: list[DefaultSpread] = []
-    for each, where in indexed(args.default_constraints, f"{path}.defaultConstraints"):
-        if each.max_skew is None:
-            raise FieldError(f"{where}.maxSkew", "is missing")
-        action = required(each.when_unsatisfiable, f"{where}.whenUnsatisfiable")
-        hard = one_of(action, _SPREAD_ACTIONS, f"{where}.whenUnsatisfiable") == "DoNotSchedule"
-        key = required(each.topology_key, f"{where}.topologyKey")
-        if any((key, hard) == (other.topology_key, other.hard) for other in constraints):
-            raise FieldError(where, f"is there already: {key}, {action}")
-        constraints.append(DefaultSpread(each.max_skew, key, hard))
-    return tuple(constraints)
-
-
-def _added_affinity(args: api.NodeAffinityArgs, path: str) -> tuple[Any, Any] | None:
-    if args.added_affinity is None:
-        return None
-    where = f"{path}.addedAffinity"
-    return selectors.required_nodes(args.added_affinity, where), selectors.preferred_nodes(args.added_affinity, where)

@@ -5,13 +5,16 @@ Source: Kubernetes 1.37.2, pkg/scheduler/framework/plugins/{helper/spread.go,pod
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from steersman.cluster.constraints.node import holds
 from steersman.cluster.model import Pod, PodClass, PodSelector, Requirement, TopologySpread
 from steersman.policies.node_scores.kube_profile import KubeProfile
 from steersman.workloads.workload import SpreadSelectors, Workload
+
+CLASSES_KEPT = 10_000
+"""Classes that a reader remembers, since pods of a live cluster come and go."""
 
 
 class DefaultSelectors:
@@ -44,31 +47,62 @@ class DefaultSelectors:
         return PodSelector(requirements, frozenset((namespace,)))
 
 
-def scheduled_by(workload: Workload, profile: KubeProfile) -> Workload:
-    """Return a workload with the constraints of its pods as a profile of kube-scheduler reads them.
+class PodReader:
+    """Callable that returns the class of a pod as a profile of kube-scheduler reads it.
 
     Default constraints of the profile become constraints of the pods that have none and that something selects.
+
+    Args:
+        profile: the profile.
+        services: returns what selects pods now; the same object while that does not change.
     """
+
+    def __init__(self, profile: KubeProfile, services: Callable[[], SpreadSelectors]) -> None:
+        self._profile, self._services = profile, services
+        self._known: SpreadSelectors | None = None
+        self._selectors = DefaultSelectors(SpreadSelectors())
+        self._read: dict[tuple[PodClass, PodSelector | None], PodClass] = {}
+
+    def __call__(self, pod: Pod) -> PodClass:
+        """Return the class of a pod."""
+        selector = self._selector(pod)
+        key = pod.pod_class, selector
+        if key not in self._read:
+            if len(self._read) > CLASSES_KEPT:
+                self._read.clear()
+            self._read[key] = self._changed(pod.pod_class, selector)
+        return self._read[key]
+
+    def _selector(self, pod: Pod) -> PodSelector | None:
+        if not self._profile.default_spread or pod.pod_class.constraints.spread:
+            return None
+        services = self._services()
+        if services is not self._known:
+            self._known, self._selectors = services, DefaultSelectors(services)
+        return self._selectors.selector(pod.namespace, pod.labels)
+
+    def _changed(self, pod_class: PodClass, selector: PodSelector | None) -> PodClass:
+        constraints = self._profile.constraints_of(pod_class.constraints)
+        if selector is not None:
+            spread = tuple(
+                TopologySpread(
+                    each.max_skew,
+                    each.topology_key,
+                    each.hard,
+                    selector,
+                    min_domains=each.min_domains,
+                    honor_node_affinity=each.honor_node_affinity,
+                    honor_node_taints=each.honor_node_taints,
+                )
+                for each in self._profile.default_spread or ()
+            )
+            constraints = replace(constraints, spread=spread)
+        return replace(pod_class, requests=self._profile.requests_of(pod_class.requests), constraints=constraints)
+
+
+def scheduled_by(workload: Workload, profile: KubeProfile) -> Workload:
+    """Return a workload with the classes of its pods as a profile of kube-scheduler reads them."""
     if not profile.changes_pods:
         return workload
-    selectors = DefaultSelectors(workload.services)
-    read: dict[tuple[PodClass, PodSelector | None], PodClass] = {}
-
-    def of_profile(pod: Pod) -> Pod:
-        constraints = pod.pod_class.constraints
-        selector = None
-        if profile.default_spread and not constraints.spread:
-            selector = selectors.selector(pod.namespace, pod.labels)
-        key = pod.pod_class, selector
-        if key not in read:
-            changed = profile.constraints_of(constraints)
-            if selector is not None:
-                spread = tuple(
-                    TopologySpread(each.max_skew, each.topology_key, each.hard, selector)
-                    for each in profile.default_spread or ()
-                )
-                changed = replace(changed, spread=spread)
-            read[key] = replace(pod.pod_class, constraints=changed)
-        return replace(pod, pod_class=read[key])
-
-    return replace(workload, pods=tuple(map(of_profile, workload.pods)))
+    read = PodReader(profile, lambda: workload.services)
+    return replace(workload, pods=tuple(replace(pod, pod_class=read(pod)) for pod in workload.pods))

@@ -18,6 +18,7 @@ from steersman.cluster.constraints.node import restricted_names
 from steersman.cluster.model import Constraints, Node
 from steersman.cluster.state import ClusterState
 from steersman.policies.node_scores.default_spreading import DefaultSelectors
+from steersman.policies.node_scores.kube_minors import COUNTED, UNCOUNTED, MinorRules
 from steersman.policies.node_scores.kube_profile import (
     DEFAULT_PROFILE,
     IMAGES,
@@ -50,6 +51,7 @@ TOTAL, HAS_CANDIDATE = range(2)
 
 MIN_NODES = 100
 """kube-scheduler's minFeasibleNodesToFind: smaller clusters are searched completely, others for at least so many."""
+FIND_FIRST = -1
 MIN_PERCENTAGE = 5
 """kube-scheduler's minFeasibleNodesPercentageToFind."""
 
@@ -71,7 +73,8 @@ class KubeArrays(NamedTuple):
 
     Attributes:
         nodes: number of nodes.
-        percentage: `percentageOfNodesToScore`; 0 adapts to the number of nodes.
+        percentage: `percentageOfNodesToScore`; 0 adapts to the number of nodes; `FIND_FIRST` ends the search at the
+            first feasible node.
         ignores_existing: see `KubeProfile`.
         weights: [7] int64 weight of each plugin, 0 for one that does not score.
         scored: the resources of NodeResourcesFit and NodeResourcesBalancedAllocation.
@@ -149,13 +152,13 @@ def kube_arrays(
         ]
     order = snapshot_order(state.nodes, state.slots.values())
     lists = _node_lists(state, distinct, order, rows)
-    static = _static_rows(state, distinct, len(order), rows)
+    static = _static_rows(state, distinct, rows, profile.minor)
     size = len(state.nodes)
     terms = state.term_arrays
     zones = state.table.label(ZONE).numbers if spreading else {}
     return KubeArrays(
         nodes=len(order),
-        percentage=profile.percentage,
+        percentage=profile.percentage if profile.scores else FIND_FIRST,
         ignores_existing=profile.ignores_existing,
         weights=np.array(profile.weights, dtype=np.int64),
         scored=scored_resources(state, profile),
@@ -277,9 +280,10 @@ def _node_lists(
 
 
 def _static_rows(
-    state: ClusterState, distinct: Sequence[Constraints], nodes: int, rows: npt.NDArray[np.int64]
+    state: ClusterState, distinct: Sequence[Constraints], rows: npt.NDArray[np.int64], minor: MinorRules
 ) -> npt.NDArray[np.int64]:
     """Return `KubeArrays.static`; write the row of each constraint, -1 if all scores are 0, into `rows`."""
+    nodes = len(state.slots)
     images = images_on(state.nodes) if any(each.images or each.image_volumes for each in distinct) else {}
     has_soft_taints = any(
         taint.effect == SOFT_EFFECT for node in state.nodes if node is not None for taint in node.taints
@@ -302,7 +306,9 @@ def _static_rows(
         if constraints.preferred_nodes:
             terms = constraints.preferred_nodes
             row[PREFERRED_NODES] = row_id(PREFERRED_NODES, terms, partial(preferred_weights, state.table, terms))
-        if images and (constraints.images or constraints.image_volumes):
-            names = constraints.images, constraints.image_volumes
-            row[IMAGES] = row_id(IMAGES, names, partial(image_locality, images, *names, nodes, len(state.nodes)))
+        names = constraints.images + (() if minor.image_volumes == UNCOUNTED else constraints.image_volumes)
+        if images and names:
+            counted = len(names) if minor.image_volumes == COUNTED else len(constraints.images)
+            score = partial(image_locality, images, names, counted, nodes, len(state.nodes))
+            row[IMAGES] = row_id(IMAGES, (names, counted), score)
     return np.array(static, dtype=np.int64).reshape(len(static), len(state.nodes))

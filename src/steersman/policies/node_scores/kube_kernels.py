@@ -34,6 +34,7 @@ from steersman.cluster.constraints.inter_pod import (
 from steersman.cluster.state import ClusterState
 from steersman.core.compiled import inlined_kernel, kernel
 from steersman.policies.node_scores.kube_arrays import (
+    FIND_FIRST,
     FIRST,
     HAS_CANDIDATE,
     IGNORED,
@@ -124,6 +125,8 @@ def decide(
 @inlined_kernel
 def _nodes_to_find(nodes: int, percentage: int) -> int:
     """Return the number of feasible nodes after which a search ends (numFeasibleNodesToFind)."""
+    if percentage == FIND_FIRST:
+        return 1
     if nodes < MIN_NODES:
         return nodes
     if percentage == 0:

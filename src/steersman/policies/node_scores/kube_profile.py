@@ -5,9 +5,12 @@ Source: Kubernetes 1.37.2, pkg/scheduler/apis/config/v1 (defaults) and pkg/sched
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from steersman.cluster.model import Constraints, PreferredNodeTerm, ProfileRules
+from steersman.cluster.constraints.node import FEATURES_FILTER
+from steersman.cluster.model import Constraints, PreferredNodeTerm, ProfileRules, Requests
+from steersman.policies.node_scores.kube_minors import MINORS, NEWEST, MinorRules
 
 TAINTS, PREFERRED_NODES, IMAGES, SPREADING, AFFINITY, FIT, BALANCED = range(7)
 """Score plugins, the rows of `KubeArrays.parts`."""
@@ -48,11 +51,14 @@ class ScoringStrategy:
 
 @dataclass(frozen=True, slots=True)
 class DefaultSpread:
-    """A constraint of `defaultConstraints` of PodTopologySpread; `hard` is DoNotSchedule."""
+    """A constraint of `defaultConstraints` of PodTopologySpread, see `TopologySpread`; `hard` is DoNotSchedule."""
 
     max_skew: int
     topology_key: str
     hard: bool
+    min_domains: int = 1
+    honor_node_affinity: bool = True
+    honor_node_taints: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,32 +67,46 @@ class KubeProfile:
 
     Attributes:
         weights: weight of each of `PLUGINS`, 0 for one that does not score.
+        scores: whether any plugin scores, also one that is none of `PLUGINS`; if not, the first feasible node is taken.
         percentage: `percentageOfNodesToScore`; 0: kube-scheduler's default for the number of nodes.
         fit: how NodeResourcesFit scores.
         balanced: names of the resources of NodeResourcesBalancedAllocation.
-        balances_change: whether NodeResourcesBalancedAllocation scores how a pod changes the balance, as from
-            Kubernetes 1.36 on, or the balance with the pod, as before.
         default_spread: constraints of pods that have none and that a Service or similar object selects; None: those of
             the system, zone and host name.
         ignores_existing: `ignorePreferredTermsOfExistingPods` of InterPodAffinity.
         added_preferences: node affinity that pods prefer beside their own (`addedAffinity`).
+        ignored: resources that NodeResourcesFit does not check (`ignoredResources`), and with a slash at the end their
+            groups (`ignoredResourceGroups`).
         rules: what changes about the constraints of pods.
+        minor: how the minor of Kubernetes decides; set by `of_minor`.
     """
 
     weights: tuple[int, ...] = WEIGHTS
+    scores: bool = True
     percentage: int = 0
     fit: ScoringStrategy = ScoringStrategy()
     balanced: tuple[str, ...] = ("cpu", "memory")
-    balances_change: bool = True
     default_spread: tuple[DefaultSpread, ...] | None = None
     ignores_existing: bool = False
     added_preferences: tuple[PreferredNodeTerm, ...] = ()
+    ignored: frozenset[str] = frozenset()
     rules: ProfileRules = NO_RULES
+    minor: MinorRules = MINORS[NEWEST]
 
     @property
     def changes_pods(self) -> bool:
         """Whether pods must be read by `default_spreading.scheduled_by` before they are scheduled."""
-        return bool(self.added_preferences or self.default_spread) or self.rules != NO_RULES
+        return bool(self.added_preferences or self.default_spread or self.ignored) or self.rules != NO_RULES
+
+    @property
+    def reading(self) -> KubeProfile:
+        """Return the profile with the fields alone by which pods are read."""
+        return KubeProfile(
+            default_spread=self.default_spread,
+            added_preferences=self.added_preferences,
+            ignored=self.ignored,
+            rules=self.rules,
+        )
 
     @property
     def summary(self) -> str:
@@ -98,10 +118,30 @@ class KubeProfile:
             f"{', '.join(self.balanced)} (weight {balanced})"
         )
 
+    def requests_of(self, requests: Requests) -> Requests:
+        """Return a pod's requests without the resources that this profile ignores."""
+        kept = tuple(each for each in requests.extended if not is_ignored(each[0], self.ignored))
+        return requests if kept == requests.extended else replace(requests, extended=kept)
+
     def constraints_of(self, constraints: Constraints) -> Constraints:
         """Return a pod's constraints as this profile reads them."""
         preferred = (*constraints.preferred_nodes, *self.added_preferences)
         return replace(constraints, preferred_nodes=preferred, profile=self.rules)
+
+    def of_minor(self, minor: MinorRules) -> KubeProfile:
+        """Return this profile of the newest minor as another one has it."""
+        disabled = self.rules.disabled_filters
+        if not minor.filters_features:
+            disabled |= {FEATURES_FILTER}
+        rules = replace(self.rules, disabled_filters=disabled, merges_namespaces=minor.merges_namespaces)
+        return replace(self, rules=rules, minor=minor)
+
+
+def is_ignored(resource: str, ignored: Collection[str]) -> bool:
+    """Return whether a resource is one of `KubeProfile.ignored`: only extended resources can be."""
+    group, slash, _ = resource.partition("/")
+    is_extended = slash and not f"{group}/".endswith("kubernetes.io/") and not resource.startswith("requests.")
+    return bool(is_extended and (resource in ignored or f"{group}/" in ignored))
 
 
 DEFAULT_PROFILE = KubeProfile()

@@ -100,24 +100,24 @@ def images_on(nodes: Sequence[Node | None]) -> dict[str, Image]:
 
 
 def image_locality(
-    images: Mapping[str, Image], names: Sequence[str], volumes: Sequence[str], nodes: int, slots: int
+    images: Mapping[str, Image], names: Sequence[str], counted: int, nodes: int, slots: int
 ) -> npt.NDArray[np.int64]:
     """Return scores 0..100, [N], of the bytes of a pod's images on each node, weighted by their shares of nodes.
 
     Args:
         images: images of the nodes by name.
-        names: images of all containers and init containers; an image used twice counts twice.
-        volumes: images that volumes mount.
+        names: images of all containers, init containers and volumes; an image used twice counts twice.
+        counted: number of those that bound the score.
         nodes: number of nodes.
         slots: N, the number of slots, free ones included.
     """
     total = np.zeros(slots, dtype=np.int64)
-    for name in (*names, *volumes):
+    for name in names:
         image = images.get(name)
         if image is not None:
             # Scaled per image and truncated before adding, as scaledImageScore does.
             total[image.slots] += int(float(image.size) * (len(image.slots) / nodes))
-    most = MAX_IMAGE_BYTES * max(len(names) + len(volumes), 1)
+    most = MAX_IMAGE_BYTES * max(counted, 1)
     excess: npt.NDArray[np.int64] = np.clip(total, MIN_IMAGE_BYTES, most) - MIN_IMAGE_BYTES
     return MAX_SCORE * excess // (most - MIN_IMAGE_BYTES)
 

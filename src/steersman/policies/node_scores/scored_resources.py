@@ -44,7 +44,7 @@ class ScoredResources(NamedTuple):
     Attributes:
         fit: number of entries of NodeResourcesFit.
         strategy: its scoring strategy (`kube_profile.STRATEGIES`).
-        balances_change: see `KubeProfile`.
+        balances_change: see `MinorRules`.
         entries: [E, 2] int64: `COLUMN` in resource matrices, `NO_COLUMN` if no node counts it; `WEIGHT`.
         offered: [E, N] bool, whether the devices in a node's mask are offered under this name.
         requested: [E, K] bool, whether pods with these constraints request their GPUs by this name.
@@ -66,7 +66,7 @@ def scored_resources(state: ClusterState, profile: KubeProfile) -> ScoredResourc
     Devices and requests without a name, as in openb, count as the first GPU resource of each plugin.
     """
     fit = () if profile.fit == DEFAULT_PROFILE.fit else profile.fit.resources
-    is_default = profile.balances_change and profile.balanced == DEFAULT_PROFILE.balanced
+    is_default = profile.minor.balances_change and profile.balanced == DEFAULT_PROFILE.balanced
     plugins = (fit, () if is_default else tuple((name, 1) for name in profile.balanced))
     columns = {name: column for column, name in enumerate(state.resources, EXTENDED)} | _NATIVE
     classes = state.class_arrays
@@ -83,7 +83,7 @@ def scored_resources(state: ClusterState, profile: KubeProfile) -> ScoredResourc
     return ScoredResources(
         fit=len(fit),
         strategy=profile.fit.kind,
-        balances_change=profile.balances_change,
+        balances_change=profile.minor.balances_change,
         entries=np.array(entries, dtype=np.int64).reshape(-1, 2),
         offered=np.array(offered, dtype=np.bool_).reshape(len(entries), len(state.nodes)),
         requested=np.array(requested, dtype=np.bool_).reshape(len(entries), len(first)),

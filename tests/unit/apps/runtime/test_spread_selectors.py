@@ -11,19 +11,22 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
+from tests.support.errors import raises
 from tests.support.servers.fake_api_server import failure, listed
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, on_double
 from tests.unit.apps.scheduler.test_binding import Notes
 from tests.unit.kubernetes.cache.test_cluster_cache import Listener, node, pod, raw
 
-from steersman.apps.runtime.policy_manager import PolicyManager
+from steersman.apps.runtime.policy_manager import PolicyManager, check_served
 from steersman.apps.runtime.policy_reloader import PolicyReloader
 from steersman.apps.runtime.spread_selectors import LiveSpreadSelectors
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.cluster.constraints.reasons import unschedulable_message
+from steersman.cluster.model import NodeSelectorTerm, ProfileRules, Requirement
 from steersman.cluster.objects.decoding import node_from_object, pod_from_object
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
+from steersman.core.errors import UsageError
 from steersman.kubernetes.cache import store
 from steersman.kubernetes.cache.cluster_cache import ClusterCache, NodeFeed, PodFeed
 from steersman.kubernetes.client import Client
@@ -34,6 +37,8 @@ from steersman.policies.decision.decider import Decider
 from steersman.policies.kube_scheduler import KubeSchedulerPolicy
 from steersman.policies.node_scores.kube_arrays import HOSTNAME, KEPT, START, ZONE, KubeArrays
 from steersman.policies.node_scores.kube_kernels import KubeDecisions
+from steersman.policies.node_scores.kube_minors import MINORS
+from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, DefaultSpread, KubeProfile
 from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.yaml_documents import Document
 
@@ -48,9 +53,11 @@ class Live:
         nodes, pods, selecting: what the API holds, by name; of what selects by kind and name.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, profile: KubeProfile = DEFAULT_PROFILE) -> None:
         config = KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default")
-        self.selectors = Selectors(Client(config))
+        self.policy = KubeSchedulerPolicy(profile=profile)
+        file = PolicyReloader("live", policy=self.policy)
+        self.selectors = PolicyManager(file).selectors(Client(config))
         self.cache = ClusterCache(Client(config), self.Told(self), self.selectors)
         self.nodes: dict[str, Object] = {}
         self.pods: dict[str, Object] = {}
@@ -74,7 +81,7 @@ class Live:
 
     def _make(self) -> None:
         self.decider = Decider(
-            ClusterView(self.cache.state, selectors=LiveSpreadSelectors(self.selectors)), KubeSchedulerPolicy()
+            ClusterView(self.cache.state, selectors=LiveSpreadSelectors(self.selectors)), self.policy
         )
 
     def choose(self, name: str) -> tuple[str, dict[str, int]]:
@@ -200,6 +207,53 @@ def test_service_spreads_pods_while_it_exists() -> None:
     assert with_service["n2"] > with_service["n1"] > with_service["n0"]
     live.feeds["Service"].change("DELETED", raw(service))
     assert live.choose("w1")[1] == alone
+
+
+def test_default_constraints_of_a_profile_hold_for_what_a_service_selects() -> None:
+    live = Live(KubeProfile(default_spread=(DefaultSpread(1, HOSTNAME, hard=True),)))
+    for i in range(2):
+        live.cache.upsert_node(raw(place(f"n{i}", "")))
+    for i in range(4):
+        live.cache.upsert_pod(raw(pod(f"w{i}", cpu="100m", on="n0" if i < 2 else "")))
+    told: list[str] = []
+    live.cache.listener.on_pod_pending = lambda each: told.append(each.key)
+    assert live.choose("w3")[1].keys() == {"n0", "n1"}
+    service = selecting("Service", "web", app="w")
+    live.feeds["Service"].change("ADDED", raw(service))
+    assert told == ["default/w2", "default/w3"]
+    assert live.choose("w3") == ("n1", {})
+    live.feeds["Service"].change("DELETED", raw(service))
+    assert live.choose("w3")[1].keys() == {"n0", "n1"}
+
+
+def test_a_live_pod_is_filtered_by_the_profile() -> None:
+    rules = ProfileRules(frozenset({"NodeUnschedulable"}), (term(HOSTNAME, "n1"),))
+    for profile, expected in ((KubeProfile(), {"n0", "n2"}), (KubeProfile(rules=rules), {"n1"})):
+        live = Live(profile)
+        for i in range(3):
+            obj = place(f"n{i}", "")
+            obj["spec"] = {"unschedulable": i == 1}
+            live.cache.upsert_node(raw(obj))
+        live.cache.upsert_pod(raw(pod("p", cpu="100m")))
+        found = live.cache.pods["default/p"]
+        mask = live.cache.state.mask(found.class_id, found.labels_id)
+        assert {each.name for each, fits in zip(live.cache.state.nodes, mask, strict=True) if each and fits} == expected
+
+
+def term(key: str, *values: str) -> NodeSelectorTerm:
+    return NodeSelectorTerm((Requirement(key, "In", values),), ())
+
+
+@pytest.mark.parametrize("minor", ["1.34", "1.36", "1.37"])
+def test_the_service_takes_profiles_that_leave_pods_as_they_are(minor: str) -> None:
+    rules = MINORS[minor]
+    check_served(KubeSchedulerPolicy(profile=KubeProfile(percentage=30).of_minor(rules)))
+    for changed in (
+        KubeProfile(ignored=frozenset({"a.com/b"})),
+        KubeProfile(rules=ProfileRules(frozenset({"NodePorts"}))),
+    ):
+        with raises(UsageError, "kube-default", "steersman schedule"):
+            check_served(KubeSchedulerPolicy(profile=changed.of_minor(rules)))
 
 
 def test_updates_without_selector_change_are_ignored() -> None:

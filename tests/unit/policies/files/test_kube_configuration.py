@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from steersman.cluster.model import Constraints, NodeSelectorTerm, Requirement
+from steersman.cluster.model import Constraints, NodeSelectorTerm, Requests, Requirement
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.policies.files.kube_configuration import API_VERSION, KIND
+from steersman.policies.node_scores.kube_minors import ADDED, COUNTED, UNCOUNTED, nearest_minor
 from steersman.policies.node_scores.kube_profile import (
     DEFAULT_PROFILE,
     MOST_ALLOCATED,
@@ -18,9 +19,10 @@ from steersman.policies.node_scores.kube_profile import (
     DefaultSpread,
     KubeProfile,
 )
-from steersman.policies.registry import resolve
+from steersman.policies.registry import of_minor, resolve
 
 FIT = "NodeResourcesFit"
+DURING = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def content(*profiles: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -84,6 +86,10 @@ def test_other_arguments(tmp_path: Path) -> None:
     spread = args("PodTopologySpread", defaultingType="List", defaultConstraints=[zone])
     assert profile(tmp_path, **spread).default_spread == (DefaultSpread(2, "zone", hard=True),)
     assert profile(tmp_path, **args("PodTopologySpread", defaultingType="List")).default_spread == ()
+    policies = {"minDomains": 3, "nodeTaintsPolicy": "Honor", "nodeAffinityPolicy": "Ignore", "matchLabelKeys": ["a"]}
+    spread = args("PodTopologySpread", defaultingType="List", defaultConstraints=[zone | policies])
+    expected = DefaultSpread(2, "zone", hard=True, min_domains=3, honor_node_affinity=False, honor_node_taints=True)
+    assert profile(tmp_path, **spread).default_spread == (expected,)
     affinity = args("InterPodAffinity", hardPodAffinityWeight=7, ignorePreferredTermsOfExistingPods=True)
     read = profile(tmp_path, **affinity)
     assert (read.rules.hard_affinity_weight, read.ignores_existing) == (7, True)
@@ -168,7 +174,32 @@ def test_objects_of_managed_kubernetes(tmp_path: Path) -> None:
         (content(strategy("MostAllocated", resources=[{"name": "cpu", "weight": 101}])), "weight: 101 is not"),
         (content(strategy("MostAllocated", requestedToCapacityRatio={})), "requestedToCapacityRatio: has no meaning"),
         (content(strategy("RequestedToCapacityRatio")), "requestedToCapacityRatio.shape: is missing"),
-        (content(args(FIT, ignoredResources=["a.b/c"])), "args.ignoredResources: is not implemented"),
+        (
+            content(args(FIT, ignoredResources=["nvidia.com/gpu"])),
+            "ignoredResources[0]: nvidia.com/gpu is a",
+        ),
+        (
+            content(args(FIT, ignoredResourceGroups=["a.b", "amd.com"])),
+            "ignoredResourceGroups[1]: amd.com is a",
+        ),
+        (content(args(FIT, ignoredResourceGroups=["a.b/c"])), "ignoredResourceGroups[0]: 'a.b/c' is wrong; expected a"),
+        (
+            content(
+                args(
+                    FIT,
+                    ignoredResourceGroups=["a.b"],
+                    scoringStrategy={"type": "LeastAllocated", "resources": [{"name": "a.b/c"}]},
+                )
+            ),
+            "profiles[0].pluginConfig: a.b/c is ignored by NodeResourcesFit, and cannot be scored",
+        ),
+        (
+            content(args("NodeAffinity", addedAffinity={DURING: {"nodeSelectorTerms": [{"matchLabels": {}}]}})),
+            "addedAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchLabels: is an",
+        ),
+        (content({"plugins": {"bind": enabled(FIT)}}), "bind.enabled[0].name: NodeResourcesFit has no bind"),
+        (content(args("VolumeBinding", shapes=[])), "profiles[0].pluginConfig[0].args.shapes: is an unknown field"),
+        (content({"plugins": {"score": enabled("NodePorts")}}), "score.enabled[0].name: NodePorts has no score"),
         (content({"plugins": {"filter": disabled(FIT)}}), "filter: lacks NodeResourcesFit, which cannot be disabled"),
         (content({"plugins": {"preEnqueue": disabled("SchedulingGates")}}), "SchedulingGates cannot be disabled here"),
         (content({"plugins": {"multiPoint": disabled("*")}}), "lacks PrioritySort; kube-scheduler does not start"),
@@ -198,3 +229,78 @@ def test_what_cannot_be_computed_is_one_line(tmp_path: Path, value: object, prob
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"absent\.yaml"):
         resolve(str(tmp_path / "absent.yaml"))
+
+
+MINOR_RULES = {"1.34": (False, UNCOUNTED), "1.35": (False, UNCOUNTED), "1.36": (True, ADDED), "1.37": (True, COUNTED)}
+
+
+@pytest.mark.parametrize("minor", MINOR_RULES)
+def test_a_minor_has_its_own_rules(tmp_path: Path, minor: str) -> None:
+    file = written(tmp_path, content(strategy("MostAllocated")))
+    for spec, name in ((file, "scheduler"), ("kube-default", "kube-default")):
+        policy = resolve(f"{spec}@{minor}")
+        rules = policy.selection.kube.minor
+        assert policy.name == f"{name}@{minor}"
+        assert (rules.balances_change, rules.image_volumes) == MINOR_RULES[minor]
+    assert resolve(f"{file}@{minor}").selection.kube.fit.kind == MOST_ALLOCATED
+    assert resolve(f"{file}@{minor}+shortest").order.name == "shortest"
+    assert resolve(f"stock-tuned@{minor}").today == resolve(f"kube-default@{minor}")
+    assert resolve("kube-default@1.37").selection.kube == DEFAULT_PROFILE
+
+
+def test_a_minor_applies_to_policies_of_kube_scheduler_that_state_none(tmp_path: Path) -> None:
+    file = str(tmp_path / "scheduler.yaml")
+    given = ("kube-default", "kube-default@1.34", "stock-tuned+shortest", f"{file}:gpu", "fgd", "steersman")
+    expected = ["kube-default@1.36", "kube-default@1.34", "stock-tuned@1.36+shortest", f"{file}:gpu@1.36"]
+    assert [of_minor(each, "1.36") for each in given] == [*expected, "fgd", "steersman"]
+    assert [of_minor(each, None) for each in given] == list(given)
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ("kube-default@1.30", "Kubernetes '1.30' is not computed; there are 1.34, 1.35, 1.36, 1.37"),
+        ("fgd@1.36", "policy fgd@1.36: expected kube-default, stock-tuned or a file of kube-scheduler"),
+    ],
+)
+def test_another_minor_or_policy_is_an_error(spec: str, problem: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve(spec)
+    assert str(caught.value) == problem
+
+
+@pytest.mark.parametrize(
+    ("version", "minor"),
+    [("v1.36.3", "1.36"), ("v1.35.4-eks-abc", "1.35"), ("v1.36+", "1.36"), ("v1.30.1", "1.34"), ("v1.40.0", "1.37")],
+)
+def test_the_nearest_minor_of_a_version(version: str, minor: str) -> None:
+    assert nearest_minor(version) == minor
+
+
+def test_what_a_minor_does_not_know_is_an_error(tmp_path: Path) -> None:
+    file = written(tmp_path, content({"plugins": {"multiPoint": enabled("GangScheduling")}}))
+    assert resolve(f"{file}@1.35").selection.kube.weights == DEFAULT_PROFILE.weights
+    with pytest.raises(InputError, match=r"'GangScheduling' is no plugin of kube-scheduler 1\.34"):
+        resolve(f"{file}@1.34")
+    shape = [{"utilization": 0, "score": 1}]
+    file = written(tmp_path, content(args("VolumeBinding", shape=shape)))
+    assert resolve(file).selection.kube == DEFAULT_PROFILE
+    with pytest.raises(InputError, match=r"shape: is unknown to kube-scheduler 1\.36"):
+        resolve(f"{file}@1.36")
+    file = written(tmp_path, content(strategy("MostAllocated", requestedToCapacityRatio={"shape": shape})))
+    assert resolve(f"{file}@1.35").selection.kube.fit.kind == MOST_ALLOCATED
+    with pytest.raises(InputError, match="requestedToCapacityRatio: has no meaning"):
+        resolve(f"{file}@1.36")
+
+
+def test_resources_that_are_ignored_are_not_requested(tmp_path: Path) -> None:
+    ignored = profile(tmp_path, **args(FIT, ignoredResources=["a.com/x"], ignoredResourceGroups=["b.com"]))
+    assert ignored.changes_pods
+    names = ("a.com/x", "a.com/y", "b.com/z", "hugepages-2Mi", "b.com.kubernetes.io/q")
+    left = ignored.requests_of(Requests(1, 1, extended=tuple((name, 1) for name in names)))
+    assert [name for name, _ in left.extended] == ["a.com/y", "hugepages-2Mi", "b.com.kubernetes.io/q"]
+
+
+def test_a_plugin_that_is_not_listed_does_not_filter(tmp_path: Path) -> None:
+    off = profile(tmp_path, plugins={"multiPoint": disabled("NodeDeclaredFeatures")})
+    assert off.rules.disabled_filters == {"NodeDeclaredFeatures"}

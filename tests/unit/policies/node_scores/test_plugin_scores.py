@@ -151,20 +151,20 @@ def images_cluster(*of_nodes):
 )
 def test_image_locality(of_nodes, wanted, scores):
     nodes = images_cluster(*of_nodes)
-    assert image_locality(images_on(nodes), wanted, (), len(nodes), len(nodes)).tolist() == scores
+    assert image_locality(images_on(nodes), wanted, len(wanted), len(nodes), len(nodes)).tolist() == scores
 
 
 def test_image_locality_counts_nodes_and_not_slots():
     nodes = [None, *images_cluster({"a:1": 500 * MI}, {}, {})]
-    assert image_locality(images_on(nodes), ["a:1"], (), 3, 4).tolist() == [0, 14, 0, 0]
+    assert image_locality(images_on(nodes), ["a:1"], 1, 3, 4).tolist() == [0, 14, 0, 0]
 
 
 def test_image_locality_counts_images_of_volumes_like_those_of_containers():
     images = images_on(images_cluster({"model:1": 900 * MI}, {}))
-    by_container = image_locality(images, ["server:1", "model:1"], (), 2, 2).tolist()
-    assert image_locality(images, ["server:1"], ["model:1"], 2, 2).tolist() == by_container == [21, 0]
+    by_container = image_locality(images, ["server:1", "model:1"], 2, 2, 2).tolist()
+    assert by_container == [21, 0]
     # 900 MiB from a volume and 900 MiB from a container, on one of two nodes, of at most 1000 MiB for each:
-    assert image_locality(images, ["model:1"], ["model:1"], 2, 2).tolist() == [44, 0]
+    assert image_locality(images, ["model:1", "model:1"], 2, 2, 2).tolist() == [44, 0]
 
 
 def test_soft_taints():

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.completing import orders, policies
+from steersman.cli.minors import minor_of_cluster
 from steersman.cli.options.cluster import (
     ClusterOptions,
     check_new_folder,
@@ -274,10 +275,13 @@ def schedule(
     from steersman.apps.scheduler.run_times import open_run_times
     from steersman.orders.live_order import check_live, warm_up_order
     from steersman.orders.registry import find_order
-    from steersman.policies.registry import resolve
+    from steersman.policies.registry import is_kube_scheduler, of_minor, resolve
     from steersman.prometheus.configuration import read_configuration
 
     telemetry = None if options.telemetry is None else read_configuration(options.telemetry)
+    resolve(policy)  # before the cluster is asked
+    if is_kube_scheduler(policy):
+        policy = of_minor(policy, minor_of_cluster(target))
     resolved = resolve(policy)
     if server_url(resolved) and options.shadow:
         raise UsageError("--shadow asks no server; leave it out, or give a policy that decides here")

@@ -144,6 +144,10 @@ class DefaultConstraint(StrictStruct, frozen=True):
     max_skew: Annotated[int, msgspec.Meta(ge=1)] | None = None
     topology_key: str | None = None
     when_unsatisfiable: str | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
 
 
 class SpreadArgs(PluginArgs, frozen=True):
@@ -158,6 +162,27 @@ class InterPodAffinityArgs(PluginArgs, frozen=True):
 
     hard_pod_affinity_weight: Percentage | None = None
     ignore_preferred_terms_of_existing_pods: bool | None = None
+
+
+class VolumeBindingArgs(PluginArgs, frozen=True):
+    """Arguments of VolumeBinding."""
+
+    bind_timeout_seconds: Count | None = None
+    shape: list[ShapePoint] | None = None
+
+
+class DefaultPreemptionArgs(PluginArgs, frozen=True):
+    """Arguments of DefaultPreemption, which change no placement here."""
+
+    min_candidate_nodes_percentage: Percentage | None = None
+    min_candidate_nodes_absolute: Count | None = None
+
+
+class DynamicResourcesArgs(PluginArgs, frozen=True):
+    """Arguments of DynamicResources: durations."""
+
+    filter_timeout: str | None = None
+    binding_timeout: str | None = None
 
 
 class NodeAffinityArgs(PluginArgs, frozen=True):

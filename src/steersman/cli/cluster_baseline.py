@@ -1,0 +1,102 @@
+"""The configuration of a live cluster's kube-scheduler as the baseline of a comparison, where the API tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from steersman.cli.options.cluster import ClusterOptions, run_with_client
+from steersman.cli.output.display import say
+from steersman.core.errors import SteersmanError
+
+if TYPE_CHECKING:
+    from steersman.apps.recorder.cluster_schedulers import FoundScheduler
+    from steersman.workloads.workload import Workload
+
+KUBE_DEFAULT = "kube-default"
+
+
+def cluster_baseline(live: ClusterOptions, source: Workload, file: Path, minor: str | None) -> str | None:
+    """Return the policy of the configuration that schedules a cluster, written to a file; None if it is not known.
+
+    Prints in a line what is known of each scheduler.
+
+    Args:
+        live: the cluster.
+        source: its pods, whose scheduler is looked for.
+        file: for the configuration.
+        minor: of Kubernetes; None: the newest.
+
+    Raises:
+        SteersmanError: the cluster does not answer.
+    """
+    from steersman.apps.recorder.cluster_schedulers import find_schedulers
+
+    found = run_with_client(live.find(), find_schedulers)
+    if not found:
+        say(
+            f"the API does not tell which configuration this cluster's scheduler has; {KUBE_DEFAULT} is kube-scheduler "
+            "without one: give --baseline my-scheduler.yaml"
+        )
+    chosen, most = None, 0
+    for scheduler in found:
+        if not scheduler.content:
+            say(_unread(scheduler))
+            continue
+        spec, pods = _readable(scheduler, source, file, minor)
+        if spec is not None and pods > most:
+            chosen, most = (scheduler, spec), pods
+    if chosen is None:
+        return None
+    scheduler, spec = chosen
+    file.write_text(scheduler.content, encoding="utf-8")
+    say(f"the baseline is {file.stem}, the configuration of {scheduler.name} ({scheduler.source}){_gates(scheduler)}")
+    return spec
+
+
+def _readable(scheduler: FoundScheduler, source: Workload, file: Path, minor: str | None) -> tuple[str | None, int]:
+    """Return the policy of the profile that schedules most pods, and how many; say why there is none."""
+    from steersman.policies.files.kube_configuration import read_configuration
+    from steersman.policies.node_scores.kube_minors import NEWEST
+    from steersman.policies.registry import of_minor
+
+    part = file.with_stem(f"{file.stem}-part")
+    part.write_text(scheduler.content, encoding="utf-8")
+    try:
+        profiles = read_configuration(part, minor or NEWEST)
+    except SteersmanError as error:
+        say(f"{scheduler.name}: {str(error).replace(str(part), scheduler.source)}")
+        return None, 0
+    finally:
+        part.unlink()
+    pods = {name: sum(pod.scheduler_name == name for pod in source.pods) for name in profiles}
+    name = max(pods, key=lambda each: pods[each])
+    if not pods[name]:
+        say(f"{scheduler.name} schedules none of these pods: its profiles are {', '.join(profiles)}")
+    return of_minor(f"{file}:{name}", minor), pods[name]
+
+
+def _unread(scheduler: FoundScheduler) -> str:
+    """Return what is known of a scheduler whose configuration the API does not show."""
+    if not scheduler.file:
+        return f"{scheduler.name} has no --config: {KUBE_DEFAULT} computes what it does{_gates(scheduler)}"
+    if scheduler.source:
+        return f"{scheduler.name}: {scheduler.source} cannot be read, or lacks {scheduler.file}"
+    where = f"{scheduler.file} on node {scheduler.node}" if scheduler.node else scheduler.file
+    return (
+        f"{scheduler.name} reads {where}, which the API does not show: copy it, and give --baseline FILE"
+        f"{_gates(scheduler)}"
+    )
+
+
+def _gates(scheduler: FoundScheduler) -> str:
+    return f"; its --feature-gates {scheduler.gates} are not computed" if scheduler.gates else ""
+
+
+def is_to_be_found(policies: Sequence[str], baseline: str | None) -> bool:
+    """Return whether a comparison names no baseline and no configuration of kube-scheduler."""
+    from steersman.policies.files.kube_configuration import is_configuration
+    from steersman.policies.registry import split_order
+
+    return baseline is None and not any(is_configuration(split_order(each)[0]) for each in policies)
