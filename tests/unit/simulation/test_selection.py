@@ -1,5 +1,6 @@
 """The choice among policies by short simulations: the best wins, equal ones go by order, and no work is wasted."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,9 @@ from tests.support.nightly import examples
 
 from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
 from steersman.core.errors import UsageError
+from steersman.orders.queue import ANYBODY, EASY
+from steersman.orders.registry import find_order
+from steersman.policies.base import Policy, with_order
 from steersman.policies.features import POD_KINDS
 from steersman.policies.heuristics import HEURISTIC_IDS, heuristic
 from steersman.policies.linear import LinearPolicy
@@ -18,6 +22,7 @@ from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.arrivals import Schedule, draw, schedule, trace_load
 from steersman.simulation.kind_losses import KindLosses, kind_losses
+from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection import halving
 from steersman.simulation.selection.choice import choice_of
@@ -269,6 +274,30 @@ def test_a_portfolio_is_chosen_by_the_durations_of_the_run(monkeypatch: pytest.M
     for seconds in (60.0, 60.0, 600.0):
         simulator.run(portfolio, protocol="timed", load=0.5, mean_duration=seconds)
     assert [how["mean_duration"] for how in asked] == [60.0, 600.0]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "order", "compared"),
+    [
+        ("timed", "wfp3:easy", EASY),
+        ("timed", "age", ANYBODY),
+        ("timed", "wfp3:conservative", EASY),
+        ("inflation", "wfp3:easy", ANYBODY),
+    ],
+)
+def test_members_are_compared_in_the_order_that_is_asked_for(
+    protocol: Protocol, order: str, compared: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulator = Simulator(random_cluster(5, nodes=(5, 9)))
+    orders = set()
+
+    def select(policies: Sequence[Policy], **_: object) -> Selection:
+        orders.update(each.order.overtaking for each in policies)
+        return Selection(0, 0, np.zeros((len(policies), 2)), np.zeros(len(policies)))
+
+    monkeypatch.setattr(simulator, "select", select)
+    simulator.member(with_order(resolve("rules"), find_order(order)), protocol=protocol)
+    assert orders == {compared}
 
 
 def test_rules_as_weights_decide_as_rules() -> None:
