@@ -192,6 +192,8 @@ class ImageBuilder:
         """Build an image and write it as an OCI layout."""
         image = IMAGES[name]
         arguments = {"BASE": base, "SOURCE_DATE_EPOCH": str(self._date), **image.arguments}
+        if NATIVE:
+            arguments["BUILDPLATFORM"] = f"linux/{NATIVE}"
         if program := image.needed(self._architecture):
             arguments["PROGRAM"] = program
         if self._architecture != NATIVE:
