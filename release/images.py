@@ -348,8 +348,8 @@ def build(
             layout.rename(target)
             packages.rename(output / packages.name)
             packed, unpacked = sizes(target)
-            figures = f"{packed} MB packed, {unpacked} MB unpacked, {built:.0f} s"
-            print(f"{layout_name(reference(name), architecture)} {digest(target)} ({figures})", flush=True)
+            figures = f"{architecture}, {packed} MB packed, {unpacked} MB unpacked, {built:.0f} s"
+            print(f"{reference(name)} {digest(target)} ({figures})", flush=True)
 
 
 def built_layouts(name: str, output: Path, architectures: Sequence[str]) -> dict[str, Path]:
@@ -365,14 +365,17 @@ def built_layouts(name: str, output: Path, architectures: Sequence[str]) -> dict
 
 
 def join(layouts: Mapping[str, Path], folder: Path) -> str:
-    """Write a layout with an index of an image's architectures into a folder, and return the index's digest."""
+    """Write a layout with an index of an image's architectures into a folder, and return the index's digest.
+
+    The folder is on the file system of the layouts: crane follows no symbolic links.
+    """
     blobs = folder / "blobs" / "sha256"
     blobs.mkdir(parents=True)
     manifests = []
     for architecture, layout in layouts.items():
         for file in (layout / "blobs" / "sha256").iterdir():
             if not (blobs / file.name).exists():
-                (blobs / file.name).symlink_to(file)
+                (blobs / file.name).hardlink_to(file)
         (entry,) = json.loads((layout / "index.json").read_text())["manifests"]
         described = {key: entry[key] for key in ("mediaType", "digest", "size")}
         manifests.append({**described, "platform": {"architecture": architecture, "os": "linux"}})
@@ -400,7 +403,7 @@ def push(
     check_key(key)
     built = {name: built_layouts(name, output, architectures) for name in names}
     uploaded = {}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix=".pushing-", dir=output) as folder:
         signing = signing_options(key, Path(folder))
         for name, layouts in built.items():
             place = f"{registry}/{repository(name)}"
