@@ -14,6 +14,8 @@ compile() {
 }
 # torch compiles with headers and reads sources; with it an image has several GB anyway.
 if [ ! -d "$packages/torch" ]; then
+    # NumPy's builders of extensions and its tests of instructions, and Numba's threads by TBB, which is not there.
+    rm -rf "$packages"/numpy/distutils "$packages"/numpy/f2py "$packages"/numpy/_core/_simd.* "$packages"/numba/np/ufunc/tbbpool.*
     # What C compilers and type checkers read.
     find "$packages" -type f \( -name '*.py[ixd]' -o -name '*.pxd' -o -name '*.[ach]' -o -name '*.hpp' \) -delete
     "$python" -m release.symbols "$packages"
