@@ -16,6 +16,10 @@ MODFILE = $(if $(filter $(NEWEST),$(KUBERNETES)),go.mod,$(if $(filter $(OLDER),$
 TAGS = $(shell printf '%s\n' $(OLDER) $(NEWEST) | sort -V | \
 	awk '$$0 == "$(KUBERNETES)" {seen = 1; next} seen {print "before" $$0}' | paste -sd, -)
 
+# Of plugin and images: amd64 or arm64; empty: of the plugin this machine's, of images amd64.
+ARCHITECTURE ?=
+SUFFIX := $(if $(filter-out amd64,$(ARCHITECTURE)),-$(ARCHITECTURE))
+
 TSC := npx --yes --package typescript@5.9.3 tsc
 
 # Where compiled modules are not kept, every program starts three times as slowly, and tests start hundreds.
@@ -65,11 +69,12 @@ test-image: .venv/dev ## run the images of `make images` as containers, push one
 	.venv/bin/pytest -s tests/image
 
 # The programs that the chosen images copy; all images without a choice.
-SCHEDULERS := build/steersman-kube-scheduler $(OLDER:%=build/steersman-kube-scheduler-%)
-COPIED = $(if $(IMAGES),$(filter $(SCHEDULERS),$(IMAGES:%=build/%)),$(SCHEDULERS))
+PROGRAM := build/steersman-kube-scheduler
+SCHEDULERS := $(PROGRAM)$(SUFFIX) $(OLDER:%=$(PROGRAM)-%$(SUFFIX))
+COPIED = $(if $(IMAGES),$(filter $(SCHEDULERS),$(IMAGES:%=build/%$(SUFFIX))),$(SCHEDULERS))
 
-images: $(COPIED) ## build the images as OCI layouts in build/images, without a container engine (as root)
-	python3 -m release.images build $(IMAGES)
+images: $(COPIED) ## build the images as OCI layouts in build/images, without a container engine (as root; ARCHITECTURE=arm64)
+	python3 -m release.images build $(IMAGES) $(if $(ARCHITECTURE),--architecture $(ARCHITECTURE))
 
 push-images: ## push the images of build/images, signed: make push-images REGISTRY=registry.example/team KEY=cosign.key
 	python3 -m release.images push $(IMAGES) --registry $(REGISTRY) --key $(KEY)
@@ -84,10 +89,10 @@ release-tools: ## build crane, cosign, syft and helm in build/tools (needs Go)
 	GOBIN=$(CURDIR)/build/tools CGO_ENABLED=0 go install -trimpath \
 		-ldflags '-s -w -X helm.sh/helm/v4/internal/version.version=v4.3.1' helm.sh/helm/v4/cmd/helm@v4.3.1
 
-build/steersman-kube-scheduler:
+$(PROGRAM)$(SUFFIX):
 	$(MAKE) plugin
 
-build/steersman-kube-scheduler-%:
+$(PROGRAM)-%$(SUFFIX):
 	$(MAKE) plugin KUBERNETES=$*
 
 test-e2e: .venv/dev ## tests against a running control plane (builds it once, some minutes); test-chaos has the others
@@ -102,10 +107,10 @@ test-go: ## the plugin's Go: format, vet, staticcheck, tests with the race detec
 	cd plugin && test -z "$$(gofmt -l .)" && export GOFLAGS=-race && packages="./internal/... ./pkg/..." && \
 	go vet $$packages && go run -race=false honnef.co/go/tools/cmd/staticcheck@v0.8.2 $$packages && go test $$packages
 
-plugin: ## build build/steersman-kube-scheduler: kube-scheduler with steersman's plugins (needs Go; KUBERNETES=1.35 adds -1.35)
+plugin: ## build build/steersman-kube-scheduler: kube-scheduler with steersman's plugins (needs Go; KUBERNETES=1.35 adds -1.35, ARCHITECTURE=arm64 -arm64)
 	cd plugin && version=$$(go list -modfile=$(MODFILE) -m -f '{{.Version}}' k8s.io/kubernetes) && \
-	CGO_ENABLED=0 go build -modfile=$(MODFILE) -tags=$(TAGS) -mod=readonly -trimpath -buildvcs=false \
-	-o ../build/steersman-kube-scheduler$(if $(filter-out $(NEWEST),$(KUBERNETES)),-$(KUBERNETES)) -ldflags "-s -w \
+	CGO_ENABLED=0 GOARCH=$(ARCHITECTURE) go build -modfile=$(MODFILE) -tags=$(TAGS) -mod=readonly -trimpath \
+	-buildvcs=false -o ../$(PROGRAM)$(if $(filter-out $(NEWEST),$(KUBERNETES)),-$(KUBERNETES))$(SUFFIX) -ldflags "-s -w \
 	-X k8s.io/component-base/version.gitVersion=$$version -X k8s.io/component-base/version.gitMajor=1 \
 	-X k8s.io/component-base/version.gitMinor=$(KUBERNETES:1.%=%)" ./cmd/kube-scheduler
 

@@ -136,7 +136,8 @@ def push(folder: Path, registry: str, key: Path, index: str | None) -> None:
         names.append(name)
         if not (images.OUTPUT / name / "index.json").exists() or images.digest(images.OUTPUT / name) != expected:
             raise ReleaseError(f"{images.OUTPUT / name} is not {expected}; build it anew: make release", 2)
-    images.push(names, images.OUTPUT, registry, key)
+    # A release names the digests of amd64 alone.
+    images.push(names, images.OUTPUT, registry, key, images.ARCHITECTURES[:1])
     with tempfile.TemporaryDirectory() as work:
         signing = signing_options(key, Path(work))
         charts = f"{registry}/charts"

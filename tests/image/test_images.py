@@ -10,9 +10,12 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import pytest
+from release.images import ARCHITECTURES, IMAGES, created, layout_name
+from release.tools import source_date
 from tests.e2e.conftest import STEERSMAN, until
 from tests.e2e.workbench.test_workbench import status, without_token
 from tests.image.container import Container
@@ -45,13 +48,13 @@ def images(*words: str | Path, **environment: str) -> subprocess.CompletedProces
 
 
 @contextmanager
-def unpacked(name: str, folder: Path) -> Iterator[Container]:
+def unpacked(name: str, folder: Path, tag: str = steersman.__version__) -> Iterator[Container]:
     """An image, unpacked in the block."""
     if not (LAYOUTS / name).exists():
         pytest.skip(f"{name} is not built")
     bundle = folder / name
     try:
-        container = Container.unpack(LAYOUTS / name, steersman.__version__, bundle)
+        container = Container.unpack(LAYOUTS / name, tag, bundle)
         assert container.user > 0
         yield container
     finally:
@@ -140,6 +143,23 @@ def test_scheduler_binds_a_pod(commands: Container, plain_cluster: Path) -> None
         until(lambda: subprocess.run(node, capture_output=True, check=True, timeout=60).stdout)
 
 
+def test_image_of_arm64_simulates(tmp_path: Path) -> None:
+    with unpacked("steersman-arm64", tmp_path) as container:
+        machine = container.run("-c", "import platform; print(platform.machine())", entrypoint=("python",))
+        assert machine == "aarch64\n"
+        start = time.monotonic()
+        container.run(*SIMULATE.format(policy="fgd").split()[1:], seconds=3000)
+        print(f"simulate, kernels compiled: {time.monotonic() - start:.0f} s")
+
+
+@pytest.mark.parametrize("layout", sorted(layout_name(name, "arm64") for name in IMAGES if IMAGES[name].only_copies))
+def test_kube_scheduler_of_arm64_prints_kubernetes_version(layout: str, tmp_path: Path) -> None:
+    name = layout.removesuffix("-arm64")
+    with unpacked(layout, tmp_path, IMAGES[name].tag) as container:
+        minor = re.escape(name.removeprefix("steersman-kube-scheduler").removeprefix("-") or "1.")
+        assert re.match(rf"Kubernetes v{minor}", container.run("--version"))
+
+
 def test_kube_scheduler_prints_kubernetes_version(tmp_path: Path) -> None:
     with unpacked("steersman-kube-scheduler", tmp_path) as container:
         assert re.fullmatch(r"Kubernetes v1\.\d+\.\d+\n", container.run("--version"))
@@ -169,19 +189,48 @@ def test_workbench_responds(tmp_path: Path) -> None:
         assert status(without_token(addresses["dashboard"])) == 401
 
 
-@pytest.mark.parametrize("name", ["steersman-kube-scheduler", "steersman"])
-def test_second_build_has_the_same_digest(name: str, tmp_path: Path) -> None:
-    done = images("build", name, "--output", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert digest(tmp_path / name) == digest(LAYOUTS / name)
-    shutil.rmtree(tmp_path / name)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", IMAGES)
+def test_second_build_has_the_same_digest(name: str, architecture: str, tmp_path: Path) -> None:
+    layout = layout_name(name, architecture)
+    if not (LAYOUTS / layout).exists():
+        pytest.skip(f"{layout} is not built")
+    date = datetime.fromisoformat(created(LAYOUTS / layout)).timestamp()
+    assert date == source_date(), f"{layout} is of another commit; build it anew"
+    try:
+        done = images("build", name, "--output", tmp_path, "--architecture", architecture)
+        assert done.returncode == 0, done.stderr
+        assert digest(tmp_path / layout) == digest(LAYOUTS / layout)
+    finally:
+        shutil.rmtree(tmp_path / layout, ignore_errors=True)
+
+
+def test_image_of_both_architectures_is_an_index(registry: str, keys: Path) -> None:
+    name = "steersman-kube-scheduler"
+    if not (LAYOUTS / f"{name}-arm64").exists():
+        pytest.skip(f"{name}-arm64 is not built")
+    pushed = images(
+        "push", name, "--registry", f"{registry}/team", "--key", keys / "cosign.key", COSIGN_PASSWORD="secret"
+    )
+    assert pushed.returncode == 0, pushed.stderr
+    place = f"{registry}/team/{name}"
+    checked = (f"--key={keys / 'cosign.pub'}", "--insecure-ignore-tlog=true")
+    tool("cosign", "verify", *checked, f"{place}:{steersman.__version__}")
+    for architecture in ARCHITECTURES:
+        reference = (f"--platform=linux/{architecture}", f"{place}:{steersman.__version__}")
+        expected = digest(LAYOUTS / layout_name(name, architecture))
+        assert tool("crane", "digest", *reference) == expected
+        tool("cosign", "verify", *checked, f"{place}@{expected}")
+        tool("cosign", "verify-attestation", "--type=spdxjson", *checked, f"{place}@{expected}")
 
 
 def test_pushed_image_is_signed_and_pulled_alike(registry: str, keys: Path, tmp_path: Path) -> None:
     name = "steersman-kube-scheduler"
-    done = images(
-        "push", name, "--registry", f"{registry}/team", "--key", keys / "cosign.key", COSIGN_PASSWORD="secret"
-    )
+    (tmp_path / "alone").mkdir()
+    for built in (name, f"{name}.spdx.json"):
+        (tmp_path / "alone" / built).symlink_to(LAYOUTS / built)
+    options = ("--output", tmp_path / "alone", "--registry", f"{registry}/team", "--key", keys / "cosign.key")
+    done = images("push", name, *options, COSIGN_PASSWORD="secret")
     assert done.returncode == 0, done.stderr
     reference = f"{registry}/team/{name}:{steersman.__version__}"
     assert tool("crane", "digest", reference) == digest(LAYOUTS / name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -9,10 +11,13 @@ import subprocess
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from release import images
 from release.images import IMAGES, ImageSpec, older_minors, reference
+from release.tools import ReleaseError
 
 from steersman.version import __version__
 
@@ -21,13 +26,34 @@ RECORDS = '#!/bin/sh\necho "${0##*/} $*" >> "$RECORD"\n'
 REFUSES = '#!/bin/sh\necho "UNAUTHORIZED: log in first" >&2\nexit 1\n'
 
 
+DATE = "2026-01-01T00:00:00Z"
+
+
+def write_layout(folder: Path, date: str = DATE) -> str:
+    """Write a layout whose image has a date and no layer, and return its digest."""
+    blobs = folder / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+
+    def write(content: dict[str, Any]) -> dict[str, Any]:
+        text = json.dumps(content)
+        name = hashlib.sha256(text.encode()).hexdigest()
+        (blobs / name).write_text(text)
+        return {
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "digest": f"sha256:{name}",
+            "size": len(text),
+        }
+
+    described = write({"config": write({"created": date, "name": folder.name}), "layers": []})
+    (folder / "index.json").write_text(json.dumps({"manifests": [described | {"annotations": {"tag": "1.2.3"}}]}))
+    return str(described["digest"])
+
+
 @pytest.fixture
 def layout(tmp_path: Path) -> Path:
-    """A folder with a layout that nobody looks into."""
-    folder = tmp_path / "layouts" / "steersman"
-    folder.mkdir(parents=True)
-    (folder / "index.json").write_text('{"manifests": [{"digest": "sha256:12"}]}')
-    return folder.parent
+    """A folder with a layout."""
+    write_layout(tmp_path / "layouts" / "steersman")
+    return tmp_path / "layouts"
 
 
 def call(tmp_path: Path, *words: str | Path, **tools: str) -> tuple[int, str, list[str]]:
@@ -110,7 +136,82 @@ def test_tag_is_set_when_image_and_packages_are_signed(layout: Path, tmp_path: P
         "cosign attest",
         "crane tag",
     ]
-    assert called[-1] == "crane tag registry.example/team/steersman@sha256:12 1.2.3"
+    digest = images.digest(layout / "steersman")
+    assert called[-1] == f"crane tag registry.example/team/steersman@{digest} 1.2.3"
+
+
+def test_tag_is_of_an_index_where_both_architectures_were_built(layout: Path, tmp_path: Path) -> None:
+    digests = [images.digest(layout / "steersman"), write_layout(layout / "steersman-arm64")]
+    key = tmp_path / "key"
+    key.touch()
+    status, errors, called = call(tmp_path, *push(layout, key), crane=RECORDS, cosign=RECORDS)
+    assert (status, errors) == (0, "")
+    index = images.join({"amd64": layout / "steersman", "arm64": layout / "steersman-arm64"}, tmp_path / "joined")
+    place = "registry.example/team/steersman"
+    _, pushed, signed, *attested, tagged = called
+    assert re.fullmatch(rf"crane push --index \S+ {place}@{index}", pushed)
+    assert signed.startswith("cosign sign ")
+    assert signed.endswith(f" --recursive {place}@{index}")
+    assert [re.findall(r"--predicate=\S+/(\S+) .*@(\S+)$", line)[0] for line in attested] == [
+        ("steersman.spdx.json", digests[0]),
+        ("steersman-arm64.spdx.json", digests[1]),
+    ]
+    assert tagged == f"crane tag {place}@{index} 1.2.3"
+
+
+def test_index_names_each_architecture_and_has_all_blobs(tmp_path: Path) -> None:
+    layouts = {each: tmp_path / each for each in images.ARCHITECTURES}
+    digests = {each: write_layout(folder) for each, folder in layouts.items()}
+    images.join(layouts, tmp_path / "joined")
+    index = json.loads((tmp_path / "joined" / "index.json").read_text())
+    assert {each["platform"]["architecture"]: each["digest"] for each in index["manifests"]} == digests
+    blobs = {file.name: file.read_bytes() for folder in layouts.values() for file in folder.glob("blobs/*/*")}
+    assert {file.name: file.read_bytes() for file in tmp_path.glob("joined/blobs/*/*")} == blobs
+
+
+def test_architectures_of_different_commits_are_not_uploaded(layout: Path, tmp_path: Path) -> None:
+    write_layout(layout / "steersman-arm64", "2026-02-02T00:00:00Z")
+    key = tmp_path / "key"
+    key.touch()
+    status, errors, called = call(tmp_path, *push(layout, key), crane=RECORDS, cosign=RECORDS)
+    assert (status, called) == (2, [])
+    assert re.fullmatch(
+        r"error: \S+/steersman and \S+/steersman-arm64 are of different commits; build both anew, or remove one\n",
+        errors,
+    )
+
+
+@pytest.fixture
+def ready(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine of amd64 with all tools and no emulator; the folder where built programs lie."""
+    monkeypatch.setattr(images, "tool", lambda name: name)
+    monkeypatch.setattr(images.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(images, "NATIVE", "amd64")
+    monkeypatch.setattr(images, "EMULATORS", {"arm64": tmp_path / "emulator"})
+    monkeypatch.setattr(images, "ROOT", tmp_path)
+    (tmp_path / "build").mkdir()
+    return tmp_path / "build"
+
+
+def test_programs_of_another_architecture_need_an_emulator(ready: Path) -> None:
+    images.check_prerequisites(["steersman"], architecture="amd64")
+    expected = "steersman needs a machine that runs arm64 programs, or emulates: apt-get install qemu-user-static "
+    with pytest.raises(ReleaseError, match=re.escape(expected)):
+        images.build(["steersman"], ready / "images", architecture="arm64")
+    assert not (ready / "images").exists()
+    (ready.parent / "emulator").touch()
+    images.check_prerequisites(["steersman"], architecture="arm64")
+
+
+def test_image_that_only_copies_needs_no_emulator(ready: Path) -> None:
+    expected = "build/steersman-kube-scheduler-1.35-arm64 is missing; build it: make plugin KUBERNETES=1.35 "
+    with pytest.raises(ReleaseError, match=re.escape(f"{expected}ARCHITECTURE=arm64")):
+        images.check_prerequisites(["steersman-kube-scheduler-1.35"], architecture="arm64")
+    (ready / "steersman-kube-scheduler-1.35-arm64").touch()
+    images.check_prerequisites(["steersman-kube-scheduler-1.35"], architecture="arm64")
+    for image in IMAGES.values():
+        instructions = (CHECKOUT / image.containerfile).read_text()
+        assert image.only_copies != bool(re.search(r"^RUN ", instructions, re.M))
 
 
 def copied(image: ImageSpec) -> list[str]:
