@@ -218,6 +218,8 @@ def copied(image: ImageSpec) -> list[str]:
     """What the instructions of an image copy from the checkout."""
     text = (CHECKOUT / image.containerfile).read_text()
     arguments = dict(re.findall(r"^ARG (\w+)=(\S+)", text, re.M)) | dict(image.arguments)
+    if program := image.needed("amd64"):
+        arguments["PROGRAM"] = program
     words = [word for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.M) for word in line.split()[:-1]]
     return [arguments[word[1:]] if word.startswith("$") else word for word in words]
 
