@@ -197,7 +197,7 @@ class ImageBuilder:
         if program := image.needed(self._architecture):
             arguments["PROGRAM"] = program
         if self._architecture != NATIVE:
-            # Emulated, a compiler takes hours.
+            # Emulated, the compiler takes more than an hour.
             arguments["KERNELS"] = "none"
         self._build_image(name, image, arguments, ROOT, self._architecture)
         target = f"oci:{layout}:{image.tag}"
