@@ -360,7 +360,7 @@ def built_layouts(name: str, output: Path, architectures: Sequence[str]) -> dict
         raise ReleaseError(f"{output / name} is missing; build it: make images", 2)
     if len(found) > 1 and len({*map(created, found.values())}) > 1:
         names = " and ".join(map(str, found.values()))
-        raise ReleaseError(f"{names} are of different commits; build both anew, or remove one", 2)
+        raise ReleaseError(f"{names} are of different commits; build both again, or remove one", 2)
     return found
 
 

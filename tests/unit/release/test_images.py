@@ -176,7 +176,7 @@ def test_architectures_of_different_commits_are_not_uploaded(layout: Path, tmp_p
     status, errors, called = call(tmp_path, *push(layout, key), crane=RECORDS, cosign=RECORDS)
     assert (status, called) == (2, [])
     assert re.fullmatch(
-        r"error: \S+/steersman and \S+/steersman-arm64 are of different commits; build both anew, or remove one\n",
+        r"error: \S+/steersman and \S+/steersman-arm64 are of different commits; build both again, or remove one\n",
         errors,
     )
 

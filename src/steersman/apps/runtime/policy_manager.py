@@ -136,7 +136,7 @@ class PolicyManager:
                     log.warning(warning)
 
     def selectors(self, client: Client) -> Selectors | None:
-        """Return what a policy of kube-scheduler reads beside pods and nodes, and how it reads pods; else None."""
+        """Return what a policy of kube-scheduler reads besides pods and nodes, and how it reads pods; else None."""
         if Need.SELECTORS not in self.policy.needs:
             return None
         selectors, profile = Selectors(client), self.policy.selection.kube
