@@ -1,7 +1,8 @@
 """The waiting pods of a simulation, compiled: groups of equal pods, the order of the groups, and estimates.
 
 Pods of a group are alike for every order and every node: of the same priority, class, size and estimate. Among them the
-oldest goes first, so that an order costs as much as there are groups, not pods.
+oldest goes first, so that an order costs as much as there are groups, not pods. Groups of the same shape (class and
+size of a gang) are alike for every node: what fits nowhere is found once for all of them.
 """
 
 from __future__ import annotations
@@ -30,18 +31,19 @@ ANYBODY, NO_ONE, EASY, ENDING_BEFORE, CONSERVATIVE = range(5)
 # Columns of `QueueArrays.limits`: seconds after which a waiting pod goes before all others of its priority, the size of
 # the cluster, and whether that is in GPUs (1), else in CPUs (0).
 AGEING, CAPACITY, BY_GPU = range(3)
-# Columns of `QueueArrays.counts`: groups with waiting pods, groups in the heap, whether a score was not a number.
-GROUPS, CANDIDATES, INVALID = range(3)
+# Columns of `QueueArrays.counts`: groups with waiting pods, groups in the heap, whether a score was not a number,
+# shapes with waiting pods.
+GROUPS, CANDIDATES, INVALID, SHAPES = range(4)
 
 
 class QueueArrays(NamedTuple):
-    """A queue of A arrivals in G groups.
+    """A queue of A arrivals in G groups of S shapes.
 
     Attributes:
         settings: [3] see SCORE, OVERTAKING and ESTIMATES.
         limits: [3] see AGEING, CAPACITY and BY_GPU.
         weights: [W] of a learned order.
-        counts: [3] see GROUPS...
+        counts: [4] see GROUPS...
         given: [A] scores that are known at the arrival.
         size: [A] what a pod requests, in the unit of CAPACITY.
         total: [A] the same of its whole gang, of the first pod of one.
@@ -53,9 +55,15 @@ class QueueArrays(NamedTuple):
         group: [A] number of the group.
         following: [A] the next waiting pod of the group, -1: none.
         first, last: [G] oldest and newest waiting pod of a group, -1: none.
-        active: [G] the groups with waiting pods, in any order.
+        shape: [G] the shape of a group.
+        begins: [S] where the groups of a shape begin in `active`.
+        active_groups: [S] number of groups of a shape with waiting pods.
+        shapes: [S] the shapes with waiting pods, in any order, `counts[SHAPES]` of them.
+        shape_place: [S] where a shape is in `shapes`.
+        active: [G] for each shape the groups with waiting pods, in any order.
         place: [G] where a group is in `active`.
-        heap: [G] groups that are candidates, a binary heap by priority, score and age.
+        heap: [S] groups that are candidates, the next one of each shape; a binary heap by priority, score and age.
+        may_start: [G] the pass in which a group was last found to be a candidate.
         scores: [G] scores of the first pods of groups.
         stated: [A] stated estimates in seconds, NaN: none.
         keys: [A, LEVELS] groups of the history.
@@ -80,9 +88,15 @@ class QueueArrays(NamedTuple):
     following: Ints
     first: Ints
     last: Ints
+    shape: Ints
+    begins: Ints
+    active_groups: Ints
+    shapes: Ints
+    shape_place: Ints
     active: Ints
     place: Ints
     heap: Ints
+    may_start: Ints
     scores: Floats
     stated: Floats
     keys: Ints
@@ -157,17 +171,12 @@ def score(q: QueueArrays, a: int, now: float, free: float, waiting: int, delay: 
     if now - q.time[a] > q.limits[AGEING]:
         return -math.inf
     # An environment's agent chooses who goes next; others overtake by age.
-    if q.settings[SCORE] == GIVEN or q.settings[SCORE] == EXTERNAL:
+    kind = q.settings[SCORE]
+    if kind in (GIVEN, EXTERNAL):
         return float(q.given[a])
-    return _computed_score(q, a, now, free, waiting, delay)
-
-
-@called_kernel
-def _computed_score(q: QueueArrays, a: int, now: float, free: float, waiting: int, delay: float) -> float:
-    w, kind = now - q.time[a], q.settings[SCORE]
     if kind == FAIR:
         return float(q.usage[q.account[a]])
-    r = max(estimate(q, a), 1.0)
+    w, r = now - q.time[a], max(estimate(q, a), 1.0)
     if kind != LEARNED:
         return simple_score(kind, r, q.total[a], w, q.time[a])
     share = min(q.total[a] / q.limits[CAPACITY], 1.0)
@@ -181,8 +190,14 @@ def enqueue(q: QueueArrays, a: int) -> None:
     q.following[a] = NOBODY
     if q.first[g] == NOBODY:
         q.first[g] = a
-        q.place[g] = q.counts[GROUPS]
-        q.active[q.counts[GROUPS]] = g
+        s = q.shape[g]
+        if q.active_groups[s] == 0:
+            q.shape_place[s] = q.counts[SHAPES]
+            q.shapes[q.counts[SHAPES]] = s
+            q.counts[SHAPES] += 1
+        q.place[g] = q.begins[s] + q.active_groups[s]
+        q.active[q.place[g]] = g
+        q.active_groups[s] += 1
         q.counts[GROUPS] += 1
     else:
         q.following[q.last[g]] = a
@@ -195,11 +210,18 @@ def dequeue(q: QueueArrays, g: int) -> None:
     q.first[g] = q.following[q.first[g]]
     if q.first[g] != NOBODY:
         return
-    # The last group takes its place.
     q.counts[GROUPS] -= 1
-    moved = q.active[q.counts[GROUPS]]
+    s = q.shape[g]
+    q.active_groups[s] -= 1
+    # The last group of the shape takes its place.
+    moved = q.active[q.begins[s] + q.active_groups[s]]
     q.active[q.place[g]] = moved
     q.place[moved] = q.place[g]
+    if q.active_groups[s] == 0:
+        q.counts[SHAPES] -= 1
+        other = q.shapes[q.counts[SHAPES]]
+        q.shapes[q.shape_place[s]] = other
+        q.shape_place[other] = q.shape_place[s]
 
 
 @inlined_kernel
@@ -246,7 +268,7 @@ def heapify(q: QueueArrays) -> None:
 
 @inlined_kernel
 def drop_candidate(q: QueueArrays) -> None:
-    """Remove the first candidate from the heap; its pods go on waiting."""
+    """Remove the first candidate from the heap."""
     q.counts[CANDIDATES] -= 1
     if q.counts[CANDIDATES] > 0:
         q.heap[0] = q.heap[q.counts[CANDIDATES]]

@@ -23,7 +23,6 @@ from steersman.core.compiled import inlined_kernel, ir_inlined, kernel
 from steersman.orders.conservative import is_held, note_ended, note_running, note_waiting
 from steersman.orders.queue import (
     ANYBODY,
-    CANDIDATES,
     CONSERVATIVE,
     ENDING_BEFORE,
     GROUPS,
@@ -107,6 +106,7 @@ from steersman.simulation.queue_passes import (
     devices_beside,
     end_attempt,
     end_conservative_pass,
+    first_candidate,
     hold_first,
     may_overtake,
     next_head,
@@ -499,21 +499,21 @@ def advance(
                     continue
                 g = cursor[HEAD]
             else:
+                # Conservative backfilling tries all pods once, before the first pod has left.
+                every = chooser == SELECT_EXTERNAL or cursor[FREED] == NONE
                 if cursor[PASS] == COLLECT:
-                    # Conservative backfilling tries all pods once, before the first pod has left.
-                    every = chooser == SELECT_EXTERNAL or cursor[FREED] == NONE
                     # As the first of them would: who is tried depends on it.
                     if cursor[HEAD] != NONE and q.counts[GROUPS] > 1:
                         update_reservation(cluster, arrivals, run, time)
                     collect(cluster.nodes, cluster.classes, cluster.terms, arrivals, run, time, every)
                     cursor[PASS] = TRY_CANDIDATES
-                if q.counts[CANDIDATES] == 0:
+                g = first_candidate(cluster, arrivals, run, time, every)
+                if g == NONE:
                     cursor[PASS] = NO_PASS
                     if q.settings[OVERTAKING] == CONSERVATIVE and end_conservative_pass(cluster, arrivals, run, time):
                         cursor[PASS] = COLLECT
                         cursor[PASSES] += 1
                     continue
-                g = q.heap[0]
             arrival = q.first[g]
         else:
             arriving = cursor[ARRIVED] < arrivals.class_id.shape[0]
@@ -564,7 +564,7 @@ def advance(
             alone = allowed and not masked
             if alone and n == NONE and after and chooser != SELECT_EXTERNAL:
                 run.infeasible_beside[shape] = cursor[PASSES]
-            end_attempt(arrivals, run, g, n != NONE, alone and not cursor[RESTRICTED])
+            end_attempt(run, g, n != NONE, alone and not cursor[RESTRICTED], time)
             continue
         cursor[ARRIVED] += arrivals.members[arrival]
         if n != NONE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from steersman.cluster.arrays import ClassArrays, NodeArrays, fits
-from steersman.cluster.constraints.inter_pod import InterPodArrays, has_inter_pod_rules
+from steersman.cluster.constraints.inter_pod import InterPodArrays, has_inter_pod_rules, may_have_inter_pod_rules
 from steersman.cluster.model import GPU_MILLI
 from steersman.core.compiled import called_kernel, inlined_kernel
 from steersman.orders.conservative import (
@@ -31,6 +31,7 @@ from steersman.orders.queue import (
     GROUPS,
     NO_ONE,
     OVERTAKING,
+    SHAPES,
     delay_of,
     dequeue,
     drop_candidate,
@@ -68,6 +69,7 @@ from steersman.simulation.event_arrays import (
     NO_PASS,
     PASS,
     PASSES,
+    PLACED,
     RUNNING,
     WAITING_NOW,
     Arrivals,
@@ -92,12 +94,14 @@ def _first_overdue(run: Run, time: float) -> int:
     """Return the group of the oldest waiting pod of the highest priority, if it waits for longer than ageing allows."""
     q = run.queue
     found = NONE
-    for i in range(q.counts[GROUPS]):
-        g = q.active[i]
-        if found != NONE and q.priority[q.first[g]] < q.priority[q.first[found]]:
-            continue
-        if found == NONE or q.priority[q.first[g]] > q.priority[q.first[found]] or q.first[g] < q.first[found]:
-            found = g
+    for i in range(q.counts[SHAPES]):
+        s = q.shapes[i]
+        for place in range(q.begins[s], q.begins[s] + q.active_groups[s]):
+            g = q.active[place]
+            if found != NONE and q.priority[q.first[g]] < q.priority[q.first[found]]:
+                continue
+            if found == NONE or q.priority[q.first[g]] > q.priority[q.first[found]] or q.first[g] < q.first[found]:
+                found = g
     return found if found != NONE and time - q.time[q.first[found]] > q.limits[AGEING] else NONE
 
 
@@ -110,12 +114,14 @@ def _best_group(arrivals: Arrivals, run: Run, time: float) -> int:
         running = run.cursor[RUNNING]
         idle = free * q.limits[CAPACITY]
         foresee(run.reservation, _running(arrivals, run), running, q.size, idle, q.ends, q.freed, time)
-    for i in range(q.counts[GROUPS]):
-        g = q.active[i]
-        delay = delay_of(q, q.first[g], time, free, running)
-        set_score(q, g, score(q, q.first[g], time, free, waiting, delay))
-        if best == NONE or goes_before(q, g, best):
-            best = g
+    for i in range(q.counts[SHAPES]):
+        s = q.shapes[i]
+        for place in range(q.begins[s], q.begins[s] + q.active_groups[s]):
+            g = q.active[place]
+            delay = delay_of(q, q.first[g], time, free, running)
+            set_score(q, g, score(q, q.first[g], time, free, waiting, delay))
+            if best == NONE or goes_before(q, g, best):
+                best = g
     return best
 
 
@@ -176,13 +182,53 @@ def may_overtake(run: Run, arrival: int, time: float) -> bool:
 
 
 @inlined_kernel
-def _is_in_time(nodes: NodeArrays, classes: ClassArrays, arrivals: Arrivals, run: Run, a: int, time: float) -> bool:
-    """Return whether a pod may start since it is expected to end in time, where pods that are not may not."""
+def _fits_where_pods_left(nodes: NodeArrays, classes: ClassArrays, run: Run, c: int) -> bool:
+    """Return whether a pod fits on the node that a pod left last, or on one that was reserved until now."""
     res = run.reservation
-    if not res.state[MADE] or run.cursor[HEAD] == NONE or not may_overtake(run, a, time):
+    return bool(
+        fits(nodes, classes, c, run.cursor[FREED]) or fits_any(nodes, classes, c, res.opened, res.state[OPENED])
+    )
+
+
+@inlined_kernel
+def _opens_in_time(nodes: NodeArrays, classes: ClassArrays, arrivals: Arrivals, run: Run, a: int) -> bool:
+    """Return whether pods of the shape of `a` may start if they are expected to end in time, where others may not."""
+    res = run.reservation
+    if not res.state[MADE] or run.cursor[HEAD] == NONE:
         return False
     everywhere = run.queue.settings[OVERTAKING] == ENDING_BEFORE or arrivals.members[a] > 1
     return bool(everywhere or fits_any(nodes, classes, arrivals.class_id[a], res.slots, res.state[NODES]))
+
+
+@inlined_kernel
+def _rate(run: Run, g: int, time: float) -> None:
+    """Set the score by which a group is tried."""
+    q, a = run.queue, run.queue.first[g]
+    # Whoever overtakes with ENDING_BEFORE goes by age, as in the protocol that it is for.
+    by_age = q.settings[OVERTAKING] == ENDING_BEFORE
+    set_score(q, g, q.time[a] if by_age else score(q, a, time, _free_share(run), run.cursor[WAITING_NOW], 0.0))
+
+
+@inlined_kernel
+def _is_refused(run: Run, s: int) -> bool:
+    """Return whether no pod of a shape is tried any more in this pass: by CONSERVATIVE all are, for reservations."""
+    return bool(run.infeasible_in_pass[s] == run.cursor[PASSES] and run.queue.settings[OVERTAKING] != CONSERVATIVE)
+
+
+@inlined_kernel
+def _next_of_shape(run: Run, s: int, time: float) -> int:
+    """Return the group of a shape that is tried next of those that may start in this pass, NONE: there is none."""
+    q, best = run.queue, NONE
+    if _is_refused(run, s):
+        return NONE
+    refused = run.infeasible_beside[s] == run.cursor[PASSES]
+    for place in range(q.begins[s], q.begins[s] + q.active_groups[s]):
+        g = q.active[place]
+        if q.may_start[g] != run.cursor[PASSES] or (refused and not may_overtake(run, q.first[g], time)):
+            continue
+        if best == NONE or goes_before(q, g, best):
+            best = g
+    return best
 
 
 @called_kernel
@@ -195,36 +241,46 @@ def collect(
     time: float,
     every: bool,
 ) -> None:
-    """Make a heap of the groups that may start now.
+    """Find the groups that may start now, and make a heap of the next one of each shape.
 
     Unless `every`, those whose pods do not fit on the node that a pod just left, nor on nodes that were reserved until
     now, fit nowhere, as before, or on reserved nodes alone. These are open to pods that are expected to end in time: by
     an estimate from history that may be only now.
     """
-    q, res = run.queue, run.reservation
-    free, waiting, freed = _free_share(run), run.cursor[WAITING_NOW], run.cursor[FREED]
-    # Whoever overtakes with ENDING_BEFORE goes by age, as in the protocol that it is for.
-    by_age = q.settings[OVERTAKING] == ENDING_BEFORE
+    q = run.queue
     is_conservative = q.settings[OVERTAKING] == CONSERVATIVE
     count = 0
-    for i in range(q.counts[GROUPS]):
-        g = q.active[i]
-        a = q.first[g]
-        if g == run.cursor[HEAD]:
+    for i in range(q.counts[SHAPES]):
+        s = q.shapes[i]
+        if _is_refused(run, s):
             continue
+        # What holds for one pod of the shape holds for all.
+        a = q.first[q.active[q.begins[s]]]
         c = arrivals.class_id[a]
-        if not every and not has_inter_pod_rules(terms, c, arrivals.labels_id[a]):
-            if is_conservative and not _may_start_now(nodes, classes, arrivals, run, g, time):
+        is_new = every or is_conservative or _fits_where_pods_left(nodes, classes, run, c)
+        in_time = not is_new and _opens_in_time(nodes, classes, arrivals, run, a)
+        if not is_new and not in_time and not may_have_inter_pod_rules(terms, c):
+            continue
+        best = NONE
+        for place in range(q.begins[s], q.begins[s] + q.active_groups[s]):
+            g = q.active[place]
+            if g == run.cursor[HEAD]:
                 continue
-            is_new = is_conservative or fits(nodes, classes, c, freed)
-            is_new = is_new or fits_any(nodes, classes, c, res.opened, res.state[OPENED])
-            if not is_new and not _is_in_time(nodes, classes, arrivals, run, a, time):
+            a = q.first[g]
+            if is_conservative and not every:
+                starts = _may_start_now(nodes, classes, arrivals, run, g, time)
+            else:
+                starts = is_new or (in_time and may_overtake(run, a, time))
+            if not starts and not has_inter_pod_rules(terms, c, arrivals.labels_id[a]):
                 continue
-        set_score(q, g, q.time[a] if by_age else score(q, a, time, free, waiting, 0.0))
-        q.heap[count] = g
-        count += 1
+            q.may_start[g] = run.cursor[PASSES]
+            _rate(run, g, time)
+            if best == NONE or goes_before(q, g, best):
+                best = g
+        if best != NONE:
+            q.heap[count] = best
+            count += 1
     q.counts[CANDIDATES] = count
-    res.state[OPENED] = 0
     if is_conservative:
         run.reservation.held.counts[RELEASED] = 0
         run.reservation.held.passed[0] = time
@@ -232,13 +288,53 @@ def collect(
 
 
 @inlined_kernel
-def end_attempt(arrivals: Arrivals, run: Run, g: int, bound: bool, alone: bool) -> None:
+def _replace_candidate(run: Run, time: float) -> None:
+    """Let the first candidate be followed by the next one of its shape, if there is one."""
+    q = run.queue
+    following = _next_of_shape(run, q.shape[q.heap[0]], time)
+    if following != NONE:
+        q.heap[0] = following
+        sink(q, 0)
+    else:
+        drop_candidate(q)
+
+
+@inlined_kernel
+def first_candidate(cluster: DecisionState, arrivals: Arrivals, run: Run, time: float, every: bool) -> int:
+    """Return the group whose first pod is tried next, NONE: the pass is over.
+
+    `every`: as for `collect`. Others that fit no more where pods left, since other candidates took that, are left out.
+    """
+    q = run.queue
+    while q.counts[CANDIDATES] > 0:
+        g = q.heap[0]
+        a, s = q.first[g], q.shape[g]
+        c = arrivals.class_id[a]
+        if every or run.cursor[PLACED] > 0 or q.settings[OVERTAKING] == CONSERVATIVE:
+            return int(g)
+        if run.infeasible_beside[s] == run.cursor[PASSES]:
+            return int(g)
+        if has_inter_pod_rules(cluster.terms, c, arrivals.labels_id[a]):
+            return int(g)
+        if _fits_where_pods_left(cluster.nodes, cluster.classes, run, c):
+            return int(g)
+        if _opens_in_time(cluster.nodes, cluster.classes, arrivals, run, a):
+            run.infeasible_beside[s] = run.cursor[PASSES]
+        else:
+            run.infeasible_in_pass[s] = run.cursor[PASSES]
+        _replace_candidate(run, time)
+    run.reservation.state[OPENED] = 0
+    return NONE
+
+
+@inlined_kernel
+def end_attempt(run: Run, g: int, bound: bool, alone: bool, time: float) -> None:
     """Update the queue after an attempt with the first pod of a group, the head's or the first candidate's.
 
     If a pod depends on itself and the nodes `alone`, not on other pods, no further pod of its shape is tried in this
     pass: binding pods in between cannot have freed resources.
     """
-    q, cursor, arrival = run.queue, run.cursor, run.queue.first[g]
+    q, cursor, s = run.queue, run.cursor, run.queue.shape[g]
     is_head = cursor[PASS] == HEAD_FIRST
     if bound and q.settings[OVERTAKING] == CONSERVATIVE:
         note_leaving(run.reservation, g)
@@ -248,20 +344,16 @@ def end_attempt(arrivals: Arrivals, run: Run, g: int, bound: bool, alone: bool) 
             cursor[HEAD] = NONE
             cancel(run.reservation)
     elif alone:
-        run.infeasible_in_pass[arrivals.shape[arrival]] = cursor[PASSES]
+        run.infeasible_in_pass[s] = cursor[PASSES]
     if is_head:
         # With a head that goes on waiting, or with none, it is the others' turn.
         cursor[PASS] = HEAD_FIRST if bound else NO_PASS if q.settings[OVERTAKING] == NO_ONE else COLLECT
         return
     if bound and q.first[g] != NONE:
-        time = run.started[arrival]
-        by_age = q.settings[OVERTAKING] == ENDING_BEFORE
-        a = q.first[g]
-        free, waiting = _free_share(run), cursor[WAITING_NOW]
-        set_score(q, g, q.time[a] if by_age else score(q, a, time, free, waiting, 0.0))
-        sink(q, 0)
+        _rate(run, g, time)
     else:
-        drop_candidate(q)
+        q.may_start[g] = NONE
+    _replace_candidate(run, time)
 
 
 @inlined_kernel
@@ -354,16 +446,18 @@ def end_conservative_pass(cluster: DecisionState, arrivals: Arrivals, run: Run, 
         return True
     if res.held.counts[LACKING] == 0 or res.held.counts[ROWS] >= res.held.counts[MOST]:
         return False
-    free, waiting = _free_share(run), run.cursor[WAITING_NOW]
-    for i in range(q.counts[GROUPS]):
-        g = q.active[i]
-        set_score(q, g, score(q, q.first[g], time, free, waiting, 0.0))
+    for i in range(q.counts[SHAPES]):
+        s = q.shapes[i]
+        for place in range(q.begins[s], q.begins[s] + q.active_groups[s]):
+            _rate(run, q.active[place], time)
     while True:
         best = NONE
-        for i in range(q.counts[GROUPS]):
-            g = q.active[i]
-            if may_hold(res, g) and (best == NONE or goes_before(q, g, best)):
-                best = g
+        for i in range(q.counts[SHAPES]):
+            s = q.shapes[i]
+            for place in range(q.begins[s], q.begins[s] + q.active_groups[s]):
+                g = q.active[place]
+                if may_hold(res, g) and (best == NONE or goes_before(q, g, best)):
+                    best = g
         if best == NONE:
             return False
         hold_first(cluster, arrivals, run, best, time)

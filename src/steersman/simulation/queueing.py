@@ -204,14 +204,17 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
         waiting[:] = _combined(columns)
         single = known.single[pods[coming]]
         waiting[single] = waiting.max(initial=-1) + 1 + np.arange(int(single.sum()))
-    groups = int(group.max(initial=-1)) + 1
+        waiting[:] = _combined([shape[coming], waiting])
+    groups, shapes = int(group.max(initial=-1)) + 1, int(shape.max(initial=-1)) + 1
+    shape_of = np.zeros(groups, dtype=np.int64)
+    shape_of[group[coming]] = shape[coming]
     # Where no pod is the next one, nobody asks how long one would keep others waiting.
     foresees = count if order.commits and order.uses_delay else 0
     return QueueArrays(
         settings=np.array([order.score, order.overtaking, order.uses_estimates], dtype=np.int64),
         limits=np.array([order.ageing, known.capacity, float(known.by_gpu)]),
         weights=np.array(order.weights, dtype=np.float64),
-        counts=np.zeros(3, dtype=np.int64),
+        counts=np.zeros(4, dtype=np.int64),
         given=np.ascontiguousarray(given),
         size=size,
         total=total,
@@ -224,9 +227,15 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
         following=np.full(count, NOBODY, dtype=np.int64),
         first=np.full(groups, NOBODY, dtype=np.int64),
         last=np.full(groups, NOBODY, dtype=np.int64),
+        shape=shape_of,
+        begins=np.searchsorted(shape_of, np.arange(shapes)),
+        active_groups=np.zeros(shapes, dtype=np.int64),
+        shapes=np.zeros(shapes, dtype=np.int64),
+        shape_place=np.zeros(shapes, dtype=np.int64),
         active=np.zeros(groups, dtype=np.int64),
         place=np.zeros(groups, dtype=np.int64),
-        heap=np.zeros(groups, dtype=np.int64),
+        heap=np.zeros(shapes, dtype=np.int64),
+        may_start=np.full(groups, NOBODY, dtype=np.int64),
         scores=np.zeros(groups),
         stated=stated,
         keys=np.ascontiguousarray(keys),

@@ -227,7 +227,7 @@ def test_no_reservation_is_ever_delayed(seed: int, order: str, gpus: int, policy
     for now in played(execution):
         assert _fits(execution, now, gpus, capacity)
         waiting: dict[int, list[int]] = {}
-        for g in run.queue.active[: run.queue.counts[0]]:
+        for g in np.flatnonzero(run.queue.first != NOTHING):
             a = run.queue.first[g]
             while a != NOTHING:
                 waiting.setdefault(int(g), []).append(int(a))

@@ -270,7 +270,7 @@ class QueueEnv(gymnasium.Env[Observation, np.int64]):
         self._mask = np.zeros(count, dtype=np.int8)
         run, q = self._execution.run, self._execution.run.queue
         waiting = int(run.cursor[event_arrays.WAITING_NOW])
-        heads = np.sort(q.first[q.active[: q.counts[queue.GROUPS]]])
+        heads = np.sort(q.first[q.first != queue.NOBODY])
         self._rows = heads = heads[:count] if not self._over else heads[:0]
         if len(heads):
             highest = q.priority[heads].max()
