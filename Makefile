@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo workbench notebooks learn policy study plugin site test test-unit coverage test-nightly test-bounds test-integration test-browser images push-images release-tools test-image test-e2e test-go check-versions check-version test-versions test-version programs test-chaos lint format kernels wheel release publish krew bench requirements clean
+.PHONY: help demo workbench notebooks learn policy study plugin site test test-unit coverage test-nightly test-bounds test-integration test-browser images push-images release-tools test-image test-e2e test-go test-race check-versions check-version test-versions test-version programs test-chaos lint format kernels wheel release publish krew bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -53,7 +53,7 @@ coverage: .venv/dev ## percent of lines that unit tests execute; compiled kernel
 	.venv/bin/pytest -n 2 --cov=steersman --cov-report=term:skip-covered tests/unit tests/contract
 
 test-nightly: export STEERSMAN_NIGHTLY = 1
-test-nightly: test test-browser test-chaos test-e2e test-go ## all tests with their longest, all cases, four times as many examples, slow pages (2 hours)
+test-nightly: test test-browser test-chaos test-e2e test-go test-race ## all tests with their longest, all cases, four times as many examples, slow pages (2 hours)
 
 test-bounds: .venv/dev ## every index of every kernel, checked on small clusters (kernels run as Python)
 	STEERSMAN_CHECK_BOUNDS=1 .venv/bin/pytest tests/bounds
@@ -101,11 +101,14 @@ test-e2e: .venv/dev ## tests against a running control plane (builds it once, so
 programs: .venv/dev ## build what test-e2e starts into the cache: the control plane, the plugin, Helm (11 minutes, once; needs Go)
 	.venv/bin/python -m tests.support.programs
 
-# With -race everywhere, Kubernetes is compiled once for all three; without cmd/, the program that `make plugin` compiles,
-# a third less of it.
-test-go: ## the plugin's Go: format, vet, staticcheck, tests with the race detector (needs Go)
-	cd plugin && test -z "$$(gofmt -l .)" && export GOFLAGS=-race && packages="./internal/... ./pkg/..." && \
-	go vet $$packages && go run -race=false honnef.co/go/tools/cmd/staticcheck@v0.8.2 $$packages && go test $$packages
+# With the settings of `programs`, so that Kubernetes is compiled once; without cmd/, a third less of it.
+test-go: ## the plugin's Go: format, vet, staticcheck, tests (needs Go)
+	cd plugin && test -z "$$(gofmt -l .)" && packages="./internal/... ./pkg/..." && \
+	export CGO_ENABLED=0 GOFLAGS="-mod=readonly -trimpath -buildvcs=false" && \
+	go vet $$packages && go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 $$packages && go test $$packages
+
+test-race: ## the plugin's Go tests with the race detector, for which all of Kubernetes is compiled again
+	cd plugin && CGO_ENABLED=1 go test -race ./internal/... ./pkg/...
 
 plugin: ## build build/steersman-kube-scheduler: kube-scheduler with steersman's plugins (needs Go; KUBERNETES=1.35 adds -1.35, ARCHITECTURE=arm64 -arm64)
 	cd plugin && version=$$(go list -modfile=$(MODFILE) -m -f '{{.Version}}' k8s.io/kubernetes) && \

@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 ROLLOUTS, MOST_ROLLOUTS = 50, 10_000
 HORIZON = 7 * DAY
-SCREENING = 16
+SCREENING = 8
 """Rollouts after which a change that did not help is given up."""
 LEAST_GAIN_SECONDS, LEAST_GAIN_SHARE = 60.0, 0.1
 """A median wait that is shorter by less is no gain."""

@@ -25,8 +25,8 @@ from steersman.workloads.profile import typical_pods
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-STEP_EVENTS = 128
-"""Events between two looks at whether the pod has started."""
+STEP_EVENTS, STEP_SHARE = 128, 8
+"""Events between two looks at whether the pod has started: so many, or a share (a part of 8) of those so far."""
 DELETION_SECONDS = 30.0
 """Time that a pod takes to end which is being deleted: Kubernetes' default grace period."""
 FIRST_ARRIVALS, GROWTH = 200, 4
@@ -171,7 +171,7 @@ class Rollouts:
                 execution.answer()
             elif (run.slot[targets] != NONE).all() or (events and record.time[events - 1] > until):
                 break
-            status = execution.advance(events + STEP_EVENTS)
+            status = execution.advance(events + max(STEP_EVENTS, events // STEP_SHARE))
         starts = np.where(run.slot[targets] != NONE, run.started[targets], np.inf)
         return np.where(starts <= until, starts, np.inf)
 
