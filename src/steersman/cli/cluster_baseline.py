@@ -11,7 +11,7 @@ from steersman.cli.output.display import say
 from steersman.core.errors import SteersmanError
 
 if TYPE_CHECKING:
-    from steersman.apps.recorder.cluster_schedulers import FoundScheduler
+    from steersman.apps.runtime.cluster_schedulers import FoundScheduler
     from steersman.workloads.workload import Workload
 
 KUBE_DEFAULT = "kube-default"
@@ -31,7 +31,7 @@ def cluster_baseline(live: ClusterOptions, source: Workload, file: Path, minor: 
     Raises:
         SteersmanError: the cluster does not answer.
     """
-    from steersman.apps.recorder.cluster_schedulers import find_schedulers
+    from steersman.apps.runtime.cluster_schedulers import find_schedulers
 
     found = run_with_client(live.find(), find_schedulers)
     if not found:
@@ -57,19 +57,15 @@ def cluster_baseline(live: ClusterOptions, source: Workload, file: Path, minor: 
 
 def _readable(scheduler: FoundScheduler, source: Workload, file: Path, minor: str | None) -> tuple[str | None, int]:
     """Return the policy of the profile that schedules most pods, and how many; say why there is none."""
-    from steersman.policies.files.kube_configuration import read_configuration
+    from steersman.apps.runtime.cluster_schedulers import profiles_of
     from steersman.policies.node_scores.kube_minors import NEWEST
     from steersman.policies.registry import of_minor
 
-    part = file.with_stem(f"{file.stem}-part")
-    part.write_text(scheduler.content, encoding="utf-8")
     try:
-        profiles = read_configuration(part, minor or NEWEST)
+        profiles = profiles_of(scheduler, minor or NEWEST)
     except SteersmanError as error:
-        say(f"{scheduler.name}: {str(error).replace(str(part), scheduler.source)}")
+        say(f"{scheduler.name}: {error}")
         return None, 0
-    finally:
-        part.unlink()
     pods = {name: sum(pod.scheduler_name == name for pod in source.pods) for name in profiles}
     name = max(pods, key=lambda each: pods[each])
     if not pods[name]:

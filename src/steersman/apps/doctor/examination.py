@@ -7,6 +7,7 @@ from typing import Any
 
 from steersman.apps.doctor.findings import Finding, amount, node_findings, ok, pod_findings, problem, warning
 from steersman.apps.doctor.rights import RIGHTS, rights_findings
+from steersman.apps.runtime.cluster_schedulers import FoundScheduler, find_schedulers, profiles_of
 from steersman.apps.runtime.decoding import ALL_PODS, NODES, DecodedObjects, decode_objects, documents, example
 from steersman.apps.runtime.device_lists import list_device_offers
 from steersman.cluster.model import Node
@@ -15,6 +16,7 @@ from steersman.cluster.objects.api.metadata import named_object
 from steersman.cluster.objects.api_fields import kubernetes_table
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import MISSING, ApiError, Client
+from steersman.policies.node_scores.kube_minors import nearest_minor
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
 from steersman.prometheus.node_names import addresses_of
@@ -36,7 +38,8 @@ async def examine(client: Client, telemetry: Configuration | None = None) -> lis
     Raises:
         SteersmanError: the API server does not answer.
     """
-    found = [version_finding(await client.get("/version"))]
+    version = await client.get("/version")
+    found = [version_finding(version)]
     for command in RIGHTS:
         found += await rights_findings(client, command)
     try:
@@ -50,6 +53,7 @@ async def examine(client: Client, telemetry: Configuration | None = None) -> lis
     if offers:
         found.append(ok("DRA", "devices of ResourceSlices are counted for DeviceClasses that steersman understands"))
     found += pod_findings([pod_from_json(raw) for raw in listed_pods.items], await _lease_names(client))
+    found += configuration_findings(await find_schedulers(client), nearest_minor(str(version["gitVersion"])))
     found += _object_findings(decoded)
     if any(pod.requests.gpu_count and 0 < pod.requests.gpu_milli < 1000 for pod in decoded.pods):
         found += await _admission_findings(client)
@@ -71,6 +75,28 @@ def version_finding(version: Mapping[str, Any]) -> Finding:
     if minor < oldest:
         return warning("version", f"{text}; steersman is tested from 1.{oldest} on", "try what you need, or upgrade")
     return ok("version", text)
+
+
+def configuration_findings(schedulers: Sequence[FoundScheduler], minor: str) -> Iterator[Finding]:
+    """Return which configuration of kube-scheduler, of this minor, `evaluate --cluster` compares with."""
+    subject, remedy = "configuration", "give evaluate --baseline my-scheduler.yaml"
+    if not schedulers:
+        yield warning(subject, "the API does not tell that of kube-scheduler; it may differ from kube-default", remedy)
+    for each in schedulers:
+        if not each.content:
+            where = each.source or each.file
+            if where:
+                place = f" on node {each.node}" if each.node else ""
+                yield warning(subject, f"{each.name} has one that the API does not show: {where}{place}", remedy)
+            else:
+                yield ok(subject, f"{each.name} has none: kube-default computes what it does")
+            continue
+        try:
+            names = ", ".join(profiles_of(each, minor))
+        except SteersmanError as error:
+            yield warning(subject, f"{each.name} has one that steersman cannot compute: {error}", remedy)
+        else:
+            yield ok(subject, f"{each.name} has {each.source}, profiles {names}: evaluate --cluster compares with it")
 
 
 async def _lease_names(client: Client) -> list[str]:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from steersman.apps.doctor.examination import version_finding
+from steersman.apps.doctor.examination import configuration_findings, version_finding
 from steersman.apps.doctor.findings import Finding, Verdict, node_findings, pod_findings
+from steersman.apps.runtime.cluster_schedulers import FoundScheduler
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.cluster.objects.decoding import node_from_object
 
@@ -83,3 +84,47 @@ def test_pods_that_wait_for_nobody_are_a_problem() -> None:
     assert problem.text.startswith("2 pods waiting for scheduler 'batch'")
     assert len(list(pod_findings(pods, ["batch"]))) == 1, "a scheduler that holds a lease runs"
     assert len(list(pod_findings([pod("a", "batch", phase="Succeeded")], ()))) == 1
+
+
+PROFILE = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles: [{schedulerName: packed}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "verdict", "text"),
+    [
+        (FoundScheduler("pod kube-system/kube-scheduler-a", "a"), Verdict.OK, "has none: kube-default computes"),
+        (
+            FoundScheduler("pod kube-system/kube-scheduler-a", "a", "/etc/scheduler.yaml"),
+            Verdict.WARNING,
+            "does not show: /etc/scheduler.yaml on node a",
+        ),
+        (
+            FoundScheduler("Deployment x/second", "", "/etc/c.yaml", "", "ConfigMap x/second", PROFILE),
+            Verdict.OK,
+            "has ConfigMap x/second, profiles packed",
+        ),
+        (
+            FoundScheduler(
+                "Deployment x/second", "", "/etc/c.yaml", "", "ConfigMap x/second", f"{PROFILE}extenders: [{{}}]"
+            ),
+            Verdict.WARNING,
+            "cannot compute: ConfigMap x/second, document 1, line 2, extenders",
+        ),
+    ],
+)
+def test_configuration_of_the_clusters_scheduler_is_named(
+    scheduler: FoundScheduler, verdict: Verdict, text: str
+) -> None:
+    (finding,) = configuration_findings([scheduler], "1.36")
+    assert finding.verdict is verdict
+    assert text in finding.text
+
+
+def test_unknown_configuration_is_a_warning() -> None:
+    (finding,) = configuration_findings([], "1.36")
+    assert finding.verdict is Verdict.WARNING
+    assert "--baseline" in finding.remedy

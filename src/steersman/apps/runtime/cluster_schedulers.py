@@ -7,15 +7,20 @@ names. A Deployment may have it in a ConfigMap. K3s notes its own arguments at t
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from posixpath import relpath
 from typing import Any
 
 import msgspec
 
+from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import ApiError, Client
 from steersman.kubernetes.optional_watch import REFUSALS
+from steersman.policies.files.kube_configuration import read_configuration
+from steersman.policies.node_scores.kube_profile import KubeProfile
 
 STATIC_PODS = "/api/v1/namespaces/kube-system/pods"
 STATIC_SELECTOR = {"labelSelector": "component=kube-scheduler"}
@@ -61,6 +66,21 @@ async def find_schedulers(client: Client) -> list[FoundScheduler]:
     for node in await _listed(client, NODES):
         found += _of_node(node)
     return found
+
+
+def profiles_of(scheduler: FoundScheduler, minor: str) -> dict[str, KubeProfile]:
+    """Return the profiles of a scheduler's configuration by `schedulerName`.
+
+    Raises:
+        SteersmanError: it is invalid, or has what cannot be computed; the message names its ConfigMap.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "scheduler.yaml"
+        file.write_text(scheduler.content, encoding="utf-8")
+        try:
+            return read_configuration(file, minor)
+        except SteersmanError as error:
+            raise SteersmanError(str(error).replace(str(file), scheduler.source)) from None
 
 
 def flags_of(arguments: list[str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from aiohttp import web
 from tests.support.servers.fake_api_server import failure
 from tests.support.servers.live_cluster import NODES, LiveDouble, node, on_double
 
-from steersman.apps.recorder.cluster_schedulers import FoundScheduler, find_schedulers, flags_of, mounted
+from steersman.apps.runtime.cluster_schedulers import FoundScheduler, find_schedulers, flags_of, mounted
 from steersman.kubernetes.client import Client
 
 SYSTEM = "/api/v1/namespaces/kube-system"
