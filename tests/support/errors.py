@@ -24,8 +24,8 @@ PARTS = Path(__file__).parents[2] / ".pytest_cache" / "error_texts"
 CHANGING = (
     (re.compile(re.escape(str(Path(__file__).parents[2]))), "CHECKOUT"),
     (re.compile(r"/[^\s'\"]*?pytest-of-[^/]+/pytest-\d+/(popen-gw\d+/)?"), "TMP/"),
-    # Folders of tests are numbered where the first 30 letters of their names are equal, in the order in which they run.
-    (re.compile(r"(TMP/[^/\s,'\":]{30})\d+"), r"\1N"),
+    # Folders of equal names (of a test's name the first 30 letters count) are numbered in the order in which they come.
+    (re.compile(r"(TMP/[^/\s,'\":]*?)\d+(?=[/\s,'\":.]|$)"), r"\1N"),
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:PORT"),
     (re.compile(r"port [1-9]\d{3,4}"), "port PORT"),
     (re.compile(r"\('127\.0\.0\.1', \d+\)"), "('127.0.0.1', PORT)"),
