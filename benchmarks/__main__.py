@@ -31,6 +31,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "start": simulator.start,
     "growth": simulator.growth,
     "published-grid": simulator.published_grid,
+    "order-cost": orders.order_cost,
     "million-pods": orders.million_pods,
     "wait-calibration": waits.wait_calibration,
     "wait-speed": waits.wait_speed,

@@ -155,7 +155,7 @@ def may_have_inter_pod_rules(terms: InterPodArrays, c: int) -> bool:
     found = terms.owned_total.shape[0] > 0
     for q in range(terms.rule_start[c], terms.rule_start[c + 1]):
         found = found or terms.rules[q, KIND] <= SPREAD
-    return found
+    return bool(found)
 
 
 @kernel
