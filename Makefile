@@ -157,7 +157,7 @@ format: .venv/dev ## rewrite the code as lint wants it
 site: .venv/dev ## build build/site: the documentation as a site, from docs/, the code and the results of studies
 	.venv/bin/python -m website
 
-kernels: .venv/dev ## compile the kernels that a wheel brings, for any processor of this architecture (4 minutes)
+kernels: .venv/dev ## compile the kernels that a wheel brings, for any processor of this architecture (8 minutes)
 	.venv/bin/python -m release.kernels build/kernels
 
 wheel: site kernels ## build dist/*.whl for this Python and architecture, with the site and compiled kernels
