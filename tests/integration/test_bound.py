@@ -36,6 +36,7 @@ from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.page import Comparison, write_report
 from steersman.evaluation.report.wording import BOUND_LABEL
 from steersman.evaluation.summary import SummaryRow, SummaryTable, summarise
+from steersman.policies.kube_scheduler import STOCK_TUNED
 from steersman.policies.registry import BUILT_IN
 from steersman.simulation.result import RunResult
 from steersman.simulation.run import Simulator
@@ -139,7 +140,8 @@ def test_no_policy_exceeds_the_bound_on_a_part_of_the_trace(seed: int) -> None:
     part = Workload("part", tuple(nodes), tuple(wanted))
     bound = GpuBound(part).solve(seed=seed)
     simulator = Simulator(part)
-    for policy in BUILT_IN:
+    # Without a search in each example, whose configurations are decided by as `kube-default` is.
+    for policy in BUILT_IN.keys() - {STOCK_TUNED}:
         reached = simulator.run(policy, seed=seed).metrics[0]
         assert reached.name == "gpu_allocation_percent"
         assert reached.value <= bound, policy

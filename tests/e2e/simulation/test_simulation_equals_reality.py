@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.support import reality
+from tests.support.nightly import by_default
 from tests.support.servers.plugin_scheduler import scheduler_program
 
 __all__ = ["scheduler_program"]
@@ -14,7 +15,7 @@ POINTS = 0.5
 EVERY = 12
 
 
-@pytest.mark.parametrize("policy", ["fgd", "steersman"])
+@pytest.mark.parametrize("policy", by_default(["steersman"], ["steersman", "fgd"]))
 def test_simulation_equals_reality(policy: str, scheduler_program: Path, tmp_path: Path) -> None:
     nodes = reality.some_nodes(tmp_path, EVERY)
     with reality.cluster_of(tmp_path, nodes) as kubeconfig:

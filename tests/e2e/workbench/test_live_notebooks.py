@@ -10,15 +10,15 @@ from pathlib import Path
 import nbformat
 import pytest
 from tests.e2e.telemetry import prometheus
-from tests.support.nightly import by_default
 from tests.support.notebooks import TUTORIALS
 
-pytestmark = pytest.mark.e2e
+# `make notebooks` runs them as well; each takes minutes, which other end-to-end tests spend on the same commands.
+pytestmark = [pytest.mark.e2e, pytest.mark.nightly]
 
 NAMES = ("02-my-own-cluster", "03-an-agent-on-a-live-cluster", "06-objectives-on-telemetry")
 
 
-@pytest.mark.parametrize("name", by_default(["02-my-own-cluster"], NAMES))
+@pytest.mark.parametrize("name", NAMES)
 def test_a_tutorial_on_a_live_cluster_runs_from_start_to_end(name: str, tmp_path: Path) -> None:
     programs = f"{prometheus.programs()}{os.pathsep}" if "telemetry" in name else ""
     done = subprocess.run(
