@@ -129,13 +129,13 @@ def push(folder: Path, registry: str, key: Path, index: str | None) -> None:
     if not (folder / CHECKSUMS).exists():
         raise ReleaseError(f"{folder / CHECKSUMS} is missing; build it: make release", 2)
     if checksums(folder) != (folder / CHECKSUMS).read_text():
-        raise ReleaseError(f"{folder / CHECKSUMS} does not match the files beside it; build them anew: make release", 2)
+        raise ReleaseError(f"{folder / CHECKSUMS} does not match the files beside it; build them again: make release", 2)
     names = []
     for line in (folder / IMAGES).read_text().splitlines():
         name, _, expected = line.split()
         names.append(name)
         if not (images.OUTPUT / name / "index.json").exists() or images.digest(images.OUTPUT / name) != expected:
-            raise ReleaseError(f"{images.OUTPUT / name} is not {expected}; build it anew: make release", 2)
+            raise ReleaseError(f"{images.OUTPUT / name} is not {expected}; build it again: make release", 2)
     # A release names the digests of amd64 alone.
     images.push(names, images.OUTPUT, registry, key, images.ARCHITECTURES[:1])
     with tempfile.TemporaryDirectory() as work:

@@ -196,7 +196,7 @@ def test_second_build_has_the_same_digest(name: str, architecture: str, tmp_path
     if not (LAYOUTS / layout).exists():
         pytest.skip(f"{layout} is not built")
     date = datetime.fromisoformat(created(LAYOUTS / layout)).timestamp()
-    assert date == source_date(), f"{layout} is of another commit; build it anew"
+    assert date == source_date(), f"{layout} is of another commit; build it again"
     try:
         done = images("build", name, "--output", tmp_path, "--architecture", architecture)
         assert done.returncode == 0, done.stderr

@@ -82,14 +82,14 @@ def test_changed_file_is_not_published(checkout: Path) -> None:
     (checkout / "dist" / "1.2.3" / "steersman-chart-1.2.3.tgz").write_text("other")
     status, errors, called = push(checkout)
     assert (status, called) == (2, [])
-    assert errors.endswith("/SHA256SUMS does not match the files beside it; build them anew: make release\n")
+    assert errors.endswith("/SHA256SUMS does not match the files beside it; build them again: make release\n")
 
 
 def test_image_of_another_build_is_not_published(checkout: Path) -> None:
     (checkout / "build" / "images" / "steersman" / "index.json").write_text('{"manifests": [{"digest": "sha256:13"}]}')
     status, errors, called = push(checkout)
     assert (status, called) == (2, [])
-    assert re.fullmatch(r"error: \S+/images/steersman is not sha256:12; build it anew: make release\n", errors)
+    assert re.fullmatch(r"error: \S+/images/steersman is not sha256:12; build it again: make release\n", errors)
 
 
 def test_missing_release_is_named(checkout: Path) -> None:

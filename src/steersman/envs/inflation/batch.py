@@ -55,7 +55,7 @@ class Batch(NamedTuple):
 
     Attributes:
         log: [E, L] slots of changed nodes, in order.
-        logged: [E, 2] length of the log, and how often it began anew.
+        logged: [E, 2] length of the log, and how often it was emptied.
         owner: [E, A] owner of each arriving pod, -1: none.
         counts: [E, 6] int64, see ARRIVALS...
         leftovers, room: of view `gpu`; of no pods in another.

@@ -36,7 +36,7 @@ class ScoreTable(NamedTuple):
         offset: [levels + 1] first column of each level in `tree`.
         log_position: [C] length of the log at the last refresh of each row, -1 before the first refresh.
         log: [E] slots of changed nodes in order.
-        logged: [2] length of the log, and how often it began anew.
+        logged: [2] length of the log, and how often it was emptied.
         stamp: [N] number of the last refresh that visited the node.
         stamps: [1] number of refreshes.
         kinds: [P] ids of the heuristics.
@@ -112,7 +112,7 @@ def log_change(table: ScoreTable, n: int) -> None:
 
 @called_kernel
 def _begin_log(table: ScoreTable) -> None:
-    """Empty a full log: every row is computed anew at its next refresh."""
+    """Empty a full log: every row is computed again at its next refresh."""
     table.logged[0] = 0
     table.logged[1] += 1
     for c in range(table.log_position.shape[0]):
