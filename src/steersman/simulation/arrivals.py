@@ -54,7 +54,10 @@ class Schedule:
     queued: int = 0
 
     def __post_init__(self) -> None:
-        """Let every pod start alone unless `members` is given."""
+        """Let every pod start alone unless `members` is given, and make times floats."""
+        # The event loop is compiled for types, in minutes: for integers it would be once more.
+        for name in ("time", "duration"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.float64))
         if len(self.members) != len(self.pods):
             object.__setattr__(self, "members", np.ones(len(self.pods), dtype=np.int64))
 
