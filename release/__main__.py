@@ -129,7 +129,9 @@ def push(folder: Path, registry: str, key: Path, index: str | None) -> None:
     if not (folder / CHECKSUMS).exists():
         raise ReleaseError(f"{folder / CHECKSUMS} is missing; build it: make release", 2)
     if checksums(folder) != (folder / CHECKSUMS).read_text():
-        raise ReleaseError(f"{folder / CHECKSUMS} does not match the files beside it; build them again: make release", 2)
+        raise ReleaseError(
+            f"{folder / CHECKSUMS} does not match the files beside it; build them again: make release", 2
+        )
     names = []
     for line in (folder / IMAGES).read_text().splitlines():
         name, _, expected = line.split()
