@@ -34,7 +34,7 @@ def order_cost() -> dict[str, float]:
     plan = schedule(simulator.workload, "timed", seed=1, ratio=1.0, load=OVERLOAD)
     pairs = {"age": ["shortest", "wfp3", "fair", "learned"], "easy": ["shortest:easy", "wfp3:easy", "fair:easy"]}
     names = [name for base, others in pairs.items() for name in (base, *others)]
-    orders = {name: _learned() if name == "learned" else find_order(name) for name in names}
+    orders = {name: _random_learned_order() if name == "learned" else find_order(name) for name in names}
     costs: dict[str, list[float]] = {name: [] for name in orders}
     result: dict[str, float] = {}
     for _ in range(REPEATS + 1):  # the first time compiles
@@ -56,7 +56,7 @@ def order_cost() -> dict[str, float]:
 def million_pods() -> dict[str, float]:
     """Measure seconds of CPU for each order with 10,000 nodes and a million pods, and their ratios to age."""
     orders = {name: BUILT_IN[name] for name in ("age", "smallest", "shortest", "wfp3", "fair")}
-    orders["learned"] = _learned()
+    orders["learned"] = _random_learned_order()
     _measure(_large(100, WARM_UP), orders)  # compiles everything
     seconds, waited = _measure(_large(NODES, PODS), orders)
     result = {f"{name}_seconds": round(value, 1) for name, value in seconds.items()}
@@ -64,7 +64,7 @@ def million_pods() -> dict[str, float]:
     return result | {f"{name}_most_waiting": float(most) for name, most in waited.items()}
 
 
-def _learned() -> Order:
+def _random_learned_order() -> Order:
     """Return a learned order of random weights: what it chooses does not matter here."""
     weights = np.random.default_rng(1).normal(0.0, 0.3, scores.learned_size(HIDDEN))
     weights[0] = 1.0

@@ -57,12 +57,12 @@ def cluster_baseline(live: ClusterOptions, source: Workload, file: Path, minor: 
 
 def _readable(scheduler: FoundScheduler, source: Workload, file: Path, minor: str | None) -> tuple[str | None, int]:
     """Return the policy of the profile that schedules most pods, and how many; say why there is none."""
-    from steersman.apps.runtime.cluster_schedulers import profiles_of
+    from steersman.apps.runtime.cluster_schedulers import read_profiles
     from steersman.policies.node_scores.kube_minors import NEWEST
     from steersman.policies.registry import of_minor
 
     try:
-        profiles = profiles_of(scheduler, minor or NEWEST)
+        profiles = read_profiles(scheduler, minor or NEWEST)
     except SteersmanError as error:
         say(f"{scheduler.name}: {error}")
         return None, 0

@@ -182,7 +182,7 @@ def may_overtake(run: Run, arrival: int, time: float) -> bool:
 
 
 @inlined_kernel
-def _fits_where_pods_left(nodes: NodeArrays, classes: ClassArrays, run: Run, c: int) -> bool:
+def _fits_freed_nodes(nodes: NodeArrays, classes: ClassArrays, run: Run, c: int) -> bool:
     """Return whether a pod fits on the node that a pod left last, or on one that was reserved until now."""
     res = run.reservation
     return bool(
@@ -191,7 +191,7 @@ def _fits_where_pods_left(nodes: NodeArrays, classes: ClassArrays, run: Run, c: 
 
 
 @inlined_kernel
-def _opens_in_time(nodes: NodeArrays, classes: ClassArrays, arrivals: Arrivals, run: Run, a: int) -> bool:
+def _may_backfill(nodes: NodeArrays, classes: ClassArrays, arrivals: Arrivals, run: Run, a: int) -> bool:
     """Return whether pods of the shape of `a` may start if they are expected to end in time, where others may not."""
     res = run.reservation
     if not res.state[MADE] or run.cursor[HEAD] == NONE:
@@ -201,7 +201,7 @@ def _opens_in_time(nodes: NodeArrays, classes: ClassArrays, arrivals: Arrivals, 
 
 
 @inlined_kernel
-def _rate(run: Run, g: int, time: float) -> None:
+def _update_score(run: Run, g: int, time: float) -> None:
     """Set the score by which a group is tried."""
     q, a = run.queue, run.queue.first[g]
     # Whoever overtakes with ENDING_BEFORE goes by age, as in the protocol that it is for.
@@ -210,16 +210,16 @@ def _rate(run: Run, g: int, time: float) -> None:
 
 
 @inlined_kernel
-def _is_refused(run: Run, s: int) -> bool:
+def _is_shape_skipped(run: Run, s: int) -> bool:
     """Return whether no pod of a shape is tried any more in this pass: by CONSERVATIVE all are, for reservations."""
     return bool(run.infeasible_in_pass[s] == run.cursor[PASSES] and run.queue.settings[OVERTAKING] != CONSERVATIVE)
 
 
 @inlined_kernel
-def _next_of_shape(run: Run, s: int, time: float) -> int:
-    """Return the group of a shape that is tried next of those that may start in this pass, NONE: there is none."""
+def _next_group(run: Run, s: int, time: float) -> int:
+    """Return the next group of a shape to try in this pass, NONE if there is none."""
     q, best = run.queue, NONE
-    if _is_refused(run, s):
+    if _is_shape_skipped(run, s):
         return NONE
     refused = run.infeasible_beside[s] == run.cursor[PASSES]
     for place in range(q.begins[s], q.begins[s] + q.active_groups[s]):
@@ -252,13 +252,13 @@ def collect(
     count = 0
     for i in range(q.counts[SHAPES]):
         s = q.shapes[i]
-        if _is_refused(run, s):
+        if _is_shape_skipped(run, s):
             continue
         # What holds for one pod of the shape holds for all.
         a = q.first[q.active[q.begins[s]]]
         c = arrivals.class_id[a]
-        is_new = every or is_conservative or _fits_where_pods_left(nodes, classes, run, c)
-        in_time = not is_new and _opens_in_time(nodes, classes, arrivals, run, a)
+        is_new = every or is_conservative or _fits_freed_nodes(nodes, classes, run, c)
+        in_time = not is_new and _may_backfill(nodes, classes, arrivals, run, a)
         if not is_new and not in_time and not may_have_inter_pod_rules(terms, c):
             continue
         best = NONE
@@ -274,7 +274,7 @@ def collect(
             if not starts and not has_inter_pod_rules(terms, c, arrivals.labels_id[a]):
                 continue
             q.may_start[g] = run.cursor[PASSES]
-            _rate(run, g, time)
+            _update_score(run, g, time)
             if best == NONE or goes_before(q, g, best):
                 best = g
         if best != NONE:
@@ -291,7 +291,7 @@ def collect(
 def _replace_candidate(run: Run, time: float) -> None:
     """Let the first candidate be followed by the next one of its shape, if there is one."""
     q = run.queue
-    following = _next_of_shape(run, q.shape[q.heap[0]], time)
+    following = _next_group(run, q.shape[q.heap[0]], time)
     if following != NONE:
         q.heap[0] = following
         sink(q, 0)
@@ -316,9 +316,9 @@ def first_candidate(cluster: DecisionState, arrivals: Arrivals, run: Run, time: 
             return int(g)
         if has_inter_pod_rules(cluster.terms, c, arrivals.labels_id[a]):
             return int(g)
-        if _fits_where_pods_left(cluster.nodes, cluster.classes, run, c):
+        if _fits_freed_nodes(cluster.nodes, cluster.classes, run, c):
             return int(g)
-        if _opens_in_time(cluster.nodes, cluster.classes, arrivals, run, a):
+        if _may_backfill(cluster.nodes, cluster.classes, arrivals, run, a):
             run.infeasible_beside[s] = run.cursor[PASSES]
         else:
             run.infeasible_in_pass[s] = run.cursor[PASSES]
@@ -350,7 +350,7 @@ def end_attempt(run: Run, g: int, bound: bool, alone: bool, time: float) -> None
         cursor[PASS] = HEAD_FIRST if bound else NO_PASS if q.settings[OVERTAKING] == NO_ONE else COLLECT
         return
     if bound and q.first[g] != NONE:
-        _rate(run, g, time)
+        _update_score(run, g, time)
     else:
         q.may_start[g] = NONE
     _replace_candidate(run, time)
@@ -449,7 +449,7 @@ def end_conservative_pass(cluster: DecisionState, arrivals: Arrivals, run: Run, 
     for i in range(q.counts[SHAPES]):
         s = q.shapes[i]
         for place in range(q.begins[s], q.begins[s] + q.active_groups[s]):
-            _rate(run, q.active[place], time)
+            _update_score(run, q.active[place], time)
     while True:
         best = NONE
         for i in range(q.counts[SHAPES]):

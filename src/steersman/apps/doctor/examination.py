@@ -7,7 +7,7 @@ from typing import Any
 
 from steersman.apps.doctor.findings import Finding, amount, node_findings, ok, pod_findings, problem, warning
 from steersman.apps.doctor.rights import RIGHTS, rights_findings
-from steersman.apps.runtime.cluster_schedulers import FoundScheduler, find_schedulers, profiles_of
+from steersman.apps.runtime.cluster_schedulers import FoundScheduler, find_schedulers, read_profiles
 from steersman.apps.runtime.decoding import ALL_PODS, NODES, DecodedObjects, decode_objects, documents, example
 from steersman.apps.runtime.device_lists import list_device_offers
 from steersman.cluster.model import Node
@@ -92,7 +92,7 @@ def configuration_findings(schedulers: Sequence[FoundScheduler], minor: str) -> 
                 yield ok(subject, f"{each.name} has none: kube-default computes what it does")
             continue
         try:
-            names = ", ".join(profiles_of(each, minor))
+            names = ", ".join(read_profiles(each, minor))
         except SteersmanError as error:
             yield warning(subject, f"{each.name} has one that steersman cannot compute: {error}", remedy)
         else:

@@ -68,7 +68,7 @@ async def find_schedulers(client: Client) -> list[FoundScheduler]:
     return found
 
 
-def profiles_of(scheduler: FoundScheduler, minor: str) -> dict[str, KubeProfile]:
+def read_profiles(scheduler: FoundScheduler, minor: str) -> dict[str, KubeProfile]:
     """Return the profiles of a scheduler's configuration by `schedulerName`.
 
     Raises:
