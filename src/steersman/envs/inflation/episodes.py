@@ -201,7 +201,10 @@ class WorkloadCore(EnvCore):
         observation.groups[e] = -1
         observation.groups[e, : len(plan.nodes), 0] = simulator.places.rack[plan.nodes]
         observation.groups[e, : len(plan.nodes), 1] = simulator.places.server[plan.nodes]
-        if not kernels.begin(self.batch, self.task, self._kept, observation, e):
+        # Those of the last step stay: an environment is reset in the step that ends its episode.
+        results = StepResults(self.rewards.copy(), self.terminated.copy(), self.truncated.copy())
+        self._step(np.zeros(0, dtype=np.int64), results, begun=e)
+        if results.terminated[e]:
             raise SteersmanError(f"{simulator.workload.name}: no pod fits on any node")
 
     def _index(self, name: str) -> int:
@@ -227,16 +230,12 @@ class WorkloadCore(EnvCore):
 
     def step(self, actions: npt.NDArray[np.int64]) -> None:
         """Take one action in each environment, see `EnvCore`."""
-        kernels.step(
-            self.batch,
-            self.task,
-            self._kept,
-            self.observation,
-            actions,
-            StepResults(self.rewards, self.terminated, self.truncated),
-        )
+        self._step(actions, StepResults(self.rewards, self.terminated, self.truncated))
         if self.objective.has_own:
             self._add_user_objectives(self.objective, self.batch.summary, self.batch.counts[:, layout.ILLEGAL] == 0)
+
+    def _step(self, actions: npt.NDArray[np.int64], results: StepResults, begun: int = -1) -> None:
+        kernels.step(self.batch, self.task, self._kept, self.observation, actions, results, begun)
 
     def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
         """Return the actions of a heuristic, see `EnvCore`."""

@@ -127,8 +127,8 @@ def _observe_end(batch: Batch, out: Observation, e: int) -> None:
 
 
 @ir_inlined
-def _act(batch: Batch, task: BatchConfig, e: int, n: int) -> tuple[float, bool]:
-    """Bind the current pod to node `n`, where it must fit; return the reward, and whether another question follows."""
+def _act(batch: Batch, task: BatchConfig, e: int, n: int) -> None:
+    """Bind the current pod to node `n`, where it must fit."""
     before, after = batch.summary[e, BEFORE], batch.summary[e, AFTER]
     for i in range(before.shape[0]):
         before[i] = batch.summary[e, NOW, i]
@@ -141,20 +141,6 @@ def _act(batch: Batch, task: BatchConfig, e: int, n: int) -> tuple[float, bool]:
     after[state.POD_SECONDS_WAITED] = 0.0
     _follow(batch, e, task.waits)
     after[state.RACK_LOCALITY] = share_nearby(owners_of(batch.owners, e), batch.owner[e, arrival], n)
-    asking = _run_to_next_decision(batch, task, e)  # counts the waiting until the next decision
-    return weighted(task.objectives, task.weights, before, after), asking
-
-
-@kernel
-def begin(batch: Batch, task: BatchConfig, kept: StepCache, out: Observation, e: int) -> bool:
-    """Start run `e`, whose arrays are in place, and observe its first question. Return False if there is none."""
-    # Rows of another episode; -1 makes the next observation compute them.
-    for c in range(kept.rows.log_position.shape[1]):
-        kept.rows.log_position[e, c] = -1
-    asking = _run_to_next_decision(batch, task, e)
-    if asking:
-        _observe(batch, task, kept, out, e)
-    return asking
 
 
 @kernel
@@ -165,25 +151,38 @@ def step(
     out: Observation,
     actions: npt.NDArray[np.int64],
     results: StepResults,
+    begun: int,
 ) -> None:
     """Take one action in each of E runs, and write its results into the other arrays.
 
     An illegal action (no such node, or the pod may not run there) changes nothing but the count of steps, and costs
-    the penalty.
+    the penalty. With `begun` of at least 0 no action is taken: that run, whose arrays are in place, is started and its
+    first question observed, or it is terminated. A kernel of its own would contain the event loop once more, which
+    takes a minute to compile.
     """
     rewards, terminated, truncated = results
-    for e in range(actions.shape[0]):
-        n, counts = actions[e], batch.counts[e]
-        terminated[e] = False
-        if attempt(counts, STEPS, ILLEGAL, out.mask[e], n):
-            rewards[e], asking = _act(batch, task, e, n)
+    for e in range(actions.shape[0]) if begun < 0 else range(begun, begun + 1):
+        counts = batch.counts[e]
+        if begun < 0 and not attempt(counts, STEPS, ILLEGAL, out.mask[e], actions[e]):
+            rewards[e] = -task.penalty
+            terminated[e] = False
+        else:
+            if begun < 0:
+                _act(batch, task, e, actions[e])
+            else:
+                # Rows of another episode; -1 makes the next observation compute them.
+                for c in range(kept.rows.log_position.shape[1]):
+                    kept.rows.log_position[e, c] = -1
+            asking = _run_to_next_decision(batch, task, e)
             terminated[e] = not asking
+            if begun < 0:
+                # With the waiting until the next decision.
+                before, after = batch.summary[e, BEFORE], batch.summary[e, AFTER]
+                rewards[e] = weighted(task.objectives, task.weights, before, after)
             if asking:
                 _observe(batch, task, kept, out, e)
             else:
                 _observe_end(batch, out, e)
-        else:
-            rewards[e] = -task.penalty
         truncated[e] = not terminated[e] and counts[STEPS] >= counts[STEP_LIMIT]
 
 
