@@ -28,6 +28,7 @@ from steersman.workloads.workload import Workload
 
 Say = Callable[[str], None]
 Json = dict[str, Any]
+NOTHING: Mapping[str, Json] = {}
 
 RECIPE = EvolutionConfig()
 """The shipped policy was trained with these options, see `make policy`."""
@@ -117,7 +118,11 @@ class Desk:
         return dict(value)
 
     def each(
-        self, parts: Mapping[str, Json], compute: Callable[[Json], Json], on_part: Callable[[int, int], None]
+        self,
+        parts: Mapping[str, Json],
+        compute: Callable[[Json], Json],
+        on_part: Callable[[int, int], None],
+        known: Mapping[str, Json] = NOTHING,
     ) -> dict[str, Json]:
         """`once` for many parts, by several workers.
 
@@ -125,10 +130,11 @@ class Desk:
             parts: options by name.
             compute: a function of a module, which is called with a part's options.
             on_part: called with how many parts are done and how many there are.
+            known: values of parts that are there already, see `published`.
         """
-        result: dict[str, Json] = {}
+        result = {name: known[name] for name in parts if name in known}
         for name, options in parts.items():
-            kept = self._kept(name, options)
+            kept = None if name in result else self._kept(name, options)
             if kept is not None:
                 result[name] = kept
         missing = [name for name in parts if name not in result]
@@ -158,6 +164,19 @@ class Desk:
 def _computer(compute: Callable[[Json], Json]) -> Callable[[Json], Json]:
     """In a worker: what computes a part."""
     return lambda options: dict(plain(compute(options)))
+
+
+def published(group: str, study: str, depends: Json, quick: bool) -> Json:
+    """Return a study's result in the repository if it was made from these options, else an empty one.
+
+    What a result has needs not be computed again when more is added to it.
+    """
+    path = Path(__file__).parent / "results" / group / f"{study}.json"
+    if quick or not path.exists():
+        return {}
+    result: Json = json.loads(path.read_text())["result"]
+    wanted = plain(depends)
+    return result if {name: result.get(name) for name in wanted} == wanted else {}
 
 
 def desk(study: str, quick: bool, say: Say) -> Desk:

@@ -19,7 +19,7 @@ from steersman.training.search.distil import DistillationOptions, distil
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from studies import tables
 from studies.clusters.any_cluster import allocations, clusters
-from studies.common import Json, Progress, Say, desk
+from studies.common import Json, Progress, Say, desk, published
 
 NAME = "exported"
 MINUTES = 20
@@ -35,7 +35,7 @@ def options(quick: bool = False) -> Json:
     """Return what the result depends on."""
     return {
         "policy": packaged_portfolio().digest,
-        "clusters": 2 if quick else 80,
+        "clusters": 2 if quick else 200,
         "nodes": (5, 12) if quick else (5, 1_200),
         "most_pods": 8_000,
         "seconds": 1.0 if quick else 15.0,
@@ -48,8 +48,9 @@ def run(say: Say, quick: bool = False) -> Json:
     at, asked = desk(NAME, quick, say), options(quick)
     depends = {name: asked[name] for name in ("policy", "nodes", "seconds", "seeds")}
     seeds = clusters(asked["clusters"], tuple(asked["nodes"]), asked["most_pods"])
-    parts = {f"cluster-{seed}": {**depends, "cluster": seed} for seed in seeds}
-    return {**asked, "values": list(at.each(parts, _cluster, Progress(say, "clusters")).values())}
+    parts = {f"validation-{seed}": {**depends, "cluster": seed} for seed in seeds}
+    known = {each["name"]: each for each in published("clusters", NAME, depends, quick).get("values", ())}
+    return {**asked, "values": list(at.each(parts, _cluster, Progress(say, "clusters"), known).values())}
 
 
 def _cluster(asked: Json) -> Json:

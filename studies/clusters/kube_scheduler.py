@@ -1,7 +1,7 @@
 """The best configuration of kube-scheduler, found for each cluster, beside its default and the shipped policy.
 
-The clusters and the draws are those of `any_cluster`. A configuration that the search does not show to be better on
-draws of its own is not taken: the default stays.
+The clusters and the draws are those of `any_cluster`, and lists of openb beside them. A configuration that the search
+does not show to be better on draws of its own is not taken: the default stays.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from steersman.policies.node_scores.kube_profile import STRATEGIES
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.simulation.run import Simulator
 from steersman.training.search.fit_scheduler import SchedulerFitOptions, fit_scheduler
+from steersman.workloads.formats.openb.traces import embedded
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from studies import tables
 from studies.clusters.any_cluster import allocations, clusters
-from studies.common import Json, Progress, Say, desk
+from studies.common import Json, Progress, Say, desk, published, short_name
 
 NAME = "kube_scheduler"
 MINUTES = 10
@@ -27,15 +28,18 @@ SIMPLE = f"{STOCK_TUNED}, EKS"
 """Found among what EKS takes."""
 FAR_BELOW = 0.5
 """Points below the default that count as a loss."""
+OPENB = ("default", "cpu050", "gpushare40", "gpuspec10", "multigpu40")
+"""One list of openb's pods of each kind."""
 
 
 def options(quick: bool = False) -> Json:
     """Return what the result depends on."""
     return {
         "policy": packaged_portfolio().digest,
-        "clusters": 2 if quick else 12,
+        "clusters": 2 if quick else 200,
         "nodes": (5, 12) if quick else (5, 1_200),
         "most_pods": 8_000,
+        "openb": () if quick else OPENB,
         "seeds": tuple(range(42, 44 if quick else 47)),
     }
 
@@ -45,12 +49,17 @@ def run(say: Say, quick: bool = False) -> Json:
     at, asked = desk(NAME, quick, say), options(quick)
     depends = {name: asked[name] for name in ("policy", "nodes", "seeds")}
     seeds = clusters(asked["clusters"], tuple(asked["nodes"]), asked["most_pods"])
-    parts = {f"cluster-{seed}": {**depends, "cluster": seed} for seed in seeds}
-    return {**asked, "values": list(at.each(parts, _cluster, Progress(say, "clusters")).values())}
+    parts = {f"validation-{seed}": {**depends, "cluster": seed} for seed in seeds}
+    parts |= {embedded(name).name: {**depends, "openb": name} for name in asked["openb"]}
+    known = {each["name"]: each for each in published("clusters", NAME, depends, quick).get("values", ())}
+    return {**asked, "values": list(at.each(parts, _cluster, Progress(say, "clusters"), known).values())}
 
 
 def _cluster(asked: Json) -> Json:
-    workload = random_cluster(asked["cluster"], distribution=Distribution.VALIDATION, nodes=tuple(asked["nodes"]))
+    if "openb" in asked:
+        workload = embedded(asked["openb"])
+    else:
+        workload = random_cluster(asked["cluster"], distribution=Distribution.VALIDATION, nodes=tuple(asked["nodes"]))
     simulator, today = Simulator(workload), resolve(KUBE_DEFAULT)
     policies: dict[str, Policy] = {
         KUBE_DEFAULT: today,
@@ -75,7 +84,8 @@ def _cluster(asked: Json) -> Json:
 
 def section(result: Json) -> str:
     """Return the section of docs/results.md."""
-    values = result["values"]
+    openb = [each for each in result["values"] if not each["name"].startswith("validation-")]
+    values = [each for each in result["values"] if each not in openb]
     means = {name: _means(values, name) for name in (KUBE_DEFAULT, STOCK_TUNED, SIMPLE, PACKAGED_POLICY)}
     whole = means[PACKAGED_POLICY] - means[KUBE_DEFAULT]
     rows = []
@@ -87,22 +97,32 @@ def section(result: Json) -> str:
         rows.append([name, tables.number(float(allocated.mean())), against, share, below])
     seconds = [each[STOCK_TUNED]["seconds"] for each in values]
     kept = {name: sum(each[name]["is_better"] for each in values) for name in (STOCK_TUNED, SIMPLE)}
-    return "\n".join(
-        [
-            "## The best configuration of kube-scheduler",
-            "",
-            f"The first {len(values)} clusters of those above, {len(result['seeds'])} seeds. `{STOCK_TUNED}` is what "
-            "`steersman policy fit-scheduler` finds for each of them, on other draws: a scoring strategy over CPU, "
-            "memory and GPUs, and weights and resources of kube-scheduler's two plugins of resources. "
-            f"`{SIMPLE}` is found among what EKS takes. Where no gain was shown the default stays: "
-            f"{len(values) - kept[STOCK_TUNED]} and {len(values) - kept[SIMPLE]} clusters. A search took "
-            f"{np.median(seconds):.0f} s in the median, beside other work.",
-            "",
-            tables.markdown(
-                ["policy", "GPUs allocated, %", "against the default", "of steersman's gain, %", "0.5 below"], rows
-            ),
-        ]
-    )
+    lines = [
+        "## The best configuration of kube-scheduler",
+        "",
+        f"The first {len(values)} clusters of those above, {len(result['seeds'])} seeds. `{STOCK_TUNED}` is what "
+        "`steersman policy fit-scheduler` finds for each of them, on other draws: a scoring strategy over CPU, "
+        "memory and GPUs, and weights and resources of kube-scheduler's two plugins of resources. "
+        f"`{SIMPLE}` is found among what EKS takes. Where no gain was shown the default stays: "
+        f"{len(values) - kept[STOCK_TUNED]} and {len(values) - kept[SIMPLE]} clusters. A search took "
+        f"{np.median(seconds):.0f} s in the median, beside other work.",
+        "",
+        tables.markdown(
+            ["policy", "GPUs allocated, %", "against the default", "of steersman's gain, %", "0.5 below"], rows
+        ),
+    ]
+    if openb:
+        lines += ["", "On lists of openb, GPUs allocated in percent:", "", _openb(openb)]
+    return "\n".join(lines)
+
+
+def _openb(values: list[Json]) -> str:
+    names = (KUBE_DEFAULT, STOCK_TUNED, SIMPLE, PACKAGED_POLICY)
+    rows = [
+        [short_name(each["name"]), *(tables.number(float(np.mean(each["allocation"][name]))) for name in names)]
+        for each in values
+    ]
+    return tables.markdown(["pods", *names], rows)
 
 
 def _means(values: list[Json], name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:

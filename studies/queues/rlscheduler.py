@@ -35,7 +35,7 @@ from steersman.simulation.waiting import Waits
 from steersman.workloads.loading import load_workload
 from steersman.workloads.workload import Workload
 from studies import tables
-from studies.common import Desk, Json, Progress, Say, desk
+from studies.common import Desk, Json, Progress, Say, desk, plain, published
 from studies.queues.lublin_model import other_trace
 from studies.queues.pool import Jobs
 from studies.queues.queue_ppo import TERMS, PPOConfig, PPOTask, QueuePPO
@@ -84,7 +84,7 @@ class OrderLearner:
         hidden: units on top of the linear score.
         trainings: by who may overtake.
         generated: whether it is trained on generated jobs, and not on the two traces.
-        continues: the learners whose best training it begins with; (): none.
+        continues: the learners whose best training, of the first `CONTINUED`, it begins with; (): none.
         decisions: of a training by PPO (`queue_ppo`), by who may overtake; {}: evolution trains it.
     """
 
@@ -97,11 +97,12 @@ class OrderLearner:
 
 PPO_DECISIONS = {"none": 4_900_000, "ending-before": 9_000_000}
 
+CONTINUED = 4
 LEARNERS = {
-    "linear": OrderLearner(0, {"none": 4, "ending-before": 4}),
+    "linear": OrderLearner(0, {"none": 10, "ending-before": 10}),
     "linear, continued": OrderLearner(0, {"none": 1, "ending-before": 1}, continues=("linear",)),
-    "network": OrderLearner(12, {"none": 0, "ending-before": 1}),
-    "trained on neither": OrderLearner(0, {"none": 2, "ending-before": 2}, generated=True),
+    "network": OrderLearner(12, {"none": 3, "ending-before": 3}),
+    "trained on neither": OrderLearner(0, {"none": 10, "ending-before": 10}, generated=True),
     "PPO": OrderLearner(0, {"none": 1, "ending-before": 1}, decisions=PPO_DECISIONS),
     "PPO, continued": OrderLearner(
         0, {"none": 1, "ending-before": 1}, continues=("linear", "linear, continued"), decisions=PPO_DECISIONS
@@ -293,6 +294,9 @@ def run(say: Say, quick: bool = False) -> Json:
             others = _fresh(jobs)
             fresh[where] = {name: played(trace_name, order, others) for name, order in orders.items()}
     learned: Json = {mode: {} for mode in MODES}
+    same = {name: asked[name] for name in ("traces", "jobs", "choice", "generated")}
+    earlier = published("queues", NAME, same, quick)
+    known = earlier.get("learned", {})
     # A training does not depend on how many there are, so that more can be added. The first one of everything comes
     # before the second one of anything, so that a study that is cut off has some of each.
     wanted = [
@@ -305,7 +309,8 @@ def run(say: Say, quick: bool = False) -> Json:
     for seed, mode, overtaking, name in sorted(wanted, key=lambda each: (len(LEARNERS[each[3]].continues), each[0])):
         learner, start = LEARNERS[name], None
         if learner.continues:
-            start = np.array(_chosen([made for each in learner.continues for made in learned[mode][each]])["weights"])
+            trained = [made for each in learner.continues for made in learned[mode][each][:CONTINUED]]
+            start = np.array(_chosen(trained)["weights"])
             # Only the order of scores matters, so that all starts can be of length 1.
             start /= np.linalg.norm(start)
         depends = {key: asked[key] for key in ("traces", "jobs", "choice")}
@@ -320,8 +325,10 @@ def run(say: Say, quick: bool = False) -> Json:
                 depends["generated"] = asked["generated"]
             if start is not None:
                 depends["start"] = start.tolist()
-        made = at.once(part, depends, train)
-        learned[mode].setdefault(name, []).append(made)
+        made = learned[mode].setdefault(name, [])
+        has = known.get(mode, {}).get(name, [])
+        is_same = bool(has) and earlier["searches"][name] == plain(asked["searches"][name])
+        made.append(has[seed - 1] if is_same and seed <= len(has) else at.once(part, depends, train))
     return {**asked, "rules": rules, "fresh_rules": fresh, "learned": learned}
 
 
