@@ -21,6 +21,7 @@ class PodQuery:
         labels_id: the pod's label set.
         owner_pods: pods of the same owner; set in live clusters.
         limits: the pod's latency limits.
+        storage: [N] what VolumeBinding of kube-scheduler adds to the scores of slots, with its weight; None: nothing.
         allowed: [N] bool, the node slots that other constraints such as volumes leave; None: all.
         owner: index of the pod's owner, -1 for none; set in simulations.
         pod: the pod itself, where the caller has it.
@@ -30,6 +31,7 @@ class PodQuery:
     labels_id: int = 0
     owner_pods: OwnerPods = NO_OWNER_PODS
     limits: LatencyLimits = NO_LIMITS
+    storage: npt.NDArray[np.int64] | None = None
     allowed: npt.NDArray[np.bool_] | None = None
     owner: int = -1
     pod: Pod | None = None

@@ -58,7 +58,7 @@ class KubeSchedulerPolicy(Policy):
     ) -> list[Contribution]:
         """Return each plugin's normalized and weighted score; see `Policy`."""
         kube = KubeDecisions(context.state, context.selectors, self.profile, context.cluster.kube)
-        parts = kube.breakdown(query.class_id, query.labels_id)
+        parts = kube.breakdown(query.class_id, query.labels_id, storage=query.storage)
         return [
             Contribution(name, float(part[slot]), float(part[other]), float(part[slot] - part[other]))
             for name, part in parts.items()
@@ -73,7 +73,7 @@ class KubeSchedulerScorer(Scorer):
 
     def scores(self, query: PodQuery, nodes: Candidates) -> npt.NDArray[np.float64]:
         """See `Scorer`."""
-        scores = self._kube.scores(query.class_id, query.labels_id, nodes.feasible)
+        scores = self._kube.scores(query.class_id, query.labels_id, nodes.feasible, query.storage)
         return np.where(scores >= 0, scores.astype(np.float64), -np.inf)
 
 

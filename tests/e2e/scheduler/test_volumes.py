@@ -4,6 +4,7 @@ No CSI driver runs: a provisioner here makes a volume for each claim that has a 
 same pods, a rule each, one after the other, and must agree on who is bound, on the zone, and on why a pod waits.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from tests.e2e.conftest import NODES, LocalCluster, until
 from tests.e2e.scheduler.test_schedule import bound, create, events, pod, pods, scheduling
+from tests.support.differential.configurations import arguments, configuration
 
 pytestmark = pytest.mark.e2e
 
@@ -192,6 +194,31 @@ def capacity(name: str, zone: str, **sizes: str) -> dict[str, Any]:
     topology = {"matchLabels": {ZONE: zone}}
     group = "storage.k8s.io/v1"
     return of("CSIStorageCapacity", name, group, storageClassName="measured", nodeTopology=topology, **sizes)
+
+
+@pytest.mark.parametrize("policy", ["kube-default", "fullest.yaml"])
+def test_free_storage_decides_as_in_kube_scheduler(policy: str, zones: LocalCluster, tmp_path: Path) -> None:
+    fullest = tmp_path / "fullest.yaml"
+    shape = [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]
+    fullest.write_text(json.dumps(configuration(arguments("VolumeBinding", shape=shape))))
+    driver = of("CSIDriver", MEASURED, "storage.k8s.io/v1", spec={"storageCapacity": True})
+    sizes = {"a": "10Gi", "b": "100Gi", "c": "40Gi"}
+    try:
+        create(zones, driver, storage_class("measured", MEASURED), claim("data", "measured", size="5Gi"))
+        create(zones, *(capacity(f"in-{zone}", zone, capacity=size) for zone, size in sizes.items()))
+        with scheduling(zones, tmp_path, "--policy", str(fullest) if policy == fullest.name else policy):
+            create(zones, with_claim("ours", "steersman", "data"))
+
+            def is_bound() -> bool:
+                provision(zones)
+                return "ours" in bound(zones)
+
+            until(is_bound, 60)
+        labels = {each["metadata"]["name"]: each["metadata"]["labels"][ZONE] for each in zones.objects("nodes")}
+        # By the default most is left in b; here the shape prefers what is fullest.
+        assert labels[bound(zones)["ours"]] == ("b" if policy == "kube-default" else "a")
+    finally:
+        cleared(zones)
 
 
 def feasible(cluster: LocalCluster, scheduler: str) -> dict[str, set[str]]:

@@ -19,7 +19,7 @@ from tests.support.differential.draws import Draws
 from tests.support.differential.nodes import Object, node
 from tests.support.differential.pods import pod, resized
 from tests.support.differential.selectors import LABELS, NAMESPACES
-from tests.support.differential.volumes import storage, use_claims
+from tests.support.differential.volumes import free_storage, storage, use_claims
 from tests.support.kubernetes import is_since
 
 NODES, RUNNING, PENDING = (1, 2, 3, 4, 5, 6), (0, 2, 4, 8), (1, 4, 8, 12, 12)
@@ -51,8 +51,9 @@ def clusters(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Cluster:
     objects += devices(draws, names) if has_devices else []
     device_names = requestable(objects)
     claims = draws.number(1, MAX_CLAIMS) if draws.chance(40) else 0
+    has_room = claims > 0 and draws.chance(50)
     if claims:
-        objects += storage(draws, names, claims)
+        objects += (free_storage if has_room else storage)(draws, names, claims)
     for i in range(draws.choice(RUNNING)):
         running = owned(draws, pod(draws, f"r{i}", names, rich=15), selecting)
         if claims:
@@ -70,7 +71,7 @@ def clusters(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Cluster:
         objects.append(running)
     pods = []
     for i in range(draws.choice(PENDING)):
-        new = owned(draws, pod(draws, f"p{i}", names, rich=draws.choice((5, 25, 50))), selecting)
+        new = owned(draws, pod(draws, f"p{i}", names, rich=5 if has_room else draws.choice((5, 25, 50))), selecting)
         if claims:
             objects += use_claims(draws, new, claims)
         if has_devices and draws.chance(60):

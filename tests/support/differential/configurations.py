@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from tests.support.differential.draws import Draws
 from tests.support.differential.nodes import BATCH, FPGA, GPU, HOSTNAME, HUGE, RACK, ZONE, Object
+from tests.support.kubernetes import is_since
 
 from steersman.policies.files.kube_plugins import POINTS
 
@@ -186,8 +187,13 @@ def configuration_of(draws: Draws) -> Object:
     if draws.chance(20):
         keys = [key for key in _ADDED if draws.chance(60)]
         args.append(arguments("NodeAffinity", addedAffinity={key: _ADDED[key] for key in keys}))
-    if draws.chance(10):
-        args.append(arguments("VolumeBinding", bindTimeoutSeconds=draws.number(1, 900)))
+    if draws.chance(25):
+        storage: Object = {"bindTimeoutSeconds": draws.number(1, 900)}
+        # Older minors score no storage, and refuse a shape.
+        if draws.chance(70) and is_since("1.37"):
+            low, high = draws.number(0, 49), draws.number(50, 100)
+            storage["shape"] = [{"utilization": each, "score": draws.number(0, 10)} for each in (low, high)]
+        args.append(arguments("VolumeBinding", **storage))
     if draws.chance(20) and "example.com/" not in str(args):  # what is ignored cannot be scored here
         ignored: Object = draws.choice(
             ({"ignoredResources": [FPGA]}, {"ignoredResourceGroups": ["a.b", "example.com"]})

@@ -20,6 +20,7 @@ from steersman.kubernetes.cache.cluster_cache import ClusterCache, NodeFeed, Pod
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import SELECTING, Selectors
 from steersman.kubernetes.volumes.rules import fit
+from steersman.kubernetes.volumes.storage_scores import storage_scores
 from steersman.kubernetes.volumes.watch import COLLECTIONS, Volumes
 from steersman.kubernetes.watch import Handler
 from steersman.policies.node_scores.default_spreading import PodReader, scheduled_by
@@ -111,7 +112,7 @@ class LiveCluster:
     def _decide(self, pod: CachedPod) -> Decided:
         if pod.unmodelled or pod.gated:
             return Decided(unmodelled=pod.unmodelled, gated=pod.gated)
-        state, further, allowed = self.cache.state, list[Any](), None
+        state, further, allowed, storage = self.cache.state, list[Any](), None, None
         if pod.claims:
             volumes = fit(self.volumes.objects, pod.claims, pod.uid, state.table, self.cache.claims_on)
             if volumes.problem:
@@ -119,11 +120,12 @@ class LiveCluster:
                 message = f"0/{len(state.slots)} nodes are available: {volumes.problem}."
                 return Decided(reasons=nodes, message=message)
             further, allowed = volumes.refusals, volumes.allowed(state.table)
+            storage = storage_scores(volumes, self.profile.storage_shape)
         services = LiveSpreadSelectors(self.selectors)()
         with self.cache.reservations.without_nominated(pod) as beside:
             if beside is not None:
                 allowed = beside if allowed is None else allowed & beside
-            found = decided(state, pod.class_id, pod.labels_id, services, self.profile, further, allowed)
+            found = decided(state, pod.class_id, pod.labels_id, services, self.profile, further, allowed, storage)
         if beside is not None:
             found.reasons, found.message = None, ""  # which filter refuses because of nominated pods is not told
         return found
@@ -197,8 +199,14 @@ def decided(
     profile: KubeProfile = DEFAULT_PROFILE,
     further: FurtherRefusals = (),
     allowed: npt.NDArray[np.bool_] | None = None,
+    storage: npt.NDArray[np.int64] | None = None,
 ) -> Decided:
-    """Decide about a pod of a state as a profile of kube-scheduler does, and say why nodes are refused."""
+    """Decide about a pod of a state as a profile of kube-scheduler does, and say why nodes are refused.
+
+    `storage`: [N] scores of VolumeBinding, without its weight.
+    """
+    if storage is not None:
+        storage = profile.storage_weight * storage
     mask = state.mask(class_id, labels_id)
     if allowed is not None:
         mask &= allowed
@@ -212,11 +220,11 @@ def decided(
         return found
     kube = KubeDecisions(state, services, replace(profile, percentage=ALL_NODES, scores=True))
     if len(found.feasible) > 1:  # kube-scheduler does not score a single node, and neither do we
-        for plugin, scores in kube.breakdown(class_id, labels_id, mask).items():
+        for plugin, scores in kube.breakdown(class_id, labels_id, mask, storage).items():
             found.scores[plugin] = {name: int(scores[state.slots[name]]) for name in found.feasible}
-        total = kube.scores(class_id, labels_id, mask)
+        total = kube.scores(class_id, labels_id, mask, storage)
         found.total = {name: int(total[state.slots[name]]) for name in found.feasible}
-    top = kube.top_scorers(class_id, labels_id, mask)
+    top = kube.top_scorers(class_id, labels_id, mask, storage)
     found.top = {node.name for slot in top if (node := state.nodes[slot]) is not None}
     return found
 

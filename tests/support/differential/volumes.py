@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.support.differential.draws import Draws
-from tests.support.differential.nodes import BETA_ZONE, REGION, ZONE, ZONES, Object
+from tests.support.differential.nodes import BETA_ZONE, HOSTNAME, REGION, ZONE, ZONES, Object
 from tests.support.differential.selectors import NAMESPACES, node_term
 from tests.support.kubernetes import is_since
 
@@ -27,6 +27,41 @@ def storage(draws: Draws, nodes: Sequence[str], claims: int) -> list[Object]:
         objects += _claim(draws, i, nodes)
     for i in range(draws.number(0, 2)):
         objects.append(_volume(draws, f"free{i}", nodes, draws.choice(CLASSES)))
+    return objects
+
+
+def free_storage(draws: Draws, nodes: Sequence[str], claims: int) -> list[Object]:
+    """Return claims that wait for a node, and what there is for them: little stands in the way of scores."""
+    objects = [
+        _class("counted", DRIVERS[1], "WaitForFirstConsumer"),
+        _class("waits", DRIVERS[1], "WaitForFirstConsumer"),
+        _class("local", NO_PROVISIONER, "WaitForFirstConsumer"),
+        {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": DRIVERS[1]}},
+    ]
+    objects[-1]["spec"] = {"storageCapacity": True}
+    for node in nodes:
+        driver = {"name": DRIVERS[1], "nodeID": node, "topologyKeys": []}
+        objects.append(_storage_object("CSINode", {"name": node}, spec={"drivers": [driver]}))
+        for name in ("counted", "waits"):
+            if draws.chance(80):
+                capacity: Object = {"storageClassName": name, "nodeTopology": {"matchLabels": {HOSTNAME: node}}}
+                capacity["capacity"] = draws.choice(("12Gi", "20Gi", "33Gi", "100Gi", "5Gi"))
+                metadata = {"name": f"{name}-{node}", "namespace": NAMESPACES[0]}
+                objects.append(_storage_object("CSIStorageCapacity", metadata, **capacity))
+    for i in range(claims):
+        spec: Object = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": draws.choice((*SIZES, "3Gi"))}},
+            "storageClassName": draws.choice(("counted", "counted", "waits", "local")),
+        }
+        metadata = {"name": claim_name(i), "namespace": NAMESPACES[0], "uid": f"uid-{claim_name(i)}"}
+        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+        objects.append({**claim, "status": {"phase": "Pending"}})
+    for i in range(draws.number(0, 5)):
+        volume = _volume(draws, f"free{i}", nodes, draws.choice(("counted", "waits", "local", "local")))
+        volume["spec"] |= {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": draws.choice((*SIZES, "7Gi"))}}
+        volume["metadata"]["labels"] = {}
+        objects.append(volume)
     return objects
 
 
@@ -86,7 +121,7 @@ def _drivers(draws: Draws, nodes: Sequence[str]) -> list[Object]:
         if draws.chance(40):
             capacity = {
                 "storageClassName": "counted",
-                "capacity": draws.choice(("4Gi", "100Gi")),
+                "capacity": draws.choice(("4Gi", "12Gi", "100Gi")),
                 "nodeTopology": {"matchLabels": {ZONE: zone}},
             }
             if draws.chance(20):

@@ -8,10 +8,11 @@ import re
 import time
 from collections.abc import Callable, Generator, Mapping, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import structlog
 
 from steersman.apps.scheduler.backfill import Backfill
@@ -33,9 +34,11 @@ from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Selectors
 from steersman.kubernetes.volumes.rules import VolumeFit, VolumePlan, fit
+from steersman.kubernetes.volumes.storage_scores import storage_scores
 from steersman.kubernetes.volumes.watch import Volumes
 from steersman.orders.live_order import LiveOrder, free_share
 from steersman.policies.decision.decider import Decider, NodeChoice
+from steersman.policies.decision.kernels import SELECT_KUBE_SCHEDULER
 
 IN_FLIGHT = 64
 """Maximum number of concurrent bindings."""
@@ -377,7 +380,7 @@ class Scheduler(Listener):
                     allowed = fitting if allowed is None else allowed & fitting
                 if mixing is not None:
                     allowed = ~mixing[1] if allowed is None else allowed & ~mixing[1]
-                choice, is_refused = self._choose(queued, allowed, closed)
+                choice, is_refused = self._choose(queued, volumes, allowed, closed)
             except SteersmanError as error:
                 self.queue.requeue_with_backoff(queued)
                 self.reporter.failed(queued, "", str(error), self._clock() - began)
@@ -412,16 +415,21 @@ class Scheduler(Listener):
         else:
             self._begin_binding(queued, node.name, choice.devices, began)
 
-    def _choose(self, queued: QueuedPod, allowed: Mask | None, closed: Mask | None) -> tuple[NodeChoice | None, bool]:
+    def _choose(
+        self, queued: QueuedPod, volumes: VolumeFit | None, allowed: Mask | None, closed: Mask | None
+    ) -> tuple[NodeChoice | None, bool]:
         """Return the policy's choice, and whether only a reservation refused the pod.
 
         Args:
             queued: the pod.
+            volumes: what its claims get on nodes; None: it has none.
             allowed: nodes that it may take, [N]; None: all.
             closed: nodes that it may take only if it leaves room for the pod that goes next, [N]; None: none.
         """
         assert self.decider is not None
         query, others = self.cache.query(queued.pod), allowed
+        if volumes is not None:
+            query = replace(query, storage=self._storage_scores(volumes))
         if closed is not None:
             assert self.backfill is not None
             others = ~closed if allowed is None else allowed & ~closed
@@ -449,6 +457,15 @@ class Scheduler(Listener):
         if problem := self.volumes.problem:
             return VolumeFit(problem)
         return fit(self.volumes.objects, pod.claims, pod.uid, self.cache.state.table, self.cache.claims_on)
+
+    def _storage_scores(self, volumes: VolumeFit) -> npt.NDArray[np.int64] | None:
+        """Return what kube-scheduler's VolumeBinding adds to the scores of nodes, [N], if the policy is one of its."""
+        assert self.decider is not None
+        profile = self.decider.selection.kube
+        if self.decider.selection.node != SELECT_KUBE_SCHEDULER or not profile.storage_weight:
+            return None
+        scores = storage_scores(volumes, profile.storage_shape)
+        return None if scores is None else profile.storage_weight * scores
 
     def _volumes_changed(self, claim: str) -> None:
         self._hints.volumes_changed(claim)

@@ -220,7 +220,7 @@ def _kube(none: EmptyArrays) -> KubeArrays:
     """Return empty arrays of kube-default, which is not asked."""
     i, m, f, flags = none.integers, none.integer_matrix, none.floats, none.flag_matrix
     scored = ScoredResources(0, 0, False, m, flags, flags, m)
-    return KubeArrays(0, 0, False, i, scored, 0, 0, i, m, m, i, m, f, i, i, i, m, none.flags, i, f, m)
+    return KubeArrays(0, 0, False, i, scored, 0, 0, i, m, m, i, m, f, i, i, i, i, m, none.flags, i, f, m)
 
 
 @inlined_kernel

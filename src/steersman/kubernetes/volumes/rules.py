@@ -101,12 +101,18 @@ class VolumeFit:
         refusals: groups of filters in their order; in each, reasons and the nodes that each applies to, [N].
         matched: claim -> [N] index into `candidates` of the volume that it gets on a node, -1 to provision.
         candidates: claim -> volumes.
+        requested: claim -> bytes that it requests.
+        storage_class: claim -> its storage class.
+        free: claim -> [N] bytes of its storage class that a node has left, where its driver reports them; else -1.
     """
 
     problem: str = ""
     refusals: list[list[tuple[str, Mask]]] = field(default_factory=list)
     matched: dict[str, np.ndarray[Any, np.dtype[np.int64]]] = field(default_factory=dict)
     candidates: dict[str, list[Volume]] = field(default_factory=dict)
+    requested: dict[str, int] = field(default_factory=dict)
+    storage_class: dict[str, str] = field(default_factory=dict)
+    free: dict[str, np.ndarray[Any, np.dtype[np.int64]]] = field(default_factory=dict)
 
     def allowed(self, table: NodeTable) -> Mask:
         """Return the allowed nodes, [N]."""
@@ -302,7 +308,8 @@ def _bind(
         else:
             matched = _match(known, claim, table, taken, volume_fit)
         volume_fit.matched[claim.key] = matched
-        can, enough = _provision(known, claim, table)
+        volume_fit.requested[claim.key], volume_fit.storage_class[claim.key] = _size(claim), claim.class_name
+        can, enough, volume_fit.free[claim.key] = _provision(known, claim, table)
         undecided = ~unsatisfied & ~short & (matched < 0)
         unsatisfied |= undecided & ~can
         short |= undecided & can & ~enough
@@ -323,7 +330,7 @@ def _match(
     else:
         candidates = [volume for volume in candidates if not known.is_taken(volume) and _is_available(claim, volume)]
         # The smallest that suffices is taken.
-        candidates.sort(key=_capacity)
+        candidates.sort(key=volume_bytes)
     matched = np.full(len(table), -1, dtype=np.int64)
     for number, volume in enumerate(candidates):
         gone = taken.setdefault(volume.metadata.name, np.zeros(len(table), dtype=np.bool_))
@@ -340,7 +347,7 @@ def _suits(claim: VolumeClaim, volume: Volume) -> bool:
     return (
         volume.class_name == claim.class_name
         and volume.metadata.deletion_timestamp is None
-        and _capacity(volume) >= _size(claim)
+        and volume_bytes(volume) >= _size(claim)
         and (ask.volume_mode or "Filesystem") == (has.volume_mode or "Filesystem")
         and (ask.volume_attributes_class_name or "") == (has.volume_attributes_class_name or "")
     )
@@ -355,12 +362,17 @@ def _is_available(claim: VolumeClaim, volume: Volume) -> bool:
     return _selects(claim.spec.selector, volume.metadata.labels or {})
 
 
-def _provision(known: VolumeObjects, claim: VolumeClaim, table: NodeTable) -> tuple[Mask, Mask]:
-    """Return where a volume can be provisioned for a claim, [N], and where storage suffices for it, [N]."""
-    nowhere = np.zeros(len(table), dtype=np.bool_)
+def _provision(
+    known: VolumeObjects, claim: VolumeClaim, table: NodeTable
+) -> tuple[Mask, Mask, np.ndarray[Any, np.dtype[np.int64]]]:
+    """Return where a volume can be provisioned for a claim, where storage suffices, and how much, see `VolumeFit.free`.
+
+    [N] each.
+    """
+    nowhere, free = np.zeros(len(table), dtype=np.bool_), np.full(len(table), -1, dtype=np.int64)
     storage_class = known.classes[claim.class_name]
     if storage_class.provisioner in ("", NO_PROVISIONER):
-        return nowhere, nowhere
+        return nowhere, nowhere, free
     can = table.occupied
     if storage_class.allowed_topologies:
         can = nowhere.copy()
@@ -369,12 +381,15 @@ def _provision(known: VolumeObjects, claim: VolumeClaim, table: NodeTable) -> tu
     driver = known.drivers.get(storage_class.provisioner)
     # As hasEnoughCapacity: only drivers that opt in by their CSIDriver are checked, for claims that request storage.
     if driver is None or not driver.spec.storage_capacity or not _size(claim):
-        return can, table.occupied
+        return can, table.occupied, free
     enough = nowhere.copy()
     for capacity in known.capacities.values():
         if capacity.storage_class_name == storage_class.metadata.name and _holds(capacity, _size(claim)):
-            enough |= _selected_nodes(capacity.node_topology, table)
-    return can, enough
+            # Of several that hold it, kube-scheduler takes any.
+            here = _selected_nodes(capacity.node_topology, table) & ~enough
+            free[here] = 0 if capacity.capacity is None else bytes_(capacity.capacity)
+            enough |= here
+    return can, enough, free
 
 
 def _topology(term: TopologyTerm, table: NodeTable) -> Mask:
@@ -414,7 +429,8 @@ def _size(claim: VolumeClaim) -> int:
     return int(bytes_((claim.spec.resources.requests or {}).get("storage", 0)))
 
 
-def _capacity(volume: Volume) -> int:
+def volume_bytes(volume: Volume) -> int:
+    """Return the size of a volume."""
     return int(bytes_((volume.spec.capacity or {}).get("storage", 0), round_up=False))
 
 

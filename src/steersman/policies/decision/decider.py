@@ -131,6 +131,8 @@ class Decider:
                 return self._choose_by_scores(query, candidates)
         if self.selection.node == kernels.SELECT_EXTERNAL:
             return self._choose_by_scorer(query)
+        if self.selection.node == kernels.SELECT_KUBE_SCHEDULER:
+            self.live.arrays.kube.storage[:] = 0 if query.storage is None else query.storage
         changed, rules = self.live.drain_changes(), (self.selection.node, self.selection.devices)
         live, rng, output = self.live, self._kernel_rng, self._output
         kernels.decide(live.arrays, changed, live.mask, rng, *rules, query.class_id, query.labels_id, output)

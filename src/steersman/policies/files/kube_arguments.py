@@ -18,6 +18,7 @@ from steersman.cluster.objects.fields import FieldError, indexed, one_of, requir
 from steersman.policies.files.kube_plugins import check_plugin
 from steersman.policies.node_scores.kube_minors import MINORS
 from steersman.policies.node_scores.kube_profile import (
+    MOST_FREE,
     REQUESTED_TO_CAPACITY,
     STRATEGIES,
     DefaultSpread,
@@ -68,17 +69,16 @@ class Arguments:
 
     def check_others(self) -> None:
         """Raise FieldError for arguments of unknown plugins, and for unknown ones of those that change no decision."""
-        self.of("VolumeBinding", api.VolumeBindingArgs, self._check_storage)
         self.of("DefaultPreemption", api.DefaultPreemptionArgs, lambda *_: None)
         self.of("DynamicResources", api.DynamicResourcesArgs, lambda *_: None)
         for plugin, (_, where) in self._args.items():
             check_plugin(plugin, self._minor, where.removesuffix("args") + "name")
 
-    def _check_storage(self, args: api.VolumeBindingArgs, path: str) -> None:
+    def storage_shape(self, args: api.VolumeBindingArgs, path: str) -> tuple[tuple[int, int], ...]:
+        """Return the shape of VolumeBinding's scores, see `KubeProfile`. Raises FieldError."""
         if args.shape is not None and not MINORS[self._minor].scores_storage:
             raise FieldError(f"{path}.shape", f"is unknown to kube-scheduler {self._minor}, which scores no storage")
-        if args.shape:
-            _shape(args.shape, f"{path}.shape")
+        return _shape(args.shape, f"{path}.shape") if args.shape else MOST_FREE
 
     def fit(self, args: api.FitArgs, path: str) -> tuple[ScoringStrategy, frozenset[str]]:
         """Return the scoring strategy, and the resources that are ignored, see `KubeProfile`. Raises FieldError."""

@@ -27,8 +27,10 @@ from steersman.policies.kube_scheduler import KubeSchedulerPolicy
 from steersman.policies.node_scores.kube_minors import NEWEST, rules_of
 from steersman.policies.node_scores.kube_profile import (
     DEFAULT_PROFILE,
+    MOST_FREE,
     PLUGINS,
     REQUESTED_TO_CAPACITY,
+    STORAGE,
     STRATEGIES,
     KubeProfile,
     ScoringStrategy,
@@ -226,6 +228,7 @@ def _profile(profile: api.Profile, minor: str, path: str) -> KubeProfile:
     added = arguments.of("NodeAffinity", api.NodeAffinityArgs, read.added_affinity)
     fit, ignored = arguments.of("NodeResourcesFit", api.FitArgs, arguments.fit) or (ScoringStrategy(), frozenset())
     balanced = arguments.of("NodeResourcesBalancedAllocation", api.BalancedArgs, read.balanced) or ("cpu", "memory")
+    shape = arguments.of(STORAGE, api.VolumeBindingArgs, arguments.storage_shape) or MOST_FREE
     arguments.check_others()
     for name in (*balanced, *(name for name, _ in fit.resources)):
         if is_ignored(name, ignored):
@@ -241,6 +244,8 @@ def _profile(profile: api.Profile, minor: str, path: str) -> KubeProfile:
         default_spread=spread,
         ignores_existing=bool(affinity is not None and affinity.ignore_preferred_terms_of_existing_pods),
         # A plugin that does not score has no preferences.
+        storage_weight=weights.get(STORAGE, 0),
+        storage_shape=shape,
         added_preferences=preferred_nodes if weights.get("NodeAffinity") else (),
         ignored=ignored,
         rules=ProfileRules(disabled, required_nodes, 1 if hard_weight is None else hard_weight),

@@ -92,6 +92,7 @@ class KubeArrays(NamedTuple):
         logs: [N + 1] float64, ln(size + 2) by Go's algorithm.
         rank: [N] int64, tie-break: of the nodes with the best score, the one at the position with the lowest rank wins.
         cursor: [2] int64, START, the position in the snapshot of the next search; KEPT, the number of candidates.
+        storage: [N] int64 weighted scores of VolumeBinding for the pod that is decided, 0 where it has no claims.
         kept: [N] int64 slots of the candidates in order.
         parts: [7, N] int64 weighted scores of the candidates by plugin.
         active: [5] bool, whether a plugin's row of `parts` was written; otherwise its scores are equal for all nodes.
@@ -115,6 +116,7 @@ class KubeArrays(NamedTuple):
     logs: npt.NDArray[np.float64]
     rank: npt.NDArray[np.int64]
     cursor: npt.NDArray[np.int64]
+    storage: npt.NDArray[np.int64]
     kept: npt.NDArray[np.int64]
     parts: npt.NDArray[np.int64]
     active: npt.NDArray[np.bool_]
@@ -172,6 +174,7 @@ def kube_arrays(
         logs=go_log(np.arange(2, size + 3, dtype=np.float64)) if spreading else np.zeros(1),
         rank=heap_preorder(size),
         cursor=np.zeros(2, dtype=np.int64),
+        storage=np.zeros(size, dtype=np.int64),
         kept=np.zeros(size, dtype=np.int64),
         parts=np.zeros((len(PLUGINS), size), dtype=np.int64),
         active=np.zeros(RAW, dtype=np.bool_),

@@ -58,6 +58,7 @@ from steersman.policies.node_scores.kube_profile import (
     RAW,
     SPREADING,
     STATIC,
+    STORAGE,
     TAINTS,
     KubeProfile,
 )
@@ -177,7 +178,7 @@ def _score_nodes(nodes: NodeArrays, classes: ClassArrays, kube: KubeArrays, c: i
         n = kube.kept[i]
         kube.parts[FIT, i] = kube.weights[FIT] * fit_score(kube.scored, nodes, classes, c, n)
         kube.parts[BALANCED, i] = kube.weights[BALANCED] * balanced_score(kube.scored, nodes, classes, c, n)
-        kube.total[i] = base + kube.parts[FIT, i] + kube.parts[BALANCED, i]
+        kube.total[i] = base + kube.parts[FIT, i] + kube.parts[BALANCED, i] + kube.storage[n]
     for plugin in range(STATIC):
         static = kube.constraints[row, plugin]
         kube.active[plugin] = static >= 0 and kube.weights[plugin] > 0
@@ -388,10 +389,20 @@ class KubeDecisions:
         self.arrays = kube_arrays(self.state, self.services, self.profile)
         self.arrays.cursor[START] = start % max(self.arrays.nodes, 1)
 
-    def choose(self, class_id: int, labels_id: int = 0, mask: npt.NDArray[np.bool_] | None = None) -> int:
+    def choose(
+        self,
+        class_id: int,
+        labels_id: int = 0,
+        mask: npt.NDArray[np.bool_] | None = None,
+        storage: npt.NDArray[np.int64] | None = None,
+    ) -> int:
         """Return the slot for a pod, -1 if it fits nowhere. The next search starts after the visited nodes.
 
-        `mask`, [N], marks the feasible nodes; None: those of the state.
+        Args:
+            class_id: its class.
+            labels_id: its label set.
+            mask: [N] feasible nodes; None: those of the state.
+            storage: see `PodQuery`.
         """
         state = self.state
         if mask is None:
@@ -401,26 +412,35 @@ class KubeDecisions:
         if new_class or labels_id >= len(kube.default_selector) or len(kube.kept) != len(state.nodes):
             self.refresh()
             kube = self.arrays
+        kube.storage[:] = 0 if storage is None else storage
         return int(decide(state.arrays, state.class_arrays, state.term_arrays, kube, class_id, labels_id, mask))
 
     def scores(
-        self, class_id: int, labels_id: int = 0, mask: npt.NDArray[np.bool_] | None = None
+        self,
+        class_id: int,
+        labels_id: int = 0,
+        mask: npt.NDArray[np.bool_] | None = None,
+        storage: npt.NDArray[np.int64] | None = None,
     ) -> npt.NDArray[np.int64]:
         """Return total scores for the next pod, [N]; -1 for nodes that are infeasible or beyond the search.
 
         A single feasible node gets 0, since kube-scheduler does not score it. The start of the next search does not
         change.
         """
-        candidates = self._score_next(class_id, labels_id, mask)
+        candidates = self._score_next(class_id, labels_id, mask, storage)
         total = np.full(len(self.state.nodes), -1, dtype=np.int64)
         total[candidates] = self.arrays.total[: len(candidates)] if len(candidates) > 1 else 0
         return total
 
     def breakdown(
-        self, class_id: int, labels_id: int = 0, mask: npt.NDArray[np.bool_] | None = None
+        self,
+        class_id: int,
+        labels_id: int = 0,
+        mask: npt.NDArray[np.bool_] | None = None,
+        storage: npt.NDArray[np.int64] | None = None,
     ) -> dict[str, npt.NDArray[np.int64]]:
         """Return normalized and weighted scores, [N], by plugin; their sum is `scores`, and -1 has the same meaning."""
-        candidates, kube = self._score_next(class_id, labels_id, mask), self.arrays
+        candidates, kube = self._score_next(class_id, labels_id, mask, storage), self.arrays
         parts = {}
         for plugin, name in enumerate(PLUGINS):
             part = np.full(len(self.state.nodes), -1, dtype=np.int64)
@@ -430,19 +450,33 @@ class KubeDecisions:
             if len(candidates) > 1 and (plugin >= RAW or kube.active[plugin]):
                 part[candidates] = kube.parts[plugin, : len(candidates)]
             parts[name] = part
+        if storage is not None:
+            part = np.full(len(self.state.nodes), -1, dtype=np.int64)
+            part[candidates] = storage[candidates] if len(candidates) > 1 else 0
+            parts[STORAGE] = part
         return parts
 
     def top_scorers(
-        self, class_id: int, labels_id: int = 0, mask: npt.NDArray[np.bool_] | None = None
+        self,
+        class_id: int,
+        labels_id: int = 0,
+        mask: npt.NDArray[np.bool_] | None = None,
+        storage: npt.NDArray[np.int64] | None = None,
     ) -> frozenset[int]:
         """Return the slots with the highest total score, any of which a scheduler with parallel workers may choose."""
-        total = self.scores(class_id, labels_id, mask)
+        total = self.scores(class_id, labels_id, mask, storage)
         return frozenset(np.flatnonzero((total == total.max(initial=0)) & (total >= 0)).tolist())
 
-    def _score_next(self, class_id: int, labels_id: int, mask: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.int64]:
+    def _score_next(
+        self,
+        class_id: int,
+        labels_id: int,
+        mask: npt.NDArray[np.bool_] | None,
+        storage: npt.NDArray[np.int64] | None,
+    ) -> npt.NDArray[np.int64]:
         """Score the nodes that the next search would keep; return their slots in order. The search does not advance."""
         start = int(self.arrays.cursor[START])
-        self.choose(class_id, labels_id, mask)
+        self.choose(class_id, labels_id, mask, storage)
         self.arrays.cursor[START] = start
         # A copy: the next decision overwrites `kept`.
         return self.arrays.kept[: self.arrays.cursor[KEPT]].copy()

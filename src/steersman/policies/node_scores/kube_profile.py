@@ -29,6 +29,10 @@ WEIGHTS = (3, 2, 1, 2, 2, 1, 1)
 """kube-scheduler's default weights of `PLUGINS`."""
 
 NO_RULES = ProfileRules()
+STORAGE = "VolumeBinding"
+"""A further plugin that scores: what a pod's claims leave free, on live clusters alone (`kubernetes.volumes`)."""
+MOST_FREE = ((0, 100), (100, 0))
+"""kube-scheduler's default shape of VolumeBinding: the less of the storage is taken, the better."""
 LEAST_ALLOCATED, MOST_ALLOCATED, REQUESTED_TO_CAPACITY = range(3)
 """Scoring strategies of NodeResourcesFit."""
 STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
@@ -75,6 +79,8 @@ class KubeProfile:
             the system, zone and host name.
         ignores_existing: `ignorePreferredTermsOfExistingPods` of InterPodAffinity.
         added_preferences: node affinity that pods prefer beside their own (`addedAffinity`).
+        storage_weight: weight of VolumeBinding, 0 where it does not score.
+        storage_shape: (utilization in percent, score in 0..100) of each point of its function.
         ignored: resources that NodeResourcesFit does not check (`ignoredResources`), and with a slash at the end their
             groups (`ignoredResourceGroups`).
         rules: what changes about the constraints of pods.
@@ -89,6 +95,8 @@ class KubeProfile:
     default_spread: tuple[DefaultSpread, ...] | None = None
     ignores_existing: bool = False
     added_preferences: tuple[PreferredNodeTerm, ...] = ()
+    storage_weight: int = 1
+    storage_shape: tuple[tuple[int, int], ...] = MOST_FREE
     ignored: frozenset[str] = frozenset()
     rules: ProfileRules = NO_RULES
     minor: MinorRules = MINORS[NEWEST]
@@ -134,7 +142,8 @@ class KubeProfile:
         if not minor.filters_features:
             disabled |= {FEATURES_FILTER}
         rules = replace(self.rules, disabled_filters=disabled, merges_namespaces=minor.merges_namespaces)
-        return replace(self, rules=rules, minor=minor)
+        weight = self.storage_weight if minor.scores_storage else 0
+        return replace(self, storage_weight=weight, rules=rules, minor=minor)
 
 
 def is_ignored(resource: str, ignored: Collection[str]) -> bool:

@@ -1,6 +1,7 @@
 """A kube-scheduler's configuration is a policy: what is read, what is refused, and what decides."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -284,7 +285,7 @@ def test_what_a_minor_does_not_know_is_an_error(tmp_path: Path) -> None:
         resolve(f"{file}@1.34")
     shape = [{"utilization": 0, "score": 1}]
     file = written(tmp_path, content(args("VolumeBinding", shape=shape)))
-    assert resolve(file).selection.kube == DEFAULT_PROFILE
+    assert resolve(file).selection.kube == replace(DEFAULT_PROFILE, storage_shape=((0, 10),))
     with pytest.raises(InputError, match=r"shape: is unknown to kube-scheduler 1\.36"):
         resolve(f"{file}@1.36")
     file = written(tmp_path, content(strategy("MostAllocated", requestedToCapacityRatio={"shape": shape})))
