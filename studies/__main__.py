@@ -20,6 +20,7 @@ from typing import Any
 import steersman
 from steersman.core.engines import Engine, use_engine
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.signals import interruptible
 from studies.common import BUILD, desk, duration, plain, write_json
 
 GROUPS = {
@@ -209,23 +210,25 @@ def show_list(every: Sequence[Study]) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Do what the arguments say; the exit status."""
-    try:
-        every = studies()
-        asked = parse(arguments, list(every))
-        if asked.list:
-            show_list(list(every.values()))
-            return 0
-        failed = []
-        if not asked.report:
-            with use_engine(asked.engine):
-                failed = run_all(every, asked.names, asked.quick, asked.fresh)
-        print(f"wrote {write_report(every, asked.quick)}", file=sys.stderr)
-    except SteersmanError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_status
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on from here", file=sys.stderr)
-        return 130
+    # Clusters that a study started are stopped at SIGTERM, too.
+    with interruptible() as signals:
+        try:
+            every = studies()
+            asked = parse(arguments, list(every))
+            if asked.list:
+                show_list(list(every.values()))
+                return 0
+            failed = []
+            if not asked.report:
+                with use_engine(asked.engine):
+                    failed = run_all(every, asked.names, asked.quick, asked.fresh)
+            print(f"wrote {write_report(every, asked.quick)}", file=sys.stderr)
+        except SteersmanError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return error.exit_status
+        except KeyboardInterrupt:
+            print("interrupted; the same command goes on from here", file=sys.stderr)
+            return signals.status()
     return 1 if failed else 0
 
 
