@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,11 +34,13 @@ class KubeSchedulerPolicy(Policy):
         name: name in results.
         profile: what decides.
         scheduler_name: `spec.schedulerName` of the pods that it is for.
+        configuration: the KubeSchedulerConfiguration that it was read from, parsed; None: kube-scheduler's own.
     """
 
     name: str = KUBE_DEFAULT
     profile: KubeProfile = DEFAULT_PROFILE
     scheduler_name: str = DEFAULT_SCHEDULER
+    configuration: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
     order: Order = AGE
 
     @property

@@ -12,7 +12,7 @@ from tests.support.errors import raises
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.core.errors import SteersmanError
-from steersman.policies.files.kube_configuration import configuration_of
+from steersman.policies.files.written_configuration import configuration_of
 from steersman.policies.kube_scheduler import KUBE_DEFAULT, STOCK_TUNED
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, MOST_ALLOCATED, KubeProfile, ScoringStrategy
 from steersman.simulation.run import Simulator

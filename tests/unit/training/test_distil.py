@@ -123,7 +123,7 @@ def test_the_text_says_what_it_is_and_is_a_policy(exported: Path, inputs: tuple[
     assert any(formula.terms)
     distilled, loss = formula.comments
     assert distilled.startswith("Distilled from steersman, its member ")
-    assert "held-out draws it loses" in loss
+    assert "held-out draws it allocates" in loss
     command = ["evaluate", *inputs, "--policy", str(exported), "fgd", "--seeds", "2", "--output", str(tmp_path / "out")]
     assert main(command) == 0
 

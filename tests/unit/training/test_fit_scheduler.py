@@ -11,7 +11,8 @@ from tests.support.errors import raises
 
 from steersman.cli.main import main
 from steersman.core.errors import UsageError
-from steersman.policies.files.kube_configuration import configuration_of, managed_configurations, profiles_of
+from steersman.policies.files.kube_configuration import profiles_of
+from steersman.policies.files.written_configuration import configuration_of, managed_configurations
 from steersman.policies.kube_scheduler import STOCK_TUNED
 from steersman.policies.node_scores.kube_profile import (
     BALANCED,
@@ -47,15 +48,58 @@ GPU = "nvidia.com/gpu"
 )
 def test_a_written_configuration_is_read_as_the_same_profile(profile: KubeProfile) -> None:
     assert profiles_of(configuration_of(profile, "gpu")) == {"gpu": profile}
-    aks = managed_configurations(profile)["aks"]
-    assert profiles_of(yaml.safe_load(aks["spec"]["rawConfig"])) == {"default-scheduler": profile}
+    aks = managed_configurations(profile, configuration_of(profile, "gpu"))["aks"]
+    assert profiles_of(yaml.safe_load(aks["spec"]["rawConfig"])) == {"gpu": profile}
+
+
+BASE = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+parallelism: 8
+leaderElection: {leaderElect: true, resourceName: mine}
+profiles:
+- schedulerName: web
+- schedulerName: batch
+  plugins:
+    postFilter: {disabled: [{name: DefaultPreemption}]}
+    score:
+      disabled: [{name: "*"}]
+      enabled: [{name: NodeResourcesFit, weight: 5}, {name: ImageLocality}]
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {ignoredResources: [example.com/foo]}
+  - name: InterPodAffinity
+    args: {hardPodAffinityWeight: 70}
+  - name: VolumeBinding
+    args: {bindTimeoutSeconds: 60}
+"""
+
+
+def test_a_written_configuration_keeps_all_else_of_its_base() -> None:
+    base = yaml.safe_load(BASE)
+    before = profiles_of(base)["batch"]
+    # NodeResourcesBalancedAllocation scores now, ImageLocality no more.
+    found = replace(before, weights=(0, 0, 0, 0, 0, 9, 2), fit=ScoringStrategy(MOST_ALLOCATED, ((GPU, 3),)))
+    found = replace(found, balanced=("cpu", GPU), percentage=50)
+    written = configuration_of(found, "batch", base)
+    assert profiles_of(written) == {"web": DEFAULT_PROFILE, "batch": found}
+    assert base == yaml.safe_load(BASE)
+    assert written["parallelism"] == 8
+    assert written["leaderElection"] == base["leaderElection"]
+    batch = written["profiles"][1]
+    assert batch["plugins"]["postFilter"] == {"disabled": [{"name": "DefaultPreemption"}]}
+    arguments = {each["name"]: each["args"] for each in batch["pluginConfig"]}
+    assert arguments["NodeResourcesFit"]["ignoredResources"] == ["example.com/foo"]
+    assert arguments["VolumeBinding"] == {"bindTimeoutSeconds": 60}
+    raw = managed_configurations(found, written)["aks"]["spec"]["rawConfig"]
+    assert yaml.safe_load(raw) == written
 
 
 def test_eks_takes_strategies_and_weights_of_resources_alone() -> None:
     most = KubeProfile(fit=ScoringStrategy(MOST_ALLOCATED, ((GPU, 3),)))
     scoring = {"type": "MostAllocated", "resources": [{"name": GPU, "weight": 3}]}
-    assert managed_configurations(most)["eks"] == {"nodeResourcesFit": {"scoringStrategy": scoring}}
-    assert "eks" not in managed_configurations(replace(most, weights=(3, 2, 1, 2, 2, 9, 1)))
+    assert managed_configurations(most, {})["eks"] == {"nodeResourcesFit": {"scoringStrategy": scoring}}
+    assert "eks" not in managed_configurations(replace(most, weights=(3, 2, 1, 2, 2, 9, 1)), {})
     with pytest.raises(ValueError, match="only weights"):
         configuration_of(KubeProfile(ignores_existing=True))
 
@@ -78,7 +122,7 @@ def test_every_point_is_a_profile_that_can_be_written(gpu: str) -> None:
             assert profile.percentage == space.today.percentage
             assert {name for name, _ in profile.fit.resources} <= {"cpu", "memory", *filter(None, [gpu])}
             if simple:
-                assert "eks" in managed_configurations(profile)
+                assert "eks" in managed_configurations(profile, {})
         kinds = {profile.fit.kind for profile in profiles}
         assert kinds == {LEAST_ALLOCATED, MOST_ALLOCATED} | (set() if simple else {REQUESTED_TO_CAPACITY})
 
@@ -179,6 +223,6 @@ def test_command_writes_only_what_is_better(tmp_path: Path, capsys: pytest.Captu
         assert resolve(str(output.with_suffix(".eks.json"))).selection.kube == tuned
         assert resolve(str(output.with_suffix(".aks.yaml"))).selection.kube == tuned
     assert main([*command[:-1], str(nodes)]) == 2
-    assert "exists and is not a KubeSchedulerConfiguration; name another file" in capsys.readouterr().err
+    assert "exists and is not a configuration of kube-scheduler; name another file" in capsys.readouterr().err
     assert main([*command[:-1], "x.safetensors"]) == 2
     assert "expected a name that ends with .yaml or .yml" in capsys.readouterr().err

@@ -19,7 +19,7 @@ import msgspec
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import ApiError, Client
 from steersman.kubernetes.optional_watch import REFUSALS
-from steersman.policies.files.kube_configuration import read_configuration
+from steersman.policies.files.kube_configuration import read_content
 from steersman.policies.node_scores.kube_profile import KubeProfile
 
 STATIC_PODS = "/api/v1/namespaces/kube-system/pods"
@@ -78,7 +78,7 @@ def read_profiles(scheduler: FoundScheduler, minor: str) -> dict[str, KubeProfil
         file = Path(folder) / "scheduler.yaml"
         file.write_text(scheduler.content, encoding="utf-8")
         try:
-            return read_configuration(file, minor)
+            return read_content(file, minor)[1]
         except SteersmanError as error:
             raise SteersmanError(str(error).replace(str(file), scheduler.source)) from None
 

@@ -197,8 +197,8 @@ def _loss(found: Distillation) -> str:
     """Return in a sentence what the formula loses."""
     interval, draws = found.interval, len(found.costs)
     return (
-        f"in {draws} held-out draws it loses {found.loss:.2f} points of the GPUs to its source (95 % interval "
-        f"{interval.low:.2f} to {interval.high:.2f}; below zero it allocates more)"
+        f"in {draws} held-out draws it allocates {-found.loss:+.2f} points of the GPUs against its source (95 % "
+        f"interval {-interval.high:+.2f} to {-interval.low:+.2f})"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +16,8 @@ from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
 from steersman.cli.reading import check_overwriting
-from steersman.core.errors import InputError, UsageError
+from steersman.core.atomic_files import replacing
+from steersman.core.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -66,9 +68,10 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: Ar
     inputs.check()
     if options.output.suffix not in SUFFIXES:
         raise UsageError(f"--output {options.output}: expected a name that ends with {' or '.join(SUFFIXES)}")
-    from steersman.policies.files.kube_configuration import read_configuration
+    from steersman.policies.files.kube_configuration import check_kind
 
-    check_overwriting(options.output, "a KubeSchedulerConfiguration", read_configuration)
+    for file in _files(options.output):
+        check_overwriting(file, "a configuration of kube-scheduler", check_kind)
     from steersman.cli.compiling import compile_for
     from steersman.cluster.gpu_resources import SHARED_GPUS
     from steersman.policies.kube_scheduler import STOCK_TUNED
@@ -106,23 +109,28 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: Ar
         say(f"no configuration is shown to be better: {gain}; no file is written")
 
 
+def _files(output: Path) -> list[Path]:
+    """Return the files that may be written: the configuration itself, and in the forms of AKS and EKS."""
+    return [output, output.with_suffix(".aks.yaml"), output.with_suffix(".eks.json")]
+
+
 def _write(output: Path, found: SchedulerFit) -> list[Path]:
     """Write the configuration in its forms, and return the files. Raises InputError: one cannot be written."""
     import json
 
-    from steersman.policies.files.kube_configuration import configuration_of, managed_configurations
+    from steersman.policies.files.written_configuration import configuration_of, managed_configurations
     from steersman.workloads.formats.yaml_documents import write_documents
 
-    managed = managed_configurations(found.profile)
-    files = [output, output.with_suffix(".aks.yaml")]
-    try:
-        write_documents(files[0], [configuration_of(found.profile, found.scheduler_name)])
-        write_documents(files[1], [managed["aks"]])
+    configuration = configuration_of(found.profile, found.scheduler_name, found.configuration)
+    managed = managed_configurations(found.profile, configuration)
+    files = _files(output)[: 3 if "eks" in managed else 2]
+    # All or none: each of them replaces its file when the last one has been written.
+    with ExitStack() as stack:
+        staged = [stack.enter_context(replacing(file)) for file in files]
+        write_documents(staged[0], [configuration])
+        write_documents(staged[1], [managed["aks"]])
         if "eks" in managed:
-            files.append(output.with_suffix(".eks.json"))
-            files[2].write_text(json.dumps(managed["eks"], indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(output, "", "", f"cannot be written: {error.strerror}") from None
+            staged[2].write_text(json.dumps(managed["eks"], indent=2) + "\n", encoding="utf-8")
     return files
 
 
@@ -143,7 +151,7 @@ def _who_pays(found: SchedulerFit) -> str:
 
 def _record(found: SchedulerFit, workload: str) -> dict[str, Any]:
     from steersman.cli.output.tables import finite
-    from steersman.policies.files.kube_configuration import configuration_of
+    from steersman.policies.files.written_configuration import configuration_of
     from steersman.simulation.pod_kinds import KINDS
 
     paid = "mean_wait_seconds" if found.options.protocol == "timed" else "failed"
@@ -166,7 +174,7 @@ def _record(found: SchedulerFit, workload: str) -> dict[str, Any]:
         "draws": len(found.savings),
         "arrived": dict(zip(KINDS, found.arrived.tolist(), strict=True)),
         "policies": [of(policy) for policy in found.costs],
-        "configuration": configuration_of(found.profile, found.scheduler_name),
+        "configuration": configuration_of(found.profile, found.scheduler_name, found.configuration),
     }
 
 

@@ -25,8 +25,8 @@ from steersman.cluster.objects.fields import (
     text,
 )
 from steersman.core.errors import InputError, UsageError
+from steersman.policies.files.kube_arguments import API_VERSION
 from steersman.policies.files.kube_configuration import (
-    API_VERSION,
     KIND,
     is_configuration,
     profiles_of,

@@ -37,6 +37,9 @@ _AFFINITY: Fields = {REQUIRED: {"nodeSelectorTerms": _TERM}, PREFERRED: {"weight
 """Fields of `addedAffinity`; those of pods may have further ones, which an API server of another minor knows."""
 
 
+API_VERSION = "kubescheduler.config.k8s.io/v1"
+
+
 class Arguments:
     """Arguments of plugins.
 
@@ -63,6 +66,8 @@ class Arguments:
         if kind is api.NodeAffinityArgs:
             _check_fields(args.get("addedAffinity"), _AFFINITY, f"{where}.addedAffinity")
         decoded = converted(args, kind, where)
+        if decoded.api_version not in (None, API_VERSION):
+            raise FieldError(f"{where}.apiVersion", f"{decoded.api_version!r} cannot be read; expected {API_VERSION}")
         if decoded.kind not in (None, f"{plugin}Args"):
             raise FieldError(f"{where}.kind", f"{decoded.kind!r} is wrong; expected {plugin}Args")
         return read(decoded, where)
@@ -121,6 +126,8 @@ def _strategy(strategy: api.ScoringStrategyArgs, minor: str, where: str) -> Scor
     if kind != REQUESTED_TO_CAPACITY:
         if ratio is not None and not MINORS[minor].ignores_ratio:
             raise FieldError(f"{where}.requestedToCapacityRatio", f"has no meaning for {strategy.type}")
+        if ratio is not None:
+            _shape(ratio.shape, f"{where}.requestedToCapacityRatio.shape")
         shape: tuple[tuple[int, int], ...] = ()
     else:
         shape = _shape(None if ratio is None else ratio.shape, f"{where}.requestedToCapacityRatio.shape")

@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from steersman.cluster.constraints.node import NODE_AFFINITY_PREFILTER
 from steersman.cluster.model import ProfileRules
 from steersman.cluster.objects.api import scheduling as api
@@ -22,23 +20,20 @@ from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.cluster.objects.fields import FieldError, indexed, kind_of, mapping, text
 from steersman.core.errors import InputError, UsageError
 from steersman.policies.files import kube_arguments as read
-from steersman.policies.files.kube_plugins import MODELLED_FILTERS, WEIGHT_OF, enabled_plugins
+from steersman.policies.files.kube_arguments import API_VERSION
+from steersman.policies.files.kube_plugins import MODELLED_FILTERS, enabled_plugins
 from steersman.policies.kube_scheduler import KubeSchedulerPolicy
 from steersman.policies.node_scores.kube_minors import NEWEST, rules_of
 from steersman.policies.node_scores.kube_profile import (
-    DEFAULT_PROFILE,
     MOST_FREE,
     PLUGINS,
-    REQUESTED_TO_CAPACITY,
     STORAGE,
-    STRATEGIES,
     KubeProfile,
     ScoringStrategy,
     is_ignored,
 )
-from steersman.workloads.formats.yaml_documents import Document, read_documents
+from steersman.workloads.formats.yaml_documents import Document, parsed_documents, read_documents
 
-API_VERSION = "kubescheduler.config.k8s.io/v1"
 KIND = "KubeSchedulerConfiguration"
 AKS_KIND = "SchedulerConfiguration"
 AKS_GROUP = "aks.azure.com"
@@ -67,18 +62,20 @@ def configured_policy(spec: str, minor: str = NEWEST) -> KubeSchedulerPolicy:
         UsageError: there is no such minor or profile, or there are several profiles and none is named.
     """
     file, name = _file_and_profile(spec)
-    profiles = read_configuration(Path(file), minor)
+    content, profiles = read_content(Path(file), minor)
     if not name and len(profiles) > 1:
         raise UsageError(f"{file} has the profiles {', '.join(profiles)}; choose one: {file}:{next(iter(profiles))}")
     name = name or next(iter(profiles))
     if name not in profiles:
         raise UsageError(f"{file} has no profile {name!r}; there are: {', '.join(profiles)}")
     stem = Path(file).name.removesuffix(Path(file).suffix)
-    return KubeSchedulerPolicy(f"{stem}:{name}" if len(profiles) > 1 else stem, profiles[name], name)
+    return KubeSchedulerPolicy(f"{stem}:{name}" if len(profiles) > 1 else stem, profiles[name], name, content)
 
 
-def read_configuration(path: Path, minor: str = NEWEST) -> dict[str, KubeProfile]:
-    """Return the profiles of a file of YAML or JSON by `schedulerName`, alone or in an object of EKS or AKS.
+def read_content(path: Path, minor: str = NEWEST) -> tuple[Mapping[str, Any], dict[str, KubeProfile]]:
+    """Return the configuration of a file of YAML or JSON, alone or in an object of EKS or AKS, and its profiles.
+
+    The profiles are those of `profiles_of`.
 
     Raises:
         InputError: the file has none, or has what cannot be computed.
@@ -88,7 +85,7 @@ def read_configuration(path: Path, minor: str = NEWEST) -> dict[str, KubeProfile
         if found is not None:
             content, prefix = found
             try:
-                return profiles_of(content, minor)
+                return content, profiles_of(content, minor)
             except FieldError as error:
                 raise document.error(f"{prefix}{error.field}", error.problem) from None
     raise InputError(path, "", "kind", f"holds no {KIND} ({API_VERSION})")
@@ -104,12 +101,15 @@ def profiles_of(content: Mapping[str, Any], minor: str = NEWEST) -> dict[str, Ku
     rules = rules_of(minor)
     if content.get("apiVersion") != API_VERSION:
         raise FieldError("apiVersion", f"{content.get('apiVersion')!r} cannot be read; expected {API_VERSION}")
-    configuration = converted(content, api.SchedulerConfiguration)
+    configuration = converted(_with_whole_numbers(content), api.SchedulerConfiguration)
     if configuration.extenders:
         raise FieldError("extenders", "are other programs, whose decisions cannot be computed")
     profiles = configuration.profiles or [api.Profile()]
     result: dict[str, KubeProfile] = {}
-    for profile, path in indexed(profiles, "profiles"):
+    for stated, path in indexed(profiles, "profiles"):
+        profile = stated or api.Profile()
+        if profile.scheduler_name == "":
+            raise FieldError(f"{path}.schedulerName", "is empty; leave it out or name the scheduler")
         if profile.scheduler_name is None and len(profiles) > 1:
             raise FieldError(f"{path}.schedulerName", "is missing; each of several profiles needs a name")
         name = profile.scheduler_name or DEFAULT_SCHEDULER
@@ -122,62 +122,22 @@ def profiles_of(content: Mapping[str, Any], minor: str = NEWEST) -> dict[str, Ku
     return result
 
 
-def configuration_of(profile: KubeProfile, scheduler_name: str = DEFAULT_SCHEDULER) -> dict[str, Any]:
-    """Return a KubeSchedulerConfiguration with the weights, strategy and resources of a profile.
-
-    Raises:
-        ValueError: the profile has further settings.
-    """
-    known = replace(DEFAULT_PROFILE, weights=profile.weights, fit=profile.fit, balanced=profile.balanced)
-    known = known.of_minor(profile.minor)
-    if replace(known, percentage=profile.percentage) != profile:
-        raise ValueError("only weights, the scoring strategy and resources can be written")
-    weights = {name: weight for name, weight in zip(PLUGINS, profile.weights, strict=True) if weight != WEIGHT_OF[name]}
-    result: dict[str, Any] = {"schedulerName": scheduler_name}
-    if profile.percentage:
-        result["percentageOfNodesToScore"] = profile.percentage
-    score: dict[str, Any] = {}
-    if on := [{"name": name, "weight": weight} for name, weight in weights.items() if weight]:
-        score["enabled"] = on
-    if off := [{"name": name} for name, weight in weights.items() if not weight]:
-        score["disabled"] = off
-    if score:
-        result["plugins"] = {"score": score}
-    args = []
-    if profile.fit != DEFAULT_PROFILE.fit:
-        args.append({"name": "NodeResourcesFit", "args": {"scoringStrategy": strategy_of(profile.fit)}})
-    if profile.balanced != DEFAULT_PROFILE.balanced:
-        resources = [{"name": name, "weight": 1} for name in profile.balanced]
-        args.append({"name": "NodeResourcesBalancedAllocation", "args": {"resources": resources}})
-    if args:
-        result["pluginConfig"] = args
-    return {"apiVersion": API_VERSION, "kind": KIND, "profiles": [result]}
+def check_kind(path: Path) -> None:
+    """Check that a file holds a configuration, whether it can be computed or not. Raises InputError: it holds none."""
+    for document in read_documents(path):
+        content = document.content
+        if isinstance(content, dict) and (content.get("kind") in (KIND, AKS_KIND) or EKS_FIELD in content):
+            return
+    raise InputError(path, "", "kind", f"holds no {KIND}")
 
 
-def strategy_of(fit: ScoringStrategy) -> dict[str, Any]:
-    """Return `scoringStrategy` of NodeResourcesFit; EKS takes the same."""
-    resources = [{"name": name, "weight": weight} for name, weight in fit.resources]
-    strategy: dict[str, Any] = {"type": STRATEGIES[fit.kind], "resources": resources}
-    if fit.kind == REQUESTED_TO_CAPACITY:
-        shape = [{"utilization": utilization, "score": score // 10} for utilization, score in fit.shape]
-        strategy["requestedToCapacityRatio"] = {"shape": shape}
-    return strategy
-
-
-def managed_configurations(profile: KubeProfile) -> dict[str, dict[str, Any]]:
-    """Return the objects of AKS, and of EKS where it takes the profile, for a profile; by provider."""
-    raw = yaml.safe_dump(configuration_of(profile), sort_keys=False)
-    aks = {
-        "apiVersion": f"{AKS_GROUP}/v1alpha1",
-        "kind": AKS_KIND,
-        "metadata": {"name": "upstream"},
-        "spec": {"rawConfig": raw},
-    }
-    result = {"aks": aks}
-    simplest = replace(DEFAULT_PROFILE, fit=profile.fit).of_minor(profile.minor)
-    if profile == simplest and profile.fit.kind != REQUESTED_TO_CAPACITY:
-        result["eks"] = {EKS_FIELD: {"scoringStrategy": strategy_of(profile.fit)}}
-    return result
+def _with_whole_numbers(value: Any) -> Any:
+    """Return parsed content in which 50.0 is 50, as for kube-scheduler."""
+    if isinstance(value, dict):
+        return {key: _with_whole_numbers(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_whole_numbers(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _file_and_profile(spec: str) -> tuple[str, str]:
@@ -195,12 +155,16 @@ def _configuration_in(document: Document) -> tuple[Mapping[str, Any], str] | Non
     try:
         if content.get("kind") == AKS_KIND and str(content.get("apiVersion", "")).startswith(f"{AKS_GROUP}/"):
             return _parsed(text(mapping(content, "spec", ""), "rawConfig", "spec"), "spec.rawConfig"), "spec.rawConfig."
+        if content.get("kind") == "ConfigMap" and isinstance(held := content.get("data"), dict):
+            for key, value in held.items():
+                if isinstance(value, str) and re.search(rf"^kind: *[\"']?{KIND}\b", value, re.M):
+                    return _parsed(value, f"data[{key}]"), f"data[{key}]."
         for wrapper in ("cluster", EKS_WRAPPER):
             content = content[wrapper] if isinstance(content.get(wrapper), dict) else content
         if EKS_FIELD in content:
             fit = converted(content, api.ManagedConfiguration).node_resources_fit
             strategy = content[EKS_FIELD].get("scoringStrategy") if fit is not None else None
-            args = {"scoringStrategy": strategy} if strategy else {}
+            args = {} if strategy is None else {"scoringStrategy": strategy}
             profile = {"pluginConfig": [{"name": "NodeResourcesFit", "args": args}]}
             return {"apiVersion": API_VERSION, "kind": KIND, "profiles": [profile]}, ""
     except FieldError as error:
@@ -210,9 +174,9 @@ def _configuration_in(document: Document) -> tuple[Mapping[str, Any], str] | Non
 
 def _parsed(raw: str, path: str) -> Mapping[str, Any]:
     try:
-        content = yaml.safe_load(raw)
-    except yaml.YAMLError as error:
-        raise FieldError(path, f"is not YAML: {str(error).splitlines()[0]}") from None
+        content = next((each.content for each in parsed_documents(path, raw)), None)
+    except InputError as error:
+        raise FieldError(path, f"{error.problem} ({error.where})") from None
     if not isinstance(content, dict) or content.get("kind") != KIND:
         raise FieldError(path, f"is not a {KIND}, but {kind_of(content)}")
     return content

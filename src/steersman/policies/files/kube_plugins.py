@@ -95,6 +95,8 @@ def enabled_plugins(plugins: api.Plugins, minor: str, path: str) -> tuple[dict[s
     """Return the weights of the plugins that score, and those that filter. Raises FieldError."""
     multi = plugins.multi_point or api.PluginSet()
     for point, plugin_set in _sets(plugins):
+        if point in MINORS[minor].without_points:
+            raise FieldError(f"{path}.{point}", f"is unknown to kube-scheduler {minor}")
         for entry, where in indexed(plugin_set.enabled, f"{path}.{point}.enabled"):
             check_plugin(required(entry.name, f"{where}.name"), minor, f"{where}.name")
             if point != _MULTI and point not in points_of(str(entry.name), minor):

@@ -27,6 +27,7 @@ class MinorRules:
         scores_storage: whether VolumeBinding scores free storage (StorageCapacityScoring).
         without: plugins of the newest minor that it does not know.
         lacks: plugins, and extension points of theirs that they have in the newest minor alone.
+        without_points: extension points that a configuration cannot name.
         ignores_ratio: whether `requestedToCapacityRatio` of another scoring strategy is ignored, or an error.
     """
 
@@ -37,6 +38,7 @@ class MinorRules:
     scores_storage: bool = True
     without: frozenset[str] = frozenset()
     lacks: frozenset[tuple[str, str]] = frozenset()
+    without_points: frozenset[str] = frozenset()
     ignores_ratio: bool = False
 
 
@@ -45,7 +47,12 @@ _SINCE_1_36 = _SINCE_1_37 | {"TopologyPlacementGenerator", "PodGroupPodsCount"}
 _SINCE_1_35 = _SINCE_1_36 | {"NodeDeclaredFeatures", "GangScheduling"}
 _PREFILTERS = frozenset((name, "preFilter") for name in ("NodeName", "NodeUnschedulable", "TaintToleration"))
 _1_36 = MinorRules(
-    image_volumes=ADDED, merges_namespaces=False, scores_storage=False, without=_SINCE_1_37, lacks=_PREFILTERS
+    image_volumes=ADDED,
+    merges_namespaces=False,
+    scores_storage=False,
+    without=_SINCE_1_37,
+    without_points=frozenset({"podGroupPostFilter"}),
+    lacks=_PREFILTERS,
 )
 MINORS = {
     "1.37": MinorRules(),
@@ -58,6 +65,7 @@ MINORS = {
             filters_features=False,
             scores_storage=False,
             without=unknown,
+            without_points=frozenset({"podGroupPostFilter", "placementGenerate", "placementScore"}),
             lacks=_PREFILTERS | lacking,
             ignores_ratio=True,
         )

@@ -6,9 +6,10 @@ clear.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +69,7 @@ class SchedulerFit:
     Attributes:
         profile: the best profile.
         scheduler_name: name of the scheduler that it is for.
+        configuration: that of what runs today, of which the found one keeps all else; None: kube-scheduler's own.
         today: name of the policy that it is compared with.
         options: of the search.
         costs: [V] `Execution.compared_cost` of each draw of the validation, by policy.
@@ -76,6 +78,7 @@ class SchedulerFit:
 
     profile: KubeProfile
     scheduler_name: str
+    configuration: Mapping[str, Any] | None
     today: str
     options: SchedulerFitOptions
     costs: dict[str, Floats]
@@ -149,7 +152,8 @@ def fit_scheduler(
     policies, selection = find_profile(Simulator(coarse(workload.unbound())), runs, search, progress)
     profile = policies[selection.leader].profile
     compared = [today, KubeSchedulerPolicy(STOCK_TUNED, profile), *beside]
-    return SchedulerFit(profile, runs.scheduler_name, runs.name, options, *_validate(workload, compared, options))
+    costs, paid = _validate(workload, compared, options)
+    return SchedulerFit(profile, runs.scheduler_name, runs.configuration, runs.name, options, costs, paid)
 
 
 def _validate(

@@ -56,6 +56,11 @@ def read_documents(path: Path) -> Iterator[Document]:
         yield from _yaml_documents(path, text)
 
 
+def parsed_documents(name: str, content: str) -> list[Document]:
+    """Return the documents of a text of YAML; `name` stands for the file. Raises InputError: it cannot be read."""
+    return [*_yaml_documents(Path(name), content)]
+
+
 def write_documents(path: Path, documents: Iterable[Any]) -> None:
     """Write documents as one YAML file, in the order of their fields."""
     with path.open("w", encoding="utf-8") as file:
@@ -218,6 +223,14 @@ class _Dumper(_BaseDumper):  # type: ignore[misc]
     def ignore_aliases(self, data: Any) -> bool:
         """Return True: write equal nodes out in full."""
         return True
+
+
+def _represent_text(dumper: Any, text: str) -> Any:
+    """Write a text of several lines as a block, as people do."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text.strip() else None)
+
+
+_Dumper.add_representer(str, _represent_text)
 
 
 def _without(tags: Iterable[str]) -> dict[str, list[tuple[str, Any]]]:

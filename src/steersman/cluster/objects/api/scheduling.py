@@ -11,7 +11,8 @@ import msgspec
 
 from steersman.cluster.objects.api.pods import NodeAffinity
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Percentage = Annotated[int, msgspec.Meta(ge=0, le=100)]
 
 
@@ -70,22 +71,43 @@ class Profile(StrictStruct, frozen=True):
     plugin_config: list[PluginConfig] | None = None
 
 
+class LeaderElection(StrictStruct, frozen=True):
+    """Who leads, which changes no placement."""
+
+    leader_elect: bool | None = None
+    lease_duration: str | None = None
+    renew_deadline: str | None = None
+    retry_period: str | None = None
+    resource_lock: str | None = None
+    resource_name: str | None = None
+    resource_namespace: str | None = None
+
+
+class ClientConnection(StrictStruct, frozen=True):
+    """How kube-scheduler reaches the API server."""
+
+    kubeconfig: str | None = None
+    accept_content_types: str | None = None
+    content_type: str | None = None
+    qps: float | None = None
+    burst: int | None = None
+
+
 class SchedulerConfiguration(StrictStruct, frozen=True):
     """A KubeSchedulerConfiguration."""
 
     api_version: str | None = None
     kind: str | None = None
-    metadata: dict[str, Any] | None = None
-    parallelism: int | None = None
-    leader_election: dict[str, Any] | None = None
-    client_connection: dict[str, Any] | None = None
+    parallelism: Positive | None = None
+    leader_election: LeaderElection | None = None
+    client_connection: ClientConnection | None = None
     enable_profiling: bool | None = None
     enable_contention_profiling: bool | None = None
     percentage_of_nodes_to_score: Percentage | None = None
-    pod_initial_backoff_seconds: int | None = None
-    pod_max_backoff_seconds: int | None = None
+    pod_initial_backoff_seconds: Positive | None = None
+    pod_max_backoff_seconds: Positive | None = None
     delay_cache_until_active: bool | None = None
-    profiles: list[Profile] | None = None
+    profiles: list[Profile | None] | None = None
     extenders: list[dict[str, Any]] | None = None
 
 
@@ -141,10 +163,10 @@ class BalancedArgs(PluginArgs, frozen=True):
 class DefaultConstraint(StrictStruct, frozen=True):
     """A default topology spread constraint."""
 
-    max_skew: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    max_skew: Positive | None = None
     topology_key: str | None = None
     when_unsatisfiable: str | None = None
-    min_domains: int | None = None
+    min_domains: Positive | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: list[str] | None = None
