@@ -48,7 +48,8 @@ class QueueArrays(NamedTuple):
         size: [A] what a pod requests, in the unit of CAPACITY.
         total: [A] the same of its whole gang, of the first pod of one.
         account: [A] number of its namespace.
-        usage: [U] what running pods of a namespace request.
+        shares: [A, 3] shares of the cluster's GPUs, CPUs and memory that a pod requests; [0, 3] unless `fair` asks.
+        usage: [U, 3] the same of the running pods of a namespace.
         estimated: [A] estimated seconds when it was bound, NaN: not bound, or estimates do not matter.
         time: [A] when it arrived.
         priority: [A] pods of higher priority go first.
@@ -80,6 +81,7 @@ class QueueArrays(NamedTuple):
     size: Floats
     total: Floats
     account: Ints
+    shares: Floats
     usage: Floats
     estimated: Floats
     time: Floats
@@ -125,9 +127,16 @@ def spread(q: QueueArrays, a: int) -> float:
 
 
 @inlined_kernel
+def _use(q: QueueArrays, a: int, sign: float) -> None:
+    if q.shares.shape[0] > 0:
+        for r in range(q.shares.shape[1]):
+            q.usage[q.account[a], r] += sign * q.shares[a, r]
+
+
+@inlined_kernel
 def note_start(q: QueueArrays, a: int, leader: int) -> None:
     """Count a pod that starts, of the gang whose first pod is `leader`."""
-    q.usage[q.account[a]] += q.size[a]
+    _use(q, a, 1.0)
     if q.settings[ESTIMATES]:
         q.estimated[a] = estimate(q, leader)
 
@@ -135,7 +144,7 @@ def note_start(q: QueueArrays, a: int, leader: int) -> None:
 @inlined_kernel
 def note_end(q: QueueArrays, a: int, seconds: float) -> None:
     """Count a pod that ended after so many seconds, and learn from it if estimates come from the history."""
-    q.usage[q.account[a]] -= q.size[a]
+    _use(q, a, -1.0)
     if q.history.counts.shape[0] > 0:
         note_run_time(q.history, q.keys[a], seconds)
 
@@ -175,7 +184,8 @@ def score(q: QueueArrays, a: int, now: float, free: float, waiting: int, delay: 
     if kind in (GIVEN, EXTERNAL):
         return float(q.given[a])
     if kind == FAIR:
-        return float(q.usage[q.account[a]])
+        row = q.usage[q.account[a]]
+        return float(max(row[0], row[1], row[2]))
     w, r = now - q.time[a], max(estimate(q, a), 1.0)
     if kind != LEARNED:
         return simple_score(kind, r, q.total[a], w, q.time[a])

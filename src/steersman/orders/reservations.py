@@ -332,6 +332,11 @@ def reserve(
         together += copies_on(nodes, classes, c, n) - before
         if together >= members:
             res.begins[0] = expected_end(res, running, a, now)
+            # What ends at the same moment leaves room for others.
+            while left > 0 and expected_end(res, running, res.ends[0], now) == res.begins[0]:
+                a = pop_end(res, running, left, now)
+                left -= 1
+                remove(nodes, classes, running.class_id[a], running.slot[a], running.devices[a])
             _take_nodes(nodes, classes, res, c, members, n)
             break
     for i in range(left, count):

@@ -555,6 +555,9 @@ def advance(
                 continue
             cursor[PLACED] = 0
             _start(arrivals, run, record, arrival, time, passing)
+            if cursor[HEAD] != NONE and not passing and not behind:
+                # It goes before the pod that nobody may delay, whose reservation does not count it.
+                cancel(run.reservation)
         elif cursor[PLACED] > 0:
             _undo(cluster, arrivals, run, arrival)
         if passing and n == NONE and q.settings[OVERTAKING] == CONSERVATIVE:

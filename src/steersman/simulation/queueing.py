@@ -87,16 +87,24 @@ class QueueInputs:
         return max(sum(node.cpu_milli for node in self.workload.eligible_nodes) / MILLI, 1e-3)
 
     @cached_property
-    def size(self) -> Floats:
-        """Return [P] the dominant share of the cluster that each pod requests, times the cluster's size."""
+    def shares(self) -> Floats:
+        """Return [P, 3] the shares of the cluster's GPUs, CPUs and memory that each pod requests."""
         pods, nodes = self.workload.pods, self.workload.eligible_nodes
         gpu = np.array(self.workload.gpu_demand, dtype=np.float64) / MILLI
         cpu = np.array([pod.requests.cpu_milli for pod in pods], dtype=np.float64) / MILLI
         memory = np.array([pod.requests.memory_bytes for pod in pods], dtype=np.float64)
         cpus = max(sum(node.cpu_milli for node in nodes) / MILLI, 1e-3)
         total = max(float(sum(node.memory_bytes for node in nodes)), 1.0)
-        main, others = (gpu, cpu / cpus) if self.by_gpu else (cpu, np.zeros(len(pods)))
-        return np.maximum(main, np.maximum(others, memory / total) * self.capacity)
+        gpus = self.capacity if self.by_gpu else np.inf
+        return np.stack([gpu / gpus, cpu / cpus, memory / total], axis=1)
+
+    @cached_property
+    def size(self) -> Floats:
+        """Return [P] the dominant share of the cluster that each pod requests, times the cluster's size."""
+        # Exact in the unit of the capacity: GPUs, or CPUs.
+        main = self.workload.gpu_demand if self.by_gpu else [pod.requests.cpu_milli for pod in self.workload.pods]
+        others = self.shares[:, 1:] if self.by_gpu else self.shares[:, 2:]
+        return np.asarray(np.maximum(np.array(main, dtype=np.float64) / MILLI, others.max(axis=1) * self.capacity))
 
     @cached_property
     def single(self) -> npt.NDArray[np.bool_]:
@@ -219,7 +227,8 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
         size=size,
         total=total,
         account=account,
-        usage=np.zeros(int(known.account.max(initial=-1)) + 1),
+        shares=known.shares[pods] if order.score == scores.FAIR else np.zeros((0, 3)),
+        usage=np.zeros((int(known.account.max(initial=-1)) + 1, 3)),
         estimated=np.full(count, np.nan),
         time=plan.time,
         priority=priority,

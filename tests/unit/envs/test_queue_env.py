@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -13,7 +14,9 @@ import steersman  # noqa: F401  # registers the environment
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.core.errors import UsageError
 from steersman.envs.queue.environment import QueueEnv
+from steersman.orders.order_file import OrderCard, write_order
 from steersman.orders.registry import find_order
+from steersman.orders.scores import LINEAR
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule, window
@@ -67,6 +70,7 @@ def test_an_agent_that_follows_an_order_gets_its_slowdown(order: str, overtaking
     execution = Execution(simulator, plan, policy, seed, record=False)
     execution.finish(None)
     assert asked > 20
+    assert total == pytest.approx(-info["bounded-slowdown"])
     assert info["bounded-slowdown"] == pytest.approx(execution.coming_waits.bounded_slowdown.mean())
 
 
@@ -80,6 +84,56 @@ def test_observations_say_what_waits() -> None:
     # Waits descend: the oldest first.
     assert (np.diff(observation["jobs"][:count, 2]) <= 0).all()
     assert env.action_masks().sum() == count
+
+
+def test_learned_orders_choose_by_their_weights(tmp_path: Path) -> None:
+    """An order file that scores by size alone chooses as `smallest` does."""
+    file = tmp_path / "order.safetensors"
+    weights = tuple(float(name == "size") for name in LINEAR)
+    write_order(file, OrderCard(name="size", overtaking="any", estimates="oracle"), weights)
+    env = environment(max_jobs=120)
+    env.reset(seed=5)
+    for _ in range(40):
+        action = env.order_action(str(file))
+        assert action == env.order_action("smallest")
+        env.step(np.int64(action))
+    with pytest.raises(UsageError, match="what namespaces have running"):
+        env.order_action("fair")
+
+
+def test_pods_of_the_highest_priority_come_first() -> None:
+    """A queue longer than the observation hides no pod that may be chosen."""
+    node, durations = Node("n", 4000, 1 << 40), [50.0, 10, 20, 30, 40, 60]
+    pods = tuple(
+        Pod(
+            f"p{i}",
+            PodClass(Requests(4000, 0)),
+            priority=9 * (i > 3),
+            creation_time=float(i),
+            deletion_time=float(i) + seconds,
+        )
+        for i, seconds in enumerate(durations)
+    )
+    env = QueueEnv(workload=Workload("w", (node,), pods), jobs=6, load=None, estimates="oracle", max_jobs=2)
+    observation, _ = env.reset(seed=0)
+    assert observation["mask"].tolist() == [1, 0]
+    assert observation["jobs"][:, -1].tolist() == [0.0, -9.0]
+
+
+@pytest.mark.parametrize("action", [0.5, True, None, "x", np.array([0])])
+def test_actions_are_rows(action: Any) -> None:
+    """What is no whole number is refused in one line."""
+    env = environment()
+    env.reset(seed=1)
+    with pytest.raises(UsageError, match="is not a row"):
+        env.step(action)
+
+
+@pytest.mark.parametrize("first", [-1, 10**9])
+def test_the_first_arrival_is_one_of_the_workload(first: int) -> None:
+    """An option of `reset` out of range is refused."""
+    with pytest.raises(UsageError, match="reset option 'first'"):
+        environment().reset(options={"first": first})
 
 
 def test_an_illegal_action_changes_nothing() -> None:

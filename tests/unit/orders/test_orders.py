@@ -133,6 +133,41 @@ def test_easy_backfills_what_ends_in_time_or_leaves_room() -> None:
     assert starts(jobs, "age:ending-before") == [0, 10, 10, 15, 3, 15]
 
 
+@pytest.mark.parametrize("order", ["easy", "age:ending-before", "conservative", "fcfs"])
+def test_a_pod_of_higher_priority_counts_in_the_reservation(order: str) -> None:
+    """Of what an urgent pod takes beside a reservation nothing is left for those that overtake."""
+    # The pod of 8 is reserved at 100, with 2 CPUs beside it, which the urgent one takes at 10 for long.
+    running = [Job(0, 50, 4), Job(0, 100, 4)]
+    jobs = [*running, Job(5, 10, 8), Job(7, 200, 3), Job(10, 1000, 2, priority=1), Job(20, 1000, 2)]
+    assert starts(jobs, order, nodes=[10])[2] == 100
+
+
+def test_what_ends_at_the_same_moment_leaves_room_beside_a_reservation() -> None:
+    """Both pods of a gang end at 100: of 10 CPUs the reserved pod leaves 4, of which 2 may be taken at once."""
+    jobs = [Job(0, 100, 4, members=2), Job(10, 50, 6), Job(20, 1000, 2)]
+    for order in ("easy", "conservative"):
+        assert starts(jobs, order, nodes=[10]) == [0, 0, 100, 20]
+
+
+def test_fair_takes_the_dominant_share_of_a_namespace() -> None:
+    """40 % of CPU and 40 % of memory are a share of 40 %: less than one pod's 50 % of both."""
+    gib = 1 << 30
+    node = Node("n", 10_000, 10 * gib)
+    asked = [("a", 4, 0), ("a", 0, 4), ("b", 5, 5), ("c", 1, 0), ("b", 1, 0), ("a", 1, 0)]
+    pods = tuple(
+        Pod(f"p{i}", PodClass(Requests(1000 * cpu, memory * gib)), namespace=namespace)
+        for i, (namespace, cpu, memory) in enumerate(asked)
+    )
+    times, durations = np.array([0.0, 0, 0, 0, 10, 20]), np.array([1000.0, 1000, 1000, 100, 500, 500])
+    plan = Schedule(
+        np.arange(6), times, durations, np.arange(1), True, is_given=True, members=np.ones(6, dtype=np.int64)
+    )
+    policy = with_order(resolve("best-fit"), find_order("fair"))
+    execution = Execution(Simulator(Workload("made", (node,), pods)), plan, policy, 1, record=False)
+    execution.finish(None)
+    assert (execution.coming_waits.seconds + times).tolist() == [0, 0, 0, 0, 600, 100]
+
+
 def test_a_pod_chosen_to_go_next_stays_chosen() -> None:
     """An order that commits lets no later arrival replace the pod that goes next, unless it has a higher priority."""
     jobs = [Job(0, 10, 4), Job(1, 100, 4), Job(2, 1, 4)]

@@ -79,6 +79,9 @@ class Backfill:
         """Return the nodes that a pod may take only if it leaves room there, [N]; None: it may take every node."""
         head = self._ordering.blocking_head()
         if head is None or self._ordering.may_delay(queued, head):
+            if head is not queued:
+                # It goes before the head, whose reservation does not count it.
+                self._expires_at = -math.inf
             return None
         if self._reservation is None or self._head is not head or not self._reservation.holds(self._cache.state):
             self._reserve(head)

@@ -280,6 +280,7 @@ def _queue(b: QueueArrays, e: int) -> QueueArrays:
         b.size[e],
         b.total[e],
         b.account[e],
+        b.shares[e],
         b.usage[e],
         b.estimated[e],
         b.time[e],

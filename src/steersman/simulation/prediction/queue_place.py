@@ -16,6 +16,7 @@ from steersman.orders.live_order import LiveOrder, cluster_size
 from steersman.orders.order import Order
 from steersman.simulation.prediction.alternatives import changes
 from steersman.simulation.prediction.moment import DAY, ClusterMoment
+from steersman.simulation.prediction.obstacles import impossible
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -113,16 +114,19 @@ class WaitingQueue:
         first = float(moment.began.min(initial=0.0))
         self._live = LiveOrder(order, moment.history, clock=lambda: first)
         pods = moment.workload.pods
-        self._live.resize(cluster_size(ClusterState(moment.workload.nodes), self._live.size))
+        empty = ClusterState(moment.workload.nodes)
+        self._live.resize(cluster_size(empty, self._live.size))
         size = self._live.size
         used = sum(size.of(pod.requests) for i, pod in enumerate(pods) if moment.runs(i))
         self._live.free = lambda: 1.0 - min(used / size.capacity, 1.0)
         self._waiting = [i for i in range(len(pods)) if not moment.runs(i)]
+        # Pods that can never start keep nobody from starting.
+        self._hopeless = {i for i in self._waiting if impossible(empty, pods[i])}
 
     def others(self, pod: Pod) -> list[int]:
-        """Return the indices of the waiting pods but this one."""
+        """Return the indices of the waiting pods that can start, but for this one."""
         pods = self._moment.workload.pods
-        return [i for i in self._waiting if pods[i] is not pod]
+        return [i for i in self._waiting if pods[i] is not pod and i not in self._hopeless]
 
     def ahead(self, pod: Pod, began: float) -> int:
         """Return how many waiting pods go before a pod.
