@@ -302,17 +302,23 @@ def _durations(workload: Workload, mean: float, random: np.random.Generator) -> 
     )
 
 
+def check_times(workload: Workload) -> None:
+    """Check that the time is known at which each pod arrives. Raises SteersmanError: it is not."""
+    standing = set(workload.standing())
+    for i, pod in enumerate(workload.pods):
+        if pod.creation_time is None and i not in standing:
+            raise SteersmanError(
+                f"{workload.name}: pod {pod.name!r} has no creation time, which --protocol timed needs; "
+                "give --load to generate arrivals, or use --protocol arrivals"
+            )
+
+
 def _trace_times(
     workload: Workload, mean_duration: float | None, random: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """Return pods, times, durations and members as in `Schedule`. A gang arrives with its last pod."""
     coming = np.setdiff1d(np.arange(len(workload.pods)), workload.standing())
-    for pod in (workload.pods[i] for i in coming):
-        if pod.creation_time is None:
-            raise SteersmanError(
-                f"{workload.name}: pod {pod.name!r} has no creation time, which --protocol timed needs; "
-                "give --load to generate arrivals, or use --protocol arrivals"
-            )
+    check_times(workload)
     units = Units.of(workload, coming)
     coming, leaders = units.pods, units.leaders
     created = np.array([workload.pods[i].creation_time for i in coming], dtype=np.float64)

@@ -19,6 +19,7 @@ class FormulaFeature:
     Attributes:
         name: its name in formulas; with `CHANGE` it is by how much the pod changes it.
         meaning: definition in a phrase.
+        others: features that the definition names.
         python: expression over the names in scope in `python_form`; arrays over nodes.
         go: expression over the names in scope in `go_form`.
     """
@@ -27,6 +28,7 @@ class FormulaFeature:
     meaning: str
     python: str
     go: str
+    others: tuple[str, ...] = ()
 
 
 FORMULA_FEATURES = (
@@ -45,10 +47,18 @@ FORMULA_FEATURES = (
     FormulaFeature("gpus", "GPUs of the node, used or not", "count * 1.0", "count"),
     FormulaFeature("cpu", "GPUs that pods would use with the free CPU or memory, whichever is scarcer", "cpu", "cpu"),
     FormulaFeature(
-        "short", "what cpu lacks to idle, at least 0", "np.maximum(total / 1000 - cpu, 0.0)", "max(total/1000-cpu, 0)"
+        "short",
+        "what cpu lacks to idle, at least 0",
+        "np.maximum(total / 1000 - cpu, 0.0)",
+        "max(total/1000-cpu, 0)",
+        ("cpu", "idle"),
     ),
     FormulaFeature(
-        "spare", "what cpu has beyond idle, at least 0", "np.maximum(cpu - total / 1000, 0.0)", "max(cpu-total/1000, 0)"
+        "spare",
+        "what cpu has beyond idle, at least 0",
+        "np.maximum(cpu - total / 1000, 0.0)",
+        "max(cpu-total/1000, 0)",
+        ("cpu", "idle"),
     ),
     FormulaFeature("cpu_share", "free share of the node's CPU", "cpu_share", "cpuShare"),
     FormulaFeature("memory_share", "free share of the node's memory", "memory_share", "memoryShare"),
@@ -65,28 +75,31 @@ FORMULA_FEATURES = (
     FormulaFeature(
         "squares", "squares of the free amounts of each GPU, summed", "squares / 1000000", "squares / 1000000"
     ),
-    FormulaFeature("idle_idle", "idle * idle", "np.square(total / 1000)", "square(total / 1000)"),
-    FormulaFeature("whole_whole", "whole * whole", "np.square(whole * 1.0)", "whole * whole"),
-    FormulaFeature("cpu_cpu", "cpu * cpu", "cpu * cpu", "cpu * cpu"),
-    FormulaFeature("idle_cpu", "idle * cpu", "total / 1000 * cpu", "total / 1000 * cpu"),
-    FormulaFeature("whole_cpu", "whole * cpu", "whole * cpu", "whole * cpu"),
+    FormulaFeature("idle_idle", "idle * idle", "np.square(total / 1000)", "square(total / 1000)", ("idle",)),
+    FormulaFeature("whole_whole", "whole * whole", "np.square(whole * 1.0)", "whole * whole", ("whole",)),
+    FormulaFeature("cpu_cpu", "cpu * cpu", "cpu * cpu", "cpu * cpu", ("cpu",)),
+    FormulaFeature("idle_cpu", "idle * cpu", "total / 1000 * cpu", "total / 1000 * cpu", ("idle", "cpu")),
+    FormulaFeature("whole_cpu", "whole * cpu", "whole * cpu", "whole * cpu", ("whole", "cpu")),
     FormulaFeature(
         "short_short",
         "short * short",
         "np.square(np.maximum(total / 1000 - cpu, 0.0))",
         "square(max(total/1000-cpu, 0))",
+        ("short",),
     ),
     FormulaFeature(
         "spare_spare",
         "spare * spare",
         "np.square(np.maximum(cpu - total / 1000, 0.0))",
         "square(max(cpu-total/1000, 0))",
+        ("spare",),
     ),
     FormulaFeature(
         "claimed",
         "idle times the share of the requested GPUs that must be of the node's model",
         "total / 1000 * claims",
         "total / 1000 * claims",
+        ("idle",),
     ),
 )
 """The features, in the order of `kernels.write_features`."""

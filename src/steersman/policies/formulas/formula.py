@@ -120,9 +120,11 @@ class Formula:
     def _definitions(self) -> Iterator[str]:
         yield "# A pod goes to the node with the highest score of those that it fits on. Of the GPUs that"
         yield "# suffice it takes those with the least free. Features are of the node with the pod on it:"
-        meanings = {feature.name: feature.meaning for feature in FORMULA_FEATURES}
-        for name in self.used_features:
-            yield f"#   {name}: {meanings[name]}"
+        named = set(self.used_features)
+        # A product comes after its factors.
+        for feature in reversed(FORMULA_FEATURES):
+            named.update(feature.others if feature.name in named else ())
+        yield from (f"#   {each.name}: {each.meaning}" for each in FORMULA_FEATURES if each.name in named)
         yield f"#   NAME{CHANGE}: the feature NAME with the pod minus without it"
 
 

@@ -28,7 +28,7 @@ from steersman.policies.kinds import as_linear
 from steersman.policies.kube_scheduler import KubeSchedulerPolicy
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.portfolio_policy import KindLimit, PortfolioPolicy
-from steersman.simulation.arrivals import Schedule, draw
+from steersman.simulation.arrivals import Schedule, check_times, draw
 from steersman.simulation.pod_kinds import KINDS
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
@@ -163,7 +163,10 @@ def fit(
 
     Raises:
         UsageError: there are no GPUs or no pods that request them.
+        SteersmanError: in `timed` without a load, the time of a pod is not known.
     """
+    if options.protocol == "timed" and options.load is None:
+        check_times(workload)
     if not any(node.gpu_total for node in workload.eligible_nodes) or not any(
         pod.requests.gpu_count for pod in workload.pods
     ):

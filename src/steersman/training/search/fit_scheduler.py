@@ -21,7 +21,7 @@ from steersman.policies.kinds import kube_scheduler
 from steersman.policies.kube_scheduler import STOCK_TUNED, KubeSchedulerPolicy
 from steersman.policies.node_scores.kube_profile import KubeProfile
 from steersman.policies.portfolio_policy import KindLimit
-from steersman.simulation.arrivals import draw
+from steersman.simulation.arrivals import check_times, draw
 from steersman.simulation.kind_losses import excess_loss
 from steersman.simulation.pod_kinds import KINDS
 from steersman.simulation.result import Protocol
@@ -140,12 +140,15 @@ def fit_scheduler(
 
     Raises:
         UsageError: what runs today is no configuration of kube-scheduler.
+        SteersmanError: in `timed` without a load, the time of a pod is not known.
     """
     runs = kube_scheduler(today)
     if runs is None:
         raise UsageError(
             f"--baseline {today.name} is no configuration of kube-scheduler; expected kube-default or a file"
         )
+    if options.protocol == "timed" and options.load is None:
+        check_times(workload)
     limit = None if options.max_kind_loss is None else KindLimit(options.max_kind_loss, today)
     kind = options.protocol, options.ratio, options.load, options.mean_duration
     search = StockSearchOptions(*kind, simple=options.simple, limit=limit, seed=options.seed)

@@ -71,7 +71,7 @@ class Profile(StrictStruct, frozen=True):
     plugin_config: list[PluginConfig] | None = None
 
 
-class LeaderElection(StrictStruct, frozen=True):
+class LeaderElectionSettings(StrictStruct, frozen=True):
     """Who leads, which changes no placement."""
 
     leader_elect: bool | None = None
@@ -83,7 +83,7 @@ class LeaderElection(StrictStruct, frozen=True):
     resource_namespace: str | None = None
 
 
-class ClientConnection(StrictStruct, frozen=True):
+class ClientConnectionSettings(StrictStruct, frozen=True):
     """How kube-scheduler reaches the API server."""
 
     kubeconfig: str | None = None
@@ -99,8 +99,8 @@ class SchedulerConfiguration(StrictStruct, frozen=True):
     api_version: str | None = None
     kind: str | None = None
     parallelism: Positive | None = None
-    leader_election: LeaderElection | None = None
-    client_connection: ClientConnection | None = None
+    leader_election: LeaderElectionSettings | None = None
+    client_connection: ClientConnectionSettings | None = None
     enable_profiling: bool | None = None
     enable_contention_profiling: bool | None = None
     percentage_of_nodes_to_score: Percentage | None = None
