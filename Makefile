@@ -65,7 +65,7 @@ test-browser: .venv/dev ## the dashboard's pages in Chromium (installed where it
 	.venv/bin/pytest -n 2 --dist loadfile tests/browser
 
 # Images that are not built are skipped.
-test-image: .venv/dev ## run the images of `make images` as containers, push one to a registry on loopback (as root)
+test-image: .venv/dev ## run the images of `make images` as containers, build them again, push one to a registry on loopback (as root; 40 minutes)
 	.venv/bin/pytest -s tests/image
 
 # The programs that the chosen images copy; all images without a choice.
@@ -73,7 +73,7 @@ PROGRAM := build/steersman-kube-scheduler
 SCHEDULERS := $(PROGRAM)$(SUFFIX) $(OLDER:%=$(PROGRAM)-%$(SUFFIX))
 COPIED = $(if $(IMAGES),$(filter $(SCHEDULERS),$(IMAGES:%=build/%$(SUFFIX))),$(SCHEDULERS))
 
-images: $(COPIED) ## build the images as OCI layouts in build/images, without a container engine (as root; ARCHITECTURE=arm64)
+images: $(COPIED) ## build the images as OCI layouts in build/images, without a container engine (as root; 22 minutes; ARCHITECTURE=arm64)
 	python3 -m release.images build $(IMAGES) $(if $(ARCHITECTURE),--architecture $(ARCHITECTURE))
 
 push-images: ## push the images of build/images, signed: make push-images REGISTRY=registry.example/team KEY=cosign.key

@@ -111,7 +111,8 @@ def test_pods_of_a_file_are_put_behind_the_queue(
     assert len(found["pods"]) == 2
     # Behind `waits` and `last`, and one after the other.
     assert found["p50"] > 200 + 3 * 500
-    assert found["ahead"] == 3
+    # A third one can never start.
+    assert found["ahead"] == 2
 
 
 def test_a_pod_too_large_is_said_to_never_start(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
