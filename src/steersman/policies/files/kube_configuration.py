@@ -73,7 +73,7 @@ def configured_policy(spec: str, minor: str = NEWEST) -> KubeSchedulerPolicy:
 
 
 def read_content(path: Path, minor: str = NEWEST) -> tuple[Mapping[str, Any], dict[str, KubeProfile]]:
-    """Return the configuration of a file of YAML or JSON, alone or in an object of EKS or AKS, and its profiles.
+    """Return the configuration of a file, alone or in an object of EKS or AKS or a ConfigMap, and its profiles.
 
     The profiles are those of `profiles_of`.
 

@@ -216,6 +216,22 @@ def test_objects_of_managed_kubernetes(tmp_path: Path) -> None:
             {"apiVersion": "aks.azure.com/v1alpha1", "kind": "SchedulerConfiguration", "spec": {"rawConfig": "a: ["}},
             "spec.rawConfig: is not YAML",
         ),
+        (
+            {
+                "apiVersion": "aks.azure.com/v1alpha1",
+                "kind": "SchedulerConfiguration",
+                "spec": {"rawConfig": "kind: KubeSchedulerConfiguration\nkind: b"},
+            },
+            "spec.rawConfig: is not YAML: key 'kind' appears twice in one mapping (document 1, line 1)",
+        ),
+        ({"nodeResourcesFit": {"scoringStrategy": {}}}, "scoringStrategy.type: is missing"),
+        (content() | {"parallelism": 0}, "parallelism: 0 is not a whole number of at least 1"),
+        (content() | {"metadata": {"name": "a"}}, "metadata: is an unknown field"),
+        (content() | {"leaderElection": {"elect": True}}, "leaderElection.elect: is an unknown field"),
+        (content() | {"podInitialBackoffSeconds": 0}, "podInitialBackoffSeconds: 0 is not a whole number of at least"),
+        (content({"schedulerName": ""}), "profiles[0].schedulerName: is empty"),
+        (content(args(FIT, apiVersion="foo/v1")), "args.apiVersion: 'foo/v1' cannot be read; expected"),
+        (content({"plugins": {"score": {"enabled": [{"name": FIT, "weight": 2**31}]}}}), "weight: 2147483648 is not"),
     ],
 )
 def test_what_cannot_be_computed_is_one_line(tmp_path: Path, value: object, problem: str) -> None:
@@ -225,6 +241,33 @@ def test_what_cannot_be_computed_is_one_line(tmp_path: Path, value: object, prob
     assert problem in str(caught.value)
     assert str(caught.value).startswith(file)
     assert "\n" not in str(caught.value)
+
+
+def test_the_configuration_in_a_config_map_is_read(tmp_path: Path) -> None:
+    held = yaml.safe_dump(content(strategy("MostAllocated")))
+    data = {"readme": "of people", "scheduler-config.yaml": held}
+    file = written(tmp_path, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data})
+    alone = tmp_path / "alone.yaml"
+    alone.write_text(held)
+    assert resolve(file).selection.kube == resolve(str(alone)).selection.kube
+    data["scheduler-config.yaml"] = held.replace("MostAllocated", "Most")
+    file = written(tmp_path, {"apiVersion": "v1", "kind": "ConfigMap", "data": data})
+    with pytest.raises(InputError, match=r"data\[scheduler-config\.yaml\]\.profiles\[0\].*type: 'Most' is unknown"):
+        resolve(file)
+
+
+def test_what_kube_scheduler_takes_is_read(tmp_path: Path) -> None:
+    whole = content({"percentageOfNodesToScore": 50.0})
+    assert resolve(written(tmp_path, whole)).selection.kube.percentage == 50
+    assert resolve(written(tmp_path, content() | {"profiles": [None]})).selection.kube == DEFAULT_PROFILE
+
+
+@pytest.mark.parametrize(("point", "minor"), [("podGroupPostFilter", "1.36"), ("placementScore", "1.35")])
+def test_extension_points_of_later_minors_are_unknown(tmp_path: Path, point: str, minor: str) -> None:
+    file = written(tmp_path, content({"plugins": {point: {"disabled": []}}}))
+    assert resolve(file).selection.kube == DEFAULT_PROFILE
+    with pytest.raises(InputError, match=f"plugins.{point}: is unknown to kube-scheduler {minor}"):
+        resolve(f"{file}@{minor}")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
