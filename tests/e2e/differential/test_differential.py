@@ -22,7 +22,7 @@ from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, PLUGINS
 
 pytestmark = pytest.mark.e2e
 
-SEED, CLUSTERS, PODS = 1, 370, 2_000
+SEED, CLUSTERS, PODS = 1, 370, 1_900
 
 
 @pytest.fixture(scope="module")
