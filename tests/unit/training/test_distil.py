@@ -15,6 +15,7 @@ from steersman.policies.features import POD_KINDS
 from steersman.policies.formulas.features import term_column
 from steersman.policies.formulas.formula import Formula, FormulaTerm, read_formula
 from steersman.policies.formulas.go_form import go_file
+from steersman.policies.formulas.kernels import FormulaArrays
 from steersman.policies.formulas.policy import FormulaPolicy
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import resample
@@ -47,6 +48,17 @@ def test_filling_is_a_simulation(seed: int) -> None:
     trial = trials.draw(seed, len(workload.nodes))
     run = simulator.play(FormulaPolicy("rule", formula), resample(workload, ratio=1.3, seed=seed), seed)
     assert trials.cost(trials.arrays(formula), trial) == pytest.approx(run.cost("inflation"), abs=1e-9)
+
+
+def test_a_search_whose_weights_grow_without_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The length of weights matters to no decision, so that nothing but the search itself bounds it."""
+
+    def cost(_: FormulaTrials, arrays: FormulaArrays, __: object) -> float:
+        return -float(np.abs(arrays.weights).sum())
+
+    monkeypatch.setattr(FormulaTrials, "cost", cost)
+    found = distil(cluster(2), resolve("fgd"), replace(QUICK, generations=2000))
+    assert 0 < found.generations < 1000
 
 
 def test_large_clusters_are_searched_in_parts() -> None:

@@ -239,7 +239,8 @@ def _search(
         spent = (time.monotonic() - began) / options.seconds if options.seconds else 0.0
         if on_generation is not None:
             on_generation(min(1.0, max(spent, done / options.generations)))
-        if spent >= 1.0:
+        # The length of weights does not matter, so that a long search may let it grow without end.
+        if spent >= 1.0 or strategy.should_stop():
             break
     return [_weighted(start, each * units) for each in (average, strategy.mean)], done
 
