@@ -112,11 +112,11 @@ def section(result: Json) -> str:
         ),
     ]
     if openb:
-        lines += ["", "On lists of openb, GPUs allocated in percent:", "", _openb(openb)]
+        lines += ["", "On lists of openb, GPUs allocated in percent:", "", _openb_table(openb)]
     return "\n".join(lines)
 
 
-def _openb(values: list[Json]) -> str:
+def _openb_table(values: list[Json]) -> str:
     names = (KUBE_DEFAULT, STOCK_TUNED, SIMPLE, PACKAGED_POLICY)
     rows = [
         [short_name(each["name"]), *(tables.number(float(np.mean(each["allocation"][name]))) for name in names)]

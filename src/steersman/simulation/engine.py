@@ -556,7 +556,7 @@ def advance(
             cursor[PLACED] = 0
             _start(arrivals, run, record, arrival, time, passing)
             if cursor[HEAD] != NONE and not passing and not behind:
-                # It goes before the pod that nobody may delay, whose reservation does not count it.
+                # A pod of higher priority has started: the head's reservation does not account for it.
                 cancel(run.reservation)
         elif cursor[PLACED] > 0:
             _undo(cluster, arrivals, run, arrival)

@@ -122,7 +122,7 @@ def test_pods_of_the_highest_priority_come_first() -> None:
 
 @pytest.mark.parametrize("action", [0.5, True, None, "x", np.array([0])])
 def test_actions_are_rows(action: Any) -> None:
-    """What is no whole number is refused in one line."""
+    """Anything but a whole number is refused in one line."""
     env = environment()
     env.reset(seed=1)
     with pytest.raises(UsageError, match="is not a row"):

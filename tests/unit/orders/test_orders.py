@@ -135,7 +135,7 @@ def test_easy_backfills_what_ends_in_time_or_leaves_room() -> None:
 
 @pytest.mark.parametrize("order", ["easy", "age:ending-before", "conservative", "fcfs"])
 def test_a_pod_of_higher_priority_counts_in_the_reservation(order: str) -> None:
-    """Of what an urgent pod takes beside a reservation nothing is left for those that overtake."""
+    """Room beside a reservation that an urgent pod takes is not given away again."""
     # The pod of 8 is reserved at 100, with 2 CPUs beside it, which the urgent one takes at 10 for long.
     running = [Job(0, 50, 4), Job(0, 100, 4)]
     jobs = [*running, Job(5, 10, 8), Job(7, 200, 3), Job(10, 1000, 2, priority=1), Job(20, 1000, 2)]

@@ -80,7 +80,7 @@ class Backfill:
         head = self._ordering.blocking_head()
         if head is None or self._ordering.may_delay(queued, head):
             if head is not queued:
-                # It goes before the head, whose reservation does not count it.
+                # It precedes the head, and the head's reservation does not account for it.
                 self._expires_at = -math.inf
             return None
         if self._reservation is None or self._head is not head or not self._reservation.holds(self._cache.state):

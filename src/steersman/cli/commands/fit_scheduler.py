@@ -68,10 +68,10 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: Ar
     inputs.check()
     if options.output.suffix not in SUFFIXES:
         raise UsageError(f"--output {options.output}: expected a name that ends with {' or '.join(SUFFIXES)}")
-    from steersman.policies.files.kube_configuration import check_kind
+    from steersman.policies.files.kube_configuration import check_is_configuration
 
     for file in _files(options.output):
-        check_overwriting(file, "a configuration of kube-scheduler", check_kind)
+        check_overwriting(file, "a configuration of kube-scheduler", check_is_configuration)
     from steersman.cli.compiling import compile_for
     from steersman.cluster.gpu_resources import SHARED_GPUS
     from steersman.policies.kube_scheduler import STOCK_TUNED

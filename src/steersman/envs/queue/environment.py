@@ -232,7 +232,7 @@ class QueueEnv(gymnasium.Env[Observation, np.int64]):
         """Return whom an order of `orders.registry` would choose now, by its score alone.
 
         Raises:
-            UsageError: there is none, it reads the delay, or no episode is under way.
+            UsageError: the order is unknown or cannot be computed here, or no episode is under way.
         """
         if self._over or self._execution is None:
             raise UsageError("no episode is under way; call reset() first")

@@ -122,7 +122,7 @@ def profiles_of(content: Mapping[str, Any], minor: str = NEWEST) -> dict[str, Ku
     return result
 
 
-def check_kind(path: Path) -> None:
+def check_is_configuration(path: Path) -> None:
     """Check that a file holds a configuration, whether it can be computed or not. Raises InputError: it holds none."""
     for document in read_documents(path):
         content = document.content

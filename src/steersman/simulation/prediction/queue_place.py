@@ -120,7 +120,7 @@ class WaitingQueue:
         used = sum(size.of(pod.requests) for i, pod in enumerate(pods) if moment.runs(i))
         self._live.free = lambda: 1.0 - min(used / size.capacity, 1.0)
         self._waiting = [i for i in range(len(pods)) if not moment.runs(i)]
-        # Pods that can never start keep nobody from starting.
+        # Pods that can never start do not hold up others.
         self._hopeless = {i for i in self._waiting if impossible(empty, pods[i])}
 
     def others(self, pod: Pod) -> list[int]:
