@@ -259,7 +259,8 @@ async def ask_process(
         except OSError as error:
             raise SteersmanError(f"no process could be started: {error}") from None
         try:
-            return await asyncio.wait_for(asyncio.to_thread(worker.answer, task), seconds)
+            async with asyncio.timeout(seconds):
+                return await asyncio.to_thread(worker.answer, task)
         except TimeoutError:
             raise SteersmanError(f"the process took longer than {seconds:g} s and was ended") from None
 

@@ -56,7 +56,8 @@ def test_unresponsive_plugin_is_killed_with_its_children(tmp_path: Path, monkeyp
     async def main() -> None:
         found = Credentials(config("https://127.0.0.1:1", KubeUser(exec=plugin)))
         with raises(SteersmanError, "3"):
-            await asyncio.wait_for(found.headers(), 30)
+            async with asyncio.timeout(30):
+                await found.headers()
 
     asyncio.run(main())
     _until_ended(int(noted.read_text()))

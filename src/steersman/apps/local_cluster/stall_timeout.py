@@ -69,7 +69,8 @@ async def until_gone(
     deleting = asyncio.create_task(_delete_repeatedly(delete, passed))  # a collection of thousands takes a minute
     try:
         with suppress(TimeoutError):  # wait for a short pass, report on a long one
-            await asyncio.wait_for(passed.wait(), POLL_SECONDS)
+            async with asyncio.timeout(POLL_SECONDS):
+                await passed.wait()
         while True:
             if deleting.done():
                 # It never ends by itself, so this raises its error.

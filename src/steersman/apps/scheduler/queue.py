@@ -225,7 +225,8 @@ class SchedulingQueue:
             oldest = next(iter(self._unschedulable.values()))
             due.append(oldest.unschedulable_since + UNSCHEDULABLE_SECONDS)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wakes.wait(), max(0.0, min(due) - now) if due else None)
+            async with asyncio.timeout(max(0.0, min(due) - now) if due else None):
+                await self._wakes.wait()
 
     # -----------------------------------------------------------------------------------------------------------------
 

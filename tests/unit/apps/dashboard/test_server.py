@@ -67,7 +67,8 @@ def tell(story: Callable[[SEND, int], Awaitable[None]], code: OneTimeCode | None
             async def send(request: bytes) -> Response:
                 reader, writer = await asyncio.open_connection(ADDRESS, server.port)
                 writer.write(request)
-                received = await asyncio.wait_for(reader.read(), 60)
+                async with asyncio.timeout(60):
+                    received = await reader.read()
                 writer.close()
                 return Response(received)
 

@@ -93,7 +93,8 @@ def test_killed_run_resumes_to_the_same_end(tmp_path, seconds):
     async def test(double: LiveDouble, client: Client) -> None:
         fill_nodes(double)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(fill(client, tmp_path / "run.csv"), seconds)
+            async with asyncio.timeout(seconds):
+                await fill(client, tmp_path / "run.csv")
         state = json.loads(double.named(CONFIG_MAPS)["steersman-workload"]["data"]["state.json"])
         assert 0 < state["done"] < len(expected())
         before = read_rows(tmp_path / "run.csv")
@@ -119,7 +120,8 @@ def test_unrecorded_actions_are_not_repeated():
 
         double.fault = lose_saves
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(fill(client), 2.0)
+            async with asyncio.timeout(2.0):
+                await fill(client)
         first = expected()[0]
         assert list(double.named(DEPLOYMENTS)) == [first.name]
         double.fault = None
@@ -153,7 +155,8 @@ def test_concurrent_run_is_rejected_and_changes_nothing(tmp_path):
     async def test(double: LiveDouble, client: Client) -> None:
         fill_nodes(double)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(fill(client, tmp_path / "run.csv"), 2.5)
+            async with asyncio.timeout(2.5):
+                await fill(client, tmp_path / "run.csv")
         done, there = read_rows(tmp_path / "run.csv"), double.named(DEPLOYMENTS)
         with raises(SteersmanError, "'default'", len(done), len(expected())):
             await fill(client, tmp_path / "run.csv")
@@ -214,9 +217,8 @@ def test_clean_removes_what_runs_made_in_all_namespaces_and_nothing_else():
         double.put(others, pod("theirs", app="web"))
         double.put("/api/v1/namespaces", {"metadata": {"name": "load"}})
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(
-                commands.fill(RunTarget(client, "load"), SETTINGS, (1,), MANNER, None, lambda *_: None), 1.5
-            )
+            async with asyncio.timeout(1.5):
+                await commands.fill(RunTarget(client, "load"), SETTINGS, (1,), MANNER, None, lambda *_: None)
         load = PODS.replace("default", "load")
         count = len(double.named(load))
         assert count > 10
@@ -254,7 +256,8 @@ def test_state_of_another_version_is_not_resumed():
             await commands.resume_fill(place, None, lambda *_: None)
         fill_nodes(double)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(fill(client), 2.5)
+            async with asyncio.timeout(2.5):
+                await fill(client)
         with raises(SteersmanError, "'steersman workload run --resume'"):
             await commands.replay_rows(place, expected(), MANNER, "x.csv", lambda *_: None, resume=True)
         there = double.named(CONFIG_MAPS)["steersman-workload"]

@@ -148,7 +148,8 @@ def test_killed_replay_resumes_without_duplicate_pods(seconds):
 
         double.put = count  # type: ignore[method-assign]
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(replay(client, found), seconds)
+            async with asyncio.timeout(seconds):
+                await replay(client, found)
         state = json.loads(double.named(CONFIG_MAPS)["steersman-workload"]["data"]["state.json"])
         assert state["done"] <= len(made) < 61
         with raises(SteersmanError):

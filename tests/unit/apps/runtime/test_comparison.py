@@ -530,7 +530,8 @@ def test_deciders_are_rebuilt_when_another_policy_decides() -> None:
         found = [(policy_manager.deciding.name, policy_manager.profile.leftovers is not None)]
         changed = asyncio.Event()
         keeping = asyncio.create_task(policy_manager.keep(lambda: state, changed.set))
-        await asyncio.wait_for(changed.wait(), 120)
+        async with asyncio.timeout(120):
+            await changed.wait()
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)
         return [*found, (policy_manager.deciding.name, policy_manager.profile.leftovers is not None)]

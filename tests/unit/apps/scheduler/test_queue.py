@@ -170,8 +170,28 @@ def test_queue_wakes_at_the_end_of_a_backoff() -> None:
         assert queued is not None
         queue.requeue_with_backoff(queued)
         while queue.pop() is None:
-            await asyncio.wait_for(queue.wait(), 5)
+            async with asyncio.timeout(5):
+                await queue.wait()
         assert loop_clock() == pytest.approx(1.0, abs=0.01)
+
+    play(run())
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+def test_wait_that_ends_by_a_wake_keeps_the_cancellation(turns: int) -> None:
+    """A scheduler that loses the lease as a pod arrives must end, in whichever turn of the event loop that is."""
+
+    async def run() -> None:
+        queue = SchedulingQueue(loop_clock)
+        waiting = asyncio.create_task(queue.wait(60.0))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        queue.add(pod("a"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if waiting.cancel():  # else it has ended before
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
 
     play(run())
 

@@ -36,7 +36,8 @@ def test_warning_is_logged_once_when_it_listens(address: str, warnings: int) -> 
         service = Service(ServiceConfig(policy="fgd", address=address, port=0, allow_sent_clusters=True), None)
         listening = asyncio.Event()
         task = asyncio.create_task(service.run(lambda _: listening.set()))
-        await asyncio.wait_for(listening.wait(), 60)
+        async with asyncio.timeout(60):
+            await listening.wait()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
