@@ -26,6 +26,8 @@ def find_order(spec: str) -> Order:
     name, colon, overtaking = (text, "", "") if text.endswith(SUFFIX) else text.partition(":")
     order = open_order(Path(name))[1] if name.endswith(SUFFIX) else BUILT_IN.get(name)
     if order is None:
+        if Path(name).is_dir():
+            raise UsageError(f"order {spec!r}: is a folder; expected a name or an order file (order{SUFFIX})")
         others = (
             *(f"NAME:{'|'.join(OVERTAKING)}", f"NAME@{'|'.join(SOURCES)}"),
             *(f"NAME@{AGEING}TIME", f"an order file (order{SUFFIX})"),

@@ -168,7 +168,11 @@ def resolve(spec: str) -> Policy:
         UsageError: there is no such policy; the message lists the known ones.
     """
     name, order = split_order(spec)
-    if order:
+    if name != spec:
+        if not order:
+            raise UsageError(f"policy {spec!r}: expected an order after '+'")
+        if split_order(name)[1]:
+            raise UsageError(f"policy {spec!r}: expected one order, found {split_order(name)[1]!r} and {order!r}")
         return with_order(resolve(name), find_order(order))
     if "://" in spec:
         return open_url(spec)

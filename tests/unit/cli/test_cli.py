@@ -360,8 +360,8 @@ def test_embedded_workloads_are_known_by_name_everywhere(capsys: Capture) -> Non
 
 WAYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "none": ((), ("there is no workload", "--workload NAME", "--cluster")),
-    "half of files": (("--nodes", "nodes.csv"), ("--nodes is half", "go together")),
-    "the other half": (("--pods", "pods.csv"), ("--pods is half", "go together")),
+    "half of files": (("--nodes", "nodes.csv"), ("--pods is missing", "--nodes alone")),
+    "the other half": (("--pods", "pods.csv"), ("--nodes is missing", "no nodes in pods.csv")),
     "files and a name": (
         ("--nodes", "nodes.csv", "--pods", "pods.csv", "--workload", "default"),
         ("--nodes and --pods and --workload",),

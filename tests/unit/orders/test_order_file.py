@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from steersman.core.errors import InputError
+from steersman.core.errors import InputError, UsageError
 from steersman.evaluation.replay_file import policy_fingerprint
 from steersman.orders.order_file import CARD, WEIGHTS, OrderCard, open_order, write_order
 from steersman.orders.registry import find_order
@@ -33,6 +33,20 @@ def test_an_order_file_is_an_order(tmp_path: Path) -> None:
     assert resolve(f"fgd+{file}@none").name == "fgd+mine@none"
     assert policy_fingerprint(f"fgd+{file}@none").startswith("order.safetensors ")
     assert policy_fingerprint(f"steersman+{file}").count("; ") == 1
+
+
+def test_an_order_is_told_from_a_policy(tmp_path: Path) -> None:
+    """An order file is no policy, a folder no order, and a policy has one order."""
+    file = tmp_path / "order.safetensors"
+    write_order(file, GOOD, WEIGHTS_OF_GOOD)
+    with pytest.raises(InputError, match="is an order, not a policy; give it to --order"):
+        resolve(str(file))
+    with pytest.raises(UsageError, match="is a folder; expected a name or an order file"):
+        find_order(str(tmp_path))
+    with pytest.raises(UsageError, match=r"'fgd\+shortest\+wfp3': expected one order, found 'shortest' and 'wfp3'"):
+        resolve("fgd+shortest+wfp3")
+    with pytest.raises(UsageError, match=r"policy 'fgd\+': expected an order after '\+'"):
+        resolve("fgd+")
 
 
 @pytest.mark.parametrize(

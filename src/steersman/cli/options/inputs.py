@@ -104,7 +104,10 @@ class FileInputs:
             raise UsageError(f"there is no workload; give {WAYS} (see --help)")
         is_half = bool(self.nodes) != bool(self.pods)
         if is_half and not (self.pods and all(map(holds_nodes, self.pods))):
-            raise UsageError(f"{used[0]} is half a workload: --nodes and --pods go together")
+            if self.nodes:
+                raise UsageError("--pods is missing: --nodes alone is half a workload")
+            names = ", ".join(map(str, self.pods or ()))
+            raise UsageError(f"--nodes is missing: there are no nodes in {names}")
         if self.count > 1 and not several:
             raise UsageError(f"{used[0].split()[-1]} names {self.count} workloads; give one")
         for name in self.workload or ():

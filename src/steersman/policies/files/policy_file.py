@@ -18,6 +18,7 @@ from safetensors.numpy import save
 
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import InputError, SteersmanError
+from steersman.orders.order_file import CARD as ORDER_CARD
 from steersman.policies.base import Policy, renamed, with_profile
 from steersman.policies.embedded_profile import (
     ProfileCard,
@@ -312,6 +313,8 @@ def prepare_policy(
 
 
 def _card(path: Path, metadata: dict[str, str]) -> Card:
+    if ORDER_CARD in metadata:
+        raise InputError(str(path), "", "", "is an order, not a policy; give it to --order")
     if CARD not in metadata:
         raise InputError(
             str(path), "metadata", CARD, "is missing: a policy file has a model card; this is none of ours"
