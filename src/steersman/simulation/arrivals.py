@@ -316,7 +316,10 @@ def check_times(workload: Workload) -> None:
 def _trace_times(
     workload: Workload, mean_duration: float | None, random: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Return pods, times, durations and members as in `Schedule`. A gang arrives with its last pod."""
+    """Return pods, times, durations and members as in `Schedule`. A gang arrives with its last pod.
+
+    Of those that arrive at the same time the ones of higher priority come first.
+    """
     coming = np.setdiff1d(np.arange(len(workload.pods)), workload.standing())
     check_times(workload)
     units = Units.of(workload, coming)
@@ -331,7 +334,8 @@ def _trace_times(
         return coming, created, duration, units.members
     sizes = units.members[leaders]
     arrives = np.repeat(np.maximum.reduceat(created, leaders), sizes)
-    order = np.argsort(arrives, kind="stable")
+    priority = np.repeat([workload.pods[i].priority for i in coming[leaders]], sizes)
+    order = np.lexsort((-priority, arrives))
     return coming[order], arrives[order], duration[order], units.members[order]
 
 

@@ -21,7 +21,7 @@ from steersman.orders.run_times import AUTO, RunTimes, parse_run_times
 from steersman.orders.scores import LEARNED, LINEAR, learned_size
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
-from steersman.simulation.arrivals import Schedule
+from steersman.simulation.arrivals import Schedule, schedule
 from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.workload import Workload
 
@@ -196,6 +196,19 @@ def test_priority_goes_first_in_every_order() -> None:
     jobs = [Job(0, 10, 4), Job(1, 1, 4), Job(2, 1000, 4, priority=7)]
     for order in BUILT_IN:
         assert starts(jobs, order) == [0, 1010, 10], order
+
+
+def test_priority_goes_first_among_pods_that_arrive_together() -> None:
+    """Whatever the order of a file is; a gang stays together, and equal ones keep their order."""
+
+    def pod(name: str, priority: int, gang: str = "") -> Pod:
+        requests = PodClass(Requests(1000, 0))
+        return Pod(name, requests, priority=priority, gang=gang, creation_time=5.0, deletion_time=9.0)
+
+    pods = (pod("a", 0), pod("b", 0, "g"), pod("c", 3), pod("d", 0, "g"), pod("e", 3), pod("f", 9))
+    plan = schedule(Workload("made", (Node("n", 4000, 1 << 40),), pods), "timed", seed=1, ratio=1.0, load=None)
+    assert [pods[i].name for i in plan.pods] == ["f", "c", "e", "a", "b", "d"]
+    assert plan.members.tolist() == [1, 1, 1, 1, 2, 0]
 
 
 def test_a_gang_starts_together_or_not_at_all() -> None:
