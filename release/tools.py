@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -57,7 +58,6 @@ def run(
     *,
     what: str,
     log: Path | None = None,
-    stdin: str | None = None,
     environment: dict[str, str] | None = None,
 ) -> str:
     """Run a program and return what it prints.
@@ -65,8 +65,8 @@ def run(
     Args:
         command: program and arguments.
         what: what fails if the program does, in words.
-        log: file that takes all that the program prints, instead of the result.
-        stdin: text that it reads.
+        log: file that takes all that the program prints, instead of the result. It asks for nothing, and what it
+            started is killed with it when this is interrupted.
         environment: additional environment variables.
 
     Raises:
@@ -74,28 +74,46 @@ def run(
     """
     variables = os.environ | (environment or {})
     if log is None:
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, env=variables)
-        errors = done.stderr
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
+        printed, errors, status = done.stdout, done.stderr, done.returncode
     else:
-        with open(log, "w") as opened:
-            done = subprocess.run(
-                command, input=stdin, stdout=opened, stderr=opened, text=True, check=False, env=variables
-            )
+        printed, status = "", _run_logged(command, log, variables)
         errors = log.read_text(errors="replace")
-    if done.returncode:
+    if status:
         lines = [line.strip() for line in errors.splitlines() if line.strip()]
         place = f" (all of it: {log})" if log else ""
-        raise ReleaseError(f"{what}: {lines[-1] if lines else f'status {done.returncode}'}{place}")
-    return done.stdout or ""
+        raise ReleaseError(f"{what}: {lines[-1] if lines else f'status {status}'}{place}")
+    return printed
+
+
+def _run_logged(command: Sequence[str | Path], log: Path, variables: dict[str, str]) -> int:
+    """Run a program in a group of its own, which is killed if this is interrupted, and return its exit status."""
+    with (
+        open(log, "w") as opened,
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=opened, stderr=opened, env=variables, process_group=0
+        ) as process,
+    ):
+        try:
+            return process.wait()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
 
 
 def exit_status(work: Callable[[], None]) -> int:
-    """Run the work of a command and return its exit status; a ReleaseError is printed as one line."""
+    """Run the work of a command and return its exit status; a ReleaseError or interruption is printed as a line."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         work()
     except ReleaseError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.status
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return 0
 
 
