@@ -78,7 +78,8 @@ def build(names: Sequence[str], url: str | None, output: Path) -> None:
     """Make a release in its own folder; on failure the previous one stays.
 
     Args:
-        names: of the images; they are built into build/images.
+        names: of the images; they are built into build/images. Those of another architecture than amd64 that were built
+            there of the same commit belong to the release, too.
         url: folder where the files will be downloaded, for krew.
         output: folder of releases.
     """
@@ -88,6 +89,7 @@ def build(names: Sequence[str], url: str | None, output: Path) -> None:
             raise ReleaseError(f"build/{built} is missing; build it: make {built}", 2)
     tool("helm")
     images.check_prerequisites(names)
+    others = images.other_architectures(names, images.OUTPUT)
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".building-", dir=output) as name:
         folder = Path(name) / version()
@@ -97,9 +99,11 @@ def build(names: Sequence[str], url: str | None, output: Path) -> None:
         package_chart(folder)
         build_packages(folder)
         images.build(names, images.OUTPUT)
+        lines = []
         for image in names:
-            shutil.copy(images.OUTPUT / f"{image}.spdx.json", folder)
-        lines = [f"{image} {images.reference(image)} {images.digest(images.OUTPUT / image)}\n" for image in names]
+            for layout in (images.OUTPUT / image, *others[image]):
+                shutil.copy(images.OUTPUT / f"{layout.name}.spdx.json", folder)
+                lines.append(f"{layout.name} {images.reference(image)} {images.digest(layout)}\n")
         (folder / IMAGES).write_text("".join(lines))
         (folder / CHECKSUMS).write_text(checksums(folder))
         shutil.rmtree(output / version(), ignore_errors=True)
@@ -132,14 +136,15 @@ def push(folder: Path, registry: str, key: Path, index: str | None) -> None:
         raise ReleaseError(
             f"{folder / CHECKSUMS} does not match the files beside it; build them again: make release", 2
         )
-    names = []
+    built: dict[str, dict[str, Path]] = {}
     for line in (folder / IMAGES).read_text().splitlines():
         name, _, expected = line.split()
-        names.append(name)
-        if not (images.OUTPUT / name / "index.json").exists() or images.digest(images.OUTPUT / name) != expected:
-            raise ReleaseError(f"{images.OUTPUT / name} is not {expected}; build it again: make release", 2)
-    # A release names the digests of amd64 alone.
-    images.push(names, images.OUTPUT, registry, key, images.ARCHITECTURES[:1])
+        layout = images.OUTPUT / name
+        if not (layout / "index.json").exists() or images.digest(layout) != expected:
+            raise ReleaseError(f"{layout} is not {expected}; build it again: make release", 2)
+        image, architecture = images.image_of(name)
+        built.setdefault(image, {})[architecture] = layout
+    images.push(built, images.OUTPUT, registry, key)
     with tempfile.TemporaryDirectory() as work:
         signing = signing_options(key, Path(work))
         charts = f"{registry}/charts"

@@ -119,6 +119,14 @@ def layout_name(name: str, architecture: str) -> str:
     return name if architecture == "amd64" else f"{name}-{architecture}"
 
 
+def image_of(layout: str) -> tuple[str, str]:
+    """Return the image and the architecture of what `layout_name` names."""
+    for architecture in ARCHITECTURES[1:]:
+        if layout.endswith(f"-{architecture}"):
+            return layout.removesuffix(f"-{architecture}"), architecture
+    return layout, ARCHITECTURES[0]
+
+
 def older_minors() -> list[str]:
     """Return the minors of Kubernetes, but for the newest, that kube-scheduler with the plugin is built for."""
     return sorted(file.name.removeprefix("go-").removesuffix(".mod") for file in (ROOT / "plugin").glob("go-*.mod"))
@@ -352,15 +360,31 @@ def build(
             print(f"{reference(name)} {digest(target)} ({figures})", flush=True)
 
 
-def built_layouts(name: str, output: Path, architectures: Sequence[str]) -> dict[str, Path]:
+def built_layouts(name: str, output: Path) -> dict[str, Path]:
     """Return the layouts of an image by architecture. Raises ReleaseError: there is none, or they do not match."""
-    layouts = {each: output / layout_name(name, each) for each in architectures}
+    layouts = {each: output / layout_name(name, each) for each in ARCHITECTURES}
     found = {each: layout for each, layout in layouts.items() if (layout / "index.json").exists()}
     if not found:
         raise ReleaseError(f"{output / name} is missing; build it: make images", 2)
     if len(found) > 1 and len({*map(created, found.values())}) > 1:
         names = " and ".join(map(str, found.values()))
         raise ReleaseError(f"{names} are of different commits; build both again, or remove one", 2)
+    return found
+
+
+def other_architectures(names: Sequence[str], output: Path) -> dict[str, list[Path]]:
+    """Return the layouts of each image that were built for another architecture than amd64.
+
+    Raises:
+        ReleaseError: one is of another commit than this one.
+    """
+    commit, found = f"{datetime.fromtimestamp(source_date(), UTC):%Y-%m-%dT%H:%M:%SZ}", {}
+    for name in names:
+        layouts = [output / layout_name(name, each) for each in ARCHITECTURES[1:]]
+        found[name] = [layout for layout in layouts if (layout / "index.json").exists()]
+        for layout in found[name]:
+            if created(layout) != commit:
+                raise ReleaseError(f"{layout} is of another commit; build it again, or remove it", 2)
     return found
 
 
@@ -386,22 +410,18 @@ def join(layouts: Mapping[str, Path], folder: Path) -> str:
     return f"sha256:{sha256(index)}"
 
 
-def push(
-    names: Sequence[str], output: Path, registry: str, key: Path, architectures: Sequence[str] = ARCHITECTURES
-) -> None:
+def push(built: Mapping[str, Mapping[str, Path]], output: Path, registry: str, key: Path) -> None:
     """Upload images with their lists of packages, both signed; tags are set when all is there.
 
     Args:
-        names: of the images.
+        built: layouts by image and architecture; an index names those of an image that has more than one.
         output: folder of the layouts.
         registry: registry and folder of the images.
         key: private key that signs.
-        architectures: those that are uploaded if they were built; an index names more than one.
     """
     for name in ("crane", "cosign"):
         tool(name)
     check_key(key)
-    built = {name: built_layouts(name, output, architectures) for name in names}
     uploaded = {}
     with tempfile.TemporaryDirectory(prefix=".pushing-", dir=output) as folder:
         signing = signing_options(key, Path(folder))
@@ -423,7 +443,7 @@ def push(
                 packages = [f"--predicate={output / f'{layout.name}.spdx.json'}", "--type=spdxjson"]
                 command = [tool("cosign"), "attest", *signing, *packages, f"{place}@{digest(layout)}"]
                 run(command, what=f"the packages of {layout.name} cannot be signed")
-        for name in names:
+        for name in built:
             address = f"{registry}/{repository(name)}@{uploaded[name]}"
             run([tool("crane"), "tag", address, IMAGES[name].tag], what=f"{registry} sets no tag of {name}")
             print(f"{registry}/{reference(name)} {uploaded[name]} ({', '.join(built[name])})")
@@ -455,7 +475,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "build":
             build(names, options.output.resolve(), options.debian, options.base, options.architecture)
         else:
-            push(names, options.output.resolve(), options.registry, options.key)
+            output = options.output.resolve()
+            push({name: built_layouts(name, output) for name in names}, output, options.registry, options.key)
 
     return exit_status(work)
 

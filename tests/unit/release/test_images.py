@@ -181,6 +181,19 @@ def test_architectures_of_different_commits_are_not_uploaded(layout: Path, tmp_p
     )
 
 
+def test_release_has_the_other_architecture_of_the_same_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["steersman", "steersman-learn"]
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1767225600")  # `DATE`
+    write_layout(tmp_path / "steersman-arm64")
+    expected = {"steersman": [tmp_path / "steersman-arm64"], "steersman-learn": []}
+    assert images.other_architectures(names, tmp_path) == expected
+    assert images.image_of("steersman-arm64") == ("steersman", "arm64")
+    assert images.image_of("steersman-kube-scheduler-1.35") == ("steersman-kube-scheduler-1.35", "amd64")
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1767225601")
+    with pytest.raises(ReleaseError, match="steersman-arm64 is of another commit; build it again, or remove it"):
+        images.other_architectures(names, tmp_path)
+
+
 @pytest.fixture
 def ready(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A machine of amd64 with all tools and no emulator; the folder where built programs lie."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -76,6 +77,25 @@ def test_chart_follows_its_images_and_checksums_are_signed(checkout: Path) -> No
     assert called[6].endswith("/dist/1.2.3/steersman-chart-1.2.3.tgz oci://registry.example/team/charts")
     assert called[8].endswith(" registry.example/team/charts/steersman@sha256:34")
     assert called[9].endswith("/dist/1.2.3/SHA256SUMS")
+
+
+def test_an_image_of_two_architectures_is_published_as_an_index(checkout: Path) -> None:
+    release, arm64 = checkout / "dist" / "1.2.3", checkout / "build" / "images" / "steersman-arm64"
+    for layout, digest in ((arm64, "sha256:56"), (arm64.parent / "steersman", DIGEST)):
+        (layout / "blobs" / "sha256").mkdir(parents=True)
+        entry = {"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": digest, "size": 2}
+        (layout / "index.json").write_text(json.dumps({"manifests": [entry]}))
+    # That of a later build is not part of the release.
+    (arm64.parent / "steersman-learn-arm64").mkdir()
+    with (release / "images.txt").open("a") as file:
+        file.write("steersman-arm64 steersman:1.2.3 sha256:56\n")
+    sums = f"cd {release} && rm SHA256SUMS && sha256sum * | LC_ALL=C sort -k 2 >../sums && mv ../sums SHA256SUMS"
+    subprocess.run(sums, shell=True, check=True)
+    status, errors, called = push(checkout)
+    assert (status, errors) == (0, "")
+    assert called[1].startswith("crane push --index ")
+    assert [line.rpartition("@")[2] for line in called if line.startswith("cosign attest")] == [DIGEST, "sha256:56"]
+    assert sum(line.startswith("crane tag") for line in called) == 1
 
 
 def test_changed_file_is_not_published(checkout: Path) -> None:
