@@ -10,9 +10,11 @@ nothing else. It starts with the images, and ends with the packages, which no in
 from __future__ import annotations
 
 import argparse
+import gzip
 import re
 import shutil
 import sys
+import tarfile
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,9 +58,25 @@ def build_packages(folder: Path) -> None:
 
 
 def package_chart(folder: Path) -> None:
-    """Write the chart's archive, apart in name from the sdist."""
+    """Write the chart's archive, apart in name from the sdist, with the date of the commit, not of the checkout."""
     run([tool("helm"), "package", CHART, "--destination", folder], what="the chart cannot be packaged")
-    (folder / f"steersman-{version()}.tgz").rename(folder / chart_file())
+    packaged = folder / f"steersman-{version()}.tgz"
+    write_with_date(packaged, folder / chart_file(), source_date())
+    packaged.unlink()
+
+
+def write_with_date(archive: Path, target: Path, date: int) -> None:
+    """Write a compressed tar archive again, with one date, in seconds, for all its files."""
+    # No name and no date in the head of the compressed file.
+    with (
+        tarfile.open(archive) as read,
+        target.open("wb") as opened,
+        gzip.GzipFile("", "wb", fileobj=opened, mtime=0) as compressed,
+        tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as written,
+    ):
+        for member in read:
+            member.mtime, member.pax_headers = date, {}
+            written.addfile(member, read.extractfile(member) if member.isfile() else None)
 
 
 def chart_file() -> str:

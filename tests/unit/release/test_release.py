@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
+from release.__main__ import write_with_date
 
 CHECKOUT = Path(__file__).parents[3]
 RECORDS = '#!/bin/sh\necho "${0##*/} $*" >> "$RECORD"\n'
@@ -128,6 +131,25 @@ def test_refusing_registry_gets_neither_tag_nor_chart(checkout: Path) -> None:
 def test_refused_chart_is_told_in_one_line(checkout: Path) -> None:
     status, errors, _ = push(checkout, helm=REFUSES)
     assert (status, errors) == (1, "error: registry.example/team does not take the chart: denied: log in first\n")
+
+
+def test_archives_of_checkouts_of_other_times_are_equal(tmp_path: Path) -> None:
+    made = []
+    for time in (1_700_000_000, 1_800_000_000):
+        file, archive, written = tmp_path / "Chart.yaml", tmp_path / f"{time}.tgz", tmp_path / f"{time}-written.tgz"
+        file.write_text("name: steersman\n")
+        os.utime(file, (time, time))
+        with tarfile.open(archive, "w:gz") as opened:
+            opened.add(file, "steersman/Chart.yaml")
+        write_with_date(archive, written, 1_750_000_000)
+        made.append(written.read_bytes())
+    assert made[0] == made[1]
+    with tarfile.open(written) as opened:
+        (member,) = opened.getmembers()
+        assert (member.name, member.mtime, member.size) == ("steersman/Chart.yaml", 1_750_000_000, 16)
+        content = opened.extractfile(member)
+        assert content is not None
+        assert content.read() == b"name: steersman\n"
 
 
 def test_version_without_notes_builds_nothing(checkout: Path) -> None:
