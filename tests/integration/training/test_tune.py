@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from tests.support.errors import raises
@@ -123,6 +124,32 @@ def test_a_study_has_trials_of_one_algorithm(tmp_path):
     steersman.tune(task, tmp_path, algorithm="dqn", **options)
     with pytest.raises(UsageError, match=r"study\.db: the study is of dqn; name another folder for ppo"):
         steersman.tune(task, tmp_path, algorithm="ppo", **options)
+
+
+OTHER_STUDIES = {
+    "task.objective was 'allocation', now 'fragmentation'": ("--objective", "fragmentation"),
+    "task.protocol was 'inflation', now 'arrivals'": ("--protocol", "arrivals"),
+    "config.step was searched, now 0.05": ("--step", "0.05"),
+    "config.network was 'linear', now 'mlp'": ("--network", "mlp"),
+    "training was ['pods: ": ("--workload", "default-small"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.usefixtures("files")
+def test_a_study_has_trials_that_can_be_compared(capsys):
+    size = ("--iterations", "1", "--validate-every", "1", "--trials", "1", "--jobs", "1", "--output", "study")
+    given = ("tune", "--nodes", "nodes.yaml", "--workload", "pods.yaml", *size)
+    assert main([*given, "--seed", "2"]) == 0
+    before = json.loads(Path("study/best.json").read_text())
+    capsys.readouterr()
+    for said, option in OTHER_STUDIES.items():
+        replaced = [each for each in given if each not in ("--nodes", "nodes.yaml", "--workload", "pods.yaml")]
+        assert main([*(replaced if "--workload" in option else given), *option]) == 2
+        error = capsys.readouterr().err
+        assert f"study/study.db: {said}" in error
+        assert error.strip().endswith("a study of other trials; name another folder")
+    assert json.loads(Path("study/best.json").read_text()) == before
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,25 +22,63 @@ HIDDEN: Choices = ("16", "32,32", "64,64", "128,128")
 
 def apply_trial(trial: optuna.Trial, plan: AnyPlan, fixed: Collection[str]) -> AnyPlan:
     """Return the plan with the options of a trial; those in `fixed` stay as they are."""
+    fixed = _never_searched(plan, fixed)
     if isinstance(plan, EvolutionPlan):
-        # It only shapes the start of a search from the beginning.
-        fixed = fixed if plan.start is None else {*fixed, "planned_weight"}
         return replace(plan, config=replace(plan.config, **_suggest(trial, plan.config, fixed)))
     network = plan.network
-    if network.layers and network.start is None and "hidden" not in fixed:
+    if _searches_hidden(plan, fixed):
         widths = trial.suggest_categorical("hidden", HIDDEN)
         network = replace(network, hidden=tuple(int(width) for width in str(widths).split(",")))
     config = replace(plan.config, **_suggest(trial, plan.config, fixed))
     return replace(plan, network=network, config=config)
 
 
+def common_options(plan: AnyPlan, fixed: Collection[str]) -> dict[str, Any]:
+    """Return what all trials of a study have in common: the plan as JSON without name, seed and what is searched.
+
+    Only with the same ones are values of trials comparable, and options of the best trial known. Names of nested
+    options have dots, such as `task.objective`.
+    """
+    fixed = _never_searched(plan, fixed)
+    left_out = {"name", "seed", *(f"config.{name}" for name in _searched(plan.config, fixed))}
+    if isinstance(plan, LearningPlan) and _searches_hidden(plan, fixed):
+        left_out.add("network.hidden")
+    flat = _flat(plan.options())
+    return {name: value for name, value in flat.items() if name not in left_out}
+
+
+def _flat(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in options.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _never_searched(plan: AnyPlan, fixed: Collection[str]) -> Collection[str]:
+    if isinstance(plan, EvolutionPlan) and plan.start is not None:
+        # It only shapes the start of a search from the beginning.
+        return {*fixed, "planned_weight"}
+    return fixed
+
+
+def _searches_hidden(plan: LearningPlan, fixed: Collection[str]) -> bool:
+    return bool(plan.network.layers) and plan.network.start is None and "hidden" not in fixed
+
+
+def _searched(config: Any, fixed: Collection[str]) -> dict[str, FloatRange | Choices]:
+    """Return what is searched of each option that is not fixed."""
+    useless = options_without_effect(config)  # what they depend on is not searched
+    return {
+        name: field.option.search
+        for name, field in config_fields(type(config)).items()
+        if field.option.search is not None and name not in fixed and name not in useless
+    }
+
+
 def _suggest(trial: optuna.Trial, config: Any, fixed: Collection[str]) -> dict[str, Any]:
     suggested: dict[str, Any] = {}
-    useless = options_without_effect(config)  # what they depend on is not searched
-    for name, field in config_fields(type(config)).items():
-        match field.option.search:
-            case _ if name in fixed or name in useless:
-                continue
+    for name, search in _searched(config, fixed).items():
+        match search:
             case FloatRange(low, high, log):
                 suggested[name] = trial.suggest_float(name, low, high, log=log)
             case tuple(choices):

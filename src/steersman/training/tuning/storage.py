@@ -67,6 +67,11 @@ class StudyStorage:
         """Return what messages call it."""
         return redact_url(self.url) or str(self.folder / STORE)
 
+    @property
+    def place(self) -> str:
+        """Return what another study needs another one of."""
+        return "storage" if self.url else "folder"
+
     def open(self, seed: int) -> optuna.Study:
         """Return the study, a new one if there is none.
 
@@ -110,7 +115,7 @@ class StudyStorage:
         except RuntimeError:
             upgrade = f"optuna storage upgrade --storage {redact_url(url)}"
             problem = f"is of another version of Optuna; run {upgrade}, or name another"
-            raise InputError(self.name, "", "", f"{problem} {'storage' if self.url else 'folder'}") from None
+            raise InputError(self.name, "", "", f"{problem} {self.place}") from None
 
     @contextmanager
     def one_line_errors(self) -> Iterator[None]:

@@ -24,7 +24,7 @@ from steersman.core.processes import kill, start_worker
 from steersman.core.signals import defer_signals
 from steersman.training.plans import AnyPlan, algorithm_of, train
 from steersman.training.run import TrainingLimits, TrainingProgress, check_minutes
-from steersman.training.tuning.spaces import apply_trial, to_options
+from steersman.training.tuning.spaces import apply_trial, common_options, to_options
 from steersman.training.tuning.storage import STARTUP_TRIALS, StudyStorage
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     import optuna
 
 BEST, PLOTS = "best.json", "tuning.html"
-ALGORITHM = "algorithm"
-"""Attribute of a study."""
+ALGORITHM, COMMON = "algorithm", "common options"
+"""Attributes of a study."""
 DEFAULT_TRIALS = 20
 TRIAL_SHARE = 0.4
 """Iterations of a trial, and between two of its validations, as a share of the defaults of training."""
@@ -163,7 +163,7 @@ def tune(
 
     Raises:
         MissingExtraError: Optuna is not installed.
-        UsageError: the plan or `storage` is invalid, or the study is of another algorithm.
+        UsageError: the plan or `storage` is invalid, or the study is of another algorithm, task or other fixed options.
         InputError: the database of the study, or a result, cannot be read or written.
         SteersmanError: no trial finished.
     """
@@ -176,7 +176,9 @@ def tune(
         folder.mkdir(parents=True, exist_ok=True)
     store = StudyStorage(folder, storage)
     with store.one_line_errors():
-        _check_algorithm(store.open(plan.seed), algorithm_of(plan).name, store)
+        study = store.open(plan.seed)
+        _check_algorithm(study, algorithm_of(plan).name, store)
+        _check_common_options(study, common_options(plan, fixed), store)
         end = budget.stopping_criterion()
         processes: list[SpawnProcess] = []
         try:
@@ -197,9 +199,21 @@ def _check_algorithm(study: optuna.Study, algorithm: str, store: StudyStorage) -
     """Note of which algorithm a study is. Raises UsageError: it is of another, whose options its trials have."""
     known = study.user_attrs.get(ALGORITHM, algorithm)
     if known != algorithm:
-        another = "storage" if store.url else "folder"
-        raise UsageError(f"{store.name}: the study is of {known}; name another {another} for {algorithm}")
+        raise UsageError(f"{store.name}: the study is of {known}; name another {store.place} for {algorithm}")
     study.set_user_attr(ALGORITHM, algorithm)
+
+
+def _check_common_options(study: optuna.Study, common: dict[str, Any], store: StudyStorage) -> None:
+    """Note what all trials have in common. Raises UsageError: earlier trials had something else in common."""
+    now = json.loads(json.dumps(common))
+    was = study.user_attrs.get(COMMON, now)
+    for name in sorted(was.keys() | now.keys()):
+        if was.get(name) != now.get(name):
+            before, after = (repr(each[name]) if name in each else "searched" for each in (was, now))
+            raise UsageError(
+                f"{store.name}: {name} was {before}, now {after}: a study of other trials; name another {store.place}"
+            )
+    study.set_user_attr(COMMON, now)
 
 
 def _work_for(
