@@ -1,6 +1,8 @@
 """`steersman tune`: a study is kept, goes on, and knows its best trial."""
 
+import importlib.util
 import json
+import multiprocessing
 import socket
 import subprocess
 import sys
@@ -213,9 +215,57 @@ def test_a_study_has_as_many_trials_as_were_asked_for(files):
     assert len(values(files)) == 1
 
 
-@pytest.mark.parametrize("url", ["shared.log", "journal:///", "grpc:///file"])
+@pytest.mark.parametrize("url", ["shared.log", "journal:///", "journal://folder/shared.log", "grpc:///file"])
 def test_storage_that_is_no_url_is_refused(url, tmp_path):
     with raises(UsageError, url, "journal:///FILE"):
+        steersman.tune(DeploymentsOptions(nodes=3), tmp_path / "study", algorithm="dqn", storage=url)
+
+
+def open_together(barrier, failed):
+    barrier.wait()
+    try:
+        StudyStorage(Path(), "sqlite:///shared.db").open(1)
+    except Exception as error:
+        failed.put(str(error))
+        raise
+
+
+def test_commands_that_start_together_make_one_study(tmp_path, monkeypatch):
+    """Optuna looks whether tables are there, and then makes them, so that all but the first could fail."""
+    monkeypatch.chdir(tmp_path)
+    spawn = multiprocessing.get_context("spawn")
+    failed = spawn.Queue()
+    for _ in range(2):
+        (tmp_path / "shared.db").unlink(missing_ok=True)
+        barrier = spawn.Barrier(4)
+        processes = [spawn.Process(target=open_together, args=(barrier, failed)) for _ in range(4)]
+        for each in processes:
+            each.start()
+        for each in processes:
+            each.join()
+        assert [each.exitcode for each in processes] == [0] * 4, failed.get(timeout=10)
+
+
+def test_a_file_that_is_no_journal_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for content in ("hello\n", "hello", "1\n", '{"a": 1}\n'):
+        Path("notes.txt").write_text(content)
+        with raises(InputError, "journal:///notes.txt", "is not a journal of Optuna; name another file"):
+            StudyStorage(tmp_path, "journal:///notes.txt").open(1)
+        assert Path("notes.txt").read_text() == content
+
+
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("mysql+nodriver://host/name", "expected journal:///FILE"),
+        ("postgresql+psycopg://host/name", "install SQLAlchemy's driver of this database"),
+    ],
+)
+def test_storage_without_its_driver_says_what_to_install(url, advice, tmp_path):
+    if "psycopg" in url and importlib.util.find_spec("psycopg"):
+        pytest.skip("the driver is installed")
+    with raises(InputError, url, advice):
         steersman.tune(DeploymentsOptions(nodes=3), tmp_path / "study", algorithm="dqn", storage=url)
 
 

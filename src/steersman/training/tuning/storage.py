@@ -7,12 +7,17 @@ grpc://host:13000                   Optuna's proxy in front of one of them (`opt
 
 from __future__ import annotations
 
+import re
+import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+import msgspec
 
 from steersman.core.errors import InputError, UsageError
 from steersman.core.redaction import redact_url
@@ -24,6 +29,9 @@ STUDY, STORE = "steersman", "study.db"
 STARTUP_TRIALS = 4
 """Trials that are drawn at random and not pruned."""
 PROXY_SECONDS = 10.0
+KNOWN = "journal:///FILE, sqlite:///FILE, postgresql://HOST/NAME or grpc://HOST:PORT"
+LONGEST_LINE = 1 << 20
+ATTEMPTS, PAUSE_SECONDS = 5, 0.2
 
 DATABASE_ADVICE = {
     "disk is full": "; free some space and run it again, which continues the study",
@@ -31,8 +39,10 @@ DATABASE_ADVICE = {
     "is locked": "; another program uses it, run it again when that has ended",
     "readonly": "; make the file and its folder writable or name another folder",
     "unable to open": "; make the folder writable or name another one",
+    "Failed to import DB access module": "; install SQLAlchemy's driver of this database",
+    "Can't load plugin": f"; expected {KNOWN}",
 }
-"""What is right, by a part of SQLite's message."""
+"""What is right, by a part of the message of SQLite or SQLAlchemy."""
 OTHER_ADVICE = "; remove the file or name another folder"
 SHARED_ADVICE = "; check its address, and that it can be reached"
 JOURNAL, PROXY = "journal", "grpc"
@@ -58,9 +68,9 @@ class StudyStorage:
         """Check the URL."""
         parts = urlsplit(self.url)
         is_file = parts.scheme in (JOURNAL, "sqlite")
-        if self.url and (not parts.scheme or not (parts.path.strip("/") if is_file else parts.netloc)):
-            known = "journal:///FILE, sqlite:///FILE, postgresql://HOST/NAME or grpc://HOST:PORT"
-            raise UsageError(f"--storage {redact_url(self.url)}: expected {known}")
+        is_complete = parts.path.strip("/") and not parts.netloc if is_file else parts.netloc
+        if self.url and not (parts.scheme and is_complete):
+            raise UsageError(f"--storage {redact_url(self.url)}: expected {KNOWN}")
 
     @property
     def name(self) -> str:
@@ -80,7 +90,7 @@ class StudyStorage:
                 the same trials.
 
         Raises:
-            InputError: it is of another version of Optuna.
+            InputError: it is of another version of Optuna, or the file is no journal.
         """
         import optuna
 
@@ -100,18 +110,25 @@ class StudyStorage:
 
     def _storage(self) -> optuna.storages.BaseStorage:
         from optuna import storages
+        from optuna.exceptions import ExperimentalWarning
         from optuna.storages.journal import JournalFileBackend
 
         parts = urlsplit(self.url)
         if parts.scheme == JOURNAL:
-            return storages.JournalStorage(JournalFileBackend(parts.path.removeprefix("/")))
+            file = Path(parts.path.removeprefix("/"))
+            # Optuna appends to any file, and reads it later.
+            if not _is_journal(file):
+                raise InputError(self.name, "", "", "is not a journal of Optuna; name another file")
+            return storages.JournalStorage(JournalFileBackend(str(file)))
         if parts.scheme == PROXY:
-            proxy = storages.GrpcStorageProxy(host=parts.hostname or "", port=parts.port or 13000)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ExperimentalWarning)
+                proxy = storages.GrpcStorageProxy(host=parts.hostname or "", port=parts.port or 13000)
             proxy.wait_server_ready(timeout=PROXY_SECONDS)
             return proxy
         url = self.url or f"sqlite:///{self.folder / STORE}"
         try:
-            return storages.RDBStorage(url)
+            return _database(url)
         except RuntimeError:
             upgrade = f"optuna storage upgrade --storage {redact_url(url)}"
             problem = f"is of another version of Optuna; run {upgrade}, or name another"
@@ -135,4 +152,32 @@ class StudyStorage:
             problem = next(iter(str(getattr(cause, "orig", None) or cause or error).splitlines()), type(error).__name__)
             advice = next((text for part, text in DATABASE_ADVICE.items() if part in problem), "")
             advice = advice or (SHARED_ADVICE if self.url else OTHER_ADVICE)
-            raise InputError(self.name, "", "", f"the study cannot be used: {problem}{advice}") from None
+            raise InputError(self.name, "", "", f"the study cannot be used: {problem.rstrip('.')}{advice}") from None
+
+
+def _is_journal(file: Path) -> bool:
+    """Return whether a file is a journal by its first line, or there is none, yet."""
+    if not file.is_file():
+        return True
+    with file.open("rb") as opened:
+        first = opened.readline(LONGEST_LINE)
+    try:
+        return not first or "op_code" in msgspec.json.decode(first, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return False
+
+
+def _database(url: str) -> optuna.storages.RDBStorage:
+    """Open a database, whose tables several commands may make at the same time."""
+    from optuna.storages import RDBStorage
+    from sqlalchemy.exc import DBAPIError
+
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return RDBStorage(url)
+        except DBAPIError as error:
+            # Optuna looks whether a table or a row is there, and then makes it.
+            if not re.search("already exists|UNIQUE|[Dd]uplicate", str(error.orig)):
+                raise
+            time.sleep(PAUSE_SECONDS)
+    return RDBStorage(url)
