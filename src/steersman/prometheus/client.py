@@ -31,6 +31,13 @@ class PrometheusError(SteersmanError):
         super().__init__(message)
 
 
+class NotPrometheusError(PrometheusError):
+    """What answers is not Prometheus: another server, or a proxy in front of it."""
+
+    def __init__(self, url: str, status: int) -> None:
+        super().__init__(f"{url} does not answer as Prometheus does (HTTP {status})", reached=True)
+
+
 class Series(NamedTuple):
     """A series of a response: labels, evaluation time (seconds since 1970 by Prometheus' clock), value."""
 
@@ -100,9 +107,7 @@ class PrometheusClient:
         try:
             answer = self._answers.decode(body)
         except msgspec.MsgspecError:
-            raise PrometheusError(
-                f"{self._url} does not answer as Prometheus does (HTTP {status})", reached=True
-            ) from None
+            raise NotPrometheusError(self._url, status) from None
         if answer.status != "success" or answer.data is None:
             raise PrometheusError(f"{self._url}: {one_line(answer.error) or 'failed'} (HTTP {status})", reached=True)
         if answer.data.result_type != "vector":
@@ -116,9 +121,7 @@ class PrometheusClient:
                 for each in self._vectors.decode(answer.data.result)
             ]
         except (msgspec.MsgspecError, ValueError):
-            raise PrometheusError(
-                f"{self._url} does not answer as Prometheus does (HTTP {status})", reached=True
-            ) from None
+            raise NotPrometheusError(self._url, status) from None
 
     async def _body(self, query: str) -> tuple[int, bytes]:
         """Return status and body of the response."""

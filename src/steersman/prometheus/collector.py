@@ -77,13 +77,22 @@ class TelemetryCollector:
         Raises:
             PrometheusError: Prometheus cannot be queried, or two series of a feature are of the same node.
         """
+        problems = await self.try_once()
+        for error in problems.values():
+            if isinstance(error, AmbiguousSeriesError):
+                raise error
+        return problems
+
+    async def try_once(self) -> Mapping[str, PrometheusError]:
+        """Run one round of queries, and return the errors by feature, those of two series of a node among them.
+
+        Raises:
+            PrometheusError: Prometheus cannot be queried.
+        """
         async with self._client:
             problems = await self.refresh()
         if self.problem:
             raise PrometheusError(self.problem, reached=False)
-        for error in problems.values():
-            if isinstance(error, AmbiguousSeriesError):
-                raise error
         return problems
 
     async def refresh(self) -> Mapping[str, PrometheusError]:

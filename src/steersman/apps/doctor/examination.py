@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,14 +17,20 @@ from steersman.cluster.objects.api.metadata import named_object
 from steersman.cluster.objects.api_fields import kubernetes_table
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import MISSING, ApiError, Client
+from steersman.kubernetes.optional_watch import REFUSALS
 from steersman.policies.node_scores.kube_minors import nearest_minor
+from steersman.prometheus.client import NotPrometheusError
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
 from steersman.prometheus.node_names import addresses_of
 
 LEASES = "/apis/coordination.k8s.io/v1/leases"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-ADMISSION = ("steersman-gpu-mixing", "steersman-gpu-annotations")
+VERSION = re.compile(r"v?[0-9]+\.([0-9]+)")
+ADMISSION = ("gpu-mixing", "gpu-annotations")
+"""Ends of the policies' names, which begin with the name of a release."""
+ADMISSION_LABELS = {"labelSelector": "app.kubernetes.io/name=steersman,app.kubernetes.io/component=admission"}
+NEEDS_POLICIES = "upgrade to Kubernetes 1.30, and install the chart with admission.enabled=true"
 SOURCES = {"running_pods": "it needs kube-state-metrics; "}
 """Where a metric comes from, unless it is from the usual node exporter."""
 
@@ -38,14 +45,15 @@ async def examine(client: Client, telemetry: Configuration | None = None) -> lis
     Raises:
         SteersmanError: the API server does not answer.
     """
-    version = await client.get("/version")
+    version = version_of(await client.get("/version"))
     found = [version_finding(version)]
     for command in RIGHTS:
         found += await rights_findings(client, command)
     try:
         listed_nodes, listed_pods = await client.list(NODES), await client.list(ALL_PODS)
     except ApiError as error:
-        return [*found, problem("nodes", f"nodes and pods cannot be read: {error}", "see the rights for evaluate")]
+        remedy = "see the rights for evaluate" if error.status in REFUSALS else "see whether the API server is well"
+        return [*found, problem("nodes", f"nodes and pods cannot be read: {error}", remedy)]
     decoded = decode_objects([*documents(listed_nodes, "Node"), *documents(listed_pods, "Pod")])
     offers = await list_device_offers(client, {node.name for node in decoded.nodes})
     nodes = tuple(map(offers.node, decoded.nodes))
@@ -53,7 +61,7 @@ async def examine(client: Client, telemetry: Configuration | None = None) -> lis
     if offers:
         found.append(ok("DRA", "devices of ResourceSlices are counted for DeviceClasses that steersman understands"))
     found += pod_findings([pod_from_json(raw) for raw in listed_pods.items], await _lease_names(client))
-    found += configuration_findings(await find_schedulers(client), nearest_minor(str(version["gitVersion"])))
+    found += configuration_findings(await find_schedulers(client), nearest_minor(f"1.{_minor(version)}"))
     found += _object_findings(decoded)
     if any(pod.requests.gpu_count and 0 < pod.requests.gpu_milli < 1000 for pod in decoded.pods):
         found += await _admission_findings(client)
@@ -63,11 +71,24 @@ async def examine(client: Client, telemetry: Configuration | None = None) -> lis
     return found
 
 
-def version_finding(version: Mapping[str, Any]) -> Finding:
-    """Return whether steersman knows the version of an API server, as `/version` has it."""
-    minor = int("".join(filter(str.isdigit, str(version["minor"]))))
+def version_of(answer: Mapping[str, Any]) -> str:
+    """Return the version of an API server, such as `v1.36.3+k3s1`, from its answer to `/version`.
+
+    Raises:
+        SteersmanError: it names none.
+    """
+    version = str(answer.get("gitVersion", ""))
+    if not VERSION.match(version):
+        problem = "does not name the version of an API server"
+        raise SteersmanError(f"GET /version: the answer {problem}; correct the server of the kubeconfig")
+    return version
+
+
+def version_finding(version: str) -> Finding:
+    """Return whether steersman knows the version of an API server."""
+    minor = _minor(version)
     oldest, ours = (int(each.split(".")[1]) for each in (kubernetes_table().oldest, kubernetes_table().minor))
-    text = f"Kubernetes {version['gitVersion']}"
+    text = f"Kubernetes {version}"
     if minor > ours:
         return warning(
             "version", f"{text}; steersman knows fields up to 1.{ours}", "newer fields are named where pods use them"
@@ -75,6 +96,12 @@ def version_finding(version: Mapping[str, Any]) -> Finding:
     if minor < oldest:
         return warning("version", f"{text}; steersman is tested from 1.{oldest} on", "try what you need, or upgrade")
     return ok("version", text)
+
+
+def _minor(version: str) -> int:
+    match = VERSION.match(version)
+    assert match is not None
+    return int(match[1])
 
 
 def configuration_findings(schedulers: Sequence[FoundScheduler], minor: str) -> Iterator[Finding]:
@@ -99,12 +126,12 @@ def configuration_findings(schedulers: Sequence[FoundScheduler], minor: str) -> 
             yield ok(subject, f"{each.name} has {each.source}, profiles {names}: evaluate --cluster compares with it")
 
 
-async def _lease_names(client: Client) -> list[str]:
-    """Return the names of all leases, which schedulers give to theirs; none if they may not be listed."""
+async def _lease_names(client: Client) -> list[str] | None:
+    """Return the names of all leases, which schedulers give to theirs; None if they cannot be listed."""
     try:
         listed = await client.list(LEASES)
     except ApiError:
-        return []
+        return None
     return [named_object(raw).metadata.name or "" for raw in listed.items]
 
 
@@ -122,14 +149,14 @@ def _object_findings(decoded: DecodedObjects) -> Iterator[Finding]:
 
 async def _admission_findings(client: Client) -> Sequence[Finding]:
     """Return whether the API server refuses what must not happen where pods share GPUs."""
-    missing = []
-    for name in ADMISSION:
-        try:
-            await client.get(f"{POLICIES}/{name}")
-        except ApiError as error:
-            if error.status != MISSING:
-                return [warning("admission", f"policies cannot be read: {error}", "have an administrator look")]
-            missing.append(name)
+    try:
+        listed = await client.list(POLICIES, ADMISSION_LABELS)
+    except ApiError as error:
+        if error.status != MISSING:
+            return [warning("admission", f"policies cannot be read: {error}", "have an administrator look")]
+        return [warning("admission", "pods share GPUs, and the API has no ValidatingAdmissionPolicy", NEEDS_POLICIES)]
+    names = [named_object(raw).metadata.name or "" for raw in listed.items]
+    missing = [each for each in ADMISSION if not any(name.endswith(f"-{each}") for name in names)]
     if missing:
         text = f"pods share GPUs, and ValidatingAdmissionPolicies are missing: {', '.join(missing)}"
         return [warning("admission", text, "install the chart with admission.enabled=true")]
@@ -138,15 +165,17 @@ async def _admission_findings(client: Client) -> Sequence[Finding]:
 
 async def _metric_findings(collector: TelemetryCollector, nodes: Sequence[Node]) -> Sequence[Finding]:
     """Return for how many nodes Prometheus has each metric."""
-    where = collector.configuration.prometheus.url
+    queried = [each for each, query in collector.configuration.features.items() if query.query]
     try:
-        problems = await collector.query_once()
+        problems = await collector.try_once()
+        if queried and all(isinstance(problems.get(name), NotPrometheusError) for name in queried):
+            raise problems[queried[0]]
     except SteersmanError as error:
-        return [problem("metrics", f"{where}: {error}", "correct prometheus.url, its token or its authority")]
+        return [problem("metrics", str(error), "correct prometheus.url, its token or its authority")]
     found: list[Finding] = []
-    for name in (each for each, query in collector.configuration.features.items() if query.query):
+    for name in queried:
         if name in problems:
-            found.append(problem("metrics", f"{name}: {problems[name]}", f"correct features.{name}.query"))
+            found.append(problem("metrics", f"{name}: {problems[name]}", f"correct features.{name}"))
             continue
         measured = len(collector.store.nodes_with(name))
         label = collector.configuration.node_label(name)

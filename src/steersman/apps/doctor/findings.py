@@ -138,24 +138,26 @@ def _uncounted_devices(objects: Iterable[NodeObject]) -> Iterator[Finding]:
             )
 
 
-def pod_findings(pods: Sequence[LivePod], schedulers: Iterable[str]) -> Iterator[Finding]:
+def pod_findings(pods: Sequence[LivePod], leases: Iterable[str] | None) -> Iterator[Finding]:
     """Return who places pods, and what waits for somebody who does not run.
 
     Args:
         pods: all pods.
-        schedulers: names of schedulers that are known to run.
+        leases: names of leases, which schedulers that run have; None: they are not known.
     """
     placed = Counter(pod.scheduler for pod in pods if pod.node)
     waiting = Counter(pod.scheduler for pod in pods if not pod.node and not pod.finished)
     shown = ", ".join(f"{name} {placed[name]} bound, {waiting[name]} waiting" for name in sorted({*placed, *waiting}))
     yield ok("pods", f"{amount(len(pods), 'pod')} by schedulerName: {shown}" if pods else "the cluster has no pods")
-    known = {DEFAULT_SCHEDULER, *schedulers, *placed}
+    known = {DEFAULT_SCHEDULER, *(leases or ()), *placed}
     for name in sorted(set(waiting) - known):
-        yield problem(
-            "schedulers",
-            f"{amount(waiting[name], 'pod')} waiting for scheduler {name!r}, which bound nothing and has no lease",
-            f"start it ('steersman schedule --scheduler-name {name}'), or correct spec.schedulerName",
-        )
+        text = f"{amount(waiting[name], 'pod')} waiting for scheduler {name!r}, which bound nothing"
+        start = f"start it ('steersman schedule --scheduler-name {name}'), or correct spec.schedulerName"
+        if leases is None:
+            remedy = f"see whether it runs, since leases cannot be listed; else {start}"
+            yield warning("schedulers", text, remedy)
+        else:
+            yield problem("schedulers", f"{text} and has no lease", start)
 
 
 def amount(count: int, noun: str) -> str:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
+from tests.support.errors import raises
+from tests.support.servers.fake_prometheus import ONE, Answer, Prometheus, answering, collector, vector
 
-from steersman.apps.doctor.examination import configuration_findings, version_finding
+from steersman.apps.doctor.examination import (
+    _metric_findings,
+    configuration_findings,
+    examine,
+    version_finding,
+    version_of,
+)
 from steersman.apps.doctor.findings import Finding, Verdict, node_findings, pod_findings
 from steersman.apps.runtime.cluster_schedulers import FoundScheduler
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.cluster.objects.decoding import node_from_object
+from steersman.core.errors import SteersmanError
+from steersman.kubernetes.client import ApiError, Client, Listed
 
 
 def node(name: str, labels: dict[str, str] | None = None, **resources: str) -> dict[str, Any]:
@@ -38,9 +50,15 @@ def pod(name: str, scheduler: str, node_name: str = "", phase: str = "Pending") 
     [("33+", Verdict.WARNING), ("34", Verdict.OK), ("37", Verdict.OK), ("38", Verdict.WARNING)],
 )
 def test_minors_that_are_not_tested_are_named(minor: str, verdict: Verdict) -> None:
-    finding = version_finding({"major": "1", "minor": minor, "gitVersion": f"v1.{minor}"})
+    finding = version_finding(version_of({"major": "1", "minor": minor, "gitVersion": f"v1.{minor}"}))
     assert finding.verdict is verdict
     assert finding.text.startswith(f"Kubernetes v1.{minor}")
+
+
+@pytest.mark.parametrize("answer", [{}, {"version": "2.53.0"}, {"major": "", "minor": "", "gitVersion": ""}])
+def test_an_answer_without_a_version_is_of_another_server(answer: dict[str, str]) -> None:
+    with raises(SteersmanError, "GET /version: the answer does not name the version", "correct the server"):
+        version_of(answer)
 
 
 def test_gpus_with_a_model_are_fine() -> None:
@@ -84,6 +102,81 @@ def test_pods_that_wait_for_nobody_are_a_problem() -> None:
     assert problem.text.startswith("2 pods waiting for scheduler 'batch'")
     assert len(list(pod_findings(pods, ["batch"]))) == 1, "a scheduler that holds a lease runs"
     assert len(list(pod_findings([pod("a", "batch", phase="Succeeded")], ()))) == 1
+    (_, unknown) = pod_findings(pods, None)
+    assert unknown.verdict is Verdict.WARNING, "it may hold a lease that cannot be listed"
+    assert "has no lease" not in unknown.text
+    assert "leases cannot be listed" in unknown.remedy
+
+
+DOUBLE = vector(({"instance": "n0", "job": "a"}, 10.0, 7), ({"instance": "n0", "job": "b"}, 10.0, 9))
+"""Two series of the one node."""
+
+
+class Api:
+    """An API server: objects by path, or the status of an error."""
+
+    def __init__(self, **answers: Any) -> None:
+        share = {"alibabacloud.com/gpu-count": "1", "alibabacloud.com/gpu-milli": "500"}
+        metadata = {"name": "p", "namespace": "default", "uid": "p", "resourceVersion": "1", "annotations": share}
+        spec = {"schedulerName": "batch", "containers": [{"name": "c"}]}
+        self.answers = {"nodes": [node("a")], "pods": [{"metadata": metadata, "spec": spec, "status": {}}], **answers}
+
+    async def get(self, path: str) -> dict[str, str]:
+        assert path == "/version"
+        return {"gitVersion": "v1.37.2-vendor"}
+
+    async def create(self, _path: str, _review: object) -> dict[str, Any]:
+        return {"status": {"allowed": True}}
+
+    async def list(self, path: str, _query: Any = None) -> Listed:
+        # The pods of kube-system are those of kube-scheduler, which none shows here.
+        name = path.rpartition("/")[2].replace("validatingadmissionpolicies", "policies")
+        answer = None if "kube-system" in path else self.answers.get(name)
+        if isinstance(answer, int):
+            raise ApiError(f"GET {path}", answer, "", "no")
+        return Listed([msgspec.Raw(json.dumps(each).encode()) for each in answer or ()], "1")
+
+
+def examined(**answers: Any) -> dict[str, Finding]:
+    return {each.subject: each for each in asyncio.run(examine(cast("Client", Api(**answers))))}
+
+
+def test_policies_of_any_release_are_found() -> None:
+    policies = [{"metadata": {"name": f"mine-steersman-{each}"}} for each in ("gpu-mixing", "gpu-annotations")]
+    assert examined(policies=policies)["admission"].verdict is Verdict.OK
+    assert examined(policies=policies[:1])["admission"].text.endswith("are missing: gpu-annotations")
+    assert "upgrade" in examined(policies=404)["admission"].remedy
+    assert "cannot be read" in examined(policies=403)["admission"].text
+
+
+def test_leases_that_cannot_be_listed_are_no_proof() -> None:
+    assert examined(leases=[])["schedulers"].verdict is Verdict.PROBLEM
+    assert examined(leases=403)["schedulers"].verdict is Verdict.WARNING
+    assert "schedulers" not in examined(leases=[{"metadata": {"name": "batch"}}])
+
+
+@pytest.mark.parametrize(
+    ("answer", "remedy"),
+    [
+        (lambda _: (401, b"Unauthorized"), "prometheus.url, its token or its authority"),
+        (lambda _: (404, b"404 page not found"), "prometheus.url, its token or its authority"),
+        (lambda _: (400, {"status": "error", "error": "parse error"}), f"features.{next(iter(ONE))}"),
+        (answering(DOUBLE, DOUBLE), f"features.{next(iter(ONE))}"),
+    ],
+)
+def test_what_answers_instead_of_prometheus_is_told_from_a_wrong_query(answer: Answer, remedy: str) -> None:
+    async def ask() -> list[Finding]:
+        async with Prometheus() as server:
+            server.answer = answer
+            return list(await _metric_findings(collector(server), [node_from_object(node("n0"))]))
+
+    (finding,) = asyncio.run(ask())
+    assert (finding.verdict, finding.remedy) == (Verdict.PROBLEM, f"correct {remedy}")
+
+
+def test_nodes_that_cannot_be_read_have_a_remedy_for_the_reason() -> None:
+    assert "rights" in examined(nodes=403)["nodes"].remedy
+    assert "rights" not in examined(nodes=500)["nodes"].remedy
 
 
 PROFILE = """
