@@ -66,6 +66,10 @@ class KubeUser(msgspec.Struct, frozen=True, rename="kebab"):
     password: str = ""
     exec: ExecConfig | None = None
     auth_provider: Mapping[str, Any] | None = None
+    impersonated: str = msgspec.field(default="", name="as")
+    as_uid: str = ""
+    as_groups: Sequence[str] | None = None
+    as_user_extra: Mapping[str, Sequence[str]] | None = None
 
 
 class KubeContext(msgspec.Struct, frozen=True):

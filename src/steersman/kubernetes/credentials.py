@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 import structlog
 
 from steersman.core.errors import InputError, SteersmanError
-from steersman.kubernetes.config import ExecConfig, KubeConfig, decoded
+from steersman.kubernetes.config import ExecConfig, KubeConfig, KubeUser, decoded
 
 TOKEN_FILE_SECONDS = 60.0
 """Lifetime of a token file's content, as in client-go."""
@@ -124,6 +125,21 @@ class Credentials:
             pair = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
             return {"Authorization": f"Basic {pair}"}, float("inf")
         return {}, float("inf")
+
+
+def impersonation(user: KubeUser) -> list[tuple[str, str]]:
+    """Return the headers by which requests are those of another user, as `as` of a kubeconfig says; none without it."""
+    single = (("Impersonate-User", user.impersonated), ("Impersonate-Uid", user.as_uid))
+    return [
+        *((name, value) for name, value in single if value),
+        *(("Impersonate-Group", group) for group in user.as_groups or ()),
+        # A name of a header cannot have every character.
+        *(
+            (f"Impersonate-Extra-{quote(key, safe='')}", value)
+            for key, values in (user.as_user_extra or {}).items()
+            for value in values
+        ),
+    ]
 
 
 def _bearer(token: str) -> dict[str, str]:

@@ -24,7 +24,7 @@ from tests.support.errors import raises
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes import credentials
 from steersman.kubernetes.client import Client, UnreachableError
-from steersman.kubernetes.config import ExecConfig, KubeCluster, KubeConfig, KubeUser
+from steersman.kubernetes.config import ExecConfig, KubeCluster, KubeConfig, KubeUser, load
 from steersman.kubernetes.credentials import Credentials
 
 SLOW = 'echo $$ > "$0"; sleep 600 & sleep 600'
@@ -205,3 +205,42 @@ def test_tls_context_changes_only_with_a_valid_file(changes: list[bool]) -> None
                 assert (found.context is not before) == is_usable
 
         asyncio.run(main())
+
+
+def test_requests_are_those_of_the_impersonated_user(tmp_path: Path) -> None:
+    text = """
+    clusters: [{name: c, cluster: {server: SERVER}}]
+    contexts: [{name: x, context: {cluster: c, user: u}}]
+    current-context: x
+    users:
+    - name: u
+      user: {token: t, as: eve, as-uid: "7", as-groups: [dev, ops], as-user-extra: {example.com/team: [a, b]}}
+    """
+    seen: list[tuple[str, str]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.extend((name, value) for name, value in request.headers.items() if name.startswith("Impersonate"))
+        return web.json_response({})
+
+    async def main() -> None:
+        app = web.Application()
+        app.router.add_get("/version", answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        file = tmp_path / "kubeconfig"
+        file.write_text(text.replace("SERVER", f"http://127.0.0.1:{runner.addresses[0][1]}"))
+        async with Client(load(file)) as client:
+            await client.get("/version")
+        await runner.cleanup()
+
+    asyncio.run(main())
+    assert seen == [
+        ("Impersonate-User", "eve"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Group", "dev"),
+        ("Impersonate-Group", "ops"),
+        ("Impersonate-Extra-example.com%2Fteam", "a"),
+        ("Impersonate-Extra-example.com%2Fteam", "b"),
+    ]
