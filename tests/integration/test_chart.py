@@ -455,6 +455,59 @@ def test_two_releases_share_no_name() -> None:
     assert names().isdisjoint(names("fullnameOverride=batch"))
 
 
+@pytest.mark.parametrize("release", ["my.release.v1", f"{'a' * 44}.b", f"{'a' * 40}-----b", "a" * 53, "123"])
+def test_names_of_any_release_are_valid(release: str) -> None:
+    objects = template(*TLS, release=release)
+    for each in objects:
+        metadata = each["metadata"]
+        assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", metadata["name"])
+        assert len(metadata["name"]) <= 63 or each["kind"].endswith("Binding")
+        assert metadata["labels"]["app.kubernetes.io/instance"] == release
+
+
+def texts(found: object, number: str) -> int:
+    """Count values that are the text, and fail if there is one that is the number."""
+    if isinstance(found, Mapping):
+        return sum(texts(each, number) for each in found.values())
+    if isinstance(found, list):
+        return sum(texts(each, number) for each in found)
+    assert str(found) != number or isinstance(found, str)
+    return found == number
+
+
+NUMBERED = {
+    "fullnameOverride": 5,
+    "scheduler.priorityClassName": 1,
+    "scheduler.serviceAccount.name": 4,
+    "dashboard.serviceAccount.name": 3,
+    "scheduler.policy.file.configMap": 1,
+    "service.policy.file.secret": 1,
+    "telemetry.existingConfigMap": 2,
+    "service.token.existingSecret": 2,
+    "service.token.key": 2,
+    "service.tls.existingSecret": 1,
+    "plugin.scoreService.caSecret": 1,
+    "plugin.scoreService.caKey": 2,
+    "monitoring.serviceMonitors.tokenSecret.name": 1,
+}
+"""Values that may look like numbers, and in how many places they stand at least."""
+
+
+@pytest.mark.parametrize("value", NUMBERED)
+def test_a_name_that_looks_like_a_number_stays_a_text(value: str) -> None:
+    given: dict[str, Any] = {"service": {"enabled": True, "tls": {"enabled": True}}, "dashboard": {"enabled": True}}
+    given["plugin"] = {"enabled": True, "mode": "service", "scoreService": {"caSecret": "authority"}}
+    given["monitoring"] = {"serviceMonitors": {"enabled": True}}
+    place = given
+    *folders, last = value.split(".")
+    for each in folders:
+        place = place.setdefault(each, {})
+    place[last] = "123"
+    objects = template(values=given, versions=["monitoring.coreos.com/v1"], namespace="7")
+    assert sum(texts(each, "123") for each in objects) >= NUMBERED[value]
+    assert sum(texts(each, "7") for each in objects) >= 4
+
+
 CLIENT = Client(KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default"))
 
 

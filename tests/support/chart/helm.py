@@ -73,6 +73,7 @@ def template(
     values: Mapping[str, Any] | None = None,
     namespace: str = "steersman",
     versions: Iterable[str] = (),
+    release: str = RELEASE,
 ) -> list[dict[str, Any]]:
     """Return the objects of a release by values; tests of the release are hooks and among them.
 
@@ -81,12 +82,13 @@ def template(
         values: values as a mapping.
         namespace: of the release.
         versions: further API versions that the cluster has.
+        release: name of the release.
     """
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         given = options(settings, values, home)
         has = [f"--api-versions={version}" for version in versions]
-        done = helm("template", RELEASE, CHART, "--namespace", namespace, *has, *given, home=home)
+        done = helm("template", release, CHART, "--namespace", namespace, *has, *given, home=home)
     assert done.returncode == 0, done.stderr
     return [each for each in yaml.safe_load_all(done.stdout) if each]
 

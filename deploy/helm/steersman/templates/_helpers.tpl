@@ -1,13 +1,14 @@
 {{/* The name of the release's objects; suffixes of components are added to it, so it leaves room for them. */}}
 {{- define "steersman.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- $full := printf "%s-%s" .Release.Name $name -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 45 | trimSuffix "-" -}}
+{{- $full = .Values.fullnameOverride -}}
 {{- else if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 45 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 45 | trimSuffix "-" -}}
+{{- $full = .Release.Name -}}
 {{- end -}}
+{{- /* A release's name may have dots, the name of a Service may not. */ -}}
+{{- $full | replace "." "-" | trunc 45 | trimAll "-" -}}
 {{- end -}}
 
 {{/* The name of a component: list $ "service". The scheduler has the release's own. */}}
@@ -22,7 +23,7 @@
 {{- define "steersman.selectorLabels" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: {{ $root.Chart.Name }}
-app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
@@ -36,7 +37,7 @@ app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 
 {{/* Name and labels of an object: list $ "service"; a third item is a suffix of the name. */}}
 {{- define "steersman.metadata" -}}
-name: {{ include "steersman.name" . }}{{ if gt (len .) 2 }}{{ index . 2 }}{{ end }}
+name: {{ printf "%s%s" (include "steersman.name" .) (gt (len .) 2 | ternary (last .) "") | quote }}
 labels:
   {{- include "steersman.labels" . | nindent 2 }}
 {{- end -}}
@@ -54,7 +55,7 @@ labels:
 apiVersion: v1
 kind: ServiceAccount
 metadata:
-  name: {{ include "steersman.serviceAccountName" . }}
+  name: {{ include "steersman.serviceAccountName" . | quote }}
   labels:
     {{- include "steersman.labels" . | nindent 4 }}
   {{- with $account.annotations }}
@@ -69,8 +70,8 @@ automountServiceAccountToken: false # the pods that want it say so
 {{- define "steersman.subjects" -}}
 subjects:
   - kind: ServiceAccount
-    name: {{ include "steersman.serviceAccountName" . }}
-    namespace: {{ (index . 0).Release.Namespace }}
+    name: {{ include "steersman.serviceAccountName" . | quote }}
+    namespace: {{ (index . 0).Release.Namespace | quote }}
 {{- end -}}
 
 {{/* An image: list $ .Values.image. */}}
@@ -120,7 +121,7 @@ imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with $values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with $values.nodeSelector }}
 nodeSelector:
@@ -206,12 +207,12 @@ readinessProbe:
 {{- if $policy.file.configMap }}
 - name: policy
   configMap:
-    name: {{ $policy.file.configMap }}
+    name: {{ $policy.file.configMap | quote }}
     optional: {{ index . 1 }}
 {{- else if $policy.file.secret }}
 - name: policy
   secret:
-    secretName: {{ $policy.file.secret }}
+    secretName: {{ $policy.file.secret | quote }}
     optional: {{ index . 1 }}
     defaultMode: 0440
 {{- end }}
@@ -235,7 +236,7 @@ readinessProbe:
 {{- with include "steersman.telemetryConfigMap" . }}
 - name: telemetry
   configMap:
-    name: {{ . }}
+    name: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
@@ -279,7 +280,7 @@ spec:
         - podSelector:
             matchLabels:
               app.kubernetes.io/name: {{ $root.Chart.Name }}
-              app.kubernetes.io/instance: {{ $root.Release.Name }}
+              app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
             matchExpressions:
               - key: app.kubernetes.io/component
                 operator: In
@@ -334,7 +335,7 @@ metadata:
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: ClusterRole
-  name: {{ include "steersman.name" . }}
+  name: {{ include "steersman.name" . | quote }}
 {{ include "steersman.subjects" . }}
 {{- end -}}
 
@@ -361,6 +362,6 @@ metadata:
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: Role
-  name: {{ include "steersman.name" . }}
+  name: {{ include "steersman.name" . | quote }}
 {{ include "steersman.subjects" . }}
 {{- end -}}
