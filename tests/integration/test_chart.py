@@ -82,6 +82,23 @@ WRONG = {
     "latencyProbe.serviceAccount.create=true": "/latencyProbe",
     "dashboard.replicaCount=2": "/dashboard",
     "admission.policies=true": "/admission",
+    "scheduler.resources.limits.memory=4GB": "/scheduler/resources/limits/memory",
+    "scheduler.extraEnv[0].nme=x,scheduler.extraEnv[0].name=y": "/scheduler/extraEnv/0",
+    "scheduler.extraEnv[0].name=OMP_NUM_THREADS,scheduler.extraEnv[0].value=1": "/scheduler/extraEnv/0/value",
+    "scheduler.extraVolumes[0].emptyDir.medium=Memory": "/scheduler/extraVolumes/0",
+    "scheduler.extraVolumeMounts[0].name=x": "/scheduler/extraVolumeMounts/0",
+    "scheduler.podLabels.a=x y": "/scheduler/podLabels/a",
+    "scheduler.podLabels.a b=x": "/scheduler/podLabels",
+    "scheduler.nodeSelector.pool=x y": "/scheduler/nodeSelector/pool",
+    "scheduler.podDisruptionBudget.minAvailable=200%": "/scheduler/podDisruptionBudget/minAvailable",
+    "scheduler.networkPolicy.peers[0].ipBlock.cidr=10.0.0.1": "/scheduler/networkPolicy/peers/0/ipBlock/cidr",
+    "scheduler.networkPolicy.peers[0].podSelector.matchLabel.a=b": "/scheduler/networkPolicy/peers/0/podSelector",
+    "image.repository=example.com/steersman:1.0": "/image/repository",
+    "image.repository=example.com/Steersman": "/image/repository",
+    "service.clusterIP=1.2.3": "/service/clusterIP",
+    "plugin.timeout=0s": "/plugin/timeout",
+    "plugin.timeout=1m": "/plugin/timeout",
+    "plugin.gpuWeight=1500000": "/plugin/gpuWeight",
 }
 """A value, and the place that its error names."""
 CONTRADICTORY = {
@@ -90,6 +107,9 @@ CONTRADICTORY = {
     ("plugin.enabled=true", "plugin.policy.name=best-fit", "plugin.schedulerName=steersman"): "plugin.schedulerName",
     ("scheduler.policy.file.configMap=a", "scheduler.policy.file.secret=b"): "scheduler.policy.file: give configMap or",
     ("telemetry.existingConfigMap=a", "telemetry.configuration.refreshSeconds=5"): "telemetry: give existingConfigMap",
+    ("scheduler.serviceAccount.create=false",): "scheduler.serviceAccount.name: is missing; give the account's name",
+    ("scheduler.podLabels.app\\.kubernetes\\.io/name=x",): "scheduler.podLabels: leave out app.kubernetes.io/name",
+    ("plugin.enabled=true", "plugin.policy.name=fgd"): "plugin.policy: fgd needs file.configMap or file.secret",
     (*ALL, "plugin.scoreService.tokenSecret=a"): "plugin.scoreService: tokenSecret and caSecret need endpoint",
 }
 
@@ -239,6 +259,35 @@ def test_contradictory_values_are_refused(tmp_path: Path, settings: tuple[str, .
     done = helm("template", "steersman", CHART, *options(settings, None, tmp_path), home=tmp_path)
     assert done.returncode != 0
     assert problem in done.stderr, done.stderr
+
+
+UNUSUAL: dict[str, Any] = {
+    "image": {"repository": "registry.example:5000/a_b/c__d/e-f"},
+    "scheduler": {
+        "resources": {"requests": {"cpu": 1.5, "memory": "1e9"}, "limits": {"memory": 2147483648, "x/gpu": "1"}},
+        "podLabels": {"example.com/team": "", "a": "B_c.d-1"},
+        "podDisruptionBudget": {"minAvailable": "100%"},
+        "extraEnv": [
+            {"name": "A", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}},
+            {"name": "B", "value": ""},
+        ],
+        "networkPolicy": {
+            "peers": [
+                {"podSelector": {}, "namespaceSelector": {"matchLabels": {"a": "b"}}},
+                {"ipBlock": {"cidr": "2001:db8::/32", "except": ["2001:db8:1::/48"]}},
+            ]
+        },
+    },
+    "service": {"clusterIP": "2001:db8::7"},
+    "plugin": {"timeout": "2.5ms", "weight": 100000},
+}
+
+
+def test_unusual_values_are_accepted() -> None:
+    objects = template(*ALL, values=UNUSUAL)
+    assert container(objects, "steersman")["image"].startswith("registry.example:5000/a_b/c__d/e-f:")
+    for timeout in ("1ms", "50ms", "999ms", "5000ms", "0.5s", "1.25s", "5s"):
+        assert plugin_arguments(template(*ALL, f"plugin.timeout={timeout}"))["timeout"] == timeout
 
 
 def test_every_value_is_described_by_the_schema() -> None:

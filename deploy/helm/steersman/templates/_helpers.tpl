@@ -45,8 +45,7 @@ labels:
 {{/* The account of a component's pods: list $ "service" .Values.service. */}}
 {{- define "steersman.serviceAccountName" -}}
 {{- $account := (index . 2).serviceAccount -}}
-{{- $own := ternary (include "steersman.name" .) "default" $account.create -}}
-{{- default $own $account.name -}}
+{{- default (include "steersman.name" .) $account.name -}}
 {{- end -}}
 
 {{- define "steersman.serviceAccount" -}}
