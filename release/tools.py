@@ -139,7 +139,13 @@ def signing_options(key: Path, folder: Path) -> list[str]:
     Args:
         key: the private key; $COSIGN_PASSWORD is its password.
         folder: takes a file that the options name.
+
+    Raises:
+        ReleaseError: the key or its password is wrong.
     """
+    what = f"{key} is not a private key whose password is $COSIGN_PASSWORD"
+    # Without an input, cosign asks nobody for a password.
+    run([tool("cosign"), "public-key", f"--key={key}"], what=what, stdin="")
     config = folder / "signing.json"
     services = [f"--no-default-{each}" for each in ("fulcio", "oidc", "rekor", "tsa")]
     run([tool("cosign"), "signing-config", "create", *services, f"--out={config}"], what="cosign")

@@ -121,7 +121,17 @@ def test_refusing_registry_gets_no_tag(layout: Path, tmp_path: Path) -> None:
         1,
         "error: registry.example/team does not take steersman: UNAUTHORIZED: log in first\n",
     )
-    assert [line.split()[1] for line in called] == ["signing-config"]
+    assert [line.split()[1] for line in called] == ["public-key", "signing-config"]
+
+
+def test_wrong_key_or_password_is_named_before_anything_is_uploaded(layout: Path, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.touch()
+    status, errors, called = call(tmp_path, *push(layout, key), crane=RECORDS, cosign=REFUSES)
+    assert (status, called) == (1, [])
+    assert (
+        errors == f"error: {key} is not a private key whose password is $COSIGN_PASSWORD: UNAUTHORIZED: log in first\n"
+    )
 
 
 def test_tag_is_set_when_image_and_packages_are_signed(layout: Path, tmp_path: Path) -> None:
@@ -130,6 +140,7 @@ def test_tag_is_set_when_image_and_packages_are_signed(layout: Path, tmp_path: P
     status, errors, called = call(tmp_path, *push(layout, key), crane=RECORDS, cosign=RECORDS)
     assert (status, errors) == (0, "")
     assert [" ".join(line.split()[:2]) for line in called] == [
+        "cosign public-key",
         "cosign signing-config",
         "crane push",
         "cosign sign",
@@ -148,7 +159,7 @@ def test_tag_is_of_an_index_where_both_architectures_were_built(layout: Path, tm
     assert (status, errors) == (0, "")
     index = images.join({"amd64": layout / "steersman", "arm64": layout / "steersman-arm64"}, tmp_path / "joined")
     place = "registry.example/team/steersman"
-    _, pushed, signed, *attested, tagged = called
+    _, _, pushed, signed, *attested, tagged = called
     assert re.fullmatch(rf"crane push --index \S+ {place}@{index}", pushed)
     assert signed.startswith("cosign sign ")
     assert signed.endswith(f" --recursive {place}@{index}")

@@ -74,12 +74,12 @@ def test_chart_follows_its_images_and_checksums_are_signed(checkout: Path) -> No
     status, errors, called = push(checkout)
     assert (status, errors) == (0, "")
     assert [" ".join(line.split()[:2]) for line in called] == [
-        *("cosign signing-config", "crane push", "cosign sign", "cosign attest", "crane tag"),
-        *("cosign signing-config", "helm push", "crane digest", "cosign sign", "cosign sign-blob"),
+        *("cosign public-key", "cosign signing-config", "crane push", "cosign sign", "cosign attest", "crane tag"),
+        *("cosign public-key", "cosign signing-config", "helm push", "crane digest", "cosign sign", "cosign sign-blob"),
     ]
-    assert called[6].endswith("/dist/1.2.3/steersman-chart-1.2.3.tgz oci://registry.example/team/charts")
-    assert called[8].endswith(" registry.example/team/charts/steersman@sha256:34")
-    assert called[9].endswith("/dist/1.2.3/SHA256SUMS")
+    assert called[8].endswith("/dist/1.2.3/steersman-chart-1.2.3.tgz oci://registry.example/team/charts")
+    assert called[10].endswith(" registry.example/team/charts/steersman@sha256:34")
+    assert called[11].endswith("/dist/1.2.3/SHA256SUMS")
 
 
 def test_an_image_of_two_architectures_is_published_as_an_index(checkout: Path) -> None:
@@ -125,7 +125,7 @@ def test_missing_release_is_named(checkout: Path) -> None:
 def test_refusing_registry_gets_neither_tag_nor_chart(checkout: Path) -> None:
     status, errors, called = push(checkout, crane=REFUSES)
     assert (status, errors) == (1, "error: registry.example/team does not take steersman: denied: log in first\n")
-    assert [line.split()[1] for line in called] == ["signing-config"]
+    assert [line.split()[1] for line in called] == ["public-key", "signing-config"]
 
 
 def test_refused_chart_is_told_in_one_line(checkout: Path) -> None:
