@@ -60,13 +60,13 @@ def run(
     log: Path | None = None,
     environment: dict[str, str] | None = None,
 ) -> str:
-    """Run a program and return what it prints.
+    """Run a program, which can ask for nothing, and return what it prints.
 
     Args:
         command: program and arguments.
         what: what fails if the program does, in words.
-        log: file that takes all that the program prints, instead of the result. It asks for nothing, and what it
-            started is killed with it when this is interrupted.
+        log: file that takes all that the program prints, instead of the result; what it started is killed with it
+            when this is interrupted.
         environment: additional environment variables.
 
     Raises:
@@ -74,7 +74,8 @@ def run(
     """
     variables = os.environ | (environment or {})
     if log is None:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
+        nothing = subprocess.DEVNULL
+        done = subprocess.run(command, stdin=nothing, capture_output=True, text=True, check=False, env=variables)
         printed, errors, status = done.stdout, done.stderr, done.returncode
     else:
         printed, status = "", _run_logged(command, log, variables)
@@ -144,8 +145,7 @@ def signing_options(key: Path, folder: Path) -> list[str]:
         ReleaseError: the key or its password is wrong.
     """
     what = f"{key} is not a private key whose password is $COSIGN_PASSWORD"
-    # Without an input, cosign asks nobody for a password.
-    run([tool("cosign"), "public-key", f"--key={key}"], what=what, stdin="")
+    run([tool("cosign"), "public-key", f"--key={key}"], what=what)
     config = folder / "signing.json"
     services = [f"--no-default-{each}" for each in ("fulcio", "oidc", "rekor", "tsa")]
     run([tool("cosign"), "signing-config", "create", *services, f"--out={config}"], what="cosign")
