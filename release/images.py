@@ -250,9 +250,12 @@ def reference(name: str) -> str:
 
 
 def digest(layout: Path) -> str:
-    """Return the digest of a layout's only image."""
-    (entry,) = json.loads((layout / "index.json").read_text())["manifests"]
-    found: str = entry["digest"]
+    """Return the digest of a layout's only image. Raises ReleaseError: it has none."""
+    try:
+        (entry,) = json.loads((layout / "index.json").read_text())["manifests"]
+        found: str = entry["digest"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ReleaseError(f"{layout} is not an OCI layout of one image; build it: make images", 2) from None
     return found
 
 
@@ -422,6 +425,10 @@ def push(built: Mapping[str, Mapping[str, Path]], output: Path, registry: str, k
     for name in ("crane", "cosign"):
         tool(name)
     check_key(key)
+    for layout in (each for layouts in built.values() for each in layouts.values()):
+        digest(layout)
+        if not (listed := output / f"{layout.name}.spdx.json").exists():
+            raise ReleaseError(f"{listed} is missing; build it: make images", 2)
     uploaded = {}
     with tempfile.TemporaryDirectory(prefix=".pushing-", dir=output) as folder:
         signing = signing_options(key, Path(folder))

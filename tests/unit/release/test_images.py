@@ -46,6 +46,7 @@ def write_layout(folder: Path, date: str = DATE) -> str:
 
     described = write({"config": write({"created": date, "name": folder.name}), "layers": []})
     (folder / "index.json").write_text(json.dumps({"manifests": [described | {"annotations": {"tag": "1.2.3"}}]}))
+    folder.with_name(f"{folder.name}.spdx.json").touch()
     return str(described["digest"])
 
 
@@ -105,6 +106,26 @@ def test_missing_layout_is_named_before_anything_is_uploaded(tmp_path: Path) -> 
     status, errors, called = call(tmp_path, *push(tmp_path / "none", key), crane=RECORDS, cosign=RECORDS)
     assert (status, called) == (2, [])
     assert re.fullmatch(r"error: \S+/none/steersman is missing; build it: make images\n", errors)
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "says"),
+    [
+        ("steersman/index.json", r"\S+/steersman is not an OCI layout of one image; build it: make images"),
+        ("steersman.spdx.json", r"\S+/steersman\.spdx\.json is missing; build it: make images"),
+    ],
+)
+def test_unfinished_image_is_named_before_anything_is_uploaded(
+    layout: Path, tmp_path: Path, spoilt: str, says: str
+) -> None:
+    (layout / spoilt).rename(layout / "away")
+    if spoilt.endswith("index.json"):
+        (layout / spoilt).write_text('{"manifests": [')
+    key = tmp_path / "key"
+    key.touch()
+    status, errors, called = call(tmp_path, *push(layout, key), crane=RECORDS, cosign=RECORDS)
+    assert (status, called) == (2, [])
+    assert re.fullmatch(f"error: {says}\n", errors)
 
 
 def test_unknown_image_is_named_with_those_that_exist(tmp_path: Path) -> None:

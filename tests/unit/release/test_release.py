@@ -31,6 +31,7 @@ def checkout(tmp_path: Path) -> Path:
     layout = tmp_path / "build" / "images" / "steersman"
     layout.mkdir(parents=True)
     (layout / "index.json").write_text(f'{{"manifests": [{{"digest": "{DIGEST}"}}]}}')
+    (layout.parent / "steersman.spdx.json").touch()
     release = tmp_path / "dist" / "1.2.3"
     release.mkdir(parents=True)
     (release / "steersman-1.2.3-cp311-cp311-any.whl").write_text("wheel")
@@ -88,6 +89,7 @@ def test_an_image_of_two_architectures_is_published_as_an_index(checkout: Path) 
         (layout / "blobs" / "sha256").mkdir(parents=True)
         entry = {"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": digest, "size": 2}
         (layout / "index.json").write_text(json.dumps({"manifests": [entry]}))
+    (arm64.parent / "steersman-arm64.spdx.json").touch()
     # That of a later build is not part of the release.
     (arm64.parent / "steersman-learn-arm64").mkdir()
     with (release / "images.txt").open("a") as file:
