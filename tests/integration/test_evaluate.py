@@ -128,6 +128,30 @@ def test_ctrl_c_keeps_finished_runs(tmp_path: Path, jobs: int, number: int, time
     assert not list(temporary.iterdir())
 
 
+def test_killed_evaluation_continues_to_the_same_bytes(tmp_path: Path) -> None:
+    """What was finished is written each minute, here after each run."""
+    cut, whole, runs = tmp_path / "cut" / "out", tmp_path / "whole" / "out", ("--policy", "fgd", "--seeds", "0-79")
+    python, _, program, *words = command("evaluate", *FILES, "--output", str(cut), *runs, "--jobs", "2")
+    often = "from steersman.cli import comparison; comparison.KEEP_SECONDS = comparison.KEEP_SHARE = 0.0; "
+    cut.parent.mkdir()
+    running = subprocess.Popen(
+        [python, "-c", often + program, *words], stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not (cut / "results.partial.msgpack.gz").exists():
+        assert running.poll() is None, "it ended before it could be killed"
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    continued = evaluate(cut, *runs, "--resume")
+    assert continued.stdout == evaluate(whole, *runs).stdout
+    assert "results.csv" in (names := {path.name for path in whole.iterdir()})
+    assert {path.name: path.read_bytes() for path in cut.iterdir() if not path.name.startswith(".")} == {
+        name: (whole / name).read_bytes() for name in names
+    }
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_interrupted_evaluation_continues_to_the_same_bytes(tmp_path: Path, jobs: int) -> None:
     cut, whole = tmp_path / "cut" / "out", tmp_path / "whole" / "out"

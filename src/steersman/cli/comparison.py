@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,7 +18,7 @@ from steersman.cli.output.tables import comparison_table, kinds_table, regret_ta
 from steersman.core.errors import InputError, SteersmanError
 from steersman.core.signals import defer_signals
 from steersman.evaluation.evaluation import evaluate_experiments
-from steersman.evaluation.experiment import Experiment, InterruptionError, OnRun
+from steersman.evaluation.experiment import Experiment, Finished, InterruptionError, OnRun
 from steersman.evaluation.finished_runs import Description, describe, read_finished, write_finished
 from steersman.evaluation.output import staged
 from steersman.evaluation.report.headline import Headline
@@ -27,6 +28,9 @@ from steersman.evaluation.results import FINISHED, PARTIAL, summary_csv, write_p
 from steersman.policies.base import Policy
 from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation.result import Protocol, RunResult
+
+KEEP_SECONDS, KEEP_SHARE = 60.0, 20.0
+"""Least time between two writes of the finished runs, in seconds and by how long one took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,7 @@ def compare(
             progress=progress,
             bound_progress=lambda _: shown("computing the bound"),
             finished=finished,
+            keep=None if description is None else RunKeeper(results.output, description),
         )
         try:
             with keeping_runs(evaluation.runs):
@@ -107,6 +112,29 @@ def compare(
         raise keep_finished(interruption, results.output, description) from None
     warn(evaluation.warnings)
     return list(evaluation.comparisons)
+
+
+class RunKeeper:
+    """Writes the finished runs from time to time, so that `--resume` continues even if the process is killed.
+
+    Args:
+        output: folder of the results.
+        description: of the experiments.
+        clock: monotonic clock, seconds.
+    """
+
+    def __init__(self, output: Path, description: Description, clock: Callable[[], float] = time.monotonic) -> None:
+        self._output, self._description, self._clock = output, description, clock
+        self._due = clock() + KEEP_SECONDS
+
+    def __call__(self, finished: Finished) -> None:
+        """Write the finished runs if they were not written for a minute, or for twenty times as long as that takes."""
+        began = self._clock()
+        if began < self._due:
+            return
+        _write_finished(self._output, finished(), self._description)
+        now = self._clock()
+        self._due = now + max(KEEP_SECONDS, KEEP_SHARE * (now - began))
 
 
 @contextmanager
@@ -132,14 +160,17 @@ def keep_finished(interruption: InterruptionError, output: Path, description: De
     finished = interruption.finished
     if not finished:
         return interruption
-    kept = str(output / PARTIAL)
-    # A second Ctrl-C would lose the finished runs.
+    _write_finished(output, finished, description)
+    kept = f"{output / PARTIAL}{'' if description is None else ', and --resume continues'}"
+    return InterruptionError(finished, interruption.total, kept, interruption.cause)
+
+
+def _write_finished(output: Path, finished: Mapping[int, RunResult], description: Description | None) -> None:
+    # Ctrl-C, or a second one, would lose the finished runs.
     with defer_signals(), staged(output, (FINISHED,)) as stage:
         write_partial(stage, [finished[position] for position in sorted(finished)])
         if description is not None:
             write_finished(stage, description, finished)
-            kept += ", and --resume continues"
-    return InterruptionError(finished, interruption.total, kept, interruption.cause)
 
 
 @contextmanager

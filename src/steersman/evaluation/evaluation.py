@@ -14,7 +14,7 @@ from steersman.core.frames import to_frame
 from steersman.core.ray_cluster import ClusterLostError
 from steersman.evaluation.bound.experiment_bounds import ExperimentBounds, bound_summary, check_bounded, find_bounds
 from steersman.evaluation.criteria import criterion
-from steersman.evaluation.experiment import Experiment, InterruptionError, OnRun, run_experiment
+from steersman.evaluation.experiment import Experiment, Finished, InterruptionError, Keep, OnRun, run_experiment
 from steersman.evaluation.output import staged
 from steersman.evaluation.recorded import Recordings, find_recordings, recorded_summary
 from steersman.evaluation.report.headline import Headline
@@ -164,6 +164,7 @@ def evaluate_experiments(
     progress: Progress = no_progress,
     bound_progress: Progress = no_progress,
     finished: Mapping[int, RunResult] = MappingProxyType({}),
+    keep: Keep | None = None,
 ) -> Evaluation:
     """Run experiments and compare their policies.
 
@@ -175,6 +176,7 @@ def evaluate_experiments(
         progress: of runs.
         bound_progress: of the bound.
         finished: runs that were done before, by their position among the runs of all experiments.
+        keep: called after each run; positions are those among the runs of all experiments.
 
     Raises:
         UsageError: the bound is wanted, and a workload has none.
@@ -184,6 +186,15 @@ def evaluate_experiments(
     runs: list[RunResult] = []
     comparisons: list[Comparison] = []
     total = sum(experiment.runs for experiment in experiments)
+
+    def all_finished(of_experiment: Mapping[int, RunResult]) -> dict[int, RunResult]:
+        done = {len(runs) + position: run for position, run in of_experiment.items()}
+        return {**finished, **dict(enumerate(runs)), **done}
+
+    def keep_all(of_experiment: Finished) -> None:
+        if keep is not None:
+            keep(lambda: all_finished(of_experiment()))
+
     bounded = {each.protocol for each in experiments if bound} & {"inflation", "arrivals"}
     for experiment in experiments:
         if experiment.protocol in bounded:
@@ -194,7 +205,7 @@ def evaluate_experiments(
             positions = range(len(runs), len(runs) + experiment.runs)
             before = {i: finished[position] for i, position in enumerate(positions) if position in finished}
             with progress(experiment.protocol) as on_run:
-                of_experiment = run_experiment(experiment, jobs=jobs, on_run=on_run, finished=before)
+                of_experiment = run_experiment(experiment, jobs=jobs, on_run=on_run, finished=before, keep=keep_all)
             runs += of_experiment
             label = of_experiment[experiment.policies.index(baseline) * len(experiment.seeds)].policy
             bounds = None
@@ -203,11 +214,9 @@ def evaluate_experiments(
                     bounds = find_bounds(experiment, jobs=jobs, on_bound=on_bound)
             comparisons.append(_compare(experiment, of_experiment, label, bounds, recordings[experiment.protocol]))
     except InterruptionError as interruption:
-        done = {len(runs) + position: run for position, run in interruption.finished.items()}
-        done = {**finished, **dict(enumerate(runs)), **done}
-        raise InterruptionError(done, total, cause=interruption.cause) from None
+        raise InterruptionError(all_finished(interruption.finished), total, cause=interruption.cause) from None
     except (KeyboardInterrupt, ClusterLostError) as error:
-        raise InterruptionError({**finished, **dict(enumerate(runs))}, total, cause=error) from None
+        raise InterruptionError(all_finished({}), total, cause=error) from None
     return Evaluation(tuple(experiments), tuple(comparisons), recordings)
 
 

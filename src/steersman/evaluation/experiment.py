@@ -34,6 +34,10 @@ from steersman.workloads.workload import Workload
 
 OnRun = Callable[[int, int], None]
 """Called after each run with the numbers of finished and of all runs."""
+Finished = Callable[[], Mapping[int, "RunResult"]]
+"""Returns the finished runs by their position."""
+Keep = Callable[[Finished], None]
+"""Called after each run, so that the finished ones may be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +145,7 @@ def run_experiment(
     jobs: int = 1,
     on_run: OnRun | None = None,
     finished: Mapping[int, RunResult] = MappingProxyType({}),
+    keep: Keep | None = None,
 ) -> list[RunResult]:
     """Run everything; the result is ordered by workload, policy and seed.
 
@@ -152,6 +157,7 @@ def run_experiment(
             numba's cache before.
         on_run: progress.
         finished: runs by their position that were done before, and are not done again.
+        keep: called after each run.
 
     Raises:
         SteersmanError: a run failed; the others are stopped.
@@ -166,6 +172,8 @@ def run_experiment(
         done[task.position] = run
         if on_run is not None:
             on_run(len(done), total)
+        if keep is not None:
+            keep(lambda: done)
 
     if not tasks:
         return [done[position] for position in range(total)]

@@ -10,11 +10,12 @@ import pytest
 from tests.support.errors import raises
 from tests.unit.evaluation.test_generated import FILLING, SMALL
 
+from steersman.cli.comparison import RunKeeper
 from steersman.core.errors import InputError, UsageError
 from steersman.evaluation import finished_runs, output
 from steersman.evaluation.criteria import parse_objectives
 from steersman.evaluation.evaluation import Evaluation, evaluate_experiments
-from steersman.evaluation.experiment import Experiment, InterruptionError, generated_experiment
+from steersman.evaluation.experiment import Experiment, Finished, InterruptionError, generated_experiment
 from steersman.evaluation.finished_runs import describe, read_finished, write_finished
 from steersman.evaluation.results import EVALUATION_FILES, FINISHED
 from steersman.policies.registry import policy_path
@@ -61,6 +62,25 @@ def interrupted(experiments: list[Experiment], after: int, **more: object) -> In
 def files_of(evaluation: Evaluation, folder: Path) -> dict[str, bytes]:
     evaluation.write(folder)
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_finished_runs_are_written_once_a_minute(tmp_path: Path) -> None:
+    """A process that is killed leaves what was finished at the last minute, of all experiments."""
+    experiments, now = KINDS["inflation-and-timed"], 0.0
+    description = describe(experiments)
+    keeper, written = RunKeeper(tmp_path, description, lambda: now), []
+
+    def keep(finished: Finished) -> None:
+        nonlocal now
+        now += 25.0
+        keeper(finished)
+        written.append(len(read_finished(tmp_path, description)) if (tmp_path / FINISHED).exists() else 0)
+
+    evaluation = evaluated(experiments, keep=keep)
+    # At 75 s and at 150 s; each experiment has four runs.
+    assert written == [0, 0, 3, 3, 3, 6, 6, 6]
+    kept = read_finished(tmp_path, description)
+    assert [kept[i].metrics for i in range(6)] == [run.metrics for run in evaluation.runs[:6]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
