@@ -325,6 +325,15 @@ class PlainQueue:
         score = 0.0 if self.order is None else score_of(self.order, each, self.clock(), len(self.pods))
         return -each.pod.pod.priority, score, each.since, each.number
 
+    def in_turn(self, pods: list[PlainPod]) -> list[PlainPod]:
+        """Sort pods; of those that are alike the oldest goes first, even where an order sends back who has waited."""
+        left, found = sorted(pods, key=lambda each: (each.since, each.number), reverse=True), []
+        while left:
+            oldest = {(each.pod.class_id, each.pod.pod.priority, each.pod.pod.estimated_seconds): each for each in left}
+            found.append(min(oldest.values(), key=self.key))
+            left.remove(found[-1])
+        return found
+
     def pop(self) -> PlainPod | None:
         now = self.clock()
         for each in self.at("backoff") + self.at("error"):
@@ -333,7 +342,7 @@ class PlainQueue:
         for each in sorted(self.at("unschedulable"), key=lambda each: each.unschedulable_since):
             if each.unschedulable_since + UNSCHEDULABLE_SECONDS <= now:
                 self.move(each, "active")
-        found = min(self.at("active"), key=self.key, default=None)
+        found = next(iter(self.in_turn(self.at("active"))), None)
         if found is None:
             found = min(self.at("backoff"), key=lambda each: (math.ceil(each.until), *self.key(each)), default=None)
         if found is not None:
@@ -368,7 +377,7 @@ class PlainQueue:
             if (each.pod.class_id, each.pod.pod.priority) == (class_id, priority)
         ]
         if self.order is not None:
-            alike.sort(key=self.key)
+            alike = self.in_turn(alike)
             if self.someone_is_overdue(self.order):
                 # A reservation may keep the first ones from starting, but not the next.
                 count = max(count, BACKFILL_DEPTH)
