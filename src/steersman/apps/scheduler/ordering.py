@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from steersman.apps.scheduler.hints import Group
+from steersman.apps.scheduler.hints import NO_GROUP, Group
 from steersman.apps.scheduler.queued_pod import QueuedPod
 from steersman.cluster.state import ClusterState
 from steersman.orders.group_scores import WaitingGroups
@@ -90,7 +90,8 @@ class OrderedPods:
         """Return the pod that goes next, if any; `waiting` pods wait in all places."""
         if not self._rows:
             return None
-        row = self._order.first(self._groups, len(self._rows), now, waiting)
+        # Most places of unschedulable pods have one group, and they may be thousands.
+        row = self._order.first(self._groups, len(self._rows), now, waiting) if len(self._rows) > 1 else 0
         return self._pods[int(self._groups.group[row])].first()[2]
 
     # -----------------------------------------------------------------------------------------------------------------
@@ -140,8 +141,10 @@ class PodOrdering:
         self._unschedulable: dict[Group, OrderedPods] = {}
         # Of an order that commits: by priority the pod that goes next, until it is bound or deleted.
         self._heads: dict[int, QueuedPod] = {}
-        # Of an order that ages: by priority all pods, the oldest first, and those that nobody waits for.
+        self._is_vacant = True  # one of them is gone
+        # Of an order that ages: by priority all pods, the oldest first.
         self._ages: dict[int, dict[str, QueuedPod]] = {}
+        # Pods that nobody waits for.
         self._released: set[str] = set()
         # Pods whose group changes once a pod of their owner has ended.
         self._by_owner: dict[tuple[str, str], dict[str, QueuedPod]] = {}
@@ -235,21 +238,43 @@ class PodOrdering:
     def next_pod(self, now: float, waiting: int) -> QueuedPod | None:
         """Return the active pod that goes next; None if there is none, or if it must not overtake another."""
         queued = self.active.first(now, waiting)
-        if queued is None or not self.commits:
-            if queued is not None:
-                self._released.discard(queued.pod.key)
-            return queued
+        if queued is None:
+            return None
+        if self.commits:
+            head = self._head(queued, now, waiting)
+            if head.place == "active":
+                queued = head
+            elif self.is_strict:
+                return None
+        self._released.discard(queued.pod.key)
+        return queued
+
+    def _head(self, queued: QueuedPod, now: float, waiting: int) -> QueuedPod:
+        """Return the pod that nobody may overtake, or delay, if `queued` is the first active one."""
         # What was tried before has started, or waits.
         for priority, chosen in list(self._heads.items()):
             if chosen.place in ("", "tried") or chosen.pod.pod.priority != priority:
                 del self._heads[priority]
+                self._is_vacant = True
         head = self.blocking_head()
-        if head is not None and head.pod.pod.priority >= queued.pod.pod.priority:
-            if head.place == "active":
-                return head
-            return None if self.is_strict else queued
-        self._heads[queued.pod.pod.priority] = queued
-        return queued
+        if self._is_vacant or head is None or head.pod.pod.priority < queued.pod.pod.priority:
+            first = self._first_waiting(queued, now, waiting)
+            if head is None or head.pod.pod.priority < first.pod.pod.priority:
+                head = self._heads[first.pod.pod.priority] = first
+            self._is_vacant = False
+        return head
+
+    def _first_waiting(self, queued: QueuedPod, now: float, waiting: int) -> QueuedPod:
+        """Return the pod that goes next, of the first active one and those that wait for a change which helps them."""
+        found = [queued]
+        for group, pods in self._unschedulable.items():
+            first = None if group == NO_GROUP else pods.first(now, waiting)
+            if first is not None and first.pod.key not in self._released:
+                found.append(first)
+        groups = _empty(len(found))
+        for row, each in enumerate(found):
+            groups.group[row], groups.since[row], groups.number[row] = each.order_group, each.since, each.number
+        return found[self.order.first(groups, len(found), now, waiting)]
 
     def blocking_head(self) -> QueuedPod | None:
         """Return the pod that nobody may delay, and that is neither being tried, nor bound, nor deleted.
@@ -271,11 +296,11 @@ class PodOrdering:
 
     def release(self, queued: QueuedPod) -> None:
         """Let others overtake a pod that no change will help."""
-        if self.order.ages:
-            self._released.add(queued.pod.key)
+        self._released.add(queued.pod.key)
         for priority, head in list(self._heads.items()):
             if head is queued:
                 del self._heads[priority]
+                self._is_vacant = True
 
     def _overdue(self) -> QueuedPod | None:
         for priority in sorted(self._ages, reverse=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +196,19 @@ def test_reservation_ends_with_its_node() -> None:
     assert made.holds(state)
     state.remove_node("b")
     assert not made.holds(state)
+
+
+def test_next_pod_has_a_reservation_once_the_one_before_it_has_started() -> None:
+    """Though nothing has changed that helps it, and others arrive later that take what becomes free."""
+    stream = [Job(5 + 3 * i, 6, 2) for i in range(6)]
+    jobs = [Job(0, 4, 2), Job(0, 7, 2), Job(1, 6, 2), Job(2, 5, 4), *stream]
+    assert starts(jobs)[2:5] == [4, 10, 15]
+    # Also before one of a lower priority that has a reservation.
+    before = [replace(job, priority=1) for job in jobs[:4]]
+    assert starts([*before, Job(0.5, 5, 4), *stream])[2:5] == [4, 10, 15]
+    # One that no node could take blocks nobody.
+    assert starts([*jobs[:4], *stream, Job(3, 1, 9)])[2:5] == [4, 10, 15]
+    assert starts([*jobs[:3], *stream, Job(0.5, 1, 9)])[2:5] == [4, 7, 10]
 
 
 def test_event_names_the_pod_that_goes_next() -> None:
