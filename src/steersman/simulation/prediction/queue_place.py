@@ -91,12 +91,14 @@ class ComparedPods(NamedTuple):
         priority: higher ones go first.
         score: lower ones go first.
         since: when they began to wait, seconds; older ones go first.
+        number: decides ties, the lowest goes first.
         estimate: estimated run time in seconds, NaN: none.
     """
 
     priority: Ints
     score: Floats
     since: Floats
+    number: Ints
     estimate: Floats
 
 
@@ -135,41 +137,47 @@ class WaitingQueue:
             pod: one of them, or a new one.
             began: when it began to wait, seconds: at most 0.
         """
-        return len(self._before(self.others(pod), pod, began))
+        return len(self._before(self.others(pod), pod, began, self._number(pod)))
 
     def turn(self) -> list[int]:
         """Return the indices of the waiting pods, the next one first."""
         moment, waiting = self._moment, self._waiting
-        compared = self._compare([moment.workload.pods[i] for i in waiting], moment.began[waiting])
+        numbers = np.array(waiting, dtype=np.int64)
+        compared = self._compare([moment.workload.pods[i] for i in waiting], moment.began[waiting], numbers)
         return [waiting[k] for k in _in_turn(compared).tolist()]
 
     def place(self, pod: Pod, began: float) -> QueuePlace:
         """Return a pod's place; arguments as of `ahead`."""
-        others, order = self.others(pod), self._live.order
-        compared = self._with(others, pod, began)
+        others, number, order = self.others(pod), self._number(pod), self._live.order
+        compared = self._with(others, pod, began, number)
         before = _before_last(compared)
         first = tuple(
             self._described(self._moment.workload.pods[others[k]], compared, k, _reason(compared, k, order))
             for k in before[:SHOWN].tolist()
         )
         own = self._described(pod, compared, len(others))
-        found = sorted(self._changes(pod, began, others, len(before)), key=lambda each: each.ahead)
+        found = sorted(self._changes(pod, began, number, others, len(before)), key=lambda each: each.ahead)
         return QueuePlace(order.name, own, len(before), len(others), first, tuple(found))
 
-    def _with(self, others: list[int], pod: Pod, began: float, now: float = 0.0) -> ComparedPods:
+    def _number(self, pod: Pod) -> int:
+        """Return a pod's number among all: a new one is the last."""
+        pods = self._moment.workload.pods
+        return next((i for i in self._waiting if pods[i] is pod), len(pods))
+
+    def _with(self, others: list[int], pod: Pod, began: float, number: int, now: float = 0.0) -> ComparedPods:
         """Return waiting pods and one more, the last one, as the order compares them."""
         moment = self._moment
         pods = [*(moment.workload.pods[i] for i in others), pod]
-        return self._compare(pods, np.append(moment.began[others], began), now)
+        return self._compare(pods, np.append(moment.began[others], began), np.array([*others, number]), now)
 
-    def _before(self, others: list[int], pod: Pod, began: float, now: float = 0.0) -> Ints:
+    def _before(self, others: list[int], pod: Pod, began: float, number: int, now: float = 0.0) -> Ints:
         """Return the positions of the others that go before a pod, the next one first."""
-        return _before_last(self._with(others, pod, began, now))
+        return _before_last(self._with(others, pod, began, number, now))
 
-    def _compare(self, pods: Sequence[Pod], since: Floats, now: float = 0.0) -> ComparedPods:
+    def _compare(self, pods: Sequence[Pod], since: Floats, number: Ints, now: float = 0.0) -> ComparedPods:
         live, count = self._live, len(pods)
-        # Of equal pods the first goes first, since waiting pods are listed in the order of their age.
-        groups = WaitingGroups(np.zeros(count, dtype=np.int64), np.zeros(count), np.arange(count), np.zeros(count))
+        # Of pods of the same second the first goes first, since waiting pods are listed in the order of their age.
+        groups = WaitingGroups(np.zeros(count, dtype=np.int64), np.zeros(count), number, np.zeros(count))
         groups.group[:] = [live.join(each)[0] for each in pods]
         groups.since[:] = since
         if count:
@@ -178,6 +186,7 @@ class WaitingQueue:
             np.array([each.priority for each in pods], dtype=np.int64),
             groups.score,
             groups.since,
+            groups.number,
             np.array([live.estimate(group) for group in groups.group.tolist()]),
         )
 
@@ -192,7 +201,7 @@ class WaitingQueue:
             reason,
         )
 
-    def _changes(self, pod: Pod, began: float, others: list[int], ahead: int) -> Iterator[PlaceChange]:
+    def _changes(self, pod: Pod, began: float, number: int, others: list[int], ahead: int) -> Iterator[PlaceChange]:
         pods = self._moment.workload.pods
         if not ahead:
             return
@@ -204,17 +213,17 @@ class WaitingQueue:
             priority=max(pods[i].priority for i in others) + 1,
         )
         for change in tried:
-            if len(then := self._before(others, change.pod, began)) < ahead:
+            if len(then := self._before(others, change.pod, began, number)) < ahead:
                 yield PlaceChange(change.text, len(then))
         for text, seconds in LONGER.items():
-            if len(then := self._before(others, pod, began, seconds)) < ahead:
+            if len(then := self._before(others, pod, began, number, seconds)) < ahead:
                 yield PlaceChange(f"waiting for {text} more, if no other pod arrives", len(then))
                 return
 
 
 def _in_turn(compared: ComparedPods) -> Ints:
     """Return the positions of pods, the next one first."""
-    return np.lexsort((compared.since, compared.score, -compared.priority))
+    return np.lexsort((compared.number, compared.since, compared.score, -compared.priority))
 
 
 def _before_last(compared: ComparedPods) -> Ints:

@@ -63,6 +63,18 @@ def test_every_pod_ahead_has_its_reason() -> None:
     assert reasons(place(THERE, "young", "shortest")) == {"urgent": "priority", "short": "order", "asked": "age"}
 
 
+def test_pods_of_the_same_second_go_as_they_are_listed() -> None:
+    """Times of the API have whole seconds, and pods of a batch have the same one."""
+    there = moment((pod("a"), 30.0), (pod("b"), 30.0), (pod("c"), 30.0))
+    for order in ("age", "shortest"):
+        assert [place(there, name, order).ahead for name in "abc"] == [0, 1, 2]
+        assert reasons(place(there, "b", order)) == {"a": "age"}
+        queue = WaitingQueue(there, find_order(order))
+        assert [there.workload.pods[i].name for i in queue.turn()] == ["a", "b", "c"]
+        assert queue.ahead(pod("new"), 0.0) == 3
+        assert queue.ahead(pod("as old"), -30.0) == 3
+
+
 def test_ageing_is_a_reason() -> None:
     found = place(THERE, "asked", "shortest", ageing=3000.0)
     assert reasons(found) == {"urgent": "priority", "old": "waited too long", "short": "order"}
