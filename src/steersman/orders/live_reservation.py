@@ -79,11 +79,13 @@ class LiveReservation:
         self.begins = float(self._arrays.begins[0])
 
     def holds(self, state: ClusterState) -> bool:
-        """Return whether nodes and classes still have the numbers that they had, and the reserved nodes exist."""
-        if any(state.nodes[slot] is None for slot in np.flatnonzero(self._arrays.pods[: len(state.nodes)])):
-            return False
+        """Return whether nodes and classes have the numbers that they had, and the reserved nodes take the pod."""
         shapes = (self._arrays.free.shape, self._arrays.gpu_free.shape)
-        return state is self._state and shapes == (state.arrays.free.shape, state.arrays.gpu_free.shape)
+        if state is not self._state or shapes != (state.arrays.free.shape, state.arrays.gpu_free.shape):
+            return False
+        slots = np.flatnonzero(self._arrays.pods[: len(state.nodes)])
+        allowed = state.class_arrays.allowed[state.class_arrays.constraint[self._class_id]]
+        return bool(allowed[slots].all()) and all(state.nodes[slot] is not None for slot in slots)
 
     def compile(self) -> None:
         """Compile what `take` calls."""

@@ -182,19 +182,38 @@ def test_missed_reservation_is_followed_by_one_that_no_estimate_overrides() -> N
     assert starts(jobs, nodes=(4, 1)) == [0, 100, 2, 20, 25]
 
 
-def test_reservation_ends_with_its_node() -> None:
-    """Of two nodes the one that is free first is reserved, until it is deleted."""
-    state = ClusterState((Node("a", 4000, 1 << 30), Node("b", 4000, 1 << 30)))
+A, B = Node("a", 4000, 1 << 30), Node("b", 4000, 1 << 30)
+
+
+@pytest.fixture
+def reserved() -> tuple[ClusterState, LiveReservation]:
+    """Two full nodes, of which the one that is free first, b, is reserved."""
+    state = ClusterState((A, B))
     c = state.class_id(PodClass(Requests(cpu_milli=3000)))
     for slot in range(2):
         state.place(f"p{slot}", c, slot, 0)
     numbers, ends = np.array([c, c]), np.array([20.0, 10.0])
     made = LiveReservation(state, c, EndingPods(numbers, np.arange(2), np.zeros(2, np.int64), np.zeros(2), ends), 5.0)
+    return state, made
+
+
+def test_reservation_ends_with_its_node(reserved: tuple[ClusterState, LiveReservation]) -> None:
+    """Of two nodes the one that is free first is reserved, until it is deleted."""
+    state, made = reserved
     assert made.begins == 10.0
     assert made.reserved.tolist() == [False, True]
     state.remove_node("a")
     assert made.holds(state)
     state.remove_node("b")
+    assert not made.holds(state)
+
+
+def test_reservation_ends_when_its_node_is_cordoned(reserved: tuple[ClusterState, LiveReservation]) -> None:
+    """One that follows a missed one would stay there for as long as nobody is refused."""
+    state, made = reserved
+    state.update_node(replace(A, unschedulable=True))
+    assert made.holds(state)
+    state.update_node(replace(B, unschedulable=True))
     assert not made.holds(state)
 
 
