@@ -74,15 +74,20 @@ class Source:
         """Return the pods, those of CSV files first. Raises InputError: there are none, or a name occurs twice."""
         return self.expanded(nodes)[0]
 
-    def expanded(self, nodes: tuple[Node, ...]) -> tuple[tuple[Pod, ...], Expanded | None]:
-        """Return the pods, and details of those that come from Kubernetes objects."""
+    def expanded(
+        self, nodes: tuple[Node, ...], *, may_have_finished: bool = False
+    ) -> tuple[tuple[Pod, ...], Expanded | None]:
+        """Return the pods, and details of those that come from Kubernetes objects.
+
+        `may_have_finished`: no pod is left if all pods there are have finished.
+        """
         pods: list[Pod] = []
         expanded = None
         for content in self.contents:
             pods_of_format, objects = content.pods(nodes)
             pods += pods_of_format
             expanded = objects or expanded
-        if not pods:
+        if not pods and not (may_have_finished and expanded is not None and expanded.finished):
             problems = (*self.problems(), *(expanded.problems if expanded is not None else ()))
             problem = "has no pods; a pod list or Kubernetes Pods, Deployments and the like are needed"
             raise next(iter(problems), InputError(self.path, "", "", problem))
@@ -147,7 +152,7 @@ def load_workload(
     if for_pods is not for_nodes:
         for_pods.refer_to(for_nodes)
     has_pods = for_pods.has_pods() or not (partial and for_pods.has_nodes())
-    pods, expanded = for_pods.expanded(nodes) if has_pods else ((), None)
+    pods, expanded = for_pods.expanded(nodes, may_have_finished=lives) if has_pods else ((), None)
     offers = offers_of((obj for each in _objects(sources) for obj in each.of_kind(*DEVICE_KINDS)), nodes)
     nodes, pods, expanded = _with_devices(offers, nodes, pods, expanded)
     problems = [problem for source in sources for problem in source.problems()]
@@ -189,7 +194,7 @@ def workload_of_objects(
         lives: whether to read when pods were created, began to run and ended.
 
     Raises:
-        SteersmanError: there is no valid node or no pod.
+        SteersmanError: there is no valid node, or, without `lives`, no pod.
     """
     objects = Objects(documents)
     nodes = objects.nodes()
@@ -197,7 +202,7 @@ def workload_of_objects(
     nodes, _, expanded = _with_devices(offers, nodes, (), objects.expanded(nodes))
     assert expanded is not None
     for what, found in (("nodes", nodes), ("pods that have not finished", expanded.pods)):
-        if not found:
+        if not found and not (lives and nodes):
             raise SteersmanError(f"{name}: there are no {what}")
     left_out = _left_out((*objects.problems, *expanded.problems))
     about_gpus = (*gpu_warnings(nodes, expanded.pods), *offer_warnings(offers, expanded.pods))

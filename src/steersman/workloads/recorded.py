@@ -17,6 +17,7 @@ from steersman.cluster.model import Constraints, Node, Pod, PodClass, Toleration
 from steersman.cluster.state import ClusterState, RunningPod
 from steersman.core.errors import SteersmanError
 from steersman.workloads.formats.kubernetes.expansion import Expanded
+from steersman.workloads.lives import NO_LIVES
 from steersman.workloads.workload import Recorded, RunningPods, Workload
 
 NODE_OWNERS = {"DaemonSet": "DaemonSets", "Node": "static"}
@@ -56,7 +57,7 @@ def with_running(workload: Workload, expanded: Expanded, running: RunningPods) -
         running: what to do with running pods.
 
     Raises:
-        SteersmanError: no pod is left.
+        SteersmanError: no pod is left, and the lives of pods are not asked for.
     """
     counts = _Counts()
     if running is RunningPods.AS_WRITTEN:
@@ -82,7 +83,7 @@ def with_running(workload: Workload, expanded: Expanded, running: RunningPods) -
     known = {(pod.namespace, pod.name) for pod in expanded.pods}
     of_objects = [pod for pod in there if (pod.namespace, pod.name) in known]  # without those of CSV files
     sentence = _sentence(workload.nodes, expanded, of_objects, len(account.devices), Counter(why.values()), counts)
-    if not pods:
+    if not pods and workload.lives is NO_LIVES:
         raise SteersmanError(f"{workload.name}: no pod runs or may be placed: {sentence}")
     return replace(
         workload,

@@ -135,6 +135,18 @@ def test_without_a_pod_the_queue_is_listed(files: list[str], capsys: pytest.Capt
     assert capsys.readouterr().err == "error: --priority is tried for one pod; name it with --pod\n"
 
 
+def test_a_cluster_in_which_all_has_ended_is_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody waits there, and a new pod starts at once."""
+    objects, job = tmp_path / "objects.yaml", tmp_path / "job.yaml"
+    objects.write_text(yaml.safe_dump_all([NODE, pod("done", 20, 20, 10)]))
+    job.write_text(yaml.safe_dump(JOB | {"spec": JOB["spec"] | {"parallelism": 1, "completions": 1}}))  # type: ignore[operator]
+    there = ["wait", "--policy", "best-fit", "--pods", str(objects)]
+    assert main(there) == 0
+    assert capsys.readouterr().out == "no pod waits\n"
+    assert main([*there, "--pod", str(job)]) == 0
+    assert "team/new-0001 starts in 0 s" in capsys.readouterr().out
+
+
 def test_run_times_of_a_file_replace_those_of_the_cluster(
     files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -142,6 +142,8 @@ def test_empty_cluster_error_names_what_is_missing() -> None:
         double.put(NODES, node("a"))
         with raises(SteersmanError):
             await read_workload(client, "prod")
+        found = await read_workload(client, "prod", RunningPods.FROM_NOW, lives=True)
+        assert (len(found.nodes), found.pods) == (1, ())
 
     on_double(test)
 
