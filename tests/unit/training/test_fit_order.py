@@ -63,6 +63,16 @@ def test_a_short_history_is_refused() -> None:
         history_of(history(30))
 
 
+def test_pods_that_fit_on_no_node_are_no_history() -> None:
+    """Some may be gone with their nodes; a history of another cluster is refused."""
+    past = history()
+    large = replace(past.pods[0], name="large", pod_class=PodClass(Requests(1000, gpu_count=9, gpu_milli=GPU_MILLI)))
+    assert history_of(replace(past, pods=(large, *past.pods))).pods == past.pods
+    says = "past: 0 of 600 pods with times fit on a node; fitting an order needs at least 500; expected the history of"
+    with raises(UsageError, says):
+        history_of(replace(past, nodes=(Node("other", 500, 1 << 38),)))
+
+
 def test_windows_have_the_loads_and_do_not_overlap() -> None:
     past = history()
     searched, held_back = history_windows(past, (0.9, 1.0))

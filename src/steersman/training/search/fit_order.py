@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.agents.evolution.orders import OrderSearch, OrderSearchConfig, OrderTask, learned_order, waits_under
+from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
 from steersman.core.statistics import Interval, mean_interval
 from steersman.orders.order import AGE, OVERTAKING, Order
@@ -71,7 +72,7 @@ def cost(waits: Waits) -> float:
 
 
 def history_of(workload: Workload) -> Workload:
-    """Return the pods of a workload whose run times are known, in order of arrival, on its nodes.
+    """Return the pods of a workload whose run times are known and that fit on its nodes, in order of arrival.
 
     Pods of a trace have times of creation and deletion, Kubernetes objects those of pods that ended.
 
@@ -98,6 +99,12 @@ def history_of(workload: Workload) -> Workload:
         raise UsageError(
             f"{workload.name}: {len(pods)} pods have times of arrival and end; fitting an order needs at least {least}"
         )
+    empty = ClusterState(workload.nodes)
+    fits = {each: empty.fits_when_empty(empty.class_id(each)) for each in dict.fromkeys(pod.pod_class for pod in pods)}
+    known, pods = len(pods), [pod for pod in pods if fits[pod.pod_class]]
+    if len(pods) < least:
+        problem = f"{len(pods)} of {known} pods with times fit on a node; fitting an order needs at least {least}"
+        raise UsageError(f"{workload.name}: {problem}; expected the history of this cluster")
     pods.sort(key=lambda pod: pod.creation_time or 0.0)
     return Workload(workload.name, workload.nodes, tuple(pods), workload.services)
 
@@ -230,7 +237,7 @@ def fit_order(
         on_generation: called after each generation.
 
     Raises:
-        UsageError: too few pods have such times, or request nothing, or the policy has an order.
+        UsageError: too few pods have such times and fit, or they request nothing, or the policy has an order.
     """
     if policy.order is not AGE:
         raise UsageError(f"policy {policy.name} names an order, and all orders are compared; leave out the order")
