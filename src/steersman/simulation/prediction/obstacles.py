@@ -1,4 +1,4 @@
-"""What a pod requests, and why no node of the empty cluster could hold it."""
+"""What a pod requests, and why no node could hold it even if it were empty."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ CPU_MILLI = 1000
 
 
 def impossible(empty: ClusterState, pod: Pod) -> str:
-    """Return why a pod would fit on no node of an empty cluster, "" if it fits on one."""
+    """Return why a pod would fit on no node of an empty cluster, "" if it fits on one.
+
+    Its rules about other pods do not count: those that it needs may run, or come.
+    """
     c, labels = empty.class_id(pod.pod_class), empty.labels_id(pod)
-    return "" if empty.mask(c, labels).any() else unschedulable_message(empty, c, labels)
+    return "" if empty.fits_when_empty(c) else unschedulable_message(empty, c, labels)
 
 
 def needs_of(pod: Pod) -> str:

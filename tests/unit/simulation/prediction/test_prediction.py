@@ -11,7 +11,16 @@ import pytest
 from tests.support.errors import raises
 from tests.support.frozen import ranks, simulated_history
 
-from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
+from steersman.cluster.model import (
+    Constraints,
+    Node,
+    Pod,
+    PodAffinityTerm,
+    PodClass,
+    PodSelector,
+    Requests,
+    Requirement,
+)
 from steersman.core.errors import UsageError
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.registry import find_order
@@ -129,6 +138,19 @@ def test_a_pod_that_fits_on_no_node_is_said_at_once() -> None:
     found = predicted(moment([], [(large, 1.0)]), large)
     assert found.impossible == "0/1 nodes are available: 1 Insufficient GPU."
     assert found.rollouts == 0
+
+
+def test_a_pod_may_start_beside_one_that_it_needs() -> None:
+    """Though it could not if the cluster were empty."""
+    needs = PodAffinityTerm(PodSelector((Requirement("app", "In", ("db",)),), None), "zone")
+    there = replace(node("n"), labels={"zone": "z"})
+    database = replace(pod("db", 0, owner=""), labels={"app": "db"})
+    waits = pod("w")
+    waits = replace(waits, pod_class=replace(waits.pod_class, constraints=Constraints(affinity=(needs,))))
+    running = [(pod("r"), "n", 50.0), (database, "n", 50.0)]
+    found = predicted(moment(running, [(waits, 1.0)], (there,)), waits)
+    assert found.impossible == ""
+    assert BIN[0] - 50 <= found.p50 <= BIN[1] - 50
 
 
 def test_pods_that_a_controller_replaces_stay() -> None:
