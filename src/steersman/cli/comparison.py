@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -81,7 +81,7 @@ def compare(
     Raises:
         UsageError: `--resume`, and there are no finished runs, or they are of other experiments.
         InterruptionError: Ctrl-C, or a cluster was lost; the finished runs are in `results.partial.csv`.
-        SteersmanError: a run failed; nothing is written.
+        SteersmanError: a run failed; of the others is written what was finished a minute before.
     """
 
     def progress(protocol: Protocol) -> AbstractContextManager[OnRun]:
@@ -132,7 +132,9 @@ class RunKeeper:
         began = self._clock()
         if began < self._due:
             return
-        _write_finished(self._output, finished(), self._description)
+        # A full disk is reported at the end, when the runs are kept elsewhere.
+        with suppress(InputError):
+            _write_finished(self._output, finished(), self._description)
         now = self._clock()
         self._due = now + max(KEEP_SECONDS, KEEP_SHARE * (now - began))
 

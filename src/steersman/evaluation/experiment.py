@@ -34,7 +34,7 @@ from steersman.workloads.workload import Workload
 
 OnRun = Callable[[int, int], None]
 """Called after each run with the numbers of finished and of all runs."""
-Finished = Callable[[], Mapping[int, "RunResult"]]
+Finished = Callable[[], Mapping[int, RunResult]]
 """Returns the finished runs by their position."""
 Keep = Callable[[Finished], None]
 """Called after each run, so that the finished ones may be written."""

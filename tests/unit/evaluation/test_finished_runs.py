@@ -83,6 +83,15 @@ def test_finished_runs_are_written_once_a_minute(tmp_path: Path) -> None:
     assert [kept[i].metrics for i in range(6)] == [run.metrics for run in evaluation.runs[:6]]
 
 
+def test_runs_go_on_where_the_finished_ones_cannot_be_written(tmp_path: Path) -> None:
+    experiments, now = KINDS["arrivals"], 0.0
+    (tmp_path / "out").write_text("a file, not a folder")
+    keeper = RunKeeper(tmp_path / "out", describe(experiments), lambda: now)
+    now = 100.0
+    assert len(evaluated(experiments, keep=keeper).runs) == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("after", [1, 3])
 def test_continued_evaluation_gives_the_same_bytes(tmp_path: Path, kind: str, after: int) -> None:
