@@ -1,16 +1,18 @@
 """Draws of run times, given for how long pods have run already.
 
-Pods that are alike have a hazard, the rate at which they end, constant in each bin of `orders.estimates` on the
-logarithmic axis of ages. It is estimated at five levels, each smoothed by the one above it: all pods, those with as
-many GPUs, those of the same requests, those of the same owner with as many GPUs, and those of the same owner and
-requests.
+Pods that are alike have a hazard in each bin of `orders.estimates` on the logarithmic axis of ages: of those that reach
+the bin, the share 1 - exp(-hazard) ends in it, anywhere in it. It is estimated at five levels, each smoothed by the one
+above it: all pods, those with as many GPUs, those of the same requests, those of the same owner with as many GPUs, and
+those of the same owner and requests.
 
     hazard[level] ~ Gamma(ended[level] + PRIOR_PODS * hazard[level - 1], seen[level] + PRIOR_PODS)
 
-with pods that ended in a bin, and bins that pods were seen to run through. Pods that still run count among the latter,
-and pods that began earlier count from when they were first seen: what has ended alone is too short or too long a sample
-while a queue grows or shrinks. Each rollout draws its own hazards, since of many a group few pods have ended. Source:
-the piecewise exponential model with a gamma prior, e.g. Ibrahim, Chen and Sinha, "Bayesian Survival Analysis" (2001).
+with pods that ended in a bin, and how often that hazard would have to run through it for as many to end of those that
+could have ended there. Pods that still run count among the latter, and pods that began earlier count from when they
+were first seen: what has ended alone is too short or too long a sample while a queue grows or shrinks. Each rollout
+draws its own hazards, since of many a group few pods have ended. Source: the piecewise exponential model with a gamma
+prior, e.g. Ibrahim, Chen and Sinha, "Bayesian Survival Analysis" (2001); ends are uniform in a bin, so that run times
+that are always the same are not said to outrun it.
 
 A pod that stated a run time has a hazard over the ratio of actual to stated times instead.
 """
@@ -85,7 +87,8 @@ class RunTimeDraws:
         )
         self._shared = [(first, where.reshape(-1)) for _, first, where in parts]
         ratios = np.array([*stated_ratios], dtype=np.float64) / RATIO_UNIT
-        self._ratios = _exposure(np.zeros(len(ratios)), ratios, np.ones(len(ratios), dtype=np.bool_))
+        of_ratios = _at_risk(np.zeros(len(ratios)), ratios, np.ones(len(ratios), dtype=np.bool_))
+        self._ratios = _run_through(of_ratios.sum(axis=1))
 
     def hazards(self, random: np.random.Generator) -> Floats:
         """Return [G, BINS + 1] the cumulative hazard of every group at the beginning of each bin, drawn."""
@@ -93,7 +96,7 @@ class RunTimeDraws:
         for level in range(LEVELS):
             first, where = self._shared[level]
             drawn = _posterior(self._times[first, level], drawn[first], random)[where]
-        every = np.vstack([drawn, _posterior(self._ratios.sum(axis=1), _ratio_hazard(), random)])
+        every = np.vstack([drawn, _posterior(self._ratios, _ratio_hazard(), random)])
         return np.concatenate([np.zeros((len(every), 1)), np.cumsum(every, axis=1)], axis=1)
 
     def draw(self, hazards: Floats, pods: Ints, elapsed: Floats, share: Floats) -> Floats:
@@ -109,7 +112,8 @@ class RunTimeDraws:
         age = _position(elapsed / unit)
         k = np.minimum(age.astype(np.int64), BINS - 1)
         here = hazards[group, k]
-        target = here + (hazards[group, k + 1] - here) * np.minimum(age - k, 1.0) - np.log1p(-share)
+        ending = -np.expm1(here - hazards[group, k + 1])
+        target = here - np.log1p(-np.minimum(age - k, 1.0) * ending) - np.log1p(-share)
         # The last bin that begins with no more hazard than that, by bisection.
         k, after = np.zeros(len(pods), dtype=np.int64), np.full(len(pods), BINS, dtype=np.int64)
         for _ in range(BINS.bit_length()):
@@ -121,7 +125,9 @@ class RunTimeDraws:
         width = np.where(inside, hazards[group, k + 1] - here, LAST_HAZARD)
         begin = np.where(inside, k, np.maximum(BINS, age))
         since = np.where(inside, here, np.maximum(last, target + np.log1p(-share)))
-        ends = begin + (target - since) / np.maximum(width, 1e-300)
+        # Ends in a bin are uniform, beyond all bins the hazard is constant.
+        within = np.expm1(since - target) / np.minimum(np.expm1(-width), -1e-300)
+        ends = begin + np.where(inside, within, (target - since) / LAST_HAZARD)
         return np.asarray(np.maximum(unit * 2.0 ** np.minimum(ends / BINS_PER_OCTAVE, 1000.0), elapsed))
 
 
@@ -144,11 +150,9 @@ class SeenRunTimes:
                     of_group.setdefault(group._replace(requests=gpus_of(group.requests)), []).append(row)
             ended = copy.counts
             left = np.cumsum(ended[:, ::-1], axis=1)[:, ::-1]
-            # What a constant hazard ran through, if this share of the pods ended in the bin.
-            hazard = -np.log1p(-np.minimum(ended / np.maximum(left, 1.0), MOST_ENDING))
-            exposure = np.array([ended, np.where(ended > 0.0, ended / np.maximum(hazard, 1e-300), left)])
+            at_risk = np.array([ended, left])
         else:
-            exposure = _exposure(*(np.array([getattr(each, name) for each in spells]) for name in Spell.TIMES))
+            at_risk = _at_risk(*(np.array([getattr(each, name) for each in spells]) for name in Spell.TIMES))
             alike: dict[tuple[Requests, str, str], list[int]] = {}
             for i, spell in enumerate(spells):
                 alike.setdefault((spell.pod.requests, spell.pod.namespace, spell.pod.owner), []).append(i)
@@ -163,7 +167,7 @@ class SeenRunTimes:
                         of_group.setdefault(group, []).append(some[0])
                 owners.add((pod.namespace, pod.owner))
         self._sums: dict[RunTimeGroup, Floats] = {
-            group: exposure[:, some].sum(axis=1) for group, some in of_group.items()
+            group: _run_through(at_risk[:, some].sum(axis=1)) for group, some in of_group.items()
         }
 
     def levels(self, pod: Pod) -> tuple[RunTimeGroup, ...]:
@@ -197,11 +201,23 @@ def _position(seconds: Floats) -> Floats:
     return np.asarray(BINS_PER_OCTAVE * np.log2(np.maximum(seconds, 1.0)))
 
 
-def _exposure(entered: Floats, left: Floats, ended: npt.NDArray[np.bool_]) -> Floats:
-    """Return [2, M, BINS]: whether each of M spells ended in a bin, and which share of the bin it ran through."""
+def _at_risk(entered: Floats, left: Floats, ended: npt.NDArray[np.bool_]) -> Floats:
+    """Return [2, M, BINS]: whether each of M spells ended in a bin, and in what share of it it could have."""
     begin, end, k = _position(entered)[:, None], _position(left)[:, None], np.arange(BINS)
-    last = np.minimum(end.astype(np.int64), BINS - 1) == k
-    return np.array([last & ended[:, None], np.clip(np.minimum(end, k + 1) - np.maximum(begin, k), 0.0, 1.0)])
+    is_last = (np.minimum(end.astype(np.int64), BINS - 1) == k) & ended[:, None]
+    until = np.where(is_last, k + 1, np.minimum(end, k + 1))
+    return np.array([is_last, np.clip(until - np.maximum(begin, k), 0.0, 1.0)])
+
+
+def _run_through(at_risk: Floats) -> Floats:
+    """Return [2, BINS] the pods that ended in each bin, and how often a constant hazard ran through it.
+
+    Args:
+        at_risk: [2, BINS] the pods that ended, and those that could have.
+    """
+    ended, could = at_risk
+    hazard = -np.log1p(-np.minimum(ended / np.maximum(could, 1e-9), MOST_ENDING))
+    return np.array([ended, np.where(ended > 0.0, ended / np.maximum(hazard, 1e-300), could)])
 
 
 def _posterior(times: Floats, prior: Floats, random: np.random.Generator) -> Floats:

@@ -104,3 +104,35 @@ def test_stated_run_times_are_a_guess_until_pods_that_stated_one_end() -> None:
     assert 0.8 < np.mean((unknown > HOUR / 10) & (unknown < HOUR * 10)) < 0.97
     known = draws(pod(stated=HOUR), ratios=[0.5] * 100)
     assert np.median(known) == pytest.approx(HOUR / 2, rel=0.25)
+
+
+@pytest.mark.parametrize("seconds", [1030.0, 1200.0, 1400.0])
+@pytest.mark.parametrize("elapsed", [0.0, 200.0, 900.0])
+def test_pods_that_always_run_as_long_are_predicted_so(seconds: float, elapsed: float) -> None:
+    """Within the bin, a factor of 1.41, wherever in it they end: at its begin, in the middle or near its end."""
+    ended = [Spell(pod(), 0.0, seconds, True)] * 200
+    found = draws(pod(), elapsed, history=after(seconds, 200), spells=ended)
+    assert np.percentile(found, 95) < 1.5 * seconds
+    assert np.percentile(found, 5) > max(elapsed, seconds / 1.5)
+
+
+def test_stated_run_times_that_are_always_right_are_believed() -> None:
+    known = draws(pod(stated=HOUR), ratios=[0.99] * 200)
+    assert np.percentile(known, 95) < 1.5 * HOUR
+    assert np.percentile(known, 5) > HOUR / 1.5
+
+
+@pytest.mark.parametrize(("elapsed", "within"), [(0.0, 0.12), (100.0, 0.12), (3000.0, 0.33)])
+def test_memoryless_run_times_stay_so(elapsed: float, within: float) -> None:
+    """What is left of exponential run times of 1000 s is exponential, too, by its quartiles.
+
+    After 3000 s a bin is longer than that, and ends in it are taken to be uniform.
+    """
+    times = np.random.default_rng(1).exponential(1000.0, 3000)
+    history = LiveHistory()
+    for each in times:
+        history.note(pod(), float(each))
+    spells = [Spell(pod(), 0.0, float(each), True) for each in times]
+    left = draws(pod(), elapsed, history=history, spells=spells) - elapsed
+    expected = -1000.0 * np.log([0.75, 0.5, 0.25])
+    assert np.percentile(left, [25, 50, 75]) == pytest.approx(expected, rel=within, abs=30.0)
