@@ -218,6 +218,9 @@ def read_run_times(file: Path) -> LiveHistory:
     Raises:
         InputError: the file is missing, damaged, or no file of run times of this version.
     """
+    if file.exists() and not file.is_file():
+        # A device or a pipe could be read without an end.
+        raise InputError(file, "", "", "is not a regular file")
     try:
         saved = msgspec.json.decode(file.read_bytes(), type=SavedRunTimes)
     except OSError as error:

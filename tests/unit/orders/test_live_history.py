@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -146,3 +147,11 @@ def test_damaged_file_is_refused(tmp_path: Path, content: str, named: str) -> No
     file.write_bytes(content.encode("latin-1"))
     with raises(InputError, file, named):
         read_run_times(file)
+
+
+def test_pipe_and_folder_are_refused_at_once(tmp_path: Path) -> None:
+    """Nobody may write to the pipe: reading it would take for ever."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    for each in (pipe, tmp_path):
+        with raises(InputError, each, "is not a regular file"):
+            read_run_times(each)
