@@ -61,11 +61,11 @@ def package_chart(folder: Path) -> None:
     """Write the chart's archive, apart in name from the sdist, with the date of the commit, not of the checkout."""
     run([tool("helm"), "package", CHART, "--destination", folder], what="the chart cannot be packaged")
     packaged = folder / f"steersman-{version()}.tgz"
-    write_with_date(packaged, folder / chart_file(), source_date())
+    repack_with_date(packaged, folder / chart_file(), source_date())
     packaged.unlink()
 
 
-def write_with_date(archive: Path, target: Path, date: int) -> None:
+def repack_with_date(archive: Path, target: Path, date: int) -> None:
     """Write a compressed tar archive again, with one date, in seconds, for all its files."""
     # No name and no date in the head of the compressed file.
     with (
@@ -160,7 +160,7 @@ def push(folder: Path, registry: str, key: Path, index: str | None) -> None:
         layout = images.OUTPUT / name
         if not (layout / "index.json").exists() or images.digest(layout) != expected:
             raise ReleaseError(f"{layout} is not {expected}; build it again: make release", 2)
-        image, architecture = images.image_of(name)
+        image, architecture = images.parse_layout_name(name)
         built.setdefault(image, {})[architecture] = layout
     images.push(built, images.OUTPUT, registry, key)
     with tempfile.TemporaryDirectory() as work:

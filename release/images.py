@@ -119,7 +119,7 @@ def layout_name(name: str, architecture: str) -> str:
     return name if architecture == "amd64" else f"{name}-{architecture}"
 
 
-def image_of(layout: str) -> tuple[str, str]:
+def parse_layout_name(layout: str) -> tuple[str, str]:
     """Return the image and the architecture of what `layout_name` names."""
     for architecture in ARCHITECTURES[1:]:
         if layout.endswith(f"-{architecture}"):
@@ -270,6 +270,11 @@ def manifest(layout: Path) -> dict[str, Any]:
     return read
 
 
+def commit_date() -> str:
+    """Return the date of the commit as images and lists of packages state it."""
+    return f"{datetime.fromtimestamp(source_date(), UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
 def created(layout: Path) -> str:
     """Return the date of a layout's only image, which is that of its commit."""
     found: str = json.loads(blob(layout, manifest(layout)["config"]["digest"]).read_text())["created"]
@@ -296,8 +301,7 @@ def list_packages(name: str, layout: Path, target: Path, log: Path) -> None:
     run([*command, f"--output=spdx-json={target}"], what=what, log=log, environment=quiet)
     listed = json.loads(target.read_text())
     # syft takes the time of the scan and a random name: a second list of the same image would differ.
-    date = datetime.fromtimestamp(source_date(), UTC)
-    listed["creationInfo"]["created"] = date.strftime("%Y-%m-%dT%H:%M:%SZ")
+    listed["creationInfo"]["created"] = commit_date()
     listed["documentNamespace"] = f"https://steersman.dev/spdx/{name}-{digest(layout).removeprefix('sha256:')}"
     target.write_text(json.dumps(listed, indent=1, sort_keys=True))
 
@@ -363,10 +367,15 @@ def build(
             print(f"{reference(name)} {digest(target)} ({figures})", flush=True)
 
 
+def existing_layouts(name: str, output: Path, architectures: Sequence[str]) -> dict[str, Path]:
+    """Return those layouts of an image that exist, by architecture."""
+    layouts = {each: output / layout_name(name, each) for each in architectures}
+    return {each: layout for each, layout in layouts.items() if (layout / "index.json").exists()}
+
+
 def built_layouts(name: str, output: Path) -> dict[str, Path]:
     """Return the layouts of an image by architecture. Raises ReleaseError: there is none, or they do not match."""
-    layouts = {each: output / layout_name(name, each) for each in ARCHITECTURES}
-    found = {each: layout for each, layout in layouts.items() if (layout / "index.json").exists()}
+    found = existing_layouts(name, output, ARCHITECTURES)
     if not found:
         raise ReleaseError(f"{output / name} is missing; build it: make images", 2)
     if len(found) > 1 and len({*map(created, found.values())}) > 1:
@@ -381,12 +390,11 @@ def other_architectures(names: Sequence[str], output: Path) -> dict[str, list[Pa
     Raises:
         ReleaseError: one is of another commit than this one.
     """
-    commit, found = f"{datetime.fromtimestamp(source_date(), UTC):%Y-%m-%dT%H:%M:%SZ}", {}
+    found = {}
     for name in names:
-        layouts = [output / layout_name(name, each) for each in ARCHITECTURES[1:]]
-        found[name] = [layout for layout in layouts if (layout / "index.json").exists()]
+        found[name] = [*existing_layouts(name, output, ARCHITECTURES[1:]).values()]
         for layout in found[name]:
-            if created(layout) != commit:
+            if created(layout) != commit_date():
                 raise ReleaseError(f"{layout} is of another commit; build it again, or remove it", 2)
     return found
 

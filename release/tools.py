@@ -88,7 +88,7 @@ def run(
 
 
 def _run_logged(command: Sequence[str | Path], log: Path, variables: dict[str, str]) -> int:
-    """Run a program in a group of its own, which is killed if this is interrupted, and return its exit status."""
+    """Run a program in its own process group, which is killed on interruption, and return its exit status."""
     with (
         open(log, "w") as opened,
         subprocess.Popen(

@@ -156,8 +156,10 @@ def run(say: Say, quick: bool = False) -> Json:
     at, asked = desk(NAME, quick, say), options(quick)
     of_training = {name: asked[name] for name in asked if name not in ("draws", "compared_sources")}
     earlier = published("queues", NAME, of_training, quick)
-    trained = {name: earlier[name] for name in ("weights", "gain")} if earlier else None
-    trained = trained or at.once("training", of_training, partial(_train, at))
+    if earlier:
+        trained = {name: earlier[name] for name in ("weights", "gain")}
+    else:
+        trained = at.once("training", of_training, partial(_train, at))
     order = _order(trained["weights"])
     file = at.folder / "learned.safetensors"
     write_order(file, _card(order, trained["gain"], _config(quick)), order.weights)

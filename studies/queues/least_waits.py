@@ -1,4 +1,4 @@
-"""A bound on waits: no order has less, even if it knows all that will come and the GPUs are one.
+"""A lower bound on waits under any order, even one that knows all arrivals, on a cluster that is one node.
 
 The Lagrangian relaxation of time-indexed schedules: GPUs have a price at each moment, and every pod starts where its
 weighted wait and the price of what it takes are least. The cost of the pods less the price of all GPUs is a bound for
@@ -41,7 +41,7 @@ def least_weighted_wait(
     price, best, best_price, step, waited = np.zeros(INTERVALS), 0.0, np.zeros(INTERVALS), 1.0, 0
     paid, ramps, taken = np.empty(INTERVALS + 1), np.empty((2, INTERVALS + 2)), np.empty(INTERVALS)
     for _ in range(STEPS):
-        bound = _relaxed(time, price, pods, capacity, paid, ramps, taken)
+        bound = _lagrangian_bound(time, price, pods, capacity, paid, ramps, taken)
         if bound > best * (1.0 + 1e-4):
             best, best_price, waited = bound, price, 0
         elif (waited := waited + 1) == PATIENCE:
@@ -56,7 +56,7 @@ def least_weighted_wait(
 
 
 @inlined_kernel
-def _at(time: Floats, paid: Floats, moment: float) -> float:
+def _paid_by(time: Floats, paid: Floats, moment: float) -> float:
     """Return what one unit of capacity costs from the first time to a moment."""
     last = len(time) - 1
     place = (moment - time[0]) / (time[1] - time[0])
@@ -69,7 +69,7 @@ def _at(time: Floats, paid: Floats, moment: float) -> float:
 
 
 @kernel
-def _relaxed(
+def _lagrangian_bound(
     time: Floats, price: Floats, pods: Floats, capacity: float, paid: Floats, ramps: Floats, taken: Floats
 ) -> float:
     """Return the bound of prices.
@@ -94,7 +94,10 @@ def _relaxed(
     total = -capacity * paid[count]
     for a in range(pods.shape[1]):
         arrival, duration, size, weight = pods[0, a], pods[1, a], pods[2, a], pods[3, a]
-        least, start = size * (_at(time, paid, arrival + duration) - _at(time, paid, arrival)), arrival
+        least, start = (
+            size * (_paid_by(time, paid, arrival + duration) - _paid_by(time, paid, arrival)),
+            arrival,
+        )
         for ends in range(2):
             for k in range(count + 1):
                 begin = time[k] - ends * duration
@@ -102,7 +105,7 @@ def _relaxed(
                 if waiting >= least:
                     break
                 if begin > arrival:
-                    cost = waiting + size * (_at(time, paid, begin + duration) - _at(time, paid, begin))
+                    cost = waiting + size * (_paid_by(time, paid, begin + duration) - _paid_by(time, paid, begin))
                     if cost < least:
                         least, start = cost, begin
         total += least

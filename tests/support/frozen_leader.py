@@ -31,7 +31,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 NODE_COUNT, ROOM, POD_COUNT, BEGUN = 12, 96, 300, 12
 """Nodes, the pods that fit on them, the pods that are created, and those that are bound when the leader is frozen."""
 SETTLED_SECONDS, AFTER_SECONDS, END_SECONDS, WAIT_SECONDS = 4.0, 6.0, 20.0, 180.0
-"""Without a binding; that is watched after the first leader went on, and within which it has to end; of other waits."""
+"""Without a binding, until it is settled; for which the resumed leader is watched; until it must have ended; others."""
 KUBE_CONFIG = """
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration

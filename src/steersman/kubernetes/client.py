@@ -17,7 +17,7 @@ from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
 from steersman.core.http_failures import reason_of
 from steersman.kubernetes.config import KubeConfig
-from steersman.kubernetes.credentials import Credentials, impersonation
+from steersman.kubernetes.credentials import Credentials, impersonation_headers
 from steersman.version import __version__
 
 MISSING, CONFLICT, TOO_MANY = 404, 409, 429
@@ -139,7 +139,7 @@ class Client:
         """Open the connections."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=60),
-            headers=[("User-Agent", self._agent), ("Accept", JSON), *impersonation(self.config.user)],
+            headers=[("User-Agent", self._agent), ("Accept", JSON), *impersonation_headers(self.config.user)],
             auto_decompress=True,
             skip_auto_headers=("Content-Type",),
         )

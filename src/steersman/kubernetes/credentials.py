@@ -127,7 +127,7 @@ class Credentials:
         return {}, float("inf")
 
 
-def impersonation(user: KubeUser) -> list[tuple[str, str]]:
+def impersonation_headers(user: KubeUser) -> list[tuple[str, str]]:
     """Return the headers by which requests are those of another user, as `as` of a kubeconfig says; none without it."""
     single = (("Impersonate-User", user.impersonated), ("Impersonate-Uid", user.as_uid))
     return [

@@ -171,8 +171,8 @@ def resolve(spec: str) -> Policy:
     if name != spec:
         if not order:
             raise UsageError(f"policy {spec!r}: expected an order after '+'")
-        if split_order(name)[1]:
-            raise UsageError(f"policy {spec!r}: expected one order, found {split_order(name)[1]!r} and {order!r}")
+        if other := split_order(name)[1]:
+            raise UsageError(f"policy {spec!r}: expected one order, found {other!r} and {order!r}")
         return with_order(resolve(name), find_order(order))
     if "://" in spec:
         return open_url(spec)

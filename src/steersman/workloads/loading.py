@@ -194,7 +194,7 @@ def workload_of_objects(
         lives: whether to read when pods were created, began to run and ended.
 
     Raises:
-        SteersmanError: there is no valid node, or, without `lives`, no pod.
+        SteersmanError: there is no valid node, or no pod and `lives` is false.
     """
     objects = Objects(documents)
     nodes = objects.nodes()

@@ -219,8 +219,8 @@ def test_release_has_the_other_architecture_of_the_same_commit(tmp_path: Path, m
     write_layout(tmp_path / "steersman-arm64")
     expected = {"steersman": [tmp_path / "steersman-arm64"], "steersman-learn": []}
     assert images.other_architectures(names, tmp_path) == expected
-    assert images.image_of("steersman-arm64") == ("steersman", "arm64")
-    assert images.image_of("steersman-kube-scheduler-1.35") == ("steersman-kube-scheduler-1.35", "amd64")
+    assert images.parse_layout_name("steersman-arm64") == ("steersman", "arm64")
+    assert images.parse_layout_name("steersman-kube-scheduler-1.35") == ("steersman-kube-scheduler-1.35", "amd64")
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1767225601")
     with pytest.raises(ReleaseError, match="steersman-arm64 is of another commit; build it again, or remove it"):
         images.other_architectures(names, tmp_path)

@@ -12,7 +12,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from release.__main__ import write_with_date
+from release.__main__ import repack_with_date
 
 CHECKOUT = Path(__file__).parents[3]
 RECORDS = '#!/bin/sh\necho "${0##*/} $*" >> "$RECORD"\n'
@@ -143,7 +143,7 @@ def test_archives_of_checkouts_of_other_times_are_equal(tmp_path: Path) -> None:
         os.utime(file, (time, time))
         with tarfile.open(archive, "w:gz") as opened:
             opened.add(file, "steersman/Chart.yaml")
-        write_with_date(archive, written, 1_750_000_000)
+        repack_with_date(archive, written, 1_750_000_000)
         made.append(written.read_bytes())
     assert made[0] == made[1]
     with tarfile.open(written) as opened:

@@ -144,7 +144,7 @@ class PodOrdering:
         self._is_vacant = True  # one of them is gone
         # Of an order that ages: by priority all pods, the oldest first.
         self._ages: dict[int, dict[str, QueuedPod]] = {}
-        # Pods that nobody waits for.
+        # Pods that hold up nobody, since no change will help them.
         self._released: set[str] = set()
         # Pods whose group changes once a pod of their owner has ended.
         self._by_owner: dict[tuple[str, str], dict[str, QueuedPod]] = {}
@@ -241,7 +241,7 @@ class PodOrdering:
         if queued is None:
             return None
         if self.commits:
-            head = self._head(queued, now, waiting)
+            head = self._choose_head(queued, now, waiting)
             if head.place == "active":
                 queued = head
             elif self.is_strict:
@@ -249,8 +249,8 @@ class PodOrdering:
         self._released.discard(queued.pod.key)
         return queued
 
-    def _head(self, queued: QueuedPod, now: float, waiting: int) -> QueuedPod:
-        """Return the pod that nobody may overtake, or delay, if `queued` is the first active one."""
+    def _choose_head(self, queued: QueuedPod, now: float, waiting: int) -> QueuedPod:
+        """Return the pod that nobody may overtake or delay, given the first active one."""
         # What was tried before has started, or waits.
         for priority, chosen in list(self._heads.items()):
             if chosen.place in ("", "tried") or chosen.pod.pod.priority != priority:

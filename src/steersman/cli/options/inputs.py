@@ -107,7 +107,7 @@ class FileInputs:
             if self.nodes:
                 raise UsageError("--pods is missing: --nodes alone is half a workload")
             names = ", ".join(map(str, self.pods or ()))
-            raise UsageError(f"--nodes is missing: there are no nodes in {names}")
+            raise UsageError(f"--nodes is missing: found no nodes in {names}")
         if self.count > 1 and not several:
             raise UsageError(f"{used[0].split()[-1]} names {self.count} workloads; give one")
         for name in self.workload or ():

@@ -88,7 +88,7 @@ class RunTimeDraws:
         self._shared = [(first, where.reshape(-1)) for _, first, where in parts]
         ratios = np.array([*stated_ratios], dtype=np.float64) / RATIO_UNIT
         of_ratios = _at_risk(np.zeros(len(ratios)), ratios, np.ones(len(ratios), dtype=np.bool_))
-        self._ratios = _run_through(of_ratios.sum(axis=1))
+        self._ratios = _exposure(of_ratios.sum(axis=1))
 
     def hazards(self, random: np.random.Generator) -> Floats:
         """Return [G, BINS + 1] the cumulative hazard of every group at the beginning of each bin, drawn."""
@@ -167,7 +167,7 @@ class SeenRunTimes:
                         of_group.setdefault(group, []).append(some[0])
                 owners.add((pod.namespace, pod.owner))
         self._sums: dict[RunTimeGroup, Floats] = {
-            group: _run_through(at_risk[:, some].sum(axis=1)) for group, some in of_group.items()
+            group: _exposure(at_risk[:, some].sum(axis=1)) for group, some in of_group.items()
         }
 
     def levels(self, pod: Pod) -> tuple[RunTimeGroup, ...]:
@@ -209,7 +209,7 @@ def _at_risk(entered: Floats, left: Floats, ended: npt.NDArray[np.bool_]) -> Flo
     return np.array([is_last, np.clip(until - np.maximum(begin, k), 0.0, 1.0)])
 
 
-def _run_through(at_risk: Floats) -> Floats:
+def _exposure(at_risk: Floats) -> Floats:
     """Return [2, BINS] the pods that ended in each bin, and how often a constant hazard ran through it.
 
     Args:

@@ -42,7 +42,7 @@ DATABASE_ADVICE = {
     "Failed to import DB access module": "; install SQLAlchemy's driver of this database",
     "Can't load plugin": f"; expected {KNOWN}",
 }
-"""What is right, by a part of the message of SQLite or SQLAlchemy."""
+"""Remedies by a part of the message of SQLite or SQLAlchemy."""
 OTHER_ADVICE = "; remove the file or name another folder"
 SHARED_ADVICE = "; check its address, and that it can be reached"
 JOURNAL, PROXY = "journal", "grpc"
@@ -90,7 +90,7 @@ class StudyStorage:
                 the same trials.
 
         Raises:
-            InputError: it is of another version of Optuna, or the file is no journal.
+            InputError: it was written by another version of Optuna, or the file is not a journal.
         """
         import optuna
 
@@ -156,7 +156,7 @@ class StudyStorage:
 
 
 def _is_journal(file: Path) -> bool:
-    """Return whether a file is a journal by its first line, or there is none, yet."""
+    """Return whether a file begins as a journal does, is empty or does not exist."""
     if not file.is_file():
         return True
     with file.open("rb") as opened:

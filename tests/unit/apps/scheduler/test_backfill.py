@@ -209,7 +209,7 @@ def test_reservation_ends_with_its_node(reserved: tuple[ClusterState, LiveReserv
 
 
 def test_reservation_ends_when_its_node_is_cordoned(reserved: tuple[ClusterState, LiveReservation]) -> None:
-    """One that follows a missed one would stay there for as long as nobody is refused."""
+    """A second reservation, made after one was missed, has no time at which it expires."""
     state, made = reserved
     state.update_node(replace(A, unschedulable=True))
     assert made.holds(state)
