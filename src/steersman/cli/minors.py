@@ -11,7 +11,6 @@ from steersman.core.errors import UsageError
 
 if TYPE_CHECKING:
     from steersman.apps.load.target import ClusterTarget
-    from steersman.kubernetes.client import Client
 
 
 def with_minor(policies: Sequence[str], minor: str | None, live: ClusterOptions | None = None) -> list[str]:
@@ -45,14 +44,12 @@ def minor_of_cluster(target: ClusterTarget) -> str | None:
     """Return the minor of a cluster, None for the newest; the nearest one, with a line, if it is not computed.
 
     Raises:
-        SteersmanError: the cluster does not answer.
+        SteersmanError: the cluster does not answer, or not with a version.
     """
+    from steersman.apps.runtime.server_version import server_version
     from steersman.policies.node_scores.kube_minors import NEWEST, nearest_minor
 
-    async def ask(client: Client) -> str:
-        return str((await client.get("/version"))["gitVersion"])
-
-    version = run_with_client(target, ask)
+    version = run_with_client(target, server_version)
     minor = nearest_minor(version)
     if not version.startswith(f"v{minor}."):
         say(f"the cluster runs Kubernetes {version}; kube-scheduler is computed as of {minor}")

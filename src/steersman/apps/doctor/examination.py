@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from steersman.apps.doctor.findings import Finding, amount, node_findings, ok, pod_findings, problem, warning
 from steersman.apps.doctor.rights import RIGHTS, rights_findings
 from steersman.apps.runtime.cluster_schedulers import FoundScheduler, find_schedulers, read_profiles
 from steersman.apps.runtime.decoding import ALL_PODS, NODES, DecodedObjects, decode_objects, documents, example
 from steersman.apps.runtime.device_lists import list_device_offers
+from steersman.apps.runtime.server_version import server_version
 from steersman.cluster.model import Node
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.cluster.objects.api.metadata import named_object
@@ -18,7 +17,7 @@ from steersman.cluster.objects.api_fields import kubernetes_table
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import MISSING, ApiError, Client
 from steersman.kubernetes.optional_watch import REFUSALS
-from steersman.policies.node_scores.kube_minors import nearest_minor
+from steersman.policies.node_scores.kube_minors import nearest_minor, parse_version
 from steersman.prometheus.client import NotPrometheusError
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
@@ -26,7 +25,6 @@ from steersman.prometheus.node_names import addresses_of
 
 LEASES = "/apis/coordination.k8s.io/v1/leases"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-VERSION = re.compile(r"v?[0-9]+\.([0-9]+)")
 ADMISSION = ("gpu-mixing", "gpu-annotations")
 """Ends of the policies' names, which begin with the name of a release."""
 ADMISSION_LABELS = {"labelSelector": "app.kubernetes.io/name=steersman,app.kubernetes.io/component=admission"}
@@ -45,7 +43,7 @@ async def examine(client: Client, telemetry: Configuration | None = None) -> lis
     Raises:
         SteersmanError: the API server does not answer.
     """
-    version = version_of(await client.get("/version"))
+    version = await server_version(client)
     found = [version_finding(version)]
     for command in RIGHTS:
         found += await rights_findings(client, command)
@@ -61,7 +59,7 @@ async def examine(client: Client, telemetry: Configuration | None = None) -> lis
     if offers:
         found.append(ok("DRA", "devices of ResourceSlices are counted for DeviceClasses that steersman understands"))
     found += pod_findings([pod_from_json(raw) for raw in listed_pods.items], await _lease_names(client))
-    found += configuration_findings(await find_schedulers(client), nearest_minor(f"1.{_minor(version)}"))
+    found += configuration_findings(await find_schedulers(client), nearest_minor(version))
     found += _object_findings(decoded)
     if any(pod.requests.gpu_count and 0 < pod.requests.gpu_milli < 1000 for pod in decoded.pods):
         found += await _admission_findings(client)
@@ -71,22 +69,9 @@ async def examine(client: Client, telemetry: Configuration | None = None) -> lis
     return found
 
 
-def version_of(answer: Mapping[str, Any]) -> str:
-    """Return the version of an API server, such as `v1.36.3+k3s1`, from its answer to `/version`.
-
-    Raises:
-        SteersmanError: it names none.
-    """
-    version = str(answer.get("gitVersion", ""))
-    if not VERSION.match(version):
-        problem = "does not name the version of an API server"
-        raise SteersmanError(f"GET /version: the answer {problem}; correct the server of the kubeconfig")
-    return version
-
-
 def version_finding(version: str) -> Finding:
     """Return whether steersman knows the version of an API server."""
-    minor = _minor(version)
+    _, minor = parse_version(version)
     oldest, ours = (int(each.split(".")[1]) for each in (kubernetes_table().oldest, kubernetes_table().minor))
     text = f"Kubernetes {version}"
     if minor > ours:
@@ -96,12 +81,6 @@ def version_finding(version: str) -> Finding:
     if minor < oldest:
         return warning("version", f"{text}; steersman is tested from 1.{oldest} on", "try what you need, or upgrade")
     return ok("version", text)
-
-
-def _minor(version: str) -> int:
-    match = VERSION.match(version)
-    assert match is not None
-    return int(match[1])
 
 
 def configuration_findings(schedulers: Sequence[FoundScheduler], minor: str) -> Iterator[Finding]:

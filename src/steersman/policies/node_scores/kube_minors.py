@@ -5,10 +5,12 @@ Source: Kubernetes 1.34.4, 1.35.4, 1.36.3 and 1.37.2, pkg/scheduler and pkg/feat
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from steersman.core.errors import UsageError
 
+VERSION = re.compile(r"v?([0-9]+)\.([0-9]+)")
 UNCOUNTED, ADDED, COUNTED = range(3)
 """Images of volumes in ImageLocality's score: left out; added, but not in the number of images; like any other."""
 
@@ -87,13 +89,24 @@ def rules_of(minor: str) -> MinorRules:
     return MINORS[minor]
 
 
+def parse_version(version: str) -> tuple[int, int]:
+    """Return major and minor of a version such as `v1.36.3+k3s1` or `1.36`.
+
+    Raises:
+        ValueError: it is no version.
+    """
+    found = VERSION.match(version)
+    if found is None:
+        raise ValueError(f"{version!r} is no version of Kubernetes")
+    return int(found[1]), int(found[2])
+
+
 def nearest_minor(version: str) -> str:
     """Return the computed minor that is nearest to a version such as `v1.36.3+k3s1`.
 
     Raises:
         ValueError: it is no version.
     """
-    major, minor = (int(part.removeprefix("v").rstrip("+")) for part in version.split(".")[:2])
-    known = [tuple(map(int, each.split("."))) for each in MINORS]
-    nearest = min(max((major, minor), known[-1]), known[0])
+    known = [parse_version(each) for each in MINORS]
+    nearest = min(max(parse_version(version), known[-1]), known[0])
     return f"{nearest[0]}.{nearest[1]}"

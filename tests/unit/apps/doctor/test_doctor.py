@@ -16,10 +16,10 @@ from steersman.apps.doctor.examination import (
     configuration_findings,
     examine,
     version_finding,
-    version_of,
 )
 from steersman.apps.doctor.findings import Finding, Verdict, node_findings, pod_findings
 from steersman.apps.runtime.cluster_schedulers import FoundScheduler
+from steersman.apps.runtime.server_version import version_of
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.cluster.objects.decoding import node_from_object
 from steersman.core.errors import SteersmanError
