@@ -14,6 +14,7 @@ from steersman.apps.local_cluster.control_plane import build, containers, server
 from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord
 from steersman.apps.local_cluster.telemetry import processes as telemetry_processes
 from steersman.apps.local_cluster.telemetry.processes import TelemetryOptions
+from steersman.apps.runtime.server_version import server_version
 from steersman.cluster.model import Node
 from steersman.core.errors import InputError, SteersmanError
 from steersman.core.signals import defer_signals
@@ -209,7 +210,7 @@ async def _fill(cluster_record: ClusterRecord, node_list: Sequence[Node], create
 
 async def _ask_version(existing: KubeConfig) -> str:
     async with Client(existing) as api:
-        return str((await api.get("/version"))["gitVersion"])
+        return await server_version(api)
 
 
 async def _wait_answer(api: Client) -> None:

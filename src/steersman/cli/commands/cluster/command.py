@@ -269,13 +269,14 @@ def _new_nodes(options: UpOptions, new: NodeCreationOptions, *, is_existing: boo
 
 async def _status(client: Any) -> dict[str, Any]:
     from steersman.apps.local_cluster.occupancy import pods_by_phase, ready_nodes
+    from steersman.apps.runtime.server_version import server_version
 
     await _check_ready(client)
-    version = await client.get("/version")
+    version = await server_version(client)
     ready, total = await ready_nodes(client)
     phases = await pods_by_phase(client)
     return {
-        "kubernetes": version["gitVersion"],
+        "kubernetes": version,
         "server": redact_url(client.config.cluster.server),
         "nodes": total,
         "nodes_ready": ready,
