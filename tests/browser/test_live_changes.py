@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 from tests.browser.conftest import opened, watched
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, pod
 
@@ -106,10 +106,17 @@ def test_pod_card_follows_the_pod_and_keeps_the_explanation(browser: Browser, cl
         choose(page, "default/comes")
         expect(page.locator("#details h2")).to_have_text("default/comes waits")
         expect(page.locator("#details")).to_contain_text("has not said why yet")
+        expect(page.locator("#details")).to_contain_text("The policy prefers", timeout=SECONDS)
+        page.locator("#details select").focus()
+        asked: list[Route] = []
+        page.route("**/api/live/explanation?*policy=best-fit", lambda route: asked.append(route))
         page.select_option("#details select", "best-fit")
+        # The former policy's choice must not stand beside this one's name.
+        expect(page.locator("#details [role=status]")).to_have_text("Working out why…")
+        assert page.evaluate("document.activeElement.value") == "best-fit"
+        asked[0].continue_()
         expect(page.locator("#details")).to_contain_text("The policy prefers", timeout=SECONDS)
         explained = page.locator("#details table").first.text_content()
-        page.locator("#details select").focus()
         cluster.call(cluster.double.bind, "comes", "node-0")
         expect(page.locator("#details h2")).to_have_text("default/comes", timeout=SECONDS)
         expect(page.locator("#details")).to_contain_text("On node-0")

@@ -40,9 +40,10 @@ export class Details {
     const focused = document.activeElement;
     if (this.isShown) patch(place, fresh); else place.replaceChildren(...fresh.childNodes);
     this.isShown = true;
-    // A button that moved was made anew.
-    if (focused instanceof HTMLButtonElement && !focused.isConnected) {
-      [...place.querySelectorAll("button")].find((each) => each.textContent === focused.textContent)?.focus({ preventScroll: true });
+    // A button that moved was made anew, and so was a list whose choice changed.
+    if (focused instanceof HTMLElement && !focused.isConnected) {
+      [...place.querySelectorAll(focused.localName)].filter((each) => each instanceof HTMLElement)
+        .find((each) => each.textContent === focused.textContent)?.focus({ preventScroll: true });
     }
   }
 }

@@ -20,6 +20,7 @@ import { LiveState } from "./state.js";
  */
 
 const POLICIES = ["kube-default", "fgd", "best-fit", "most-even", "steersman"];
+const WORKING = "Working out why…";
 const SEARCH_MILLISECONDS = 200;
 const FOLLOW_MILLISECONDS = 2000;
 const LATE_SECONDS = 5;
@@ -149,15 +150,28 @@ class LivePage {
   /** @param {string} name */
   async showPod(name) {
     /** @type {import("./cards.js").Explanation | string} */
-    let explained = "Working out why…";
-    const details = new Details(`/api/live/pod?${new URLSearchParams({ name })}`, (pod) => podCard(pod, explained, this.policy, POLICIES,
-      (policy) => { this.policy = policy; this.showPod(name); }, (node) => this.showNode(node)));
+    let explained = WORKING;
+    /** @param {string} policy */
+    const explain = async (policy) => {
+      const answer = await ask(`/api/live/explanation?${new URLSearchParams({ pod: name, policy })}`).catch((problem) => problem.message);
+      if (details !== this.details || policy !== this.policy) return;
+      explained = answer;
+      await this.showDetails();
+    };
+    /** @param {string} policy */
+    const choosePolicy = (policy) => {
+      this.policy = policy;
+      explained = WORKING; // what the former policy prefers does not stand beside this one's name
+      details.show(byId("details"));
+      explain(policy);
+    };
+    const details = new Details(`/api/live/pod?${new URLSearchParams({ name })}`,
+      (pod) => podCard(pod, explained, this.policy, POLICIES, choosePolicy, (node) => this.showNode(node)));
     this.details = details;
     await this.showDetails();
     if (details !== this.details || details.answer === null) return;
     if (details.answer.node) this.map.choose(this.state.nodes.name.indexOf(details.answer.node), []);
-    explained = await ask(`/api/live/explanation?${new URLSearchParams({ pod: name, policy: this.policy })}`).catch((problem) => problem.message);
-    if (details === this.details) await this.showDetails();
+    await explain(this.policy);
   }
 
   /** Ask for what is chosen, and show it; the map may have another width then. */
