@@ -14,7 +14,7 @@ from steersman.policies.base import Policy
 from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule, schedule
 from steersman.simulation.prediction.moment import RECENT_SECONDS, Arrived, ClusterMoment, Spell
-from steersman.simulation.prediction.prediction import HORIZON, P10, P90
+from steersman.simulation.prediction.prediction import HORIZON, P10, P90, start_rank
 from steersman.simulation.prediction.rollouts import Rollouts
 from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Recorded, Workload
@@ -132,11 +132,14 @@ def ranks(
         moment, starts = history.moment(now)
         first = len(moment.workload.pods) - len(starts)
         some = random.choice(len(starts), min(pods, len(starts)), replace=False)
-        played = Rollouts(moment, policy, (), HORIZON)
+        # Nothing arrives after the last arrival, which no prediction knows.
+        played = Rollouts(moment, policy, (), min(HORIZON, last - now))
         drawn = played.starts([int(first + i) for i in some], [(int(now), k) for k in range(rollouts)])
         if not len(some):
             continue
-        low, high = np.quantile(drawn, (P10, P90), axis=0, method="inverted_cdf")
-        # Beyond the horizon nothing is told apart.
         real = np.where(starts[some] <= played.horizon, starts[some], np.inf)
-        yield from zip((real < low).tolist(), (real > high).tolist(), strict=True)
+        # Beyond the horizon nothing is told apart, so that whoever starts there has any of the ranks that are left.
+        later = np.isinf(drawn).sum(axis=0)
+        rank = np.where(np.isinf(real), rollouts - later + random.integers(0, later + 1), (drawn < real).sum(axis=0))
+        low, high = (start_rank(rollouts, share) for share in (P10, P90))
+        yield from zip((rank < low).tolist(), (rank >= high).tolist(), strict=True)

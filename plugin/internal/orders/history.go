@@ -3,6 +3,7 @@ package orders
 import (
 	"container/list"
 	"math"
+	"regexp"
 	"sync"
 
 	"steersman.dev/plugin/internal/podowner"
@@ -69,9 +70,18 @@ func newRunTimes(most int) *RunTimes {
 	return &RunTimes{most: most, groups: map[group]*list.Element{}, used: list.New()}
 }
 
+// numberOfRun is what a CronJob (minutes), Argo's CronWorkflow (seconds since 1970) and people (days) append to the name
+// of each run. src/steersman/orders/run_times.py has the same.
+var numberOfRun = regexp.MustCompile(`-\d{8,}\z`)
+
+// recurring returns by whom run times are told apart: Job/backup-29384720 and later runs of the CronJob are Job/backup.
+func recurring(owner podowner.Owner) podowner.Owner {
+	return podowner.Owner{Namespace: owner.Namespace, Name: numberOfRun.ReplaceAllLiteralString(owner.Name, "")}
+}
+
 // Note counts a pod that ended after so many seconds.
 func (r *RunTimes) Note(requests Requests, owner podowner.Owner, seconds float64) {
-	bin := binOf(seconds)
+	bin, owner := binOf(seconds), recurring(owner)
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	isFirst := owner.Name != "" && !r.knows(owner)
@@ -91,6 +101,7 @@ func (r *RunTimes) Note(requests Requests, owner podowner.Owner, seconds float64
 // over the median.
 func (r *RunTimes) Estimate(requests Requests, owner podowner.Owner) (median, spread float64) {
 	var p [bins]float64
+	owner = recurring(owner)
 	for k := firstPriorLow; k < firstPriorHigh; k++ {
 		p[k] = 1.0 / (firstPriorHigh - firstPriorLow)
 	}

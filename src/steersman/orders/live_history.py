@@ -25,6 +25,7 @@ from steersman.orders.estimates import (
     empty_history,
 )
 from steersman.orders.group_scores import estimate_groups
+from steersman.orders.run_times import recurring_owner
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -106,20 +107,21 @@ class LiveHistory:
         return round(float(self._arrays.ended[ALL_PODS]))
 
     def knows(self, namespace: str, owner: str) -> bool:
-        """Return whether a pod of an owner has ended."""
-        return RunTimeGroup(None, namespace, owner) in self._rows
+        """Return whether a pod of an owner has ended, maybe in another run of it."""
+        return RunTimeGroup(None, namespace, recurring_owner(owner)) in self._rows
 
     def note(self, pod: Pod, seconds: float) -> bool:
         """Count a pod that ended after so many seconds; return whether it is the first one of its owner."""
         is_first = bool(pod.owner) and not self.knows(pod.namespace, pod.owner)
+        own = recurring_owner(pod.owner)
         k = min(max(int(BINS_PER_OCTAVE * math.log2(max(seconds, 1.0))), 0), BINS - 1)
         groups = [RunTimeGroup(pod.requests, None, None)]
-        for owner in (pod.owner, "") if is_first else (pod.owner,):
+        for owner in (own, "") if is_first else (own,):
             groups += [RunTimeGroup(None, pod.namespace, owner), RunTimeGroup(pod.requests, pod.namespace, owner)]
         self._count(ALL_PODS, k)
         for group in groups:
             # At once: the next new row may replace the arrays, or this group.
-            self._count(self._row_to_count(group, of_new_owner=is_first and group.owner == pod.owner), k)
+            self._count(self._row_to_count(group, of_new_owner=is_first and group.owner == own), k)
         self.version += 1
         return is_first
 
@@ -140,7 +142,7 @@ class LiveHistory:
 
     def groups(self, requests: Requests, namespace: str, owner: str) -> tuple[RunTimeGroup, ...]:
         """Return the group of pods at each level."""
-        who = owner if self.knows(namespace, owner) else ""
+        who = recurring_owner(owner) if self.knows(namespace, owner) else ""
         with_requests = RunTimeGroup(requests, None, None), RunTimeGroup(None, namespace, who)
         return EVERY_POD, *with_requests, RunTimeGroup(requests, namespace, who)
 

@@ -69,6 +69,15 @@ class RunTimes:
 
 
 AUTO = RunTimes()
+_NUMBER_OF_RUN = re.compile(r"-\d{8,}\Z", re.ASCII)
+
+
+def recurring_owner(owner: str) -> str:
+    """Return by whom run times are told apart: `Job/backup-29384720` and later runs of the CronJob are `Job/backup`.
+
+    A CronJob numbers its Jobs by minutes, Argo's CronWorkflow by seconds since 1970, and people by days.
+    """
+    return _NUMBER_OF_RUN.sub("", owner)
 
 
 def parse_run_times(text: str) -> RunTimes:

@@ -18,6 +18,7 @@ from steersman.orders.estimates import BINS, LEVELS, RunTimeHistory, empty_histo
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.order import Order
 from steersman.orders.queue import NOBODY, QueueArrays
+from steersman.orders.run_times import recurring_owner
 from steersman.simulation.arrivals import Schedule
 from steersman.workloads.workload import Workload
 
@@ -70,9 +71,9 @@ class QueueInputs:
 
         An owner of one pod, such as a Job, says nothing of others: its namespace stands for it.
         """
-        pods = self.workload.pods
-        times = Counter((pod.namespace, pod.owner) for pod in pods)
-        return [pod.owner if times[pod.namespace, pod.owner] > 1 else "" for pod in pods]
+        owners = [(pod.namespace, recurring_owner(pod.owner)) for pod in self.workload.pods]
+        times = Counter(owners)
+        return [owner[1] if times[owner] > 1 else "" for owner in owners]
 
     @property
     def by_gpu(self) -> bool:

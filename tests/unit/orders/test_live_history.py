@@ -54,6 +54,18 @@ def test_levels_are_those_of_the_simulator() -> None:
     assert history.estimate(last) == simulated.estimates[7, 0]
 
 
+@pytest.mark.parametrize("run", ["29384721", "1764320000", "20261128"])
+def test_runs_of_a_cron_job_teach_each_other(run: str) -> None:
+    """Each is a Job of its own, which its CronJob numbers; a short number is another Job."""
+    history = LiveHistory()
+    for i in range(20):
+        assert history.note(pod(f"Job/backup-{29384700 + i}"), 10.0) == (i == 0)
+        history.note(pod(f"Job/train-{i}"), 10_000.0)
+    assert history.knows("default", f"Job/backup-{run}")
+    assert history.estimate(pod(f"Job/backup-{run}")) < 20 < history.estimate(pod("Job/backup-7"))
+    assert not history.knows("default", "Job/train-20")
+
+
 def test_new_owner_is_estimated_by_its_namespace() -> None:
     """A Job of one pod tells what the next Job of the namespace takes, and nothing of another namespace's."""
     history = LiveHistory()

@@ -23,6 +23,7 @@ from steersman.cluster.model import (
     TopologySpread,
 )
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
+from steersman.orders.run_times import recurring_owner
 from steersman.workloads.workload import SpreadSelectors, Workload
 
 DIGEST_BYTES = 8
@@ -73,6 +74,12 @@ class _Mask:
             return ""
         return "x" + hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES, key=self.key).hexdigest()
 
+    def owner(self, name: str) -> str:
+        """Return the hash of a controller's name. Runs of a CronJob stay runs of one owner, with other numbers."""
+        recurring = recurring_owner(name)
+        number = int(self.text(name).removeprefix("x"), 16) % 10**12
+        return self.text(name) if recurring == name else f"{self.text(recurring)}-{number:012}"
+
     def value(self, key: str, value: str) -> str:
         return value if key in self.kept else self.text(value)
 
@@ -103,7 +110,7 @@ class _Mask:
             name=self.text(pod.name),
             namespace=self.text(pod.namespace),
             labels=self.labels(pod.labels),
-            owner=f"{kind}/{self.text(owner)}" if pod.owner else "",
+            owner=f"{kind}/{self.owner(owner)}" if pod.owner else "",
             scheduler_name=pod.scheduler_name if known else self.text(pod.scheduler_name),
             pod_class=replace(pod.pod_class, constraints=self.constraints(pod.constraints)),
         )

@@ -1,4 +1,7 @@
-"""Draws of the pods that arrive while others wait: at the rate and of the kinds of what arrived lately."""
+"""Draws of the pods that arrive while others wait: at the rate and of the kinds of what arrived lately.
+
+Each draw has its own rate and its own weights of the kinds. Source: Rubin, "The Bayesian bootstrap" (1981).
+"""
 
 from __future__ import annotations
 
@@ -51,11 +54,12 @@ class ComingPods:
             nothing = np.zeros(0, dtype=np.int64)
             return np.zeros(0), nothing, nothing
         gaps, kinds = random
-        # The rate is known from as many arrivals as were seen.
+        # The rate and the mix are known from as many arrivals as were seen: a Bayesian bootstrap.
         rate = gaps.standard_gamma(len(self.first)) / self.seconds
+        mix = np.cumsum(kinds.standard_exponential(len(self.first)))
         time = np.cumsum(gaps.exponential(1.0 / rate, most))
         time = time[: int(np.searchsorted(time, until, side="right"))]
-        unit = (kinds.random(len(time)) * len(self.first)).astype(np.int64)
+        unit = np.minimum(np.searchsorted(mix, kinds.random(len(time)) * mix[-1], side="right"), len(mix) - 1)
         size = self.size[unit]
         nth = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
         members = np.where(

@@ -5,7 +5,7 @@ the bin, the share 1 - exp(-hazard) ends in it, anywhere in it. It is estimated 
 above it: all pods, those with as many GPUs, those of the same requests, those of the same owner with as many GPUs, and
 those of the same owner and requests.
 
-    hazard[level] ~ Gamma(ended[level] + PRIOR_PODS * hazard[level - 1], seen[level] + PRIOR_PODS)
+    hazard[level] ~ Gamma(ended[level] + PRIOR_ENDS * hazard[level - 1], seen[level] + PRIOR_PODS)
 
 with pods that ended in a bin, and how often that hazard would have to run through it for as many to end of those that
 could have ended there. Pods that still run count among the latter, and pods that began earlier count from when they
@@ -28,7 +28,7 @@ import numpy.typing as npt
 from steersman.cluster.model import GPU_MILLI, Pod, Requests
 from steersman.orders.estimates import BINS, BINS_PER_OCTAVE, FIRST_PRIOR, PRIOR_PODS
 from steersman.orders.live_history import EVERY_POD, LiveHistory, RunTimeGroup
-from steersman.orders.run_times import NORMAL_90
+from steersman.orders.run_times import NORMAL_90, recurring_owner
 from steersman.simulation.prediction.moment import Spell
 
 Floats = npt.NDArray[np.float64]
@@ -38,6 +38,9 @@ UNKNOWN_FACTOR = 10.0
 """While nothing is known of stated run times, 90 % are within this factor of the actual ones."""
 RATIO_UNIT = 2.0 ** (-BINS / BINS_PER_OCTAVE / 2)
 """Ratios are counted in this unit, so that a ratio of 1 is in the middle of the axis."""
+PRIOR_ENDS = 1.0 / math.log1p(1.0 / PRIOR_PODS)
+"""Ends among `PRIOR_PODS` pods at a hazard of 1, by which the expected share that survives is that of the level above:
+the mean of exp(-h) over draws of the hazard h. With `PRIOR_PODS` instead it would be larger at each level."""
 LEVELS = 5
 NOTHING = np.zeros((2, BINS))
 MOST_ENDING = 0.99
@@ -92,7 +95,10 @@ class RunTimeDraws:
 
     def hazards(self, random: np.random.Generator) -> Floats:
         """Return [G, BINS + 1] the cumulative hazard of every group at the beginning of each bin, drawn."""
-        drawn = np.broadcast_to(_first_hazard(), (len(self._times), BINS))
+        first, _ = self._shared[0]
+        # All pods are one group.
+        prior = _first_hazard() if not len(first) else _continued(self._times[first[0], 0])
+        drawn = np.broadcast_to(prior, (len(self._times), BINS))
         for level in range(LEVELS):
             first, where = self._shared[level]
             drawn = _posterior(self._times[first, level], drawn[first], random)[where]
@@ -155,24 +161,27 @@ class SeenRunTimes:
             at_risk = _at_risk(*(np.array([getattr(each, name) for each in spells]) for name in Spell.TIMES))
             alike: dict[tuple[Requests, str, str], list[int]] = {}
             for i, spell in enumerate(spells):
-                alike.setdefault((spell.pod.requests, spell.pod.namespace, spell.pod.owner), []).append(i)
+                owner = recurring_owner(spell.pod.owner)
+                alike.setdefault((spell.pod.requests, spell.pod.namespace, owner), []).append(i)
             owners: set[tuple[str, str]] = set()
             for some in sorted(alike.values()):
                 pod = spells[some[0]].pod
-                for group in dict.fromkeys(_levels(pod, pod.owner)):
+                owner = recurring_owner(pod.owner)
+                for group in dict.fromkeys(_levels(pod, owner)):
                     of_group.setdefault(group, []).extend(some)
                 # As in the history, each owner counts once in its namespace.
-                if pod.owner and (pod.namespace, pod.owner) not in owners:
+                if owner and (pod.namespace, owner) not in owners:
                     for group in dict.fromkeys(_levels(pod, "")[-2:]):
                         of_group.setdefault(group, []).append(some[0])
-                owners.add((pod.namespace, pod.owner))
+                owners.add((pod.namespace, owner))
         self._sums: dict[RunTimeGroup, Floats] = {
             group: _exposure(at_risk[:, some].sum(axis=1)) for group, some in of_group.items()
         }
 
     def levels(self, pod: Pod) -> tuple[RunTimeGroup, ...]:
         """Return the group of a pod at each level; the namespace stands for an owner of which nothing has ended."""
-        return _levels(pod, pod.owner if self._history.knows(pod.namespace, pod.owner) else "")
+        known = self._history.knows(pod.namespace, pod.owner)
+        return _levels(pod, recurring_owner(pod.owner) if known else "")
 
     def times(self, group: RunTimeGroup) -> Floats:
         """Return [2, BINS] the pods of a group that ended in each bin, and how often they ran through it."""
@@ -223,7 +232,7 @@ def _exposure(at_risk: Floats) -> Floats:
 def _posterior(times: Floats, prior: Floats, random: np.random.Generator) -> Floats:
     """Return draws of hazards, [..., BINS], from times [..., 2, BINS] and those of the level above; see the module."""
     ended, seen = times[..., 0, :], times[..., 1, :]
-    return np.asarray(random.standard_gamma(ended + PRIOR_PODS * prior) / (seen + PRIOR_PODS))
+    return np.asarray(random.standard_gamma(ended + PRIOR_ENDS * prior) / (seen + PRIOR_PODS))
 
 
 def _first_hazard() -> Floats:
@@ -232,6 +241,18 @@ def _first_hazard() -> Floats:
     k = np.arange(BINS)
     left = np.maximum(high - k, 1.0)
     return np.where(k < low, 0.0, np.minimum(1.0 / left, LAST_HAZARD))
+
+
+def _continued(times: Floats) -> Floats:
+    """Return [BINS] the prior hazard of all pods: beyond the ages at which many ended it stays what it was there.
+
+    Otherwise whatever has not been seen to end yet would run for days. At most it is `LAST_HAZARD`.
+    """
+    prior, before = _first_hazard(), 0.0
+    for k in range(BINS):
+        prior[k] = max(prior[k], before)
+        before = min((times[0, k] + PRIOR_PODS * prior[k]) / (times[1, k] + PRIOR_PODS), LAST_HAZARD)
+    return prior
 
 
 def _ratio_hazard() -> Floats:

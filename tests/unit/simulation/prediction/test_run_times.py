@@ -30,12 +30,12 @@ def draws(
     spells: Sequence[Spell] = (),
     ratios: Sequence[float] = (),
 ) -> np.ndarray:
-    """Return 2000 draws, 4 of each of 500 hazards."""
+    """Return 8000 draws, 8 of each of 1000 hazards."""
     made = RunTimeDraws([of], history or LiveHistory(), spells, ratios)
-    pods, ran, found = np.zeros(4, dtype=np.int64), np.full(4, elapsed), []
-    for k in range(500):
+    pods, ran, found = np.zeros(8, dtype=np.int64), np.full(8, elapsed), []
+    for k in range(1000):
         random = np.random.default_rng(k)
-        found.append(made.draw(made.hazards(random), pods, ran, random.random(4)))
+        found.append(made.draw(made.hazards(random), pods, ran, random.random(8)))
     return np.concatenate(found)
 
 
@@ -47,10 +47,12 @@ def after(seconds: float, count: int = 100) -> LiveHistory:
 
 
 def test_unknown_run_times_have_the_prior_of_estimates() -> None:
-    """From 16 seconds on; draws at five levels make the median longer than the 68 minutes of the estimates."""
-    found = draws(pod())
-    assert found.min() >= 16.0
-    assert HOUR < np.median(found) < 12 * HOUR
+    """From 16 seconds on, with a median of 68 minutes: draws at five levels do not change what is expected."""
+    assert draws(pod()).min() >= 16.0
+    made = RunTimeDraws([pod()], LiveHistory(), (), ())
+    survive = np.mean([np.exp(-made.hazards(np.random.default_rng(k))[0]) for k in range(3000)], axis=0)
+    for k, share in ((16, 0.75), (24, 0.5), (32, 0.25)):  # the bins from 8 to 40 are equally likely
+        assert survive[k] == pytest.approx(share, abs=0.03)
 
 
 @given(st.floats(0.0, 1e9), st.floats(0.0, 1.0, exclude_max=True), st.booleans())
@@ -122,7 +124,7 @@ def test_stated_run_times_that_are_always_right_are_believed() -> None:
     assert np.percentile(known, 5) > HOUR / 1.5
 
 
-@pytest.mark.parametrize(("elapsed", "within"), [(0.0, 0.12), (100.0, 0.12), (3000.0, 0.33)])
+@pytest.mark.parametrize(("elapsed", "within"), [(0.0, 0.05), (100.0, 0.05), (3000.0, 0.25)])
 def test_memoryless_run_times_stay_so(elapsed: float, within: float) -> None:
     """What is left of exponential run times of 1000 s is exponential, too, by its quartiles.
 
@@ -134,5 +136,5 @@ def test_memoryless_run_times_stay_so(elapsed: float, within: float) -> None:
         history.note(pod(), float(each))
     spells = [Spell(pod(), 0.0, float(each), True) for each in times]
     left = draws(pod(), elapsed, history=history, spells=spells) - elapsed
-    expected = -1000.0 * np.log([0.75, 0.5, 0.25])
+    expected = np.percentile(times[times > elapsed] - elapsed, [25, 50, 75])
     assert np.percentile(left, [25, 50, 75]) == pytest.approx(expected, rel=within, abs=30.0)
