@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import CPU, MEMORY
-from steersman.cluster.gpu_units import mean_milli, requested_milli
-from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
+from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.cluster.namespace_use import NamespaceUse
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
 from steersman.orders import queue, scores
+from steersman.orders.cluster_size import ClusterSize
 from steersman.orders.estimates import ALL, LEVELS, MEDIAN, SPREAD
 from steersman.orders.group_scores import (
     BY_AGE,
@@ -31,69 +30,19 @@ from steersman.orders.group_scores import (
 from steersman.orders.live_history import NOTHING, LiveHistory
 from steersman.orders.live_reservation import EndingPods, LiveReservation
 from steersman.orders.order import OVERTAKING, Order
+from steersman.orders.run_times import recurring_owner
 
 Ints = npt.NDArray[np.int64]
 
 FIRST_GROUPS = 16
 SIZES_KEPT = 10_000
+"""Requests whose size is computed once."""
 SIMULATED = (queue.ENDING_BEFORE, queue.CONSERVATIVE)
 """Who may overtake in simulations alone."""
-"""Requests whose size is computed once."""
-CPU_MILLI = 1000.0
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterSize:
-    """What the nodes of a cluster have together.
-
-    Attributes:
-        gpus: number of GPUs, 0 where sizes are in CPUs.
-        cpus: number of CPUs.
-        memory: bytes.
-        means: milli of a GPU by the name of a resource, see `gpu_units.mean_milli`.
-    """
-
-    gpus: float = 0.0
-    cpus: float = 0.0
-    memory: float = 0.0
-    means: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def capacity(self) -> float:
-        """Return the size of the cluster: GPUs, or CPUs where no node has a GPU."""
-        return self.gpus or max(self.cpus, 1e-3)
-
-    def of(self, requests: Requests) -> float:
-        """Return the size of a pod: the dominant share of the cluster that it requests, times the cluster's size."""
-        cpu = requests.cpu_milli / CPU_MILLI
-        memory = requests.memory_bytes / max(self.memory, 1.0) * self.capacity
-        if not self.gpus:
-            return max(cpu, memory)
-        gpu = requested_milli(requests, self.means) / GPU_MILLI
-        return max(gpu, cpu / max(self.cpus, 1e-3) * self.capacity, memory)
-
-
-def cluster_size(state: ClusterState, known: ClusterSize) -> ClusterSize:
-    """Return the size of a cluster, `known` if it has not changed."""
-    arrays = state.arrays
-    gpus = float(state.gpu_use_by_node()[1].sum()) / GPU_MILLI
-    cpus, memory = float(arrays.allocatable[:, CPU].sum()) / CPU_MILLI, float(arrays.allocatable[:, MEMORY].sum())
-    if (gpus, cpus, memory) == (known.gpus, known.cpus, known.memory):
-        return known
-    return ClusterSize(gpus, cpus, memory, mean_milli(node for node in state.nodes if node is not None))
-
-
-def free_share(state: ClusterState, size: ClusterSize) -> float:
-    """Return the free share of a cluster's GPUs, or of its CPUs where no node has a GPU."""
-    if size.gpus:
-        used = float(state.gpu_use_by_node()[0].sum()) / GPU_MILLI
-    else:
-        used = float((state.arrays.allocatable[:, CPU] - state.arrays.free[:, CPU]).sum()) / CPU_MILLI
-    return 1.0 - used / size.capacity
 
 
 class EqualPods(NamedTuple):
-    """Pods that are alike for an order. `stated` is their estimate, NaN as 0 with `requests`: from the history."""
+    """Pods that are alike for an order. `stated` is their estimate, with `requests` 0: it is from the history."""
 
     priority: int
     size: float
@@ -108,8 +57,6 @@ def check_live(order: Order) -> None:
     """Raise UsageError for an order that a live scheduler cannot follow."""
     if order.run_times.source == "oracle":
         raise UsageError(f"order {order.name}: no live cluster knows true run times; expected @stated or @history")
-    if order.score == scores.FAIR:
-        raise UsageError(f"order {order.name}: only simulations have it so far; expected another order")
     if order.commits and order.uses_delay:
         raise UsageError(f"order {order.name}: only simulations know its input delay; expected one trained without")
     if order.overtaking in SIMULATED:
@@ -156,14 +103,17 @@ class LiveOrder:
     Attributes:
         size: of the cluster, see `resize`.
         free: returns the free share of the cluster, for learned orders.
+        use: what runs in each namespace, for the order `fair`.
     """
 
     def __init__(self, order: Order, history: LiveHistory, clock: Callable[[], float] = time.monotonic) -> None:
         self.order, self.history = order, history
         self.size = ClusterSize()
         self.free: Callable[[], float] = lambda: 1.0
+        self.use = NamespaceUse()
         self._kind = BY_AGE if order.follows_age else order.score
-        self._uses_estimates = self._kind not in (BY_AGE, BY_GIVEN)
+        self._uses_estimates = self._kind not in (BY_AGE, BY_GIVEN, scores.FAIR)
+        self._known_use = -1
         self._weights = np.array(order.weights, dtype=np.float64)
         # AGEING and BEGAN stay, the others are set before each choice.
         self._limits = np.array([order.ageing, clock(), 0.0, 1.0, 0.0])
@@ -183,6 +133,7 @@ class LiveOrder:
         """Take another size of the cluster over, by which pods are ordered that join a group from now on."""
         self.size = size
         self._sizes.clear()
+        self._known_use = -1
 
     @property
     def commits(self) -> bool:
@@ -227,10 +178,13 @@ class LiveOrder:
     def first(self, groups: WaitingGroups, count: int, now: float, waiting: int) -> int:
         """Return the row of `groups`, whose first `count` count, that goes next; `waiting` pods wait in all."""
         self._follow_history()
-        limits = self._limits
-        if self._kind == scores.LEARNED:
+        limits, kind = self._limits, self._kind
+        if kind == scores.FAIR:
+            self._follow_use()
+            kind = BY_GIVEN
+        if kind == scores.LEARNED:
             limits[CAPACITY], limits[FREE], limits[WAITING] = self.size.capacity, self.free(), waiting
-        return int(first_group(self._table, groups, count, self._kind, self._weights, limits, float(now)))
+        return int(first_group(self._table, groups, count, kind, self._weights, limits, float(now)))
 
     def estimate(self, row: int) -> float:
         """Return the estimate of a group in seconds, NaN if the order does without."""
@@ -264,6 +218,8 @@ class LiveOrder:
     def _equal_pods(self, pod: Pod) -> EqualPods:
         if self._kind == BY_AGE:
             return EqualPods(pod.priority, 0.0, 0.0, 0.0, None, "", "")
+        if self._kind == scores.FAIR:
+            return EqualPods(pod.priority, 0.0, 0.0, 0.0, None, pod.namespace, "")
         size = self._size_of(pod.requests)
         if self._kind == BY_GIVEN:
             given = float(self.order.given(np.zeros(1), np.full(1, size), [pod])[0])
@@ -271,7 +227,7 @@ class LiveOrder:
         stated = self.order.run_times.known(pod)
         if not math.isnan(stated):
             return EqualPods(pod.priority, size, 0.0, stated, None, "", "")
-        owner = pod.owner if self.history.knows(pod.namespace, pod.owner) else ""
+        owner = recurring_owner(pod.owner) if self.history.knows(pod.namespace, pod.owner) else ""
         return EqualPods(pod.priority, size, 0.0, 0.0, pod.requests, pod.namespace, owner)
 
     def _new_row(self, equal: EqualPods) -> int:
@@ -279,6 +235,7 @@ class LiveOrder:
             self._grow()
         row = self._free_rows.pop()
         self._groups[equal], self._equal[row] = row, equal
+        self._known_use = -1
         table = self._table
         table.priority[row], table.given[row], table.size[row] = equal.priority, equal.given, equal.size
         if equal.requests is None:
@@ -317,6 +274,13 @@ class LiveOrder:
             assert equal.requests is not None
             self._keys[row] = history.keys(equal.requests, equal.namespace, equal.owner)
         self._estimate(rows)
+
+    def _follow_use(self) -> None:
+        """Compute the scores of `fair` again if pods have started or ended."""
+        if self._known_use != self.use.version:
+            self._known_use = self.use.version
+            for row, equal in self._equal.items():
+                self._table.given[row] = self.size.dominant_share(self.use.pods(equal.namespace))
 
     def _estimate(self, rows: Ints) -> None:
         self.history.write_estimates(self._keys[rows], rows, self._table.estimates)

@@ -9,8 +9,9 @@ from tests.support.errors import raises
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
+from steersman.orders.cluster_size import ClusterSize, cluster_size, free_share
 from steersman.orders.live_history import LiveHistory
-from steersman.orders.live_order import ClusterSize, LiveOrder, check_live, cluster_size, free_share, live_order
+from steersman.orders.live_order import LiveOrder, check_live, live_order
 from steersman.orders.order import AGE, BUILT_IN, Order
 from steersman.orders.queue import ANYBODY, EASY
 from steersman.orders.registry import find_order
@@ -97,7 +98,8 @@ def test_learned_orders_that_need_the_delay_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["wfp3:ending-before", "conservative", "area:conservative", "area@oracle", "shortest@oracle:3", "fair"]
+    "text",
+    ["wfp3:ending-before", "conservative", "area:conservative", "area@oracle", "shortest@oracle:3"],
 )
 def test_order_that_only_simulations_follow_is_refused(text: str) -> None:
     """One line says what would be right."""

@@ -16,8 +16,10 @@ import numpy as np
 from steersman.apps.scheduler.hints import NO_GROUP, Group
 from steersman.apps.scheduler.queued_pod import QueuedPod
 from steersman.cluster.state import ClusterState
+from steersman.orders.cluster_size import cluster_size
 from steersman.orders.group_scores import WaitingGroups
-from steersman.orders.live_order import LiveOrder, cluster_size
+from steersman.orders.live_order import LiveOrder
+from steersman.orders.run_times import recurring_owner
 
 FIRST_ROWS = 4
 BACKFILL_DEPTH = 100
@@ -168,7 +170,7 @@ class PodOrdering:
             self._ages.setdefault(pod.priority, {}).setdefault(queued.pod.key, queued)
         queued.order_group, waits_for_owner = self.order.join(pod)
         if waits_for_owner:
-            queued.order_owner = pod.namespace, pod.owner
+            queued.order_owner = pod.namespace, recurring_owner(pod.owner)
             self._by_owner.setdefault(queued.order_owner, {})[queued.pod.key] = queued
 
     def changes_group(self, queued: QueuedPod) -> bool:
@@ -200,7 +202,7 @@ class PodOrdering:
 
     def of_owner(self, namespace: str, owner: str) -> list[QueuedPod]:
         """Return the pods that join another group now that the first pod of their owner has ended."""
-        return list(self._by_owner.get((namespace, owner), {}).values())
+        return list(self._by_owner.get((namespace, recurring_owner(owner)), {}).values())
 
     def add_unschedulable(self, queued: QueuedPod) -> None:
         """Add a pod that waits for a change which helps its group of `hints`."""

@@ -36,7 +36,8 @@ from steersman.kubernetes.selectors import Selectors
 from steersman.kubernetes.volumes.rules import VolumeFit, VolumePlan, fit
 from steersman.kubernetes.volumes.storage_scores import storage_scores
 from steersman.kubernetes.volumes.watch import Volumes
-from steersman.orders.live_order import LiveOrder, free_share
+from steersman.orders.cluster_size import free_share
+from steersman.orders.live_order import LiveOrder
 from steersman.policies.decision.decider import Decider, NodeChoice
 from steersman.policies.decision.kernels import SELECT_KUBE_SCHEDULER
 
@@ -116,6 +117,7 @@ class Scheduler(Listener):
             self.backfill = Backfill(self.queue.ordering, self.cache, clock)
         if order is not None:
             order.free = lambda: free_share(self.cache.state, order.size)
+            order.use = self.cache.use
         self._sized_at = -math.inf
         self._make_decider = make_decider
         self.decider: Decider | None = None

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass
+from steersman.cluster.namespace_use import NamespaceUse
 from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.provisional import pod_selectors, selector_keys
@@ -39,6 +40,7 @@ class PodStore:
         nominated: node -> keys of the pending pods that another scheduler nominated it for.
         claims_on: node -> key of a claim -> number of its pods there.
         gpu_pods: nodes by the kind of GPU pods on them.
+        use: what runs in each namespace.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class PodStore:
         self.nominated: dict[str, set[str]] = defaultdict(set)
         self.claims_on: dict[str, Counter[str]] = {}
         self.gpu_pods = GpuPods()
+        self.use = NamespaceUse()
         self._on_node: dict[str, set[str]] = defaultdict(set)
         self._owners: dict[str, Counter[str]] = defaultdict(Counter)
         self._owned = Counter[str]()  # all pods of an owner
@@ -298,7 +301,9 @@ class PodStore:
                 del self._owned[owner]
 
     def _count_running(self, pod: CachedPod, node: str, amount: int) -> None:
-        """Count a pod among those of its owner on a node, "" for none."""
+        """Count a pod among those of its owner and namespace on a node, "" for none."""
+        if node:
+            self.use.count(pod.pod, amount)
         if pod.pod.owner and node:
             owner = _owner(pod.pod)
             self._owners[owner][node] += amount

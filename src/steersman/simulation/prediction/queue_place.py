@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from steersman.cluster.model import GPU_MILLI, Pod
 from steersman.cluster.state import ClusterState
+from steersman.orders.cluster_size import cluster_size
 from steersman.orders.group_scores import WaitingGroups
-from steersman.orders.live_order import LiveOrder, cluster_size
+from steersman.orders.live_order import LiveOrder
 from steersman.orders.order import Order
 from steersman.simulation.prediction.alternatives import changes
 from steersman.simulation.prediction.moment import DAY, ClusterMoment
@@ -121,6 +122,9 @@ class WaitingQueue:
         size = self._live.size
         used = sum(size.of(pod.requests) for i, pod in enumerate(pods) if moment.runs(i))
         self._live.free = lambda: 1.0 - min(used / size.capacity, 1.0)
+        for i, pod in enumerate(pods):
+            if moment.runs(i):
+                self._live.use.count(pod, 1)
         self._waiting = [i for i in range(len(pods)) if not moment.runs(i)]
         # Pods that can never start do not hold up others.
         self._hopeless = {i for i in self._waiting if impossible(empty, pods[i])}

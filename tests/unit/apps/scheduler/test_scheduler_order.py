@@ -102,6 +102,33 @@ def test_freed_node_goes_to_the_shortest_pod(make: Make) -> None:
     asyncio.run(main())
 
 
+def test_namespace_with_least_running_goes_first(make: Make) -> None:
+    """With `fair` a pod counts for its namespace as soon as it has a node, and no more once it is gone."""
+
+    async def main() -> None:
+        scheduler = make("fair")
+        scheduler.cache.delete_pod("default/full-n0")  # default still runs 4 of 8 CPUs
+        for name, namespace, cpu in (
+            ("d", "default", 1),
+            ("a1", "a", 2),
+            ("a2", "a", 1),
+            ("b1", "b", 1),
+            ("b2", "b", 1),
+        ):
+            obj: dict[str, Any] = pod(name, cpu=str(cpu))
+            obj["metadata"]["namespace"] = namespace
+            scheduler.cache.upsert_pod(raw(obj))
+        # a1 is the oldest of a and b; then b has nothing, 1/8, and a 2/8; the node is full then.
+        assert tried(scheduler) == ["a1", "b1", "b2", "a2", "d"]
+        assert waiting(scheduler) == {"a2", "d"}
+        scheduler.cache.delete_pod("default/full-n1")
+        for name in ("b1", "b2"):
+            scheduler.cache.delete_pod(f"b/{name}")
+        assert tried(scheduler) == ["d", "a2"]
+
+    asyncio.run(main())
+
+
 def test_sizes_are_those_of_the_cluster_at_the_first_pop(make: Make) -> None:
     """Pods are queued before nodes are known; memory then counts as much as it is of the cluster."""
 
