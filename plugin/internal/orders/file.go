@@ -15,11 +15,14 @@ import (
 
 const (
 	suffix     = ".safetensors"
-	maxBytes   = 4 << 20
+	maxBytes   = 64 << 20
 	maxHidden  = 1000
 	schema     = 2
 	cardKey    = "steersman-order"
 	weightsKey = "order"
+	// policyKey is that of the card of a policy file, and learned the name of an order of weights in it.
+	policyKey = "steersman"
+	learned   = "learned"
 )
 
 // card is what an order file says of itself; src/steersman/orders/order_file.py has the same fields.
@@ -38,7 +41,7 @@ type card struct {
 	MadeBy     string         `json:"made_by"`
 }
 
-// readFile reads an order file. The error is one line: it is missing, damaged, of another version, or of an order that
+// readFile reads an order file, or the order of a policy file. The error is one line: it is missing, damaged, of another version, or of an order that
 // kube-scheduler cannot follow.
 func readFile(path string) (*Order, error) {
 	order, err := parseFile(path)
@@ -57,6 +60,9 @@ func parseFile(path string) (*Order, error) {
 	if err != nil {
 		return nil, fmt.Errorf("is truncated or not a safetensors file (%w)", err)
 	}
+	if text, ok := metadata[policyKey]; ok {
+		return policyOrder(text)
+	}
 	said, err := parseCard(metadata)
 	if err != nil {
 		return nil, err
@@ -74,6 +80,40 @@ func parseFile(path string) (*Order, error) {
 		order.ageing = *said.Ageing
 	}
 	return order, nil
+}
+
+// policyOrder returns the order that the card of a policy file names; src/steersman/orders/registry.py reads it, too.
+func policyOrder(text string) (*Order, error) {
+	said := struct {
+		Order   string    `json:"order"`
+		Weights []float64 `json:"order_weights"`
+	}{}
+	if err := json.Unmarshal([]byte(text), &said); err != nil {
+		return nil, fmt.Errorf("its card is damaged: %w", err)
+	}
+	if said.Order == "" || strings.HasSuffix(said.Order, suffix) {
+		return nil, errors.New("is a policy without an order; expected an order file, or a name")
+	}
+	return parseNamed(said.Order, func(name string) (*Order, error) {
+		before, overtaking, stated := strings.Cut(name, ":")
+		hidden := (len(said.Weights) - linearWeights) / unitWeights
+		switch {
+		case before != learned && len(said.Weights) > 0:
+			return nil, fmt.Errorf("its order %q has no weights; expected %s beside order_weights", said.Order, learned)
+		case before != learned:
+			return byName(name)
+		case stated && overtaking != "any":
+			return nil, overtakes(overtaking)
+		case len(said.Weights) < linearWeights || hidden > maxHidden || len(said.Weights) != linearWeights+hidden*unitWeights:
+			return nil, fmt.Errorf("order_weights are %d numbers; expected %d, and %d for each hidden unit",
+				len(said.Weights), linearWeights, unitWeights)
+		}
+		return &Order{Name: name, Kind: Learned, Estimate: Auto, weights: said.Weights, ageing: math.Inf(1)}, nil
+	})
+}
+
+func overtakes(overtaking string) error {
+	return fmt.Errorf("overtaking is %q, and kube-scheduler tries every pod; expected an order of \"any\"", overtaking)
 }
 
 // readMost reads a file of at most maxBytes.
@@ -121,8 +161,7 @@ func parseCard(metadata map[string]string) (*card, error) {
 	case said.Name == "" || said.Overtaking == "" || said.Estimates == "":
 		return nil, errors.New("its card has no name, overtaking or estimates")
 	case said.Overtaking != "any":
-		return nil, fmt.Errorf("overtaking is %q, and kube-scheduler tries every pod; expected an order of \"any\"",
-			said.Overtaking)
+		return nil, overtakes(said.Overtaking)
 	case said.Hidden < 0 || said.Hidden > maxHidden:
 		return nil, fmt.Errorf("hidden is %d; expected 0 to %d", said.Hidden, maxHidden)
 	case said.Ageing != nil && !(*said.Ageing > 0):

@@ -29,8 +29,8 @@ const (
 
 var names = []string{"age", "smallest", "largest", "shortest", "area", "wfp3", "unicef", "f1"} // by Kind
 
-// simulated is what only simulations have: an order, and who may overtake.
-var simulated = []string{"fair", "conservative", "ending-before"}
+// simulated is what only simulations have: an order, which is also one of who may overtake, and another of these.
+var simulated = []string{"conservative", "ending-before"}
 
 // ageing begins the part of a text that says after how long a pod goes before all others of its priority.
 const ageing = "ageing:"
@@ -67,6 +67,11 @@ func (o *Order) UsesEstimates() bool { return o.Kind >= Shortest }
 // Parse returns the order of a text NAME or FILE, either with @ESTIMATES, @ageing:TIME or both. The error is one line and
 // says what would be right.
 func Parse(spec string) (*Order, error) {
+	return parseNamed(spec, byName)
+}
+
+// parseNamed is Parse with the meaning of names.
+func parseNamed(spec string, named func(string) (*Order, error)) (*Order, error) {
 	text, estimates, aged := spec, []string{}, []string{}
 	for !strings.HasSuffix(text, suffix) {
 		// The path of a file may contain the sign.
@@ -89,7 +94,7 @@ func Parse(spec string) (*Order, error) {
 	if strings.HasSuffix(text, suffix) {
 		order, err = readFile(text)
 	} else {
-		order, err = byName(text)
+		order, err = named(text)
 	}
 	if err != nil {
 		return nil, err
@@ -112,6 +117,9 @@ func Parse(spec string) (*Order, error) {
 func byName(text string) (*Order, error) {
 	name, overtaking, said := strings.Cut(text, ":")
 	switch {
+	case name == "fair":
+		return nil, fmt.Errorf("%q asks what runs in each namespace, which the plugin does not count; expected %s, or "+
+			"steersman schedule --order %s", text, expected(), text)
 	case slices.Contains(simulated, name) || said && slices.Contains(simulated, overtaking):
 		return nil, fmt.Errorf("%q exists in simulations alone; expected %s", text, expected())
 	case name == "fcfs" || name == "easy" || said && overtaking != "any":

@@ -41,7 +41,7 @@ func TestOrdersThatKubeSchedulerCannotFollow(t *testing.T) {
 		"wfp3:easy":         "expected wfp3, or steersman schedule --order wfp3:easy",
 		"age:none@stated":   `"age:none" holds other pods back`,
 		"shortest:all":      `"shortest:all" holds`,
-		"fair":              `"fair" exists in simulations alone; expected age,`,
+		"fair":              `"fair" asks what runs in each namespace, which the plugin does not count; expected age,`,
 		"conservative":      `"conservative" exists in simulations alone; expected age,`,
 		"wfp3:conservative": `"wfp3:conservative" exists in simulations alone; expected age,`,
 		"shortest@oracle":   `estimates "oracle": no cluster knows true run times; expected @auto, @stated, @history, @none`,
@@ -63,6 +63,12 @@ func TestOrdersThatKubeSchedulerCannotFollow(t *testing.T) {
 // orderFile writes an order file with that card and those weights, of that type.
 func orderFile(t testing.TB, card string, kind string, weights ...float64) string {
 	t.Helper()
+	return writeFile(t, "steersman-order", card, kind, weights...)
+}
+
+// writeFile writes a file with a card under that key, and one tensor.
+func writeFile(t testing.TB, key, card, kind string, weights ...float64) string {
+	t.Helper()
 	var data []byte
 	for _, weight := range weights {
 		data = binary.LittleEndian.AppendUint64(data, math.Float64bits(weight))
@@ -71,8 +77,8 @@ func orderFile(t testing.TB, card string, kind string, weights ...float64) strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	header := fmt.Sprintf(`{"__metadata__":{"steersman-order":%s},"order":{"dtype":%q,"shape":[%d],"data_offsets":[0,%d]}}`,
-		quoted, kind, len(weights), len(data))
+	header := fmt.Sprintf(`{"__metadata__":{%q:%s},"order":{"dtype":%q,"shape":[%d],"data_offsets":[0,%d]}}`,
+		key, quoted, kind, len(weights), len(data))
 	content := append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...)
 	path := filepath.Join(t.TempDir(), "order.safetensors")
 	if err := os.WriteFile(path, append(content, data...), 0o600); err != nil {
@@ -95,6 +101,36 @@ func TestOrderFiles(t *testing.T) {
 	short, long := order.Score(&Pod{Seconds: 10, Size: 1}, cluster), order.Score(&Pod{Seconds: 1000, Size: 1}, cluster)
 	if short >= long {
 		t.Errorf("%v, %v", short, long)
+	}
+}
+
+func TestPolicyFilesHaveOrders(t *testing.T) {
+	named := parse(t, writeFile(t, "steersman", `{"schema": 1, "order": "wfp3@history@ageing:2h"}`, "F64", 1))
+	if named.Kind != WFP3 || named.Estimate != History || named.ageing != 7200 || named.Name != "wfp3@history@ageing:2h" {
+		t.Errorf("%+v", named)
+	}
+	weights := strings.TrimSuffix("1, "+strings.Repeat("0, ", linearWeights-1), ", ")
+	learned := parse(t, writeFile(t, "steersman", `{"order": "learned@stated", "order_weights": [`+weights+`]}`, "F64", 1)+"@none")
+	cluster := &Cluster{Capacity: 10, Free: 1}
+	short, long := learned.Score(&Pod{Seconds: 10, Size: 1}, cluster), learned.Score(&Pod{Seconds: 1000, Size: 1}, cluster)
+	if learned.Kind != Learned || learned.Estimate != None || short >= long {
+		t.Errorf("%+v, %v, %v", learned, short, long)
+	}
+	for card, says := range map[string]string{
+		`{"order": `:                                     "its card is damaged",
+		`{"order": "", "name": "fgd"}`:                   "is a policy without an order",
+		`{"name": "fgd"}`:                                "is a policy without an order",
+		`{"order": "other.safetensors"}`:                 "is a policy without an order",
+		`{"order": "wfp3:easy"}`:                         "expected wfp3, or steersman schedule --order wfp3:easy",
+		`{"order": "wfp3", "order_weights": [1]}`:        `its order "wfp3" has no weights`,
+		`{"order": "learned", "order_weights": [1]}`:     "order_weights are 1 numbers; expected 24, and 10 for each",
+		`{"order": "learned"}`:                           "order_weights are 0 numbers",
+		`{"order": "learned:easy", "order_weights": []}`: `overtaking is "easy", and kube-scheduler`,
+	} {
+		_, err := Parse(writeFile(t, "steersman", card, "F64", 1))
+		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, not %s", card, err, says)
+		}
 	}
 }
 
@@ -179,6 +215,21 @@ func TestEstimatesBeforeAnythingHasEnded(t *testing.T) {
 	median, spread := NewRunTimes().Estimate(Requests{}, podowner.Owner{})
 	if want := math.Exp2(12); !isClose(median, want) || spread <= 0 {
 		t.Errorf("%v and %v, not %v", median, spread, want)
+	}
+}
+
+func TestRunsOfACronJobTeachEachOther(t *testing.T) {
+	runTimes := NewRunTimes()
+	estimate := func(name string) float64 {
+		median, _ := runTimes.Estimate(Requests{}, podowner.Owner{Namespace: "n", Name: name})
+		return median
+	}
+	for i := range 20 {
+		runTimes.Note(Requests{}, podowner.Owner{Namespace: "n", Name: fmt.Sprintf("Job/backup-%d", 29384700+i)}, 10)
+		runTimes.Note(Requests{}, podowner.Owner{Namespace: "n", Name: fmt.Sprintf("Job/train-%d", i)}, 10_000)
+	}
+	if next, other := estimate("Job/backup-29384720"), estimate("Job/backup-7"); next > 20 || other < 20 {
+		t.Errorf("%v and %v", next, other)
 	}
 }
 

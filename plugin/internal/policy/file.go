@@ -159,6 +159,8 @@ type Card struct {
 	MadeBy        string         `json:"made_by"`       // version of steersman
 	Profile       *ProfileCard   `json:"mix"`           // the workload profile that is embedded in the file
 	ComparedOn    *ComparedOn    `json:"compared_on"`   // where it was compared with every rule
+	Order         string         `json:"order"`         // who goes next, see internal/orders; "": not said
+	OrderWeights  []float64      `json:"order_weights"` // of a learned order
 }
 
 // ComparedOn is the cluster that the policy was compared with every rule on.

@@ -33,7 +33,8 @@ var (
 
 // Args are the plugin's arguments in a KubeSchedulerConfiguration.
 type Args struct {
-	// Order is NAME[@ESTIMATES], or an order file: age (the default), shortest, wfp3@stated, /etc/order.safetensors.
+	// Order is NAME[@ESTIMATES], an order file, or a policy file with an order: age (the default), shortest, wfp3@stated,
+	// /etc/order.safetensors.
 	Order string `json:"order"`
 }
 

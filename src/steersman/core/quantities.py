@@ -107,6 +107,16 @@ def duration_seconds(text: str) -> float:
     return seconds
 
 
+def duration_text(seconds: float) -> str:
+    """Return a duration as `duration_seconds` reads it, such as `7200s`: rounded to milliseconds, or above 10^8 s days.
+
+    Above 10^9 days, for which it has no text, it is 999999999 days.
+    """
+    if seconds < 1e8:
+        return f"{max(seconds, 1e-3):.3f}".rstrip("0").rstrip(".") + "s"
+    return f"{min(round(seconds / _SECONDS['d']), 999_999_999)}d"
+
+
 def format_duration(seconds: float) -> str:
     """Return a duration in its two largest units, such as `3 h 10 min`."""
     seconds = round(seconds)

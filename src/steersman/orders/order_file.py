@@ -21,6 +21,8 @@ from steersman.orders.scores import LEARNED, learned_size
 
 SCHEMA = 2
 CARD = "steersman-order"
+POLICY_CARD = "steersman"
+"""Key of the model card of a policy file, which may have an order."""
 WEIGHTS = "order"
 SUFFIX = ".safetensors"
 MAX_HIDDEN = 1000
@@ -56,6 +58,34 @@ class OrderCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     gain: float = 0.0
     reference: str = ""
     made_by: str = ""
+
+
+class PolicyOrder(msgspec.Struct, frozen=True):
+    """What the model card of a policy file says of who goes next, see `orders.registry.order_in_policy`.
+
+    Attributes:
+        order: such as `wfp3:easy@history`, or `learned:easy`; "": the file has no order.
+        order_weights: of a learned order.
+    """
+
+    order: str = ""
+    order_weights: tuple[float, ...] = ()
+
+
+def read_policy_order(file: Path) -> PolicyOrder | None:
+    """Return the order in a policy file; None: it is no policy file, or cannot be read.
+
+    Raises:
+        InputError: its model card is damaged.
+    """
+    try:
+        with safe_open(str(file), framework="numpy") as opened:
+            card = (opened.metadata() or {}).get(POLICY_CARD)
+        return None if card is None else msgspec.json.decode(card, type=PolicyOrder)
+    except (OSError, SafetensorError):
+        return None
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise InputError(file, "", "", f"is not a policy file of this version of steersman: {error}") from None
 
 
 def write_order(file: Path, card: OrderCard, weights: tuple[float, ...]) -> None:

@@ -1,18 +1,27 @@
-"""Orders by name: `NAME[:OVERTAKING][@ESTIMATES][@ageing:TIME]`, such as `shortest`, `wfp3:easy` or `area@history`."""
+"""Orders by name: `NAME[:OVERTAKING][@ESTIMATES][@ageing:TIME]`, such as `shortest`, `wfp3:easy` or `area@history`.
+
+A file in the place of the name is an order file, or a policy file with an order: its card has such a text, in which the
+name `learned` stands for the weights beside it.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
-from steersman.core.errors import UsageError, unknown_name
-from steersman.core.quantities import duration_seconds
-from steersman.orders import queue
+import numpy as np
+
+from steersman.core.errors import InputError, UsageError, unknown_name
+from steersman.core.quantities import duration_seconds, duration_text
+from steersman.orders import queue, scores
 from steersman.orders.order import BUILT_IN, OVERTAKING, Order
-from steersman.orders.order_file import SUFFIX, open_order
-from steersman.orders.run_times import SOURCES, parse_run_times
+from steersman.orders.order_file import MAX_HIDDEN, SUFFIX, PolicyOrder, open_order, read_policy_order
+from steersman.orders.run_times import AUTO, SOURCES, parse_run_times
 
 AGEING = "ageing:"
+LEARNED = "learned"
+"""Name of an order of weights in the card of a policy file."""
 
 
 def find_order(spec: str) -> Order:
@@ -24,7 +33,7 @@ def find_order(spec: str) -> Order:
     """
     text, settings = _split(spec)
     name, colon, overtaking = (text, "", "") if text.endswith(SUFFIX) else text.partition(":")
-    order = open_order(Path(name))[1] if name.endswith(SUFFIX) else BUILT_IN.get(name)
+    order = _open(Path(name)) if name.endswith(SUFFIX) else BUILT_IN.get(name)
     if order is None:
         if Path(name).is_dir():
             raise UsageError(f"order {spec!r}: is a folder; expected a name or an order file (order{SUFFIX})")
@@ -33,6 +42,69 @@ def find_order(spec: str) -> Order:
             *(f"NAME@{AGEING}TIME", f"an order file (order{SUFFIX})"),
         )
         raise unknown_name("order", name, tuple(BUILT_IN), *others)
+    order = _with_settings(spec, order, colon + overtaking, settings)
+    # Results call a file's order by its own name.
+    return replace(order, name="@".join([order.name, *settings]) if name.endswith(SUFFIX) else spec)
+
+
+def order_in_policy(file: str | Path, stored: PolicyOrder) -> Order | None:
+    """Return the order in the card of a policy file; None: it has none.
+
+    Raises:
+        InputError: the text or the weights are none of an order.
+    """
+    if not stored.order:
+        if stored.order_weights:
+            raise InputError(str(file), "card", "order_weights", "belong to an order, but the card has none")
+        return None
+    try:
+        text, settings = _split(stored.order)
+        name, colon, overtaking = text.partition(":")
+        if name != LEARNED:
+            if stored.order_weights:
+                raise UsageError(f"order {stored.order!r} has no weights; expected {LEARNED} beside order_weights")
+            if name.endswith(SUFFIX):
+                raise UsageError(f"order {stored.order!r} is a file; expected a name")
+            return find_order(stored.order)
+        weights = stored.order_weights
+        hidden, rest = divmod(len(weights) - len(scores.LINEAR), scores.UNIT_SIZE)
+        if rest or not 0 <= hidden <= MAX_HIDDEN:
+            least = f"{len(scores.LINEAR)}, and {scores.UNIT_SIZE} for each hidden unit"
+            raise UsageError(f"order_weights are {len(weights)} numbers; expected {least}")
+        if not np.isfinite(weights).all():
+            raise UsageError("order_weights hold a number that is not finite")
+        order = Order(LEARNED, scores.LEARNED, weights=weights)
+        return replace(_with_settings(stored.order, order, colon + overtaking, settings), name=stored.order)
+    except UsageError as error:
+        raise InputError(str(file), "card", "order", str(error)) from None
+
+
+def stored(order: Order) -> PolicyOrder:
+    """Return an order as the card of a policy file has it, see `order_in_policy`."""
+    name, times = order.name.partition("@")[0], order.run_times
+    if order.score == scores.LEARNED:
+        names = {value: name for name, value in OVERTAKING.items()}
+        name = LEARNED if order.overtaking == queue.ANYBODY else f"{LEARNED}:{names[order.overtaking]}"
+    estimates = "" if times == AUTO else f"@{times.source}" + (f":{times.error:g}" if times.error > 1 else "")
+    ageing = "" if order.ageing == math.inf else f"@{AGEING}{duration_text(order.ageing)}"
+    return PolicyOrder(f"{name}{estimates}{ageing}", order.weights)
+
+
+def _open(file: Path) -> Order:
+    """Return the order of an order file or of a policy file. Raises InputError: it is neither."""
+    found = read_policy_order(file)
+    if found is None:
+        return open_order(file)[1]
+    order = order_in_policy(file, found)
+    if order is None:
+        raise InputError(str(file), "", "", "is a policy without an order; expected an order file, or a name")
+    return order
+
+
+def _with_settings(spec: str, order: Order, overtaking: str, settings: list[str]) -> Order:
+    """Return an order with what follows its name: `:OVERTAKING`, then sources of estimates and ageing."""
+    colon, overtaking = overtaking[:1], overtaking[1:]
+    name = order.name
     if colon:
         if overtaking not in OVERTAKING:
             raise UsageError(f"order {spec!r}: {overtaking!r} is unknown; expected {', '.join(OVERTAKING)}")
@@ -44,8 +116,7 @@ def find_order(spec: str) -> Order:
             order = replace(order, ageing=_ageing(spec, setting.removeprefix(AGEING)))
         else:
             order = replace(order, run_times=parse_run_times(setting))
-    # Results call a file's order by its own name.
-    return replace(order, name="@".join([order.name, *settings]) if name.endswith(SUFFIX) else spec)
+    return order
 
 
 def _split(spec: str) -> tuple[str, list[str]]:

@@ -194,13 +194,19 @@ def with_profile(policy: AnyPolicy, prepared: EmbeddedProfile | None) -> AnyPoli
     return replace(cast(Any, policy), prepared=prepared)  # type: ignore[no-any-return]
 
 
+def with_own_order(policy: AnyPolicy, order: Order) -> AnyPolicy:
+    """Return a copy of a policy with an order that is a part of it, so that its name does not tell."""
+    return replace(cast(Any, policy), order=order)  # type: ignore[no-any-return]
+
+
 def with_order(policy: AnyPolicy, order: Order) -> AnyPolicy:
-    """Return a copy of a policy with another order; unless it is that of age, its name tells."""
-    ordered = replace(cast(Any, policy), order=order)
+    """Return a copy of a policy with another order; unless both orders are that of age, its name tells."""
+    ordered = with_own_order(policy, order)
+    is_of_age = policy.order.name == AGE.name and order.name == AGE.name
     # Names of some policies, such as URLs, are computed.
-    if order.name == AGE.name or "name" not in (field.name for field in fields(ordered)):
-        return ordered  # type: ignore[no-any-return]
-    return renamed(ordered, f"{policy.name}+{order.name}")  # type: ignore[no-any-return]
+    if is_of_age or "name" not in (field.name for field in fields(cast(Any, ordered))):
+        return ordered
+    return renamed(ordered, f"{policy.name}+{order.name}")
 
 
 def default_member(policy: Policy) -> Policy:

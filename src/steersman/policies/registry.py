@@ -209,6 +209,11 @@ def resolve(spec: str) -> Policy:
     raise unknown_name("policy", spec, names(), *others)
 
 
+def in_order(policy: Policy, spec: str) -> Policy:
+    """Return a policy with an order, see `orders.registry.find_order`; "": with its own."""
+    return with_order(policy, find_order(spec)) if spec else policy
+
+
 def portable(policy: str | Policy | PolicyProtocol) -> str | Policy | PolicyProtocol:
     """Return a policy as workers can have it, maybe on other machines: one of a file or a URL as an object."""
     if not isinstance(policy, str):

@@ -16,8 +16,8 @@ from steersman.agents.networks.spec import sizes_of
 from steersman.agents.registry import EVOLUTION, algorithm_specs, find_algorithm
 from steersman.core.errors import UsageError
 from steersman.core.extensions import attribute_foreign_errors
-from steersman.orders.order import AGE
-from steersman.policies.files.policy_file import Card, write_policy
+from steersman.orders.registry import find_order
+from steersman.policies.files.policy_file import Card, with_stored_order, write_policy
 from steersman.policies.networks.registry import find_network
 from steersman.training.environment import EnvironmentSpec
 from steersman.training.network import NetworkPlan, fingerprint
@@ -238,9 +238,7 @@ def _card(plan: LearningPlan, learner: Agent | EpisodeEvolution, validator: Vali
     settings = asdict(plan.config)
     if plan.algorithm != EVOLUTION:
         settings |= {"environments": plan.environments, "dropout": network.dropout}
-    if scene.order != AGE.name:
-        settings |= {"order": scene.order}
-    return Card(
+    card = Card(
         name=plan.name,
         view=scene.view.name,
         view_version=scene.view.version,
@@ -261,3 +259,4 @@ def _card(plan: LearningPlan, learner: Agent | EpisodeEvolution, validator: Vali
         scores=validator.scores(),
         made_by=f"steersman {__version__}",
     )
+    return with_stored_order(card, find_order(scene.order))

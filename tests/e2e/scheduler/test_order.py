@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from tests.e2e.conftest import NODES, LocalCluster, until
 from tests.e2e.scheduler.test_schedule import bound, create, events, pod, pytestmark, scheduling
@@ -68,11 +69,41 @@ def test_pods_overtake_that_do_not_delay_the_next_one(cluster: LocalCluster, tmp
         assert "slow" not in bound(cluster)
 
 
+def test_namespace_with_least_running_goes_first(cluster: LocalCluster, tmp_path: Path) -> None:
+    """With fair the namespace that fills the nodes waits for another one, though its pod is older."""
+    cpus = cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[0].status.allocatable.cpu}")
+    space = "kube-public"
+    with scheduling(cluster, tmp_path, "--policy", "fgd", "--order", "fair"):
+        try:
+            create(cluster, *(inside(space, pod(f"full-{i}", cpus)) for i in range(NODES)))
+            running = "status.phase=Running"
+            until(
+                lambda: cluster.kubectl("get", "pods", "-n", space, "--field-selector", running).count("full") == NODES
+            )
+            create(cluster, inside(space, pod("older", cpus)))
+            create(cluster, pod("younger", cpus))
+            until(lambda: "younger" in events(cluster, "FailedScheduling"))
+            cluster.kubectl("delete", "pod", "full-0", "-n", space, "--grace-period=0", "--force")
+            until(lambda: "younger" in bound(cluster))
+            assert cluster.kubectl("get", "pod", "older", "-n", space, "-o", "jsonpath={.spec.nodeName}") == ""
+        finally:
+            cluster.kubectl("delete", "pods", "--all", "-n", space, "--grace-period=0", "--force")
+
+
+def inside(namespace: str, made: dict[str, Any]) -> dict[str, Any]:
+    return made | {"metadata": made["metadata"] | {"namespace": namespace}}
+
+
 def test_events_say_when_waiting_pods_are_expected_to_start(cluster: LocalCluster, tmp_path: Path) -> None:
-    """With --predict-waits each waiting pod has an event with its predicted start; others have none."""
+    """With --predict-waits each waiting pod has an event with its predicted start; others have none.
+
+    The order is that of the policy file.
+    """
     cpus = cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[0].status.allocatable.cpu}")
     seconds = "steersman.dev/expected-seconds"
-    arguments = ("--policy", "fgd", "--order", "shortest", "--predict-waits", "10")
+    file = str(tmp_path / "ordered.safetensors")
+    cluster.must("policy", "order", "--policy", "fgd", "--order", "shortest", "--output", file)
+    arguments = ("--policy", file, "--predict-waits", "10")
     with scheduling(cluster, tmp_path, *arguments):
         create(cluster, *(pod(f"full-{i}", cpus, {seconds: "600"}) for i in range(NODES)))
         until(lambda: len(bound(cluster)) == NODES)

@@ -143,6 +143,12 @@ def test_candidates_and_reference_play_in_the_order_of_the_task():
     assert costs["shortest"] != costs["age"]
 
 
+def test_the_order_of_the_task_is_that_of_the_policy_file(tmp_path):
+    task = SimulationTask("waiting-time", "timed", load=1.2, order="wfp3:easy@history")
+    evolve(plan(training=(small("default"),), task=task), tmp_path, TrainingLimits(iterations=1, validate_every=1))
+    assert resolve(str(tmp_path / POLICY)).order == find_order("wfp3:easy@history")
+
+
 def test_final_state_objectives_match_the_final_state():
     workload, protocol = small("default"), "arrivals"
     arrivals = schedule(workload, protocol, seed=3, ratio=1.0, load=None)

@@ -74,6 +74,7 @@ COMMANDS: dict[str, Options] = {
     "policy export": {"": "steersman", "--as": "text", "--output": "new.txt", **FILES},
     "policy fit": {"--output": "new.safetensors", **FILES},
     "policy fit-order": {"--output": "new.safetensors", **FILES},
+    "policy order": {"--policy": "fgd", "--order": "fcfs", "--output": "new.safetensors"},
     "policy fit-scheduler": {"--output": "new.yaml", **FILES},
     "policy build": {"--output": "new.safetensors"},
     "workload run": {**LIVE, "--yes": ""},

@@ -18,6 +18,7 @@ from steersman.core.errors import InputError, MissingExtraError, SteersmanError,
 from steersman.core.folder_lock import LOCK, FolderLock, lock_folder
 from steersman.objectives import registry as objectives
 from steersman.objectives import telemetry
+from steersman.orders.order_file import PolicyOrder
 from steersman.policies.features import CLUSTER, GPU, TELEMETRY, View
 from steersman.policies.features import view as find_view
 from steersman.policies.files.policy_file import Card, open_policy, read_policy, write_policy
@@ -390,8 +391,9 @@ def card_of_run(plan: LivePlan, decisions: int) -> Card:
     if network.start is not None:
         before = read_policy(network.start)[0]
         name, steps, training = before.name, before.steps + decisions, before.training
+        order = PolicyOrder(before.order, before.order_weights)
     else:
-        name, steps, training = f"{plan.algorithm}-{network.name}", decisions, ()
+        name, steps, training, order = f"{plan.algorithm}-{network.name}", decisions, (), PolicyOrder()
     return Card(
         name=name,
         view=view.name,
@@ -407,4 +409,6 @@ def card_of_run(plan: LivePlan, decisions: int) -> Card:
         settings=settings,
         steps=steps,
         made_by=f"steersman {__version__}",
+        order=order.order,
+        order_weights=order.order_weights,
     )

@@ -130,19 +130,19 @@ def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOp
 def _policy(options: ExplainOptions) -> tuple[Policy, bool]:
     """Return the policy, and whether its order is to be explained. Raises SteersmanError: it is unknown."""
     from steersman.orders.live_order import check_live
-    from steersman.orders.registry import find_order
-    from steersman.policies.base import with_order
-    from steersman.policies.registry import resolve
+    from steersman.orders.order import AGE
+    from steersman.policies.registry import in_order, resolve
 
     name, order = split_order(options.policy, options.order)
-    if options.run_times is not None and not order:
-        raise UsageError("--run-times is about the order of waiting pods; give --order, such as --order wfp3:easy")
     policy = resolve(name)
+    follows_order = bool(order) or policy.order is not AGE
+    if options.run_times is not None and not follows_order:
+        raise UsageError("--run-times is about the order of waiting pods; give --order, such as --order wfp3:easy")
     say_without_telemetry(policy, name, has_telemetry=options.telemetry is not None)
-    if order:
-        policy = with_order(policy, find_order(order))
+    policy = in_order(policy, order)
+    if follows_order:
         check_live(policy.order)
-    return policy, bool(order)
+    return policy, follows_order
 
 
 def _place_in_queue(

@@ -11,6 +11,7 @@ import typer
 from steersman.cli.commands.export_policy import export
 from steersman.cli.commands.fit_order import fit_order
 from steersman.cli.commands.fit_scheduler import fit_scheduler
+from steersman.cli.commands.policy_order import join_order
 from steersman.cli.completing import packaged_policies, workloads
 from steersman.cli.fitting import DURATION_HELP, describe_fit, fit_workload
 from steersman.cli.options.arrivals import ArrivalOptions
@@ -189,6 +190,7 @@ def fit(options: FittingOptions, inputs: Inputs, arrivals: ArrivalOptions) -> No
 
 app.command("export")(export)
 app.command("fit-order")(fit_order)
+app.command("order")(join_order)
 app.command("fit-scheduler")(fit_scheduler)
 
 
@@ -310,7 +312,7 @@ def _print_tables(card: Card, arrays: Arrays) -> None:
     rows = {
         "network": _network(card),
         "objective": card.objective,
-        "trained by": f"{card.algorithm}, {card.steps} episodes or decisions, {card.made_by}",
+        "trained by": ", ".join(filter(None, [card.algorithm, _steps(card), card.made_by])),
         "protocol": ", ".join(filter(None, [card.protocol, _amount("ratio", card.ratio), _amount("load", card.load)])),
         "training": ", ".join(card.training),
         "validation": ", ".join(card.validation) or "the training workloads, other seeds",
@@ -318,6 +320,7 @@ def _print_tables(card: Card, arrays: Arrays) -> None:
         "seeds": card.seeds,
         "settings": ", ".join(f"{name} {value}" for name, value in card.settings.items()),
         "members": ", ".join(card.members),
+        "order": _order(card),
         "profile": _profile(card),
         "compared on": _compared_on(card),
         "size": _size(arrays),
@@ -344,6 +347,15 @@ def _network(card: Card) -> str:
     layers = f" {'-'.join(map(str, card.hidden))}" if card.hidden else ""
     norm = f", {card.normalisation} normalisation" if card.normalisation != "none" else ""
     return f"{card.network}{layers}{norm} on the features {card.view!r}, version {card.view_version}"
+
+
+def _steps(card: Card) -> str:
+    return f"{card.steps} episodes or decisions" if card.steps else ""
+
+
+def _order(card: Card) -> str:
+    weights = f", {len(card.order_weights)} weights" if card.order_weights else ""
+    return f"{card.order}{weights}"
 
 
 def _profile(card: Card) -> str:

@@ -129,15 +129,12 @@ def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, se
 def _policy(options: WaitOptions) -> Policy:
     """Return the policy with its order. Raises SteersmanError: there is no such policy or order."""
     from steersman.orders.live_order import check_live
-    from steersman.orders.registry import find_order
-    from steersman.policies.base import with_order
-    from steersman.policies.registry import resolve
+    from steersman.policies.registry import in_order, resolve
 
     name, order = split_order(options.policy, options.order)
     policy = resolve(name)
     say_without_telemetry(policy, name, has_telemetry=False)
-    if order:
-        policy = with_order(policy, find_order(order))
+    policy = in_order(policy, order)
     check_live(policy.order)
     return policy
 

@@ -18,8 +18,12 @@ from safetensors.numpy import save
 
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import InputError, SteersmanError
+from steersman.orders.order import AGE, Order
 from steersman.orders.order_file import CARD as ORDER_CARD
-from steersman.policies.base import Policy, renamed, with_profile
+from steersman.orders.order_file import POLICY_CARD as CARD
+from steersman.orders.order_file import PolicyOrder
+from steersman.orders.registry import order_in_policy, stored
+from steersman.policies.base import Policy, renamed, with_own_order, with_profile
 from steersman.policies.embedded_profile import (
     ProfileCard,
     embed_profile,
@@ -35,12 +39,12 @@ from steersman.policies.networks.layers import check_arrays
 from steersman.policies.networks.numpy_networks import check_network, mlp_shapes, open_network
 from steersman.policies.networks.policy import NetworkPolicy
 from steersman.policies.portfolio_policy import PORTFOLIO, PortfolioPolicy
+from steersman.version import __version__
 from steersman.workloads.workload import Workload
 
 SCHEMA = 1
 RULE = "rule"
 """The network in the card of a rule, which has no trained weights."""
-CARD = "steersman"
 SUFFIX = ".safetensors"
 LINEAR = "weights"
 """The tensor of weights that are linear in a node's features, by kind of pod."""
@@ -101,6 +105,7 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         made_by: version of steersman.
         profile: the profile in the file, if there is one; `mix` in JSON.
         compared_on: where it was compared with every rule, if it was.
+        order, order_weights: who goes next among pods that wait, see `orders.order_file.PolicyOrder`.
     """
 
     schema: int = SCHEMA
@@ -126,6 +131,28 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     made_by: str = ""
     profile: ProfileCard | None = msgspec.field(default=None, name="mix")
     compared_on: ComparedOn | None = None
+    order: str = ""
+    order_weights: tuple[float, ...] = ()
+
+
+def rule_card(name: str) -> Card:
+    """Return the card of a rule, whose file has no weights."""
+    return Card(
+        name=name,
+        view=GPU_VIEW,
+        view_version=VIEWS[GPU_VIEW].version,
+        network=RULE,
+        members=(name,),
+        objective="",
+        algorithm="rule",
+        made_by=f"steersman {__version__}",
+    )
+
+
+def with_stored_order(card: Card, order: Order) -> Card:
+    """Return a card with an order; that of age is none."""
+    said = PolicyOrder() if order == AGE else stored(order)
+    return msgspec.structs.replace(card, order=said.order, order_weights=said.order_weights)
 
 
 def write_policy(path: str | Path, card: Card, arrays: Arrays) -> None:
@@ -191,10 +218,14 @@ def open_policy(path: Path, name: str) -> Policy:
     for tensor, array in weights.items():
         if np.abs(array.astype(np.float64)).max(initial=0.0) > MAX_WEIGHT:
             raise InputError(str(path), "tensor", tensor, f"holds a weight beyond {MAX_WEIGHT:g}, which is of no use")
+    order = order_in_policy(path, PolicyOrder(card.order, card.order_weights))
+    policy: Policy
     if card.network == PORTFOLIO:
-        return open_portfolio(str(path), name, card, arrays)
-    policy = _open(str(path), name, card, weights)
-    return with_profile(policy, open_prepared(str(path), card.profile, VIEWS[card.view], profile_tensors))
+        policy = open_portfolio(str(path), name, card, arrays)
+    else:
+        policy = _open(str(path), name, card, weights)
+        policy = with_profile(policy, open_prepared(str(path), card.profile, VIEWS[card.view], profile_tensors))
+    return policy if order is None else with_own_order(policy, order)
 
 
 def _open(file: str, name: str, card: Card, weights: Arrays) -> Policy:

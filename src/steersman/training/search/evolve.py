@@ -12,10 +12,17 @@ import numpy.typing as npt
 from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.simulations import EXCESS_WEIGHT, Evolution, SimulationTask, excluded_features
 from steersman.core.errors import InputError, UsageError
-from steersman.orders.order import AGE
+from steersman.orders.registry import find_order
 from steersman.policies.base import default_member, with_profile
 from steersman.policies.features import view
-from steersman.policies.files.policy_file import Card, WorkloadResult, open_policy, read_policy, write_policy
+from steersman.policies.files.policy_file import (
+    Card,
+    WorkloadResult,
+    open_policy,
+    read_policy,
+    with_stored_order,
+    write_policy,
+)
 from steersman.policies.gpu_state.arrays import GPU_VIEW
 from steersman.policies.kinds import as_linear
 from steersman.policies.kube_scheduler import KUBE_DEFAULT
@@ -183,14 +190,13 @@ class SimulationValidator:
 
 
 def _stated(task: SimulationTask) -> dict[str, str | float]:
-    """Return what a card says of the task beside protocol and objective."""
-    order: dict[str, str | float] = {} if task.order == AGE.name else {"order": task.order}
-    return order | ({} if task.max_kind_loss is None else {"max_kind_loss": task.max_kind_loss})
+    """Return what a card says of the task beside protocol, objective and order."""
+    return {} if task.max_kind_loss is None else {"max_kind_loss": task.max_kind_loss}
 
 
 def _card(plan: EvolutionPlan, search: Evolution, validator: SimulationValidator) -> Card:
     task, runs = plan.task, len(plan.validation_seeds)
-    return Card(
+    card = Card(
         name=plan.name,
         view=GPU_VIEW,
         view_version=view(GPU_VIEW).version,
@@ -213,3 +219,4 @@ def _card(plan: EvolutionPlan, search: Evolution, validator: SimulationValidator
         ),
         made_by=f"steersman {__version__}",
     )
+    return with_stored_order(card, find_order(task.order))

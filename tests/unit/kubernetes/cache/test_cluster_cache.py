@@ -176,6 +176,7 @@ def test_cache_after_any_history_equals_the_final_state(steps: list[tuple[str, i
     assert {k: (v[0], v[2], v[3]) for k, v in again.items()} == {k: (v[0], v[2], v[3]) for k, v in expected.items()}
     owners = {o: {n: c for n, c in counts.items() if c} for o, counts in tested._owners.items()}
     assert owners == {o: {n: c for n, c in counts.items() if c} for o, counts in fresh._owners.items()}
+    assert tested.use._pods == fresh.use._pods
 
 
 def test_an_assumed_pod_is_confirmed_by_the_watch() -> None:

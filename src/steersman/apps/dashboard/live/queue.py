@@ -9,9 +9,8 @@ from steersman.apps.dashboard.live.explanations import EXPLAINED
 from steersman.apps.recorder.live_workload import read_workload
 from steersman.core.errors import UsageError
 from steersman.kubernetes.client import Client
-from steersman.orders.registry import find_order
-from steersman.policies.base import decided_by, with_order
-from steersman.policies.registry import resolve
+from steersman.policies.base import decided_by
+from steersman.policies.registry import in_order, resolve
 from steersman.simulation.prediction.moment import moment_of
 from steersman.simulation.prediction.prediction import QueuePrediction, predict_queue
 from steersman.simulation.selection.comparison import member_choice
@@ -53,7 +52,7 @@ class LiveQueue:
             now = time.time()
 
             def predict() -> QueuePrediction:
-                decides = with_order(resolve(policy), find_order(order))
+                decides = in_order(resolve(policy), order)
                 if decides.members:
                     decides = decided_by(decides, member_choice(decides, workload).policy)
                 return predict_queue(moment_of(workload, now), decides)

@@ -46,8 +46,6 @@ ADDRESS, PORT = "127.0.0.1", 10269
 IN_FLIGHT = 64
 FIT_SECONDS = 60.0
 LEAST_PREDICT_SECONDS = 10.0
-AGE = "age"
-"""The order without --order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,15 +284,16 @@ def schedule(
     if server_url(resolved) and options.shadow:
         raise UsageError("--shadow asks no server; leave it out, or give a policy that decides here")
     say_without_telemetry(resolved, policy, has_telemetry=telemetry is not None)
-    chosen_order = find_order(order or AGE)
-    check_live(chosen_order)
+    chosen_order = find_order(order) if order else resolved.order
+    if not options.shadow:
+        check_live(chosen_order)
     history = None if queue.run_times is None else open_run_times(queue.run_times)
     task = None
     if queue.predict_waits is not None:
         from steersman.cli.commands.schedule.predict import PredictionTask, check_predictable
 
         check_predictable(resolved, policy)
-        task = PredictionTask(target.config, policy, order or AGE, queue.run_times)
+        task = PredictionTask(target.config, policy, order, queue.run_times)
     log_cluster(target)
     if options.fit is not None:
         from steersman.cli.commands.schedule.fit import fitting

@@ -1,0 +1,135 @@
+"""Policy files that say who goes next: written, read again, used, overridden, and refused with one line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from steersman.agents.evolution.orders import waits_under
+from steersman.cli.main import app
+from steersman.core.errors import InputError
+from steersman.orders.order import AGE
+from steersman.orders.order_file import OrderCard, write_order
+from steersman.orders.registry import find_order
+from steersman.orders.run_times import RunTimes
+from steersman.orders.scores import learned_size
+from steersman.policies.base import with_order
+from steersman.policies.files.policy_file import read_policy, rule_card, with_stored_order, write_policy
+from steersman.policies.registry import in_order, policy_path, resolve
+from steersman.simulation.arrivals import schedule
+from steersman.simulation.run import Simulator
+from steersman.workloads.formats.openb.traces import embedded
+
+WEIGHTS = tuple(0.01 * i for i in range(learned_size(1)))
+LEARNED = OrderCard(name="found", overtaking="easy", estimates="oracle:3", ageing=604800.0, hidden=1)
+
+
+def written(file: Path, order: str, policy: str = "best-fit") -> str:
+    """Write a policy file of a rule with an order."""
+    write_policy(file, with_stored_order(rule_card(policy), find_order(order)), {})
+    return str(file)
+
+
+@pytest.mark.parametrize("order", ["wfp3:easy", "shortest@history@ageing:2h", "fcfs", "largest", "area@oracle:3"])
+def test_a_file_has_the_order_that_it_was_given(tmp_path: Path, order: str) -> None:
+    """Under the name of the policy alone; another order is told by its name, that of age as well."""
+    file = written(tmp_path / "mine.safetensors", order)
+    policy = resolve(file)
+    assert (policy.name, replace(policy.order, name=order)) == ("mine", find_order(order))
+    assert in_order(policy, "") is policy
+    assert find_order(file) == policy.order
+    assert resolve(f"{file}+unicef").name == "mine+unicef"
+    assert (resolve(f"{file}+age").name, resolve(f"{file}+age").order.name) == ("mine+age", "age")
+    assert resolve("fgd+age").name == "fgd"
+    assert resolve(f"fgd+{file}").order == policy.order
+    assert find_order(written(tmp_path / "again.safetensors", f"{file}@none")).run_times == RunTimes("none")
+
+
+def test_a_learned_order_is_in_the_file(tmp_path: Path) -> None:
+    """With its weights, who may overtake, estimates and ageing; prepared policies keep it."""
+    order_file, file = tmp_path / "order.safetensors", tmp_path / "mine.safetensors"
+    write_order(order_file, LEARNED, WEIGHTS)
+    found = find_order(str(order_file))
+    with policy_path("steersman") as shipped:
+        card, arrays = read_policy(shipped)
+    write_policy(file, with_stored_order(card, found), arrays)
+    order = resolve(str(file)).order
+    assert replace(order, name="found") == found
+    assert (order.weights, order.ageing, order.run_times) == (WEIGHTS, 604800.0, RunTimes("oracle", 3.0))
+    assert [each.name for each in resolve(str(file)).members] == [each.name for each in resolve("steersman").members]
+    assert with_stored_order(read_policy(file)[0], AGE) == card
+
+
+def test_a_simulation_follows_the_file(tmp_path: Path) -> None:
+    """As it does with the same policy and order by name."""
+    workload = embedded("default-small")
+    simulator, plan = Simulator(workload), schedule(workload, "timed", seed=3, ratio=1.0, load=1.1)
+    named = waits_under(with_order(resolve("best-fit"), find_order("wfp3:easy")), simulator, plan, 3).seconds
+    stored = waits_under(resolve(written(tmp_path / "mine.safetensors", "wfp3:easy")), simulator, plan, 3).seconds
+    aged = waits_under(resolve("best-fit"), simulator, plan, 3).seconds
+    assert (named == stored).all()
+    assert (named != aged).any()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"order": "fifo"}, "order: unknown order 'fifo'"),
+        ({"order": "wfp3:all"}, "order 'wfp3:all': 'all' is unknown; expected any, none, easy"),
+        ({"order": "wfp3@guess"}, "estimates 'guess' are unknown"),
+        ({"order": "other.safetensors"}, "order 'other.safetensors' is a file; expected a name"),
+        (
+            {"order": "wfp3", "order_weights": WEIGHTS},
+            "order 'wfp3' has no weights; expected learned",
+        ),
+        ({"order": "learned"}, "order_weights are 0 numbers; expected 24, and 10 for each hidden unit"),
+        ({"order": "learned", "order_weights": WEIGHTS[1:]}, "order_weights are 33 numbers; expected 24, and 10"),
+        ({"order_weights": WEIGHTS}, "order_weights: belong to an order, but the card has none"),
+    ],
+)
+def test_what_is_wrong_with_the_order_is_one_line(tmp_path: Path, changes: dict[str, object], says: str) -> None:
+    """Whether the file is given as a policy or as an order."""
+    file = tmp_path / "mine.safetensors"
+    write_policy(file, msgspec.structs.replace(rule_card("fgd"), **changes), {})
+    for read in (resolve, find_order):
+        with pytest.raises(InputError) as caught:
+            read(str(file))
+        text = str(caught.value)
+        assert text.startswith(f"{file}, card, order")
+        assert says in text
+        assert "\n" not in text
+
+
+def test_a_policy_without_an_order_is_no_order(tmp_path: Path) -> None:
+    """The text says what would be right."""
+    file = tmp_path / "mine.safetensors"
+    write_policy(file, rule_card("fgd"), {})
+    assert resolve(str(file)).order is AGE
+    with pytest.raises(InputError, match="is a policy without an order; expected an order file, or a name"):
+        find_order(str(file))
+
+
+def test_the_command_joins_policy_and_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules, files and what is included; the card says so."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> str:
+        result = CliRunner().invoke(app, ["policy", *arguments])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    run("order", "--policy", "fgd", "--order", "wfp3:easy", "--output", "one.safetensors")
+    run("order", "--policy", "one.safetensors", "--order", "shortest", "--output", "two.safetensors")
+    run("order", "--policy", "steersman", "--order", "two.safetensors", "--output", "three.safetensors")
+    run("order", "--policy", "two.safetensors", "--order", "age", "--output", "four.safetensors")
+    orders = [resolve(f"{name}.safetensors").order.name for name in ("one", "two", "three", "four")]
+    assert orders == ["wfp3:easy", "shortest", "shortest", "age"]
+    assert "wfp3:easy" in run("show", "one.safetensors")
+    refused = CliRunner().invoke(
+        app, ["policy", "order", "--policy", "kube-default", "--order", "fcfs", "--output", "5"]
+    )
+    assert refused.exit_code != 0
