@@ -90,6 +90,7 @@ def options(quick: bool = False) -> Json:
         "hours": days.HORIZON / 3600.0,
         "speed": QUICK_SPEED if quick else SPEED,
         "latency_seconds": LATENCY_SECONDS,
+        "at_midnight": "one after the other",
         "overhead_factors": OVERHEAD_FACTORS,
         "forecasts": 2 if quick else FORECASTS,
     }
@@ -134,6 +135,8 @@ def _forecast(asked: Json) -> Json:
     for seed in range(asked["forecasts"]):
         random = np.random.default_rng(seed)
         latency = asked["latency_seconds"] * asked["speed"] * random.uniform(size=len(day))
+        # Pods of midnight are created one after the other, and seen in that order.
+        latency[: day.standing] = np.linspace(0.0, 1.0, day.standing, endpoint=False)
         overhead = random.uniform(*asked["overhead_seconds"]) * asked["speed"] * random.uniform(0.5, 1.5, len(day))
         started = days.simulated_starts(day, arm, seed, latency, overhead)
         for metric, value in figures(day, started).items():
