@@ -51,6 +51,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield Cluster(double, address, call)
 
 
+def until(page: Page, condition: Callable[[], bool]) -> None:
+    """Let the page go on until a condition holds, for `SECONDS` at most."""
+    for _ in range(SECONDS // 50):
+        if condition():
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError("the condition does not hold")
+
+
 def choose(page: Page, text: str) -> None:
     page.fill("#search", text)
     page.locator("#found button", has_text=text).first.click()
@@ -108,13 +117,16 @@ def test_pod_card_follows_the_pod_and_keeps_the_explanation(browser: Browser, cl
         expect(page.locator("#details")).to_contain_text("has not said why yet")
         expect(page.locator("#details")).to_contain_text("The policy prefers", timeout=SECONDS)
         page.locator("#details select").focus()
-        asked: list[Route] = []
-        page.route("**/api/live/explanation?*policy=best-fit", lambda route: asked.append(route))
+        held: list[Route] = []
+        question = "**/api/live/explanation?*policy=best-fit"
+        page.route(question, lambda route: held.append(route))
         page.select_option("#details select", "best-fit")
         # The former policy's choice must not stand beside this one's name.
         expect(page.locator("#details [role=status]")).to_have_text("Working out why…")
         assert page.evaluate("document.activeElement.value") == "best-fit"
-        asked[0].continue_()
+        until(page, lambda: bool(held))
+        page.unroute(question)
+        held[0].continue_()
         expect(page.locator("#details")).to_contain_text("The policy prefers", timeout=SECONDS)
         explained = page.locator("#details table").first.text_content()
         cluster.call(cluster.double.bind, "comes", "node-0")

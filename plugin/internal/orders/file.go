@@ -91,13 +91,15 @@ func policyOrder(text string) (*Order, error) {
 	if err := json.Unmarshal([]byte(text), &said); err != nil {
 		return nil, fmt.Errorf("its card is damaged: %w", err)
 	}
-	if said.Order == "" || strings.HasSuffix(said.Order, suffix) {
+	if said.Order == "" {
 		return nil, errors.New("is a policy without an order; expected an order file, or a name")
 	}
 	return parseNamed(said.Order, func(name string) (*Order, error) {
 		before, overtaking, stated := strings.Cut(name, ":")
 		hidden := (len(said.Weights) - linearWeights) / unitWeights
 		switch {
+		case strings.HasSuffix(name, suffix):
+			return nil, fmt.Errorf("its order %q is a file; expected a name", said.Order)
 		case before != learned && len(said.Weights) > 0:
 			return nil, fmt.Errorf("its order %q has no weights; expected %s beside order_weights", said.Order, learned)
 		case before != learned:

@@ -29,7 +29,8 @@ const (
 
 var names = []string{"age", "smallest", "largest", "shortest", "area", "wfp3", "unicef", "f1"} // by Kind
 
-// simulated is what only simulations have: an order, which is also one of who may overtake, and another of these.
+// simulated is what only simulations have: conservative is an order and a way of overtaking, ending-before a way of
+// overtaking.
 var simulated = []string{"conservative", "ending-before"}
 
 // ageing begins the part of a text that says after how long a pod goes before all others of its priority.
@@ -67,7 +68,12 @@ func (o *Order) UsesEstimates() bool { return o.Kind >= Shortest }
 // Parse returns the order of a text NAME or FILE, either with @ESTIMATES, @ageing:TIME or both. The error is one line and
 // says what would be right.
 func Parse(spec string) (*Order, error) {
-	return parseNamed(spec, byName)
+	return parseNamed(spec, func(text string) (*Order, error) {
+		if strings.HasSuffix(text, suffix) {
+			return readFile(text)
+		}
+		return byName(text)
+	})
 }
 
 // parseNamed is Parse with the meaning of names.
@@ -89,13 +95,7 @@ func parseNamed(spec string, named func(string) (*Order, error)) (*Order, error)
 	if len(estimates) > 1 || len(aged) > 1 {
 		return nil, fmt.Errorf("%q: expected one source of estimates and one %sTIME at most", spec, ageing)
 	}
-	var order *Order
-	var err error
-	if strings.HasSuffix(text, suffix) {
-		order, err = readFile(text)
-	} else {
-		order, err = named(text)
-	}
+	order, err := named(text)
 	if err != nil {
 		return nil, err
 	}
@@ -117,11 +117,11 @@ func parseNamed(spec string, named func(string) (*Order, error)) (*Order, error)
 func byName(text string) (*Order, error) {
 	name, overtaking, said := strings.Cut(text, ":")
 	switch {
+	case slices.Contains(simulated, name) || said && slices.Contains(simulated, overtaking):
+		return nil, fmt.Errorf("%q exists in simulations alone; expected %s", text, expected())
 	case name == "fair":
 		return nil, fmt.Errorf("%q asks what runs in each namespace, which the plugin does not count; expected %s, or "+
 			"steersman schedule --order %s", text, expected(), text)
-	case slices.Contains(simulated, name) || said && slices.Contains(simulated, overtaking):
-		return nil, fmt.Errorf("%q exists in simulations alone; expected %s", text, expected())
 	case name == "fcfs" || name == "easy" || said && overtaking != "any":
 		better := name
 		if !slices.Contains(names, name) {

@@ -14,8 +14,7 @@ from steersman.agents.registry import algorithm_specs
 from steersman.core.extensions import entry_point_groups
 from steersman.policies.networks.registry import network_names
 
-POLICY_NAMES = (
-    "random",
+RULE_NAMES = (
     "dot-product",
     "gpu-clustering",
     "gpu-packing",
@@ -24,6 +23,11 @@ POLICY_NAMES = (
     "least-allocated",
     "most-allocated",
     "balanced-allocation",
+)
+"""The rules of `policies.heuristics`, which imports numba."""
+POLICY_NAMES = (
+    "random",
+    *RULE_NAMES,
     "greedy-forecast",
     "most-even",
     "kube-default",
@@ -74,6 +78,11 @@ def policies(incomplete: str) -> list[str]:
 def packaged_policies(incomplete: str) -> list[str]:
     """Return policy files, and the names of those that are included."""
     return ["steersman", "rules", "greedy-forecast", *policy_files(incomplete)]
+
+
+def rules_and_files(incomplete: str) -> list[str]:
+    """Return what a policy file can be made of: rules, what is included, and policy files."""
+    return [*RULE_NAMES, *packaged_policies(incomplete)]
 
 
 def policy_files(incomplete: str) -> list[str]:

@@ -197,10 +197,11 @@ class LiveHistory:
         self._free = list(range(2 * count - 1, count - 1, -1))
 
     def _add(self, saved: SavedGroup) -> None:
-        group = RunTimeGroup(saved.requests, saved.namespace, saved.owner)
+        owner = None if saved.owner is None else recurring_owner(saved.owner)
+        group = RunTimeGroup(saved.requests, saved.namespace, owner)
         row = ALL_PODS if group == EVERY_POD else self._row_to_count(group)
         for k, pods in saved.pods.items():
-            self._arrays.counts[row, k] = pods
+            self._arrays.counts[row, k] += pods
         self._arrays.ended[row] = self._arrays.counts[row].sum()
 
 

@@ -42,7 +42,10 @@ SIMULATED = (queue.ENDING_BEFORE, queue.CONSERVATIVE)
 
 
 class EqualPods(NamedTuple):
-    """Pods that are alike for an order. `stated` is their estimate, with `requests` 0: it is from the history."""
+    """Pods that are alike for an order.
+
+    `stated` is their estimate; where `requests` is set it is 0, and the estimate comes from the history.
+    """
 
     priority: int
     size: float
@@ -279,8 +282,11 @@ class LiveOrder:
         """Compute the scores of `fair` again if pods have started or ended."""
         if self._known_use != self.use.version:
             self._known_use = self.use.version
+            shares: dict[str, float] = {}
             for row, equal in self._equal.items():
-                self._table.given[row] = self.size.dominant_share(self.use.pods(equal.namespace))
+                if equal.namespace not in shares:
+                    shares[equal.namespace] = self.size.dominant_share(self.use.pods(equal.namespace))
+                self._table.given[row] = shares[equal.namespace]
 
     def _estimate(self, rows: Ints) -> None:
         self.history.write_estimates(self._keys[rows], rows, self._table.estimates)

@@ -59,12 +59,12 @@ def order_in_policy(file: str | Path, stored: PolicyOrder) -> Order | None:
         return None
     try:
         text, settings = _split(stored.order)
+        if text.endswith(SUFFIX):
+            raise UsageError(f"order {stored.order!r} is a file; expected a name")
         name, colon, overtaking = text.partition(":")
         if name != LEARNED:
             if stored.order_weights:
                 raise UsageError(f"order {stored.order!r} has no weights; expected {LEARNED} beside order_weights")
-            if name.endswith(SUFFIX):
-                raise UsageError(f"order {stored.order!r} is a file; expected a name")
             return find_order(stored.order)
         weights = stored.order_weights
         hidden, rest = divmod(len(weights) - len(scores.LINEAR), scores.UNIT_SIZE)

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from steersman.core.errors import UsageError, unknown_name
 from steersman.core.extensions import Registry, attribute_errors, import_object
 from steersman.objectives.registry import LIMIT, limit_of
+from steersman.orders.order import AGE
 from steersman.orders.registry import find_order
 from steersman.policies import greedy_forecast, most_even, rule_choice
 from steersman.policies.base import Need, Policy, with_order
@@ -207,6 +208,11 @@ def resolve(spec: str) -> Policy:
         "module:Class",
     )
     raise unknown_name("policy", spec, names(), *others)
+
+
+def in_order_by_name(policy: str, order: str) -> str:
+    """Return the name of a policy with an order; if it is that of age, and the policy has no other, its own name."""
+    return policy if order == AGE.name and resolve(policy).order == AGE else f"{policy}+{order}"
 
 
 def in_order(policy: Policy, spec: str) -> Policy:

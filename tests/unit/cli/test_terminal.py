@@ -22,6 +22,7 @@ from steersman.cli.commands.terminal.aliases import ALIASES
 from steersman.cli.commands.terminal.shells import Shell
 from steersman.objectives.registry import OBJECTIVES
 from steersman.policies.features import TELEMETRY, VIEWS
+from steersman.policies.heuristics import HEURISTIC_IDS
 from steersman.policies.node_scores.kube_minors import MINORS
 from steersman.policies.registry import BUILT_IN, TELEMETRY_POLICIES
 from steersman.workloads.formats.openb.traces import known_names
@@ -112,6 +113,7 @@ def complete(capsys: Capture, monkeypatch: pytest.MonkeyPatch, line: str, shell:
 
 def test_completed_names_match_the_registries() -> None:
     assert set(completing.POLICY_NAMES) == set(BUILT_IN)
+    assert set(completing.RULE_NAMES) == set(HEURISTIC_IDS)
     assert set(completing.TELEMETRY_POLICY_NAMES) == set(TELEMETRY_POLICIES)
     assert set(completing.OBJECTIVE_NAMES) == set(OBJECTIVES)
     assert tuple(reversed(MINORS)) == completing.MINORS

@@ -14,7 +14,7 @@ from tests.support.errors import raises
 from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.core.errors import InputError
 from steersman.orders.estimates import empty_history, note_run_time
-from steersman.orders.live_history import LiveHistory, read_run_times, write_run_times
+from steersman.orders.live_history import SCHEMA, LiveHistory, read_run_times, write_run_times
 
 SMALL, LARGE = Requests(cpu_milli=100), Requests(cpu_milli=4000, gpu_count=2, gpu_milli=1000, extended=(("x/y", 3),))
 PRIOR = 2 ** ((8 + 40) / 4)
@@ -64,6 +64,20 @@ def test_runs_of_a_cron_job_teach_each_other(run: str) -> None:
     assert history.knows("default", f"Job/backup-{run}")
     assert history.estimate(pod(f"Job/backup-{run}")) < 20 < history.estimate(pod("Job/backup-7"))
     assert not history.knows("default", "Job/train-20")
+
+
+def test_runs_in_a_file_of_an_earlier_version_are_added_up(tmp_path: Path) -> None:
+    """It told the runs of a CronJob apart."""
+    groups = ",".join(
+        f'{{"pods":{{"6":1.0}},"requests":null,"namespace":"default","owner":"Job/backup-{29384700 + i}"}}'
+        for i in range(9)
+    )
+    file = tmp_path / "run-times.json"
+    file.write_text(f'{{"run_times":{SCHEMA},"groups":[{groups}]}}')
+    history = read_run_times(file)
+    assert history.knows("default", "Job/backup-29384799")
+    assert len(history) == 1
+    assert history.estimate(pod("Job/backup-29384799")) < 100
 
 
 def test_new_owner_is_estimated_by_its_namespace() -> None:

@@ -82,7 +82,7 @@ def test_oldest_first_needs_no_order() -> None:
     aged = live_order(find_order("age@ageing:1h"), LiveHistory())
     assert aged is not None
     assert aged.reserves
-    for name in BUILT_IN.keys() - {"age", "easy", "conservative", "fair"}:
+    for name in BUILT_IN.keys() - {"age", "easy", "conservative"}:
         assert live_order(BUILT_IN[name], LiveHistory()) is not None
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from steersman.agents.evolution.orders import waits_under
 from steersman.cli.main import app
-from steersman.core.errors import InputError
+from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.orders.order import AGE
 from steersman.orders.order_file import OrderCard, write_order
 from steersman.orders.registry import find_order
@@ -19,7 +19,7 @@ from steersman.orders.run_times import RunTimes
 from steersman.orders.scores import learned_size
 from steersman.policies.base import with_order
 from steersman.policies.files.policy_file import read_policy, rule_card, with_stored_order, write_policy
-from steersman.policies.registry import in_order, policy_path, resolve
+from steersman.policies.registry import in_order, in_order_by_name, policy_path, resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
 from steersman.workloads.formats.openb.traces import embedded
@@ -45,6 +45,7 @@ def test_a_file_has_the_order_that_it_was_given(tmp_path: Path, order: str) -> N
     assert resolve(f"{file}+unicef").name == "mine+unicef"
     assert (resolve(f"{file}+age").name, resolve(f"{file}+age").order.name) == ("mine+age", "age")
     assert resolve("fgd+age").name == "fgd"
+    assert [in_order_by_name(each, "age") for each in (file, "fgd")] == [f"{file}+age", "fgd"]
     assert resolve(f"fgd+{file}").order == policy.order
     assert find_order(written(tmp_path / "again.safetensors", f"{file}@none")).run_times == RunTimes("none")
 
@@ -82,6 +83,7 @@ def test_a_simulation_follows_the_file(tmp_path: Path) -> None:
         ({"order": "wfp3:all"}, "order 'wfp3:all': 'all' is unknown; expected any, none, easy"),
         ({"order": "wfp3@guess"}, "estimates 'guess' are unknown"),
         ({"order": "other.safetensors"}, "order 'other.safetensors' is a file; expected a name"),
+        ({"order": "a:b.safetensors@history"}, "order 'a:b.safetensors@history' is a file; expected a name"),
         (
             {"order": "wfp3", "order_weights": WEIGHTS},
             "order 'wfp3' has no weights; expected learned",
@@ -102,6 +104,19 @@ def test_what_is_wrong_with_the_order_is_one_line(tmp_path: Path, changes: dict[
         assert text.startswith(f"{file}, card, order")
         assert says in text
         assert "\n" not in text
+
+
+@pytest.mark.parametrize("command", ["explain", "wait"])
+def test_an_order_of_simulations_alone_is_named_with_its_file(tmp_path: Path, command: str) -> None:
+    """Nobody gave it on the command line; what replaces it is said."""
+    file = written(tmp_path / "mine.safetensors", "wfp3@oracle:3")
+    (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np,1000,1000,0,0,\n")
+    (tmp_path / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\nn,32000,64000,4,T4\n")
+    inputs = ["--nodes", str(tmp_path / "nodes.csv"), "--pods", str(tmp_path / "pods.csv"), "--pod", "p"]
+    error = CliRunner().invoke(app, [command, "--policy", file, *inputs]).exception
+    assert isinstance(error, UsageError)
+    assert str(error).startswith(f"--policy {file}: its order wfp3@oracle:3: no live cluster knows true run times")
+    assert str(error).endswith("; --order, such as --order age, replaces it")
 
 
 def test_a_policy_without_an_order_is_no_order(tmp_path: Path) -> None:
@@ -129,6 +144,10 @@ def test_the_command_joins_policy_and_order(tmp_path: Path, monkeypatch: pytest.
     orders = [resolve(f"{name}.safetensors").order.name for name in ("one", "two", "three", "four")]
     assert orders == ["wfp3:easy", "shortest", "shortest", "age"]
     assert "wfp3:easy" in run("show", "one.safetensors")
+    for policy in ("kube-default", "fgd+wfp3", "steersman@max-kind-loss:2", "one.safetensors+age", "none.safetensors"):
+        arguments = ["policy", "order", "--policy", policy, "--order", "fcfs", "--output", "five.safetensors"]
+        assert isinstance(CliRunner().invoke(app, arguments).exception, SteersmanError), policy
+    assert not Path("five.safetensors").exists()
     refused = CliRunner().invoke(
         app, ["policy", "order", "--policy", "kube-default", "--order", "fcfs", "--output", "5"]
     )

@@ -157,7 +157,7 @@ def test_a_file_is_written_only_for_a_better_order(
             ["--output", "policy.safetensors"],
             "--output policy.safetensors: exists and is not an order file; name another file",
         ),
-        (["--policy", "fgd+wfp3"], "names an order, and all orders are compared; leave out the order"),
+        (["--policy", "fgd+wfp3"], "and all orders are compared; expected a policy without one"),
     ],
 )
 def test_what_cannot_be_is_one_line(

@@ -77,8 +77,10 @@ class _Mask:
     def owner(self, name: str) -> str:
         """Return the hash of a controller's name. Runs of a CronJob stay runs of one owner, with other numbers."""
         recurring = recurring_owner(name)
+        if recurring == name:
+            return self.text(name)
         number = int(self.text(name).removeprefix("x"), 16) % 10**12
-        return self.text(name) if recurring == name else f"{self.text(recurring)}-{number:012}"
+        return f"{self.text(recurring)}-{number:012}"
 
     def value(self, key: str, value: str) -> str:
         return value if key in self.kept else self.text(value)
@@ -103,14 +105,14 @@ class _Mask:
         )
 
     def pod(self, pod: Pod) -> Pod:
-        kind, _, owner = pod.owner.partition("/")
+        kind, slash, owner = pod.owner.partition("/")
         known = pod.scheduler_name == DEFAULT_SCHEDULER
         return replace(
             pod,
             name=self.text(pod.name),
             namespace=self.text(pod.namespace),
             labels=self.labels(pod.labels),
-            owner=f"{kind}/{self.owner(owner)}" if pod.owner else "",
+            owner=f"{kind}/{self.owner(owner)}" if slash else self.owner(kind),
             scheduler_name=pod.scheduler_name if known else self.text(pod.scheduler_name),
             pod_class=replace(pod.pod_class, constraints=self.constraints(pod.constraints)),
         )

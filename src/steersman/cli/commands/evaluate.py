@@ -62,7 +62,8 @@ class ComparisonOptions:
     order: Annotated[
         list[str] | None,
         option(
-            f"Orders of the pods that wait, with each of which every policy is compared: {ORDERS_HELP} [default: age]",
+            f"Orders of the pods that wait, with each of which every policy is compared: {ORDERS_HELP} "
+            "[default: that of the policy, else age]",
             metavar="ORDER",
             autocompletion=orders,
         ),
@@ -162,7 +163,7 @@ def evaluate(
     from steersman.evaluation.finished_runs import check_finished
     from steersman.evaluation.output import check_output
     from steersman.evaluation.results import CLUSTER_SCHEDULER, EVALUATION_FILES, FITTED
-    from steersman.policies.registry import of_minor
+    from steersman.policies.registry import in_order_by_name, of_minor
 
     objectives = parse_objectives(options.objective or ())
     check_output(results.output, EVALUATION_FILES)
@@ -170,8 +171,7 @@ def evaluate(
         check_finished(results.output)
     chosen = options.policy or list(GENERATED_POLICIES.get(arrivals.protocol or "", DEFAULT_POLICIES))
     if options.order:
-        # The order of age is every policy's own.
-        chosen = [each if order == "age" else f"{each}+{order}" for order in options.order for each in chosen]
+        chosen = [in_order_by_name(each, order) for order in options.order for each in chosen]
     compared = [*chosen, *([options.baseline] if options.baseline else [])]
     minor = chosen_minor(compared, options.kubernetes, inputs.live if inputs.cluster else None)
     stated = None if options.baseline is None else of_minor(options.baseline, minor)

@@ -21,7 +21,7 @@ from steersman.cli.options.common import (
     path_option,
 )
 from steersman.cli.options.declaring import option, with_options
-from steersman.cli.options.orders import split_order
+from steersman.cli.options.orders import check_followed, split_order
 from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.options.recorded import RecordedCluster
 from steersman.cli.output.display import Warnings, print_json, print_table, print_text, status_if_slow
@@ -129,7 +129,6 @@ def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOp
 
 def _policy(options: ExplainOptions) -> tuple[Policy, bool]:
     """Return the policy, and whether its order is to be explained. Raises SteersmanError: it is unknown."""
-    from steersman.orders.live_order import check_live
     from steersman.orders.order import AGE
     from steersman.policies.registry import in_order, resolve
 
@@ -141,7 +140,7 @@ def _policy(options: ExplainOptions) -> tuple[Policy, bool]:
     say_without_telemetry(policy, name, has_telemetry=options.telemetry is not None)
     policy = in_order(policy, order)
     if follows_order:
-        check_live(policy.order)
+        check_followed(policy.order, name, is_own=not order)
     return policy, follows_order
 
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from steersman.cli.completing import orders, packaged_policies
+from steersman.cli.completing import orders, rules_and_files
 from steersman.cli.options.common import path_option
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.output.display import say
 from steersman.cli.reading import check_model_output
+from steersman.core.errors import UsageError
 
 if TYPE_CHECKING:
     from steersman.policies.files.policy_file import Arrays, Card
@@ -26,14 +27,14 @@ class JoiningOptions:
             "What places the pods: a policy file (run/policy.safetensors), a rule such as fgd, or steersman, rules or "
             "greedy-forecast, which are included.",
             metavar="POLICY",
-            autocompletion=packaged_policies,
+            autocompletion=rules_and_files,
         ),
     ]
     order: Annotated[
         str,
         option(
-            "Who goes next: a name such as wfp3:easy@history, or an order file of 'steersman policy fit-order'. age: "
-            "the file has no order.",
+            "Who goes next: a name such as wfp3:easy@history, an order file of 'steersman policy fit-order', or "
+            "another policy file with an order. age: the file has no order.",
             metavar="ORDER",
             autocompletion=orders,
         ),
@@ -45,8 +46,8 @@ class JoiningOptions:
 def join_order(options: JoiningOptions) -> None:
     """Write a policy file that also says who goes next among the pods that wait.
 
-    Wherever the policy is used, simulations and 'steersman schedule', its order is that of the file, unless --order or
-    POLICY+ORDER gives another one.
+    Simulations, 'steersman schedule', wait and explain follow it, unless --order or POLICY+ORDER gives another one. A
+    service and the plugin's scores order nothing; the plugin's queue takes the file as its order.
 
     **Example**: steersman policy order --policy steersman --order wfp3:easy --output mine.safetensors, then steersman
     schedule --policy mine.safetensors
@@ -67,12 +68,16 @@ def join_order(options: JoiningOptions) -> None:
 
 def _read(policy: str) -> tuple[Card, Arrays]:
     """Return the card and the arrays of a policy that can be in a file. Raises SteersmanError: it cannot."""
-    from steersman.policies.files.policy_file import read_policy, rule_card
+    from steersman.policies.files.policy_file import SUFFIX, read_policy, rule_card
     from steersman.policies.heuristics import HEURISTIC_IDS
-    from steersman.policies.registry import policy_path, resolve
+    from steersman.policies.registry import FILE_NAMES, policy_path, resolve, split_limit, split_order
 
     if policy in HEURISTIC_IDS:
         return rule_card(policy), {}
+    is_file = policy.endswith(SUFFIX) and not split_order(policy)[1]
+    if split_limit(policy)[1] or not (is_file or policy in FILE_NAMES):
+        known = ", ".join((*FILE_NAMES, *HEURISTIC_IDS))
+        raise UsageError(f"--policy {policy}: expected a policy file (run/policy{SUFFIX}), {known}")
     with policy_path(policy) as file:
         resolve(str(file))  # which also checks the weights
         return read_policy(file)

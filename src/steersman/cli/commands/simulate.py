@@ -43,7 +43,11 @@ class SimulationOptions:
     kubernetes: KubernetesOption = None
     order: Annotated[
         str | None,
-        option(f"Order of the pods that wait: {ORDERS_HELP} [default: age]", metavar="ORDER", autocompletion=orders),
+        option(
+            f"Order of the pods that wait: {ORDERS_HELP} [default: that of the policy, else age]",
+            metavar="ORDER",
+            autocompletion=orders,
+        ),
         RequiresProtocol("timed"),
     ] = None
     seed: Annotated[

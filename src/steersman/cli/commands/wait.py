@@ -20,7 +20,7 @@ from steersman.cli.options.common import (
     path_option,
 )
 from steersman.cli.options.declaring import option, with_options
-from steersman.cli.options.orders import split_order
+from steersman.cli.options.orders import check_followed, split_order
 from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import Warnings, print_json, print_table, print_text, status_if_slow
 from steersman.cli.reading import is_named, pod_index
@@ -128,14 +128,13 @@ def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, se
 
 def _policy(options: WaitOptions) -> Policy:
     """Return the policy with its order. Raises SteersmanError: there is no such policy or order."""
-    from steersman.orders.live_order import check_live
     from steersman.policies.registry import in_order, resolve
 
     name, order = split_order(options.policy, options.order)
     policy = resolve(name)
     say_without_telemetry(policy, name, has_telemetry=False)
     policy = in_order(policy, order)
-    check_live(policy.order)
+    check_followed(policy.order, name, is_own=not order)
     return policy
 
 

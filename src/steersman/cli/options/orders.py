@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from steersman.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from steersman.orders.order import Order
 
 
 def split_order(policy: str, order: str | None) -> tuple[str, str]:
@@ -21,3 +26,15 @@ def split_order(policy: str, order: str | None) -> tuple[str, str]:
     if own and order is not None:
         raise UsageError(f"--policy {policy} names an order; leave out --order {order}, or +{own}")
     return name, order or own
+
+
+def check_followed(order: Order, policy: str, *, is_own: bool) -> None:
+    """Raise UsageError for an order that only simulations can follow; `is_own`: it is that of the policy's file."""
+    from steersman.orders.live_order import check_live
+
+    try:
+        check_live(order)
+    except UsageError as error:
+        if not is_own:
+            raise
+        raise UsageError(f"--policy {policy}: its {error}; --order, such as --order age, replaces it") from None

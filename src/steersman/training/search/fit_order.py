@@ -239,8 +239,9 @@ def fit_order(
     Raises:
         UsageError: too few pods have such times and fit, or they request nothing, or the policy has an order.
     """
-    if policy.order is not AGE:
-        raise UsageError(f"policy {policy.name} names an order, and all orders are compared; leave out the order")
+    if policy.order != AGE:
+        problem = f"policy {policy.name} has the order {policy.order.name}, and all orders are compared"
+        raise UsageError(f"{problem}; expected a policy without one, such as fgd or FILE+age")
     history = history_of(workload)
     earlier, later = history_windows(history, options.loads)
     simulator = Simulator(history)

@@ -17,10 +17,11 @@ from steersman.apps.recorder.anonymization import anonymised
 from steersman.apps.runtime.decoding import (
     read_nodes,
 )
-from steersman.cluster.model import Requirement
+from steersman.cluster.model import Node, Pod, PodClass, Requests, Requirement
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.client import Client
+from steersman.orders.run_times import recurring_owner
 from steersman.workloads.loading import load_workload
 from steersman.workloads.workload import RunningPods, SpreadSelectors, Workload
 
@@ -181,6 +182,18 @@ def test_names_can_be_anonymised(tmp_path):
     assert (namespace, dict(selected)) == (found.pods[2].namespace, found.pods[2].labels)
     ((_, (requirement,)),) = found.services.expressions
     assert found.pods[2].labels["app"] in requirement.values
+
+
+def test_anonymised_owners_stay_owners():
+    """Runs of a CronJob are those of one owner still; an annotation may name an owner without a kind."""
+    owners = ("Job/backup-29384720", "Job/backup-29384721", "Job/other-7", "team", "")
+    pods = tuple(Pod(f"p{i}", PodClass(Requests(100)), owner=owner) for i, owner in enumerate(owners))
+    found = anonymised(Workload("w", (Node("n", 1000, 1 << 30),), pods), "secret").pods
+    first, second, other, team, nobody = (recurring_owner(each.owner) for each in found)
+    assert first == second != other
+    assert found[0].owner != found[1].owner
+    assert team not in ("", "team")
+    assert nobody == ""
 
 
 @given(st.data())

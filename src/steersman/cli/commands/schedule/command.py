@@ -29,7 +29,7 @@ from steersman.cli.options.common import (
 )
 from steersman.cli.options.declaring import Excludes, RequiresOption, option, with_options
 from steersman.cli.options.live_learning import LiveLearning, check_unused, exploration_parameters, live_plan_of
-from steersman.cli.options.orders import split_order
+from steersman.cli.options.orders import check_followed, split_order
 from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import status_if_slow
 from steersman.cli.output.logs import LogOptions
@@ -120,7 +120,7 @@ class OrderOptions:
         str | None,
         option(
             f"Order of the pods that wait, after their priority: {ORDERS_HELP} The oracle is for simulations alone. "
-            "[default: age]",
+            "[default: that of the policy, else age]",
             metavar="ORDER",
             autocompletion=orders,
         ),
@@ -271,7 +271,7 @@ def schedule(
     from steersman.apps.runtime.policy_manager import warm_up
     from steersman.apps.scheduler.process import LiveScheduler
     from steersman.apps.scheduler.run_times import open_run_times
-    from steersman.orders.live_order import check_live, warm_up_order
+    from steersman.orders.live_order import warm_up_order
     from steersman.orders.registry import find_order
     from steersman.policies.registry import is_kube_scheduler, of_minor, resolve
     from steersman.prometheus.configuration import read_configuration
@@ -286,14 +286,14 @@ def schedule(
     say_without_telemetry(resolved, policy, has_telemetry=telemetry is not None)
     chosen_order = find_order(order) if order else resolved.order
     if not options.shadow:
-        check_live(chosen_order)
+        check_followed(chosen_order, policy, is_own=not order)
     history = None if queue.run_times is None else open_run_times(queue.run_times)
     task = None
     if queue.predict_waits is not None:
         from steersman.cli.commands.schedule.predict import PredictionTask, check_predictable
 
         check_predictable(resolved, policy)
-        task = PredictionTask(target.config, policy, order, queue.run_times)
+        task = PredictionTask(target.config, policy, chosen_order, queue.run_times)
     log_cluster(target)
     if options.fit is not None:
         from steersman.cli.commands.schedule.fit import fitting

@@ -14,8 +14,9 @@ from steersman.core.processes import ask_process
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeConfig
 from steersman.orders.live_history import LiveHistory, read_run_times
-from steersman.policies.base import Policy, decided_by
-from steersman.policies.registry import in_order, resolve
+from steersman.orders.order import Order
+from steersman.policies.base import Policy, decided_by, with_own_order
+from steersman.policies.registry import resolve
 from steersman.simulation.prediction.moment import moment_of
 from steersman.simulation.prediction.prediction import QueuePrediction, predict_queue
 from steersman.simulation.selection.comparison import member_choice
@@ -33,13 +34,13 @@ class PredictionTask:
     Attributes:
         config: of the cluster.
         policy: who decides, see `policies.registry.resolve`.
-        order: who goes next, see `orders.registry.find_order`; "": the policy's own order.
+        order: who goes next.
         run_times: file that keeps what is known of run times; None: the pods that ended and are still listed say it.
     """
 
     config: KubeConfig
     policy: str
-    order: str
+    order: Order
     run_times: Path | None
 
     async def ask(self) -> list[PredictedStart]:
@@ -70,7 +71,7 @@ def predict_starts(task: PredictionTask) -> list[PredictedStart]:
             return await read_workload(client, "the cluster", RunningPods.FROM_NOW, lives=True)
 
     workload, now = asyncio.run(read()), time.time()
-    decides = in_order(resolve(task.policy), task.order)
+    decides = with_own_order(resolve(task.policy), task.order)
     if decides.members:
         decides = decided_by(decides, member_choice(decides, workload).policy)
     return starts_of(predict_queue(moment_of(workload, now, _history(task.run_times)), decides))

@@ -9,7 +9,7 @@ import { link } from "./cards.js";
  * @typedef {{policy: string, order: string, horizon: number, rollouts: number, pods: ExpectedStart[], assumptions: string[]}} Prediction
  */
 
-const ORDERS = ["age", "wfp3:easy", "shortest", "smallest", "fcfs", "easy"];
+const ORDERS = ["age", "wfp3:easy", "shortest", "smallest", "fcfs", "easy", "fair"];
 const LISTED = 100;
 
 export class QueueTable {
