@@ -125,8 +125,8 @@ def test_pod_card_follows_the_pod_and_keeps_the_explanation(browser: Browser, cl
         expect(page.locator("#details [role=status]")).to_have_text("Working out why…")
         assert page.evaluate("document.activeElement.value") == "best-fit"
         until(page, lambda: bool(held))
-        page.unroute(question)
         held[0].continue_()
+        page.unroute(question)
         expect(page.locator("#details")).to_contain_text("The policy prefers", timeout=SECONDS)
         explained = page.locator("#details table").first.text_content()
         cluster.call(cluster.double.bind, "comes", "node-0")
