@@ -80,10 +80,35 @@ def test_windows_have_the_loads_and_do_not_overlap() -> None:
     for windows in (searched, held_back):
         for seed in range(20):
             plan = windows(past, seed)
-            work = np.array(past.gpu_demand)[plan.pods] @ plan.duration
+            coming = slice(plan.warm, None)
+            work = np.array(past.gpu_demand)[plan.pods[coming]] @ plan.duration[coming]
             assert 0.9 <= work / (past.gpu_capacity * plan.time[-1]) <= 1.0
-            assert len(plan.pods) == windows.count == 120
-            assert plan.time[0] == 0.0
+            assert len(plan.pods[coming]) == windows.count == 120
+            assert plan.time[: plan.warm + 1].tolist() == [0.0] * (plan.warm + 1)
+
+
+def test_windows_begin_with_the_pods_that_run_by_then() -> None:
+    """Those that arrived before and have not ended, at the pace of the window, with what is left of them."""
+    past = history()
+    for windows in history_windows(past, (0.9, 1.0)):
+        for seed in range(5):
+            plan = windows(past, seed)
+            created = np.array([pod.creation_time for pod in past.pods], dtype=np.float64)
+            whole = np.array([(pod.deletion_time or 0.0) - (pod.creation_time or 0.0) for pod in past.pods])
+            first, last = plan.pods[plan.warm], plan.pods[-1]
+            pace = plan.time[-1] / (created[last] - created[first])
+            left = whole - (created[first] - created) * pace
+            running = [i for i in range(first) if left[i] > 0]
+            assert plan.pods[: plan.warm].tolist() == running
+            assert plan.duration[: plan.warm] == pytest.approx(left[running])
+
+
+def test_nobody_waits_where_the_cluster_is_never_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said instead of recommending an order."""
+    monkeypatch.setattr(fitting, "DRAWS", 2)
+    past = replace(history(), nodes=tuple(Node(f"n{i}", 64_000, 1 << 38, gpu_count=8) for i in range(400)))
+    assert fitting.fit_order(past, FGD, OrderFitOptions(None, 1, loads=(0.01, 0.01))).nobody_waits
+    assert not fitting.fit_order(history(), FGD, OrderFitOptions(None, 1)).nobody_waits
 
 
 def test_pods_without_gpus_have_a_load_of_cpus() -> None:
@@ -91,7 +116,7 @@ def test_pods_without_gpus_have_a_load_of_cpus() -> None:
     cpus = tuple(replace(pod, pod_class=PodClass(Requests(8000))) for pod in past.pods)
     searched, _ = history_windows(replace(past, pods=cpus), (1.0, 1.0))
     plan = searched(past, 3)
-    assert 8000 * plan.duration.sum() / (128_000 * plan.time[-1]) == pytest.approx(1.0)
+    assert 8000 * plan.duration[plan.warm :].sum() / (128_000 * plan.time[-1]) == pytest.approx(1.0)
 
 
 def test_the_best_order_of_held_back_windows_is_recommended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,10 @@ def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: Clust
         print_table(_order_table(result, source.name))
     low, high = result.interval
     ratio = f"{result.ratio:.2f} times the waits of {result.rival} (95 % interval {low:.2f} to {high:.2f})"
-    if result.chosen == fitting.LEARNED:
+    if result.nobody_waits:
+        said = f"expected a longer history, or more than --load {options.load}"
+        say(f"no pod waits in these windows, so that orders do not differ; {said}")
+    elif result.chosen == fitting.LEARNED:
         say(f"the learned order has {ratio}: wrote {options.output}")
     else:
         say(f"the learned order is not shown to be better ({ratio}): use --order {result.rival}; no file is written")

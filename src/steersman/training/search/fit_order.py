@@ -111,16 +111,18 @@ def history_of(workload: Workload) -> Workload:
 
 @dataclass(frozen=True, slots=True)
 class HistoryWindows:
-    """Draw windows of a history, with times scaled to a load.
+    """Draw windows of a history, with times scaled to a load, and with the pods that would run at their beginning.
 
     Attributes:
-        plan: arrivals of a part of the history.
+        whole: arrivals of the history.
+        plan: those of the part that windows lie in.
         demand: [P] what each pod of the workload requests, in the unit of `capacity`.
         capacity: of the cluster.
         loads: least and largest load.
         count: arrivals of a window.
     """
 
+    whole: Schedule
     plan: Schedule
     demand: Floats
     capacity: float
@@ -135,7 +137,19 @@ class HistoryWindows:
         since = part.time - part.time[0]
         work = float(self.demand[part.pods] @ part.duration)
         scale = work / (load * self.capacity * max(float(since[-1]), 1.0))
-        return replace(part, time=since * scale, nodes=workload.shuffled_nodes(random))
+        # As if nobody before had waited. An empty cluster would take in a window of long pods without anybody waiting.
+        before = int(np.flatnonzero(self.whole.pods == part.pods[0])[0])
+        left = self.whole.duration[:before] - (part.time[0] - self.whole.time[:before]) * scale
+        running = np.flatnonzero(left > 0.0)
+        return replace(
+            part,
+            pods=np.concatenate([self.whole.pods[running], part.pods]),
+            time=np.concatenate([np.zeros(len(running)), since * scale]),
+            duration=np.concatenate([left[running], part.duration]),
+            members=np.concatenate([np.ones(len(running), dtype=np.int64), part.members]),
+            nodes=workload.shuffled_nodes(random),
+            warm=len(running),
+        )
 
 
 def history_windows(history: Workload, loads: tuple[float, float]) -> tuple[HistoryWindows, HistoryWindows]:
@@ -150,7 +164,7 @@ def history_windows(history: Workload, loads: tuple[float, float]) -> tuple[Hist
     edge, last = int(TRAINED_PART * len(plan.pods)), len(plan.pods)
     parts = window(plan, 0, edge), window(plan, edge, last - edge)
     count = min(MOST_ARRIVALS, min(len(part.pods) for part in parts) // 2)
-    earlier, later = (HistoryWindows(part, demand, capacity, loads, count) for part in parts)
+    earlier, later = (HistoryWindows(plan, part, demand, capacity, loads, count) for part in parts)
     return earlier, later
 
 
@@ -209,6 +223,11 @@ class OrderFit:
         """Return the four waits of an order over those of the order of age: geometric means and 95 % intervals."""
         logarithms = np.log(self.waits[name] / self.waits[AGE.name])
         return [(float(np.exp(column.mean())), _exp(mean_interval(column))) for column in logarithms.T]
+
+    @property
+    def nobody_waits(self) -> bool:
+        """Return whether no pod waits in any window in the order of age, so that orders cannot differ."""
+        return bool((self.waits[AGE.name] <= MINUTE).all())
 
     def ranking(self) -> list[str]:
         """Return the orders, the one with the least cost first; of equal ones the simpler."""
