@@ -76,6 +76,7 @@ WRONG = {
     "plugin.timeout=50": "/plugin/timeout",
     "plugin.order=easy": "/plugin/order",
     "plugin.order=shortest@oracle": "/plugin/order",
+    "plugin.order=shortest@ageing:2": "/plugin/order",
     "plugin.scoreService.endpoint=host:5000": "/plugin/scoreService/endpoint",
     "scheduler.policy=null": "/scheduler",
     "latencyProbe.targets[0]=users": "/latencyProbe/targets/0",
@@ -455,7 +456,9 @@ def test_plugin_counts_as_in_the_cluster_s_own_kube_scheduler(everything: Object
     assert second["profiles"][0]["plugins"] == own["profiles"][0]["plugins"]
 
 
-@pytest.mark.parametrize("order", ["age", "wfp3@stated", "/etc/orders/order.safetensors@history"])
+@pytest.mark.parametrize(
+    "order", ["age", "wfp3@stated", "shortest@ageing:1.5h@none", "/etc/orders/order.safetensors@history"]
+)
 def test_plugin_orders_the_queue_if_told_to(everything: Objects, order: str) -> None:
     profiles = []
     for objects in (everything, template(*ALL, f"plugin.order={order}")):
