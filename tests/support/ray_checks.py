@@ -68,10 +68,11 @@ def main() -> None:
             for _ in range(2):  # in the first a worker dies
                 answers = dict(workers.answers(range(13)))
                 assert [answers[i][0] for i in range(13)] == [2 * i for i in range(13)]
-            # Once for each worker, not for each of 26 tasks. On a loaded machine a worker may come too late for any
-            # task, and Ray may replace one that is slow to come.
+            # On a loaded machine a worker may come too late for any task.
             prepared = len(list(folder.iterdir()))
-            assert 2 <= prepared <= 2 * jobs + 1, f"{jobs} workers and a new one prepared {prepared} times"
+            assert 2 <= prepared <= jobs + 1, (
+                f"each worker prepares once, and so does the new one, not {prepared} times"
+            )
         said: list[str] = []
         with make_workers(jobs, partial(partial, relayed(said.append))) as workers:
             list(workers.answers(["one", "two"]))
