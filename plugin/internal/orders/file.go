@@ -41,8 +41,8 @@ type card struct {
 	MadeBy     string         `json:"made_by"`
 }
 
-// readFile reads an order file, or the order of a policy file. The error is one line: it is missing, damaged, of another version, or of an order that
-// kube-scheduler cannot follow.
+// readFile reads an order file, or the order of a policy file. The error is one line: it is missing, damaged, of another
+// version, or of an order that kube-scheduler cannot follow.
 func readFile(path string) (*Order, error) {
 	order, err := parseFile(path)
 	if err != nil {
@@ -101,7 +101,7 @@ func policyOrder(text string) (*Order, error) {
 		case strings.HasSuffix(name, suffix):
 			return nil, fmt.Errorf("its order %q is a file; expected a name", said.Order)
 		case before != learned && len(said.Weights) > 0:
-			return nil, fmt.Errorf("its order %q has no weights; expected %s beside order_weights", said.Order, learned)
+			return nil, fmt.Errorf("its order %q takes no weights; expected %q with order_weights", said.Order, learned)
 		case before != learned:
 			return byName(name)
 		case stated && overtaking != "any":

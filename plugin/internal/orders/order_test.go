@@ -124,7 +124,7 @@ func TestPolicyFilesHaveOrders(t *testing.T) {
 		`{"order": "other.safetensors"}`:                 `its order "other.safetensors" is a file; expected a name`,
 		`{"order": "a:b.safetensors@history"}`:           `its order "a:b.safetensors@history" is a file`,
 		`{"order": "wfp3:easy"}`:                         "expected wfp3, or steersman schedule --order wfp3:easy",
-		`{"order": "wfp3", "order_weights": [1]}`:        `its order "wfp3" has no weights`,
+		`{"order": "wfp3", "order_weights": [1]}`:        `its order "wfp3" takes no weights; expected "learned" with order_weights`,
 		`{"order": "learned", "order_weights": [1]}`:     "order_weights are 1 numbers; expected 24, and 10 for each",
 		`{"order": "learned"}`:                           "order_weights are 0 numbers",
 		`{"order": "learned:easy", "order_weights": []}`: `overtaking is "easy", and kube-scheduler`,

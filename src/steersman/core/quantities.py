@@ -107,7 +107,7 @@ def duration_seconds(text: str) -> float:
     return seconds
 
 
-def duration_text(seconds: float) -> str:
+def duration_literal(seconds: float) -> str:
     """Return a duration as `duration_seconds` reads it, such as `7200s`: rounded to milliseconds, or above 10^8 s days.
 
     Above 10^9 days, for which it has no text, it is 999999999 days.

@@ -61,7 +61,7 @@ class OrderCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class PolicyOrder(msgspec.Struct, frozen=True):
-    """What the model card of a policy file says of who goes next, see `orders.registry.order_in_policy`.
+    """What the model card of a policy file says of who goes next, see `orders.registry.from_policy_order`.
 
     Attributes:
         order: such as `wfp3:easy@history`, or `learned:easy`; "": the file has no order.
@@ -73,7 +73,7 @@ class PolicyOrder(msgspec.Struct, frozen=True):
 
 
 def read_policy_order(file: Path) -> PolicyOrder | None:
-    """Return the order in a policy file; None: it is no policy file, or cannot be read.
+    """Return the order in a policy file; None: it is not a policy file, or cannot be read.
 
     Raises:
         InputError: its model card is damaged.

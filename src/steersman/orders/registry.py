@@ -1,7 +1,7 @@
 """Orders by name: `NAME[:OVERTAKING][@ESTIMATES][@ageing:TIME]`, such as `shortest`, `wfp3:easy` or `area@history`.
 
-A file in the place of the name is an order file, or a policy file with an order: its card has such a text, in which the
-name `learned` stands for the weights beside it.
+A file in place of the name is an order file, or a policy file with an order: its card has such a text, in which the
+name `learned` refers to the weights next to it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from steersman.core.errors import InputError, UsageError, unknown_name
-from steersman.core.quantities import duration_seconds, duration_text
+from steersman.core.quantities import duration_literal, duration_seconds
 from steersman.orders import queue, scores
 from steersman.orders.order import BUILT_IN, OVERTAKING, Order
 from steersman.orders.order_file import MAX_HIDDEN, SUFFIX, PolicyOrder, open_order, read_policy_order
 from steersman.orders.run_times import AUTO, SOURCES, parse_run_times
 
 AGEING = "ageing:"
-LEARNED = "learned"
+LEARNED_NAME = "learned"
 """Name of an order of weights in the card of a policy file."""
 
 
@@ -47,11 +47,11 @@ def find_order(spec: str) -> Order:
     return replace(order, name="@".join([order.name, *settings]) if name.endswith(SUFFIX) else spec)
 
 
-def order_in_policy(file: str | Path, stored: PolicyOrder) -> Order | None:
+def from_policy_order(file: str | Path, stored: PolicyOrder) -> Order | None:
     """Return the order in the card of a policy file; None: it has none.
 
     Raises:
-        InputError: the text or the weights are none of an order.
+        InputError: the text or the weights are not those of an order.
     """
     if not stored.order:
         if stored.order_weights:
@@ -62,9 +62,11 @@ def order_in_policy(file: str | Path, stored: PolicyOrder) -> Order | None:
         if text.endswith(SUFFIX):
             raise UsageError(f"order {stored.order!r} is a file; expected a name")
         name, colon, overtaking = text.partition(":")
-        if name != LEARNED:
+        if name != LEARNED_NAME:
             if stored.order_weights:
-                raise UsageError(f"order {stored.order!r} has no weights; expected {LEARNED} beside order_weights")
+                raise UsageError(
+                    f"order {stored.order!r} takes no weights; expected {LEARNED_NAME!r} with order_weights"
+                )
             return find_order(stored.order)
         weights = stored.order_weights
         hidden, rest = divmod(len(weights) - len(scores.LINEAR), scores.UNIT_SIZE)
@@ -73,20 +75,20 @@ def order_in_policy(file: str | Path, stored: PolicyOrder) -> Order | None:
             raise UsageError(f"order_weights are {len(weights)} numbers; expected {least}")
         if not np.isfinite(weights).all():
             raise UsageError("order_weights hold a number that is not finite")
-        order = Order(LEARNED, scores.LEARNED, weights=weights)
+        order = Order(LEARNED_NAME, scores.LEARNED, weights=weights)
         return replace(_with_settings(stored.order, order, colon + overtaking, settings), name=stored.order)
     except UsageError as error:
         raise InputError(str(file), "card", "order", str(error)) from None
 
 
-def stored(order: Order) -> PolicyOrder:
-    """Return an order as the card of a policy file has it, see `order_in_policy`."""
+def to_policy_order(order: Order) -> PolicyOrder:
+    """Return an order as the card of a policy file has it, see `from_policy_order`."""
     name, times = order.name.partition("@")[0], order.run_times
     if order.score == scores.LEARNED:
         names = {value: name for name, value in OVERTAKING.items()}
-        name = LEARNED if order.overtaking == queue.ANYBODY else f"{LEARNED}:{names[order.overtaking]}"
+        name = LEARNED_NAME if order.overtaking == queue.ANYBODY else f"{LEARNED_NAME}:{names[order.overtaking]}"
     estimates = "" if times == AUTO else f"@{times.source}" + (f":{times.error:g}" if times.error > 1 else "")
-    ageing = "" if order.ageing == math.inf else f"@{AGEING}{duration_text(order.ageing)}"
+    ageing = "" if order.ageing == math.inf else f"@{AGEING}{duration_literal(order.ageing)}"
     return PolicyOrder(f"{name}{estimates}{ageing}", order.weights)
 
 
@@ -95,7 +97,7 @@ def _open(file: Path) -> Order:
     found = read_policy_order(file)
     if found is None:
         return open_order(file)[1]
-    order = order_in_policy(file, found)
+    order = from_policy_order(file, found)
     if order is None:
         raise InputError(str(file), "", "", "is a policy without an order; expected an order file, or a name")
     return order

@@ -86,7 +86,7 @@ def test_a_simulation_follows_the_file(tmp_path: Path) -> None:
         ({"order": "a:b.safetensors@history"}, "order 'a:b.safetensors@history' is a file; expected a name"),
         (
             {"order": "wfp3", "order_weights": WEIGHTS},
-            "order 'wfp3' has no weights; expected learned",
+            "order 'wfp3' takes no weights; expected 'learned' with order_weights",
         ),
         ({"order": "learned"}, "order_weights are 0 numbers; expected 24, and 10 for each hidden unit"),
         ({"order": "learned", "order_weights": WEIGHTS[1:]}, "order_weights are 33 numbers; expected 24, and 10"),

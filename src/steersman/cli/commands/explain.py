@@ -21,7 +21,7 @@ from steersman.cli.options.common import (
     path_option,
 )
 from steersman.cli.options.declaring import option, with_options
-from steersman.cli.options.orders import check_followed, split_order
+from steersman.cli.options.orders import check_live_order, split_order
 from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.options.recorded import RecordedCluster
 from steersman.cli.output.display import Warnings, print_json, print_table, print_text, status_if_slow
@@ -140,7 +140,7 @@ def _policy(options: ExplainOptions) -> tuple[Policy, bool]:
     say_without_telemetry(policy, name, has_telemetry=options.telemetry is not None)
     policy = in_order(policy, order)
     if follows_order:
-        check_followed(policy.order, name, is_own=not order)
+        check_live_order(policy.order, name, is_own=not order)
     return policy, follows_order
 
 

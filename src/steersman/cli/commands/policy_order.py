@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class JoiningOptions:
+class PolicyOrderOptions:
     """Who goes next and where, and the file that is written."""
 
     policy: Annotated[
@@ -43,7 +43,7 @@ class JoiningOptions:
 
 
 @with_options
-def join_order(options: JoiningOptions) -> None:
+def join_order(options: PolicyOrderOptions) -> None:
     """Write a policy file that also says who goes next among the pods that wait.
 
     Simulations, 'steersman schedule', wait and explain follow it, unless --order or POLICY+ORDER gives another one. A

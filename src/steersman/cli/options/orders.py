@@ -28,7 +28,7 @@ def split_order(policy: str, order: str | None) -> tuple[str, str]:
     return name, order or own
 
 
-def check_followed(order: Order, policy: str, *, is_own: bool) -> None:
+def check_live_order(order: Order, policy: str, *, is_own: bool) -> None:
     """Raise UsageError for an order that only simulations can follow; `is_own`: it is that of the policy's file."""
     from steersman.orders.live_order import check_live
 

@@ -22,7 +22,7 @@ from steersman.orders.order import AGE, Order
 from steersman.orders.order_file import CARD as ORDER_CARD
 from steersman.orders.order_file import POLICY_CARD as CARD
 from steersman.orders.order_file import PolicyOrder
-from steersman.orders.registry import order_in_policy, stored
+from steersman.orders.registry import from_policy_order, to_policy_order
 from steersman.policies.base import Policy, renamed, with_own_order, with_profile
 from steersman.policies.embedded_profile import (
     ProfileCard,
@@ -151,7 +151,7 @@ def rule_card(name: str) -> Card:
 
 def with_stored_order(card: Card, order: Order) -> Card:
     """Return a card with an order; that of age is none."""
-    said = PolicyOrder() if order == AGE else stored(order)
+    said = PolicyOrder() if order == AGE else to_policy_order(order)
     return msgspec.structs.replace(card, order=said.order, order_weights=said.order_weights)
 
 
@@ -218,7 +218,7 @@ def open_policy(path: Path, name: str) -> Policy:
     for tensor, array in weights.items():
         if np.abs(array.astype(np.float64)).max(initial=0.0) > MAX_WEIGHT:
             raise InputError(str(path), "tensor", tensor, f"holds a weight beyond {MAX_WEIGHT:g}, which is of no use")
-    order = order_in_policy(path, PolicyOrder(card.order, card.order_weights))
+    order = from_policy_order(path, PolicyOrder(card.order, card.order_weights))
     policy: Policy
     if card.network == PORTFOLIO:
         policy = open_portfolio(str(path), name, card, arrays)

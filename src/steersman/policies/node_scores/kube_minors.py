@@ -93,11 +93,11 @@ def parse_version(version: str) -> tuple[int, int]:
     """Return major and minor of a version such as `v1.36.3+k3s1` or `1.36`.
 
     Raises:
-        ValueError: it is no version.
+        ValueError: it is not a version.
     """
     found = VERSION.match(version)
     if found is None:
-        raise ValueError(f"{version!r} is no version of Kubernetes")
+        raise ValueError(f"{version!r} is not a version of Kubernetes")
     return int(found[1]), int(found[2])
 
 
@@ -105,7 +105,7 @@ def nearest_minor(version: str) -> str:
     """Return the computed minor that is nearest to a version such as `v1.36.3+k3s1`.
 
     Raises:
-        ValueError: it is no version.
+        ValueError: it is not a version.
     """
     known = [parse_version(each) for each in MINORS]
     nearest = min(max(parse_version(version), known[-1]), known[0])

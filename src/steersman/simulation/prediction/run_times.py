@@ -89,16 +89,15 @@ class RunTimeDraws:
             np.unique(keys[:, : level + 1], axis=0, return_index=True, return_inverse=True) for level in range(LEVELS)
         )
         self._shared = [(first, where.reshape(-1)) for _, first, where in parts]
+        # At the first level all pods are one group.
+        self._prior = _continued(self._times[0, 0]) if len(self._times) else _first_hazard()
         ratios = np.array([*stated_ratios], dtype=np.float64) / RATIO_UNIT
         of_ratios = _at_risk(np.zeros(len(ratios)), ratios, np.ones(len(ratios), dtype=np.bool_))
         self._ratios = _exposure(of_ratios.sum(axis=1))
 
     def hazards(self, random: np.random.Generator) -> Floats:
         """Return [G, BINS + 1] the cumulative hazard of every group at the beginning of each bin, drawn."""
-        first, _ = self._shared[0]
-        # All pods are one group.
-        prior = _first_hazard() if not len(first) else _continued(self._times[first[0], 0])
-        drawn = np.broadcast_to(prior, (len(self._times), BINS))
+        drawn = np.broadcast_to(self._prior, (len(self._times), BINS))
         for level in range(LEVELS):
             first, where = self._shared[level]
             drawn = _posterior(self._times[first, level], drawn[first], random)[where]

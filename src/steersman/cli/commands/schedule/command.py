@@ -29,7 +29,7 @@ from steersman.cli.options.common import (
 )
 from steersman.cli.options.declaring import Excludes, RequiresOption, option, with_options
 from steersman.cli.options.live_learning import LiveLearning, check_unused, exploration_parameters, live_plan_of
-from steersman.cli.options.orders import check_followed, split_order
+from steersman.cli.options.orders import check_live_order, split_order
 from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import status_if_slow
 from steersman.cli.output.logs import LogOptions
@@ -286,7 +286,7 @@ def schedule(
     say_without_telemetry(resolved, policy, has_telemetry=telemetry is not None)
     chosen_order = find_order(order) if order else resolved.order
     if not options.shadow:
-        check_followed(chosen_order, policy, is_own=not order)
+        check_live_order(chosen_order, policy, is_own=not order)
     history = None if queue.run_times is None else open_run_times(queue.run_times)
     task = None
     if queue.predict_waits is not None:

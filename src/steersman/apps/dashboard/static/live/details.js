@@ -40,7 +40,7 @@ export class Details {
     const focused = document.activeElement;
     if (this.isShown) patch(place, fresh); else place.replaceChildren(...fresh.childNodes);
     this.isShown = true;
-    // A button that moved was made anew, and so was a list whose choice changed.
+    // A button that moved was created again, and so was a select whose value changed.
     if (focused instanceof HTMLElement && !focused.isConnected) {
       [...place.querySelectorAll(focused.localName)].filter((each) => each instanceof HTMLElement)
         .find((each) => each.textContent === focused.textContent)?.focus({ preventScroll: true });

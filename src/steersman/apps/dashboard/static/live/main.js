@@ -161,7 +161,7 @@ class LivePage {
     /** @param {string} policy */
     const choosePolicy = (policy) => {
       this.policy = policy;
-      explained = WORKING; // what the former policy prefers does not stand beside this one's name
+      explained = WORKING; // the explanation of the previous policy must not appear under this one's name
       details.show(byId("details"));
       explain(policy);
     };
