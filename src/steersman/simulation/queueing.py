@@ -201,9 +201,9 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
             columns.append(keys[coming, -1])
     if order.score == scores.FAIR:
         columns.append(account[coming])
-    if order.follows_age:
-        given = plan.time
-    else:
+    given = plan.time
+    # Other scores are functions of what the pods of a group have in common, and of their age.
+    if order.score == scores.GIVEN and not order.follows_age:
         given = np.asarray(order.given(plan.time, total, [workload_pods[i] for i in pods]), dtype=np.float64)
         columns.append(np.unique(given[coming], return_inverse=True)[1])
     # Nobody is queued where pods that do not fit are dropped.

@@ -1,4 +1,4 @@
-"""Passes try only those waiting pods that may start now: no other would have."""
+"""What an order costs: passes try only pods that may start now, and scores are those of groups of equal pods."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from steersman.orders import scores
+from steersman.orders.order import BUILT_IN, Order
 from steersman.orders.registry import find_order
 from steersman.policies.base import with_order
 from steersman.policies.decision.kernels import NONE
@@ -66,3 +68,35 @@ def test_only_pods_that_cannot_start_are_left_out(order: str) -> None:
         assert np.array_equal(records[0].time, records[1].time)
         overtaken += int(records[0].numbers[:, event_arrays.NOW_WAITING].max())
     assert overtaken > 100, "hardly anybody waited"
+
+
+def learned(wait: float) -> Order:
+    """Return a learned order by the estimate and the wait."""
+    weights = np.zeros(scores.learned_size(0))
+    weights[scores.LINEAR.index("estimate")], weights[scores.LINEAR.index("wait")] = 1.0, wait
+    return Order("learned", scores.LEARNED, weights=tuple(weights.tolist()))
+
+
+@pytest.mark.parametrize("order", [*BUILT_IN, "learned"])
+def test_a_score_is_that_of_a_class_and_not_of_a_pod(order: str) -> None:
+    """Without stated run times all pods of a class and an owner are alike, whenever they arrive."""
+    simulator = Simulator(random_cluster(SEEDS[0]))
+    plan = draw(simulator.workload, "timed", SEEDS[0], 1.3, 1.3, None, bursts=False)
+    policy = with_order(resolve("fgd"), learned(-1.0) if order == "learned" else find_order(order))
+    queue = Execution(simulator, plan, policy, 0, record=False).run.queue
+    pods = [simulator.workload.pods[i] for i in plan.pods]
+    assert len(queue.first) == len({(pod.pod_class, pod.priority, pod.namespace, pod.owner) for pod in pods})
+    assert len(queue.first) < len(pods) / 10
+
+
+def test_of_equal_pods_the_oldest_goes_first() -> None:
+    """As in a live cluster, also where the weights prefer pods that have just come."""
+    simulator = Simulator(random_cluster(SEEDS[0]))
+    plan = first_arrivals(draw(simulator.workload, "timed", SEEDS[0], 1.3, 1.3, None, bursts=False))
+    execution = Execution(simulator, plan, with_order(resolve("fgd"), learned(1.0)), 0, record=False)
+    execution.finish(None)
+    run = execution.run
+    waited = np.flatnonzero((run.slot != NONE) & (run.started > plan.time))
+    assert len(waited) > 100
+    for group in np.unique(run.queue.group[waited]):
+        assert np.all(np.diff(run.started[waited[run.queue.group[waited] == group]]) >= 0)
