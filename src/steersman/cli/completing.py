@@ -52,9 +52,9 @@ OBJECTIVE_NAMES = (
 """The built-in objectives of `objectives.registry`, which imports numba."""
 ORDER_NAMES = (
     *("age", "fcfs", "easy", "conservative"),
-    *("smallest", "largest", "shortest", "area", "wfp3", "unicef", "f1", "fair"),
+    *("smallest", "largest", "shortest", "area", "wfp3", "unicef", "f1", "fair", "learned"),
 )
-"""The built-in orders of `orders.order`, which imports numba."""
+"""The names of `orders.registry`, which imports numba."""
 VIEW_NAMES = ("cluster", "gpu")
 """The views of `policies.features`, which imports numba, that are a choice; `telemetry` goes with its protocol."""
 MINORS = ("1.34", "1.35", "1.36", "1.37")

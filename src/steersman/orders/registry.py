@@ -1,7 +1,7 @@
 """Orders by name: `NAME[:OVERTAKING][@ESTIMATES][@ageing:TIME]`, such as `shortest`, `wfp3:easy` or `area@history`.
 
 A file in place of the name is an order file, or a policy file with an order: its card has such a text, in which the
-name `learned` refers to the weights next to it.
+name `learned` refers to the weights next to it. Elsewhere it is the order that ships with the package.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from steersman.core.errors import InputError, UsageError, unknown_name
 from steersman.core.quantities import duration_literal, duration_seconds
 from steersman.orders import queue, scores
 from steersman.orders.order import BUILT_IN, OVERTAKING, Order
-from steersman.orders.order_file import MAX_HIDDEN, SUFFIX, PolicyOrder, open_order, read_policy_order
+from steersman.orders.order_file import MAX_HIDDEN, SUFFIX, PolicyOrder, open_order, packaged_order, read_policy_order
 from steersman.orders.run_times import AUTO, SOURCES, parse_run_times
 
 AGEING = "ageing:"
 LEARNED_NAME = "learned"
-"""Name of an order of weights in the card of a policy file."""
+"""Name of the packaged order; in the card of a policy file, of the order of its weights."""
+NAMES = (*BUILT_IN, LEARNED_NAME)
 
 
 def find_order(spec: str) -> Order:
@@ -34,6 +35,8 @@ def find_order(spec: str) -> Order:
     text, settings = _split(spec)
     name, colon, overtaking = (text, "", "") if text.endswith(SUFFIX) else text.partition(":")
     order = _open(Path(name)) if name.endswith(SUFFIX) else BUILT_IN.get(name)
+    if name == LEARNED_NAME:
+        order = packaged_order()
     if order is None:
         if Path(name).is_dir():
             raise UsageError(f"order {spec!r}: is a folder; expected a name or an order file (order{SUFFIX})")
@@ -41,7 +44,7 @@ def find_order(spec: str) -> Order:
             *(f"NAME:{'|'.join(OVERTAKING)}", f"NAME@{'|'.join(SOURCES)}"),
             *(f"NAME@{AGEING}TIME", f"an order file (order{SUFFIX})"),
         )
-        raise unknown_name("order", name, tuple(BUILT_IN), *others)
+        raise unknown_name("order", name, NAMES, *others)
     order = _with_settings(spec, order, colon + overtaking, settings)
     # Results call a file's order by its own name.
     return replace(order, name="@".join([order.name, *settings]) if name.endswith(SUFFIX) else spec)

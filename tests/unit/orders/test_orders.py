@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.orders.order import AGE, BUILT_IN, Order
+from steersman.orders.live_order import check_live
+from steersman.orders.order import AGE, BUILT_IN, OVERTAKING, Order
 from steersman.orders.queue import NO_ONE
-from steersman.orders.registry import find_order
+from steersman.orders.registry import find_order, from_policy_order, to_policy_order
 from steersman.orders.run_times import AUTO, RunTimes, parse_run_times
 from steersman.orders.scores import LEARNED, LINEAR, learned_size
 from steersman.policies.base import with_order
@@ -329,10 +330,26 @@ def test_a_score_that_is_no_number_is_an_error() -> None:
         starts([BUSY, LARGE, LONG], broken)
 
 
+def test_the_packaged_order() -> None:
+    """It holds pods back for a reservation, asks for nothing that no live scheduler knows, and bounds every wait."""
+    order = find_order("learned@history")
+    assert order.name == "learned@history"
+    assert order.overtaking == OVERTAKING["easy"]
+    assert order.run_times.source == "history"
+    assert math.isfinite(order.ageing)
+    check_live(order)
+    stored = to_policy_order(find_order("learned"))
+    assert stored.order == "learned:easy@ageing:604800s"
+    again = from_policy_order("mine", stored)
+    assert again == replace(find_order("learned"), name=stored.order)
+
+
 WRONG_AGES = ("age@ageing:", "age@ageing:0s", "age@ageing:5", "age@ageing:1h@ageing:2h", "age@stated@history")
 
 
-@pytest.mark.parametrize("text", ["soonest", "age:some", "fcfs:easy", "easy:any", "age:", "age@guess", *WRONG_AGES])
+@pytest.mark.parametrize(
+    "text", ["soonest", "age:some", "fcfs:easy", "easy:any", "age:", "age@guess", "learned:none", *WRONG_AGES]
+)
 def test_unknown_orders(text: str) -> None:
     """What is no order is refused."""
     with pytest.raises(UsageError):
