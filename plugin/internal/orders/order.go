@@ -65,6 +65,11 @@ type Order struct {
 // UsesEstimates reports whether estimated run times matter.
 func (o *Order) UsesEstimates() bool { return o.Kind >= Shortest }
 
+// LearnsRunTimes reports whether run times of what ended matter.
+func (o *Order) LearnsRunTimes() bool {
+	return o.UsesEstimates() && (o.Estimate == Auto || o.Estimate == History)
+}
+
 // Parse returns the order of a text NAME or FILE, either with @ESTIMATES, @ageing:TIME or both. The error is one line and
 // says what would be right.
 func Parse(spec string) (*Order, error) {

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -15,13 +16,13 @@ import (
 const (
 	// forgetInterval is the interval between two looks for pods that are gone.
 	forgetInterval = time.Minute
-	// syncTimeout is how long the first pod waits for the nodes to be known, on which its size depends. kube-scheduler
-	// itself decides nothing before.
+	// syncTimeout is how long the first pod waits for the nodes to be known, on which its size depends, and for the run
+	// times of what ended before. kube-scheduler itself decides nothing before the former.
 	syncTimeout = 30 * time.Second
 )
 
 // follow keeps the queue up to date with the cluster until the context is done.
-func (q *queue) follow(ctx context.Context, factory informers.SharedInformerFactory) error {
+func (q *queue) follow(ctx context.Context, factory informers.SharedInformerFactory, client kubernetes.Interface) error {
 	pods, nodes := factory.Core().V1().Pods(), factory.Core().V1().Nodes()
 	podEvents, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { q.onPod(obj.(*v1.Pod)) },
@@ -47,10 +48,21 @@ func (q *queue) follow(ctx context.Context, factory informers.SharedInformerFact
 	if err != nil {
 		return err
 	}
+	learned := make(chan struct{})
+	go func() {
+		defer close(learned)
+		if q.order.LearnsRunTimes() {
+			q.learnFromEnded(ctx, client)
+		}
+	}()
 	q.synced = func() {
 		waiting, cancel := context.WithTimeout(ctx, syncTimeout)
 		defer cancel()
 		cache.WaitForCacheSync(waiting.Done(), podEvents.HasSynced, nodeEvents.HasSynced)
+		select {
+		case <-learned:
+		case <-waiting.Done():
+		}
 	}
 	go q.forgetRegularly(ctx, pods.Lister())
 	return nil

@@ -65,7 +65,7 @@ func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plug
 	logger := klog.FromContext(ctx).WithValues("plugin", Name)
 	plugin := &Plugin{order: order, logger: logger}
 	if order.Kind != orders.Age {
-		if plugin.queue, err = sharedQueue(ctx, order, handle.SharedInformerFactory()); err != nil {
+		if plugin.queue, err = sharedQueue(ctx, order, handle); err != nil {
 			return nil, err
 		}
 	}
@@ -75,14 +75,15 @@ func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plug
 
 // sharedQueue returns the queue of a scheduler, which its first profile makes. kube-scheduler itself checks that all
 // profiles have the same arguments.
-func sharedQueue(ctx context.Context, order *orders.Order, factory informers.SharedInformerFactory) (*queue, error) {
+func sharedQueue(ctx context.Context, order *orders.Order, handle fwk.Handle) (*queue, error) {
+	factory := handle.SharedInformerFactory()
 	queuesMutex.Lock()
 	defer queuesMutex.Unlock()
 	if found := queues[factory]; found != nil {
 		return found, nil
 	}
 	made := newQueue(order, time.Now)
-	if err := made.follow(ctx, factory); err != nil {
+	if err := made.follow(ctx, factory, handle.ClientSet()); err != nil {
 		return nil, err
 	}
 	queues[factory] = made

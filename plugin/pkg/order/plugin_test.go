@@ -12,12 +12,15 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	testingclock "k8s.io/utils/clock/testing"
@@ -30,8 +33,11 @@ import (
 // handle is as much of a framework as the plugin needs.
 type handle struct {
 	fwk.Handle
+	client  kubernetes.Interface
 	factory informers.SharedInformerFactory
 }
+
+func (h *handle) ClientSet() kubernetes.Interface { return h.client }
 
 func (h *handle) SharedInformerFactory() informers.SharedInformerFactory { return h.factory }
 func (h *handle) ProfileName() string                                    { return "here" }
@@ -247,15 +253,20 @@ func TestLessIsAStrictWeakOrder(t *testing.T) {
 func informed(t *testing.T, spec string, objects ...runtime.Object) (*Plugin, *fake.Clientset) {
 	t.Helper()
 	client := fake.NewClientset(objects...)
+	return informedBy(t, spec, client), client
+}
+
+func informedBy(t *testing.T, spec string, client *fake.Clientset) *Plugin {
+	t.Helper()
 	factory := informers.NewSharedInformerFactory(client, 0)
 	given := &runtime.Unknown{Raw: []byte(`{"order": "` + spec + `"}`), ContentType: runtime.ContentTypeJSON}
-	made, err := New(t.Context(), given, &handle{factory: factory})
+	made, err := New(t.Context(), given, &handle{client: client, factory: factory})
 	if err != nil {
 		t.Fatal(err)
 	}
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
-	return made.(*Plugin), client
+	return made.(*Plugin)
 }
 
 func until(t *testing.T, holds func() bool) {
@@ -304,6 +315,58 @@ func TestRunTimesAreLearnedFromPodsThatEnd(t *testing.T) {
 	}
 	if _, used := p.queue.cluster.look(); used != 1 {
 		t.Errorf("%v of the cluster is free", used)
+	}
+}
+
+// ended is a pod that began 3,000 s ago and ran for so many seconds.
+func ended(name string, seconds int) *v1.Pod {
+	pod := pod(name, 2, 0)
+	began := time.Now().Add(-3000 * time.Second).Truncate(time.Second)
+	pod.Status.Phase, pod.Status.StartTime = v1.PodSucceeded, &metav1.Time{Time: began}
+	terminated := &v1.ContainerStateTerminated{FinishedAt: metav1.NewTime(began.Add(time.Duration(seconds) * time.Second))}
+	pod.Status.ContainerStatuses = []v1.ContainerStatus{{State: v1.ContainerState{Terminated: terminated}}, {}}
+	return pod
+}
+
+func TestRunTimesAreLearnedFromPodsThatEndedBefore(t *testing.T) {
+	first, failed, later, silent, running := ended("first", 100), ended("failed", 200), ended("later", 4000), ended("silent", 9), ended("running", 9)
+	failed.Status.Phase, silent.Status.ContainerStatuses, running.Status.Phase = v1.PodFailed, nil, v1.PodRunning
+	p, _ := informed(t, "shortest", node(10, 0), later, silent, running, failed, first)
+	next := pod("next", 2, 0)
+	enter(t, p, next) // waits for what is learned
+	want := orders.NewRunTimes()
+	want.Note(requestsOf(next), podowner.Of(next), 100)
+	want.Note(requestsOf(next), podowner.Of(next), 200)
+	median, _ := want.Estimate(requestsOf(next), podowner.Of(next))
+	if rank, _ := p.queue.rankOf("next"); rank.score != median {
+		t.Errorf("%v, not %v", rank.score, median)
+	}
+}
+
+func TestOrdersWithoutHistoryListNothing(t *testing.T) {
+	for _, spec := range []string{"smallest", "shortest@stated", "wfp3@none"} {
+		p, client := informed(t, spec, node(10, 0), ended("first", 100))
+		enter(t, p, pod("next", 2, 0))
+		for _, each := range client.Actions() {
+			if list, is := each.(clienttesting.ListAction); is && !list.GetListRestrictions().Fields.Empty() {
+				t.Errorf("%s: %+v", spec, each)
+			}
+		}
+	}
+}
+
+func TestWithoutTheRightToListNothingIsLearned(t *testing.T) {
+	client := fake.NewClientset(node(10, 0), ended("first", 100))
+	client.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		forbidden := !action.(clienttesting.ListAction).GetListRestrictions().Fields.Empty()
+		return forbidden, nil, errors.NewForbidden(v1.Resource("pods"), "", nil)
+	})
+	p := informedBy(t, "shortest", client)
+	next := pod("next", 2, 0)
+	enter(t, p, next)
+	want, _ := orders.NewRunTimes().Estimate(requestsOf(next), podowner.Of(next))
+	if rank, _ := p.queue.rankOf("next"); rank.score != want {
+		t.Errorf("%v, not %v", rank.score, want)
 	}
 }
 
@@ -432,7 +495,8 @@ func TestStatedSecondsThatMakeNoSense(t *testing.T) {
 }
 
 func TestArgs(t *testing.T) {
-	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
+	client := fake.NewClientset()
+	factory := informers.NewSharedInformerFactory(client, 0)
 	for args, says := range map[string]string{
 		`{"order": "wfp3:easy"}`:         `args.order: "wfp3:easy" holds other pods back`,
 		`{"order": "none.safetensors"}`:  "args.order: order file none.safetensors: cannot be read",
@@ -442,12 +506,12 @@ func TestArgs(t *testing.T) {
 		`{"order": "a", "order": "b"}`:   `duplicate field "order"`,
 		`{"order": "shortest@oracle:2"}`: "no cluster knows true run times",
 	} {
-		_, err := New(t.Context(), &runtime.Unknown{Raw: []byte(args), ContentType: runtime.ContentTypeJSON}, &handle{factory: factory})
+		_, err := New(t.Context(), &runtime.Unknown{Raw: []byte(args), ContentType: runtime.ContentTypeJSON}, &handle{client: client, factory: factory})
 		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, not %s", args, err, says)
 		}
 	}
-	made, err := New(t.Context(), nil, &handle{factory: factory})
+	made, err := New(t.Context(), nil, &handle{client: client, factory: factory})
 	if err != nil || made.(*Plugin).order.Kind != orders.Age {
 		t.Errorf("%+v, %v", made, err)
 	}
@@ -455,11 +519,12 @@ func TestArgs(t *testing.T) {
 
 func TestProfilesOfASchedulerShareTheQueue(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	factory := informers.NewSharedInformerFactory(fake.NewClientset(node(10, 0)), 0)
+	client := fake.NewClientset(node(10, 0))
+	factory := informers.NewSharedInformerFactory(client, 0)
 	given := &runtime.Unknown{Raw: []byte(`{"order": "shortest"}`), ContentType: runtime.ContentTypeJSON}
 	var profiles []*Plugin
 	for range 2 {
-		made, err := New(ctx, given, &handle{factory: factory})
+		made, err := New(ctx, given, &handle{client: client, factory: factory})
 		if err != nil {
 			t.Fatal(err)
 		}
