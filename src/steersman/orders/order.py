@@ -56,6 +56,11 @@ class Order:
         return by_score or self.overtaking > queue.NO_ONE or self.ageing < math.inf
 
     @property
+    def learns_run_times(self) -> bool:
+        """Return whether run times of what ended matter to it."""
+        return self.uses_estimates and self.run_times.uses_history
+
+    @property
     def commits(self) -> bool:
         """Return whether one pod goes next, and stays the next one until it starts."""
         return self.overtaking not in (queue.ANYBODY, queue.CONSERVATIVE)

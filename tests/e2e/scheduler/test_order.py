@@ -1,13 +1,18 @@
 """`steersman schedule --order` against a real control plane: who starts first when a node becomes free."""
 
 import json
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from tests.e2e.conftest import NODES, LocalCluster, until
-from tests.e2e.scheduler.test_schedule import bound, create, events, pod, pytestmark, scheduling
+from tests.e2e.scheduler.test_schedule import bound, create, events, pod, pods, pytestmark, scheduling
 
 __all__ = ["pytestmark"]
+
+SECONDS_1000 = "19"
+"""Bin of run times between 724 and 1,024 s."""
 
 
 def test_short_pod_starts_first_and_run_times_are_learned(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -31,6 +36,31 @@ def test_short_pod_starts_first_and_run_times_are_learned(cluster: LocalCluster,
         assert f'steersman_run_time_estimate_error_count{{source="{source}"}} 3.0' in metrics
     groups = json.loads(file.read_text())["groups"]
     assert sum(groups[0]["pods"].values()) == 3, "written at the end"
+
+
+def end(cluster: LocalCluster, name: str) -> None:
+    """Let a pod run for 1,000 s until now."""
+    create(cluster, pod(name, nodeName="node-0000"))
+    until(lambda: pods(cluster)[name]["status"]["phase"] == "Running")
+    now = datetime.now(UTC)
+    began, ended = (f"{each:%Y-%m-%dT%H:%M:%SZ}" for each in (now - timedelta(seconds=1000), now))
+    state = {"terminated": {"exitCode": 0, "startedAt": began, "finishedAt": ended}}
+    container = {"name": "main", "image": "pause", "imageID": "", "ready": False, "restartCount": 0, "state": state}
+    status = {"phase": "Succeeded", "startTime": began, "containerStatuses": [container]}
+    cluster.kubectl("patch", "pod", name, "--subresource=status", "-p", json.dumps({"status": status}))
+    time.sleep(1.1)  # of an end the API knows the second
+
+
+def test_what_ended_while_no_scheduler_ran_is_learned_once(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Pods that are still listed teach at the start, unless they ended before the file was written."""
+    file = tmp_path / "run-times.json"
+    for name, expected in (("first", 1), ("", 1), ("second", 2)):
+        if name:
+            end(cluster, name)
+        with scheduling(cluster, tmp_path, "--policy", "fgd", "--order", "shortest", "--run-times", str(file)):
+            pass
+        groups = json.loads(file.read_text())["groups"]
+        assert groups[0]["pods"] == {SECONDS_1000: expected}
 
 
 def test_nobody_overtakes_the_pod_that_goes_next(cluster: LocalCluster, tmp_path: Path) -> None:

@@ -5,22 +5,30 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import structlog
 
+from steersman.apps.runtime.decoding import ALL_PODS, documents
+from steersman.cluster.model import Node, Pod
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.kubernetes.cache.cached_pod import CachedPod
+from steersman.kubernetes.client import ApiError, Client
 from steersman.orders.live_history import HistoryCopy, LiveHistory, read_run_times, write_run_times
 from steersman.workloads.files import check_writable
+from steersman.workloads.formats.kubernetes.lives import lives_of
+from steersman.workloads.formats.kubernetes.objects import Objects
 
 WRITE_SECONDS = 60.0
 """Shortest interval between two writes of the file."""
 SHORTEST_SECONDS = 1.0
 """Shorter run times count as so many seconds: of a pod's start the API knows the second alone."""
+
+FINISHED = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
+"""Field selector of pods that have ended."""
 
 EstimateSource = Literal["stated", "history"]
 
@@ -80,6 +88,38 @@ class RunTimeObserver:
         if known is not None:
             self._measured("history", abs(math.log2(seconds / known.estimate)))
         return self.history.note(pod.pod, seconds)
+
+
+async def learn_from_ended(
+    client: Client,
+    history: LiveHistory,
+    nodes: Sequence[Node],
+    between: tuple[float, float],
+    on_first_end: Callable[[Pod], None],
+) -> None:
+    """Learn from the pods that ended before and are still listed. A failure is logged, and nothing is learned.
+
+    Args:
+        client: connection to the API server.
+        history: it learns.
+        nodes: they say which resources are GPUs.
+        between: seconds since 1970 after which, and before which, a pod ended.
+        on_first_end: told of the first pods of their owners.
+    """
+    after, before = between
+    ended = []
+    try:
+        async for page in client.pages(ALL_PODS, {"fieldSelector": FINISHED}):
+            lives = lives_of([Objects(documents(page, "Pod", "v1"))], nodes)
+            ended += [each for each in lives.ended if after < each.ended < before]
+    except ApiError as error:
+        log.warning("run times of pods that ended before are unknown", error=str(error))
+        return
+    # What ended last is forgotten last.
+    for each in sorted(ended, key=lambda each: each.ended):
+        if history.note(each.pod, max(each.ended - each.started, SHORTEST_SECONDS)):
+            on_first_end(each.pod)
+    log.info("run times learned", pods_ended_before=len(ended))
 
 
 def open_run_times(file: Path) -> LiveHistory:
