@@ -101,8 +101,8 @@ CONTINUED = 4
 LEARNERS = {
     "linear": OrderLearner(0, {"none": 10, "ending-before": 10}),
     "linear, continued": OrderLearner(0, {"none": 1, "ending-before": 1}, continues=("linear",)),
-    "network": OrderLearner(12, {"none": 5, "ending-before": 5}),
-    "trained on neither": OrderLearner(0, {"none": 5, "ending-before": 5}, generated=True),
+    "network": OrderLearner(12, {"none": 10, "ending-before": 10}),
+    "trained on neither": OrderLearner(0, {"none": 10, "ending-before": 10}, generated=True),
     "PPO": OrderLearner(0, {"none": 1, "ending-before": 1}, decisions=PPO_DECISIONS),
     "PPO, continued": OrderLearner(
         0, {"none": 1, "ending-before": 1}, continues=("linear", "linear, continued"), decisions=PPO_DECISIONS
