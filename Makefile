@@ -182,7 +182,7 @@ policy: .venv/base ## train the policy that the package ships, from scratch (40 
 	.venv/bin/steersman policy build --workload $(TRAINING) --seed $(SEED) --output build/steersman.safetensors
 	cp build/steersman.safetensors src/steersman/data/steersman.safetensors
 
-order: .venv/dev ## train the order that the package ships, unless docs/results.md has it (an hour; STEERSMAN_TRACES)
+order: .venv/dev ## train the order that the package ships, from scratch, and compare it (an hour; STEERSMAN_TRACES)
 	.venv/bin/python -m studies --fresh learned_order
 	cp build/study/learned_order/learned.safetensors src/steersman/data/order.safetensors
 

@@ -1,7 +1,6 @@
 package order
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -10,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
@@ -20,13 +20,14 @@ import (
 
 // endedPod is what the run time of a pod that has ended teaches.
 type endedPod struct {
+	uid      types.UID
 	at       time.Time
 	requests orders.Requests
 	owner    podowner.Owner
 	seconds  float64
 }
 
-// learnFromEnded learns the run times of pods that ended before this process began and are still listed. The informer of
+// learnFromEnded learns the run times of pods that ended before they were watched and are still listed. The informer of
 // kube-scheduler leaves them out. A failure is logged: estimates are then those of a cluster in which nothing has ended.
 func (q *queue) learnFromEnded(ctx context.Context, client kubernetes.Interface) {
 	logger := klog.FromContext(ctx).WithValues("plugin", Name)
@@ -40,26 +41,31 @@ func (q *queue) learnFromEnded(ctx context.Context, client kubernetes.Interface)
 		fields.OneTermNotEqualSelector("status.phase", string(v1.PodUnknown)),
 	)
 	err := list.EachListItem(ctx, metav1.ListOptions{FieldSelector: selector.String()}, func(obj runtime.Object) error {
-		if pod, is := endedBefore(obj.(*v1.Pod), q.started); is {
+		if pod, is := runOf(obj.(*v1.Pod)); is {
 			ended = append(ended, pod)
 		}
 		return nil
 	})
+	q.mutex.Lock()
+	watched := q.ended
+	q.ended = nil
+	q.mutex.Unlock()
 	if err != nil {
 		logger.Error(err, "Run times of pods that ended before are unknown")
 		return
 	}
+	// These teach, or have taught, by their events.
+	ended = slices.DeleteFunc(ended, func(pod endedPod) bool { return watched[pod.uid] || q.cluster.holds(pod.uid) })
 	// What ended last is forgotten last.
-	slices.SortFunc(ended, func(a, b endedPod) int { return cmp.Compare(a.at.UnixNano(), b.at.UnixNano()) })
+	slices.SortFunc(ended, func(a, b endedPod) int { return a.at.Compare(b.at) })
 	for _, each := range ended {
 		q.runTimes.Note(each.requests, each.owner, each.seconds)
 	}
 	logger.Info("Learned run times of pods that ended before", "pods", len(ended))
 }
 
-// endedBefore returns what a pod teaches that ended before some time. Later ends are seen by whoever watches. A pod that
-// does not say when it ran teaches nothing.
-func endedBefore(pod *v1.Pod, began time.Time) (endedPod, bool) {
+// runOf returns what a pod teaches that has ended. One that does not say when it ran teaches nothing.
+func runOf(pod *v1.Pod) (endedPod, bool) {
 	if pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed || pod.Status.StartTime == nil {
 		return endedPod{}, false
 	}
@@ -70,8 +76,8 @@ func endedBefore(pod *v1.Pod, began time.Time) (endedPod, bool) {
 		}
 	}
 	seconds := end.Sub(pod.Status.StartTime.Time).Seconds()
-	if end.IsZero() || seconds < 0 || !end.Before(began) {
+	if end.IsZero() || seconds < 0 {
 		return endedPod{}, false
 	}
-	return endedPod{end, requestsOf(pod), podowner.Of(pod), seconds}, true
+	return endedPod{pod.UID, end, requestsOf(pod), podowner.Of(pod), seconds}, true
 }

@@ -49,12 +49,17 @@ func (q *queue) follow(ctx context.Context, factory informers.SharedInformerFact
 		return err
 	}
 	learned := make(chan struct{})
-	go func() {
-		defer close(learned)
-		if q.order.LearnsRunTimes() {
+	if !q.order.LearnsRunTimes() {
+		q.mutex.Lock()
+		q.ended = nil
+		q.mutex.Unlock()
+		close(learned)
+	} else {
+		go func() {
+			defer close(learned)
 			q.learnFromEnded(ctx, client)
-		}
-	}()
+		}()
+	}
 	q.synced = func() {
 		waiting, cancel := context.WithTimeout(ctx, syncTimeout)
 		defer cancel()
@@ -103,6 +108,11 @@ func (q *queue) onEnd(pod *v1.Pod) {
 	if !ran {
 		return
 	}
+	q.mutex.Lock()
+	if q.ended != nil {
+		q.ended[pod.UID] = true
+	}
+	q.mutex.Unlock()
 	if started := pod.Status.StartTime; started != nil {
 		began = started.Time
 	}

@@ -329,9 +329,9 @@ func ended(name string, seconds int) *v1.Pod {
 }
 
 func TestRunTimesAreLearnedFromPodsThatEndedBefore(t *testing.T) {
-	first, failed, later, silent, running := ended("first", 100), ended("failed", 200), ended("later", 4000), ended("silent", 9), ended("running", 9)
+	first, failed, silent, running := ended("first", 100), ended("failed", 200), ended("silent", 9), ended("running", 9)
 	failed.Status.Phase, silent.Status.ContainerStatuses, running.Status.Phase = v1.PodFailed, nil, v1.PodRunning
-	p, _ := informed(t, "shortest", node(10, 0), later, silent, running, failed, first)
+	p, _ := informed(t, "shortest", node(10, 0), silent, running, failed, first)
 	next := pod("next", 2, 0)
 	enter(t, p, next) // waits for what is learned
 	want := orders.NewRunTimes()
@@ -340,6 +340,24 @@ func TestRunTimesAreLearnedFromPodsThatEndedBefore(t *testing.T) {
 	median, _ := want.Estimate(requestsOf(next), podowner.Of(next))
 	if rank, _ := p.queue.rankOf("next"); rank.score != median {
 		t.Errorf("%v, not %v", rank.score, median)
+	}
+}
+
+func TestPodsThatEndWhileTheyAreWatchedCountOnce(t *testing.T) {
+	p, _ := plugin(t, "shortest")
+	watched, before := ended("watched", 100), ended("before", 100)
+	watched.Spec.NodeName, watched.Status.Phase = "node", v1.PodRunning
+	p.queue.onPod(watched)
+	finished := watched.DeepCopy()
+	finished.Status.Phase = v1.PodSucceeded
+	p.queue.onPod(finished)
+	p.queue.runTimes = orders.NewRunTimes() // what it learned from the event does not matter here
+	p.queue.learnFromEnded(t.Context(), fake.NewClientset(finished, before))
+	want := orders.NewRunTimes()
+	want.Note(requestsOf(before), podowner.Of(before), 100)
+	median, _ := want.Estimate(requestsOf(before), podowner.Of(before))
+	if got, _ := p.queue.runTimes.Estimate(requestsOf(before), podowner.Of(before)); got != median {
+		t.Errorf("%v, not %v", got, median)
 	}
 }
 

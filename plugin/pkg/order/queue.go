@@ -37,7 +37,8 @@ type queue struct {
 
 	mutex   sync.RWMutex
 	pods    map[types.UID]*waitingPod
-	waiting int // those of them that wait
+	waiting int                // those of them that wait
+	ended   map[types.UID]bool // pods that were seen to end, nil once it is known which ended before
 }
 
 // waitingPod is what is known of a pod.
@@ -55,6 +56,7 @@ func newQueue(order *orders.Order, clock func() time.Time) *queue {
 	return &queue{
 		order: order, clock: clock, started: clock(), runTimes: orders.NewRunTimes(), cluster: newCluster(),
 		synced: func() {}, pods: map[types.UID]*waitingPod{},
+		ended: map[types.UID]bool{},
 	}
 }
 

@@ -202,10 +202,12 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
     if order.score == scores.FAIR:
         columns.append(account[coming])
     given = plan.time
-    # Other scores are functions of what the pods of a group have in common, and of their age.
     if order.score == scores.GIVEN and not order.follows_age:
         given = np.asarray(order.given(plan.time, total, [workload_pods[i] for i in pods]), dtype=np.float64)
         columns.append(np.unique(given[coming], return_inverse=True)[1])
+    elif order.uses_estimates:
+        # Scores are functions of size, estimate and age; gangs of a shape may differ in size.
+        columns.append(np.unique(total[coming], return_inverse=True)[1])
     # Nobody is queued where pods that do not fit are dropped.
     group = np.zeros(count, dtype=np.int64)
     if plan.waits:

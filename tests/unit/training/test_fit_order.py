@@ -16,7 +16,7 @@ from steersman.core.errors import UsageError
 from steersman.orders.order_file import open_order
 from steersman.policies.registry import resolve
 from steersman.training.search import fit_order as fitting
-from steersman.training.search.fit_order import LEARNED, RULES, OrderFitOptions, history_of, history_windows
+from steersman.training.search.fit_order import FITTED, RULES, OrderFitOptions, history_of, history_windows
 from steersman.workloads.lives import EndedPod, Lives
 from steersman.workloads.workload import Workload
 
@@ -123,10 +123,10 @@ def test_the_best_order_of_held_back_windows_is_recommended(monkeypatch: pytest.
     monkeypatch.setattr(fitting, "DRAWS", 6)
     options = OrderFitOptions(None, 4)
     found, again = (fitting.fit_order(history(), FGD, options) for _ in range(2))
-    assert found.waits.keys() == {*RULES, LEARNED}
+    assert found.waits.keys() == {*RULES, FITTED}
     best = found.ranking()[0]
-    assert found.chosen == (LEARNED if found.interval.high < 1 else found.rival)
-    assert found.chosen == best or best == LEARNED
+    assert found.chosen == (FITTED if found.interval.high < 1 else found.rival)
+    assert found.chosen == best or best == FITTED
     assert all(ratio == 1.0 for ratio, _ in found.relative("age"))
     assert found.generations == 4
     assert found.order.weights == again.order.weights
@@ -144,8 +144,8 @@ def test_a_file_is_written_only_for_a_better_order(
     def compared(*arguments: object) -> dict[str, np.ndarray]:
         waits = compare(*arguments)  # type: ignore[arg-type]
         equal = dict.fromkeys(waits, waits["wfp3"])
-        if LEARNED in waits and learned_is_better:
-            equal[LEARNED] = waits["wfp3"] * np.array([[0.5], [0.6], [0.5], [0.6]])
+        if FITTED in waits and learned_is_better:
+            equal[FITTED] = waits["wfp3"] * np.array([[0.5], [0.6], [0.5], [0.6]])
         return equal
 
     monkeypatch.setattr(fitting, "_compare", compared)
@@ -160,8 +160,8 @@ def test_a_file_is_written_only_for_a_better_order(
     assert main([*command, "--output", "mine.safetensors", "--format", "json"]) == 0
     captured = capsys.readouterr()
     found = json.loads(captured.out)
-    assert found["recommended"] == (LEARNED if learned_is_better else found["orders"][0]["order"])
-    assert {each["order"] for each in found["orders"]} == {*RULES, LEARNED}
+    assert found["recommended"] == (FITTED if learned_is_better else found["orders"][0]["order"])
+    assert {each["order"] for each in found["orders"]} == {*RULES, FITTED}
     if learned_is_better:
         card, order = open_order(Path("mine.safetensors"))
         # Of orders that are equal by `compared` the first decides who may overtake.

@@ -21,7 +21,7 @@ from steersman.apps.scheduler.agent_policy import AgentMetrics, AgentSettings, a
 from steersman.apps.scheduler.metrics import MetricSources, SchedulerMetrics
 from steersman.apps.scheduler.queued_pod import QueuedPod
 from steersman.apps.scheduler.reporting import Conditions, StatusReporter
-from steersman.apps.scheduler.run_times import RunTimeFile, RunTimeObserver, learn_from_ended
+from steersman.apps.scheduler.run_times import RunTimeFile, RunTimeObserver
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.apps.scheduler.wait_events import Predict, WaitEvents
 from steersman.kubernetes.cache.cached_pod import CachedPod
@@ -184,7 +184,7 @@ class LiveScheduler(Scheduler):
             order=live_order(settings.order, history),
         )
         reflectors |= {reflector.resource: reflector for reflector in self.cache.reflectors}
-        self._began, self._alive_at = time.time(), time.monotonic()
+        self._alive_at = time.monotonic()
         # What is in the file ended before it was written, and what it lacks ended later.
         file = settings.run_times
         self._learned_until = file.stat().st_mtime if file is not None and file.exists() else -math.inf
@@ -237,8 +237,6 @@ class LiveScheduler(Scheduler):
         ):
             log.info("listening", address=settings.address, port=endpoints.port)
             background = [group.create_task(each) for each in (self._beat(), self.watch(), self.conditions.run())]
-            if settings.run_times is not None:
-                background.append(group.create_task(RunTimeFile(settings.run_times, self.run_times.history).keep()))
             if settings.predict is not None:
                 background.append(group.create_task(self._wait_events(settings.predict).run()))
             for reflector in self.cache.reflectors:
@@ -247,13 +245,15 @@ class LiveScheduler(Scheduler):
                 # Series of Prometheus are matched to nodes by name and address, so the nodes must be listed first.
                 background.append(group.create_task(self.telemetry.run()))
             if settings.run_times is not None or settings.order.learns_run_times:
-                await learn_from_ended(
+                await self.run_times.learn_from_ended(
                     self.client,
-                    self.run_times.history,
-                    [node for node in self.cache.state.nodes if node is not None],
-                    (self._learned_until, self._began),
+                    self.cache,
+                    self._learned_until,
                     lambda pod: self.queue.note_first_end(pod.namespace, pod.owner),
                 )
+            if settings.run_times is not None:
+                # From its time on everything that ends is in the file.
+                background.append(group.create_task(RunTimeFile(settings.run_times, self.run_times.history).keep()))
             await self.policy_manager.begin(self.cache.state)
             gc.collect()
             gc.freeze()  # nodes and pods stay; a garbage collection over 50,000 of them takes a tenth of a second

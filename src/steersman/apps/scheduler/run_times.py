@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import structlog
 
-from steersman.apps.runtime.decoding import ALL_PODS, documents
-from steersman.cluster.model import Node, Pod
+from steersman.cluster.model import Pod
+from steersman.cluster.objects.api.decoding import valid_pod
+from steersman.cluster.objects.api.pods import LivePod
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.kubernetes.cache.cached_pod import CachedPod
-from steersman.kubernetes.client import ApiError, Client
+from steersman.kubernetes.cache.cluster_cache import PODS_PATH, ClusterCache
+from steersman.kubernetes.client import Client
 from steersman.orders.live_history import HistoryCopy, LiveHistory, read_run_times, write_run_times
 from steersman.workloads.files import check_writable
-from steersman.workloads.formats.kubernetes.lives import lives_of
-from steersman.workloads.formats.kubernetes.objects import Objects
+from steersman.workloads.formats.kubernetes.lives import PodEnd, seconds_of
 
 WRITE_SECONDS = 60.0
 """Shortest interval between two writes of the file."""
@@ -66,6 +68,8 @@ class RunTimeObserver:
         self.history = history
         self._measured, self._clock = measured, clock
         self._running: dict[str, RunningSince] = {}
+        # UIDs of pods that ended while we watched, until it is known which ended before.
+        self._ended: set[str] | None = set()
 
     def bound(self, pod: CachedPod) -> None:
         """Note a pod on its node."""
@@ -75,6 +79,8 @@ class RunTimeObserver:
 
     def ended(self, pod: CachedPod) -> bool:
         """Learn from a deleted or finished pod; return whether it is the first one of its owner that ended."""
+        if self._ended is not None:
+            self._ended.add(pod.uid)
         known = self._running.pop(pod.uid, None)
         began = pod.started
         if began is None:
@@ -89,37 +95,49 @@ class RunTimeObserver:
             self._measured("history", abs(math.log2(seconds / known.estimate)))
         return self.history.note(pod.pod, seconds)
 
+    async def learn_from_ended(
+        self, client: Client, cache: ClusterCache, after: float, on_first_end: Callable[[Pod], None]
+    ) -> None:
+        """Learn from pods that ended before we watched and are still listed. If they cannot be listed, that is logged.
 
-async def learn_from_ended(
-    client: Client,
-    history: LiveHistory,
-    nodes: Sequence[Node],
-    between: tuple[float, float],
-    on_first_end: Callable[[Pod], None],
-) -> None:
-    """Learn from the pods that ended before and are still listed. A failure is logged, and nothing is learned.
+        Args:
+            client: connection to the API server.
+            cache: of the pods that are watched.
+            after: seconds since 1970; of pods that ended before nothing is learned.
+            on_first_end: told of the first pod of each owner.
+        """
+        watched = {pod.uid for pod in cache.pods.values()}
+        found: list[tuple[str, float, float, Pod]] = []
+        try:
+            async for page in client.pages(PODS_PATH, {"fieldSelector": FINISHED}):
+                for raw in page.items:
+                    head = valid_pod(raw)
+                    ran = _run_of(head, raw)
+                    if ran is not None and ran[1] > after and head.metadata.uid not in watched:
+                        found.append((head.metadata.uid, *ran, cache.model(raw)))
+        except SteersmanError as error:
+            log.warning("run times of pods that ended before are unknown", error=str(error))
+            found = []
+        seen, self._ended = self._ended or set(), None
+        found = [each for each in found if each[0] not in seen]
+        # What ended last is forgotten last.
+        for _, began, ended, pod in sorted(found, key=lambda each: each[2]):
+            if self.history.note(pod, max(ended - began, SHORTEST_SECONDS)):
+                on_first_end(pod)
+        log.info("run times learned", pods=len(found))
 
-    Args:
-        client: connection to the API server.
-        history: it learns.
-        nodes: they say which resources are GPUs.
-        between: seconds since 1970 after which, and before which, a pod ended.
-        on_first_end: told of the first pods of their owners.
-    """
-    after, before = between
-    ended = []
+
+class _Ended(msgspec.Struct, frozen=True):
+    status: PodEnd = PodEnd()
+
+
+def _run_of(head: LivePod, raw: msgspec.Raw) -> tuple[float, float] | None:
+    """Return when a pod began and when its last container ended, seconds since 1970; None: it does not say."""
     try:
-        async for page in client.pages(ALL_PODS, {"fieldSelector": FINISHED}):
-            lives = lives_of([Objects(documents(page, "Pod", "v1"))], nodes)
-            ended += [each for each in lives.ended if after < each.ended < before]
-    except ApiError as error:
-        log.warning("run times of pods that ended before are unknown", error=str(error))
-        return
-    # What ended last is forgotten last.
-    for each in sorted(ended, key=lambda each: each.ended):
-        if history.note(each.pod, max(each.ended - each.started, SHORTEST_SECONDS)):
-            on_first_end(each.pod)
-    log.info("run times learned", pods_ended_before=len(ended))
+        began, ended = seconds_of(head.status.start_time), msgspec.json.decode(raw, type=_Ended).status.seconds
+    except msgspec.MsgspecError:
+        return None
+    return None if began is None or ended is None or ended < began else (began, ended)
 
 
 def open_run_times(file: Path) -> LiveHistory:

@@ -42,7 +42,7 @@ REFERENCES = {ANYBODY: "age", EASY: "easy"}
 """By who may overtake: the order that candidates of the search are compared with."""
 START = {"estimate": 1.0, "wait": -1.0, "size": -2 / 9}
 """The order of WFP3, -(w / r)^3 n, is that of 3 log(r) - 3 log(w) - log(n)."""
-LEARNED = "learned"
+FITTED = "fitted"
 TRAINED_PART = 0.6
 """Share of the history, by arrivals, that the search draws from."""
 LOADS, MOST_LOAD = (0.8, 1.1), 100.0
@@ -201,7 +201,7 @@ class OrderFit:
     """The result of a fit.
 
     Attributes:
-        chosen: name of the recommended order, `LEARNED` if it is the search's.
+        chosen: name of the recommended order, `FITTED` if it is the search's.
         waits: by order [draws, 4] the waits of `WAITS` in seconds, with a minute added.
         ratio: geometric mean of the cost of the search's order over that of the best built-in one, and its 95 %
             interval.
@@ -274,12 +274,12 @@ def fit_order(
     task = OrderTask((history,), earlier, cost, policy, find_order(REFERENCES[rules[best].overtaking]))
     config = replace(options.search, generations=options.generations, seed=options.seed)
     weights, gain, generations = _search(task, config, options.seconds, jobs, on_generation)
-    searched = learned_order(replace(task.reference, ageing=AGEING), weights)
-    waits = _compare(simulator, policy, {**rules, LEARNED: searched}, later, DRAWS)
+    searched = learned_order(replace(task.reference, ageing=AGEING), weights, FITTED)
+    waits = _compare(simulator, policy, {**rules, FITTED: searched}, later, DRAWS)
     rival = min(RULES, key=lambda name: _cost(waits[name]).mean())
-    logarithms = _cost(waits[LEARNED]) - _cost(waits[rival])
+    logarithms = _cost(waits[FITTED]) - _cost(waits[rival])
     interval = mean_interval(logarithms)
-    chosen = LEARNED if interval.high < 0 else rival
+    chosen = FITTED if interval.high < 0 else rival
     card = _card(history, searched, task.reference, gain, config, options)
     ratio = float(np.exp(logarithms.mean()))
     return OrderFit(chosen, waits, ratio, _exp(interval), rival, generations, searched, card)

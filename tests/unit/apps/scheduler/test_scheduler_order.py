@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -21,9 +22,9 @@ from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.cli.main import main
 from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.cluster.objects.decoding import ESTIMATE_KEY
-from steersman.core.errors import UsageError
+from steersman.core.errors import SteersmanError, UsageError
 from steersman.kubernetes.cache.cached_pod import CachedPod
-from steersman.kubernetes.client import Client
+from steersman.kubernetes.client import ApiError, Client, Listed, UnreachableError
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.live_order import live_order
@@ -260,6 +261,63 @@ def test_cache_tells_when_pods_started(make: Make) -> None:
         scheduler.cache.upsert_pod(raw(obj))
     assert scheduler.cache.pods["default/right"].started == 1795741200.0
     assert scheduler.cache.pods["default/wrong"].started is None
+
+
+class Listing:
+    """A client that lists pods, and then fails."""
+
+    def __init__(self, *pods: dict[str, Any], error: SteersmanError | None = None) -> None:
+        self._pods, self._error = pods, error
+
+    async def pages(self, path: str, query: Mapping[str, str]) -> AsyncIterator[Listed]:
+        assert query["fieldSelector"] == run_times.FINISHED
+        yield Listed([raw(each) for each in self._pods], "1")
+        if self._error is not None:
+            raise self._error
+
+
+def ended(name: str, seconds: int = 1000) -> dict[str, Any]:
+    """Return a pod that began at 01:00 and ended after so many seconds."""
+    obj: dict[str, Any] = pod(name, uid=name, on="n0", phase="Succeeded")
+    end = datetime(2026, 11, 27, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    state = {"terminated": {"finishedAt": f"{end:%Y-%m-%dT%H:%M:%SZ}"}}
+    obj["status"] |= {"startTime": "2026-11-27T01:00:00Z", "containerStatuses": [{"state": {}}, {"state": state}]}
+    return obj
+
+
+def learned(scheduler: Scheduler, client: Listing, after: float = 0.0) -> tuple[LiveHistory, list[str]]:
+    """Return what is learned from pods that ended before, and the owners whose first pods these are."""
+    history, firsts = LiveHistory(), list[str]()
+    observer = RunTimeObserver(history, lambda *_: None)
+    learning = observer.learn_from_ended(
+        cast(Client, client), scheduler.cache, after, lambda first: firsts.append(first.owner)
+    )
+    asyncio.run(learning)
+    return history, firsts
+
+
+def test_pods_that_ended_before_teach_at_the_start(make: Make) -> None:
+    """Those that are watched, that do not say when they ran, or that a file knows, teach nothing."""
+    scheduler = make("shortest")
+    scheduler.cache.upsert_pod(raw(pod("watched", uid="watched", on="n0", phase="Running")))
+    silent, backwards = ended("silent"), ended("backwards", -5)
+    del silent["status"]["containerStatuses"]
+    listing = Listing(ended("a1"), ended("a2"), ended("watched"), silent, backwards, ended("early", 10))
+    history, firsts = learned(scheduler, listing, after=1795741200.0 + 60)
+    assert history.ended == 2
+    assert history._arrays.counts[1].nonzero()[0].tolist() == [19], "1,000 s"
+    assert firsts == ["ReplicaSet/a"]
+
+
+@pytest.mark.parametrize("error", [ApiError(403, "GET /", "Forbidden", ""), UnreachableError("GET /: no answer")])
+def test_a_failed_list_of_ended_pods_is_logged(make: Make, error: SteersmanError) -> None:
+    """Half of a list would be a biased sample."""
+    with capture_logs() as logged:
+        history, _ = learned(make("shortest"), Listing(ended("a"), error=error))
+    assert history.ended == 0
+    assert [line["event"] for line in logged if line["log_level"] == "warning"] == [
+        "run times of pods that ended before are unknown"
+    ]
 
 
 def test_restart_keeps_estimates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,10 @@ from steersman.simulation.prediction.prediction import QueuePrediction, predict_
 from steersman.simulation.selection.comparison import member_choice
 from steersman.workloads.workload import RunningPods
 
-ORDERS = ("age", "wfp3:easy", "shortest", "smallest", "fcfs", "easy", "wfp3", "area", "largest", "unicef", "f1", "fair")
+ORDERS = (
+    *("age", "wfp3:easy", "learned", "shortest", "smallest", "fcfs", "easy"),
+    *("wfp3", "area", "largest", "unicef", "f1", "fair"),
+)
 """Orders that a live scheduler can follow."""
 
 

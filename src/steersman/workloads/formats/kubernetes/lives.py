@@ -43,6 +43,13 @@ class PodEnd(msgspec.Struct, frozen=True, rename="camel"):
 
     container_statuses: list[ContainerEnd] | None = None
 
+    @property
+    def seconds(self) -> float | None:
+        """When its last container ended, seconds since 1970; None: it does not say."""
+        stated = [each.state.terminated for each in self.container_statuses or () if each.state]
+        ends = [end for each in stated if each is not None and (end := seconds_of(each.finished_at)) is not None]
+        return max(ends, default=None)
+
 
 def lives_of(sources: Iterable[Objects], nodes: Sequence[Node]) -> Lives:
     """Return the lives of the Pods of some objects. What is not stated, or invalid, is left out."""
@@ -54,7 +61,7 @@ def lives_of(sources: Iterable[Objects], nodes: Sequence[Node]) -> Lives:
             began = created(obj)
         except InputError:
             began = None
-        started = _seconds(obj.pod.status.start_time)
+        started = seconds_of(obj.pod.status.start_time)
         if not obj.pod.finished:
             present[obj.namespace, obj.name] = Life(began, started)
         elif started is not None and (pod := _ended_pod(obj, started, began, sharing)) is not None:
@@ -65,18 +72,16 @@ def lives_of(sources: Iterable[Objects], nodes: Sequence[Node]) -> Lives:
 def _ended_pod(obj: KubernetesObject, started: float, began: float | None, sharing: GpuSharing) -> EndedPod | None:
     """Return a pod that has ended; None: it does not say when, or is invalid."""
     try:
-        statuses = msgspec.convert(obj.content["status"], PodEnd).container_statuses or []
+        end = msgspec.convert(obj.content["status"], PodEnd).seconds
         pod = decode_pod(converted(obj.content, PodObject), sharing=sharing)
     except (msgspec.ValidationError, FieldError):
         return None
-    stated = [each.state.terminated.finished_at for each in statuses if each.state and each.state.terminated]
-    ends = [end for each in stated if (end := _seconds(each)) is not None]
-    if not ends or max(ends) < started:
+    if end is None or end < started:
         return None
-    return EndedPod(pod, started if began is None else began, started, max(ends))
+    return EndedPod(pod, started if began is None else began, started, end)
 
 
-def _seconds(stamp: str | None) -> float | None:
+def seconds_of(stamp: str | None) -> float | None:
     """Return a time in seconds since 1970, None if it is missing or invalid."""
     try:
         return None if stamp is None else datetime.fromisoformat(stamp).timestamp()
