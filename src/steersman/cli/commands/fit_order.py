@@ -54,12 +54,12 @@ class OrderFittingOptions:
 
 @with_options
 def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: ClusterOptions) -> None:
-    """Find the order of waiting pods for a history: compare the built-in ones, and a learned one.
+    """Find the order of waiting pods for a history: compare rules, the packaged order, and one that is learned from it.
 
     The history is a trace (--nodes, --pods: a table of jobs, a log in the Standard Workload Format, ...), objects of
     Kubernetes with the times of pods that have ended, or what a live cluster still lists of them. A search learns from
     windows of its earlier part; all orders are compared on windows of the later part. The learned order is written if
-    a paired test shows that it is better than the best built-in one; otherwise no file is written.
+    a paired test shows that it is better than the best of the others; otherwise no file is written.
 
     **Example**: steersman policy fit-order --nodes nodes.yaml --pods jobs.csv --output order.safetensors
     """
@@ -84,7 +84,7 @@ def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: Clust
             jobs=jobs,
             on_generation=lambda _, share: progress.update(round(100 * share), 100),
         )
-    if result.chosen == fitting.LEARNED:
+    if result.chosen == fitting.FITTED:
         write_order(options.output, result.card, result.order.weights)
     if options.output_format is TableOrJson.JSON:
         print_json(_order_record(result, source.name))
@@ -95,7 +95,7 @@ def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: Clust
     if result.nobody_waits:
         said = f"expected a longer history, or more than --load {options.load}"
         say(f"no pod waits in these windows, so that orders do not differ; {said}")
-    elif result.chosen == fitting.LEARNED:
+    elif result.chosen == fitting.FITTED:
         say(f"the learned order has {ratio}: wrote {options.output}")
     else:
         say(f"the learned order is not shown to be better ({ratio}): use --order {result.rival}; no file is written")

@@ -1,8 +1,8 @@
 """Fit an order of waiting pods to a history of arrivals, and keep what a paired test supports.
 
-The history is divided by time: the search draws windows from its earlier part, and the built-in orders and the result
+The history is divided by time: the search draws windows from its earlier part, and the other orders and the result
 are compared on windows of the later part, at loads to which the windows' times are scaled. A search for weights is
-noisy and a history is one history, so a learned order is kept only if it is clearly better than the best built-in one.
+noisy and a history is one history, so a learned order is kept only if it is clearly better than the best of the others.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Floats = npt.NDArray[np.float64]
 WAITS = ("mean wait", "by GPUs", "p99, several GPUs", "longest")
 WEIGHTS = (0.3, 0.3, 0.25, 0.15)
 """Of the logarithms of the four waits in the cost."""
-RULES = ("age", "smallest", "shortest", "wfp3", "easy", "wfp3:easy")
-"""Built-in orders that are compared, the simplest first."""
+RULES = ("age", "smallest", "shortest", "wfp3", "easy", "wfp3:easy", "learned")
+"""Orders that are compared, the simplest first."""
 REFERENCES = {ANYBODY: "age", EASY: "easy"}
 """By who may overtake: the order that candidates of the search are compared with."""
 START = {"estimate": 1.0, "wait": -1.0, "size": -2 / 9}
@@ -203,7 +203,7 @@ class OrderFit:
     Attributes:
         chosen: name of the recommended order, `FITTED` if it is the search's.
         waits: by order [draws, 4] the waits of `WAITS` in seconds, with a minute added.
-        ratio: geometric mean of the cost of the search's order over that of the best built-in one, and its 95 %
+        ratio: geometric mean of the cost of the search's order over that of the best other one, and its 95 %
             interval.
         rival: name of that one.
         generations: of the search.
