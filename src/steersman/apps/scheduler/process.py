@@ -171,7 +171,8 @@ class LiveScheduler(Scheduler):
         self.binding_check = BindingCheck(lambda: self.binder.errors)
         reporter = CheckedStatusReporter(self.metrics, self.events, self.conditions, self.binding_check)
         history = LiveHistory() if settings.history is None else settings.history
-        self.run_times = RunTimeObserver(history, self.metrics.estimated)
+        self._learns_from_ended = settings.run_times is not None or settings.order.learns_run_times
+        self.run_times = RunTimeObserver(history, self.metrics.estimated, learns_from_ended=self._learns_from_ended)
         selectors = self.policy_manager.selectors(client)
         super().__init__(
             client,
@@ -244,7 +245,7 @@ class LiveScheduler(Scheduler):
             if self.telemetry is not None:
                 # Series of Prometheus are matched to nodes by name and address, so the nodes must be listed first.
                 background.append(group.create_task(self.telemetry.run()))
-            if settings.run_times is not None or settings.order.learns_run_times:
+            if self._learns_from_ended:
                 await self.run_times.learn_from_ended(
                     self.client,
                     self.cache,

@@ -57,6 +57,7 @@ class RunTimeObserver:
         history: it learns.
         measured: told of the error of each estimate once the pod has ended: |log2(actual / estimated)|, by source.
         clock: seconds since 1970.
+        learns_from_ended: whether `learn_from_ended` will be called.
     """
 
     def __init__(
@@ -64,12 +65,14 @@ class RunTimeObserver:
         history: LiveHistory,
         measured: Callable[[EstimateSource, float], None],
         clock: Callable[[], float] = time.time,
+        *,
+        learns_from_ended: bool = False,
     ) -> None:
         self.history = history
         self._measured, self._clock = measured, clock
         self._running: dict[str, RunningSince] = {}
         # UIDs of pods that ended while we watched, until it is known which ended before.
-        self._ended: set[str] | None = set()
+        self._ended: set[str] | None = set() if learns_from_ended else None
 
     def bound(self, pod: CachedPod) -> None:
         """Note a pod on its node."""

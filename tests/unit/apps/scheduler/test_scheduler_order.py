@@ -288,7 +288,8 @@ def ended(name: str, seconds: int = 1000) -> dict[str, Any]:
 def learned(scheduler: Scheduler, client: Listing, after: float = 0.0) -> tuple[LiveHistory, list[str]]:
     """Return what is learned from pods that ended before, and the owners whose first pods these are."""
     history, firsts = LiveHistory(), list[str]()
-    observer = RunTimeObserver(history, lambda *_: None)
+    observer = RunTimeObserver(history, lambda *_: None, learns_from_ended=True)
+    observer.ended(CachedPod("default/a3", "a3", plain_pod("a3"), 1))
     learning = observer.learn_from_ended(
         cast(Client, client), scheduler.cache, after, lambda first: firsts.append(first.owner)
     )
@@ -302,7 +303,7 @@ def test_pods_that_ended_before_teach_at_the_start(make: Make) -> None:
     scheduler.cache.upsert_pod(raw(pod("watched", uid="watched", on="n0", phase="Running")))
     silent, backwards = ended("silent"), ended("backwards", -5)
     del silent["status"]["containerStatuses"]
-    listing = Listing(ended("a1"), ended("a2"), ended("watched"), silent, backwards, ended("early", 10))
+    listing = Listing(ended("a1"), ended("a2"), ended("a3"), ended("watched"), silent, backwards, ended("early", 10))
     history, firsts = learned(scheduler, listing, after=1795741200.0 + 60)
     assert history.ended == 2
     assert history._arrays.counts[1].nonzero()[0].tolist() == [19], "1,000 s"
