@@ -245,6 +245,7 @@ class LiveScheduler(Scheduler):
             if self.telemetry is not None:
                 # Series of Prometheus are matched to nodes by name and address, so the nodes must be listed first.
                 background.append(group.create_task(self.telemetry.run()))
+            file = None if settings.run_times is None else RunTimeFile(settings.run_times, self.run_times.history)
             if self._learns_from_ended:
                 await self.run_times.learn_from_ended(
                     self.client,
@@ -252,9 +253,9 @@ class LiveScheduler(Scheduler):
                     self._learned_until,
                     lambda pod: self.queue.note_first_end(pod.namespace, pod.owner),
                 )
-            if settings.run_times is not None:
-                # From its time on everything that ends is in the file.
-                background.append(group.create_task(RunTimeFile(settings.run_times, self.run_times.history).keep()))
+            if file is not None:
+                # Not before: what it lacks ended after it was written.
+                background.append(group.create_task(file.keep()))
             await self.policy_manager.begin(self.cache.state)
             gc.collect()
             gc.freeze()  # nodes and pods stay; a garbage collection over 50,000 of them takes a tenth of a second

@@ -161,7 +161,7 @@ class RunTimeFile:
 
     Args:
         file: the file.
-        history: what it keeps.
+        history: what it keeps; so far it is that of the file.
     """
 
     def __init__(self, file: Path, history: LiveHistory) -> None:
@@ -170,8 +170,8 @@ class RunTimeFile:
         self._failed = False
 
     async def keep(self) -> None:
-        """Write the file at most once a minute if something ended, until cancelled, and then once more."""
-        if not self._file.exists():
+        """Write the file now and at most once a minute if something ended, until cancelled, and then once more."""
+        if not self._file.exists() or self._history.version != self._version:
             self._write(self._history.copy(), self._history.version)
         try:
             while True:

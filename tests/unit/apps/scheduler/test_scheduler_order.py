@@ -347,6 +347,24 @@ def test_restart_keeps_estimates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert again.estimate(plain_pod("b")) == observed.history.estimate(plain_pod("b"))
 
 
+def test_what_is_learned_before_the_file_is_kept_is_written_at_once(tmp_path: Path) -> None:
+    """Its time says until when it is complete."""
+    file = tmp_path / "run-times.json"
+    for ended in (1, 2):
+        history = open_run_times(file)
+        keeper = RunTimeFile(file, history)
+        history.note(plain_pod("a"), 5.0)
+
+        async def main(keeper: RunTimeFile = keeper) -> None:
+            keeping = asyncio.create_task(keeper.keep())
+            await asyncio.sleep(0)
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+        asyncio.run(main())
+        assert open_run_times(file).ended == ended
+
+
 def test_file_that_cannot_be_written_is_logged_once(tmp_path: Path) -> None:
     """And it is tried again."""
     folder = tmp_path / "state"
