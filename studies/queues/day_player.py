@@ -17,7 +17,6 @@ from steersman.apps.runtime.tasks import BackgroundTasks
 from steersman.cluster.objects.api.decoding import pod_from_json
 from steersman.cluster.objects.decoding import ESTIMATE_KEY
 from steersman.cluster.objects.manifests import pod_to_object
-from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.watch import EventType, Reflector
 from studies.queues.days import HORIZON, Day, cluster_nodes
@@ -28,8 +27,6 @@ JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 OWNER = "trace"
 """Job that all pods name as an owner, so that KWOK ends them."""
 RUNS_FOR = "pod-complete.stage.kwok.x-k8s.io/delay"
-STANDING_SECONDS = 60.0
-"""Time for the pods that run at midnight to be created."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -39,22 +36,18 @@ class Played:
     """What was seen of a day; times in seconds of the wall clock after its midnight.
 
     Attributes:
-        created: [J] when the pod was submitted, NaN: never.
         started: [J] when it was bound, NaN: never.
-        ended: [J] when it had succeeded, NaN: never.
         latest: largest delay of a submission.
         problems: what must not happen: pods that were bound twice, nodes over their capacity, pods lost.
     """
 
-    created: Floats
     started: Floats
-    ended: Floats
     latest: float = 0.0
     problems: list[str] = field(default_factory=list)
 
 
 class PodRecorder:
-    """Handler of a watch of pods that records their starts and ends.
+    """Handler of a watch of pods that records their starts, and checks what must not happen.
 
     Args:
         played: takes what is seen.
@@ -67,6 +60,7 @@ class PodRecorder:
         self._capacity = {node.name: node.gpu_count for node in cluster_nodes()}
         self._taken = dict.fromkeys(self._capacity, 0)
         self._nodes: dict[int, str] = {}
+        self._ended = set[int]()
 
     def keep(self, keys: Set[str]) -> None:
         """Handle the end of a list, see `Handler`: nothing is deleted in a run."""
@@ -88,8 +82,8 @@ class PodRecorder:
             played.problems.append(f"{pod.key} moved from {known} to {pod.node}")
         if pod.status.phase == "Failed":
             played.problems.append(f"{pod.key} failed")
-        if pod.status.phase == "Succeeded" and np.isnan(played.ended[j]):
-            played.ended[j] = now
+        if pod.status.phase == "Succeeded" and j not in self._ended:
+            self._ended.add(j)
             self._taken[pod.node] -= int(self._gpus[j])
 
 
@@ -105,54 +99,64 @@ class DayPlayer:
 
     def __init__(self, client: Client, day: Day, scheduler_name: str, speed: float) -> None:
         self._client, self._day, self._scheduler_name, self._speed = client, day, scheduler_name, speed
-        unknown = np.full(len(day), np.nan)
-        self._played = Played(unknown, unknown.copy(), unknown.copy())
+        self._played = Played(np.full(len(day), np.nan))
         self._owner: dict[str, Any] = {}
 
+    async def prepare(self) -> None:
+        """Create what is there at midnight: pods that run where they ran, and do not end yet, and those that wait."""
+        template = {"spec": {"containers": [{"name": "main", "image": "none"}], "restartPolicy": "Never"}}
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": OWNER}}
+        made = await self._client.create(JOBS, {**job, "spec": {"parallelism": 0, "template": template}})
+        self._take_owner(made)
+        for j in range(self._day.standing + self._day.queued):
+            await self._create(j)
+
     async def play(self) -> Played:
-        """Return what was seen to the horizon. Raises SteersmanError: the pods of midnight are not created in time."""
+        """Begin the day, and return what was seen to the horizon."""
         day, played = self._day, self._played
-        await self._create_owner()
+        self._take_owner(await self._client.get(f"{JOBS}/{OWNER}"))
         recorder = PodRecorder(played, day.gpus)
+        recorder.midnight = time.monotonic()
         reflector = Reflector(self._client, ALL_PODS, recorder)
         async with BackgroundTasks(reflector.run()):
             await reflector.synced.wait()
-            recorder.midnight = time.monotonic()
-            for j in range(day.standing):
-                await self._create(j)
-            if time.monotonic() - recorder.midnight > STANDING_SECONDS:
-                raise SteersmanError("the pods that run at midnight were not created in time")
             # The clock of the day begins now; what was seen before counts as seen at midnight.
             shift = time.monotonic() - recorder.midnight
             recorder.midnight += shift
-            for times in (played.created, played.started, played.ended):
-                times[:] = np.maximum(times - shift, 0.0)
+            played.started[:] = np.maximum(played.started - shift, 0.0)
             async with asyncio.TaskGroup() as group:
-                for j in range(day.standing, len(day)):
+                for j in range(day.standing):
+                    group.create_task(self._let_end(j))
+                for j in range(day.standing + day.queued, len(day)):
                     planned = recorder.midnight + day.arrival[j] / self._speed
                     await asyncio.sleep(planned - time.monotonic())
-                    played.created[j] = planned - recorder.midnight
                     played.latest = max(played.latest, time.monotonic() - planned)
                     group.create_task(self._create(j))
                 await asyncio.sleep(recorder.midnight + HORIZON / self._speed - time.monotonic())
         await self._check_all_there()
         return played
 
-    async def _create_owner(self) -> None:
-        template = {"spec": {"containers": [{"name": "main", "image": "none"}], "restartPolicy": "Never"}}
-        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": OWNER}}
-        made = await self._client.create(JOBS, {**job, "spec": {"parallelism": 0, "template": template}})
-        self._owner = {"apiVersion": "batch/v1", "kind": "Job", "name": OWNER, "uid": made["metadata"]["uid"]}
+    def _take_owner(self, job: dict[str, Any]) -> None:
+        self._owner = {"apiVersion": "batch/v1", "kind": "Job", "name": OWNER, "uid": job["metadata"]["uid"]}
+
+    async def _let_end(self, j: int) -> None:
+        """Let a running pod end after its duration from now on."""
+        await self._client.patch(f"{PODS}/job-{j}", {"metadata": self._end(j)})
+
+    def _end(self, j: int) -> dict[str, Any]:
+        """Return the metadata by which KWOK ends a pod, so many seconds after it has seen them."""
+        seconds = f"{self._day.duration[j] / self._speed:.3f}s"
+        return {"annotations": {RUNS_FOR: seconds}, "ownerReferences": [self._owner]}
 
     async def _create(self, j: int) -> None:
         day = self._day
         pod = pod_to_object(day.pod(j))
-        pod["metadata"]["annotations"] = {
-            RUNS_FOR: f"{day.duration[j] / self._speed:.3f}s",
-            ESTIMATE_KEY: f"{day.stated[j] / self._speed:.6f}",
-        }
-        pod["metadata"]["ownerReferences"] = [self._owner]
+        ends = {} if j < day.standing else self._end(j)
+        stated = {ESTIMATE_KEY: f"{day.stated[j] / self._speed:.6f}"}
+        pod["metadata"] |= {**ends, "annotations": {**ends.get("annotations", {}), **stated}}
         pod["spec"] |= {"schedulerName": self._scheduler_name, "restartPolicy": "Never"}
+        if j < day.standing:
+            pod["spec"]["nodeName"] = day.running[j].node
         await self._client.create(PODS, pod)
 
     async def _check_all_there(self) -> None:

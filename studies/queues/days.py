@@ -1,15 +1,15 @@
-"""Days of the Philly trace on 100 unequal nodes: who runs at midnight, who comes, and what simulations expect.
+"""Days of the Philly trace on 100 unequal nodes: who runs and who waits at midnight, who comes, and what to expect.
 
-A day's jobs are those of up to 8 GPUs that run at its midnight, with the time that they have left, and those that come
-within it. Some are left out at random, so that the demand of what would run in a cluster without limit is the
-cluster's capacity in the mean of the day.
+A day begins with what kube-scheduler's rules had running and waiting after the days before it, in a simulation. Of the
+jobs of up to 8 GPUs that come in a day some are left out at random, so that the demand of what would run in a cluster
+without limit is the cluster's capacity in the mean of that day.
 """
 
 from __future__ import annotations
 
 import csv
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -18,11 +18,12 @@ import numpy.typing as npt
 
 from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
 from steersman.orders.registry import find_order
-from steersman.policies.base import with_order
+from steersman.policies.base import Policy, with_order
+from steersman.policies.decision.kernels import NONE
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import Schedule
-from steersman.simulation.run import Simulator
-from steersman.workloads.workload import Workload
+from steersman.simulation.run import Execution, Simulator
+from steersman.workloads.workload import Recorded, Workload
 from studies.queues.traces import trace_file
 
 TRACE = "philly_first.csv"
@@ -33,9 +34,11 @@ NODE_CPU, NODE_MEMORY = 12_000, 96 << 30
 POD_CPU, POD_MEMORY = 8_000, 64 << 30
 """Milli-CPU and bytes that a pod requests for each of its GPUs."""
 DAY = 24 * 3600.0
+PAST = 4
+"""Days before a day that are simulated."""
 LOAD = 1.0
 FULL = 0.9
-"""Largest share of the GPUs that jobs take which run at midnight."""
+"""Largest share of the GPUs that jobs take which run when those days begin."""
 HORIZON = 1.25 * DAY
 """Seconds after midnight until which the jobs of a day are followed."""
 ERROR = 3.0
@@ -45,49 +48,32 @@ NORMAL_90 = 1.6448536269514722
 Floats = npt.NDArray[np.float64]
 
 
-class Arm(NamedTuple):
-    """Who schedules.
-
-    Attributes:
-        title: what the results call it.
-        policy: of `steersman schedule`, "" for kube-scheduler.
-        order: name of the order.
-        simulated: policy that stands for it in simulations.
-    """
-
-    title: str
-    policy: str
-    order: str
-    simulated: str
-
-
-ARMS = {
-    "stock": Arm("kube-scheduler", "", "age", "kube-default"),
-    "order": Arm("`kube-default`, `wfp3:easy`", "kube-default", "wfp3:easy", "kube-default"),
-    "place": Arm("`fgd`, by age", "fgd", "age", "fgd"),
-    "both": Arm("`fgd`, `wfp3:easy`", "fgd", "wfp3:easy", "fgd"),
-}
-
-
 @dataclass(frozen=True, slots=True)
 class Day:
-    """The jobs of a day.
+    """The jobs of a day: those that run at midnight, those that wait, in order of age, and those that come.
 
     Attributes:
         name: the date.
-        standing: number of first jobs that run at midnight.
-        arrival: [J] seconds after midnight, 0 for the standing ones.
-        duration: [J] seconds that a job runs, of the standing ones: has left.
+        running: where the first jobs run at midnight.
+        queued: number of jobs after those that wait at midnight.
+        arrival: [J] seconds after midnight, 0 for those that are there.
+        duration: [J] seconds that a job runs, of the running ones: has left.
         gpus: [J] GPUs.
-        stated: [J] run time in seconds that whoever submitted a job stated.
+        stated: [J] run time in seconds that whoever submitted a job stated, of the running ones: what is left of it.
     """
 
     name: str
-    standing: int
+    running: tuple[Recorded, ...]
+    queued: int
     arrival: Floats
     duration: Floats
     gpus: npt.NDArray[np.int64]
     stated: Floats
+
+    @property
+    def standing(self) -> int:
+        """Return the number of jobs that run at midnight."""
+        return len(self.running)
 
     def __len__(self) -> int:
         """Return the number of jobs."""
@@ -127,50 +113,101 @@ def cluster_nodes() -> tuple[Node, ...]:
     )
 
 
+class Jobs(NamedTuple):
+    """Jobs of a trace.
+
+    Attributes:
+        arrival: [J] seconds, below 0 for those that run at the beginning.
+        duration: [J] seconds.
+        gpus: [J] GPUs.
+    """
+
+    arrival: Floats
+    duration: Floats
+    gpus: npt.NDArray[np.int64]
+
+    def taken(self, which: npt.NDArray[np.int64]) -> Jobs:
+        """Return some of the jobs."""
+        return Jobs(self.arrival[which], self.duration[which], self.gpus[which])
+
+    def work(self, begin: float, end: float) -> Floats:
+        """Return [J] the GPU seconds of each job between two times, in a cluster without limit."""
+        begins = np.maximum(self.arrival, begin)
+        taken: Floats = self.gpus * np.maximum(np.minimum(self.arrival + self.duration, end) - begins, 0.0)
+        return taken
+
+
 def day_of(date: str) -> Day:
     """Return the jobs of a date such as `2017-10-13`. Raises InputError: the trace is missing."""
-    midnight = datetime.fromisoformat(date)
+    begin = datetime.fromisoformat(date) - timedelta(days=PAST)
+    random = np.random.default_rng(int(begin.timestamp()))
+    jobs = _thinned(_jobs_from(begin, PAST + 1), random)
+    error = np.exp(math.log(ERROR) / NORMAL_90 * random.standard_normal(len(jobs.arrival)))
+    midnight = PAST * DAY
+    before = jobs.arrival < midnight
+    begins = np.maximum(jobs.arrival, 0.0)
+    left = jobs.duration + np.minimum(jobs.arrival, 0.0)
+    past = Day("", (), 0, begins[before], left[before], jobs.gpus[before], (left * error)[before])
+    rules = with_order(resolve("kube-default"), find_order("age"))
+    history = _simulated(past, rules, 0, past.arrival, past.duration)
+    started = np.full(len(begins), np.inf)
+    started[before] = history.run.started
+    started[before] = np.where(history.run.slot == NONE, np.inf, started[before])
+    running = np.flatnonzero((started < midnight) & (started + left > midnight))
+    waiting = np.flatnonzero(before & (started >= midnight))
+    left[running] += started[running] - midnight
+    there = np.concatenate([running, waiting])
+    order = np.concatenate([there, np.flatnonzero(~before)])
+    nodes = cluster_nodes()
+    return Day(
+        date,
+        tuple(
+            Recorded(nodes[history.plan.nodes[history.run.slot[j]]].name, int(history.run.devices[j])) for j in running
+        ),
+        len(waiting),
+        np.maximum(begins - midnight, 0.0)[order],
+        left[order],
+        jobs.gpus[order],
+        np.maximum(1.0, (left * error)[order]),
+    )
+
+
+def _jobs_from(begin: datetime, count: int) -> Jobs:
+    """Return the jobs of up to 8 GPUs that run at the beginning of some days or come within them, by arrival."""
     largest = max(gpus for _, gpus in SIZES)
     rows = []
     with trace_file(TRACE).open(newline="") as file:
         for row in csv.DictReader(line for line in file if line.strip()):
-            submit = (datetime.fromisoformat(row["timestamp"]) - midnight) / timedelta(seconds=1)
+            arrival = (datetime.fromisoformat(row["timestamp"]) - begin) / timedelta(seconds=1)
             duration, gpus = float(row["duration"]), int(row["num_gpus"])
-            if submit < DAY and submit + duration > 0 and gpus <= largest:
-                rows.append((submit, duration, gpus))
+            if arrival < count * DAY and arrival + duration > 0 and gpus <= largest:
+                rows.append((arrival, duration, gpus))
     rows.sort()
-    submit, duration, gpus = np.array(rows).T
-    random = np.random.default_rng(int(midnight.timestamp()))
-    left = duration + np.minimum(submit, 0.0)
-    arrival = np.maximum(submit, 0.0)
-    work = gpus * (np.minimum(arrival + left, DAY) - arrival)
+    arrival, duration, gpus = np.array(rows).T
+    return Jobs(arrival, duration, gpus.astype(np.int64))
+
+
+def _thinned(jobs: Jobs, random: np.random.Generator) -> Jobs:
+    """Return the jobs without those that are too many, by arrival.
+
+    In random order: who runs at the beginning until the cluster is nearly full, and of each day as many as make up the
+    load.
+    """
     capacity = sum(count * size for count, size in SIZES)
-    # In random order: who runs at midnight until the cluster is nearly full, and then as many as make up the load.
-    order = random.permutation(len(rows))
-    runs = submit[order] < 0
-    running, coming = order[runs], order[~runs]
-    running = running[np.cumsum(gpus[running]) <= FULL * capacity]
-    coming = coming[work[running].sum() + np.cumsum(work[coming]) <= LOAD * capacity * DAY]
-    kept = np.sort(np.concatenate([running, coming]))
-    error = np.exp(math.log(ERROR) / NORMAL_90 * random.standard_normal(len(rows)))
-    return Day(
-        date,
-        int(np.sum(submit[kept] < 0)),
-        arrival[kept],
-        left[kept],
-        gpus[kept].astype(np.int64),
-        np.maximum(1.0, (left * error)[kept]),
-    )
-
-
-def offered_load(day: Day) -> float:
-    """Return the demand of a day over the capacity."""
-    work = day.gpus * (np.minimum(day.arrival + day.duration, DAY) - day.arrival)
-    return float(work.sum() / DAY / sum(count * size for count, size in SIZES))
+    order = random.permutation(len(jobs.arrival))
+    running = order[jobs.arrival[order] < 0]
+    kept = running[np.cumsum(jobs.gpus[running]) <= FULL * capacity]
+    for day in range(PAST + 1):
+        begin, end = day * DAY, (day + 1) * DAY
+        coming = order[(jobs.arrival[order] >= begin) & (jobs.arrival[order] < end)]
+        there = jobs.taken(kept).work(begin, end).sum()
+        fits = there + np.cumsum(jobs.taken(coming).work(begin, end)) <= LOAD * capacity * DAY
+        kept = np.concatenate([kept, coming[fits]])
+    return jobs.taken(np.sort(kept))
 
 
 def waits_to_horizon(day: Day, started: Floats) -> Floats:
-    """Return [J - standing] seconds that the jobs which came within the day waited up to the horizon.
+    """Return [J - standing] seconds after midnight that jobs waited up to the horizon, of those that did not run then.
 
     Args:
         day: the jobs.
@@ -180,28 +217,40 @@ def waits_to_horizon(day: Day, started: Floats) -> Floats:
     return np.maximum(waited, 0.0)[day.standing :]
 
 
-def simulated_starts(day: Day, arm: Arm, seed: int, latency: Floats, overhead: Floats) -> Floats:
-    """Return [J] seconds after midnight at which a simulation starts the jobs.
+def simulated_starts(day: Day, policy: Policy, seed: int, latency: Floats, overhead: Floats, speed: float) -> Floats:
+    """Return [J] seconds after midnight at which a simulation starts the jobs, 0 for those that run.
 
     Args:
         day: the jobs.
-        arm: who schedules.
+        policy: who schedules, with its order.
         seed: of ties between nodes.
         latency: [J] seconds after its arrival at which the scheduler sees a job.
         overhead: [J] seconds by which a job takes its GPUs for longer than it runs.
+        speed: seconds of the day in a second of the schedulers, whose orders may look at absolute times.
     """
-    workload = Workload(day.name, cluster_nodes(), tuple(map(day.pod, range(len(day)))))
-    seen = day.arrival + latency
-    order = np.argsort(seen, kind="stable")
+    sped = replace(day, stated=day.stated / speed)
+    seen, duration = (day.arrival + latency) / speed, (day.duration + overhead) / speed
+    execution = _simulated(sped, policy, seed, seen, duration)
+    started = np.zeros(len(day))
+    started[execution.plan.pods] = np.where(execution.run.slot == NONE, np.nan, execution.run.started)
+    return started * speed
+
+
+def _simulated(day: Day, policy: Policy, seed: int, seen: Floats, duration: Floats) -> Execution:
+    """Return the run of a day, whose arrivals are its jobs in the order in which they are seen, running ones first."""
+    pods = tuple(map(day.pod, range(len(day))))
+    recorded = (*day.running, *(None,) * (len(day) - day.standing))
+    workload = Workload(day.name, cluster_nodes(), pods, recorded=recorded, from_now=True)
+    standing = np.arange(day.standing)
+    order = np.concatenate([standing, day.standing + np.argsort(seen[day.standing :], kind="stable")])
     plan = Schedule(
         order,
         seen[order],
-        (day.duration + overhead)[order],
+        duration[order],
         workload.shuffled_nodes(np.random.default_rng(seed)),
         waits=True,
+        standing=day.standing,
         is_given=True,
+        queued=day.queued,
     )
-    policy = with_order(resolve(arm.simulated), find_order(arm.order))
-    started = np.empty(len(day))
-    started[order] = seen[order] + Simulator(workload).play(policy, plan, seed).coming_waits.seconds
-    return started
+    return Simulator(workload).play(policy, plan, seed)

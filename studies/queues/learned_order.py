@@ -8,9 +8,11 @@ added, so that waits of seconds do not decide.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -143,6 +145,11 @@ def options(quick: bool = False) -> Json:
     }
 
 
+def _training_options(quick: bool) -> Json:
+    """Return what the weights depend on."""
+    return {name: value for name, value in options(quick).items() if name not in ("draws", "compared_sources")}
+
+
 def _config(quick: bool) -> OrderSearchConfig:
     if quick:
         return OrderSearchConfig(population=4, episodes=2, generations=2, validate_every=1, validation=2)
@@ -153,8 +160,7 @@ def _config(quick: bool) -> OrderSearchConfig:
 
 def run(say: Say, quick: bool = False) -> Json:
     """Train the order, write it to a file, and compare it with rules."""
-    at, asked = desk(NAME, quick, say), options(quick)
-    of_training = {name: asked[name] for name in asked if name not in ("draws", "compared_sources")}
+    at, asked, of_training = desk(NAME, quick, say), options(quick), _training_options(quick)
     earlier = published("queues", NAME, of_training, quick)
     if earlier:
         trained = {name: earlier[name] for name in ("weights", "gain")}
@@ -162,7 +168,7 @@ def run(say: Say, quick: bool = False) -> Json:
         trained = at.once("training", of_training, partial(_train, at))
     order = _order(trained["weights"])
     file = at.folder / "learned.safetensors"
-    write_order(file, _card(order, trained["gain"], _config(quick)), order.weights)
+    write_order(file, card(order, trained["gain"], quick=quick), order.weights)
     say(f"{file} is the order")
     depends = {**asked, "weights": trained["weights"]}
     parts = {
@@ -194,11 +200,40 @@ def _train(at: Desk) -> Json:
     return {"weights": search.best.tolist(), "gain": search.best_gain}
 
 
-def _order(weights: Sequence[float]) -> Order:
-    return learned_order(replace(REFERENCE, ageing=AGEING, run_times=RunTimes()), np.array(weights))
+def trained_weights() -> list[float]:
+    """Return the weights of the order in the repository's result, none if it was made with other options."""
+    return list(published("queues", NAME, _training_options(False), quick=False).get("weights", ()))
 
 
-def _card(order: Order, gain: float, config: OrderSearchConfig) -> OrderCard:
+def order_at_speed(weights: Sequence[float], speed: float) -> Order:
+    """Return the order for a cluster whose clock shows one second where `speed` seconds have passed in training.
+
+    The order of pods is the same wherever they run for more than a second and have waited for more than a few, of
+    the shorter clock: times count by their logarithms, and a sum is a polynomial of these.
+    """
+    shift = math.log(speed) / 3.0  # see `learned_score`
+    shifted = dict.fromkeys(LINEAR, 0.0)
+    for term, weight in zip(LINEAR, weights, strict=True):
+        base, square, _ = term.partition("^")
+        factors = [base, base] if square else term.split("*")
+        timed = [i for i, name in enumerate(factors) if name in ("estimate", "wait")]
+        for count in range(len(timed) + 1):
+            for constant in combinations(timed, count):
+                left = [name for i, name in enumerate(factors) if i not in constant]
+                name = f"{left[0]}^2" if len(left) == 2 and left[0] == left[1] else "*".join(left)
+                # What is left may be the same for all pods, such as the free share.
+                if name in shifted:
+                    shifted[name] += weight * shift**count
+    return _order(list(shifted.values()), AGEING / speed)
+
+
+def _order(weights: Sequence[float], ageing: float = AGEING) -> Order:
+    return learned_order(replace(REFERENCE, ageing=ageing, run_times=RunTimes()), np.array(weights))
+
+
+def card(order: Order, gain: float = 0.0, *, quick: bool = False) -> OrderCard:
+    """Return the card of an order that was trained here."""
+    config = _config(quick)
     return OrderCard(
         name=order.name,
         overtaking="easy",
