@@ -107,14 +107,14 @@ class DayPlayer:
         template = {"spec": {"containers": [{"name": "main", "image": "none"}], "restartPolicy": "Never"}}
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": OWNER}}
         made = await self._client.create(JOBS, {**job, "spec": {"parallelism": 0, "template": template}})
-        self._take_owner(made)
+        self._set_owner(made)
         for j in range(self._day.standing + self._day.queued):
             await self._create(j)
 
     async def play(self) -> Played:
         """Begin the day, and return what was seen to the horizon."""
         day, played = self._day, self._played
-        self._take_owner(await self._client.get(f"{JOBS}/{OWNER}"))
+        self._set_owner(await self._client.get(f"{JOBS}/{OWNER}"))
         recorder = PodRecorder(played, day.gpus)
         recorder.midnight = time.monotonic()
         reflector = Reflector(self._client, ALL_PODS, recorder)
@@ -126,7 +126,7 @@ class DayPlayer:
             played.started[:] = np.maximum(played.started - shift, 0.0)
             async with asyncio.TaskGroup() as group:
                 for j in range(day.standing):
-                    group.create_task(self._let_end(j))
+                    group.create_task(self._schedule_end(j))
                 for j in range(day.standing + day.queued, len(day)):
                     planned = recorder.midnight + day.arrival[j] / self._speed
                     await asyncio.sleep(planned - time.monotonic())
@@ -136,14 +136,14 @@ class DayPlayer:
         await self._check_all_there()
         return played
 
-    def _take_owner(self, job: dict[str, Any]) -> None:
+    def _set_owner(self, job: dict[str, Any]) -> None:
         self._owner = {"apiVersion": "batch/v1", "kind": "Job", "name": OWNER, "uid": job["metadata"]["uid"]}
 
-    async def _let_end(self, j: int) -> None:
+    async def _schedule_end(self, j: int) -> None:
         """Let a running pod end after its duration from now on."""
-        await self._client.patch(f"{PODS}/job-{j}", {"metadata": self._end(j)})
+        await self._client.patch(f"{PODS}/job-{j}", {"metadata": self._end_metadata(j)})
 
-    def _end(self, j: int) -> dict[str, Any]:
+    def _end_metadata(self, j: int) -> dict[str, Any]:
         """Return the metadata by which KWOK ends a pod, so many seconds after it has seen them."""
         seconds = f"{self._day.duration[j] / self._speed:.3f}s"
         return {"annotations": {RUNS_FOR: seconds}, "ownerReferences": [self._owner]}
@@ -151,7 +151,7 @@ class DayPlayer:
     async def _create(self, j: int) -> None:
         day = self._day
         pod = pod_to_object(day.pod(j))
-        ends = {} if j < day.standing else self._end(j)
+        ends = {} if j < day.standing else self._end_metadata(j)
         stated = {ESTIMATE_KEY: f"{day.stated[j] / self._speed:.6f}"}
         pod["metadata"] |= {**ends, "annotations": {**ends.get("annotations", {}), **stated}}
         pod["spec"] |= {"schedulerName": self._scheduler_name, "restartPolicy": "Never"}

@@ -126,15 +126,15 @@ class Jobs(NamedTuple):
     duration: Floats
     gpus: npt.NDArray[np.int64]
 
-    def taken(self, which: npt.NDArray[np.int64]) -> Jobs:
+    def select(self, which: npt.NDArray[np.int64]) -> Jobs:
         """Return some of the jobs."""
         return Jobs(self.arrival[which], self.duration[which], self.gpus[which])
 
     def work(self, begin: float, end: float) -> Floats:
         """Return [J] the GPU seconds of each job between two times, in a cluster without limit."""
         begins = np.maximum(self.arrival, begin)
-        taken: Floats = self.gpus * np.maximum(np.minimum(self.arrival + self.duration, end) - begins, 0.0)
-        return taken
+        work: Floats = self.gpus * np.maximum(np.minimum(self.arrival + self.duration, end) - begins, 0.0)
+        return work
 
 
 def day_of(date: str) -> Day:
@@ -149,7 +149,7 @@ def day_of(date: str) -> Day:
     left = jobs.duration + np.minimum(jobs.arrival, 0.0)
     past = Day("", (), 0, begins[before], left[before], jobs.gpus[before], (left * error)[before])
     rules = with_order(resolve("kube-default"), find_order("age"))
-    history = _simulated(past, rules, 0, past.arrival, past.duration)
+    history = _execution_of(past, rules, 0, past.arrival, past.duration)
     started = np.full(len(begins), np.inf)
     started[before] = history.run.started
     started[before] = np.where(history.run.slot == NONE, np.inf, started[before])
@@ -200,10 +200,10 @@ def _thinned(jobs: Jobs, random: np.random.Generator) -> Jobs:
     for day in range(PAST + 1):
         begin, end = day * DAY, (day + 1) * DAY
         coming = order[(jobs.arrival[order] >= begin) & (jobs.arrival[order] < end)]
-        there = jobs.taken(kept).work(begin, end).sum()
-        fits = there + np.cumsum(jobs.taken(coming).work(begin, end)) <= LOAD * capacity * DAY
+        there = jobs.select(kept).work(begin, end).sum()
+        fits = there + np.cumsum(jobs.select(coming).work(begin, end)) <= LOAD * capacity * DAY
         kept = np.concatenate([kept, coming[fits]])
-    return jobs.taken(np.sort(kept))
+    return jobs.select(np.sort(kept))
 
 
 def waits_to_horizon(day: Day, started: Floats) -> Floats:
@@ -230,13 +230,13 @@ def simulated_starts(day: Day, policy: Policy, seed: int, latency: Floats, overh
     """
     sped = replace(day, stated=day.stated / speed)
     seen, duration = (day.arrival + latency) / speed, (day.duration + overhead) / speed
-    execution = _simulated(sped, policy, seed, seen, duration)
+    execution = _execution_of(sped, policy, seed, seen, duration)
     started = np.zeros(len(day))
     started[execution.plan.pods] = np.where(execution.run.slot == NONE, np.nan, execution.run.started)
     return started * speed
 
 
-def _simulated(day: Day, policy: Policy, seed: int, seen: Floats, duration: Floats) -> Execution:
+def _execution_of(day: Day, policy: Policy, seed: int, seen: Floats, duration: Floats) -> Execution:
     """Return the run of a day, whose arrivals are its jobs in the order in which they are seen, running ones first."""
     pods = tuple(map(day.pod, range(len(day))))
     recorded = (*day.running, *(None,) * (len(day) - day.standing))

@@ -168,7 +168,7 @@ def run(say: Say, quick: bool = False) -> Json:
         trained = at.once("training", of_training, partial(_train, at))
     order = _order(trained["weights"])
     file = at.folder / "learned.safetensors"
-    write_order(file, card(order, trained["gain"], quick=quick), order.weights)
+    write_order(file, order_card(order, trained["gain"], quick=quick), order.weights)
     say(f"{file} is the order")
     depends = {**asked, "weights": trained["weights"]}
     parts = {
@@ -231,7 +231,7 @@ def _order(weights: Sequence[float], ageing: float = AGEING) -> Order:
     return learned_order(replace(REFERENCE, ageing=ageing, run_times=RunTimes()), np.array(weights))
 
 
-def card(order: Order, gain: float = 0.0, *, quick: bool = False) -> OrderCard:
+def order_card(order: Order, gain: float = 0.0, *, quick: bool = False) -> OrderCard:
     """Return the card of an order that was trained here."""
     config = _config(quick)
     return OrderCard(

@@ -53,8 +53,8 @@ LATENCY_SECONDS = 0.04
 MEASURED_DATES = ("2017-10-12", "2017-10-13")
 """Thursday and Friday before, played first."""
 OVERHEAD_SECONDS = (0.0125, 0.05)
-"""Of the wall clock, for which a pod takes its GPUs beside its run time in a forecast: the least and the most. A day
-that was played before had a mean of 0.025.
+"""How much longer than its run time a pod holds its GPUs in a forecast, by the wall clock: minimum and maximum of the
+mean. One earlier day had 0.025.
 """
 NICE = -10
 """Of the process that submits pods: the servers want all of the cores now and then."""
@@ -164,7 +164,7 @@ def run(say: Say, quick: bool = False) -> Json:
     of_runs = {name: value for name, value in asked.items() if name not in OF_FORECASTS}
     state_dir(at.folder / "clusters")
 
-    def played(dates: Sequence[str]) -> Json:
+    def play(dates: Sequence[str]) -> Json:
         """Return the runs of dates under every arm."""
         runs: Json = {}
         progress, count = Progress(say, "runs"), len(dates) * len(arms)
@@ -175,7 +175,7 @@ def run(say: Say, quick: bool = False) -> Json:
                 progress(len(runs), count)
         return runs
 
-    measured = played(asked["measured_dates"])
+    measured = play(asked["measured_dates"])
     dates = (*asked["measured_dates"], *asked["dates"])
     parts = {f"{date}-{name}": {**asked, "date": date, "arm": name} for date in dates for name in arms}
     simulated = at.each(
@@ -185,7 +185,7 @@ def run(say: Say, quick: bool = False) -> Json:
     forecast = with_residuals(simulated, measured)
     # Its time shows that it was there before the first run.
     written = at.once("forecast", {**asked, "forecast": forecast}, lambda: {"written": _now(), "days": forecast})
-    runs = played(asked["dates"])
+    runs = play(asked["dates"])
     if min(run["began"] for run in runs.values()) < written["written"]:
         raise SteersmanError(f"runs of {at.folder} began before the forecast was written; expected a run with --fresh")
     return {**asked, "measured": measured, "forecast": written, "runs": runs}
@@ -282,7 +282,7 @@ def _has_tried(metrics: str) -> bool:
 def _learned_file(at: Desk, speed: float) -> Path:
     """Write the file of the learned order, and return its path."""
     order, file = order_of(ARMS[LEARNED], speed), at.folder / f"{LEARNED}.safetensors"
-    write_order(file, learned_order.card(order), order.weights)
+    write_order(file, learned_order.order_card(order), order.weights)
     return file
 
 
@@ -297,11 +297,11 @@ def _follow(day: Day, scheduler_name: str, speed: float) -> Played:
 
 
 def _with_player(do: Callable[[DayPlayer], Awaitable[T]], day: Day, scheduler_name: str, speed: float) -> T:
-    async def doing() -> T:
+    async def run_player() -> T:
         async with cluster.client(record.require(CLUSTER)) as client:
             return await do(DayPlayer(client, day, scheduler_name, speed))
 
-    return asyncio.run(doing())
+    return asyncio.run(run_player())
 
 
 def ratios(result: Json, arm: str, metric: str) -> list[float]:
@@ -323,12 +323,12 @@ def section(result: Json) -> str:
     runs = result["runs"].values()
     dates, forecast = result["dates"], result["forecast"]
     problems = sum(len(run["problems"]) for run in runs)
-    sizes = ", ".join(f"{count} of {gpus} GPU{'s' if gpus > 1 else ''}" for count, gpus in result["nodes"])
+    sizes = ", ".join(f"{count} with {gpus} GPU{'s' if gpus > 1 else ''}" for count, gpus in result["nodes"])
     lines = [
         "## Order and place on a real control plane",
         "",
-        "etcd, kube-apiserver, kube-controller-manager, kube-scheduler and "
-        f"{sum(count for count, _ in result['nodes'])} nodes of KWOK: {sizes}. The pods are jobs of the Philly trace "
+        "The control plane is etcd, kube-apiserver, kube-controller-manager and kube-scheduler; KWOK simulates "
+        f"{sum(count for count, _ in result['nodes'])} nodes: {sizes}. The pods are jobs of the Philly trace "
         f"of up to 8 GPUs on {len(dates)} days, {dates[0]} to {dates[-1]}, thinned at random to a load of "
         f"{result['load']:g} on each day. What runs and what waits at midnight is what a simulation of the "
         f"{result['past_days']} days before it by kube-scheduler's rules had running and waiting, at the same places. "

@@ -17,7 +17,7 @@ const (
 	// forgetInterval is the interval between two looks for pods that are gone.
 	forgetInterval = time.Minute
 	// syncTimeout is how long the first pod waits for the nodes to be known, on which its size depends, and for the run
-	// times of what ended before. kube-scheduler itself decides nothing before the former.
+	// times of pods that ended before. kube-scheduler schedules nothing before the nodes are known.
 	syncTimeout = 30 * time.Second
 )
 
@@ -49,17 +49,12 @@ func (q *queue) follow(ctx context.Context, factory informers.SharedInformerFact
 		return err
 	}
 	learned := make(chan struct{})
-	if !q.order.LearnsRunTimes() {
-		q.mutex.Lock()
-		q.ended = nil
-		q.mutex.Unlock()
-		close(learned)
-	} else {
-		go func() {
-			defer close(learned)
+	go func() {
+		defer close(learned)
+		if q.order.LearnsRunTimes() {
 			q.learnFromEnded(ctx, client)
-		}()
-	}
+		}
+	}()
 	q.synced = func() {
 		waiting, cancel := context.WithTimeout(ctx, syncTimeout)
 		defer cancel()

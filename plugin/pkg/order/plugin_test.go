@@ -343,7 +343,7 @@ func TestRunTimesAreLearnedFromPodsThatEndedBefore(t *testing.T) {
 	}
 }
 
-func TestPodsThatEndWhileTheyAreWatchedCountOnce(t *testing.T) {
+func TestPodsSeenToEndCountOnce(t *testing.T) {
 	p, _ := plugin(t, "shortest")
 	watched, before := ended("watched", 100), ended("before", 100)
 	watched.Spec.NodeName, watched.Status.Phase = "node", v1.PodRunning
@@ -353,11 +353,17 @@ func TestPodsThatEndWhileTheyAreWatchedCountOnce(t *testing.T) {
 	p.queue.onPod(finished)
 	p.queue.runTimes = orders.NewRunTimes() // what it learned from the event does not matter here
 	p.queue.learnFromEnded(t.Context(), fake.NewClientset(finished, before))
-	want := orders.NewRunTimes()
-	want.Note(requestsOf(before), podowner.Of(before), 100)
-	median, _ := want.Estimate(requestsOf(before), podowner.Of(before))
-	if got, _ := p.queue.runTimes.Estimate(requestsOf(before), podowner.Of(before)); got != median {
-		t.Errorf("%v, not %v", got, median)
+	checkEnded(t, p, before, 100)
+}
+
+// checkEnded checks that the run time of one pod is all that was learned.
+func checkEnded(t *testing.T, p *Plugin, pod *v1.Pod, seconds float64) {
+	t.Helper()
+	once := orders.NewRunTimes()
+	once.Note(requestsOf(pod), podowner.Of(pod), seconds)
+	want, _ := once.Estimate(requestsOf(pod), podowner.Of(pod))
+	if got, _ := p.queue.runTimes.Estimate(requestsOf(pod), podowner.Of(pod)); got != want {
+		t.Errorf("%v, not %v", got, want)
 	}
 }
 
@@ -373,7 +379,7 @@ func TestOrdersWithoutHistoryListNothing(t *testing.T) {
 	}
 }
 
-func TestWithoutTheRightToListNothingIsLearned(t *testing.T) {
+func TestForbiddenListTeachesNothing(t *testing.T) {
 	client := fake.NewClientset(node(10, 0), ended("first", 100))
 	client.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		forbidden := !action.(clienttesting.ListAction).GetListRestrictions().Fields.Empty()
@@ -404,12 +410,7 @@ func TestFinishedPodCountsOnce(t *testing.T) {
 	if _, free := p.queue.cluster.look(); free != 1 {
 		t.Errorf("%v is free", free)
 	}
-	once := orders.NewRunTimes()
-	once.Note(requestsOf(done), podowner.Of(done), 0)
-	want, _ := once.Estimate(requestsOf(done), podowner.Of(done))
-	if got, _ := p.queue.runTimes.Estimate(requestsOf(done), podowner.Of(done)); got != want {
-		t.Errorf("%v, not %v", got, want)
-	}
+	checkEnded(t, p, done, 0)
 }
 
 func TestPodsThatAreGoneAreForgotten(t *testing.T) {

@@ -53,11 +53,14 @@ type waitingPod struct {
 }
 
 func newQueue(order *orders.Order, clock func() time.Time) *queue {
-	return &queue{
+	made := &queue{
 		order: order, clock: clock, started: clock(), runTimes: orders.NewRunTimes(), cluster: newCluster(),
 		synced: func() {}, pods: map[types.UID]*waitingPod{},
-		ended: map[types.UID]bool{},
 	}
+	if order.LearnsRunTimes() {
+		made.ended = map[types.UID]bool{}
+	}
+	return made
 }
 
 // enter computes the score of a pod that enters the queue, now.

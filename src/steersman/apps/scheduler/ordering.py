@@ -146,7 +146,7 @@ class PodOrdering:
         self._is_vacant = True  # one of them is gone
         # Of an order that ages: by priority all pods, the oldest first.
         self._ages: dict[int, dict[str, QueuedPod]] = {}
-        # Pods that block nobody, since no change will help them.
+        # Pods that no change will help: they do not block others.
         self._released: set[str] = set()
         # Pods whose group changes once a pod of their owner has ended.
         self._by_owner: dict[tuple[str, str], dict[str, QueuedPod]] = {}
@@ -252,7 +252,7 @@ class PodOrdering:
         return queued
 
     def _choose_head(self, queued: QueuedPod, now: float, waiting: int) -> QueuedPod:
-        """Return the pod that nobody may overtake or delay; `queued` is the first active one."""
+        """Return the pod that no other pod may overtake or delay. `queued` is the first active pod."""
         # What was tried before has started, or waits.
         for priority, chosen in list(self._heads.items()):
             if chosen.place in ("", "tried") or chosen.pod.pod.priority != priority:

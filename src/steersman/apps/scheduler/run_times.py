@@ -15,14 +15,13 @@ import structlog
 
 from steersman.cluster.model import Pod
 from steersman.cluster.objects.api.decoding import valid_pod
-from steersman.cluster.objects.api.pods import LivePod
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.cluster_cache import PODS_PATH, ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.orders.live_history import HistoryCopy, LiveHistory, read_run_times, write_run_times
 from steersman.workloads.files import check_writable
-from steersman.workloads.formats.kubernetes.lives import PodEnd, seconds_of
+from steersman.workloads.formats.kubernetes.lives import RunStatus
 
 WRITE_SECONDS = 60.0
 """Shortest interval between two writes of the file."""
@@ -114,13 +113,13 @@ class RunTimeObserver:
         try:
             async for page in client.pages(PODS_PATH, {"fieldSelector": FINISHED}):
                 for raw in page.items:
-                    head = valid_pod(raw)
-                    ran = _run_of(head, raw)
-                    if ran is not None and ran[1] > after and head.metadata.uid not in watched:
-                        found.append((head.metadata.uid, *ran, cache.model(raw)))
+                    run, uid = _run_of(raw), valid_pod(raw).metadata.uid
+                    if run is not None and run[1] > after and uid not in watched:
+                        found.append((uid, *run, cache.decode_model(raw)))
         except SteersmanError as error:
             log.warning("run times of pods that ended before are unknown", error=str(error))
-            found = []
+            self._ended = None
+            return
         seen, self._ended = self._ended or set(), None
         found = [each for each in found if each[0] not in seen]
         # What ended last is forgotten last.
@@ -130,17 +129,16 @@ class RunTimeObserver:
         log.info("run times learned", pods=len(found))
 
 
-class _Ended(msgspec.Struct, frozen=True):
-    status: PodEnd = PodEnd()
+class _PodRun(msgspec.Struct, frozen=True):
+    status: RunStatus = RunStatus()
 
 
-def _run_of(head: LivePod, raw: msgspec.Raw) -> tuple[float, float] | None:
-    """Return when a pod began and when its last container ended, seconds since 1970; None: it does not say."""
+def _run_of(raw: msgspec.Raw) -> tuple[float, float] | None:
+    """Return when a pod ran, see `RunStatus.run`."""
     try:
-        began, ended = seconds_of(head.status.start_time), msgspec.json.decode(raw, type=_Ended).status.seconds
+        return msgspec.json.decode(raw, type=_PodRun).status.run
     except msgspec.MsgspecError:
         return None
-    return None if began is None or ended is None or ended < began else (began, ended)
 
 
 def open_run_times(file: Path) -> LiveHistory:

@@ -92,9 +92,9 @@ class ClusterCache(PodStore):
         is_clear = known.generation > 0 and not known.unmodelled and not known.gated
         return known if is_clear and not may_differ(known, head) else None
 
-    def model(self, raw: msgspec.Raw) -> Pod:
+    def decode_model(self, raw: msgspec.Raw) -> Pod:
         """Return a pod that is not part of the cache, such as one that has ended; what makes no sense is left out."""
-        return self._decoder.model(valid_pod(raw), raw)[0]
+        return self._decoder.decode_model(valid_pod(raw), raw)[0]
 
     # Pods ------------------------------------------------------------------------------------------------------------
 

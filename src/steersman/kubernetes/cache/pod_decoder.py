@@ -49,7 +49,7 @@ class PodDecoder:
         self._note_selecting(head, raw)
         if spec.resource_claims:
             self._device_claims.need()
-        pod, problem = self.model(head, raw)
+        pod, problem = self.decode_model(head, raw)
         uses = self.unmodelled(raw, "Pod")
         # Its requests count where it runs, whatever else it says; while it is pending the problem is reported.
         uses += (f"what it does not understand ({problem})",) if problem else self._device_claims.offers.unmodelled(pod)
@@ -70,7 +70,7 @@ class PodDecoder:
             has_device_claims=bool(spec.resource_claims) and not pod.requests.gpu_count,
         )
 
-    def model(self, head: LivePod, raw: msgspec.Raw) -> tuple[Pod, str]:
+    def decode_model(self, head: LivePod, raw: msgspec.Raw) -> tuple[Pod, str]:
         """Return a pod without its node, and what in it makes no sense, "" if nothing; only the rest counts then."""
         namespaces = self._namespaces.labels
         try:

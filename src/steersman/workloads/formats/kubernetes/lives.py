@@ -38,17 +38,19 @@ class ContainerEnd(msgspec.Struct, frozen=True):
     state: ContainerState | None = None
 
 
-class PodEnd(msgspec.Struct, frozen=True, rename="camel"):
-    """What a pod's status says of its end."""
+class RunStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """What a pod's status says of its run."""
 
+    start_time: str | None = None
     container_statuses: list[ContainerEnd] | None = None
 
     @property
-    def seconds(self) -> float | None:
-        """When its last container ended, seconds since 1970; None: it does not say."""
+    def run(self) -> tuple[float, float] | None:
+        """When it began and when its last container ended, seconds since 1970; None: it does not say, or is invalid."""
+        began = _seconds(self.start_time)
         stated = [each.state.terminated for each in self.container_statuses or () if each.state]
-        ends = [end for each in stated if each is not None and (end := seconds_of(each.finished_at)) is not None]
-        return max(ends, default=None)
+        ends = [end for each in stated if each is not None and (end := _seconds(each.finished_at)) is not None]
+        return None if began is None or not ends or max(ends) < began else (began, max(ends))
 
 
 def lives_of(sources: Iterable[Objects], nodes: Sequence[Node]) -> Lives:
@@ -61,27 +63,27 @@ def lives_of(sources: Iterable[Objects], nodes: Sequence[Node]) -> Lives:
             began = created(obj)
         except InputError:
             began = None
-        started = seconds_of(obj.pod.status.start_time)
+        started = _seconds(obj.pod.status.start_time)
         if not obj.pod.finished:
             present[obj.namespace, obj.name] = Life(began, started)
-        elif started is not None and (pod := _ended_pod(obj, started, began, sharing)) is not None:
+        elif (pod := _ended_pod(obj, began, sharing)) is not None:
             ended.append(pod)
     return Lives(present, tuple(sorted(ended, key=lambda each: each.ended)))
 
 
-def _ended_pod(obj: KubernetesObject, started: float, began: float | None, sharing: GpuSharing) -> EndedPod | None:
+def _ended_pod(obj: KubernetesObject, began: float | None, sharing: GpuSharing) -> EndedPod | None:
     """Return a pod that has ended; None: it does not say when, or is invalid."""
     try:
-        end = msgspec.convert(obj.content["status"], PodEnd).seconds
+        run = msgspec.convert(obj.content["status"], RunStatus).run
         pod = decode_pod(converted(obj.content, PodObject), sharing=sharing)
     except (msgspec.ValidationError, FieldError):
         return None
-    if end is None or end < started:
+    if run is None:
         return None
-    return EndedPod(pod, started if began is None else began, started, end)
+    return EndedPod(pod, run[0] if began is None else began, *run)
 
 
-def seconds_of(stamp: str | None) -> float | None:
+def _seconds(stamp: str | None) -> float | None:
     """Return a time in seconds since 1970, None if it is missing or invalid."""
     try:
         return None if stamp is None else datetime.fromisoformat(stamp).timestamp()
