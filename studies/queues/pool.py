@@ -42,9 +42,10 @@ class Jobs(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """The state of E runs of n arrivals each.
+    """The state of E runs of up to n arrivals.
 
     Attributes:
+        arrivals: [E] jobs of the window.
         first: [E] number of the first job.
         arrived: [E] arrivals so far.
         waiting: [E] jobs that wait.
@@ -61,6 +62,7 @@ class Runs(NamedTuple):
         overtaking: [1] whether jobs that end before the chosen one begins may overtake it.
     """
 
+    arrivals: Ints
     first: Ints
     arrived: Ints
     waiting: Ints
@@ -117,6 +119,7 @@ def new_runs(count: int, jobs: int, rows: int, overtaking: bool) -> Runs:
         return np.zeros(count)
 
     return Runs(
+        arrivals=np.full(count, jobs, dtype=np.int64),
         first=whole(),
         arrived=whole(),
         waiting=whole(),
@@ -168,7 +171,7 @@ def _start(jobs: Jobs, runs: Runs, e: int, place: int) -> None:
 @numba.njit(error_model="numpy", cache=True)
 def _next_event(jobs: Jobs, runs: Runs, e: int) -> None:
     """Go on to the next arrival, or to the next end if that is earlier."""
-    j, left = runs.first[e] + runs.arrived[e], runs.queue.shape[1] - runs.arrived[e]
+    j, left = runs.first[e] + runs.arrived[e], runs.arrivals[e] - runs.arrived[e]
     if left > 0 and (runs.running[e] == 0 or jobs.time[j] <= runs.ends[e, 0]):
         runs.now[e] = jobs.time[j]
         runs.queue[e, runs.waiting[e]] = j
@@ -195,7 +198,7 @@ def _begins(runs: Runs, e: int, size: float) -> float:
 
 
 @numba.njit(error_model="numpy", cache=True)
-def _take(jobs: Jobs, runs: Runs, e: int, place: int) -> None:
+def take(jobs: Jobs, runs: Runs, e: int, place: int) -> None:
     """Start a waiting job as soon as it fits."""
     j = runs.queue[e, place]
     while runs.free[e] < jobs.size[j]:
@@ -215,15 +218,20 @@ def _take(jobs: Jobs, runs: Runs, e: int, place: int) -> None:
 
 
 @numba.njit(error_model="numpy", cache=True)
-def _to_choice(jobs: Jobs, runs: Runs, e: int) -> None:
+def to_choice(jobs: Jobs, runs: Runs, e: int) -> None:
     """Go on until several jobs wait, or every job has started."""
     while True:
-        while runs.waiting[e] == 0 and runs.arrived[e] < runs.queue.shape[1]:
+        while runs.waiting[e] == 0 and runs.arrived[e] < runs.arrivals[e]:
             _next_event(jobs, runs, e)
         if runs.waiting[e] != 1:
             break
-        _take(jobs, runs, e, 0)
+        take(jobs, runs, e, 0)
     runs.over[e] = runs.waiting[e] == 0
+
+
+@numba.njit(error_model="numpy", cache=True)
+def _note_cost(jobs: Jobs, runs: Runs, e: int) -> None:
+    """Write the cost by now."""
     cost = runs.begun[e]
     for i in range(runs.waiting[e]):
         j = runs.queue[e, i]
@@ -232,11 +240,11 @@ def _to_choice(jobs: Jobs, runs: Runs, e: int) -> None:
 
 
 @numba.njit(error_model="numpy", cache=True)
-def _begin(jobs: Jobs, runs: Runs, e: int, first: int) -> None:
+def begin_window(jobs: Jobs, runs: Runs, e: int, first: int) -> None:
     """Begin at a job, with an empty pool."""
     runs.first[e], runs.arrived[e], runs.waiting[e], runs.running[e] = first, 0, 0, 0
     runs.now[e], runs.free[e], runs.begun[e] = jobs.time[first], PROCESSORS, 0.0
-    _to_choice(jobs, runs, e)
+    to_choice(jobs, runs, e)
 
 
 @numba.njit(error_model="numpy", cache=True)
@@ -284,7 +292,7 @@ def _observe(jobs: Jobs, runs: Runs, reference: Reference, seen: Seen, e: int) -
     so_far = reference.cost[first, low]
     so_far += (place - low) * (reference.cost[first, low + 1] - so_far)
     critic = seen.critic[e]
-    critic[0] = 1.0 - runs.arrived[e] / runs.queue.shape[1]
+    critic[0] = 1.0 - runs.arrived[e] / runs.arrivals[e]
     critic[1] = weight * runs.cost[e]
     # What the queue as it is would cost in an hour.
     critic[2] = np.log1p(weight * growth * 3600.0)
@@ -296,13 +304,14 @@ def _observe(jobs: Jobs, runs: Runs, reference: Reference, seen: Seen, e: int) -
 def begin(jobs: Jobs, runs: Runs, reference: Reference, seen: Seen, first: Ints, skipped: Ints) -> None:
     """Begin E windows at their first jobs, take the shortest job `skipped` times, both [E], and observe."""
     for e in numba.prange(len(first)):
-        _begin(jobs, runs, e, first[e])
+        begin_window(jobs, runs, e, first[e])
         for _ in range(skipped[e]):
             if not runs.over[e]:
-                _take(jobs, runs, e, _shortest(jobs, runs, e))
-                _to_choice(jobs, runs, e)
+                take(jobs, runs, e, _shortest(jobs, runs, e))
+                to_choice(jobs, runs, e)
         if runs.over[e]:
-            _begin(jobs, runs, e, first[e])
+            begin_window(jobs, runs, e, first[e])
+        _note_cost(jobs, runs, e)
         _observe(jobs, runs, reference, seen, e)
 
 
@@ -334,13 +343,15 @@ def step(
         if runs.over[e]:
             continue
         before = runs.cost[e]
-        _take(jobs, runs, e, runs.shown[e, rows[e]])
-        _to_choice(jobs, runs, e)
+        take(jobs, runs, e, runs.shown[e, rows[e]])
+        to_choice(jobs, runs, e)
+        _note_cost(jobs, runs, e)
         rewards[e] = -reference.weight[runs.first[e]] * (runs.cost[e] - before)
         if runs.over[e]:
             final[e] = runs.cost[e]
             if following[e] >= 0:
-                _begin(jobs, runs, e, following[e])
+                begin_window(jobs, runs, e, following[e])
+                _note_cost(jobs, runs, e)
         if not runs.over[e]:
             _observe(jobs, runs, reference, seen, e)
 
@@ -349,12 +360,13 @@ def step(
 def play_shortest(jobs: Jobs, runs: Runs, first: Ints, times: Floats, costs: Floats) -> None:
     """Play windows shortest first; write [E, n] the time and the cost at each choice, the last values repeated."""
     for e in numba.prange(len(first)):
-        _begin(jobs, runs, e, first[e])
+        begin_window(jobs, runs, e, first[e])
         for i in range(times.shape[1]):
+            _note_cost(jobs, runs, e)
             times[e, i], costs[e, i] = runs.now[e] - jobs.time[first[e]], runs.cost[e]
             if not runs.over[e]:
-                _take(jobs, runs, e, _shortest(jobs, runs, e))
-                _to_choice(jobs, runs, e)
+                take(jobs, runs, e, _shortest(jobs, runs, e))
+                to_choice(jobs, runs, e)
 
 
 def reference_of(jobs: Jobs, traces: Ints, starts: Ints, arrivals: int, overtaking: bool, pooled: float) -> Reference:

@@ -38,7 +38,9 @@ from studies import tables
 from studies.common import Desk, Json, Progress, Say, desk, plain, published
 from studies.queues.lublin_model import other_trace
 from studies.queues.pool import Jobs
+from studies.queues.queue_network import NetworkSearch, play
 from studies.queues.queue_ppo import TERMS, PPOConfig, PPOTask, QueuePPO
+from studies.queues.rollouts import RolloutConfig, play_rollouts
 from studies.queues.traces import arrivals_of, trace_file
 
 NAME = "rlscheduler"
@@ -81,11 +83,13 @@ class OrderLearner:
     """What is trained, on what, and how often.
 
     Attributes:
-        hidden: units on top of the linear score.
+        hidden: units on top of the linear score, or of the quadratic form of a network that sees the whole queue.
         trainings: by who may overtake.
         generated: whether it is trained on generated jobs, and not on the two traces.
         continues: the learners whose best training, of the first `CONTINUED`, it begins with; (): none.
         decisions: of a training by PPO (`queue_ppo`), by who may overtake; {}: evolution trains it.
+        whole_queue: whether it sees the state of the queue, too (`queue_network`).
+        rollouts_of: the learner whose trainings are played with rollouts (`rollouts`); "": none is.
     """
 
     hidden: int
@@ -93,6 +97,8 @@ class OrderLearner:
     generated: bool = False
     continues: tuple[str, ...] = ()
     decisions: dict[str, int] = field(default_factory=dict)
+    whole_queue: bool = False
+    rollouts_of: str = ""
 
 
 PPO_DECISIONS = {"none": 4_900_000, "ending-before": 9_000_000}
@@ -102,12 +108,19 @@ LEARNERS = {
     "linear": OrderLearner(0, {"none": 10, "ending-before": 10}),
     "linear, continued": OrderLearner(0, {"none": 1, "ending-before": 1}, continues=("linear",)),
     "network": OrderLearner(12, {"none": 10, "ending-before": 10}),
+    "network, whole queue": OrderLearner(12, {"none": 10, "ending-before": 10}, whole_queue=True),
+    "rollouts": OrderLearner(12, {"none": 10, "ending-before": 10}, rollouts_of="network, whole queue"),
     "trained on neither": OrderLearner(0, {"none": 10, "ending-before": 10}, generated=True),
     "PPO": OrderLearner(0, {"none": 1, "ending-before": 1}, decisions=PPO_DECISIONS),
     "PPO, continued": OrderLearner(
         0, {"none": 1, "ending-before": 1}, continues=("linear", "linear, continued"), decisions=PPO_DECISIONS
     ),
 }
+ROLLOUTS = {
+    "none": RolloutConfig(futures=16, seconds=12 * 3600.0),
+    "ending-before": RolloutConfig(futures=64, seconds=18 * 3600.0),
+}
+"""By who may overtake; chosen on the windows of the choice."""
 GENERATED, PARTS = 2, 16
 """Generated traces, and their parts of `JOBS` jobs with parameters and a load of their own."""
 GENERATED_SEED = 11
@@ -192,11 +205,15 @@ class Windows:
 
     def __call__(self, workload: Workload, seed: int) -> Schedule:
         """Return the arrivals of a seed, see `agents.evolution.orders.Draw`."""
-        begins = first_jobs(len(workload.pods), TABLE_SEED, SEQUENCES)
-        first = seed * (len(workload.pods) - self.jobs) // SEEDS
+        return window(arrivals_of(workload), self.first(len(workload.pods), seed), self.jobs)
+
+    def first(self, jobs: int, seed: int) -> int:
+        """Return the first job of a seed's window, of so many."""
+        begins = first_jobs(jobs, TABLE_SEED, SEQUENCES)
+        first = seed * (jobs - self.jobs) // SEEDS
         while first in begins:
             first += 1
-        return window(arrivals_of(workload), first, self.jobs)
+        return first
 
 
 def slowdown(waits: Waits) -> float:
@@ -224,11 +241,19 @@ def options(quick: bool = False) -> Json:
         "learners": {name: asdict(_learner(name, quick)) for name in LEARNERS},
         "generated": [GENERATED, 4 if quick else PARTS, GENERATED_SEED],
         "choice": _choice(quick),
-        "searches": {
-            name: asdict(_ppo_config(None, "none", 1, quick) if learner.decisions else _config(name, 1, quick))
-            for name, learner in LEARNERS.items()
-        },
+        "searches": {name: _search_options(name, quick) for name in LEARNERS},
     }
+
+
+def _search_options(name: str, quick: bool) -> Json:
+    learner = LEARNERS[name]
+    if learner.rollouts_of:
+        return {overtaking: asdict(_rollouts(overtaking, quick)) for overtaking in learner.trainings}
+    return asdict(_ppo_config(None, "none", 1, quick) if learner.decisions else _config(name, 1, quick))
+
+
+def _rollouts(overtaking: str, quick: bool) -> RolloutConfig:
+    return replace(ROLLOUTS[overtaking], candidates=2, futures=2) if quick else ROLLOUTS[overtaking]
 
 
 def _learner(name: str, quick: bool) -> OrderLearner:
@@ -248,6 +273,8 @@ def _config(learner: str, seed: int, quick: bool) -> OrderSearchConfig:
     if quick:
         return replace(config, population=6, episodes=2, generations=2, validate_every=1, validation=2)
     config = replace(config, population=24 if hidden else 20, validate_every=8, validation=80)
+    if LEARNERS[learner].whole_queue:
+        return replace(config, episodes=12, generations=400)
     if LEARNERS[learner].continues:
         # Near the start, whose length is 1.
         return replace(config, episodes=24, generations=60, step=0.05)
@@ -306,7 +333,7 @@ def run(say: Say, quick: bool = False) -> Json:
         for seed in range(1, _learner(name, at.quick).trainings[overtaking] + 1)
     ]
     # A learner that continues others comes after them.
-    for seed, mode, overtaking, name in sorted(wanted, key=lambda each: (len(LEARNERS[each[3]].continues), each[0])):
+    for seed, mode, overtaking, name in sorted(wanted, key=lambda each: (_rank(each[3]), each[0])):
         learner, start = LEARNERS[name], None
         if learner.continues:
             trained = [made for each in learner.continues for made in learned[mode][each][:CONTINUED]]
@@ -315,12 +342,21 @@ def run(say: Say, quick: bool = False) -> Json:
             start /= np.linalg.norm(start)
         depends = {key: asked[key] for key in ("traces", "jobs", "choice")}
         part = f"{overtaking}-{name.replace(', ', '-').replace(' ', '-')}-{seed}"
-        if learner.decisions:
+        if learner.rollouts_of:
+            bases, rollouts = learned[mode][learner.rollouts_of], _rollouts(overtaking, at.quick)
+            base = bases[seed - 1]
+            # On the other windows only the chosen one, since they take long.
+            played_on = ("table", "fresh") if base is _chosen(bases) else ("table",)
+            train = partial(_play_rollouts, at, part, overtaking, base, rollouts, played_on)
+            depends |= asdict(rollouts) | {"weights": base["weights"], "played_on": played_on}
+        elif learner.decisions:
             training = _ppo_config(start, overtaking, seed, at.quick)
             train, depends = partial(_train_ppo, at, part, overtaking, training), depends | asdict(training)
         else:
             config = _config(name, seed, at.quick)
             train, depends = partial(_train, at, overtaking, name, config, start), depends | asdict(config)
+            if learner.whole_queue:
+                train = partial(_train_network, at, overtaking, name, config)
             if learner.generated:
                 depends["generated"] = asked["generated"]
             if start is not None:
@@ -330,6 +366,10 @@ def run(say: Say, quick: bool = False) -> Json:
         is_same = bool(has) and earlier["searches"][name] == plain(asked["searches"][name])
         made.append(has[seed - 1] if is_same and seed <= len(has) else at.once(part, depends, train))
     return {**asked, "rules": rules, "fresh_rules": fresh, "learned": learned}
+
+
+def _rank(learner: str) -> int:
+    return len(LEARNERS[learner].continues) + bool(LEARNERS[learner].rollouts_of)
 
 
 def _fresh(jobs: int) -> list[int]:
@@ -377,6 +417,84 @@ def _train(at: Desk, overtaking: str, learner: str, config: OrderSearchConfig, s
         values["table"][name] = played(name, order, first_jobs(jobs, TABLE_SEED, SEQUENCES))
         values["fresh"][name] = played(name, order, _fresh(jobs))
     return values
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """The jobs of both traces in a row.
+
+    Attributes:
+        jobs: the jobs.
+        lengths: number of jobs of each trace.
+        offsets: the first job of each trace.
+    """
+
+    jobs: Jobs
+    lengths: tuple[int, ...]
+    offsets: tuple[int, ...]
+
+    def first(self, which: int, seed: int) -> int:
+        """Return the first job of a seed's window of a trace."""
+        return self.offsets[which] + Windows().first(self.lengths[which], seed)
+
+    def places(self, quick: bool) -> dict[str, list[npt.NDArray[np.int64]]]:
+        """Return by kind and trace the first jobs of windows."""
+        count = 2 if quick else None
+        kinds = {
+            "table": [first_jobs(jobs, TABLE_SEED, SEQUENCES)[:count] for jobs in self.lengths],
+            "fresh": [_fresh(jobs)[:count] for jobs in self.lengths],
+            "choice": [_others(jobs, _choice(quick)) for jobs in self.lengths],
+        }
+        return {
+            kind: [offset + np.array(firsts) for offset, firsts in zip(self.offsets, by_trace, strict=True)]
+            for kind, by_trace in kinds.items()
+        }
+
+
+def _pool() -> _Pool:
+    lengths = [len(trace(name).pods) for name in TRACES]
+    offsets = tuple(sum(lengths[:k]) for k in range(len(lengths)))
+    return _Pool(pool_jobs([trace(name) for name in TRACES]), tuple(lengths), offsets)
+
+
+def _train_network(at: Desk, overtaking: str, learner: str, config: OrderSearchConfig) -> Json:
+    """Train a network that sees the whole queue, and return what `_train` does."""
+    known, overtakes = _pool(), OVERTAKING[overtaking] == ENDING_BEFORE
+    progress = Progress(at.say, f"{overtaking}, {learner}, training {config.seed}, generations")
+    began = time.monotonic()
+    search = NetworkSearch(known.jobs, len(TRACES), known.first, JOBS, overtakes, config)
+    search.run(lambda done, _: progress(done, config.generations))
+    values: Json = {"weights": search.best.tolist(), "gain": search.best_gain, "decisions": search.runs * JOBS}
+    values["core_minutes"] = at.jobs * (time.monotonic() - began) / 60
+    slowdowns = {
+        kind: [play(known.jobs, firsts, JOBS, overtakes, search.best[None])[0] for firsts in by_trace]
+        for kind, by_trace in known.places(quick=at.quick).items()
+    }
+    values["choice"] = float(np.log([each.mean() for each in slowdowns["choice"]]).mean())
+    for kind in ("table", "fresh"):
+        values[kind] = {name: each.tolist() for name, each in zip(TRACES, slowdowns[kind], strict=True)}
+    return values
+
+
+def _play_rollouts(
+    at: Desk, part: str, overtaking: str, base: Json, config: RolloutConfig, played_on: Sequence[str]
+) -> Json:
+    """Play a network with rollouts, and return what `_train` does; `choice` is that of the network."""
+    known, overtakes = _pool(), OVERTAKING[overtaking] == ENDING_BEFORE
+    began, windows, places = time.monotonic(), 0, known.places(quick=at.quick)
+    progress, total = (
+        Progress(at.say, f"{part}, windows"),
+        sum(len(each) for kind in played_on for each in places[kind]),
+    )
+    values: Json = {"choice": base["choice"], "table": {}, "fresh": {}}
+    for kind in played_on:
+        for name, begins, firsts in zip(TRACES, known.offsets, places[kind], strict=True):
+            trace_begins = np.full(len(firsts), begins)
+            found = play_rollouts(known.jobs, firsts, trace_begins, JOBS, overtakes, np.array(base["weights"]), config)
+            values[kind][name] = found.tolist()
+            windows += len(firsts)
+            progress(windows, total)
+    return {**values, "decisions": windows * JOBS, "core_minutes": at.jobs * (time.monotonic() - began) / 60}
 
 
 def _train_ppo(at: Desk, part: str, overtaking: str, config: PPOConfig) -> Json:

@@ -11,6 +11,7 @@ independent.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -148,14 +149,14 @@ class OrderEvaluator:
         return self.task.draw(self.task.workloads[which], seed)
 
 
-class OrderSearch:
-    """Search for the weights of an order.
+class WeightSearch(ABC):
+    """Search for weights by which others go next.
 
     Args:
-        task: what is trained on.
+        workloads: number of workloads, which are played in turn.
         config: options.
-        jobs: number of workers.
-        start: first weights; None: shortest first.
+        first: [W] first weights.
+        searched: [W] which of them are searched for; None: all.
 
     Attributes:
         best: weights that were best in validation.
@@ -165,35 +166,29 @@ class OrderSearch:
     """
 
     def __init__(
-        self, task: OrderTask, config: OrderSearchConfig, *, jobs: int = 1, start: Array | None = None
+        self, workloads: int, config: OrderSearchConfig, first: Array, searched: npt.NDArray[np.bool_] | None = None
     ) -> None:
-        self.task, self.config = task, config
-        self.rng = np.random.default_rng((config.seed, 1))
-        mean = np.zeros(learned_size(config.hidden))
-        mean[0] = 1.0
-        units = self.rng.normal(0.0, UNIT_STD, (config.hidden, UNIT_SIZE))
-        units[:, -1] = 0.0
-        mean[len(LINEAR) :] = units.reshape(-1)
-        if start is not None:
-            mean[: len(start)] = start
-        self._first, self._searched = mean, _searched(task.reference, config)
-        self.strategy = CMA(mean[self._searched], config.step, seed=config.seed, population_size=config.population)
-        self.best, self.best_gain, self.average = mean.copy(), -math.inf, mean.copy()
+        self.workloads, self.config, self._first = workloads, config, first
+        self._searched = np.ones(len(first), dtype=np.bool_) if searched is None else searched
+        self.strategy = CMA(first[self._searched], config.step, seed=config.seed, population_size=config.population)
+        self.best, self.best_gain, self.average = first.copy(), -math.inf, first.copy()
         self.runs, self._scenes_drawn = 0, 0
-        self._workers: TaskWorkers[Played, float] | None = None
-        self._play: Callable[[Played], float] | None = None
-        if runs_here(jobs):
-            self._play = _open_player(task)
-        else:
-            self._workers = make_workers(jobs, partial(_open_player, task))
         seeds = np.random.default_rng((config.seed, 2))
         self._scenes = self._draw_scenes(seeds, config.validation)
-        self._reference = self._costs([(scene, None) for scene in self._scenes])
+        self._reference = self._counted(self._scenes, [None])[0]
         self.rng = np.random.default_rng((config.seed, 3))
+
+    @abstractmethod
+    def costs(self, scenes: Sequence[Scene], candidates: Sequence[Array | None]) -> Array:
+        """Return [C, S] what scenes cost with weights; None: with the reference."""
+
+    def _counted(self, scenes: Sequence[Scene], candidates: Sequence[Array | None]) -> Array:
+        self.runs += len(scenes) * len(candidates)
+        return self.costs(scenes, candidates)
 
     def _draw_scenes(self, rng: np.random.Generator, count: int) -> list[Scene]:
         """Return the next scenes, in which each workload is played equally often."""
-        first, workloads = self._scenes_drawn, len(self.task.workloads)
+        first, workloads = self._scenes_drawn, self.workloads
         self._scenes_drawn += count
         drawn = rng.integers(SEEDS, size=(count, 2))
         if self.config.spread:
@@ -208,21 +203,11 @@ class OrderSearch:
         weights[self._searched] = searched
         return weights
 
-    def _costs(self, played: Sequence[Played]) -> Array:
-        self.runs += len(played)
-        if self._play is not None:
-            return np.array([self._play(each) for each in played])
-        assert self._workers is not None
-        answers = dict(self._workers.answers(played))
-        return np.array([answers[i] for i in range(len(played))])
-
     def generation(self) -> dict[str, float]:
         """Play one generation and return its figures."""
         candidates = [self.strategy.ask() for _ in range(self.config.population)]
         scenes = self._draw_scenes(self.rng, self.config.episodes)
-        played: list[Played] = [(scene, None) for scene in scenes]
-        played += [(scene, self._weights(each)) for each in candidates for scene in scenes]
-        costs = self._costs(played).reshape(len(candidates) + 1, len(scenes))
+        costs = self._counted(scenes, [None, *(self._weights(each) for each in candidates)])
         gains = np.array([self._gain(scenes, costs[0], each) for each in costs[1:]])
         self.strategy.tell([(each, -gain) for each, gain in zip(candidates, gains.tolist(), strict=True)])
         self.average = MEMORY * self.average + (1 - MEMORY) * self._weights(self.strategy.mean)
@@ -242,19 +227,59 @@ class OrderSearch:
 
     def validate(self) -> float:
         """Return the gain of the mean over the last generations in the scenes of validation, and keep the best."""
-        costs = self._costs([(scene, self.average) for scene in self._scenes])
+        costs = self._counted(self._scenes, [self.average])[0]
         gain = self._gain(self._scenes, self._reference, costs)
         if gain > self.best_gain:
             self.best, self.best_gain = self.average.copy(), gain
         return gain
 
-    def run(self, on_generation: Callable[[int, dict[str, float]], None] | None = None) -> Order:
-        """Search to the end, and return the order that was best in validation."""
+    def run(self, on_generation: Callable[[int, dict[str, float]], None] | None = None) -> None:
+        """Search to the end."""
         for k in range(self.config.generations):
             figures = self.generation()
             if on_generation is not None:
                 on_generation(k + 1, figures)
-        return learned_order(self.task.reference, self.best)
+
+
+class OrderSearch(WeightSearch):
+    """Search for the weights of an order.
+
+    Args:
+        task: what is trained on.
+        config: options.
+        jobs: number of workers.
+        start: first weights; None: shortest first.
+    """
+
+    def __init__(
+        self, task: OrderTask, config: OrderSearchConfig, *, jobs: int = 1, start: Array | None = None
+    ) -> None:
+        self.task = task
+        self._workers: TaskWorkers[Played, float] | None = None
+        self._play: Callable[[Played], float] | None = None
+        if runs_here(jobs):
+            self._play = _open_player(task)
+        else:
+            self._workers = make_workers(jobs, partial(_open_player, task))
+        first = np.zeros(learned_size(config.hidden))
+        first[0] = 1.0
+        units = np.random.default_rng((config.seed, 1)).normal(0.0, UNIT_STD, (config.hidden, UNIT_SIZE))
+        units[:, -1] = 0.0
+        first[len(LINEAR) :] = units.reshape(-1)
+        if start is not None:
+            first[: len(start)] = start
+        super().__init__(len(task.workloads), config, first, _searched(task.reference, config))
+
+    def costs(self, scenes: Sequence[Scene], candidates: Sequence[Array | None]) -> Array:
+        """Return [C, S] costs, see `WeightSearch`."""
+        played = [(scene, each) for each in candidates for scene in scenes]
+        if self._play is not None:
+            found = [self._play(each) for each in played]
+        else:
+            assert self._workers is not None
+            answers = dict(self._workers.answers(played))
+            found = [answers[i] for i in range(len(played))]
+        return np.array(found).reshape(len(candidates), len(scenes))
 
     def close(self) -> None:
         """Stop the workers."""
