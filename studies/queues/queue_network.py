@@ -30,9 +30,9 @@ UNIT = INPUTS + STATES + 2
 """Weights of a unit: of its inputs, its bias, and that of its output."""
 
 Floats = npt.NDArray[np.float64]
+Single = np.float32
 Singles = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
-Rows = tuple[Singles, Singles, Singles, Singles, Singles, Singles]
 
 
 def size_of(units: int) -> int:
@@ -50,121 +50,11 @@ def first_weights(units: int, rng: np.random.Generator, std: float = 0.5) -> Flo
     return weights
 
 
-@numba.njit(error_model="numpy", cache=True)
-def _delays(runs: Runs, e: int, delays: Singles) -> None:
-    """Write [257] the input `delay` of each size."""
-    free = runs.free[e]
-    low = int(free) + 1
-    delays[:low] = 0.0
-    for i in range(runs.running[e]):
-        free += runs.held[e, i]
-        high = int(free) + 1
-        delays[low:high] = np.log1p(runs.ends[e, i] - runs.now[e]) / 6.0
-        low = high
-
-
-@numba.njit(error_model="numpy", cache=True)
-def _observe(jobs: Jobs, known: Singles, runs: Runs, e: int, x: Singles, state: Singles, delays: Singles) -> None:
-    """Write the inputs of a choice.
-
-    Args:
-        jobs: of all traces.
-        known: [2, J] the inputs estimate and size of each job.
-        runs: see `pool.Runs`.
-        e: the run.
-        x: [6, n] output, inputs of the waiting jobs, see `JOB`.
-        state: [8] output, see `STATE`.
-        delays: [257] output, see `_delays`.
-    """
-    _delays(runs, e, delays)
-    now, free, waiting = runs.now[e], runs.free[e], runs.waiting[e]
-    growth, work, fitting = 0.0, 0.0, 0.0
-    for i in range(waiting):
-        j = runs.queue[e, i]
-        run, size = jobs.run[j], jobs.size[j]
-        growth += 1.0 / max(run, 10.0)
-        work += run * size
-        fits = 1.0 if size <= free else 0.0
-        fitting += fits
-        x[0, i], x[1, i] = known[0, j], known[1, j]
-        x[2, i] = (np.log1p(now - jobs.time[j]) - 6.0) / 3.0
-        x[3, i], x[4, i], x[5, i] = fits, delays[int(size)], fits * (free - size) / PROCESSORS
-    state[0], state[1] = free / PROCESSORS, (np.log1p(waiting) - 4.0) / 2.0
-    state[2], state[3] = (np.log1p(growth * 3600.0) - 3.0) / 3.0, (np.log1p(work / PROCESSORS) - 8.0) / 3.0
-    state[4] = fitting / waiting
-    for k in range(len(PARTS)):
-        state[5 + k] = delays[PARTS[k]]
-
-
-@numba.njit(error_model="numpy", fastmath=True, cache=True)
-def _add_form(rows: Rows, linear: Singles, weights: Singles, at: int, scores: Singles) -> None:
-    """Write the quadratic form."""
-    x0, x1, x2, x3, x4, x5 = rows
-    a0, a1, a2, a3, a4, a5 = linear[0], linear[1], linear[2], linear[3], linear[4], linear[5]
-    q = weights[at : at + QUADRATIC]
-    q0, q1, q2, q3, q4, q5, q6, q7, q8, q9 = q[0], q[1], q[2], q[3], q[4], q[5], q[6], q[7], q[8], q[9]
-    r0, r1, r2, r3, r4, r5, r6, r7, r8, r9 = q[10], q[11], q[12], q[13], q[14], q[15], q[16], q[17], q[18], q[19]
-    r10 = q[20]
-    for i in range(len(scores)):
-        u0, u1, u2, u3, u4, u5 = x0[i], x1[i], x2[i], x3[i], x4[i], x5[i]
-        total = u0 * (a0 + q0 * u0) + u1 * (a1 + q1 * u0 + q2 * u1) + u2 * (a2 + q3 * u0 + q4 * u1 + q5 * u2)
-        total += u3 * (a3 + q6 * u0 + q7 * u1 + q8 * u2 + q9 * u3)
-        total += u4 * (a4 + r0 * u0 + r1 * u1 + r2 * u2 + r3 * u3 + r4 * u4)
-        scores[i] = total + u5 * (a5 + r5 * u0 + r6 * u1 + r7 * u2 + r8 * u3 + r9 * u4 + r10 * u5)
-
-
-@numba.njit(error_model="numpy", fastmath=True, cache=True)
-def _add_unit(rows: Rows, weights: Singles, at: int, bias: float, scores: Singles) -> None:
-    x0, x1, x2, x3, x4, x5 = rows
-    b, o, one = np.float32(bias), weights[at + UNIT - 1], np.float32(1.0)
-    w0, w1, w2, w3, w4, w5 = (
-        weights[at],
-        weights[at + 1],
-        weights[at + 2],
-        weights[at + 3],
-        weights[at + 4],
-        weights[at + 5],
-    )
-    for i in range(len(scores)):
-        total = b + w0 * x0[i] + w1 * x1[i] + w2 * x2[i] + w3 * x3[i] + w4 * x4[i] + w5 * x5[i]
-        scores[i] += o * total / (one + abs(total))
-
-
-@numba.njit(error_model="numpy", cache=True)
-def score(weights: Singles, x: Singles, state: Singles, linear: Singles, scores: Singles, count: int) -> None:
-    """Write the scores of waiting jobs.
-
-    Args:
-        weights: [75 + 16 U] of each job input, its own and those of its products with the state; of the products of
-            job inputs, the lower triangle; of each unit.
-        x: [6, n] see `JOB`.
-        state: [8] see `STATE`.
-        scores: [n] output.
-        count: jobs that wait.
-    """
-    rows = (x[0, :count], x[1, :count], x[2, :count], x[3, :count], x[4, :count], x[5, :count])
-    own = scores[:count]
-    at = 0
-    for k in range(INPUTS):
-        linear[k] = weights[at]
-        for m in range(STATES):
-            linear[k] += weights[at + 1 + m] * state[m]
-        at += 1 + STATES
-    _add_form(rows, linear, weights, at, own)
-    at += QUADRATIC
-    while at < len(weights):
-        bias = weights[at + INPUTS + STATES]
-        for m in range(STATES):
-            bias += weights[at + INPUTS + m] * state[m]
-        _add_unit(rows, weights, at, bias, own)
-        at += UNIT
-
-
 class Inputs(NamedTuple):
     """Arrays of one choice among up to n jobs.
 
     Attributes:
-        jobs: [6, n] see `JOB`.
+        jobs: [n, 6] see `JOB`.
         state: [8] see `STATE`.
         delays: [257] the input `delay` of each size.
         linear: [6] weights of the job inputs in this state.
@@ -181,15 +71,94 @@ class Inputs(NamedTuple):
 @numba.njit(error_model="numpy", cache=True)
 def new_inputs(count: int) -> Inputs:
     """Return arrays for up to n waiting jobs."""
-    x, state, delays = np.empty((6, count), np.float32), np.empty(8, np.float32), np.empty(257, np.float32)
-    return Inputs(x, state, delays, np.empty(6, np.float32), np.empty(count, np.float32))
+    single = np.float32
+    x, state, delays = np.empty((count, INPUTS), single), np.empty(STATES, single), np.empty(PROCESSORS + 1, single)
+    return Inputs(x, state, delays, np.empty(INPUTS, single), np.empty(count, single))
+
+
+@numba.njit(error_model="numpy", cache=True)
+def _delays(runs: Runs, e: int, delays: Singles) -> None:
+    """Write [257] the input `delay` of each size."""
+    free = runs.free[e]
+    low = int(free) + 1
+    delays[:low] = 0.0
+    for i in range(runs.running[e]):
+        free += runs.held[e, i]
+        high = int(free) + 1
+        delays[low:high] = np.log1p(runs.ends[e, i] - runs.now[e]) / 6.0
+        low = high
+
+
+@numba.njit(error_model="numpy", cache=True)
+def _observe(jobs: Jobs, known: Singles, runs: Runs, e: int, inputs: Inputs) -> None:
+    """Write the inputs of a choice in run `e`; `known` [2, J]: see `known_inputs`."""
+    x, state, delays = inputs.jobs, inputs.state, inputs.delays
+    _delays(runs, e, delays)
+    now, free, waiting = runs.now[e], runs.free[e], runs.waiting[e]
+    growth, work, fitting = 0.0, 0.0, 0.0
+    for i in range(waiting):
+        j = runs.queue[e, i]
+        run, size = jobs.run[j], jobs.size[j]
+        growth += 1.0 / max(run, 10.0)
+        work += run * size
+        fits = 1.0 if size <= free else 0.0
+        fitting += fits
+        x[i, 0], x[i, 1] = known[0, j], known[1, j]
+        x[i, 2] = (np.log1p(now - jobs.time[j]) - 6.0) / 3.0
+        x[i, 3], x[i, 4], x[i, 5] = fits, delays[int(size)], fits * (free - size) / PROCESSORS
+    state[0], state[1] = free / PROCESSORS, (np.log1p(waiting) - 4.0) / 2.0
+    state[2], state[3] = (np.log1p(growth * 3600.0) - 3.0) / 3.0, (np.log1p(work / PROCESSORS) - 8.0) / 3.0
+    state[4] = fitting / waiting
+    for k in range(len(PARTS)):
+        state[5 + k] = delays[PARTS[k]]
+
+
+@numba.njit(error_model="numpy", cache=True)
+def _of_state(weights: Singles, first: int, bias: int, state: Singles) -> Single:
+    """Return a bias plus what the state adds, whose weights begin at `first`."""
+    total: Single = weights[bias]
+    for k in range(STATES):
+        total += weights[first + k] * state[k]
+    return total
+
+
+@numba.njit(error_model="numpy", cache=True)
+def score(weights: Singles, inputs: Inputs, count: int) -> None:
+    """Write the scores of waiting jobs.
+
+    Args:
+        weights: [75 + 16 U] of each job input, its own and those of its products with the state; of the products of
+            job inputs, the lower triangle; of each unit, those of its inputs, its bias, and that of its output.
+        inputs: `jobs` and `state` are read.
+        count: jobs that wait.
+    """
+    x, linear, scores = inputs.jobs, inputs.linear, inputs.scores
+    for k in range(INPUTS):
+        own = k * (1 + STATES)
+        linear[k] = _of_state(weights, own + 1, own, inputs.state)
+    for i in range(count):
+        total, at = np.float32(0.0), INPUTS * (1 + STATES)
+        for k in range(INPUTS):
+            part = linear[k]
+            for m in range(k + 1):
+                part += weights[at] * x[i, m]
+                at += 1
+            total += part * x[i, k]
+        scores[i] = total
+    for unit in range(LINEAR, len(weights), UNIT):
+        bias = _of_state(weights, unit + INPUTS, unit + INPUTS + STATES, inputs.state)
+        for i in range(count):
+            total = bias
+            for k in range(INPUTS):
+                total += weights[unit + k] * x[i, k]
+            scores[i] += weights[unit + UNIT - 1] * total / (np.float32(1.0) + abs(total))
 
 
 @numba.njit(error_model="numpy", cache=True)
 def choose(jobs: Jobs, known: Singles, runs: Runs, e: int, weights: Singles, inputs: Inputs) -> int:
     """Write the scores, and return the place of the job that goes next."""
-    _observe(jobs, known, runs, e, inputs.jobs, inputs.state, inputs.delays)
-    score(weights, inputs.jobs, inputs.state, inputs.linear, inputs.scores, runs.waiting[e])
+    _observe(jobs, known, runs, e, inputs)
+    score(weights, inputs, runs.waiting[e])
     best = 0
     for i in range(1, runs.waiting[e]):
         if inputs.scores[i] < inputs.scores[best]:

@@ -38,7 +38,7 @@ from studies import tables
 from studies.common import Desk, Json, Progress, Say, desk, plain, published
 from studies.queues.lublin_model import other_trace
 from studies.queues.pool import Jobs
-from studies.queues.queue_network import NetworkSearch, play
+from studies.queues.queue_network import NetworkSearch, play, size_of
 from studies.queues.queue_ppo import TERMS, PPOConfig, PPOTask, QueuePPO
 from studies.queues.rollouts import RolloutConfig, play_rollouts
 from studies.queues.traces import arrivals_of, trace_file
@@ -55,7 +55,8 @@ FRESH_SEED, FRESH = 7, 40
 """Sequences that are in neither the table nor a training."""
 ORACLE = RunTimes("oracle")
 """The traces state no estimates, so the run time stands for it in every column."""
-MODES = {"": "none", ", backfilling": "ending-before"}
+BACKFILLING = ", backfilling"
+MODES = {"": "none", BACKFILLING: "ending-before"}
 PUBLISHED: dict[str, dict[str, float]] = {
     "Lublin-1": {
         **{"FCFS": 7273.77, "WFP3": 19753.53, "UNICEP": 22274.74, "SJF": 277.35, "F1": 258.37},
@@ -541,16 +542,40 @@ def _is_chosen_from(result: Json, name: str) -> bool:
     return any(count > 1 for count in result["learners"][name]["trainings"].values())
 
 
-def _learned_cells(result: Json, mode: str, sequences: str, trace_name: str) -> list[str]:
-    """Return by learner the mean over trainings, and the training that was chosen."""
-    cells = []
+def _rows(result: Json, sequences: str) -> list[list[str]]:
+    """Return rows: rules, what is published, and by learner the mean over trainings and the one that was chosen."""
+    places = [(mode, name) for mode in MODES for name in TRACES]
+    rules = result["rules" if sequences == "table" else "fresh_rules"]
+    rows = [
+        [rule, *(tables.number(float(np.mean(rules[f"{trace_name}{mode}"][rule]))) for mode, trace_name in places)]
+        for rule in RULES
+    ]
+    if sequences == "table":
+        published = [tables.number(PUBLISHED[f"{trace_name}{mode}"]["RLScheduler"]) for mode, trace_name in places]
+        rows.append(["RLScheduler, published", *published])
     for name in result["learners"]:
-        made = result["learned"][mode].get(name, [])
-        means = [float(np.mean(each[sequences][trace_name])) for each in made]
-        cells.append(tables.interval(tables.spread(means), sign=False, unit="times") if made else "–")
-        if _is_chosen_from(result, name):
-            cells.append(tables.number(float(np.mean(_chosen(made)[sequences][trace_name])) if made else None))
-    return cells
+        made = {mode: result["learned"][mode].get(name, []) for mode in MODES}
+        cells = []
+        for mode, trace_name in places:
+            means = [float(np.mean(each[sequences][trace_name])) for each in made[mode] if each[sequences]]
+            is_all = bool(means) and len(means) == len(made[mode])
+            cells.append(tables.interval(tables.spread(means), sign=False, unit="times") if is_all else "–")
+        if set(cells) != {"–"}:
+            rows.append([name, *cells])
+        if _is_chosen_from(result, name) and all(made.values()):
+            chosen = [
+                tables.number(float(np.mean(_chosen(made[mode])[sequences][trace_name]))) for mode, trace_name in places
+            ]
+            rows.append([f"{name}, chosen", *chosen])
+    return rows
+
+
+def _milliseconds(result: Json, mode: str) -> str:
+    """Return how much of a core a job takes with rollouts."""
+    made = [each for name, each in result["learned"][mode].items() if result["learners"][name]["rollouts_of"]]
+    known = [one for each in made for one in each]
+    minutes, decisions = (sum(each[what] for each in known) for what in ("core_minutes", "decisions"))
+    return tables.number(60_000 * minutes / decisions if known else None, 1)
 
 
 def _budgets(result: Json) -> list[list[str]]:
@@ -558,6 +583,8 @@ def _budgets(result: Json) -> list[list[str]]:
     rows = []
     for mode, learners in result["learned"].items():
         for name, made in learners.items():
+            if result["learners"][name]["rollouts_of"]:
+                continue
             decisions = float(np.mean([each["decisions"] for each in made]))
             known = [each["core_minutes"] for each in made if each["core_minutes"] is not None]
             minutes = tables.number(float(np.mean(known)) if known else None, 1)
@@ -568,32 +595,32 @@ def _budgets(result: Json) -> list[list[str]]:
 
 def section(result: Json) -> str:
     """Return the section of docs/results.md."""
-    ours = [
-        f"{name}{which}"
-        for name in result["learners"]
-        for which in (("", ", chosen") if _is_chosen_from(result, name) else ("",))
-    ]
-    header = ["mean bounded slowdown", *RULES, "RLScheduler", *ours]
-    rows, fresh = [], []
-    for mode in MODES:
-        for trace_name in TRACES:
-            where = f"{trace_name}{mode}"
-            means = {name: float(np.mean(values)) for name, values in result["rules"][where].items()}
-            cells = [*(tables.number(means[name]) for name in RULES), tables.number(PUBLISHED[where]["RLScheduler"])]
-            rows.append([where, *cells, *_learned_cells(result, mode, "table", trace_name)])
-            cells = [tables.number(float(np.mean(values))) for values in result["fresh_rules"][where].values()]
-            fresh.append([where, *cells, "–", *_learned_cells(result, mode, "fresh", trace_name)])
+    header = ["mean bounded slowdown", *(f"{trace_name}{mode}" for mode in MODES for trace_name in TRACES)]
     generated, parts, _ = result["generated"]
+    at_once, backfilling = ROLLOUTS["none"], ROLLOUTS["ending-before"]
     return "\n".join(
         [
             "## Who goes next, on RLScheduler's traces",
             "",
             "One pool of 256 processors, ten sequences of 1,024 jobs, the protocol of Zhang et al. (SC 2020). Rules "
-            "were played here; RLScheduler's column is the published one. The other columns are ours: one order for "
+            "were played here; RLScheduler's row is the published one. The other rows are ours: one order for "
             "both traces, trained by evolution (CMA-ES) on windows that begin elsewhere; `network` has 12 units on top "
             "of the linear score. `continued` begins with the chosen linear training, and has 24 windows "
             "in each generation instead of 12. The linear order `trained on neither` saw only jobs by the model of "
             f"Lublin and Feitelson: {generated} traces of {parts} parts, each with parameters and a load of its own.",
+            "",
+            "`network, whole queue` also sees the state of the queue: by how much its slowdowns grow in an hour, how "
+            "much work it is, the share that fits now, and when a quarter, a half and all of the pool will be free. "
+            f"It has {size_of(12)} weights (`studies.queues.queue_network`).",
+            "",
+            f"`rollouts` plays these networks with rollouts one decision deep (`studies.queues.rollouts`): the "
+            f"{at_once.candidates} jobs that a network likes best are each played on {at_once.futures} futures of "
+            f"{at_once.seconds / 3600:.0f} hours ({backfilling.futures} of {backfilling.seconds / 3600:.0f} hours with "
+            "backfilling), and the first of them gives way to one that is cheaper by more than a standard error. A "
+            "future is a stretch of the same trace, at the same time of day, that has come before, also before the "
+            "sequence began: each sequence of the table has at least 1,024 jobs before it. The networks are the same "
+            f"for both traces. A job takes {_milliseconds(result, '')} ms of a core, and "
+            f"{_milliseconds(result, BACKFILLING)} with backfilling.",
             "",
             "`PPO` is one training a mode of a network with attention over 128 waiting jobs, the shortest, with 73,000 "
             "weights (`studies.queues.queue_ppo`). It begins as evolution does, with the shortest first; `PPO, "
@@ -607,11 +634,11 @@ def section(result: Json) -> str:
             "",
             _compared_with_published(result["rules"]),
             "",
-            tables.markdown(header, rows),
+            tables.markdown(header, _rows(result, "table")),
             "",
             f"On {FRESH} other sequences of each trace:",
             "",
-            tables.markdown(header, fresh),
+            tables.markdown(header, _rows(result, "fresh")),
             "",
             "What a training took, in runs of candidates, references and validations; the machine had other work, too. "
             "A decision of evolution is a job; one of PPO is a choice between jobs that wait, of which a window has "

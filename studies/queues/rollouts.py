@@ -45,7 +45,7 @@ class RolloutConfig:
 
 
 @numba.njit(error_model="numpy", cache=True)
-def _imagine(
+def imagine(
     jobs: Jobs, known: Singles, runs: Runs, e: int, begins: int, limits: Floats, future: Jobs, of_future: Singles
 ) -> int:
     """Write a future: the jobs that wait, and then those that arrive. Return how many there are.
@@ -65,13 +65,13 @@ def _imagine(
         j = runs.queue[e, i]
         future.time[i], future.run[i], future.size[i] = jobs.time[j], jobs.run[j], jobs.size[j]
         of_future[0, i], of_future[1, i] = known[0, j], known[1, j]
-    last = now - limits[0]
+    # So many days ago that all of it is past.
     days = np.ceil((limits[0] + limits[1]) / DAY)
-    days += np.floor(np.random.random() * max((last - limits[1] - jobs.time[begins]) / DAY - days + 1.0, 1.0))
-    then = now - days * DAY + (2.0 * np.random.random() - 1.0) * limits[1]
-    then = min(max(then, jobs.time[begins]), last)
+    further = max(np.floor((now - limits[1] - jobs.time[begins]) / DAY) - days, 0.0)
+    days += np.floor(np.random.random() * (further + 1.0))
+    then = max(now - days * DAY + (2.0 * np.random.random() - 1.0) * limits[1], jobs.time[begins])
     j = begins + np.searchsorted(jobs.time[begins : runs.first[e] + runs.arrived[e]], then, side="right")
-    while count < len(future.time) and jobs.time[j] <= then + limits[0] and j < runs.first[e] + runs.arrived[e]:
+    while count < len(future.time) and j < runs.first[e] + runs.arrived[e] and jobs.time[j] <= then + limits[0]:
         future.time[count], future.run[count] = jobs.time[j] - then + now, jobs.run[j]
         future.size[count] = jobs.size[j]
         of_future[0, count], of_future[1, count] = known[0, j], known[1, j]
@@ -178,7 +178,7 @@ def _play(
                 found = _candidates(jobs, runs, e, own.scores, places)
                 if found > 1:
                     for m in range(shape[1]):
-                        count = _imagine(jobs, known, runs, e, begins[e], limits, future, of_future)
+                        count = imagine(jobs, known, runs, e, begins[e], limits, future, of_future)
                         for c in range(found):
                             costs[c, m] = _try(runs, e, places[c], future, of_future, count, copy, weights, own)
                     place = places[_cheapest(costs, found, limits[2])]

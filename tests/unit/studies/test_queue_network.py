@@ -1,0 +1,187 @@
+"""A network over the whole queue of a pool, its search, and rollouts on what has come before."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from studies.queues import pool, queue_network, rollouts
+from studies.queues.lublin_model import other_trace
+from studies.queues.queue_network import JOB, LINEAR, STATE, UNIT, NetworkSearch, first_weights, play, size_of
+from studies.queues.rlscheduler import ORACLE, pool_jobs, slowdown
+from studies.queues.rollouts import RolloutConfig, play_rollouts
+from studies.queues.traces import arrivals_of
+
+from steersman.agents.evolution.orders import OrderSearchConfig, waits_under
+from steersman.orders import scores
+from steersman.orders.order import OVERTAKING, Order
+from steersman.policies.base import with_order
+from steersman.policies.registry import resolve
+from steersman.simulation.arrivals import window
+from steersman.simulation.run import Simulator
+from steersman.workloads.workload import Workload
+
+ARRIVALS = 150
+FIRSTS = np.array([0, 90, 333])
+MODES = {"none": False, "ending-before": True}
+PRODUCTS = [(k, m) for k in range(len(JOB)) for m in range(k + 1)]
+
+
+@pytest.fixture(scope="module")
+def trace() -> Workload:
+    return other_trace("pool", 3, 2, 300)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(4)
+
+
+def network_of(linear: dict[str, float]) -> np.ndarray:
+    """Return the network without units that is a linear order, by its terms."""
+    weights = np.zeros(size_of(0))
+    for name, value in linear.items():
+        first, _, second = name.replace("^2", f"*{name[:-2]}").partition("*")
+        names = [name.replace("queue", "waiting") for name in (first, second)]
+        own = sorted((JOB.index(each) for each in names if each in JOB), reverse=True)
+        state = [STATE.index(each) for each in names if each in STATE]
+        if len(own) == 2:
+            weights[len(JOB) * (1 + len(STATE)) + PRODUCTS.index((own[0], own[1]))] = value
+        else:
+            weights[own[0] * (1 + len(STATE)) + (1 + state[0] if state else 0)] = value
+    return weights
+
+
+@pytest.mark.parametrize("overtaking", MODES)
+def test_a_network_without_units_can_be_any_linear_order(
+    trace: Workload, overtaking: str, rng: np.random.Generator
+) -> None:
+    """Windows cost what they do in the simulator under the order of the same weights, shortest first among them."""
+    orders = [{"estimate": 1.0}]
+    for _ in range(3):
+        drawn = dict(zip(scores.LINEAR, rng.normal(0.0, 0.3, len(scores.LINEAR)).tolist(), strict=True))
+        # Of equal jobs the oldest goes first, as in the simulator.
+        drawn = {name: 0.0 if "wait" in name else value for name, value in drawn.items()}
+        orders.append({**drawn, "spread": 0.0, "estimate": 1.0, "wait": -0.5})
+    known = pool_jobs([trace])
+    networks = np.array([network_of({k: v for k, v in each.items() if k != "spread"}) for each in orders])
+    found = play(known, FIRSTS, ARRIVALS, MODES[overtaking], networks)
+    simulator, plan = Simulator(trace), arrivals_of(trace)
+    for linear, costs in zip(orders, found, strict=True):
+        weights = tuple(linear.get(name, 0.0) for name in scores.LINEAR)
+        order = Order("x", scores.LEARNED, OVERTAKING[overtaking], weights, run_times=ORACLE)
+        policy = with_order(resolve("best-fit"), order)
+        expected = [slowdown(waits_under(policy, simulator, window(plan, int(k), ARRIVALS), 1)) for k in FIRSTS]
+        assert costs == pytest.approx(expected)
+    assert len({tuple(each) for each in found.tolist()}) == len(orders)
+
+
+def test_scores_are_a_quadratic_form_and_units(rng: np.random.Generator) -> None:
+    units, count = 3, 5
+    weights = rng.normal(size=size_of(units)).astype(np.float32)
+    inputs = queue_network.new_inputs(8)
+    inputs.jobs[:], inputs.state[:] = rng.normal(size=(8, len(JOB))), rng.normal(size=len(STATE))
+    queue_network.score(weights, inputs, count)
+    per_input = weights[: len(JOB) * (1 + len(STATE))].reshape(len(JOB), -1)
+    products = weights[len(JOB) * (1 + len(STATE)) : LINEAR]
+    for i in range(count):
+        x, state = inputs.jobs[i].astype(float), inputs.state.astype(float)
+        expected = sum(x[k] * (per_input[k, 0] + per_input[k, 1:] @ state) for k in range(len(JOB)))
+        expected += sum(w * x[k] * x[m] for w, (k, m) in zip(products, PRODUCTS, strict=True))
+        for unit in weights[LINEAR:].reshape(units, UNIT):
+            total = unit[:-2] @ np.concatenate([x, state]) + unit[-2]
+            expected += unit[-1] * total / (1.0 + abs(total))
+        assert inputs.scores[i] == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+def test_the_state_of_a_queue() -> None:
+    """Two jobs run, on 200 and 40 of 256 processors; of three that wait one fits."""
+    jobs = pool.Jobs(
+        np.array([0.0, 0.0, 10.0, 20.0, 30.0]),
+        np.array([100.0, 400.0, 5.0, 50.0, 1000.0]),
+        np.array([200.0, 40.0, 16.0, 17.0, 256.0]),
+    )
+    runs, inputs = pool.new_runs(1, 5, 1, overtaking=False), queue_network.new_inputs(5)
+    runs.now[0], runs.free[0], runs.running[0], runs.waiting[0] = 40.0, 16.0, 2, 3
+    runs.ends[0, :2], runs.held[0, :2], runs.queue[0, :3] = (100.0, 400.0), (200.0, 40.0), (2, 3, 4)
+    queue_network.choose(jobs, queue_network.known_inputs(jobs), runs, 0, first_of_estimate(), inputs)
+    after_first, after_both = math.log1p(60.0) / 6, math.log1p(360.0) / 6
+    work = 5 * 16 + 50 * 17 + 1000 * 256
+    expected = {
+        "free": 16 / 256,
+        "waiting": (math.log(4) - 4) / 2,
+        "pressure": (math.log1p(3600 * (1 / 10 + 1 / 50 + 1 / 1000)) - 3) / 3,
+        "work": (math.log1p(work / 256) - 8) / 3,
+        "fitting": 1 / 3,
+        "delay of 64": after_first,
+        "delay of 128": after_first,
+        "delay of 256": after_both,
+    }
+    assert dict(zip(STATE, inputs.state.tolist(), strict=True)) == pytest.approx(expected, rel=1e-5)
+    first = (math.log(5) - 7) / 3, (math.log(16 / 256) + 3) / 2, (math.log(31) - 6) / 3, 1.0, 0.0, 0.0
+    second = (math.log(50) - 7) / 3, (math.log(17 / 256) + 3) / 2, (math.log(21) - 6) / 3, 0.0, after_first, 0.0
+    np.testing.assert_allclose(inputs.jobs[:2], [first, second], rtol=1e-5)
+    runs.free[0] = 18.0
+    queue_network.choose(jobs, queue_network.known_inputs(jobs), runs, 0, first_of_estimate(), inputs)
+    assert inputs.jobs[:3, 5] == pytest.approx([2 / 256, 1 / 256, 0.0])
+
+
+def first_of_estimate() -> np.ndarray:
+    return first_weights(0, np.random.default_rng(1)).astype(np.float32)
+
+
+def test_search_finds_better_networks(trace: Workload) -> None:
+    config = OrderSearchConfig(2, population=8, episodes=6, generations=15, validate_every=5, validation=20, step=0.2)
+    known = pool_jobs([trace])
+    search = NetworkSearch(known, 1, lambda _, seed: seed % 400, ARRIVALS, True, config)
+    # The first network is shortest first, whatever its units.
+    assert search.validate() == pytest.approx(0.0)
+    search.run()
+    assert search.best_gain > 0.02
+    again = NetworkSearch(known, 1, lambda _, seed: seed % 400, ARRIVALS, True, config)
+    again.run()
+    assert again.best.tolist() == search.best.tolist()
+
+
+@pytest.mark.parametrize("overtaking", MODES)
+def test_rollouts_improve_a_network(trace: Workload, overtaking: str) -> None:
+    """On windows that have a past they are better than shortest first, and equal to it where nothing can be better."""
+    known, weights = pool_jobs([trace]), first_weights(0, np.random.default_rng(1))
+    firsts, begins = np.arange(200, 440, 20), np.zeros(12, dtype=np.int64)
+    before = play(known, firsts, ARRIVALS, MODES[overtaking], weights[None])[0]
+
+    def with_rollouts(config: RolloutConfig) -> np.ndarray:
+        return play_rollouts(known, firsts, begins, ARRIVALS, MODES[overtaking], weights, config)
+
+    found = with_rollouts(RolloutConfig(futures=16, seconds=6 * 3600.0))
+    assert np.log(found / before).mean() < -0.03
+    assert with_rollouts(RolloutConfig(futures=16, seconds=6 * 3600.0)).tolist() == found.tolist()
+    assert with_rollouts(RolloutConfig(futures=2, margin=math.inf)).tolist() == before.tolist()
+    assert with_rollouts(RolloutConfig(candidates=1, futures=2)).tolist() == before.tolist()
+
+
+def test_a_future_is_of_the_past_at_the_same_time_of_day() -> None:
+    """Jobs of each hour have their own size, which tells when a future is from."""
+    time = np.arange(0.0, 20 * rollouts.DAY, 3600.0)
+    jobs = pool.Jobs(time, np.full(len(time), 60.0), 1.0 + np.arange(len(time)) % 24)
+    runs = pool.new_runs(1, 40, 1, overtaking=False)
+    first = 24 * 15  # midnight
+    runs.first[0], runs.arrived[0], runs.waiting[0], runs.now[0] = first, 13, 2, time[first + 12] + 1.0
+    runs.queue[0, :2] = (first + 11, first + 12)
+    known, limits = queue_network.known_inputs(jobs), np.array([6 * 3600.0, 0.0])
+    future, of_future = pool.Jobs(np.zeros(99), np.zeros(99), np.zeros(99)), np.zeros((2, 99), dtype=np.float32)
+    for _ in range(20):
+        count = rollouts.imagine(jobs, known, runs, 0, 24, limits, future, of_future)
+        assert count == 8
+        # Those that wait, at eleven and twelve, and then those of the six hours that follow.
+        assert (future.size[:count] - 1).tolist() == [11, 12, 13, 14, 15, 16, 17, 18]
+        assert future.time[:count] - time[first] == pytest.approx(3600.0 * np.arange(11, 19))
+    # With other times of day.
+    sizes = set()
+    for _ in range(50):
+        count = rollouts.imagine(jobs, known, runs, 0, 24, np.array([6 * 3600.0, 7200.0]), future, of_future)
+        sizes.add(int(future.size[2]) - 1)
+        assert (future.time[2:count] > runs.now[0]).all()
+        assert of_future[1, :count] == pytest.approx((np.log(future.size[:count] / 256) + 3) / 2, rel=1e-5)
+    assert sizes == {11, 12, 13, 14}
