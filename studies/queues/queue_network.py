@@ -1,7 +1,9 @@
 """A small network over the whole queue of one pool: evolution plays thousands of windows a minute with it.
 
-The score of a waiting job is a quadratic form of its inputs, whose linear part depends on the state of the queue, and a
-layer of units x / (1 + |x|) over both. The lowest goes first, the oldest on ties.
+The score of a waiting job is a quadratic form of its inputs plus a layer of units x / (1 + |x|). The units and the
+linear part of the form also see the state of the queue. The lowest score goes first, the oldest job on ties.
+
+Numba's own cache would miss changes of `pool`, so that these kernels are compiled in each process.
 """
 
 from __future__ import annotations
@@ -14,18 +16,19 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.agents.evolution.orders import OrderSearchConfig, Scene, WeightSearch
-from studies.queues.pool import PROCESSORS, Jobs, Runs, begin_window, new_runs, take, to_choice
+from studies.queues.pool import JOB_INPUTS, PROCESSORS, Jobs, Runs, begin_window, new_runs, take, to_choice
 
-JOB = ("estimate", "size", "wait", "fits", "delay", "rest")
-"""Inputs of a waiting job: the first five are those of `steersman.orders.scores.INPUTS`; `rest`: the share of the pool
-that stays free if it starts now, 0 if it does not fit."""
-PARTS = (64, 128, 256)
-STATE = ("free", "waiting", "pressure", "work", "fitting", *(f"delay of {part}" for part in PARTS))
+JOB = (*JOB_INPUTS, "free after")
+"""Inputs of a waiting job; `free after`: the share of the pool that stays free if it starts now, 0 if it does not
+fit."""
+DELAYS_OF = (64, 128, 256)
+STATE = ("free", "waiting", "pressure", "work", "fitting", *(f"delay of {size}" for size in DELAYS_OF))
 """Inputs of the state: free share of the pool; jobs that wait; by how much their bounded slowdowns grow in an hour; the
 time in which the whole pool would do their work; the share of them that fits now; the delays of jobs of these sizes."""
 INPUTS, STATES = len(JOB), len(STATE)
 QUADRATIC = INPUTS * (INPUTS + 1) // 2
-LINEAR = INPUTS * (1 + STATES) + QUADRATIC
+FORM = INPUTS * (1 + STATES) + QUADRATIC
+"""Weights of the quadratic form."""
 UNIT = INPUTS + STATES + 2
 """Weights of a unit: of its inputs, its bias, and that of its output."""
 
@@ -37,7 +40,7 @@ Ints = npt.NDArray[np.int64]
 
 def size_of(units: int) -> int:
     """Return the number of weights of a network with so many units."""
-    return LINEAR + units * UNIT
+    return FORM + units * UNIT
 
 
 def first_weights(units: int, rng: np.random.Generator, std: float = 0.5) -> Floats:
@@ -46,11 +49,11 @@ def first_weights(units: int, rng: np.random.Generator, std: float = 0.5) -> Flo
     weights[0] = 1.0
     drawn = rng.normal(0.0, std, (units, UNIT))
     drawn[:, -1] = 0.0
-    weights[LINEAR:] = drawn.reshape(-1)
+    weights[FORM:] = drawn.reshape(-1)
     return weights
 
 
-class Inputs(NamedTuple):
+class ChoiceInputs(NamedTuple):
     """Arrays of one choice among up to n jobs.
 
     Attributes:
@@ -68,15 +71,15 @@ class Inputs(NamedTuple):
     scores: Singles
 
 
-@numba.njit(error_model="numpy", cache=True)
-def new_inputs(count: int) -> Inputs:
+@numba.njit(error_model="numpy")
+def new_inputs(count: int) -> ChoiceInputs:
     """Return arrays for up to n waiting jobs."""
     single = np.float32
     x, state, delays = np.empty((count, INPUTS), single), np.empty(STATES, single), np.empty(PROCESSORS + 1, single)
-    return Inputs(x, state, delays, np.empty(INPUTS, single), np.empty(count, single))
+    return ChoiceInputs(x, state, delays, np.empty(INPUTS, single), np.empty(count, single))
 
 
-@numba.njit(error_model="numpy", cache=True)
+@numba.njit(error_model="numpy")
 def _delays(runs: Runs, e: int, delays: Singles) -> None:
     """Write [257] the input `delay` of each size."""
     free = runs.free[e]
@@ -89,8 +92,8 @@ def _delays(runs: Runs, e: int, delays: Singles) -> None:
         low = high
 
 
-@numba.njit(error_model="numpy", cache=True)
-def _observe(jobs: Jobs, known: Singles, runs: Runs, e: int, inputs: Inputs) -> None:
+@numba.njit(error_model="numpy")
+def _observe(jobs: Jobs, known: Singles, runs: Runs, e: int, inputs: ChoiceInputs) -> None:
     """Write the inputs of a choice in run `e`; `known` [2, J]: see `known_inputs`."""
     x, state, delays = inputs.jobs, inputs.state, inputs.delays
     _delays(runs, e, delays)
@@ -109,11 +112,11 @@ def _observe(jobs: Jobs, known: Singles, runs: Runs, e: int, inputs: Inputs) -> 
     state[0], state[1] = free / PROCESSORS, (np.log1p(waiting) - 4.0) / 2.0
     state[2], state[3] = (np.log1p(growth * 3600.0) - 3.0) / 3.0, (np.log1p(work / PROCESSORS) - 8.0) / 3.0
     state[4] = fitting / waiting
-    for k in range(len(PARTS)):
-        state[5 + k] = delays[PARTS[k]]
+    for k in range(len(DELAYS_OF)):
+        state[5 + k] = delays[DELAYS_OF[k]]
 
 
-@numba.njit(error_model="numpy", cache=True)
+@numba.njit(error_model="numpy")
 def _of_state(weights: Singles, first: int, bias: int, state: Singles) -> Single:
     """Return a bias plus what the state adds, whose weights begin at `first`."""
     total: Single = weights[bias]
@@ -122,8 +125,8 @@ def _of_state(weights: Singles, first: int, bias: int, state: Singles) -> Single
     return total
 
 
-@numba.njit(error_model="numpy", cache=True)
-def score(weights: Singles, inputs: Inputs, count: int) -> None:
+@numba.njit(error_model="numpy")
+def score(weights: Singles, inputs: ChoiceInputs, count: int) -> None:
     """Write the scores of waiting jobs.
 
     Args:
@@ -145,7 +148,7 @@ def score(weights: Singles, inputs: Inputs, count: int) -> None:
                 at += 1
             total += part * x[i, k]
         scores[i] = total
-    for unit in range(LINEAR, len(weights), UNIT):
+    for unit in range(FORM, len(weights), UNIT):
         bias = _of_state(weights, unit + INPUTS, unit + INPUTS + STATES, inputs.state)
         for i in range(count):
             total = bias
@@ -154,8 +157,8 @@ def score(weights: Singles, inputs: Inputs, count: int) -> None:
             scores[i] += weights[unit + UNIT - 1] * total / (np.float32(1.0) + abs(total))
 
 
-@numba.njit(error_model="numpy", cache=True)
-def choose(jobs: Jobs, known: Singles, runs: Runs, e: int, weights: Singles, inputs: Inputs) -> int:
+@numba.njit(error_model="numpy")
+def choose(jobs: Jobs, known: Singles, runs: Runs, e: int, weights: Singles, inputs: ChoiceInputs) -> int:
     """Write the scores, and return the place of the job that goes next."""
     _observe(jobs, known, runs, e, inputs)
     score(weights, inputs, runs.waiting[e])
@@ -166,15 +169,15 @@ def choose(jobs: Jobs, known: Singles, runs: Runs, e: int, weights: Singles, inp
     return best
 
 
-@numba.njit(error_model="numpy", cache=True)
-def finish(jobs: Jobs, known: Singles, runs: Runs, e: int, weights: Singles, inputs: Inputs) -> None:
+@numba.njit(error_model="numpy")
+def finish(jobs: Jobs, known: Singles, runs: Runs, e: int, weights: Singles, inputs: ChoiceInputs) -> None:
     """Play a run to its end."""
     while not runs.over[e]:
         take(jobs, runs, e, choose(jobs, known, runs, e, weights, inputs))
         to_choice(jobs, runs, e)
 
 
-@numba.njit(error_model="numpy", parallel=True, cache=True)
+@numba.njit(error_model="numpy", parallel=True)
 def _play(jobs: Jobs, known: Singles, runs: Runs, firsts: Ints, candidates: Singles) -> None:
     for e in numba.prange(runs.queue.shape[0]):
         begin_window(jobs, runs, e, firsts[e % len(firsts)])
@@ -203,12 +206,12 @@ def play(jobs: Jobs, firsts: Ints, arrivals: int, overtaking: bool, candidates: 
 
 
 class NetworkSearch(WeightSearch):
-    """Search for the weights of a network, compared with shortest first.
+    """Search for the weights of a network, compared with shortest first. The delay is always an input.
 
     Args:
         jobs: of all traces.
         traces: number of traces, which are played in turn.
-        first: returns the first job of a window from the number of a trace and a seed.
+        first_job: returns the first job of a window from the number of a trace and a seed.
         arrivals: jobs of a window.
         overtaking: see `pool.Runs`.
         config: options.
@@ -218,17 +221,17 @@ class NetworkSearch(WeightSearch):
         self,
         jobs: Jobs,
         traces: int,
-        first: Callable[[int, int], int],
+        first_job: Callable[[int, int], int],
         arrivals: int,
         overtaking: bool,
         config: OrderSearchConfig,
     ) -> None:
-        self.jobs, self.first, self.arrivals, self.overtaking = jobs, first, arrivals, overtaking
+        self.jobs, self.first_job, self.arrivals, self.overtaking = jobs, first_job, arrivals, overtaking
         super().__init__(traces, config, first_weights(config.hidden, np.random.default_rng((config.seed, 1))))
 
     def costs(self, scenes: Sequence[Scene], candidates: Sequence[Floats | None]) -> Floats:
         """Return [C, S] costs, see `WeightSearch`."""
         # Without outputs of its units the first network is shortest first.
         weights = np.stack([self._first if each is None else each for each in candidates])
-        firsts = np.array([self.first(which, seed) for which, seed, _ in scenes])
+        firsts = np.array([self.first_job(which, seed) for which, seed, _ in scenes])
         return play(self.jobs, firsts, self.arrivals, self.overtaking, weights)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 
+import numba
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -44,7 +45,7 @@ from studies.queues.rollouts import RolloutConfig, play_rollouts
 from studies.queues.traces import arrivals_of, trace_file
 
 NAME = "rlscheduler"
-MINUTES = 70
+MINUTES = 150
 TRACES = {"Lublin-1": "lublin_256.swf", "Lublin-2": "lublin_256_new2.swf"}
 """Of the project DIR-LAB/deep-batch-scheduler."""
 JOBS = 1024
@@ -52,7 +53,7 @@ JOBS = 1024
 SEQUENCES = 10
 TABLE_SEED = 1
 FRESH_SEED, FRESH = 7, 40
-"""Sequences that are in neither the table nor a training."""
+"""Sequences that begin elsewhere than those of the table. Trainings draw from the same traces, and may begin there."""
 ORACLE = RunTimes("oracle")
 """The traces state no estimates, so the run time stands for it in every column."""
 BACKFILLING = ", backfilling"
@@ -90,7 +91,7 @@ class OrderLearner:
         continues: the learners whose best training, of the first `CONTINUED`, it begins with; (): none.
         decisions: of a training by PPO (`queue_ppo`), by who may overtake; {}: evolution trains it.
         whole_queue: whether it sees the state of the queue, too (`queue_network`).
-        rollouts_of: the learner whose trainings are played with rollouts (`rollouts`); "": none is.
+        rollouts_of: the learner whose trainings are played with rollouts (`rollouts`); "": no rollouts.
     """
 
     hidden: int
@@ -121,7 +122,7 @@ ROLLOUTS = {
     "none": RolloutConfig(futures=16, seconds=12 * 3600.0),
     "ending-before": RolloutConfig(futures=64, seconds=18 * 3600.0),
 }
-"""By who may overtake; chosen on the windows of the choice."""
+"""By who may overtake. Few options were tried, on windows of the choice."""
 GENERATED, PARTS = 2, 16
 """Generated traces, and their parts of `JOBS` jobs with parameters and a load of their own."""
 GENERATED_SEED = 11
@@ -249,12 +250,14 @@ def options(quick: bool = False) -> Json:
 def _search_options(name: str, quick: bool) -> Json:
     learner = LEARNERS[name]
     if learner.rollouts_of:
-        return {overtaking: asdict(_rollouts(overtaking, quick)) for overtaking in learner.trainings}
+        by_mode = {overtaking: asdict(_rollouts(overtaking, 1, quick)) for overtaking in learner.trainings}
+        return {**by_mode, "of": _search_options(learner.rollouts_of, quick)}
     return asdict(_ppo_config(None, "none", 1, quick) if learner.decisions else _config(name, 1, quick))
 
 
-def _rollouts(overtaking: str, quick: bool) -> RolloutConfig:
-    return replace(ROLLOUTS[overtaking], candidates=2, futures=2) if quick else ROLLOUTS[overtaking]
+def _rollouts(overtaking: str, seed: int, quick: bool) -> RolloutConfig:
+    config = replace(ROLLOUTS[overtaking], seed=seed)
+    return replace(config, candidates=2, futures=2) if quick else config
 
 
 def _learner(name: str, quick: bool) -> OrderLearner:
@@ -293,22 +296,19 @@ def _ppo_config(start: Floats | None, overtaking: str, seed: int, quick: bool) -
 
 def _ppo_task(overtaking: str, quick: bool) -> PPOTask:
     """Return windows of both traces, of which every second one is trained on."""
-    first, of_trace, starts, validation = 0, [], [], []
-    for k, name in enumerate(TRACES):
-        jobs = len(trace(name).pods)
+    known, starts, validation = _pool(), [], []
+    for first, jobs in zip(known.offsets, known.lengths, strict=True):
         held_back = _others(jobs, 2 if quick else PPO_VALIDATION)
         other = {*held_back, *first_jobs(jobs, TABLE_SEED, SEQUENCES), *_fresh(jobs), *_others(jobs, _choice(quick))}
         starts += [first + place for place in range(0, jobs - JOBS + 1, 1000 if quick else 2) if place not in other]
         validation.append([first + place for place in held_back])
-        of_trace.append(np.full(jobs, k))
-        first += jobs
-    known = pool_jobs([trace(name) for name in TRACES])
+    of_trace = np.repeat(np.arange(len(known.lengths)), known.lengths)
     overtakes = OVERTAKING[overtaking] == ENDING_BEFORE
-    return PPOTask(known, np.concatenate(of_trace), JOBS, np.array(starts), np.array(validation), overtakes)
+    return PPOTask(known.jobs, of_trace, JOBS, np.array(starts), np.array(validation), overtakes)
 
 
 def run(say: Say, quick: bool = False) -> Json:
-    """Play the rules, train orders, and play these on the sequences of the table and on fresh ones."""
+    """Play the rules, train orders, and play these on the sequences of the table and on others, also with rollouts."""
     at, asked = desk(NAME, quick, say), options(quick)
     rules: Json = {}
     fresh: Json = {}
@@ -333,7 +333,7 @@ def run(say: Say, quick: bool = False) -> Json:
         for mode, overtaking in MODES.items()
         for seed in range(1, _learner(name, at.quick).trainings[overtaking] + 1)
     ]
-    # A learner that continues others comes after them.
+    # A learner that needs others comes after them.
     for seed, mode, overtaking, name in sorted(wanted, key=lambda each: (_rank(each[3]), each[0])):
         learner, start = LEARNERS[name], None
         if learner.continues:
@@ -344,7 +344,7 @@ def run(say: Say, quick: bool = False) -> Json:
         depends = {key: asked[key] for key in ("traces", "jobs", "choice")}
         part = f"{overtaking}-{name.replace(', ', '-').replace(' ', '-')}-{seed}"
         if learner.rollouts_of:
-            bases, rollouts = learned[mode][learner.rollouts_of], _rollouts(overtaking, at.quick)
+            bases, rollouts = learned[mode][learner.rollouts_of], _rollouts(overtaking, seed, at.quick)
             base = bases[seed - 1]
             # On the other windows only the chosen one, since they take long.
             played_on = ("table", "fresh") if base is _chosen(bases) else ("table",)
@@ -370,6 +370,7 @@ def run(say: Say, quick: bool = False) -> Json:
 
 
 def _rank(learner: str) -> int:
+    """Return how many others must be trained before a learner."""
     return len(LEARNERS[learner].continues) + bool(LEARNERS[learner].rollouts_of)
 
 
@@ -466,15 +467,21 @@ def _train_network(at: Desk, overtaking: str, learner: str, config: OrderSearchC
     search = NetworkSearch(known.jobs, len(TRACES), known.first, JOBS, overtakes, config)
     search.run(lambda done, _: progress(done, config.generations))
     values: Json = {"weights": search.best.tolist(), "gain": search.best_gain, "decisions": search.runs * JOBS}
-    values["core_minutes"] = at.jobs * (time.monotonic() - began) / 60
+    values["core_minutes"] = numba.get_num_threads() * (time.monotonic() - began) / 60
     slowdowns = {
-        kind: [play(known.jobs, firsts, JOBS, overtakes, search.best[None])[0] for firsts in by_trace]
+        kind: [play(known.jobs, firsts, JOBS, overtakes, search.best[None])[0].tolist() for firsts in by_trace]
         for kind, by_trace in known.places(quick=at.quick).items()
     }
-    values["choice"] = float(np.log([each.mean() for each in slowdowns["choice"]]).mean())
-    for kind in ("table", "fresh"):
-        values[kind] = {name: each.tolist() for name, each in zip(TRACES, slowdowns[kind], strict=True)}
-    return values
+    return {**values, **_by_trace(slowdowns)}
+
+
+def _by_trace(slowdowns: dict[str, list[list[float]]]) -> Json:
+    """Return the slowdowns of the table and of other sequences by trace, and the mean log of those of the choice."""
+    values: Json = {
+        kind: {name: list(each) for name, each in zip(TRACES, slowdowns[kind], strict=True)}
+        for kind in ("table", "fresh")
+    }
+    return {**values, "choice": float(np.log([np.mean(each) for each in slowdowns["choice"]]).mean())}
 
 
 def _play_rollouts(
@@ -495,7 +502,11 @@ def _play_rollouts(
             values[kind][name] = found.tolist()
             windows += len(firsts)
             progress(windows, total)
-    return {**values, "decisions": windows * JOBS, "core_minutes": at.jobs * (time.monotonic() - began) / 60}
+    return {
+        **values,
+        "decisions": windows * JOBS,
+        "core_minutes": numba.get_num_threads() * (time.monotonic() - began) / 60,
+    }
 
 
 def _train_ppo(at: Desk, part: str, overtaking: str, config: PPOConfig) -> Json:
@@ -507,16 +518,13 @@ def _train_ppo(at: Desk, part: str, overtaking: str, config: PPOConfig) -> Json:
     training.run(lambda figures: progress(int(figures["decisions"]), config.decisions), at.folder / f"{part}.pt")
     minutes = at.jobs * (time.monotonic() - began) / 60
     training.actor.load_state_dict(training.best)
-    values: Json = {"table": {}, "fresh": {}, "validated": training.validated, "decisions": training.decisions}
-    first, chosen = 0, []
-    for name in TRACES:
-        jobs = len(trace(name).pods)
-        for which, places in (("table", first_jobs(jobs, TABLE_SEED, SEQUENCES)), ("fresh", _fresh(jobs))):
-            values[which][name] = training.slowdowns(first + np.array(places[: 2 if at.quick else None]))
-        chosen.append(np.mean(training.slowdowns(first + np.array(_others(jobs, _choice(at.quick))))))
-        first += jobs
+    slowdowns = {
+        kind: [training.slowdowns(firsts) for firsts in by_trace]
+        for kind, by_trace in _pool().places(quick=at.quick).items()
+    }
+    values = {"validated": training.validated, "decisions": training.decisions, **_by_trace(slowdowns)}
     # On a GPU the cores do little.
-    return {**values, "choice": float(np.log(chosen).mean()), "core_minutes": None if device == "cuda" else minutes}
+    return {**values, "core_minutes": None if device == "cuda" else minutes}
 
 
 def _compared_with_published(rules: Json) -> str:

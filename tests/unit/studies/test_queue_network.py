@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from studies.queues import pool, queue_network, rollouts
 from studies.queues.lublin_model import other_trace
-from studies.queues.queue_network import JOB, LINEAR, STATE, UNIT, NetworkSearch, first_weights, play, size_of
+from studies.queues.queue_network import FORM, JOB, STATE, UNIT, NetworkSearch, first_weights, play, size_of
 from studies.queues.rlscheduler import ORACLE, pool_jobs, slowdown
 from studies.queues.rollouts import RolloutConfig, play_rollouts
 from studies.queues.traces import arrivals_of
@@ -60,10 +61,9 @@ def test_a_network_without_units_can_be_any_linear_order(
     """Windows cost what they do in the simulator under the order of the same weights, shortest first among them."""
     orders = [{"estimate": 1.0}]
     for _ in range(3):
-        drawn = dict(zip(scores.LINEAR, rng.normal(0.0, 0.3, len(scores.LINEAR)).tolist(), strict=True))
+        drawn = dict(zip(scores.LINEAR, rng.normal(0.0, 0.1, len(scores.LINEAR)).tolist(), strict=True))
         # Of equal jobs the oldest goes first, as in the simulator.
-        drawn = {name: 0.0 if "wait" in name else value for name, value in drawn.items()}
-        orders.append({**drawn, "spread": 0.0, "estimate": 1.0, "wait": -0.5})
+        orders.append({**drawn, "spread": 0.0, "estimate": 1.0, "wait": -1.5})
     known = pool_jobs([trace])
     networks = np.array([network_of({k: v for k, v in each.items() if k != "spread"}) for each in orders])
     found = play(known, FIRSTS, ARRIVALS, MODES[overtaking], networks)
@@ -84,12 +84,12 @@ def test_scores_are_a_quadratic_form_and_units(rng: np.random.Generator) -> None
     inputs.jobs[:], inputs.state[:] = rng.normal(size=(8, len(JOB))), rng.normal(size=len(STATE))
     queue_network.score(weights, inputs, count)
     per_input = weights[: len(JOB) * (1 + len(STATE))].reshape(len(JOB), -1)
-    products = weights[len(JOB) * (1 + len(STATE)) : LINEAR]
+    products = weights[len(JOB) * (1 + len(STATE)) : FORM]
     for i in range(count):
         x, state = inputs.jobs[i].astype(float), inputs.state.astype(float)
         expected = sum(x[k] * (per_input[k, 0] + per_input[k, 1:] @ state) for k in range(len(JOB)))
         expected += sum(w * x[k] * x[m] for w, (k, m) in zip(products, PRODUCTS, strict=True))
-        for unit in weights[LINEAR:].reshape(units, UNIT):
+        for unit in weights[FORM:].reshape(units, UNIT):
             total = unit[:-2] @ np.concatenate([x, state]) + unit[-2]
             expected += unit[-1] * total / (1.0 + abs(total))
         assert inputs.scores[i] == pytest.approx(expected, rel=1e-4, abs=1e-4)
@@ -146,42 +146,77 @@ def test_search_finds_better_networks(trace: Workload) -> None:
 
 @pytest.mark.parametrize("overtaking", MODES)
 def test_rollouts_improve_a_network(trace: Workload, overtaking: str) -> None:
-    """On windows that have a past they are better than shortest first, and equal to it where nothing can be better."""
+    """They are better than shortest first on windows that have a past, and equal to it where nothing else may go."""
     known, weights = pool_jobs([trace]), first_weights(0, np.random.default_rng(1))
-    firsts, begins = np.arange(200, 440, 20), np.zeros(12, dtype=np.int64)
+    firsts = np.arange(200, 440, 20)
     before = play(known, firsts, ARRIVALS, MODES[overtaking], weights[None])[0]
 
-    def with_rollouts(config: RolloutConfig) -> np.ndarray:
+    def with_rollouts(config: RolloutConfig, firsts: np.ndarray = firsts) -> np.ndarray:
+        begins = np.zeros(len(firsts), dtype=np.int64)
         return play_rollouts(known, firsts, begins, ARRIVALS, MODES[overtaking], weights, config)
 
-    found = with_rollouts(RolloutConfig(futures=16, seconds=6 * 3600.0))
+    config = RolloutConfig(futures=16, seconds=6 * 3600.0)
+    found = with_rollouts(config)
     assert np.log(found / before).mean() < -0.03
-    assert with_rollouts(RolloutConfig(futures=16, seconds=6 * 3600.0)).tolist() == found.tolist()
-    assert with_rollouts(RolloutConfig(futures=2, margin=math.inf)).tolist() == before.tolist()
-    assert with_rollouts(RolloutConfig(candidates=1, futures=2)).tolist() == before.tolist()
+    # Whatever else is played.
+    assert with_rollouts(config, firsts[3:5]).tolist() == found[3:5].tolist()
+    assert with_rollouts(replace(config, seed=2)).tolist() != found.tolist()
+    assert with_rollouts(replace(config, futures=2, margin=math.inf)).tolist() == before.tolist()
+    assert with_rollouts(replace(config, futures=2, candidates=1)).tolist() == before.tolist()
+    # Nothing has come before.
+    assert with_rollouts(replace(config, seconds=1e9)).tolist() == before.tolist()
 
 
-def test_a_future_is_of_the_past_at_the_same_time_of_day() -> None:
-    """Jobs of each hour have their own size, which tells when a future is from."""
+@pytest.mark.parametrize(("jitter", "hours"), [(0.0, {13}), (7200.0, {11, 12, 13, 14})])
+def test_a_future_is_of_the_past_at_the_same_time_of_day(jitter: float, hours: set[int]) -> None:
+    """A job comes each hour; its run time says which one it is."""
     time = np.arange(0.0, 20 * rollouts.DAY, 3600.0)
-    jobs = pool.Jobs(time, np.full(len(time), 60.0), 1.0 + np.arange(len(time)) % 24)
-    runs = pool.new_runs(1, 40, 1, overtaking=False)
-    first = 24 * 15  # midnight
+    jobs = pool.Jobs(time, 1.0 + np.arange(len(time)), 1.0 + np.arange(len(time)) % 24)
+    runs, config = pool.new_runs(1, 40, 1, overtaking=False), RolloutConfig(seconds=6 * 3600.0, jitter=jitter)
+    begins, first = 24 * 3, 24 * 15
     runs.first[0], runs.arrived[0], runs.waiting[0], runs.now[0] = first, 13, 2, time[first + 12] + 1.0
     runs.queue[0, :2] = (first + 11, first + 12)
-    known, limits = queue_network.known_inputs(jobs), np.array([6 * 3600.0, 0.0])
-    future, of_future = pool.Jobs(np.zeros(99), np.zeros(99), np.zeros(99)), np.zeros((2, 99), dtype=np.float32)
-    for _ in range(20):
-        count = rollouts.imagine(jobs, known, runs, 0, 24, limits, future, of_future)
-        assert count == 8
-        # Those that wait, at eleven and twelve, and then those of the six hours that follow.
-        assert (future.size[:count] - 1).tolist() == [11, 12, 13, 14, 15, 16, 17, 18]
-        assert future.time[:count] - time[first] == pytest.approx(3600.0 * np.arange(11, 19))
-    # With other times of day.
-    sizes = set()
-    for _ in range(50):
-        count = rollouts.imagine(jobs, known, runs, 0, 24, np.array([6 * 3600.0, 7200.0]), future, of_future)
-        sizes.add(int(future.size[2]) - 1)
-        assert (future.time[2:count] > runs.now[0]).all()
-        assert of_future[1, :count] == pytest.approx((np.log(future.size[:count] / 256) + 3) / 2, rel=1e-5)
-    assert sizes == {11, 12, 13, 14}
+    random = np.array([[5]], dtype=np.uint64)
+    ahead = rollouts.Lookahead(np.array([begins]), config.days, config.seconds, config.jitter, config.margin, random)
+    future, inputs = pool.Jobs(np.zeros(99), np.zeros(99), np.zeros(99)), np.zeros((2, 99), dtype=np.float32)
+    days, starts = set(), set()
+    for _ in range(100):
+        count = rollouts.draw_future(jobs, queue_network.known_inputs(jobs), runs, 0, ahead, future, inputs)
+        which = future.run[:count].astype(int) - 1
+        # Those that wait, and then those of six hours, none of which is to come.
+        assert which[:2].tolist() == [first + 11, first + 12]
+        assert (np.diff(which[2:]) == 1).all()
+        assert 6 <= count - 2 <= 7
+        assert begins <= which[2]
+        assert which[-1] < first + 13
+        assert (np.diff(future.time[1:count]) > 0).all()
+        assert future.time[count - 1] <= runs.now[0] + config.seconds
+        assert inputs[1, :count] == pytest.approx((np.log(future.size[:count] / 256) + 3) / 2, rel=1e-5)
+        days.add(int(which[2]) // 24)
+        starts.add(int(which[2]) % 24)
+    assert starts == hours
+    assert days == set(range(3, 15))
+
+
+def test_another_job_must_be_cheaper_by_more_than_the_error() -> None:
+    costs = np.array([[10.0, 20.0, 30.0], [9.0, 19.0, 28.0], [4.0, 21.0, 20.0]])
+    # Mean differences of 4/3 and 5, with standard errors of 1/3 and 3.215.
+    assert rollouts.cheapest(costs, 3, 0.0) == 2
+    assert rollouts.cheapest(costs, 3, 1.0) == 2
+    assert rollouts.cheapest(costs, 2, 1.0) == 1
+    assert rollouts.cheapest(costs, 3, 1.4) == 1
+    assert rollouts.cheapest(costs, 3, 3.9) == 1
+    assert rollouts.cheapest(costs, 3, 4.1) == 0
+
+
+def test_candidates_are_the_best_of_different_jobs() -> None:
+    jobs = pool.Jobs(np.zeros(5), np.array([5.0, 5.0, 5.0, 7.0, 9.0]), np.array([1.0, 1.0, 2.0, 1.0, 1.0]))
+    runs, places = pool.new_runs(1, 5, 1, overtaking=False), np.zeros(4, dtype=np.int64)
+    runs.waiting[0], runs.queue[0] = 5, np.arange(5)
+    scores_of = np.array([0.3, 0.2, 0.25, 0.1, 0.4], dtype=np.float32)
+    assert rollouts.candidates_of(jobs, runs, 0, scores_of, places[:3]) == 3
+    assert places[:3].tolist() == [3, 1, 2]
+    assert rollouts.candidates_of(jobs, runs, 0, scores_of, places) == 4
+    assert places.tolist() == [3, 1, 2, 4]
+    runs.waiting[0] = 2
+    assert rollouts.candidates_of(jobs, runs, 0, scores_of, places) == 1

@@ -150,7 +150,7 @@ class OrderEvaluator:
 
 
 class WeightSearch(ABC):
-    """Search for weights by which others go next.
+    """Search for the weights of a score that decides who goes next.
 
     Args:
         workloads: number of workloads, which are played in turn.
@@ -254,13 +254,9 @@ class OrderSearch(WeightSearch):
     def __init__(
         self, task: OrderTask, config: OrderSearchConfig, *, jobs: int = 1, start: Array | None = None
     ) -> None:
-        self.task = task
+        self.task, self.jobs = task, jobs
         self._workers: TaskWorkers[Played, float] | None = None
         self._play: Callable[[Played], float] | None = None
-        if runs_here(jobs):
-            self._play = _open_player(task)
-        else:
-            self._workers = make_workers(jobs, partial(_open_player, task))
         first = np.zeros(learned_size(config.hidden))
         first[0] = 1.0
         units = np.random.default_rng((config.seed, 1)).normal(0.0, UNIT_STD, (config.hidden, UNIT_SIZE))
@@ -272,6 +268,8 @@ class OrderSearch(WeightSearch):
 
     def costs(self, scenes: Sequence[Scene], candidates: Sequence[Array | None]) -> Array:
         """Return [C, S] costs, see `WeightSearch`."""
+        if self._play is None and self._workers is None:
+            self._open()
         played = [(scene, each) for each in candidates for scene in scenes]
         if self._play is not None:
             found = [self._play(each) for each in played]
@@ -280,6 +278,12 @@ class OrderSearch(WeightSearch):
             answers = dict(self._workers.answers(played))
             found = [answers[i] for i in range(len(played))]
         return np.array(found).reshape(len(candidates), len(scenes))
+
+    def _open(self) -> None:
+        if runs_here(self.jobs):
+            self._play = _open_player(self.task)
+        else:
+            self._workers = make_workers(self.jobs, partial(_open_player, self.task))
 
     def close(self) -> None:
         """Stop the workers."""
