@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import struct
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,7 +13,6 @@ import numpy.typing as npt
 import torch
 
 from steersman.agents.evolution.orders import (
-    SEEDS,
     OrderSearch,
     OrderSearchConfig,
     OrderTask,
@@ -30,30 +27,33 @@ from steersman.orders.run_times import RunTimes
 from steersman.orders.scores import LINEAR
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
-from steersman.simulation.arrivals import Schedule, window
+from steersman.simulation.arrivals import window
 from steersman.simulation.run import Simulator
 from steersman.simulation.waiting import Waits
-from steersman.workloads.loading import load_workload
-from steersman.workloads.workload import Workload
 from studies import tables
 from studies.common import Desk, Json, Progress, Say, desk, plain, published
-from studies.queues.lublin_model import other_trace
-from studies.queues.pool import Jobs
 from studies.queues.queue_network import NetworkSearch, play, size_of
 from studies.queues.queue_ppo import TERMS, PPOConfig, PPOTask, QueuePPO
 from studies.queues.rollouts import RolloutConfig, play_rollouts
-from studies.queues.traces import arrivals_of, trace_file
+from studies.queues.sequences import (
+    CHOICE,
+    FRESH,
+    JOBS,
+    SEQUENCES,
+    TABLE_SEED,
+    TRACES,
+    Windows,
+    first_jobs,
+    fresh_jobs,
+    other_jobs,
+    run_times_of,
+    trace,
+    trace_pool,
+)
+from studies.queues.traces import arrivals_of
 
 NAME = "rlscheduler"
 MINUTES = 150
-TRACES = {"Lublin-1": "lublin_256.swf", "Lublin-2": "lublin_256_new2.swf"}
-"""Of the project DIR-LAB/deep-batch-scheduler."""
-JOBS = 1024
-"""Jobs of a sequence."""
-SEQUENCES = 10
-TABLE_SEED = 1
-FRESH_SEED, FRESH = 7, 40
-"""Sequences that begin elsewhere than those of the table. Trainings draw from the same traces, and may begin there."""
 ORACLE = RunTimes("oracle")
 """The traces state no estimates, so the run time stands for it in every column."""
 BACKFILLING = ", backfilling"
@@ -126,8 +126,6 @@ ROLLOUTS = {
 GENERATED, PARTS = 2, 16
 """Generated traces, and their parts of `JOBS` jobs with parameters and a load of their own."""
 GENERATED_SEED = 11
-CHOICE = 60
-"""Sequences of each trace of a training, equally far apart, by which one of several trainings is chosen."""
 PPO_VALIDATION = 40
 """Sequences of each trace by which PPO chooses a checkpoint."""
 
@@ -141,7 +139,7 @@ class _PublishedWfp3(Order):
 
     def given(self, time: Floats, size: Floats, pods: Sequence[Pod]) -> Floats:
         """Return -(w / r)^3 n with w = -1 - submit, see `Order`."""
-        return np.asarray(-(((-1.0 - time) / _run_times(pods)) ** 3) * size)
+        return np.asarray(-(((-1.0 - time) / run_times_of(pods)) ** 3) * size)
 
 
 class _PublishedUnicep(Order):
@@ -151,7 +149,7 @@ class _PublishedUnicep(Order):
 
     def given(self, time: Floats, size: Floats, pods: Sequence[Pod]) -> Floats:
         """Return -(w + 1e-15) / (log2(n + 1e-15) r) with w = -1 - submit, see `Order`."""
-        return np.asarray(-((-1.0 - time) + 1e-15) / (np.log2(size + 1e-15) * _run_times(pods)))
+        return np.asarray(-((-1.0 - time) + 1e-15) / (np.log2(size + 1e-15) * run_times_of(pods)))
 
 
 RULES: dict[str, Order] = {
@@ -163,59 +161,10 @@ RULES: dict[str, Order] = {
 }
 
 
-def _run_times(pods: Sequence[Pod]) -> Floats:
-    return np.array([(pod.deletion_time or 0.0) - (pod.creation_time or 0.0) for pod in pods])
-
-
-@cache
-def trace(name: str) -> Workload:
-    """Return a trace without its jobs of run time 0, or a generated one. Raises InputError: its file is missing."""
-    if name not in TRACES:
-        _, parts, seed = name.split("-")
-        return other_trace(name, int(seed), int(parts), JOBS)
-    workload = load_workload(None, trace_file(TRACES[name]))
-    ran = tuple(pod for pod in workload.pods if (pod.deletion_time or 0.0) > (pod.creation_time or 0.0))
-    return replace(workload, name=name, pods=ran, recorded=())
-
-
-def pool_jobs(traces: Sequence[Workload]) -> Jobs:
-    """Return the jobs of traces in a row."""
-    pods = [pod for each in traces for pod in each.pods]
-    time = np.array([pod.creation_time or 0.0 for pod in pods])
-    return Jobs(time, _run_times(pods), np.array([pod.requests.cpu_milli / 1000 for pod in pods]))
-
-
 def _generated_names(quick: bool) -> tuple[str, ...]:
     """Return names for `trace`, which say the parts and the seed."""
     parts = 4 if quick else PARTS
     return tuple(f"generated-{parts}-{GENERATED_SEED + k}" for k in range(GENERATED))
-
-
-def first_jobs(jobs: int, seed: int, count: int) -> list[int]:
-    """Return the first jobs of sequences of a trace, by the seeding of old versions of Gym."""
-    digest = hashlib.sha512(str(seed).encode()).digest()[:8]
-    random = np.random.RandomState()
-    random.seed(list(struct.unpack("<II", digest)))
-    return [int(random.randint(JOBS, jobs - JOBS - 1)) for _ in range(count)]
-
-
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """Draw consecutive jobs; the seed says from where. None begins where a sequence of the table does."""
-
-    jobs: int = JOBS
-
-    def __call__(self, workload: Workload, seed: int) -> Schedule:
-        """Return the arrivals of a seed, see `agents.evolution.orders.Draw`."""
-        return window(arrivals_of(workload), self.first(len(workload.pods), seed), self.jobs)
-
-    def first(self, jobs: int, seed: int) -> int:
-        """Return the first job of a seed's window, of so many."""
-        begins = first_jobs(jobs, TABLE_SEED, SEQUENCES)
-        first = seed * (jobs - self.jobs) // SEEDS
-        while first in begins:
-            first += 1
-        return first
 
 
 def slowdown(waits: Waits) -> float:
@@ -296,12 +245,12 @@ def _ppo_config(start: Floats | None, overtaking: str, seed: int, quick: bool) -
 
 def _ppo_task(overtaking: str, quick: bool) -> PPOTask:
     """Return windows of both traces, of which every second one is trained on."""
-    known, starts, validation = _pool(), [], []
-    for first, jobs in zip(known.offsets, known.lengths, strict=True):
-        held_back = _others(jobs, 2 if quick else PPO_VALIDATION)
-        other = {*held_back, *first_jobs(jobs, TABLE_SEED, SEQUENCES), *_fresh(jobs), *_others(jobs, _choice(quick))}
-        starts += [first + place for place in range(0, jobs - JOBS + 1, 1000 if quick else 2) if place not in other]
-        validation.append([first + place for place in held_back])
+    known, starts, validation = trace_pool(), [], []
+    places = known.places(_choice(quick))
+    for k, (first, jobs) in enumerate(zip(known.offsets, known.lengths, strict=True)):
+        validation.append([first + place for place in other_jobs(jobs, 2 if quick else PPO_VALIDATION)])
+        taken = {*validation[k], *np.concatenate([by_trace[k] for by_trace in places.values()]).tolist()}
+        starts += [place for place in range(first, first + jobs - JOBS + 1, 1000 if quick else 2) if place not in taken]
     of_trace = np.repeat(np.arange(len(known.lengths)), known.lengths)
     overtakes = OVERTAKING[overtaking] == ENDING_BEFORE
     return PPOTask(known.jobs, of_trace, JOBS, np.array(starts), np.array(validation), overtakes)
@@ -319,7 +268,7 @@ def run(say: Say, quick: bool = False) -> Json:
             orders = {name: replace(rule, overtaking=OVERTAKING[overtaking]) for name, rule in RULES.items()}
             first = first_jobs(jobs, TABLE_SEED, SEQUENCES)
             rules[where] = {name: played(trace_name, order, first) for name, order in orders.items()}
-            others = _fresh(jobs)
+            others = fresh_jobs(jobs)
             fresh[where] = {name: played(trace_name, order, others) for name, order in orders.items()}
     learned: Json = {mode: {} for mode in MODES}
     same = {name: asked[name] for name in ("traces", "jobs", "choice", "generated")}
@@ -374,17 +323,6 @@ def _rank(learner: str) -> int:
     return len(LEARNERS[learner].continues) + bool(LEARNERS[learner].rollouts_of)
 
 
-def _fresh(jobs: int) -> list[int]:
-    return [int(first) for first in np.random.default_rng(FRESH_SEED).integers(0, jobs - JOBS, FRESH)]
-
-
-def _others(jobs: int, count: int) -> list[int]:
-    """Return first jobs at equal distances, of which none is that of a sequence of the table or a fresh one."""
-    taken = {*first_jobs(jobs, TABLE_SEED, SEQUENCES), *_fresh(jobs)}
-    places = [(2 * k + 1) * (jobs - JOBS) // (2 * count) for k in range(count)]
-    return [next(first for first in range(place, jobs) if first not in taken) for place in places]
-
-
 def _chosen(trainings: Sequence[Json]) -> Json:
     """Return the training that was best on the sequences for the choice."""
     return min(trainings, key=lambda each: float(each["choice"]))
@@ -404,7 +342,7 @@ def _train(at: Desk, overtaking: str, learner: str, config: OrderSearchConfig, s
         search.close()
     minutes = at.jobs * (time.monotonic() - began) / 60
     order = learned_order(reference, search.best)
-    chosen = [np.mean(played(name, order, _others(len(trace(name).pods), _choice(at.quick)))) for name in names]
+    chosen = [np.mean(played(name, order, other_jobs(len(trace(name).pods), _choice(at.quick)))) for name in names]
     values: Json = {
         "weights": search.best.tolist(),
         "gain": search.best_gain,
@@ -417,51 +355,13 @@ def _train(at: Desk, overtaking: str, learner: str, config: OrderSearchConfig, s
     for name in TRACES:
         jobs = len(trace(name).pods)
         values["table"][name] = played(name, order, first_jobs(jobs, TABLE_SEED, SEQUENCES))
-        values["fresh"][name] = played(name, order, _fresh(jobs))
+        values["fresh"][name] = played(name, order, fresh_jobs(jobs))
     return values
-
-
-@dataclass(frozen=True, slots=True)
-class _Pool:
-    """The jobs of both traces in a row.
-
-    Attributes:
-        jobs: the jobs.
-        lengths: number of jobs of each trace.
-        offsets: the first job of each trace.
-    """
-
-    jobs: Jobs
-    lengths: tuple[int, ...]
-    offsets: tuple[int, ...]
-
-    def first(self, which: int, seed: int) -> int:
-        """Return the first job of a seed's window of a trace."""
-        return self.offsets[which] + Windows().first(self.lengths[which], seed)
-
-    def places(self, quick: bool) -> dict[str, list[npt.NDArray[np.int64]]]:
-        """Return by kind and trace the first jobs of windows."""
-        count = 2 if quick else None
-        kinds = {
-            "table": [first_jobs(jobs, TABLE_SEED, SEQUENCES)[:count] for jobs in self.lengths],
-            "fresh": [_fresh(jobs)[:count] for jobs in self.lengths],
-            "choice": [_others(jobs, _choice(quick)) for jobs in self.lengths],
-        }
-        return {
-            kind: [offset + np.array(firsts) for offset, firsts in zip(self.offsets, by_trace, strict=True)]
-            for kind, by_trace in kinds.items()
-        }
-
-
-def _pool() -> _Pool:
-    lengths = [len(trace(name).pods) for name in TRACES]
-    offsets = tuple(sum(lengths[:k]) for k in range(len(lengths)))
-    return _Pool(pool_jobs([trace(name) for name in TRACES]), tuple(lengths), offsets)
 
 
 def _train_network(at: Desk, overtaking: str, learner: str, config: OrderSearchConfig) -> Json:
     """Train a network that sees the whole queue, and return what `_train` does."""
-    known, overtakes = _pool(), OVERTAKING[overtaking] == ENDING_BEFORE
+    known, overtakes = trace_pool(), OVERTAKING[overtaking] == ENDING_BEFORE
     progress = Progress(at.say, f"{overtaking}, {learner}, training {config.seed}, generations")
     began = time.monotonic()
     search = NetworkSearch(known.jobs, len(TRACES), known.first, JOBS, overtakes, config)
@@ -470,7 +370,7 @@ def _train_network(at: Desk, overtaking: str, learner: str, config: OrderSearchC
     values["core_minutes"] = numba.get_num_threads() * (time.monotonic() - began) / 60
     slowdowns = {
         kind: [play(known.jobs, firsts, JOBS, overtakes, search.best[None])[0].tolist() for firsts in by_trace]
-        for kind, by_trace in known.places(quick=at.quick).items()
+        for kind, by_trace in known.places(_choice(at.quick), 2 if at.quick else None).items()
     }
     return {**values, **_by_trace(slowdowns)}
 
@@ -488,8 +388,8 @@ def _play_rollouts(
     at: Desk, part: str, overtaking: str, base: Json, config: RolloutConfig, played_on: Sequence[str]
 ) -> Json:
     """Play a network with rollouts, and return what `_train` does; `choice` is that of the network."""
-    known, overtakes = _pool(), OVERTAKING[overtaking] == ENDING_BEFORE
-    began, windows, places = time.monotonic(), 0, known.places(quick=at.quick)
+    known, overtakes = trace_pool(), OVERTAKING[overtaking] == ENDING_BEFORE
+    began, windows, places = time.monotonic(), 0, known.places(_choice(at.quick), 2 if at.quick else None)
     progress, total = (
         Progress(at.say, f"{part}, windows"),
         sum(len(each) for kind in played_on for each in places[kind]),
@@ -520,7 +420,7 @@ def _train_ppo(at: Desk, part: str, overtaking: str, config: PPOConfig) -> Json:
     training.actor.load_state_dict(training.best)
     slowdowns = {
         kind: [training.slowdowns(firsts) for firsts in by_trace]
-        for kind, by_trace in _pool().places(quick=at.quick).items()
+        for kind, by_trace in trace_pool().places(_choice(at.quick), 2 if at.quick else None).items()
     }
     values = {"validated": training.validated, "decisions": training.decisions, **_by_trace(slowdowns)}
     # On a GPU the cores do little.
@@ -605,30 +505,34 @@ def section(result: Json) -> str:
     """Return the section of docs/results.md."""
     header = ["mean bounded slowdown", *(f"{trace_name}{mode}" for mode in MODES for trace_name in TRACES)]
     generated, parts, _ = result["generated"]
-    at_once, backfilling = ROLLOUTS["none"], ROLLOUTS["ending-before"]
+    alone, backfilling = (result["searches"]["rollouts"][overtaking] for overtaking in MODES.values())
+    units = result["learners"]["network, whole queue"]["hidden"]
+    generations = result["searches"]["network, whole queue"]["generations"]
     return "\n".join(
         [
             "## Who goes next, on RLScheduler's traces",
             "",
             "One pool of 256 processors, ten sequences of 1,024 jobs, the protocol of Zhang et al. (SC 2020). Rules "
-            "were played here; RLScheduler's row is the published one. The other rows are ours: one order for "
-            "both traces, trained by evolution (CMA-ES) on windows that begin elsewhere; `network` has 12 units on top "
-            "of the linear score. `continued` begins with the chosen linear training, and has 24 windows "
-            "in each generation instead of 12. The linear order `trained on neither` saw only jobs by the model of "
-            f"Lublin and Feitelson: {generated} traces of {parts} parts, each with parameters and a load of its own.",
+            "were played here; RLScheduler's row is the published one. The other rows are ours: one order for both "
+            "traces, unless said trained by evolution (CMA-ES) on windows that begin elsewhere. These windows overlap "
+            "with the sequences of the table. `network` has 12 units on top of the linear score. `continued` begins with "
+            "the chosen linear training, and has 24 windows in each generation instead of 12. The linear order `trained "
+            "on neither` saw only jobs by the model of Lublin and Feitelson: "
+            f"{generated} traces of {parts} parts, each with parameters and a load of its own.",
             "",
-            "`network, whole queue` also sees the state of the queue: by how much its slowdowns grow in an hour, how "
-            "much work it is, the share that fits now, and when a quarter, a half and all of the pool will be free. "
-            f"It has {size_of(12)} weights (`studies.queues.queue_network`).",
+            "`network, whole queue` also sees the state of the queue (`studies.queues.queue_network`). That is how much "
+            "its slowdowns grow in an hour, how much work it is, and the share that fits now. It also sees when a "
+            f"quarter, a half and all of the pool will be free. Its {size_of(units)} weights had {generations} "
+            f"generations, the other networks {result['searches']['network']['generations']}.",
             "",
-            f"`rollouts` plays these networks with rollouts one decision deep (`studies.queues.rollouts`): the "
-            f"{at_once.candidates} jobs that a network likes best are each played on {at_once.futures} futures of "
-            f"{at_once.seconds / 3600:.0f} hours ({backfilling.futures} of {backfilling.seconds / 3600:.0f} hours with "
-            "backfilling), and the first of them gives way to one that is cheaper by more than a standard error. A "
-            "future is a stretch of the same trace, at the same time of day, that has come before, also before the "
-            "sequence began: each sequence of the table has at least 1,024 jobs before it. The networks are the same "
-            f"for both traces. A job takes {_milliseconds(result, '')} ms of a core, and "
-            f"{_milliseconds(result, BACKFILLING)} with backfilling.",
+            "`rollouts` plays these networks with rollouts one decision deep (`studies.queues.rollouts`). The "
+            f"{alone['candidates']} jobs with the best scores are each tried on {alone['futures']} futures of "
+            f"{alone['seconds'] / 3600:.0f} hours; with backfilling on {backfilling['futures']} of "
+            f"{backfilling['seconds'] / 3600:.0f} hours. The network plays the rest of each. Its choice gives way to a "
+            "job that is cheaper by more than a standard error. A future is a stretch of the same trace that has come "
+            "before, at the same time of day within two hours. It may lie before the sequence, which in the table has "
+            "at least 1,024 jobs before it. Nothing else is known of the trace. On average a job takes "
+            f"{_milliseconds(result, '')} ms of a core, and {_milliseconds(result, BACKFILLING)} ms with backfilling.",
             "",
             "`PPO` is one training a mode of a network with attention over 128 waiting jobs, the shortest, with 73,000 "
             "weights (`studies.queues.queue_ppo`). It begins as evolution does, with the shortest first; `PPO, "
@@ -638,13 +542,14 @@ def section(result: Json) -> str:
             "minutes, in which they were stopped and went on once; the weights are not kept.",
             "",
             "Means over trainings with 95 % intervals, and the one training that was best on "
-            f"{result['choice']} further windows of each trace that it was trained on (`chosen`).",
+            f"{result['choice']} windows of each trace that it was trained on (`chosen`). These begin elsewhere than "
+            "the sequences of both tables. `rollouts, chosen` is the network that was best without rollouts.",
             "",
             _compared_with_published(result["rules"]),
             "",
             tables.markdown(header, _rows(result, "table")),
             "",
-            f"On {FRESH} other sequences of each trace:",
+            f"On {FRESH} other sequences of each trace, of the rollouts the chosen one alone:",
             "",
             tables.markdown(header, _rows(result, "fresh")),
             "",

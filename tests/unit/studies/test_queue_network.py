@@ -10,8 +10,9 @@ import pytest
 from studies.queues import pool, queue_network, rollouts
 from studies.queues.lublin_model import other_trace
 from studies.queues.queue_network import FORM, JOB, STATE, UNIT, NetworkSearch, first_weights, play, size_of
-from studies.queues.rlscheduler import ORACLE, pool_jobs, slowdown
+from studies.queues.rlscheduler import ORACLE, slowdown
 from studies.queues.rollouts import RolloutConfig, play_rollouts
+from studies.queues.sequences import pool_jobs
 from studies.queues.traces import arrivals_of
 
 from steersman.agents.evolution.orders import OrderSearchConfig, waits_under

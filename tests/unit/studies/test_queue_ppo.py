@@ -11,7 +11,7 @@ import torch
 from studies.queues import pool
 from studies.queues.lublin_model import other_trace
 from studies.queues.queue_ppo import TERMS, Actor, Critic, PPOConfig, PPOTask, QueuePPO, advantages, observed, terms
-from studies.queues.rlscheduler import pool_jobs
+from studies.queues.sequences import pool_jobs
 from studies.queues.traces import arrivals_of
 
 from steersman.orders.order import OVERTAKING, Order

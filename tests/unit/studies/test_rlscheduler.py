@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from studies.queues import rlscheduler
+from studies.queues import rlscheduler, sequences
 from studies.queues.lublin_model import BATCH, INTERACTIVE, LOADS, SLOTS, LublinModel, other_model, other_trace
 
 from steersman.agents.evolution.orders import SEEDS
@@ -84,26 +84,26 @@ def test_parts_of_a_trace_have_loads_of_their_own():
 
 def test_windows_lie_where_the_seed_says_and_avoid_the_table():
     trace = other_trace("windows", 1, 2, 2000)
-    jobs, draw = len(trace.pods), rlscheduler.Windows()
-    table = rlscheduler.first_jobs(jobs, rlscheduler.TABLE_SEED, rlscheduler.SEQUENCES)
+    jobs, draw = len(trace.pods), sequences.Windows()
+    table = sequences.first_jobs(jobs, sequences.TABLE_SEED, sequences.SEQUENCES)
     firsts = []
-    for place in (0, *table, jobs - rlscheduler.JOBS):
-        seed = min(-(-place * SEEDS // (jobs - rlscheduler.JOBS)), SEEDS - 1)
+    for place in (0, *table, jobs - sequences.JOBS):
+        seed = min(-(-place * SEEDS // (jobs - sequences.JOBS)), SEEDS - 1)
         plan = draw(trace, seed)
-        assert len(plan.pods) == rlscheduler.JOBS
+        assert len(plan.pods) == sequences.JOBS
         firsts.append(int(plan.pods[0]))
     assert firsts[0] == 0
-    assert firsts[-1] >= jobs - rlscheduler.JOBS - 1
+    assert firsts[-1] >= jobs - sequences.JOBS - 1
     assert not set(firsts) & set(table)
 
 
 def test_sequences_for_the_choice_are_in_no_table():
     jobs, count = 9999, 60
-    others = rlscheduler._others(jobs, count)
-    taken = {*rlscheduler.first_jobs(jobs, rlscheduler.TABLE_SEED, rlscheduler.SEQUENCES), *rlscheduler._fresh(jobs)}
+    others = sequences.other_jobs(jobs, count)
+    taken = {*sequences.first_jobs(jobs, sequences.TABLE_SEED, sequences.SEQUENCES), *sequences.fresh_jobs(jobs)}
     assert len(set(others)) == count
     assert not set(others) & taken
-    assert max(others) + rlscheduler.JOBS <= jobs
+    assert max(others) + sequences.JOBS <= jobs
 
 
 def test_section_says_what_was_chosen_and_what_it_took():
@@ -113,7 +113,7 @@ def test_section_says_what_was_chosen_and_what_it_took():
     rules = {where: {name: [1.0] for name in rlscheduler.RULES} for where in rlscheduler.PUBLISHED}
     trained = []
     for choice, value in ((2.0, 70.0), (1.0, 90.0)):
-        slowdowns = {name: [value] for name in rlscheduler.TRACES}
+        slowdowns = {name: [value] for name in sequences.TRACES}
         played = {"table": slowdowns, "fresh": slowdowns}
         trained.append({"choice": choice, "decisions": 2_000_000, "core_minutes": 3.0, **played})
     learned = {mode: {"linear": trained} for mode in rlscheduler.MODES}
