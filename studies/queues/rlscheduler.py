@@ -515,13 +515,13 @@ def section(result: Json) -> str:
             "One pool of 256 processors, ten sequences of 1,024 jobs, the protocol of Zhang et al. (SC 2020). Rules "
             "were played here; RLScheduler's row is the published one. The other rows are ours: one order for both "
             "traces, unless said trained by evolution (CMA-ES) on windows that begin elsewhere. These windows overlap "
-            "with the sequences of the table. `network` has 12 units on top of the linear score. `continued` begins with "
-            "the chosen linear training, and has 24 windows in each generation instead of 12. The linear order `trained "
-            "on neither` saw only jobs by the model of Lublin and Feitelson: "
+            "with the sequences of the table. `network` has 12 units on top of the linear score. `continued` begins "
+            "with the chosen linear training, and has 24 windows in each generation instead of 12. The linear order "
+            "`trained on neither` saw only jobs by the model of Lublin and Feitelson: "
             f"{generated} traces of {parts} parts, each with parameters and a load of its own.",
             "",
-            "`network, whole queue` also sees the state of the queue (`studies.queues.queue_network`). That is how much "
-            "its slowdowns grow in an hour, how much work it is, and the share that fits now. It also sees when a "
+            "`network, whole queue` also sees the state of the queue (`studies.queues.queue_network`). That is how "
+            "much its slowdowns grow in an hour, how much work it is, and the share that fits now. It also sees when a "
             f"quarter, a half and all of the pool will be free. Its {size_of(units)} weights had {generations} "
             f"generations, the other networks {result['searches']['network']['generations']}.",
             "",
