@@ -115,7 +115,7 @@ class TracePool:
         """Return the first job of a seed's window of a trace."""
         return self.offsets[which] + Windows().first(self.lengths[which], seed)
 
-    def places(self, choice: int, count: int | None = None) -> dict[str, list[npt.NDArray[np.int64]]]:
+    def places(self, choice: int, count: int | None = None) -> dict[str, list[Ints]]:
         """Return by kind and trace the first jobs of windows: so many of the choice, and at most `count` of others."""
         kinds = {
             "table": [first_jobs(jobs, TABLE_SEED, SEQUENCES)[:count] for jobs in self.lengths],
