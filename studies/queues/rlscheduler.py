@@ -285,6 +285,7 @@ def run(say: Say, quick: bool = False) -> Json:
     # A learner that needs others comes after them.
     for seed, mode, overtaking, name in sorted(wanted, key=lambda each: (_rank(each[3]), each[0])):
         learner, start = LEARNERS[name], None
+        played_on: tuple[str, ...] = ("table", "fresh")
         if learner.continues:
             trained = [made for each in learner.continues for made in learned[mode][each][:CONTINUED]]
             start = np.array(_chosen(trained)["weights"])
@@ -296,7 +297,8 @@ def run(say: Say, quick: bool = False) -> Json:
             bases, rollouts = learned[mode][learner.rollouts_of], _rollouts(overtaking, seed, at.quick)
             base = bases[seed - 1]
             # On the other windows only the chosen one, since they take long.
-            played_on = ("table", "fresh") if base is _chosen(bases) else ("table",)
+            if base is not _chosen(bases):
+                played_on = ("table",)
             train = partial(_play_rollouts, at, part, overtaking, base, rollouts, played_on)
             depends |= asdict(rollouts) | {"weights": base["weights"], "played_on": played_on}
         elif learner.decisions:
@@ -313,8 +315,11 @@ def run(say: Say, quick: bool = False) -> Json:
                 depends["start"] = start.tolist()
         made = learned[mode].setdefault(name, [])
         has = known.get(mode, {}).get(name, [])
-        is_same = bool(has) and earlier["searches"][name] == plain(asked["searches"][name])
-        made.append(has[seed - 1] if is_same and seed <= len(has) else at.once(part, depends, train))
+        is_same = seed <= len(has) and earlier["searches"][name] == plain(asked["searches"][name])
+        if is_same and learner.rollouts_of:
+            # With more trainings another one may be the chosen one.
+            is_same = bool(has[seed - 1]["fresh"]) == ("fresh" in played_on)
+        made.append(has[seed - 1] if is_same else at.once(part, depends, train))
     return {**asked, "rules": rules, "fresh_rules": fresh, "learned": learned}
 
 
