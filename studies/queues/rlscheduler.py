@@ -111,7 +111,7 @@ LEARNERS = {
     "linear, continued": OrderLearner(0, {"none": 1, "ending-before": 1}, continues=("linear",)),
     "network": OrderLearner(12, {"none": 10, "ending-before": 10}),
     "network, whole queue": OrderLearner(12, {"none": 10, "ending-before": 10}, whole_queue=True),
-    "rollouts": OrderLearner(12, {"none": 10, "ending-before": 10}, rollouts_of="network, whole queue"),
+    "rollouts": OrderLearner(12, {"none": 7, "ending-before": 7}, rollouts_of="network, whole queue"),
     "trained on neither": OrderLearner(0, {"none": 10, "ending-before": 10}, generated=True),
     "PPO": OrderLearner(0, {"none": 1, "ending-before": 1}, decisions=PPO_DECISIONS),
     "PPO, continued": OrderLearner(
