@@ -61,6 +61,7 @@ class SchedulingQueue:
     _unschedulable: dict[str, QueuedPod] = field(default_factory=dict)
     _groups: dict[Group, dict[str, QueuedPod]] = field(default_factory=dict)
     _number: int = 0
+    _last_since: float = -math.inf
     _all_moved: int = 0
     _wakes: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -94,12 +95,17 @@ class SchedulingQueue:
         # A pod that was deleted and created again is another object, which begins without a backoff.
         if queued is None or queued.pod is not pod:
             self.remove(pod.key)
-            queued = self._all[pod.key] = QueuedPod(pod, self.clock(), self.clock)
+            queued = self._all[pod.key] = QueuedPod(pod, self._next_since(), self.clock)
         if self.ordering is not None:
             # Its requests, its priority or its stated run time may have changed.
             self._regroup(queued, self.ordering)
         if queued.place != "active":
             self._activate(queued)
+
+    def _next_since(self) -> float:
+        """Return the time now, or the next number if a pod has it: of pods that come at once the first is oldest."""
+        self._last_since = max(self.clock(), math.nextafter(self._last_since, math.inf))
+        return self._last_since
 
     def remove(self, key: str) -> None:
         """Remove a bound or deleted pod."""

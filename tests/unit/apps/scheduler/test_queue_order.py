@@ -297,6 +297,7 @@ class PlainQueue:
     order: Order | None = None
     pods: list[PlainPod] = field(default_factory=list)
     number: int = 0
+    last: float = -math.inf
     all_moved: int = 0
 
     def at(self, place: str) -> list[PlainPod]:
@@ -309,7 +310,9 @@ class PlainQueue:
     def add(self, pod: CachedPod) -> None:
         known = next((each for each in self.pods if each.pod is pod), None)
         if known is None:
-            known = PlainPod(pod, self.clock())
+            # Of pods that come at once the first is the oldest.
+            self.last = max(self.clock(), math.nextafter(self.last, math.inf))
+            known = PlainPod(pod, self.last)
             self.pods.append(known)
         if known.place != "active":
             self.move(known, "active")
