@@ -218,7 +218,7 @@ def take(jobs: Jobs, runs: Runs, e: int, place: int) -> None:
 
 
 @numba.njit(error_model="numpy", cache=True)
-def to_choice(jobs: Jobs, runs: Runs, e: int) -> None:
+def advance_to_choice(jobs: Jobs, runs: Runs, e: int) -> None:
     """Go on until several jobs wait, or every job has started."""
     while True:
         while runs.waiting[e] == 0 and runs.arrived[e] < runs.arrivals[e]:
@@ -230,7 +230,7 @@ def to_choice(jobs: Jobs, runs: Runs, e: int) -> None:
 
 
 @numba.njit(error_model="numpy", cache=True)
-def _note_cost(jobs: Jobs, runs: Runs, e: int) -> None:
+def _update_cost(jobs: Jobs, runs: Runs, e: int) -> None:
     """Write the cost by now."""
     cost = runs.begun[e]
     for i in range(runs.waiting[e]):
@@ -244,7 +244,7 @@ def begin_window(jobs: Jobs, runs: Runs, e: int, first: int) -> None:
     """Begin at a job, with an empty pool."""
     runs.first[e], runs.arrived[e], runs.waiting[e], runs.running[e] = first, 0, 0, 0
     runs.now[e], runs.free[e], runs.begun[e] = jobs.time[first], PROCESSORS, 0.0
-    to_choice(jobs, runs, e)
+    advance_to_choice(jobs, runs, e)
 
 
 @numba.njit(error_model="numpy", cache=True)
@@ -308,10 +308,10 @@ def begin(jobs: Jobs, runs: Runs, reference: Reference, seen: Seen, first: Ints,
         for _ in range(skipped[e]):
             if not runs.over[e]:
                 take(jobs, runs, e, _shortest(jobs, runs, e))
-                to_choice(jobs, runs, e)
+                advance_to_choice(jobs, runs, e)
         if runs.over[e]:
             begin_window(jobs, runs, e, first[e])
-        _note_cost(jobs, runs, e)
+        _update_cost(jobs, runs, e)
         _observe(jobs, runs, reference, seen, e)
 
 
@@ -344,14 +344,14 @@ def step(
             continue
         before = runs.cost[e]
         take(jobs, runs, e, runs.shown[e, rows[e]])
-        to_choice(jobs, runs, e)
-        _note_cost(jobs, runs, e)
+        advance_to_choice(jobs, runs, e)
+        _update_cost(jobs, runs, e)
         rewards[e] = -reference.weight[runs.first[e]] * (runs.cost[e] - before)
         if runs.over[e]:
             final[e] = runs.cost[e]
             if following[e] >= 0:
                 begin_window(jobs, runs, e, following[e])
-                _note_cost(jobs, runs, e)
+                _update_cost(jobs, runs, e)
         if not runs.over[e]:
             _observe(jobs, runs, reference, seen, e)
 
@@ -362,11 +362,11 @@ def play_shortest(jobs: Jobs, runs: Runs, first: Ints, times: Floats, costs: Flo
     for e in numba.prange(len(first)):
         begin_window(jobs, runs, e, first[e])
         for i in range(times.shape[1]):
-            _note_cost(jobs, runs, e)
+            _update_cost(jobs, runs, e)
             times[e, i], costs[e, i] = runs.now[e] - jobs.time[first[e]], runs.cost[e]
             if not runs.over[e]:
                 take(jobs, runs, e, _shortest(jobs, runs, e))
-                to_choice(jobs, runs, e)
+                advance_to_choice(jobs, runs, e)
 
 
 def reference_of(jobs: Jobs, traces: Ints, starts: Ints, arrivals: int, overtaking: bool, pooled: float) -> Reference:

@@ -15,8 +15,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from steersman.agents.evolution.orders import OrderSearchConfig, Scene, WeightSearch
-from studies.queues.pool import JOB_INPUTS, PROCESSORS, Jobs, Runs, begin_window, new_runs, take, to_choice
+from steersman.agents.evolution.orders import OrderSearchConfig, Scene, WeightSearch, first_weights
+from studies.queues.pool import JOB_INPUTS, PROCESSORS, Jobs, Runs, advance_to_choice, begin_window, new_runs, take
 
 JOB = (*JOB_INPUTS, "free after")
 """Inputs of a waiting job; `free after`: the share of the pool that stays free if it starts now, 0 if it does not
@@ -38,19 +38,14 @@ Singles = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 
-def size_of(units: int) -> int:
+def weight_count(units: int) -> int:
     """Return the number of weights of a network with so many units."""
     return FORM + units * UNIT
 
 
-def first_weights(units: int, rng: np.random.Generator, std: float = 0.5) -> Floats:
-    """Return weights of which only the estimate counts: shortest first. Units have random inputs."""
-    weights = np.zeros(size_of(units))
-    weights[0] = 1.0
-    drawn = rng.normal(0.0, std, (units, UNIT))
-    drawn[:, -1] = 0.0
-    weights[FORM:] = drawn.reshape(-1)
-    return weights
+def shortest_first(units: int, rng: np.random.Generator) -> Floats:
+    """Return weights of which only the estimate counts."""
+    return first_weights(FORM, units, UNIT, rng)
 
 
 class ChoiceInputs(NamedTuple):
@@ -80,7 +75,7 @@ def new_inputs(count: int) -> ChoiceInputs:
 
 
 @numba.njit(error_model="numpy")
-def _delays(runs: Runs, e: int, delays: Singles) -> None:
+def _write_delays(runs: Runs, e: int, delays: Singles) -> None:
     """Write [257] the input `delay` of each size."""
     free = runs.free[e]
     low = int(free) + 1
@@ -96,7 +91,7 @@ def _delays(runs: Runs, e: int, delays: Singles) -> None:
 def _observe(jobs: Jobs, known: Singles, runs: Runs, e: int, inputs: ChoiceInputs) -> None:
     """Write the inputs of a choice in run `e`; `known` [2, J]: see `known_inputs`."""
     x, state, delays = inputs.jobs, inputs.state, inputs.delays
-    _delays(runs, e, delays)
+    _write_delays(runs, e, delays)
     now, free, waiting = runs.now[e], runs.free[e], runs.waiting[e]
     growth, work, fitting = 0.0, 0.0, 0.0
     for i in range(waiting):
@@ -117,7 +112,7 @@ def _observe(jobs: Jobs, known: Singles, runs: Runs, e: int, inputs: ChoiceInput
 
 
 @numba.njit(error_model="numpy")
-def _of_state(weights: Singles, first: int, bias: int, state: Singles) -> Single:
+def _state_term(weights: Singles, first: int, bias: int, state: Singles) -> Single:
     """Return a bias plus what the state adds, whose weights begin at `first`."""
     total: Single = weights[bias]
     for k in range(STATES):
@@ -138,7 +133,7 @@ def score(weights: Singles, inputs: ChoiceInputs, count: int) -> None:
     x, linear, scores = inputs.jobs, inputs.linear, inputs.scores
     for k in range(INPUTS):
         own = k * (1 + STATES)
-        linear[k] = _of_state(weights, own + 1, own, inputs.state)
+        linear[k] = _state_term(weights, own + 1, own, inputs.state)
     for i in range(count):
         total, at = np.float32(0.0), INPUTS * (1 + STATES)
         for k in range(INPUTS):
@@ -149,7 +144,7 @@ def score(weights: Singles, inputs: ChoiceInputs, count: int) -> None:
             total += part * x[i, k]
         scores[i] = total
     for unit in range(FORM, len(weights), UNIT):
-        bias = _of_state(weights, unit + INPUTS, unit + INPUTS + STATES, inputs.state)
+        bias = _state_term(weights, unit + INPUTS, unit + INPUTS + STATES, inputs.state)
         for i in range(count):
             total = bias
             for k in range(INPUTS):
@@ -174,7 +169,7 @@ def finish(jobs: Jobs, known: Singles, runs: Runs, e: int, weights: Singles, inp
     """Play a run to its end."""
     while not runs.over[e]:
         take(jobs, runs, e, choose(jobs, known, runs, e, weights, inputs))
-        to_choice(jobs, runs, e)
+        advance_to_choice(jobs, runs, e)
 
 
 @numba.njit(error_model="numpy", parallel=True)
@@ -227,7 +222,7 @@ class NetworkSearch(WeightSearch):
         config: OrderSearchConfig,
     ) -> None:
         self.jobs, self.first_job, self.arrivals, self.overtaking = jobs, first_job, arrivals, overtaking
-        super().__init__(traces, config, first_weights(config.hidden, np.random.default_rng((config.seed, 1))))
+        super().__init__(traces, config, shortest_first(config.hidden, np.random.default_rng((config.seed, 1))))
 
     def costs(self, scenes: Sequence[Scene], candidates: Sequence[Floats | None]) -> Floats:
         """Return [C, S] costs, see `WeightSearch`."""

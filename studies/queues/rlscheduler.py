@@ -32,7 +32,7 @@ from steersman.simulation.run import Simulator
 from steersman.simulation.waiting import Waits
 from studies import tables
 from studies.common import Desk, Json, Progress, Say, desk, plain, published
-from studies.queues.queue_network import NetworkSearch, play, size_of
+from studies.queues.queue_network import NetworkSearch, play, weight_count
 from studies.queues.queue_ppo import TERMS, PPOConfig, PPOTask, QueuePPO
 from studies.queues.rollouts import RolloutConfig, play_rollouts
 from studies.queues.sequences import (
@@ -43,12 +43,12 @@ from studies.queues.sequences import (
     TABLE_SEED,
     TRACES,
     Windows,
+    choice_first_jobs,
     first_jobs,
-    fresh_jobs,
-    other_jobs,
+    fresh_first_jobs,
+    pooled_traces,
     run_times_of,
     trace,
-    trace_pool,
 )
 from studies.queues.traces import arrivals_of
 
@@ -199,12 +199,12 @@ def options(quick: bool = False) -> Json:
 def _search_options(name: str, quick: bool) -> Json:
     learner = LEARNERS[name]
     if learner.rollouts_of:
-        by_mode = {overtaking: asdict(_rollouts(overtaking, 1, quick)) for overtaking in learner.trainings}
+        by_mode = {overtaking: asdict(_rollout_config(overtaking, 1, quick)) for overtaking in learner.trainings}
         return {**by_mode, "of": _search_options(learner.rollouts_of, quick)}
     return asdict(_ppo_config(None, "none", 1, quick) if learner.decisions else _config(name, 1, quick))
 
 
-def _rollouts(overtaking: str, seed: int, quick: bool) -> RolloutConfig:
+def _rollout_config(overtaking: str, seed: int, quick: bool) -> RolloutConfig:
     config = replace(ROLLOUTS[overtaking], seed=seed)
     return replace(config, candidates=2, futures=2) if quick else config
 
@@ -245,10 +245,10 @@ def _ppo_config(start: Floats | None, overtaking: str, seed: int, quick: bool) -
 
 def _ppo_task(overtaking: str, quick: bool) -> PPOTask:
     """Return windows of both traces, of which every second one is trained on."""
-    known, starts, validation = trace_pool(), [], []
+    known, starts, validation = pooled_traces(), [], []
     places = known.places(_choice(quick))
     for k, (first, jobs) in enumerate(zip(known.offsets, known.lengths, strict=True)):
-        validation.append([first + place for place in other_jobs(jobs, 2 if quick else PPO_VALIDATION)])
+        validation.append([first + place for place in choice_first_jobs(jobs, 2 if quick else PPO_VALIDATION)])
         taken = {*validation[k], *np.concatenate([by_trace[k] for by_trace in places.values()]).tolist()}
         starts += [place for place in range(first, first + jobs - JOBS + 1, 1000 if quick else 2) if place not in taken]
     of_trace = np.repeat(np.arange(len(known.lengths)), known.lengths)
@@ -268,7 +268,7 @@ def run(say: Say, quick: bool = False) -> Json:
             orders = {name: replace(rule, overtaking=OVERTAKING[overtaking]) for name, rule in RULES.items()}
             first = first_jobs(jobs, TABLE_SEED, SEQUENCES)
             rules[where] = {name: played(trace_name, order, first) for name, order in orders.items()}
-            others = fresh_jobs(jobs)
+            others = fresh_first_jobs(jobs)
             fresh[where] = {name: played(trace_name, order, others) for name, order in orders.items()}
     learned: Json = {mode: {} for mode in MODES}
     same = {name: asked[name] for name in ("traces", "jobs", "choice", "generated")}
@@ -283,7 +283,7 @@ def run(say: Say, quick: bool = False) -> Json:
         for seed in range(1, _learner(name, at.quick).trainings[overtaking] + 1)
     ]
     # A learner that needs others comes after them.
-    for seed, mode, overtaking, name in sorted(wanted, key=lambda each: (_rank(each[3]), each[0])):
+    for seed, mode, overtaking, name in sorted(wanted, key=lambda each: (_prerequisites(each[3]), each[0])):
         learner, start = LEARNERS[name], None
         played_on: tuple[str, ...] = ("table", "fresh")
         if learner.continues:
@@ -294,7 +294,7 @@ def run(say: Say, quick: bool = False) -> Json:
         depends = {key: asked[key] for key in ("traces", "jobs", "choice")}
         part = f"{overtaking}-{name.replace(', ', '-').replace(' ', '-')}-{seed}"
         if learner.rollouts_of:
-            bases, rollouts = learned[mode][learner.rollouts_of], _rollouts(overtaking, seed, at.quick)
+            bases, rollouts = learned[mode][learner.rollouts_of], _rollout_config(overtaking, seed, at.quick)
             base = bases[seed - 1]
             # On the other windows only the chosen one, since they take long.
             if base is not _chosen(bases):
@@ -323,7 +323,7 @@ def run(say: Say, quick: bool = False) -> Json:
     return {**asked, "rules": rules, "fresh_rules": fresh, "learned": learned}
 
 
-def _rank(learner: str) -> int:
+def _prerequisites(learner: str) -> int:
     """Return how many others must be trained before a learner."""
     return len(LEARNERS[learner].continues) + bool(LEARNERS[learner].rollouts_of)
 
@@ -347,7 +347,9 @@ def _train(at: Desk, overtaking: str, learner: str, config: OrderSearchConfig, s
         search.close()
     minutes = at.jobs * (time.monotonic() - began) / 60
     order = learned_order(reference, search.best)
-    chosen = [np.mean(played(name, order, other_jobs(len(trace(name).pods), _choice(at.quick)))) for name in names]
+    chosen = [
+        np.mean(played(name, order, choice_first_jobs(len(trace(name).pods), _choice(at.quick)))) for name in names
+    ]
     values: Json = {
         "weights": search.best.tolist(),
         "gain": search.best_gain,
@@ -360,13 +362,13 @@ def _train(at: Desk, overtaking: str, learner: str, config: OrderSearchConfig, s
     for name in TRACES:
         jobs = len(trace(name).pods)
         values["table"][name] = played(name, order, first_jobs(jobs, TABLE_SEED, SEQUENCES))
-        values["fresh"][name] = played(name, order, fresh_jobs(jobs))
+        values["fresh"][name] = played(name, order, fresh_first_jobs(jobs))
     return values
 
 
 def _train_network(at: Desk, overtaking: str, learner: str, config: OrderSearchConfig) -> Json:
     """Train a network that sees the whole queue, and return what `_train` does."""
-    known, overtakes = trace_pool(), OVERTAKING[overtaking] == ENDING_BEFORE
+    known, overtakes = pooled_traces(), OVERTAKING[overtaking] == ENDING_BEFORE
     progress = Progress(at.say, f"{overtaking}, {learner}, training {config.seed}, generations")
     began = time.monotonic()
     search = NetworkSearch(known.jobs, len(TRACES), known.first, JOBS, overtakes, config)
@@ -377,10 +379,10 @@ def _train_network(at: Desk, overtaking: str, learner: str, config: OrderSearchC
         kind: [play(known.jobs, firsts, JOBS, overtakes, search.best[None])[0].tolist() for firsts in by_trace]
         for kind, by_trace in known.places(_choice(at.quick), 2 if at.quick else None).items()
     }
-    return {**values, **_by_trace(slowdowns)}
+    return {**values, **_slowdowns_by_trace(slowdowns)}
 
 
-def _by_trace(slowdowns: dict[str, list[list[float]]]) -> Json:
+def _slowdowns_by_trace(slowdowns: dict[str, list[list[float]]]) -> Json:
     """Return the slowdowns of the table and of other sequences by trace, and the mean log of those of the choice."""
     values: Json = {
         kind: {name: list(each) for name, each in zip(TRACES, slowdowns[kind], strict=True)}
@@ -393,7 +395,7 @@ def _play_rollouts(
     at: Desk, part: str, overtaking: str, base: Json, config: RolloutConfig, played_on: Sequence[str]
 ) -> Json:
     """Play a network with rollouts, and return what `_train` does; `choice` is that of the network."""
-    known, overtakes = trace_pool(), OVERTAKING[overtaking] == ENDING_BEFORE
+    known, overtakes = pooled_traces(), OVERTAKING[overtaking] == ENDING_BEFORE
     began, windows, places = time.monotonic(), 0, known.places(_choice(at.quick), 2 if at.quick else None)
     progress, total = (
         Progress(at.say, f"{part}, windows"),
@@ -425,9 +427,9 @@ def _train_ppo(at: Desk, part: str, overtaking: str, config: PPOConfig) -> Json:
     training.actor.load_state_dict(training.best)
     slowdowns = {
         kind: [training.slowdowns(firsts) for firsts in by_trace]
-        for kind, by_trace in trace_pool().places(_choice(at.quick), 2 if at.quick else None).items()
+        for kind, by_trace in pooled_traces().places(_choice(at.quick), 2 if at.quick else None).items()
     }
-    values = {"validated": training.validated, "decisions": training.decisions, **_by_trace(slowdowns)}
+    values = {"validated": training.validated, "decisions": training.decisions, **_slowdowns_by_trace(slowdowns)}
     # On a GPU the cores do little.
     return {**values, "core_minutes": None if device == "cuda" else minutes}
 
@@ -455,7 +457,7 @@ def _is_chosen_from(result: Json, name: str) -> bool:
     return any(count > 1 for count in result["learners"][name]["trainings"].values())
 
 
-def _rows(result: Json, sequences: str) -> list[list[str]]:
+def _table_rows(result: Json, sequences: str) -> list[list[str]]:
     """Return rows: rules, what is published, and by learner the mean over trainings and the one that was chosen."""
     places = [(mode, name) for mode in MODES for name in TRACES]
     rules = result["rules" if sequences == "table" else "fresh_rules"]
@@ -483,7 +485,7 @@ def _rows(result: Json, sequences: str) -> list[list[str]]:
     return rows
 
 
-def _milliseconds(result: Json, mode: str) -> str:
+def _milliseconds_per_job(result: Json, mode: str) -> str:
     """Return how much of a core a job takes with rollouts."""
     made = [each for name, each in result["learned"][mode].items() if result["learners"][name]["rollouts_of"]]
     known = [one for each in made for one in each]
@@ -517,17 +519,17 @@ def section(result: Json) -> str:
         [
             "## Who goes next, on RLScheduler's traces",
             "",
-            "One pool of 256 processors, ten sequences of 1,024 jobs, the protocol of Zhang et al. (SC 2020). Rules "
-            "were played here; RLScheduler's row is the published one. The other rows are ours: one order for both "
-            "traces, unless said trained by evolution (CMA-ES) on windows that begin elsewhere. These windows overlap "
-            "with the sequences of the table. `network` has 12 units on top of the linear score. `continued` begins "
-            "with the chosen linear training, and has 24 windows in each generation instead of 12. The linear order "
-            "`trained on neither` saw only jobs by the model of Lublin and Feitelson: "
-            f"{generated} traces of {parts} parts, each with parameters and a load of its own.",
+            "One pool of 256 processors, ten sequences of 1,024 jobs, the protocol of Zhang et al. (SC 2020). We "
+            "ran the rules ourselves; RLScheduler's row is the published one. The other rows are ours: one order for "
+            "both traces, unless said trained by evolution (CMA-ES) on windows that begin elsewhere. These windows "
+            "overlap with the sequences of the table. `network` has 12 units on top of the linear score. `continued` "
+            "begins with the chosen linear training, and has 24 windows in each generation instead of 12. The linear "
+            "order `trained on neither` saw only jobs by the model of Lublin and Feitelson: "
+            f"{generated} traces of {parts} parts, each with its own parameters and load.",
             "",
             "`network, whole queue` also sees the state of the queue (`studies.queues.queue_network`). That is how "
             "much its slowdowns grow in an hour, how much work it is, and the share that fits now. It also sees when a "
-            f"quarter, a half and all of the pool will be free. Its {size_of(units)} weights had {generations} "
+            f"quarter, a half and all of the pool will be free. Its {weight_count(units)} weights had {generations} "
             f"generations, the other networks {result['searches']['network']['generations']}.",
             "",
             "`rollouts` plays these networks with rollouts one decision deep (`studies.queues.rollouts`). The "
@@ -537,7 +539,8 @@ def section(result: Json) -> str:
             "job that is cheaper by more than a standard error. A future is a stretch of the same trace that has come "
             "before, at the same time of day within two hours. It may lie before the sequence, which in the table has "
             "at least 1,024 jobs before it. Nothing else is known of the trace. On average a job takes "
-            f"{_milliseconds(result, '')} ms of a core, and {_milliseconds(result, BACKFILLING)} ms with backfilling.",
+            f"{_milliseconds_per_job(result, '')} ms of a core, and {_milliseconds_per_job(result, BACKFILLING)} ms "
+            "with backfilling.",
             "",
             "`PPO` is one training a mode of a network with attention over 128 waiting jobs, the shortest, with 73,000 "
             "weights (`studies.queues.queue_ppo`). It begins as evolution does, with the shortest first; `PPO, "
@@ -552,11 +555,11 @@ def section(result: Json) -> str:
             "",
             _compared_with_published(result["rules"]),
             "",
-            tables.markdown(header, _rows(result, "table")),
+            tables.markdown(header, _table_rows(result, "table")),
             "",
             f"On {FRESH} other sequences of each trace, of the rollouts the chosen one alone:",
             "",
-            tables.markdown(header, _rows(result, "fresh")),
+            tables.markdown(header, _table_rows(result, "fresh")),
             "",
             "What a training took, in runs of candidates, references and validations; the machine had other work, too. "
             "A decision of evolution is a job; one of PPO is a choice between jobs that wait, of which a window has "

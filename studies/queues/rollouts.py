@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.core.random_numbers import uniform
-from studies.queues.pool import Jobs, Runs, begin_window, new_runs, take, to_choice
+from studies.queues.pool import Jobs, Runs, advance_to_choice, begin_window, new_runs, take
 from studies.queues.queue_network import ChoiceInputs, choose, finish, known_inputs, new_inputs
 
 DAY = 86_400.0
@@ -53,7 +53,7 @@ class RolloutConfig:
         return math.ceil((self.seconds + self.jitter) / DAY)
 
 
-class Lookahead(NamedTuple):
+class RolloutArrays(NamedTuple):
     """What rollouts need, compiled.
 
     Attributes:
@@ -74,7 +74,9 @@ class Lookahead(NamedTuple):
 
 
 @numba.njit(error_model="numpy")
-def draw_future(jobs: Jobs, known: Singles, runs: Runs, e: int, ahead: Lookahead, future: Jobs, inputs: Singles) -> int:
+def draw_future(
+    jobs: Jobs, known: Singles, runs: Runs, e: int, ahead: RolloutArrays, future: Jobs, inputs: Singles
+) -> int:
     """Write a future: the jobs that wait, and then those that arrive. Return how many there are.
 
     Args:
@@ -82,7 +84,7 @@ def draw_future(jobs: Jobs, known: Singles, runs: Runs, e: int, ahead: Lookahead
         known: [2, J] see `known_inputs`.
         runs: see `Runs`.
         e: the run.
-        ahead: see `Lookahead`.
+        ahead: see `RolloutArrays`.
         future: output.
         inputs: output, [2, n] as `known`.
     """
@@ -127,7 +129,7 @@ def _cost_of(
     for i in range(running):
         copies.ends[e, i], copies.held[e, i] = runs.ends[e, i], runs.held[e, i]
     take(future, copies, e, place)
-    to_choice(future, copies, e)
+    advance_to_choice(future, copies, e)
     finish(future, known, copies, e, weights, inputs)
     return float(copies.begun[e])
 
@@ -178,7 +180,7 @@ def _play(
     copies: Runs,
     firsts: Ints,
     weights: Singles,
-    ahead: Lookahead,
+    ahead: RolloutArrays,
     shape: tuple[int, int],
 ) -> None:
     for e in numba.prange(len(firsts)):
@@ -201,7 +203,7 @@ def _play(
                             )
                     place = places[cheapest(costs, found, ahead.margin)]
             take(jobs, runs, e, place)
-            to_choice(jobs, runs, e)
+            advance_to_choice(jobs, runs, e)
 
 
 def play_rollouts(
@@ -220,7 +222,7 @@ def play_rollouts(
     """
     runs = new_runs(len(firsts), arrivals, 1, overtaking)
     seeds = [np.random.default_rng((config.seed, int(first))).integers(1 << 63) for first in firsts]
-    ahead = Lookahead(
+    ahead = RolloutArrays(
         np.asarray(trace_first),
         config.days,
         config.seconds,

@@ -85,20 +85,20 @@ class Windows:
         return first
 
 
-def fresh_jobs(jobs: int) -> list[int]:
+def fresh_first_jobs(jobs: int) -> list[int]:
     """Return the first jobs of the other sequences."""
     return [int(first) for first in np.random.default_rng(FRESH_SEED).integers(0, jobs - JOBS, FRESH)]
 
 
-def other_jobs(jobs: int, count: int) -> list[int]:
+def choice_first_jobs(jobs: int, count: int) -> list[int]:
     """Return first jobs at equal distances, of which none is that of a sequence of the table or a fresh one."""
-    taken = {*first_jobs(jobs, TABLE_SEED, SEQUENCES), *fresh_jobs(jobs)}
+    taken = {*first_jobs(jobs, TABLE_SEED, SEQUENCES), *fresh_first_jobs(jobs)}
     places = [(2 * k + 1) * (jobs - JOBS) // (2 * count) for k in range(count)]
     return [next(first for first in range(place, jobs) if first not in taken) for place in places]
 
 
 @dataclass(frozen=True, slots=True)
-class TracePool:
+class PooledTraces:
     """The jobs of both traces in a row.
 
     Attributes:
@@ -119,8 +119,8 @@ class TracePool:
         """Return by kind and trace the first jobs of windows: so many of the choice, and at most `count` of others."""
         kinds = {
             "table": [first_jobs(jobs, TABLE_SEED, SEQUENCES)[:count] for jobs in self.lengths],
-            "fresh": [fresh_jobs(jobs)[:count] for jobs in self.lengths],
-            "choice": [other_jobs(jobs, choice) for jobs in self.lengths],
+            "fresh": [fresh_first_jobs(jobs)[:count] for jobs in self.lengths],
+            "choice": [choice_first_jobs(jobs, choice) for jobs in self.lengths],
         }
         return {
             kind: [offset + np.array(firsts) for offset, firsts in zip(self.offsets, by_trace, strict=True)]
@@ -128,8 +128,8 @@ class TracePool:
         }
 
 
-def trace_pool() -> TracePool:
+def pooled_traces() -> PooledTraces:
     """Return the jobs of both traces."""
     lengths = [len(trace(name).pods) for name in TRACES]
     offsets = tuple(sum(lengths[:k]) for k in range(len(lengths)))
-    return TracePool(pool_jobs([trace(name) for name in TRACES]), tuple(lengths), offsets)
+    return PooledTraces(pool_jobs([trace(name) for name in TRACES]), tuple(lengths), offsets)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from studies.queues import pool, queue_network, rollouts
 from studies.queues.lublin_model import other_trace
-from studies.queues.queue_network import FORM, JOB, STATE, UNIT, NetworkSearch, first_weights, play, size_of
+from studies.queues.queue_network import FORM, JOB, STATE, UNIT, NetworkSearch, play, shortest_first, weight_count
 from studies.queues.rlscheduler import ORACLE, slowdown
 from studies.queues.rollouts import RolloutConfig, play_rollouts
 from studies.queues.sequences import pool_jobs
@@ -42,7 +42,7 @@ def rng() -> np.random.Generator:
 
 def network_of(linear: dict[str, float]) -> np.ndarray:
     """Return the network without units that is a linear order, by its terms."""
-    weights = np.zeros(size_of(0))
+    weights = np.zeros(weight_count(0))
     for name, value in linear.items():
         first, _, second = name.replace("^2", f"*{name[:-2]}").partition("*")
         names = [name.replace("queue", "waiting") for name in (first, second)]
@@ -80,7 +80,7 @@ def test_a_network_without_units_can_be_any_linear_order(
 
 def test_scores_are_a_quadratic_form_and_units(rng: np.random.Generator) -> None:
     units, count = 3, 5
-    weights = rng.normal(size=size_of(units)).astype(np.float32)
+    weights = rng.normal(size=weight_count(units)).astype(np.float32)
     inputs = queue_network.new_inputs(8)
     inputs.jobs[:], inputs.state[:] = rng.normal(size=(8, len(JOB))), rng.normal(size=len(STATE))
     queue_network.score(weights, inputs, count)
@@ -129,7 +129,7 @@ def test_the_state_of_a_queue() -> None:
 
 
 def first_of_estimate() -> np.ndarray:
-    return first_weights(0, np.random.default_rng(1)).astype(np.float32)
+    return shortest_first(0, np.random.default_rng(1)).astype(np.float32)
 
 
 def test_search_finds_better_networks(trace: Workload) -> None:
@@ -148,7 +148,7 @@ def test_search_finds_better_networks(trace: Workload) -> None:
 @pytest.mark.parametrize("overtaking", MODES)
 def test_rollouts_improve_a_network(trace: Workload, overtaking: str) -> None:
     """They are better than shortest first on windows that have a past, and equal to it where nothing else may go."""
-    known, weights = pool_jobs([trace]), first_weights(0, np.random.default_rng(1))
+    known, weights = pool_jobs([trace]), shortest_first(0, np.random.default_rng(1))
     firsts = np.arange(200, 440, 20)
     before = play(known, firsts, ARRIVALS, MODES[overtaking], weights[None])[0]
 
@@ -178,7 +178,9 @@ def test_a_future_is_of_the_past_at_the_same_time_of_day(jitter: float, hours: s
     runs.first[0], runs.arrived[0], runs.waiting[0], runs.now[0] = first, 13, 2, time[first + 12] + 1.0
     runs.queue[0, :2] = (first + 11, first + 12)
     random = np.array([[5]], dtype=np.uint64)
-    ahead = rollouts.Lookahead(np.array([begins]), config.days, config.seconds, config.jitter, config.margin, random)
+    ahead = rollouts.RolloutArrays(
+        np.array([begins]), config.days, config.seconds, config.jitter, config.margin, random
+    )
     future, inputs = pool.Jobs(np.zeros(99), np.zeros(99), np.zeros(99)), np.zeros((2, 99), dtype=np.float32)
     days, starts = set(), set()
     for _ in range(100):

@@ -99,8 +99,8 @@ def test_windows_lie_where_the_seed_says_and_avoid_the_table():
 
 def test_sequences_for_the_choice_are_in_no_table():
     jobs, count = 9999, 60
-    others = sequences.other_jobs(jobs, count)
-    taken = {*sequences.first_jobs(jobs, sequences.TABLE_SEED, sequences.SEQUENCES), *sequences.fresh_jobs(jobs)}
+    others = sequences.choice_first_jobs(jobs, count)
+    taken = {*sequences.first_jobs(jobs, sequences.TABLE_SEED, sequences.SEQUENCES), *sequences.fresh_first_jobs(jobs)}
     assert len(set(others)) == count
     assert not set(others) & taken
     assert max(others) + sequences.JOBS <= jobs

@@ -24,7 +24,7 @@ from cmaes import CMA
 from steersman.core.engines import TaskWorkers, make_workers, runs_here
 from steersman.orders.order import Order
 from steersman.orders.run_times import RunTimes
-from steersman.orders.scores import LEARNED, LINEAR, UNIT_SIZE, delay_weights, learned_size
+from steersman.orders.scores import LEARNED, LINEAR, UNIT_SIZE, delay_weights
 from steersman.policies.base import Policy, with_order
 from steersman.simulation.arrivals import Schedule
 from steersman.simulation.run import Execution, Simulator
@@ -110,6 +110,20 @@ class OrderSearchConfig:
     spread: bool = False
     delay: bool = True
     seed: int = 1
+
+
+def first_weights(linear: int, units: int, unit_size: int, rng: np.random.Generator) -> Array:
+    """Return weights of which only the first one counts; units have random inputs, and their outputs start at 0.
+
+    Args:
+        linear: weights before those of the units.
+        units: number of hidden units.
+        unit_size: weights of a unit, the last one that of its output.
+        rng: of the units' inputs.
+    """
+    drawn = rng.normal(0.0, UNIT_STD, (units, unit_size))
+    drawn[:, -1] = 0.0
+    return np.concatenate([np.eye(1, linear)[0], drawn.reshape(-1)])
 
 
 def learned_order(reference: Order, weights: Array, name: str = "learned") -> Order:
@@ -257,11 +271,7 @@ class OrderSearch(WeightSearch):
         self.task, self.jobs = task, jobs
         self._workers: TaskWorkers[Played, float] | None = None
         self._play: Callable[[Played], float] | None = None
-        first = np.zeros(learned_size(config.hidden))
-        first[0] = 1.0
-        units = np.random.default_rng((config.seed, 1)).normal(0.0, UNIT_STD, (config.hidden, UNIT_SIZE))
-        units[:, -1] = 0.0
-        first[len(LINEAR) :] = units.reshape(-1)
+        first = first_weights(len(LINEAR), config.hidden, UNIT_SIZE, np.random.default_rng((config.seed, 1)))
         if start is not None:
             first[: len(start)] = start
         super().__init__(len(task.workloads), config, first, _searched(task.reference, config))
@@ -269,7 +279,7 @@ class OrderSearch(WeightSearch):
     def costs(self, scenes: Sequence[Scene], candidates: Sequence[Array | None]) -> Array:
         """Return [C, S] costs, see `WeightSearch`."""
         if self._play is None and self._workers is None:
-            self._open()
+            self._start_players()
         played = [(scene, each) for each in candidates for scene in scenes]
         if self._play is not None:
             found = [self._play(each) for each in played]
@@ -279,7 +289,7 @@ class OrderSearch(WeightSearch):
             found = [answers[i] for i in range(len(played))]
         return np.array(found).reshape(len(candidates), len(scenes))
 
-    def _open(self) -> None:
+    def _start_players(self) -> None:
         if runs_here(self.jobs):
             self._play = _open_player(self.task)
         else:
