@@ -51,4 +51,4 @@ class QueuedPod:
 
     def waited(self) -> float:
         """Seconds since it was first queued."""
-        return self.clock() - self.since
+        return max(self.clock() - self.since, 0.0)
