@@ -111,7 +111,7 @@ LEARNERS = {
     "linear, continued": OrderLearner(0, {"none": 1, "ending-before": 1}, continues=("linear",)),
     "network": OrderLearner(12, {"none": 10, "ending-before": 10}),
     "network, whole queue": OrderLearner(12, {"none": 10, "ending-before": 10}, whole_queue=True),
-    "rollouts": OrderLearner(12, {"none": 7, "ending-before": 7}, rollouts_of="network, whole queue"),
+    "rollouts": OrderLearner(12, {"none": 10, "ending-before": 10}, rollouts_of="network, whole queue"),
     "trained on neither": OrderLearner(0, {"none": 10, "ending-before": 10}, generated=True),
     "PPO": OrderLearner(0, {"none": 1, "ending-before": 1}, decisions=PPO_DECISIONS),
     "PPO, continued": OrderLearner(
@@ -192,16 +192,21 @@ def options(quick: bool = False) -> Json:
         "learners": {name: asdict(_learner(name, quick)) for name in LEARNERS},
         "generated": [GENERATED, 4 if quick else PARTS, GENERATED_SEED],
         "choice": _choice(quick),
-        "searches": {name: _search_options(name, quick) for name in LEARNERS},
+        "searches": {
+            name: {overtaking: _search_options(name, overtaking, quick) for overtaking in MODES.values()}
+            for name in LEARNERS
+        },
     }
 
 
-def _search_options(name: str, quick: bool) -> Json:
+def _search_options(name: str, overtaking: str, quick: bool) -> Json:
     learner = LEARNERS[name]
     if learner.rollouts_of:
-        by_mode = {overtaking: asdict(_rollout_config(overtaking, 1, quick)) for overtaking in learner.trainings}
-        return {**by_mode, "of": _search_options(learner.rollouts_of, quick)}
-    return asdict(_ppo_config(None, "none", 1, quick) if learner.decisions else _config(name, 1, quick))
+        of = _search_options(learner.rollouts_of, overtaking, quick)
+        return {**asdict(_rollout_config(overtaking, 1, quick)), "of": of}
+    if learner.decisions:
+        return asdict(_ppo_config(None, overtaking, 1, quick))
+    return asdict(_config(name, overtaking, 1, quick))
 
 
 def _rollout_config(overtaking: str, seed: int, quick: bool) -> RolloutConfig:
@@ -218,7 +223,7 @@ def _choice(quick: bool) -> int:
     return 2 if quick else CHOICE
 
 
-def _config(learner: str, seed: int, quick: bool) -> OrderSearchConfig:
+def _config(learner: str, overtaking: str, seed: int, quick: bool) -> OrderSearchConfig:
     hidden = LEARNERS[learner].hidden
     # The table has means over sequences, which few of them decide: sums over windows are most of what is compared,
     # and windows at equal distances have all parts of a trace in every generation.
@@ -227,11 +232,13 @@ def _config(learner: str, seed: int, quick: bool) -> OrderSearchConfig:
         return replace(config, population=6, episodes=2, generations=2, validate_every=1, validation=2)
     config = replace(config, population=24 if hidden else 20, validate_every=8, validation=80)
     if LEARNERS[learner].whole_queue:
-        return replace(config, episodes=12, generations=400)
+        # Without backfilling nothing was gained after 400, and a window takes five times as long.
+        is_long = OVERTAKING[overtaking] == ENDING_BEFORE
+        return replace(config, episodes=24, generations=1600) if is_long else replace(config, generations=400)
     if LEARNERS[learner].continues:
         # Near the start, whose length is 1.
         return replace(config, episodes=24, generations=60, step=0.05)
-    return replace(config, episodes=12, generations=75)
+    return replace(config, generations=75)
 
 
 def _ppo_config(start: Floats | None, overtaking: str, seed: int, quick: bool) -> PPOConfig:
@@ -305,7 +312,7 @@ def run(say: Say, quick: bool = False) -> Json:
             training = _ppo_config(start, overtaking, seed, at.quick)
             train, depends = partial(_train_ppo, at, part, overtaking, training), depends | asdict(training)
         else:
-            config = _config(name, seed, at.quick)
+            config = _config(name, overtaking, seed, at.quick)
             train, depends = partial(_train, at, overtaking, name, config, start), depends | asdict(config)
             if learner.whole_queue:
                 train = partial(_train_network, at, overtaking, name, config)
@@ -315,7 +322,9 @@ def run(say: Say, quick: bool = False) -> Json:
                 depends["start"] = start.tolist()
         made = learned[mode].setdefault(name, [])
         has = known.get(mode, {}).get(name, [])
-        is_same = seed <= len(has) and earlier["searches"][name] == plain(asked["searches"][name])
+        is_same = seed <= len(has) and earlier["searches"][name][overtaking] == plain(
+            asked["searches"][name][overtaking]
+        )
         if is_same and learner.rollouts_of:
             # With more trainings another one may be the chosen one.
             is_same = bool(has[seed - 1]["fresh"]) == ("fresh" in played_on)
@@ -512,9 +521,10 @@ def section(result: Json) -> str:
     """Return the section of docs/results.md."""
     header = ["mean bounded slowdown", *(f"{trace_name}{mode}" for mode in MODES for trace_name in TRACES)]
     generated, parts, _ = result["generated"]
-    alone, backfilling = (result["searches"]["rollouts"][overtaking] for overtaking in MODES.values())
-    units = result["learners"]["network, whole queue"]["hidden"]
-    generations = result["searches"]["network, whole queue"]["generations"]
+    searches, units = result["searches"], result["learners"]["network, whole queue"]["hidden"]
+    alone, backfilling = (searches["rollouts"][overtaking] for overtaking in MODES.values())
+    few, many = (searches["network, whole queue"][overtaking] for overtaking in MODES.values())
+    others = searches["network"]["none"]
     return "\n".join(
         [
             "## Who goes next, on RLScheduler's traces",
@@ -529,8 +539,10 @@ def section(result: Json) -> str:
             "",
             "`network, whole queue` also sees the state of the queue (`studies.queues.queue_network`). That is how "
             "much its slowdowns grow in an hour, how much work it is, and the share that fits now. It also sees when a "
-            f"quarter, a half and all of the pool will be free. Its {weight_count(units)} weights had {generations} "
-            f"generations, the other networks {result['searches']['network']['generations']}.",
+            f"quarter, a half and all of the pool will be free. Its {weight_count(units)} weights had "
+            f"{few['generations']:,} generations of {few['episodes']} windows. With backfilling, where a window takes "
+            f"a fifth of the time, it had {many['generations']:,} of {many['episodes']}. The other networks had "
+            f"{others['generations']} of {others['episodes']}.",
             "",
             "`rollouts` plays these networks with rollouts one decision deep (`studies.queues.rollouts`). The "
             f"{alone['candidates']} jobs with the best scores are each tried on {alone['futures']} futures of "
