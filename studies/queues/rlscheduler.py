@@ -2,60 +2,45 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import cache, partial
+from dataclasses import asdict, replace
 
-import numba
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from steersman.agents.evolution.orders import (
-    OrderSearch,
-    OrderSearchConfig,
-    OrderTask,
-    learned_order,
-    waits_under,
-)
 from steersman.cluster.model import Pod
 from steersman.orders import scores
 from steersman.orders.order import OVERTAKING, Order
-from steersman.orders.queue import ENDING_BEFORE
-from steersman.orders.run_times import RunTimes
-from steersman.orders.scores import LINEAR
-from steersman.policies.base import with_order
-from steersman.policies.registry import resolve
-from steersman.simulation.arrivals import window
-from steersman.simulation.run import Simulator
-from steersman.simulation.waiting import Waits
 from studies import tables
-from studies.common import Desk, Json, Progress, Say, desk, plain, published
-from studies.queues.queue_network import NetworkSearch, play, weight_count
-from studies.queues.queue_ppo import TERMS, PPOConfig, PPOTask, QueuePPO
-from studies.queues.rollouts import RolloutConfig, play_rollouts
+from studies.common import Json, Say, desk, plain, published
+from studies.queues.learners import (
+    BOTH,
+    LEARNERS,
+    PPO_VALIDATION,
+    Training,
+    choice_windows,
+    chosen_training,
+    generated_options,
+    learner_of,
+    plan_training,
+    played,
+    search_options,
+)
+from studies.queues.queue_network import weight_count
 from studies.queues.sequences import (
-    CHOICE,
     FRESH,
     JOBS,
     SEQUENCES,
     TABLE_SEED,
     TRACES,
-    Windows,
-    choice_first_jobs,
     first_jobs,
     fresh_first_jobs,
-    pooled_traces,
     run_times_of,
     trace,
 )
-from studies.queues.traces import arrivals_of
 
 NAME = "rlscheduler"
 MINUTES = 150
-ORACLE = RunTimes("oracle")
-"""The traces state no estimates, so the run time stands for it in every column."""
 BACKFILLING = ", backfilling"
 MODES = {"": "none", BACKFILLING: "ending-before"}
 PUBLISHED: dict[str, dict[str, float]] = {
@@ -79,55 +64,6 @@ PUBLISHED: dict[str, dict[str, float]] = {
 """Mean bounded slowdowns of Zhang et al., "RLScheduler: An Automated HPC Batch Job Scheduler Using Reinforcement
 Learning" (SC 2020)."""
 
-
-@dataclass(frozen=True, slots=True)
-class OrderLearner:
-    """What is trained, on what, and how often.
-
-    Attributes:
-        hidden: units on top of the linear score, or of the quadratic form of a network that sees the whole queue.
-        trainings: by who may overtake.
-        generated: whether it is trained on generated jobs, and not on the two traces.
-        continues: the learners whose best training, of the first `CONTINUED`, it begins with; (): none.
-        decisions: of a training by PPO (`queue_ppo`), by who may overtake; {}: evolution trains it.
-        whole_queue: whether it sees the state of the queue, too (`queue_network`).
-        rollouts_of: the learner whose trainings are played with rollouts (`rollouts`); "": no rollouts.
-    """
-
-    hidden: int
-    trainings: dict[str, int]
-    generated: bool = False
-    continues: tuple[str, ...] = ()
-    decisions: dict[str, int] = field(default_factory=dict)
-    whole_queue: bool = False
-    rollouts_of: str = ""
-
-
-PPO_DECISIONS = {"none": 4_900_000, "ending-before": 9_000_000}
-
-CONTINUED = 4
-LEARNERS = {
-    "linear": OrderLearner(0, {"none": 10, "ending-before": 10}),
-    "linear, continued": OrderLearner(0, {"none": 1, "ending-before": 1}, continues=("linear",)),
-    "network": OrderLearner(12, {"none": 10, "ending-before": 10}),
-    "network, whole queue": OrderLearner(12, {"none": 10, "ending-before": 10}, whole_queue=True),
-    "rollouts": OrderLearner(12, {"none": 10, "ending-before": 10}, rollouts_of="network, whole queue"),
-    "trained on neither": OrderLearner(0, {"none": 10, "ending-before": 10}, generated=True),
-    "PPO": OrderLearner(0, {"none": 1, "ending-before": 1}, decisions=PPO_DECISIONS),
-    "PPO, continued": OrderLearner(
-        0, {"none": 1, "ending-before": 1}, continues=("linear", "linear, continued"), decisions=PPO_DECISIONS
-    ),
-}
-ROLLOUTS = {
-    "none": RolloutConfig(futures=16, seconds=12 * 3600.0),
-    "ending-before": RolloutConfig(futures=64, seconds=18 * 3600.0),
-}
-"""By who may overtake. Few options were tried, on windows of the choice."""
-GENERATED, PARTS = 2, 16
-"""Generated traces, and their parts of `JOBS` jobs with parameters and a load of their own."""
-GENERATED_SEED = 11
-PPO_VALIDATION = 40
-"""Sequences of each trace by which PPO chooses a checkpoint."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -161,111 +97,45 @@ RULES: dict[str, Order] = {
 }
 
 
-def _generated_names(quick: bool) -> tuple[str, ...]:
-    """Return names for `trace`, which say the parts and the seed."""
-    parts = 4 if quick else PARTS
-    return tuple(f"generated-{parts}-{GENERATED_SEED + k}" for k in range(GENERATED))
-
-
-def slowdown(waits: Waits) -> float:
-    """Return the mean bounded slowdown."""
-    return float(waits.bounded_slowdown.mean())
-
-
-def played(name: str, order: Order, first: Sequence[int]) -> list[float]:
-    """Return the mean bounded slowdown of an order in each sequence of a trace."""
-    simulator, plan = _simulator(name), arrivals_of(trace(name))
-    policy = with_order(resolve("best-fit"), replace(order, run_times=ORACLE))
-    return [slowdown(waits_under(policy, simulator, window(plan, each, JOBS), 1)) for each in first]
-
-
-@cache
-def _simulator(name: str) -> Simulator:
-    return Simulator(trace(name))
-
-
 def options(quick: bool = False) -> Json:
     """Return what the result depends on."""
     return {
         "traces": TRACES,
         "jobs": JOBS,
-        "learners": {name: asdict(_learner(name, quick)) for name in LEARNERS},
-        "generated": [GENERATED, 4 if quick else PARTS, GENERATED_SEED],
-        "choice": _choice(quick),
+        "learners": {name: asdict(learner_of(name, quick)) for name in LEARNERS},
+        "generated": generated_options(quick),
+        "choice": choice_windows(quick),
         "searches": {
-            name: {overtaking: _search_options(name, overtaking, quick) for overtaking in MODES.values()}
+            name: {overtaking: search_options(name, overtaking, quick) for overtaking in MODES.values()}
             for name in LEARNERS
         },
     }
 
 
-def _search_options(name: str, overtaking: str, quick: bool) -> Json:
-    learner = LEARNERS[name]
-    if learner.rollouts_of:
-        of = _search_options(learner.rollouts_of, overtaking, quick)
-        return {**asdict(_rollout_config(overtaking, 1, quick)), "of": of}
-    if learner.decisions:
-        return asdict(_ppo_config(None, overtaking, 1, quick))
-    return asdict(_config(name, overtaking, 1, quick))
-
-
-def _rollout_config(overtaking: str, seed: int, quick: bool) -> RolloutConfig:
-    config = replace(ROLLOUTS[overtaking], seed=seed)
-    return replace(config, candidates=2, futures=2) if quick else config
-
-
-def _learner(name: str, quick: bool) -> OrderLearner:
-    learner = LEARNERS[name]
-    return replace(learner, trainings={mode: min(1, n) for mode, n in learner.trainings.items()}) if quick else learner
-
-
-def _choice(quick: bool) -> int:
-    return 2 if quick else CHOICE
-
-
-def _config(learner: str, overtaking: str, seed: int, quick: bool) -> OrderSearchConfig:
-    hidden = LEARNERS[learner].hidden
-    # The table has means over sequences, which few of them decide: sums over windows are most of what is compared,
-    # and windows at equal distances have all parts of a trace in every generation.
-    config = OrderSearchConfig(hidden, pooled=0.7, spread=True, seed=seed)
-    if quick:
-        return replace(config, population=6, episodes=2, generations=2, validate_every=1, validation=2)
-    config = replace(config, population=24 if hidden else 20, validate_every=8, validation=80)
-    if LEARNERS[learner].whole_queue:
-        # Without backfilling nothing was gained after 400, and a window takes five times as long.
-        is_long = OVERTAKING[overtaking] == ENDING_BEFORE
-        return replace(config, episodes=24, generations=1600) if is_long else replace(config, generations=400)
-    if LEARNERS[learner].continues:
-        # Near the start, whose length is 1.
-        return replace(config, episodes=24, generations=60, step=0.05)
-    return replace(config, generations=75)
-
-
-def _ppo_config(start: Floats | None, overtaking: str, seed: int, quick: bool) -> PPOConfig:
-    """Return the options of a training by PPO from weights of a linear order; None: shortest first."""
-    weights = dict(zip(LINEAR, (1.0, *(0.0 for _ in LINEAR[1:])) if start is None else start.tolist(), strict=True))
-    config = PPOConfig(tuple(weights[name] for name in TERMS), decisions=PPO_DECISIONS[overtaking], seed=seed)
-    if quick:
-        return replace(config, decisions=64, envs=4, rollout=8, width=8, layers=1, heads=2, batch_size=16)
-    return config
-
-
-def _ppo_task(overtaking: str, quick: bool) -> PPOTask:
-    """Return windows of both traces, of which every second one is trained on."""
-    known, starts, validation = pooled_traces(), [], []
-    places = known.places(_choice(quick))
-    for k, (first, jobs) in enumerate(zip(known.offsets, known.lengths, strict=True)):
-        validation.append([first + place for place in choice_first_jobs(jobs, 2 if quick else PPO_VALIDATION)])
-        taken = {*validation[k], *np.concatenate([by_trace[k] for by_trace in places.values()]).tolist()}
-        starts += [place for place in range(first, first + jobs - JOBS + 1, 1000 if quick else 2) if place not in taken]
-    of_trace = np.repeat(np.arange(len(known.lengths)), known.lengths)
-    overtakes = OVERTAKING[overtaking] == ENDING_BEFORE
-    return PPOTask(known.jobs, of_trace, JOBS, np.array(starts), np.array(validation), overtakes)
-
-
 def run(say: Say, quick: bool = False) -> Json:
     """Play the rules, train orders, and play these on the sequences of the table and on others, also with rollouts."""
     at, asked = desk(NAME, quick, say), options(quick)
+    rules, fresh = _play_rules()
+    learned: Json = {mode: {} for mode in MODES}
+    common = {name: asked[name] for name in ("traces", "jobs", "choice")}
+    # A training does not depend on how many there are, so that more can be added.
+    earlier = published("queues", NAME, {**common, "generated": asked["generated"]}, quick)
+    wanted = [
+        (mode, Training(name, overtaking, seed))
+        for name in LEARNERS
+        for mode, overtaking in MODES.items()
+        for seed in range(1, learner_of(name, quick).trainings[overtaking] + 1)
+    ]
+    for mode, training in sorted(wanted, key=lambda each: each[1].turn):
+        planned = plan_training(at, training, learned[mode])
+        made = _published_training(earlier, asked, training, planned.played_on)
+        made = made or at.once(training.part, {**common, **planned.depends}, planned.make)
+        learned[mode].setdefault(training.learner, []).append(made)
+    return {**asked, "rules": rules, "fresh_rules": fresh, "learned": learned}
+
+
+def _play_rules() -> tuple[Json, Json]:
+    """Return the slowdowns of rules by trace and mode, on the sequences of the table and on others."""
     rules: Json = {}
     fresh: Json = {}
     for trace_name in TRACES:
@@ -277,170 +147,19 @@ def run(say: Say, quick: bool = False) -> Json:
             rules[where] = {name: played(trace_name, order, first) for name, order in orders.items()}
             others = fresh_first_jobs(jobs)
             fresh[where] = {name: played(trace_name, order, others) for name, order in orders.items()}
-    learned: Json = {mode: {} for mode in MODES}
-    same = {name: asked[name] for name in ("traces", "jobs", "choice", "generated")}
-    earlier = published("queues", NAME, same, quick)
-    known = earlier.get("learned", {})
-    # A training does not depend on how many there are, so that more can be added. The first one of everything comes
-    # before the second one of anything, so that a study that is cut off has some of each.
-    wanted = [
-        (seed, mode, overtaking, name)
-        for name in LEARNERS
-        for mode, overtaking in MODES.items()
-        for seed in range(1, _learner(name, at.quick).trainings[overtaking] + 1)
-    ]
-    # A learner that needs others comes after them.
-    for seed, mode, overtaking, name in sorted(wanted, key=lambda each: (_prerequisites(each[3]), each[0])):
-        learner, start = LEARNERS[name], None
-        played_on: tuple[str, ...] = ("table", "fresh")
-        if learner.continues:
-            trained = [made for each in learner.continues for made in learned[mode][each][:CONTINUED]]
-            start = np.array(_chosen(trained)["weights"])
-            # Only the order of scores matters, so that all starts can be of length 1.
-            start /= np.linalg.norm(start)
-        depends = {key: asked[key] for key in ("traces", "jobs", "choice")}
-        part = f"{overtaking}-{name.replace(', ', '-').replace(' ', '-')}-{seed}"
-        if learner.rollouts_of:
-            bases, rollouts = learned[mode][learner.rollouts_of], _rollout_config(overtaking, seed, at.quick)
-            base = bases[seed - 1]
-            # On the other windows only the chosen one, since they take long.
-            if base is not _chosen(bases):
-                played_on = ("table",)
-            train = partial(_play_rollouts, at, part, overtaking, base, rollouts, played_on)
-            depends |= asdict(rollouts) | {"weights": base["weights"], "played_on": played_on}
-        elif learner.decisions:
-            training = _ppo_config(start, overtaking, seed, at.quick)
-            train, depends = partial(_train_ppo, at, part, overtaking, training), depends | asdict(training)
-        else:
-            config = _config(name, overtaking, seed, at.quick)
-            train, depends = partial(_train, at, overtaking, name, config, start), depends | asdict(config)
-            if learner.whole_queue:
-                train = partial(_train_network, at, overtaking, name, config)
-            if learner.generated:
-                depends["generated"] = asked["generated"]
-            if start is not None:
-                depends["start"] = start.tolist()
-        made = learned[mode].setdefault(name, [])
-        has = known.get(mode, {}).get(name, [])
-        is_same = seed <= len(has) and earlier["searches"][name][overtaking] == plain(
-            asked["searches"][name][overtaking]
-        )
-        if is_same and learner.rollouts_of:
-            # With more trainings another one may be the chosen one.
-            is_same = bool(has[seed - 1]["fresh"]) == ("fresh" in played_on)
-        made.append(has[seed - 1] if is_same else at.once(part, depends, train))
-    return {**asked, "rules": rules, "fresh_rules": fresh, "learned": learned}
+    return rules, fresh
 
 
-def _prerequisites(learner: str) -> int:
-    """Return how many others must be trained before a learner."""
-    return len(LEARNERS[learner].continues) + bool(LEARNERS[learner].rollouts_of)
-
-
-def _chosen(trainings: Sequence[Json]) -> Json:
-    """Return the training that was best on the sequences for the choice."""
-    return min(trainings, key=lambda each: float(each["choice"]))
-
-
-def _train(at: Desk, overtaking: str, learner: str, config: OrderSearchConfig, start: Floats | None) -> Json:
-    """Train one order, and return its weights, what they took, and its slowdowns on both traces."""
-    reference = Order("reference", scores.SHORTEST, OVERTAKING[overtaking], run_times=ORACLE)
-    names = _generated_names(at.quick) if LEARNERS[learner].generated else tuple(TRACES)
-    task = OrderTask(tuple(trace(name) for name in names), Windows(), slowdown, resolve("best-fit"), reference)
-    progress = Progress(at.say, f"{overtaking}, {learner}, training {config.seed}, generations")
-    began = time.monotonic()
-    search = OrderSearch(task, config, jobs=at.jobs, start=start)
-    try:
-        search.run(lambda done, _: progress(done, config.generations))
-    finally:
-        search.close()
-    minutes = at.jobs * (time.monotonic() - began) / 60
-    order = learned_order(reference, search.best)
-    chosen = [
-        np.mean(played(name, order, choice_first_jobs(len(trace(name).pods), _choice(at.quick)))) for name in names
-    ]
-    values: Json = {
-        "weights": search.best.tolist(),
-        "gain": search.best_gain,
-        "choice": float(np.log(chosen).mean()),
-        "decisions": search.runs * JOBS,
-        "core_minutes": minutes,
-        "table": {},
-        "fresh": {},
-    }
-    for name in TRACES:
-        jobs = len(trace(name).pods)
-        values["table"][name] = played(name, order, first_jobs(jobs, TABLE_SEED, SEQUENCES))
-        values["fresh"][name] = played(name, order, fresh_first_jobs(jobs))
-    return values
-
-
-def _train_network(at: Desk, overtaking: str, learner: str, config: OrderSearchConfig) -> Json:
-    """Train a network that sees the whole queue, and return what `_train` does."""
-    known, overtakes = pooled_traces(), OVERTAKING[overtaking] == ENDING_BEFORE
-    progress = Progress(at.say, f"{overtaking}, {learner}, training {config.seed}, generations")
-    began = time.monotonic()
-    search = NetworkSearch(known.jobs, len(TRACES), known.first, JOBS, overtakes, config)
-    search.run(lambda done, _: progress(done, config.generations))
-    values: Json = {"weights": search.best.tolist(), "gain": search.best_gain, "decisions": search.runs * JOBS}
-    values["core_minutes"] = numba.get_num_threads() * (time.monotonic() - began) / 60
-    slowdowns = {
-        kind: [play(known.jobs, firsts, JOBS, overtakes, search.best[None])[0].tolist() for firsts in by_trace]
-        for kind, by_trace in known.places(_choice(at.quick), 2 if at.quick else None).items()
-    }
-    return {**values, **_slowdowns_by_trace(slowdowns)}
-
-
-def _slowdowns_by_trace(slowdowns: dict[str, list[list[float]]]) -> Json:
-    """Return the slowdowns of the table and of other sequences by trace, and the mean log of those of the choice."""
-    values: Json = {
-        kind: {name: list(each) for name, each in zip(TRACES, slowdowns[kind], strict=True)}
-        for kind in ("table", "fresh")
-    }
-    return {**values, "choice": float(np.log([np.mean(each) for each in slowdowns["choice"]]).mean())}
-
-
-def _play_rollouts(
-    at: Desk, part: str, overtaking: str, base: Json, config: RolloutConfig, played_on: Sequence[str]
-) -> Json:
-    """Play a network with rollouts, and return what `_train` does; `choice` is that of the network."""
-    known, overtakes = pooled_traces(), OVERTAKING[overtaking] == ENDING_BEFORE
-    began, windows, places = time.monotonic(), 0, known.places(_choice(at.quick), 2 if at.quick else None)
-    progress, total = (
-        Progress(at.say, f"{part}, windows"),
-        sum(len(each) for kind in played_on for each in places[kind]),
-    )
-    values: Json = {"choice": base["choice"], "table": {}, "fresh": {}}
-    for kind in played_on:
-        for name, begins, firsts in zip(TRACES, known.offsets, places[kind], strict=True):
-            trace_begins = np.full(len(firsts), begins)
-            found = play_rollouts(known.jobs, firsts, trace_begins, JOBS, overtakes, np.array(base["weights"]), config)
-            values[kind][name] = found.tolist()
-            windows += len(firsts)
-            progress(windows, total)
-    return {
-        **values,
-        "decisions": windows * JOBS,
-        "core_minutes": numba.get_num_threads() * (time.monotonic() - began) / 60,
-    }
-
-
-def _train_ppo(at: Desk, part: str, overtaking: str, config: PPOConfig) -> Json:
-    """Train a network over the queue, and return what it took, and its slowdowns on both traces."""
-    progress = Progress(at.say, f"{part}, decisions")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    training, began = QueuePPO(_ppo_task(overtaking, at.quick), config, device), time.monotonic()
-    at.folder.mkdir(parents=True, exist_ok=True)
-    training.run(lambda figures: progress(int(figures["decisions"]), config.decisions), at.folder / f"{part}.pt")
-    minutes = at.jobs * (time.monotonic() - began) / 60
-    training.actor.load_state_dict(training.best)
-    slowdowns = {
-        kind: [training.slowdowns(firsts) for firsts in by_trace]
-        for kind, by_trace in pooled_traces().places(_choice(at.quick), 2 if at.quick else None).items()
-    }
-    values = {"validated": training.validated, "decisions": training.decisions, **_slowdowns_by_trace(slowdowns)}
-    # On a GPU the cores do little.
-    return {**values, "core_minutes": None if device == "cuda" else minutes}
+def _published_training(earlier: Json, asked: Json, training: Training, played_on: Sequence[str]) -> Json | None:
+    """Return a training of the repository's result that was made with the same options, if there is one."""
+    name, overtaking = training.learner, training.overtaking
+    mode = next(mode for mode, each in MODES.items() if each == overtaking)
+    has = earlier.get("learned", {}).get(mode, {}).get(name, [])
+    if training.seed > len(has) or earlier["searches"][name][overtaking] != plain(asked["searches"][name][overtaking]):
+        return None
+    known: Json = has[training.seed - 1]
+    # With more trainings another one may be the chosen one, which is played on more windows.
+    return known if all(bool(known[kind]) == (kind in played_on) for kind in BOTH) else None
 
 
 def _compared_with_published(rules: Json) -> str:
@@ -488,7 +207,8 @@ def _table_rows(result: Json, sequences: str) -> list[list[str]]:
             rows.append([name, *cells])
         if _is_chosen_from(result, name) and all(made.values()):
             chosen = [
-                tables.number(float(np.mean(_chosen(made[mode])[sequences][trace_name]))) for mode, trace_name in places
+                tables.number(float(np.mean(chosen_training(made[mode])[sequences][trace_name])))
+                for mode, trace_name in places
             ]
             rows.append([f"{name}, chosen", *chosen])
     return rows

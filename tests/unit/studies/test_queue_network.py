@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from studies.queues import pool, queue_network, rollouts
+from studies.queues.learners import ORACLE, slowdown
 from studies.queues.lublin_model import other_trace
 from studies.queues.queue_network import FORM, JOB, STATE, UNIT, NetworkSearch, play, shortest_first, weight_count
-from studies.queues.rlscheduler import ORACLE, slowdown
 from studies.queues.rollouts import RolloutConfig, play_rollouts
 from studies.queues.sequences import pool_jobs
 from studies.queues.traces import arrivals_of
