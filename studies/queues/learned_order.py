@@ -23,7 +23,7 @@ from steersman.orders.order import Order
 from steersman.orders.order_file import OrderCard, write_order
 from steersman.orders.registry import find_order
 from steersman.orders.run_times import RunTimes, parse_run_times
-from steersman.orders.scores import LINEAR
+from steersman.orders.scores import INPUTS, LINEAR, UNIT_SIZE
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import Schedule, schedule, window
@@ -213,7 +213,7 @@ def order_at_speed(weights: Sequence[float], speed: float) -> Order:
     """
     shift = math.log(speed) / 3.0  # see `learned_score`
     shifted = dict.fromkeys(LINEAR, 0.0)
-    for term, weight in zip(LINEAR, weights, strict=True):
+    for term, weight in zip(LINEAR, weights[: len(LINEAR)], strict=True):
         base, square, _ = term.partition("^")
         factors = [base, base] if square else term.split("*")
         timed = [i for i, name in enumerate(factors) if name in ("estimate", "wait")]
@@ -224,7 +224,10 @@ def order_at_speed(weights: Sequence[float], speed: float) -> Order:
                 # What is left may be the same for all pods, such as the free share.
                 if name in shifted:
                     shifted[name] += weight * shift**count
-    return _order(list(shifted.values()), AGEING / speed)
+    units = np.array(weights[len(LINEAR) :]).reshape(-1, UNIT_SIZE)
+    # The bias follows the inputs.
+    units[:, len(INPUTS)] += shift * (units[:, INPUTS.index("estimate")] + units[:, INPUTS.index("wait")])
+    return _order([*shifted.values(), *units.reshape(-1).tolist()], AGEING / speed)
 
 
 def _order(weights: Sequence[float], ageing: float = AGEING) -> Order:

@@ -34,7 +34,7 @@ from steersman.orders.registry import find_order
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
 from studies import tables
-from studies.common import Desk, Json, Progress, Say, desk
+from studies.common import Desk, Json, Progress, Say, desk, plain, published
 from studies.live.cluster import DEFAULT_SCHEDULER, SCHEDULER, scheduling, state_dir
 from studies.queues import days, learned_order
 from studies.queues.day_player import DayPlayer, Played
@@ -156,39 +156,63 @@ def options(quick: bool = False) -> Json:
 def run(say: Say, quick: bool = False) -> Json:
     """Write the forecast, then play every day with every scheduler.
 
+    Schedulers that the repository's result has, with the same options, are not played again.
+
     Raises:
         SteersmanError: a run was void in every try.
     """
     at, asked = desk(NAME, quick, say), options(quick)
     arms = {name: Arm(**arm) for name, arm in asked["arms"].items()}
-    of_runs = {name: value for name, value in asked.items() if name not in OF_FORECASTS}
+    common = {name: value for name, value in asked.items() if name not in ("arms", "learned_weights")}
+    earlier = published("queues", NAME, common, quick)
+    kept = [name for name in arms if earlier and is_same_arm(earlier, asked, name)]
+    of_runs = {name: value for name, value in common.items() if name not in OF_FORECASTS}
     state_dir(at.folder / "clusters")
 
-    def play(dates: Sequence[str]) -> Json:
-        """Return the runs of dates under every arm."""
+    def play(dates: Sequence[str], known: Json) -> Json:
+        """Return the runs of dates under every arm; those of `kept` are known."""
         runs: Json = {}
         progress, count = Progress(say, "runs"), len(dates) * len(arms)
         for date in dates:
             for name, arm in arms.items():
-                key, depends = f"{date}-{name}", {**of_runs, "date": date, "arm": name}
-                runs[key] = at.once(f"run-{key}", depends, partial(_play, at, date, arm, asked["speed"]))
+                key, depends = f"{date}-{name}", {**of_runs, **_depends(asked, name), "date": date}
+                make = partial(_play, at, date, arm, asked["speed"])
+                runs[key] = known[key] if name in kept else at.once(f"run-{key}", depends, make)
                 progress(len(runs), count)
         return runs
 
-    measured = play(asked["measured_dates"])
-    dates = (*asked["measured_dates"], *asked["dates"])
-    parts = {f"{date}-{name}": {**asked, "date": date, "arm": name} for date in dates for name in arms}
+    measured = play(asked["measured_dates"], earlier.get("measured", {}))
+    dates = [(date, name) for date in asked["measured_dates"] for name in arms]
+    dates += [(date, name) for date in asked["dates"] for name in arms if name not in kept]
+    parts = {f"{date}-{name}": {**common, **_depends(asked, name), "date": date} for date, name in dates}
     simulated = at.each(
         {f"simulated-{key}": part for key, part in parts.items()}, _simulated, Progress(say, "simulations")
     )
-    simulated = {key: simulated[f"simulated-{key}"] for key in parts}
-    forecast = with_residuals(simulated, measured)
+    forecast = with_residuals({key: simulated[f"simulated-{key}"] for key in parts}, measured)
     # Its time shows that it was there before the first run.
-    written = at.once("forecast", {**asked, "forecast": forecast}, lambda: {"written": _now(), "days": forecast})
-    runs = play(asked["dates"])
-    if min(run["began"] for run in runs.values()) < written["written"]:
+    new = at.once("forecast", {**asked, "forecast": forecast}, lambda: {"written": _now(), "days": forecast})
+    before = earlier.get("forecast", {"written": {}, "days": {}})
+    written = {name: before["written"][name] if name in kept else new["written"] for name in arms}
+    expected = {
+        f"{date}-{name}": (before if name in kept else new)["days"][f"{date}-{name}"]
+        for date in asked["dates"]
+        for name in arms
+    }
+    runs = play(asked["dates"], earlier.get("runs", {}))
+    if any(run["began"] < written[key.rpartition("-")[2]] for key, run in runs.items()):
         raise SteersmanError(f"runs of {at.folder} began before the forecast was written; expected a run with --fresh")
-    return {**asked, "measured": measured, "forecast": written, "runs": runs}
+    return {**asked, "measured": measured, "forecast": {"written": written, "days": expected}, "runs": runs}
+
+
+def _depends(asked: Json, name: str) -> Json:
+    """Return what depends on an arm in the options of a run."""
+    arm = asked["arms"][name]
+    return {"arm": arm, "learned_weights": asked["learned_weights"] if arm["order"] == LEARNED else []}
+
+
+def is_same_arm(earlier: Json, asked: Json, name: str) -> bool:
+    """Return whether an earlier result has an arm with the same options."""
+    return name in earlier["arms"] and plain(_depends(earlier, name)) == plain(_depends(asked, name))
 
 
 def _now() -> str:
@@ -221,7 +245,7 @@ def with_residuals(simulated: Json, measured: Json) -> Json:
 
 def _simulated(asked: Json) -> Json:
     """Return [forecasts] of each figure of a day under an arm."""
-    day, arm, speed = day_of(asked["date"]), Arm(**asked["arms"][asked["arm"]]), asked["speed"]
+    day, arm, speed = day_of(asked["date"]), Arm(**asked["arm"]), asked["speed"]
     policy = with_order(resolve(arm.simulated), order_of(arm, speed))
     found: dict[str, list[float]] = {metric: [] for metric in METRICS}
     for seed in range(asked["forecasts"]):
@@ -321,7 +345,7 @@ def covered(result: Json, arm: str, metric: str) -> Json:
 def section(result: Json) -> str:
     """Return the section of docs/results.md."""
     runs = result["runs"].values()
-    dates, forecast = result["dates"], result["forecast"]
+    dates = result["dates"]
     problems = sum(len(run["problems"]) for run in runs)
     sizes = ", ".join(f"{count} with {gpus} GPU{'s' if gpus > 1 else ''}" for count, gpus in result["nodes"])
     lines = [
@@ -342,8 +366,7 @@ def section(result: Json) -> str:
         "",
         f"How far simulations are off was measured in {len(result['measured'])} runs of "
         f"{', '.join(result['measured_dates'])}. The forecast, {result['forecasts']} simulations of each day with "
-        f"errors as large as those, was written at {forecast['written']}; the first run began at "
-        f"{min(run['began'] for run in runs)}. No pod was submitted more than "
+        f"errors as large as those, was there before the first run: {_written(result)}. No pod was submitted more than "
         f"{max(run['latest'] for run in runs):.2f} s late. Pods lost, bound twice or beyond a node's GPUs: {problems}.",
         "",
         "Minutes, means of the days; in brackets where the forecast has 95 % of its simulations:",
@@ -371,6 +394,19 @@ def section(result: Json) -> str:
             rows.append([result["arms"][name]["title"], *cells])
     lines.append(tables.markdown(["", *(METRICS[metric] for metric in COMPARED)], rows))
     return "\n".join(lines)
+
+
+def _written(result: Json) -> str:
+    """Return when forecasts were written, and when the first runs began."""
+    found: dict[str, list[str]] = {}
+    for name, written in result["forecast"]["written"].items():
+        found.setdefault(written, []).append(name)
+    parts = []
+    for written, names in sorted(found.items()):
+        began = min(result["runs"][f"{date}-{name}"]["began"] for date in result["dates"] for name in names)
+        of = "" if len(found) == 1 else f"for {', '.join(result['arms'][name]['title'] for name in names)} "
+        parts.append(f"{of}it was written at {written}, and the first run began at {began}")
+    return "; ".join(parts)
 
 
 def _expected_ratio(result: Json, arm: str, metric: str) -> float:
