@@ -39,7 +39,7 @@ from studies.queues.sequences import (
     SEQUENCES,
     TABLE_SEED,
     TRACES,
-    Windows,
+    WindowDraw,
     choice_first_jobs,
     first_jobs,
     fresh_first_jobs,
@@ -293,7 +293,7 @@ def _train(at: Desk, training: Training, config: OrderSearchConfig, start: Float
     """Train one order, and return its weights, what they took, and its slowdowns on both traces."""
     reference = Order("reference", scores.SHORTEST, OVERTAKING[training.overtaking], run_times=ORACLE)
     names = _generated_names(at.quick) if LEARNERS[training.learner].generated else tuple(TRACES)
-    task = OrderTask(tuple(trace(name) for name in names), Windows(), slowdown, resolve("best-fit"), reference)
+    task = OrderTask(tuple(trace(name) for name in names), WindowDraw(), slowdown, resolve("best-fit"), reference)
     progress = Progress(at.say, f"{training.part}, generations")
     began = time.monotonic()
     search = OrderSearch(task, config, jobs=at.jobs, start=start)

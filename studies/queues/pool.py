@@ -198,7 +198,7 @@ def _begins(runs: Runs, e: int, size: float) -> float:
 
 
 @numba.njit(error_model="numpy", cache=True)
-def take(jobs: Jobs, runs: Runs, e: int, place: int) -> None:
+def start_next(jobs: Jobs, runs: Runs, e: int, place: int) -> None:
     """Start a waiting job as soon as it fits."""
     j = runs.queue[e, place]
     while runs.free[e] < jobs.size[j]:
@@ -225,7 +225,7 @@ def advance_to_choice(jobs: Jobs, runs: Runs, e: int) -> None:
             _next_event(jobs, runs, e)
         if runs.waiting[e] != 1:
             break
-        take(jobs, runs, e, 0)
+        start_next(jobs, runs, e, 0)
     runs.over[e] = runs.waiting[e] == 0
 
 
@@ -307,7 +307,7 @@ def begin(jobs: Jobs, runs: Runs, reference: Reference, seen: Seen, first: Ints,
         begin_window(jobs, runs, e, first[e])
         for _ in range(skipped[e]):
             if not runs.over[e]:
-                take(jobs, runs, e, _shortest(jobs, runs, e))
+                start_next(jobs, runs, e, _shortest(jobs, runs, e))
                 advance_to_choice(jobs, runs, e)
         if runs.over[e]:
             begin_window(jobs, runs, e, first[e])
@@ -343,7 +343,7 @@ def step(
         if runs.over[e]:
             continue
         before = runs.cost[e]
-        take(jobs, runs, e, runs.shown[e, rows[e]])
+        start_next(jobs, runs, e, runs.shown[e, rows[e]])
         advance_to_choice(jobs, runs, e)
         _update_cost(jobs, runs, e)
         rewards[e] = -reference.weight[runs.first[e]] * (runs.cost[e] - before)
@@ -365,7 +365,7 @@ def play_shortest(jobs: Jobs, runs: Runs, first: Ints, times: Floats, costs: Flo
             _update_cost(jobs, runs, e)
             times[e, i], costs[e, i] = runs.now[e] - jobs.time[first[e]], runs.cost[e]
             if not runs.over[e]:
-                take(jobs, runs, e, _shortest(jobs, runs, e))
+                start_next(jobs, runs, e, _shortest(jobs, runs, e))
                 advance_to_choice(jobs, runs, e)
 
 

@@ -16,7 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.agents.evolution.orders import OrderSearchConfig, Scene, WeightSearch, first_weights
-from studies.queues.pool import JOB_INPUTS, PROCESSORS, Jobs, Runs, advance_to_choice, begin_window, new_runs, take
+from studies.queues.pool import (
+    JOB_INPUTS,
+    PROCESSORS,
+    Jobs,
+    Runs,
+    advance_to_choice,
+    begin_window,
+    new_runs,
+    start_next,
+)
 
 JOB = (*JOB_INPUTS, "free after")
 """Inputs of a waiting job; `free after`: the share of the pool that stays free if it starts now, 0 if it does not
@@ -165,10 +174,10 @@ def choose(jobs: Jobs, known: Singles, runs: Runs, e: int, weights: Singles, inp
 
 
 @numba.njit(error_model="numpy")
-def finish(jobs: Jobs, known: Singles, runs: Runs, e: int, weights: Singles, inputs: ChoiceInputs) -> None:
+def play_to_end(jobs: Jobs, known: Singles, runs: Runs, e: int, weights: Singles, inputs: ChoiceInputs) -> None:
     """Play a run to its end."""
     while not runs.over[e]:
-        take(jobs, runs, e, choose(jobs, known, runs, e, weights, inputs))
+        start_next(jobs, runs, e, choose(jobs, known, runs, e, weights, inputs))
         advance_to_choice(jobs, runs, e)
 
 
@@ -176,7 +185,7 @@ def finish(jobs: Jobs, known: Singles, runs: Runs, e: int, weights: Singles, inp
 def _play(jobs: Jobs, known: Singles, runs: Runs, firsts: Ints, candidates: Singles) -> None:
     for e in numba.prange(runs.queue.shape[0]):
         begin_window(jobs, runs, e, firsts[e % len(firsts)])
-        finish(jobs, known, runs, e, candidates[e // len(firsts)], new_inputs(runs.queue.shape[1]))
+        play_to_end(jobs, known, runs, e, candidates[e // len(firsts)], new_inputs(runs.queue.shape[1]))
 
 
 def known_inputs(jobs: Jobs) -> Singles:

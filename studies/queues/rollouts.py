@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.core.random_numbers import uniform
-from studies.queues.pool import Jobs, Runs, advance_to_choice, begin_window, new_runs, take
-from studies.queues.queue_network import ChoiceInputs, choose, finish, known_inputs, new_inputs
+from studies.queues.pool import Jobs, Runs, advance_to_choice, begin_window, new_runs, start_next
+from studies.queues.queue_network import ChoiceInputs, choose, known_inputs, new_inputs, play_to_end
 
 DAY = 86_400.0
 
@@ -128,9 +128,9 @@ def _cost_of(
         copies.queue[e, i] = i
     for i in range(running):
         copies.ends[e, i], copies.held[e, i] = runs.ends[e, i], runs.held[e, i]
-    take(future, copies, e, place)
+    start_next(future, copies, e, place)
     advance_to_choice(future, copies, e)
-    finish(future, known, copies, e, weights, inputs)
+    play_to_end(future, known, copies, e, weights, inputs)
     return float(copies.begun[e])
 
 
@@ -202,7 +202,7 @@ def _play(
                                 runs, e, places[c], future, future_inputs, count, copies, weights, inputs
                             )
                     place = places[cheapest(costs, found, ahead.margin)]
-            take(jobs, runs, e, place)
+            start_next(jobs, runs, e, place)
             advance_to_choice(jobs, runs, e)
 
 

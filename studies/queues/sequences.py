@@ -67,7 +67,7 @@ def first_jobs(jobs: int, seed: int, count: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class WindowDraw:
     """Draw consecutive jobs; the seed says from where. None begins where a sequence of the table does."""
 
     jobs: int = JOBS
@@ -113,7 +113,7 @@ class PooledTraces:
 
     def first(self, which: int, seed: int) -> int:
         """Return the first job of a seed's window of a trace."""
-        return self.offsets[which] + Windows().first(self.lengths[which], seed)
+        return self.offsets[which] + WindowDraw().first(self.lengths[which], seed)
 
     def places(self, choice: int, count: int | None = None) -> dict[str, list[Ints]]:
         """Return by kind and trace the first jobs of windows: so many of the choice, and at most `count` of others."""

@@ -84,7 +84,7 @@ def test_parts_of_a_trace_have_loads_of_their_own():
 
 def test_windows_lie_where_the_seed_says_and_avoid_the_table():
     trace = other_trace("windows", 1, 2, 2000)
-    jobs, draw = len(trace.pods), sequences.Windows()
+    jobs, draw = len(trace.pods), sequences.WindowDraw()
     table = sequences.first_jobs(jobs, sequences.TABLE_SEED, sequences.SEQUENCES)
     firsts = []
     for place in (0, *table, jobs - sequences.JOBS):
