@@ -23,7 +23,7 @@ from steersman.orders.order import Order
 from steersman.orders.order_file import OrderCard, write_order
 from steersman.orders.registry import find_order
 from steersman.orders.run_times import RunTimes, parse_run_times
-from steersman.orders.scores import INPUTS, LINEAR, UNIT_SIZE
+from steersman.orders.scores import LINEAR
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import Schedule, schedule, window
@@ -213,7 +213,7 @@ def order_at_speed(weights: Sequence[float], speed: float) -> Order:
     """
     shift = math.log(speed) / 3.0  # see `learned_score`
     shifted = dict.fromkeys(LINEAR, 0.0)
-    for term, weight in zip(LINEAR, weights[: len(LINEAR)], strict=True):
+    for term, weight in zip(LINEAR, weights, strict=True):
         base, square, _ = term.partition("^")
         factors = [base, base] if square else term.split("*")
         timed = [i for i, name in enumerate(factors) if name in ("estimate", "wait")]
@@ -224,10 +224,7 @@ def order_at_speed(weights: Sequence[float], speed: float) -> Order:
                 # What is left may be the same for all pods, such as the free share.
                 if name in shifted:
                     shifted[name] += weight * shift**count
-    units = np.array(weights[len(LINEAR) :]).reshape(-1, UNIT_SIZE)
-    # The bias follows the inputs.
-    units[:, len(INPUTS)] += shift * (units[:, INPUTS.index("estimate")] + units[:, INPUTS.index("wait")])
-    return _order([*shifted.values(), *units.reshape(-1).tolist()], AGEING / speed)
+    return _order(list(shifted.values()), AGEING / speed)
 
 
 def _order(weights: Sequence[float], ageing: float = AGEING) -> Order:
@@ -344,10 +341,9 @@ def section(result: Json) -> str:
             ]
             for name, other in pairs
         ]
-        rows += [
-            ["wfp3:easy", family, *_ratios([waits["wfp3:easy"] - waits["age"]])]
-            for family, waits in zip(FAMILIES, found, strict=True)
-        ]
+        for family, waits in zip(FAMILIES, found, strict=True):
+            rows.append(["wfp3:easy", family, *_ratios([waits["wfp3:easy"] - waits["age"]])])
+            rows.append(["learned, times wfp3:easy", family, *_ratios([waits["learned"] - waits["wfp3:easy"]])])
         if source == "oracle":
             rows += [["bound", "all", *_least(result, FAMILIES), "", ""]]
             rows += [["bound", family, *_least(result, [family]), "", ""] for family in FAMILIES]
