@@ -293,7 +293,18 @@ def kernel(function: F) -> F:
     (`_nrt`), whose atomic counters cost ten times the arithmetic where many arrays are passed around; a kernel that
     allocates fails to compile. Division follows NumPy (no check for zero).
     """
-    compiled = _compile(function)
+    return _cached(_compile(function))
+
+
+def unlocked_kernel(function: F) -> F:
+    """Compile a kernel that runs beside other threads, without Python's lock: for those that run for long.
+
+    No other thread may use the arrays that it writes to.
+    """
+    return _cached(_compile(function, nogil=True))
+
+
+def _cached(compiled: F) -> F:
     if isinstance(compiled, Dispatcher):  # not where kernels run as Python
         cast(Any, compiled)._cache = KernelCache(compiled)
     return compiled

@@ -19,7 +19,7 @@ from steersman.cluster.arrays import (
 )
 from steersman.cluster.constraints.inter_pod import has_inter_pod_rules, terms_place, terms_remove
 from steersman.cluster.model import GPU_MILLI
-from steersman.core.compiled import inlined_kernel, ir_inlined, kernel
+from steersman.core.compiled import inlined_kernel, ir_inlined, kernel, unlocked_kernel
 from steersman.orders.conservative import is_held, note_ended, note_running, note_waiting
 from steersman.orders.queue import (
     ANYBODY,
@@ -465,7 +465,7 @@ def _leaves_first(arrivals: Arrivals, run: Run) -> bool:
     return bool(leaves <= arrives if run.queue.settings[OVERTAKING] == ANYBODY else leaves < arrives)
 
 
-@kernel
+@unlocked_kernel
 def advance(
     cluster: DecisionState,
     arrivals: Arrivals,

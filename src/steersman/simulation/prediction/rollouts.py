@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 
@@ -12,8 +13,9 @@ import numpy.typing as npt
 
 from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.model import Pod
-from steersman.policies.base import Policy
-from steersman.policies.decision.kernels import NONE
+from steersman.core.processes import default_jobs
+from steersman.policies.base import Policy, default_member
+from steersman.policies.decision.kernels import NONE, SELECT_EXTERNAL
 from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule, Units
 from steersman.simulation.prediction.coming import coming_pods
@@ -36,6 +38,8 @@ LIKELY = 0.8
 MOST_ARRIVALS = 10_000
 GAPS, KINDS, RUNNING, LATER, HAZARDS = range(5)
 """Streams of random numbers of a rollout."""
+MOST_THREADS = 8
+"""Rollouts that run at once: each has its own arrays, some 10 MB."""
 MOST_KEPT = 100
 """Rollouts whose draws of what runs are kept for other pods and for changes of a pod: some 10 MB."""
 NOTHING: Mapping[int, int] = {}
@@ -150,30 +154,44 @@ class Rollouts:
         """
         horizon, first = min(self.horizon, by), FIRST_ARRIVALS / self._coming.rate if self._coming.rate else math.inf
         found: list[Floats] = []
-        for seed in seeds:
-            # Most rollouts last as long as those before them did.
-            likely = np.quantile([each.max(initial=0.0) for each in found], LIKELY, method="higher") if found else 0.0
-            until = min(horizon, max(first, float(likely)))
-            starts = self._play(*self.plan(pods, seed, until, instead_of), until)
-            while until < horizon and not np.isfinite(starts).all():
-                until = min(horizon, until * GROWTH)
-                starts = self._play(*self.plan(pods, seed, until, instead_of), until)
-            found.append(starts)
+        with ThreadPoolExecutor(self._threads) as threads:
+            for begin in range(0, len(seeds), self._threads):
+                batch = seeds[begin : begin + self._threads]
+                # Most rollouts last as long as those before them did.
+                last = [each.max(initial=0.0) for each in found]
+                likely = float(np.quantile(last, LIKELY, method="higher")) if last else 0.0
+                until = min(horizon, max(first, likely))
+                starts = self._play(threads, pods, batch, instead_of, until)
+                while until < horizon and (late := [k for k, each in enumerate(starts) if np.isinf(each).any()]):
+                    until = min(horizon, until * GROWTH)
+                    longer = self._play(threads, pods, [batch[k] for k in late], instead_of, until)
+                    for k, each in zip(late, longer, strict=True):
+                        starts[k] = each
+                found += starts
         return np.array(found)
 
-    def _play(self, plan: Schedule, targets: Ints, until: float) -> Floats:
-        """Return [M] when each of the arrivals `targets` starts, inf: not by `until`."""
-        execution = Execution(self.simulator, plan, self.policy, 0, record=False, begun=self._begun)
-        run, record, status = execution.run, execution.record, event_arrays.PAUSED
-        while status != event_arrays.DONE:
-            events = int(run.cursor[event_arrays.EVENTS])
-            if status == event_arrays.NEEDS_ACTION:
-                execution.answer()
-            elif (run.slot[targets] != NONE).all() or (events and record.time[events - 1] > until):
-                break
-            status = execution.advance(events + max(STEP_EVENTS, events // STEP_SHARE))
-        starts = np.where(run.slot[targets] != NONE, run.started[targets], np.inf)
-        return np.where(starts <= until, starts, np.inf)
+    @cached_property
+    def _threads(self) -> int:
+        """Return how many rollouts run at once: those of learned policies and of agents share arrays."""
+        rules = default_member(self.policy).selection
+        return 1 if rules.learned is not None or rules.node == SELECT_EXTERNAL else min(default_jobs(), MOST_THREADS)
+
+    def _play(
+        self,
+        threads: ThreadPoolExecutor,
+        pods: Sequence[int],
+        seeds: Sequence[Sequence[int]],
+        instead_of: Mapping[int, int],
+        until: float,
+    ) -> list[Floats]:
+        """Return by rollout [M] when the pods start, inf: not by `until`."""
+        playing = []
+        for seed in seeds:
+            plan, targets = self.plan(pods, seed, until, instead_of)
+            # Only kernels run beside each other.
+            execution = Execution(self.simulator, plan, self.policy, 0, record=False, begun=self._begun)
+            playing.append(threads.submit(_starts, execution, targets, until))
+        return [each.result() for each in playing]
 
     def _running_until(self, seed: tuple[int, ...]) -> tuple[Floats, Floats]:
         """Return the hazards of a rollout, and the run times of what runs; those of many rollouts are kept."""
@@ -218,3 +236,17 @@ class Rollouts:
         begins, ends = len(running), len(running) + len(queued.pods) + len(now.pods)
         place = {int(pod): k for k, pod in enumerate(plan.pods[begins:ends], begins)}
         return plan, np.array([place[pod] for pod in pods], dtype=np.int64)
+
+
+def _starts(execution: Execution, targets: Ints, until: float) -> Floats:
+    """Return [M] when each of the arrivals `targets` starts, inf: not by `until`."""
+    run, record, status = execution.run, execution.record, event_arrays.PAUSED
+    while status != event_arrays.DONE:
+        events = int(run.cursor[event_arrays.EVENTS])
+        if status == event_arrays.NEEDS_ACTION:
+            execution.answer()
+        elif (run.slot[targets] != NONE).all() or (events and record.time[events - 1] > until):
+            break
+        status = execution.advance(events + max(STEP_EVENTS, events // STEP_SHARE))
+    starts = np.where(run.slot[targets] != NONE, run.started[targets], np.inf)
+    return np.where(starts <= until, starts, np.inf)

@@ -26,6 +26,7 @@ from steersman.orders.live_history import LiveHistory
 from steersman.orders.registry import find_order
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
+from steersman.simulation.prediction import rollouts
 from steersman.simulation.prediction.moment import Arrived, ClusterMoment
 from steersman.simulation.prediction.prediction import WaitPrediction, predict_queue, predict_wait
 from steersman.workloads.generators.clusters import random_cluster
@@ -211,6 +212,21 @@ def test_the_seed_decides() -> None:
     there = moment([(pod("r"), "n", 50.0)], [(waits, 5.0)])
     assert predicted(there, waits, seed=1) == predicted(there, waits, seed=1)
     assert predicted(there, waits, seed=1).p50 != predicted(there, waits, seed=2).p50
+
+
+def test_rollouts_beside_each_other_are_those_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cores make a prediction faster and change nothing, also where starts are late and rollouts are played longer."""
+    policy = resolve("fgd+wfp3:easy")
+    history = simulated_history(random_cluster(3), policy, 1.1, 3)
+    there, starts = history.moment(float(history.plan.time[-1]) / 2.0)
+    pods = there.workload.pods
+    oldest = pods[len(pods) - len(starts)]
+    found = []
+    for cores in (1, 3):
+        monkeypatch.setattr(rollouts, "default_jobs", lambda cores=cores: cores)
+        found.append((predict_queue(there, policy, rollouts=10), predict_wait(there, [oldest], policy, rollouts=20)))
+    assert found[0] == found[1]
+    assert len(found[0][0].pods) > 3
 
 
 @pytest.mark.parametrize("rollouts", [0, -1, 10_001])
