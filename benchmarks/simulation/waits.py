@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from tests.support.frozen import ranks, simulated_history
 
+from steersman.core.processes import default_jobs
 from steersman.policies.registry import resolve
 from steersman.simulation.prediction.prediction import predict_wait
 from steersman.workloads.formats.openb.traces import embedded
@@ -30,20 +31,26 @@ def wait_calibration() -> dict[str, float]:
 
 
 def wait_speed() -> dict[str, float]:
-    """Measure seconds of CPU of a prediction on openb's 1,213 nodes, with changes that are tried and their rollouts."""
+    """Measure predictions on openb's 1,213 nodes, with changes that are tried: of pods that start, and of one late one.
+
+    Seconds of the processor, and by the clock on the cores that there are.
+    """
     policy = resolve("fgd")
     history = simulated_history(embedded("default"), policy, 1.05, 1)
     moment, starts = history.moment(float(history.plan.time[-1]) / 2.0)
     pods = moment.workload.pods
     # Running pods come first, then those that wait, the oldest first.
-    oldest = [pods[len(pods) - len(starts)]]
-    predict_wait(moment, oldest, policy, rollouts=1)  # compiles
-    seconds = []
-    for seed in range(REPEATS):
-        began = time.process_time()
-        predict_wait(moment, oldest, policy, seed=seed)
-        seconds.append(time.process_time() - began)
-    return {"pods": float(len(pods)), "prediction_seconds": round(float(np.median(seconds)), 2)}
+    waiting = pods[len(pods) - len(starts) :]
+    predict_wait(moment, [waiting[0]], policy, rollouts=1)  # compiles
+    found = {"pods": float(len(pods)), "cores": float(default_jobs())}
+    for name, asked in (("late", waiting[:1] * REPEATS), ("soon", waiting[-REPEATS:])):
+        spent = []
+        for seed, pod in enumerate(asked):
+            processor, clock = time.process_time(), time.perf_counter()
+            predict_wait(moment, [pod], policy, seed=seed)
+            spent.append((time.process_time() - processor, time.perf_counter() - clock))
+        found[f"{name}_processor_seconds"], found[f"{name}_seconds"] = np.median(spent, axis=0).round(2).tolist()
+    return found
 
 
 def _shares(name: str, histories: Sequence[tuple[Workload, float, int]]) -> dict[str, float]:
