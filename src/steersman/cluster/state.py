@@ -429,10 +429,15 @@ class ClusterState:
 
     def mask(self, class_id: int, labels_id: int = 0) -> npt.NDArray[np.bool_]:
         """Return where a pod of the class with these labels may run now, [N]: constraints, resources and devices."""
-        feasible = np.empty(len(self.nodes), dtype=np.bool_)
-        kernel.fit_mask(self.arrays, self.class_arrays, class_id, feasible)
+        feasible = self.room(class_id)
         if self.has_inter_pod_constraints(class_id, labels_id):
             inter_pod.inter_pod_mask(self.term_arrays, class_id, labels_id, feasible)
+        return feasible
+
+    def room(self, class_id: int) -> npt.NDArray[np.bool_]:
+        """Return where a pod of the class may run now, [N], if what it wants of other pods did not matter."""
+        feasible = np.empty(len(self.nodes), dtype=np.bool_)
+        kernel.fit_mask(self.arrays, self.class_arrays, class_id, feasible)
         return feasible
 
     def fits_when_empty(self, class_id: int) -> bool:

@@ -31,6 +31,11 @@ class EndingPods(NamedTuple):
     started: Floats
     expected: Floats
 
+    def on(self, slot: int) -> EndingPods:
+        """Return those on one node."""
+        there = self.slot == slot
+        return EndingPods(*(each[there] for each in self))
+
 
 @kernel
 def reserve_node(
@@ -90,6 +95,12 @@ class LiveReservation:
     def compile(self) -> None:
         """Compile what `take` calls."""
         self._take(self._class_id, 0, 0)
+
+    @property
+    def node(self) -> str:
+        """Return the name of the reserved node, "" if there is none."""
+        nodes = [node.name for slot in np.flatnonzero(self.reserved) if (node := self._state.nodes[slot]) is not None]
+        return nodes[0] if nodes else ""
 
     @property
     def reserved(self) -> npt.NDArray[np.bool_]:

@@ -2,7 +2,8 @@
 
 Source: EASY backfilling of Lifka, "The ANL/IBM SP Scheduling System" (JSSPP 1995), with nodes instead of a pool. As in
 Slurm's backfill scheduler, the reservation is made again every 30 s, since pods end earlier and later than estimated.
-If it is missed, the next one stays, and no estimate overrides it, see `orders.reservations`.
+Once the pod has not started when it was first promised to, the reservation stays on its node, and no estimate overrides
+it, see `orders.reservations`.
 """
 
 from __future__ import annotations
@@ -51,7 +52,6 @@ class Backfill:
         self._head: QueuedPod | None = None
         self._expires_at = math.inf
         self._is_missed = False
-        self._missed_by: QueuedPod | None = None
         self._refused: dict[str, QueuedPod] = {}
         self._known: dict[tuple[int, int], int] = {}
         self._estimates: dict[str, float] = {}
@@ -64,7 +64,6 @@ class Backfill:
         is_waiting, now = self._ordering.blocking_head() is self._head, self._clock()
         if is_waiting and now <= self._expires_at and reservation.holds(self._cache.state):
             return []
-        self._missed_by = self._head if is_waiting and (self._is_missed or now > reservation.begins) else None
         refused = list(self._refused.values())
         self._reservation = self._head = None
         self._refused.clear()
@@ -78,6 +77,9 @@ class Backfill:
     def closed(self, queued: QueuedPod) -> npt.NDArray[np.bool_] | None:
         """Return the nodes that a pod may take only if it leaves room there, [N]; None: it may take every node."""
         head = self._ordering.blocking_head()
+        if queued is self._head:
+            # It is tried itself, and if it fits nowhere what is reserved for it stays so.
+            return None
         if head is None or self._ordering.may_delay(queued, head):
             if head is not queued:
                 # It precedes the head, and the head's reservation does not account for it.
@@ -115,13 +117,19 @@ class Backfill:
         return f"0/{count} nodes are available: it would delay pod {self._head.pod.key}{when}."
 
     def _reserve(self, head: QueuedPod) -> None:
-        now = self._clock()
-        self._head = head
-        self._reservation = LiveReservation(self._cache.state, head.pod.class_id, self._running(now), now)
-        self._is_missed = head is self._missed_by
-        self._expires_at = min(self._reservation.begins, now + RENEW_SECONDS)
-        if self._is_missed and self._reservation.begins < math.inf:
-            self._expires_at = math.inf
+        now, state = self._clock(), self._cache.state
+        self._head, self._is_missed = head, now > head.promised
+        reservation, running = None, self._running(now)
+        if self._is_missed and head.reserved_node in state.slots:
+            # Elsewhere it would wait for other pods again, which may run for longer than estimated, too.
+            of_node = running.on(state.slots[head.reserved_node])
+            reservation = LiveReservation(state, head.pod.class_id, of_node, now)
+        if reservation is None or reservation.begins == math.inf:
+            reservation = LiveReservation(state, head.pod.class_id, running, now)
+        self._reservation = reservation
+        head.promised = min(head.promised, reservation.begins)
+        head.reserved_node = reservation.node
+        self._expires_at = now + RENEW_SECONDS if self._is_missed else min(reservation.begins, now + RENEW_SECONDS)
         if self._refused:
             # Another reservation refused them: they are tried again at once.
             self._expires_at = -math.inf

@@ -282,7 +282,7 @@ class PodOrdering:
         """Return the pod that nobody may delay, and that is neither being tried, nor bound, nor deleted.
 
         It is the chosen one of the highest priority; where everybody may overtake, the oldest pod of the highest
-        priority once it has waited for too long.
+        priority of which one has waited for too long.
         """
         if self.order.ages:
             return self._overdue()
@@ -308,7 +308,9 @@ class PodOrdering:
         for priority in sorted(self._ages, reverse=True):
             for key, queued in self._ages[priority].items():
                 if queued.place not in ("", "tried") and key not in self._released:
-                    return queued if self._clock() - queued.since > self.order.order.ageing else None
+                    if self._clock() - queued.since > self.order.order.ageing:
+                        return queued
+                    break
         return None
 
     def follow_cluster(self, state: ClusterState) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ class QueuedPod:
         number: number of its last move.
         order_group: group of pods that are alike for the order, -1: none.
         order_owner: namespace and owner whose first pod that ends changes that group.
+        promised: when it was to start by the earliest of its reservations, on the clock; inf: it has had none.
+        reserved_node: node of its last reservation, "": it has had none.
     """
 
     pod: CachedPod
@@ -48,6 +51,8 @@ class QueuedPod:
     number: int = 0
     order_group: int = -1
     order_owner: tuple[str, str] | None = None
+    promised: float = math.inf
+    reserved_node: str = ""
 
     def waited(self) -> float:
         """Seconds since it was first queued."""

@@ -348,12 +348,13 @@ class Scheduler(Listener):
             return
         if pod.claims and not self.volumes.synced:  # claims are being listed; an event would be premature
             self.queue.wait_for_change(queued)
+            self.queue.let_overtake(queued)
             self._unlisted_claims.update(claim.key for claim in pod.claims)
             return
         volumes = self._fit_volumes(pod) if pod.claims else None
         if volumes is not None and volumes.problem:
             why = f"0/{len(cache.state.slots)} nodes are available: {volumes.problem}."
-            self._mark_unschedulable(queued, lambda: why, began)
+            self._mark_unschedulable(queued, lambda: why, began, waits_for_room=False)
             return
         # The cached answer does not hold for a pod with claims, or one that nominated pods yield to.
         if volumes is None and not cache.reservations.displaces(pod) and self._is_known_unschedulable(pod):
@@ -447,7 +448,7 @@ class Scheduler(Listener):
         """Have a pod wait that would delay the one that goes next."""
         assert self.backfill is not None
         why = self.backfill.refuse(queued, self._capacity_generation)
-        self._mark_unschedulable(queued, lambda: why, began)
+        self._mark_unschedulable(queued, lambda: why, began, waits_for_room=True)
 
     def _begin_binding(self, queued: QueuedPod, node: str, devices: int, began: float) -> None:
         task: asyncio.Task[Any] = asyncio.create_task(self._bind(queued, node, devices, began))
@@ -508,12 +509,31 @@ class Scheduler(Listener):
         return "" if node in self.cache.state.slots else f"node {node} was deleted"
 
     def _mark_unschedulable(
-        self, queued: QueuedPod, why: Callable[[], str], began: float, *, hopeful: bool = True
+        self,
+        queued: QueuedPod,
+        why: Callable[[], str],
+        began: float,
+        *,
+        hopeful: bool = True,
+        waits_for_room: bool | None = None,
     ) -> None:
-        """Mark a pod unschedulable; compute and report the reason unless that was done recently."""
+        """Mark a pod unschedulable; compute and report the reason unless that was done recently.
+
+        Args:
+            queued: the pod.
+            why: returns the reason.
+            began: when its attempt began.
+            hopeful: whether a change of the cluster may help it.
+            waits_for_room: whether it starts once enough other pods have ended; None: the state tells.
+        """
         self.queue.mark_unschedulable(queued, hopeful=hopeful)
-        if self.queue.holds_back and not self.cache.state.fits_when_empty(queued.pod.class_id):
-            self.queue.let_overtake(queued)
+        if self.queue.holds_back:
+            c, state = queued.pod.class_id, self.cache.state
+            if waits_for_room is None:
+                # Where it has room its volumes or other pods refuse it, and no reservation would change that.
+                waits_for_room = state.fits_when_empty(c) and not state.room(c).any()
+            if not waits_for_room:
+                self.queue.let_overtake(queued)
         now, message = self.queue.clock(), queued.message
         if not message or now - queued.reported_at >= TELL_AGAIN_SECONDS:
             reason, queued.reported_at = why(), now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -180,6 +180,71 @@ def test_missed_reservation_is_followed_by_one_that_no_estimate_overrides() -> N
     assert starts(jobs) == [0, 100, 2, 105, 105]
     # On another node they start.
     assert starts(jobs, nodes=(4, 1)) == [0, 100, 2, 20, 25]
+
+
+OUTRUNNING = [Job(100.0 * k, 1000, 1, states=5) for k in range(150)]
+"""Pods that fill two nodes of 4 CPUs, and run for much longer than they state."""
+
+
+@pytest.mark.parametrize("priority", [None, 1])
+def test_pods_that_outrun_their_estimates_delay_the_next_one_once(priority: int | None) -> None:
+    """It gets the node that was promised to it once what ran there has ended, whoever comes with a higher priority."""
+    small = [] if priority is None else [Job(2100 + 200.0 * k, 1, 1, priority=priority, states=1) for k in range(60)]
+    found = starts([*OUTRUNNING, Job(2050, 50, 4, states=50), *small], nodes=(4, 4))
+    assert 3700 <= found[len(OUTRUNNING)] <= 3701
+
+
+def test_missed_reservation_leaves_a_node_that_became_too_small() -> None:
+    play = Play([Job(0, 200, 3, states=10), Job(0, 100, 2, states=1000), Job(1, 5, 4)], "easy", (4, 4))
+    tried = play._try
+
+    def shrinks() -> None:
+        if play.now >= 50:
+            play.scheduler.cache.upsert_node(raw(node("n0", cpu=3)))
+        tried()
+
+    play._try = shrinks  # type: ignore[method-assign]
+    play.jobs = [*play.jobs, *(Job(2.0 + 4 * k, 30, 1) for k in range(100))]
+    assert play.starts()[2] == 100
+
+
+AGEING = Order("shortest with ageing", SHORTEST, ageing=60.0)
+
+
+def _claims(obj: dict[str, Any]) -> None:
+    obj["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "missing"}}]
+
+
+def _needs_a_pod(obj: dict[str, Any]) -> None:
+    term = {"labelSelector": {"matchLabels": {"app": "nobody"}}, "topologyKey": "kubernetes.io/hostname"}
+    obj["spec"]["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+@pytest.mark.parametrize("order", [AGEING, "easy", "fcfs"])
+@pytest.mark.parametrize(("hinder", "listed"), [(_claims, True), (_claims, False), (_needs_a_pod, True)])
+def test_pod_that_waits_for_no_room_holds_nobody_back(
+    order: str | Order, hinder: Callable[[dict[str, Any]], None], listed: bool
+) -> None:
+    """Pods start as they do without one that waits for a claim, for claims to be listed, or for another pod."""
+    jobs = [*(Job(2.0 * k, 10, 1) for k in range(100)), Job(5, 7, 4)]
+    play = Play(jobs, order, (4,))
+    obj = pod("hindered", uid="hindered", cpu="1")
+    hinder(obj)
+    play.scheduler.cache.upsert_pod(raw(obj))
+    for reflector in play.scheduler.volumes.reflectors if listed else ():
+        reflector.synced.set()
+    assert play.starts() == starts(jobs, order)
+
+
+def test_pod_of_a_higher_priority_that_is_not_overdue_takes_no_reservation() -> None:
+    """Those of priority 1 want GPUs of another node, and each of them waits for a short time."""
+    stream = [Job(2.0 * k, 10, 1) for k in range(150)]
+    others = [Job(2.0 * k, 1.9, 1, (1, 1000), priority=1) for k in range(150)]
+    play = Play([*stream, *others, Job(5, 7, 4)], AGEING, (4,))
+    play.scheduler.cache.upsert_node(raw(node("g", cpu=1, gpus=1)))
+    taken = Job(0, 5, 1, (1, 1000), priority=2)
+    play.jobs = [*play.jobs, taken]
+    assert play.starts()[len(stream) + len(others)] < 80
 
 
 A, B = Node("a", 4000, 1 << 30), Node("b", 4000, 1 << 30)
