@@ -38,6 +38,8 @@ MOST_DOUBLINGS = 10
 BACKOFF_WINDOW_SECONDS = 1.0
 """Pods whose backoff ends in the same window are ordered by priority."""
 UNSCHEDULABLE_SECONDS = 300.0
+FEW = 64
+"""Outdated entries of a heap that are not worth removing."""
 
 Heap = list[tuple[Any, ...]]
 """What orders a pod, the number of its move and the pod; an entry is outdated once the pod was moved again."""
@@ -305,6 +307,10 @@ class SchedulingQueue:
             self._wakes.set()
             return
         heapq.heappush(self._active, (-queued.pod.pod.priority, queued.since, queued.number, queued))
+        if len(self._active) > 2 * len(self._all) + FEW:
+            # A replica that does not lead pops nothing, and would keep every pod that ever was.
+            self._active = [each for each in self._active if each[-1].place == "active" and each[-1].number == each[-2]]
+            heapq.heapify(self._active)
         self._wakes.set()
 
     def _push_backoff(self, queued: QueuedPod) -> None:

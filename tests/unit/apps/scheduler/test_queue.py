@@ -162,6 +162,17 @@ def test_recreated_pod_replaces_its_namesake(queue: SchedulingQueue) -> None:
     assert len(queue) == 1
 
 
+def test_queue_that_nobody_pops_forgets_deleted_pods(queue: SchedulingQueue, clock: Clock) -> None:
+    """As in a replica that does not lead, for weeks."""
+    queue.add(pod("first"))
+    for k in range(2000):
+        clock.now += 1
+        queue.add(pod(f"p{k}"))
+        queue.remove(f"default/p{k}")
+    assert len(queue._active) < 200
+    assert popped(queue) == ["first"]
+
+
 def test_queue_wakes_at_the_end_of_a_backoff() -> None:
     async def run() -> None:
         queue = SchedulingQueue(loop_clock)
