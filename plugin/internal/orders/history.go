@@ -20,8 +20,10 @@ const (
 	firstPriorLow, firstPriorHigh = 8, 40
 	spreadShare                   = 0.9
 
-	// maxGroups is how many groups are kept; beyond it those that were not used for longest are forgotten.
+	// maxGroups is how many groups are kept, see RunTimes.
 	maxGroups = 20_000
+	// chances is how many groups are kept, and count as used, while one of which a single pod has ended is looked for.
+	chances = 16
 )
 
 // Requests is what a pod requests, as far as it tells its run time.
@@ -55,6 +57,9 @@ func (h *histogram) add(bin int) {
 //
 // An owner of which nothing has ended yet says nothing: its namespace stands for it, in which each owner counts once, so
 // that Jobs of one pod teach what the next Job may take.
+//
+// Of too many groups the one that was not used for longest is forgotten, or one among the next of which a single pod has
+// ended: Jobs that never run again would drive out those that run each day.
 type RunTimes struct {
 	mutex  sync.Mutex
 	all    histogram
@@ -140,11 +145,22 @@ func (r *RunTimes) create(key group) *histogram {
 		return found
 	}
 	if len(r.groups) >= r.most {
-		delete(r.groups, r.used.Remove(r.used.Back()).(*histogram).group)
+		r.forgetOne()
 	}
 	made := &histogram{group: key}
 	r.groups[key] = r.used.PushFront(made)
 	return made
+}
+
+func (r *RunTimes) forgetOne() {
+	for range chances {
+		oldest := r.used.Back()
+		if oldest.Value.(*histogram).ended <= 1 {
+			break
+		}
+		r.used.MoveToFront(oldest)
+	}
+	delete(r.groups, r.used.Remove(r.used.Back()).(*histogram).group)
 }
 
 // binOf returns the bin of a run time.

@@ -7,7 +7,7 @@ stands for it, in which each owner counts once, so that Jobs of one pod teach wh
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,7 +31,11 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 MAX_GROUPS = 20_000
-"""Groups beyond which those that were not used for longest are forgotten."""
+"""Groups beyond which some are forgotten, see `LiveHistory`."""
+CHANCES = 16
+"""Groups that are kept, and count as used, while one of which a single pod has ended is looked for."""
+DROPPED_ROWS = 1024
+"""Rows of forgotten groups that are remembered."""
 FIRST_ROWS = 64
 NOTHING, ALL_PODS = range(2)
 """Rows: of groups of which nothing has ended, and of all pods."""
@@ -80,13 +84,17 @@ class HistoryCopy(NamedTuple):
 class LiveHistory:
     """Run times by groups of pods, updated as pods end.
 
+    Of too many groups the one that was not used for longest is forgotten, or one among the next of which a single pod
+    has ended: Jobs that never run again would drive out those that run each day.
+
     Args:
-        max_groups: groups beyond which those that were not used for longest are forgotten.
+        max_groups: groups beyond which some are forgotten.
 
     Attributes:
         version: increases whenever an estimate may change.
-        added, dropped: groups that were added and forgotten since the beginning, after which `keys` may differ; those
-            of a new owner do not count, since no pod was in them.
+        added, dropped: groups that were added and forgotten since the beginning, after which `keys` may differ; of
+            those that were added a new owner's do not count, since no pod was in them.
+        dropped_rows: rows of those that were forgotten last.
     """
 
     def __init__(self, max_groups: int = MAX_GROUPS) -> None:
@@ -95,6 +103,7 @@ class LiveHistory:
         self._arrays = empty_history(FIRST_ROWS)
         self._rows: OrderedDict[RunTimeGroup, int] = OrderedDict()
         self._free = list(range(FIRST_ROWS - 1, ALL_PODS, -1))
+        self.dropped_rows: deque[int] = deque(maxlen=DROPPED_ROWS)
         self._buffer = np.zeros((1, 2))
 
     def __len__(self) -> int:
@@ -179,15 +188,24 @@ class LiveHistory:
             self._rows.move_to_end(group)
             return row
         if len(self._rows) >= self._max_groups:
-            _, dropped = self._rows.popitem(last=False)
-            self._arrays.counts[dropped] = self._arrays.ended[dropped] = 0.0
-            self._free.append(dropped)
-            self.dropped += 1
+            self._forget_one()
         elif not self._free:
             self._grow()
         self._rows[group] = row = self._free.pop()
         self.added += not of_new_owner
         return row
+
+    def _forget_one(self) -> None:
+        for _ in range(CHANCES):
+            oldest, row = next(iter(self._rows.items()))
+            if self._arrays.ended[row] <= 1.0:
+                break
+            self._rows.move_to_end(oldest)
+        _, dropped = self._rows.popitem(last=False)
+        self._arrays.counts[dropped] = self._arrays.ended[dropped] = 0.0
+        self._free.append(dropped)
+        self.dropped_rows.append(dropped)
+        self.dropped += 1
 
     def _grow(self) -> None:
         previous, count = self._arrays, len(self._arrays.ended)

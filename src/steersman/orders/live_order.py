@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -264,13 +265,14 @@ class LiveOrder:
         if self._version == history.version or not self._uses_estimates:
             return
         self._version = history.version
-        rows = np.flatnonzero(self._keys[:, ALL] >= 0)
-        if self._dropped != history.dropped:
+        rows, forgotten = np.flatnonzero(self._keys[:, ALL] >= 0), history.dropped - self._dropped
+        if forgotten > len(history.dropped_rows):
             outdated = rows
-        elif self._added != history.added:
-            outdated = rows[(self._keys[rows] == NOTHING).any(axis=1)]
         else:
-            outdated = rows[:0]
+            changed = [*islice(reversed(history.dropped_rows), forgotten)]
+            if self._added != history.added:
+                changed.append(NOTHING)
+            outdated = rows[np.isin(self._keys[rows], changed).any(axis=1)] if changed else rows[:0]
         self._added, self._dropped = history.added, history.dropped
         for row in outdated:
             equal = self._equal[int(row)]

@@ -117,6 +117,19 @@ def test_least_recently_used_groups_are_forgotten() -> None:
     assert history.dropped > 0
 
 
+def test_pods_that_never_run_again_drive_out_nobody_who_does() -> None:
+    """A CronJob keeps its estimate, whatever number of Jobs of one pod end."""
+    history = LiveHistory(max_groups=200)
+    nightly = [pod(f"Job/nightly-{29384720 + k}", LARGE) for k in range(30)]
+    for each in nightly:
+        history.note(each, 8 * 3600.0)
+    before = history.estimate(nightly[0])
+    for k in range(1000):
+        history.note(pod(f"Job/once-{k}x"), 30.0)
+    assert len(history) <= 200
+    assert history.estimate(nightly[0]) == pytest.approx(before, rel=0.01)
+
+
 OWNERS = st.sampled_from(["", "Job/a", "Job/b", "ReplicaSet/c"])
 ENDS = st.lists(
     st.tuples(OWNERS, st.sampled_from([SMALL, LARGE]), st.sampled_from(["x", "y"]), st.floats(0, 1e9)), max_size=40

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 import pytest
 from tests.support.errors import raises
@@ -136,3 +138,25 @@ def test_groups_without_pods_are_forgotten() -> None:
     for group in first:
         order.leave(group)
     assert {order.join(pod)[0] for pod in pods} <= set(range(128))
+
+
+@pytest.mark.parametrize("rows", [3, 1024])
+def test_estimates_follow_groups_that_are_forgotten(rows: int) -> None:
+    """Those of waiting pods are what a new order would say, although only what was forgotten is looked up again."""
+    history = LiveHistory(max_groups=12)
+    history.dropped_rows = deque(maxlen=rows)
+    order = LiveOrder(BUILT_IN["shortest"], history, lambda: 0.0)
+    order.resize(ClusterSize(cpus=64, memory=256 * GIB))
+    random = np.random.default_rng(1)
+    waiting = [Pod("w", PodClass(requests(1, 1)), owner=f"Job/{k}") for k in range(8)]
+    groups = [order.join(pod)[0] for pod in waiting]
+    for _ in range(300):
+        for _ in range(int(random.integers(1, 4))):
+            owner = f"Job/{random.integers(30)}"
+            history.note(Pod("e", PodClass(requests(1, 1)), owner=owner), float(random.uniform(1, 1e6)))
+        order._follow_history()
+        for group, pod in zip(groups, waiting, strict=True):
+            equal = order._equal[group]
+            again = history.keys(pod.requests, pod.namespace, equal.owner)
+            assert order._keys[group].tolist() == list(again)
+    assert history.dropped > 100
