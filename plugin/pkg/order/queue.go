@@ -133,14 +133,17 @@ func (q *queue) forget(waits func(*v1.Pod) bool) {
 	}
 	q.mutex.RUnlock()
 	for _, pod := range known {
-		if waits(pod) {
-			continue
-		}
+		found := waits(pod)
 		q.mutex.Lock()
-		if entry := q.pods[pod.UID]; entry != nil && entry.missing {
+		entry := q.pods[pod.UID]
+		switch {
+		case entry == nil:
+		case found:
+			entry.missing = false
+		case entry.missing:
 			q.stopWaiting(entry)
 			delete(q.pods, pod.UID)
-		} else if entry != nil {
+		default:
 			entry.missing = true
 		}
 		q.mutex.Unlock()
