@@ -5,6 +5,7 @@ Each draw has its own rate and its own weights of the kinds. Source: Rubin, "The
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,11 @@ from steersman.simulation.prediction.moment import RECENT_ARRIVALS, Arrived
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+
+LEAST_SECONDS = 6 * 3600.0
+"""Of these latest seconds all arrivals count, or a sample of them."""
+AT_ONCE_SECONDS = 60.0
+"""Pods of an owner that arrive within this time arrive together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +45,11 @@ class ComingPods:
     def rate(self) -> float:
         """Return units a second, 0: none is known to arrive."""
         return len(self.first) / self.seconds if len(self.first) else 0.0
+
+    @property
+    def pod_rate(self) -> float:
+        """Return pods a second."""
+        return float(self.size.sum()) / self.seconds
 
     def draw(self, until: float, most: int, random: Sequence[np.random.Generator]) -> tuple[Floats, Ints, Ints]:
         """Return the pods that arrive until a time: times, indices and members as in `Schedule`, [A] each.
@@ -76,24 +87,38 @@ def coming_pods(arrived: Sequence[Arrived], index: Sequence[int], observed: floa
         index: [R] of each in the workload.
         observed: seconds for which they were observed.
     """
-    latest = sorted(range(len(arrived)), key=lambda i: arrived[i].age)
-    if len(latest) > RECENT_ARRIVALS:
-        latest = latest[:RECENT_ARRIVALS]
-        observed = min(observed, arrived[latest[-1]].age)
-    units: dict[object, list[int]] = {}
-    for i in latest:
-        pod = arrived[i].pod
-        key: object = i
+    units = _units(arrived)
+    if len(units) > RECENT_ARRIVALS:
+        # A burst says nothing of the hours after it, so that the latest hours count in any case, by a sample.
+        latest = max(arrived[units[RECENT_ARRIVALS - 1][0]].age, min(observed, LEAST_SECONDS))
+        recent = [unit for unit in units if arrived[unit[0]].age <= latest]
+        units = recent[:: math.ceil(len(recent) / RECENT_ARRIVALS)]
+        observed = latest * len(units) / len(recent)
+    size = np.array([len(unit) for unit in units], dtype=np.int64)
+    return ComingPods(
+        pods=np.array([index[i] for unit in units for i in unit], dtype=np.int64),
+        first=np.cumsum(size) - size,
+        size=size,
+        together=np.array([bool(arrived[unit[0]].pod.gang) for unit in units], dtype=np.bool_),
+        seconds=max(observed, 1.0),
+    )
+
+
+def _units(arrived: Sequence[Arrived]) -> list[list[int]]:
+    """Return pods that arrived at once, as numbers in `arrived`, the latest first: gangs, and pods of one owner."""
+    units: list[list[int]] = []
+    last: dict[object, list[int]] = {}
+    for i in sorted(range(len(arrived)), key=lambda i: arrived[i].age):
+        pod, key = arrived[i].pod, None
         if pod.gang:
             key = "gang", pod.namespace, pod.gang
         elif pod.owner:
-            key = "owner", pod.namespace, pod.owner, arrived[i].age
-        units.setdefault(key, []).append(i)
-    size = np.array([len(unit) for unit in units.values()], dtype=np.int64)
-    return ComingPods(
-        pods=np.array([index[i] for unit in units.values() for i in unit], dtype=np.int64),
-        first=np.cumsum(size) - size,
-        size=size,
-        together=np.array([bool(arrived[unit[0]].pod.gang) for unit in units.values()], dtype=np.bool_),
-        seconds=max(observed, 1.0),
-    )
+            key = "owner", pod.namespace, pod.owner
+        unit = None if key is None else last.get(key)
+        if unit is None or not (pod.gang or arrived[i].age - arrived[unit[0]].age <= AT_ONCE_SECONDS):
+            unit = []
+            units.append(unit)
+            if key is not None:
+                last[key] = unit
+        unit.append(i)
+    return units

@@ -22,7 +22,7 @@ DAY = 86_400.0
 RECENT_SECONDS = 7 * DAY
 """Pods that arrived longer ago say nothing of the arrivals to come."""
 RECENT_ARRIVALS = 2000
-"""Of more arrivals only the latest count."""
+"""Of more arrivals only the latest count, see `coming`."""
 LASTING = ("ReplicaSet", "Deployment", "StatefulSet", "ReplicationController", "DaemonSet", "Node")
 """Kinds of owners that replace a pod that ends, so that its resources stay taken."""
 

@@ -36,6 +36,7 @@ FIRST_ARRIVALS, GROWTH = 200, 4
 LIKELY = 0.8
 """Share of the rollouts so far that would not have needed more units than the next one draws."""
 MOST_ARRIVALS = 10_000
+"""Pods that arrive until the horizon of a rollout, on average; and units that it draws at most."""
 GAPS, KINDS, RUNNING, LATER, HAZARDS = range(5)
 """Streams of random numbers of a rollout."""
 MOST_THREADS = 8
@@ -79,7 +80,7 @@ class Rollouts:
         self._lives: dict[tuple[int, ...], tuple[Floats, Floats]] = {}
         self.horizon = horizon
         if self._coming.rate:
-            self.horizon = min(horizon, MOST_ARRIVALS / self._coming.rate)
+            self.horizon = min(horizon, MOST_ARRIVALS / self._coming.pod_rate)
 
     @property
     def rate(self) -> float:
