@@ -62,11 +62,11 @@ class StatusReporter:
         if self.conditions is not None:
             self.conditions.put(queued.pod, why)
 
-    def ignored(self, queued: QueuedPod, what: str) -> None:
-        """Report a request of a pod that makes no sense; the pod is scheduled without it."""
+    def ignored(self, queued: QueuedPod, what: str, reason: str = "LatencyLimitIgnored") -> None:
+        """Report a request of a pod without which it is scheduled: it makes no sense, or live nothing follows it."""
         log.warning("annotation ignored", pod=queued.pod.key, why=what)
         if self.events is not None:
-            self.events.record(_reference(queued.pod), "LatencyLimitIgnored", what, "Warning")
+            self.events.record(_reference(queued.pod), reason, what, "Warning")
 
     def failed(self, queued: QueuedPod, node: str, why: str, seconds: float) -> None:
         """Report a decision or binding that failed; the pod is tried again."""

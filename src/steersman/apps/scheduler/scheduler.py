@@ -47,6 +47,7 @@ SCHEDULER_NAME = "steersman"
 FINISH_SECONDS = 4.0
 """Time for bindings in flight at shutdown. A lost lease is valid for 5 s more (`kubernetes.lease`)."""
 LOST_SECONDS = 0.1
+ONE_BY_ONE = "steersman schedule places its pods one by one; they start together in simulations alone"
 TELL_AGAIN_SECONDS = 30.0
 """Minimum time between two computations of why a pod is unschedulable."""
 SIZE_SECONDS = 10.0
@@ -351,6 +352,11 @@ class Scheduler(Listener):
             self.queue.let_overtake(queued)
             self._unlisted_claims.update(claim.key for claim in pod.claims)
             return
+        # At the first attempt only, or each retry would write the event again.
+        if pod.pod.latency.ignored and not queued.attempts:
+            self.reporter.ignored(queued, "; ".join(pod.pod.latency.ignored))
+        if pod.pod.gang and not queued.attempts:
+            self.reporter.ignored(queued, f"gang {pod.pod.gang}: {ONE_BY_ONE}", "GangIgnored")
         volumes = self._fit_volumes(pod) if pod.claims else None
         if volumes is not None and volumes.problem:
             why = f"0/{len(cache.state.slots)} nodes are available: {volumes.problem}."
@@ -371,9 +377,6 @@ class Scheduler(Listener):
         is_refused = False
         with self._nominated_displaced(pod) as allowed:
             mixing = cache.gpu_pods.refusal(cache.state, pod.pod.requests)
-            # At the first attempt only, or each retry would write the event again.
-            if pod.pod.latency.ignored and not queued.attempts:
-                self.reporter.ignored(queued, "; ".join(pod.pod.latency.ignored))
             assert self.decider is not None
             self.decider.waiting = self.queue.unschedulable
             cpu = time.thread_time()

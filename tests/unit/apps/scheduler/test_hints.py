@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from tests.support.errors import check_text
 from tests.unit.kubernetes.cache.test_cluster_cache import node, pod, raw
 
 from steersman.apps.scheduler.queued_pod import QueuedPod
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
+from steersman.cluster.objects.decoding import GANG_KEY
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.policies.decision.cluster_view import ClusterView
@@ -23,6 +25,10 @@ class Counts:
     def __init__(self) -> None:
         self.decisions = 0
         self.told: list[tuple[str, str]] = []
+        self.not_followed: list[tuple[str, str, str]] = []
+
+    def ignored(self, queued: QueuedPod, what: str, reason: str = "") -> None:
+        self.not_followed.append((queued.pod.key, reason, what))
 
     def decided(self, seconds: float, cpu_seconds: float) -> None:
         self.decisions += 1
@@ -131,3 +137,23 @@ def test_pending_reason_is_reported_once_while_only_counts_change(scheduler: Sch
     told = scheduler.reporter.told  # type: ignore[attr-defined]
     assert len(told) == 1
     assert "0/2 nodes" in told[0][1]
+
+
+def test_gang_whose_pods_are_placed_one_by_one_is_told_once(scheduler: Scheduler) -> None:
+    """Each pod of a gang says so at its first attempt, and others say nothing."""
+    for name in ("g0", "g1", "alone"):
+        obj: dict[str, Any] = pod(name, cpu="1")
+        if name != "alone":
+            obj["metadata"]["annotations"] = {GANG_KEY: "ring"}
+        scheduler.cache.upsert_pod(raw(obj))
+    for _ in range(2):
+        while queued := scheduler.queue.pop():
+            scheduler._schedule_one(queued)
+        scheduler.queue.move_all_to_backoff()
+    reporter = cast(Counts, scheduler.reporter)
+    assert [(key, reason) for key, reason, _ in reporter.not_followed] == [
+        ("default/g0", "GangIgnored"),
+        ("default/g1", "GangIgnored"),
+    ]
+    check_text(reporter.not_followed[0][2])
+    assert "gang ring" in reporter.not_followed[0][2]
