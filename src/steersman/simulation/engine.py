@@ -491,10 +491,9 @@ def advance(
             if cursor[PASS] == HEAD_FIRST:
                 if cursor[HEAD] == NONE and q.settings[SCORE] == EXTERNAL and q.counts[GROUPS] > 1:
                     return NEEDS_ORDER
-                if cursor[HEAD] == NONE:
-                    next_head(arrivals, run, time)
-                if cursor[HEAD] == NONE:
-                    # Nobody waits, or anybody may start.
+                next_head(arrivals, run, time)
+                if cursor[HEAD] == NONE or q.settings[OVERTAKING] == ANYBODY:
+                    # Nobody waits, or anybody may start: an overdue pod is tried after those of a higher priority.
                     cursor[PASS] = COLLECT
                     continue
                 g = cursor[HEAD]
@@ -524,13 +523,13 @@ def advance(
                 return DONE
             arrival = cursor[ARRIVED]
             time = arrivals.time[arrival]
-            if cursor[HEAD] == NONE and q.counts[GROUPS] > 0 and run.reservation.expected.shape[0] > 0:
+            if q.counts[GROUPS] > 0 and run.reservation.expected.shape[0] > 0:
                 next_head(arrivals, run, time)
         c, shape = arrivals.class_id[arrival], arrivals.shape[arrival]
         masked = has_inter_pod_rules(cluster.terms, c, arrivals.labels_id[arrival])
-        # Behind the head, unless of a higher priority: then it is the new head if it has to wait.
+        # Behind the head, unless of a higher priority. By orders that commit it is the new head if it has to wait.
         behind = cursor[HEAD] != NONE and g != cursor[HEAD]
-        if behind and not passing and arrivals.priority[arrival] > q.priority[q.first[cursor[HEAD]]]:
+        if behind and arrivals.priority[arrival] > q.priority[q.first[cursor[HEAD]]]:
             behind = False
         allowed, after = True, False
         if behind:
@@ -555,7 +554,7 @@ def advance(
                 continue
             cursor[PLACED] = 0
             _start(arrivals, run, record, arrival, time, passing)
-            if cursor[HEAD] != NONE and not passing and not behind:
+            if cursor[HEAD] != NONE and g != cursor[HEAD] and not behind:
                 # A pod of higher priority has started: the head's reservation does not account for it.
                 cancel(run.reservation)
         elif cursor[PLACED] > 0:
@@ -573,8 +572,9 @@ def advance(
         if n != NONE:
             continue
         _queue_arrival(arrivals, run, record, arrival, time, waits)
-        if not behind and waits and not run.infeasible[shape] and q.settings[OVERTAKING] != CONSERVATIVE:
-            cursor[HEAD] = NONE if q.settings[OVERTAKING] == ANYBODY else q.group[arrival]
+        commits = q.settings[OVERTAKING] != ANYBODY and q.settings[OVERTAKING] != CONSERVATIVE
+        if commits and not behind and waits and not run.infeasible[shape]:
+            cursor[HEAD] = q.group[arrival]
             cancel(run.reservation)
         if q.settings[OVERTAKING] == CONSERVATIVE:
             hold_first(cluster, arrivals, run, q.group[arrival], time)

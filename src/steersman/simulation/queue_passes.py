@@ -91,18 +91,20 @@ def _free_share(run: Run) -> float:
 
 @inlined_kernel
 def _first_overdue(run: Run, time: float) -> int:
-    """Return the group of the oldest waiting pod of the highest priority, if it waits for longer than ageing allows."""
+    """Return the group of the oldest pod of the highest priority of those that wait for longer than ageing allows."""
     q = run.queue
     found = NONE
     for i in range(q.counts[SHAPES]):
         s = q.shapes[i]
         for place in range(q.begins[s], q.begins[s] + q.active_groups[s]):
             g = q.active[place]
+            if time - q.time[q.first[g]] <= q.limits[AGEING]:
+                continue
             if found != NONE and q.priority[q.first[g]] < q.priority[q.first[found]]:
                 continue
             if found == NONE or q.priority[q.first[g]] > q.priority[q.first[found]] or q.first[g] < q.first[found]:
                 found = g
-    return found if found != NONE and time - q.time[q.first[found]] > q.limits[AGEING] else NONE
+    return found
 
 
 @called_kernel
@@ -139,13 +141,18 @@ def _seconds(run: Run, leader: int, own: int) -> float:
 
 @inlined_kernel
 def next_head(arrivals: Arrivals, run: Run, time: float) -> None:
-    """Choose the pod that nobody may delay: the next one, or where anybody may overtake one that is overdue, if any."""
-    if run.queue.settings[OVERTAKING] == CONSERVATIVE:
-        return
-    if run.queue.settings[OVERTAKING] != ANYBODY:
-        run.cursor[HEAD] = _best_group(arrivals, run, time)
-    elif run.queue.limits[AGEING] < np.inf:
-        run.cursor[HEAD] = _first_overdue(run, time)
+    """Choose the pod that nobody may delay: the next one, or where anybody may overtake one that is overdue, if any.
+
+    The next one stays so until it starts; of those that are overdue it is the first one now.
+    """
+    cursor, settings = run.cursor, run.queue.settings
+    if settings[OVERTAKING] == ANYBODY and run.queue.limits[AGEING] < np.inf:
+        before = cursor[HEAD]
+        cursor[HEAD] = _first_overdue(run, time)
+        if before != NONE and cursor[HEAD] != before:
+            cancel(run.reservation)
+    elif settings[OVERTAKING] != ANYBODY and settings[OVERTAKING] != CONSERVATIVE and cursor[HEAD] == NONE:
+        cursor[HEAD] = _best_group(arrivals, run, time)
 
 
 @called_kernel
@@ -264,7 +271,7 @@ def collect(
         best = NONE
         for place in range(q.begins[s], q.begins[s] + q.active_groups[s]):
             g = q.active[place]
-            if g == run.cursor[HEAD]:
+            if g == run.cursor[HEAD] and q.settings[OVERTAKING] != ANYBODY:
                 continue
             a = q.first[g]
             if is_conservative and not every:
@@ -335,7 +342,8 @@ def end_attempt(run: Run, g: int, bound: bool, alone: bool, time: float) -> None
     pass: binding pods in between cannot have freed resources.
     """
     q, cursor, s = run.queue, run.cursor, run.queue.shape[g]
-    is_head = cursor[PASS] == HEAD_FIRST
+    # Where anybody may overtake, the pass begins again once an overdue pod has started: there may be another one.
+    is_head = cursor[PASS] == HEAD_FIRST or (bound and g == cursor[HEAD])
     if bound and q.settings[OVERTAKING] == CONSERVATIVE:
         note_leaving(run.reservation, g)
     if bound:

@@ -56,9 +56,17 @@ def played(
     run_times: RunTimes = ORACLE,
     policy: str = "best-fit",
     gpus: int = 0,
+    last_gpus: int | None = None,
 ) -> tuple[list[float], list[int]]:
-    """Return when and on which node each pod started, those of a gang one after another; NaN: never."""
-    cluster = tuple(Node(f"n{i}", cpus * 1000, 1 << 40, gpu_count=gpus) for i, cpus in enumerate(nodes))
+    """Return when and on which node each pod started, those of a gang one after another; NaN: never.
+
+    Nodes have `gpus`, the last one `last_gpus` if that is given.
+    """
+    counts = [gpus] * (len(nodes) - 1) + [gpus if last_gpus is None else last_gpus]
+    cluster = tuple(
+        Node(f"n{i}", cpus * 1000, 1 << 40, gpu_count=count)
+        for i, (cpus, count) in enumerate(zip(nodes, counts, strict=True))
+    )
     pods, times, durations, members = [], [], [], []
     for k, job in enumerate(jobs):
         for i in range(job.members):
@@ -285,6 +293,24 @@ def test_ageing_bounds_the_wait_of_a_pod_that_others_starve() -> None:
     named = find_order("smallest@ageing:100s")
     assert (named.ageing, named.run_times, named.name) == (100.0, AUTO, "smallest@ageing:100s")
     assert starts(jobs, named) == starts(jobs, aged)
+
+
+def test_overdue_pod_has_its_reservation_beside_waiting_pods_of_a_higher_priority() -> None:
+    """One of these waits at any time, for the other node, and for a few seconds."""
+    stream = [Job(t, 15, 2) for t in range(0, 2000, 5)]
+    others = [Job(max(t, 0), 10, 1, priority=1, gpus=1) for t in range(-5, 2000, 10)]
+    jobs = sorted([*stream, *others, Job(7, 10, 4)], key=lambda job: job.at)
+    aged = replace(BUILT_IN["smallest"], ageing=100.0)
+    assert starts(jobs, aged, nodes=(4, 1), last_gpus=1)[jobs.index(Job(7, 10, 4))] <= 107 + 15
+
+
+def test_higher_priority_goes_before_an_overdue_pod() -> None:
+    stream = [Job(t, 15, 2) for t in range(0, 2000, 5)]
+    overdue, high = Job(7, 10, 4), Job(110, 20, 4, priority=1)
+    jobs = sorted([*stream, overdue, high], key=lambda job: job.at)
+    found = starts(jobs, replace(BUILT_IN["smallest"], ageing=100.0))
+    assert found[jobs.index(high)] <= 107 + 15
+    assert found[jobs.index(overdue)] == found[jobs.index(high)] + 20
 
 
 def test_pods_that_run_for_longer_than_stated_delay_a_reservation_once() -> None:

@@ -368,10 +368,7 @@ class PlainQueue:
             self.waits(each)
 
     def someone_is_overdue(self, order: Order) -> bool:
-        waiting = [each for each in self.pods if each.place != "tried"]
-        highest = max((each.pod.pod.priority for each in waiting), default=0)
-        since = min((each.since for each in waiting if each.pod.pod.priority == highest), default=math.inf)
-        return self.clock() - since > order.ageing
+        return any(self.clock() - each.since > order.ageing for each in self.pods if each.place != "tried")
 
     def wake(self, class_id: int, priority: int, count: int) -> None:
         alike = [
