@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,9 +65,14 @@ def pod_index(workload: Workload, spec: str) -> int:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        candidates = ", ".join(sorted(f"{workload.pods[i].namespace}/{workload.pods[i].name}" for i in matches))
-        raise SteersmanError(f"--pod {spec}: several pods have that name; choose one of {candidates}")
+        raise several_pods(spec, [(workload.pods[i].namespace, workload.pods[i].name) for i in matches])
     raise SteersmanError(f"--pod {spec}: there is no such pod among the {len(workload.pods)} of {workload.name}")
+
+
+def several_pods(spec: str, keys: Sequence[tuple[str, str]]) -> SteersmanError:
+    """Return the error of a pod's name that several namespaces have."""
+    candidates = ", ".join(sorted(f"{namespace}/{name}" for namespace, name in keys))
+    return SteersmanError(f"--pod {spec}: several pods have that name; choose one of {candidates}")
 
 
 def check_model_output(output: Path, kind: str, read: Callable[[Path], object]) -> None:

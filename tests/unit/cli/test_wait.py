@@ -183,6 +183,20 @@ def test_what_cannot_be_answered_is_one_line(
     assert text in error
 
 
+@pytest.mark.parametrize("times", [(3,), (9, 9, 1)])
+def test_a_name_in_two_namespaces_is_said_to_be_ambiguous(
+    times: tuple[int, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether pods wait or have ended."""
+    pods = [pod("twin", *times), pod("twin", *times)]
+    pods[1]["metadata"]["namespace"] = "other"  # type: ignore[index]
+    file = tmp_path / "cluster.yaml"
+    file.write_text(yaml.safe_dump_all([NODE, *pods]))
+    assert main(["wait", "--pods", str(file), "--policy", "best-fit", "--pod", "twin"]) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error == "error: --pod twin: several pods have that name; choose one of other/twin, team/twin"
+
+
 def test_a_file_of_another_format_is_no_history(
     files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

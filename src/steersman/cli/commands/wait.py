@@ -23,7 +23,7 @@ from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.orders import check_live_order, split_order
 from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import Warnings, print_json, print_table, print_text, status_if_slow
-from steersman.cli.reading import is_named, pod_index
+from steersman.cli.reading import is_named, pod_index, several_pods
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.quantities import format_duration
 from steersman.workloads.files import YAML_SUFFIXES
@@ -150,11 +150,9 @@ def _pods(source: Workload, spec: str) -> list[Pod]:
     """Return the pods whose start is asked for. Raises SteersmanError: there is none, or it does not wait."""
     if spec.endswith(YAML_SUFFIXES):
         return _new_pods(source, Path(spec))
-    try:
-        number = pod_index(source, spec)
-    except SteersmanError:
+    if not any(is_named(spec, pod.namespace, pod.name) for pod in source.pods):
         _say_if_gone(source, spec)
-        raise
+    number = pod_index(source, spec)
     where = source.recorded[number] if source.recorded else None
     pod = source.pods[number]
     if where is None:
@@ -167,10 +165,13 @@ def _pods(source: Workload, spec: str) -> list[Pod]:
 
 def _say_if_gone(source: Workload, spec: str) -> None:
     """Raise SteersmanError for a pod that is there and that no scheduler looks at."""
-    for each in source.lives.ended:
-        if is_named(spec, each.pod.namespace, each.pod.name):
-            raise SteersmanError(f"--pod {spec}: it does not wait: it ended at {clock(each.ended)}")
-    if any(is_named(spec, *key) for key in source.lives.present):
+    ended = {(each.pod.namespace, each.pod.name): each.ended for each in source.lives.ended}
+    there = sorted(key for key in {*ended, *source.lives.present} if is_named(spec, *key))
+    if len(there) > 1:
+        raise several_pods(spec, there)
+    if there and there[0] in ended:
+        raise SteersmanError(f"--pod {spec}: it does not wait: it ended at {clock(ended[there[0]])}")
+    if there:
         raise SteersmanError(f"--pod {spec}: no scheduler looks at it: it has scheduling gates, or is being deleted")
 
 
