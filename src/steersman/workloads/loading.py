@@ -20,13 +20,12 @@ from steersman.workloads.formats.kubernetes.devices import offer_warnings, offer
 from steersman.workloads.formats.kubernetes.expansion import Expanded, PartlyReadError
 from steersman.workloads.formats.kubernetes.format import KubernetesContent
 from steersman.workloads.formats.kubernetes.lives import lives_of
-from steersman.workloads.formats.kubernetes.objects import Objects
+from steersman.workloads.formats.kubernetes.objects import REFERABLE, Objects
 from steersman.workloads.formats.registry import format_of, formats
 from steersman.workloads.formats.yaml_documents import Document
 from steersman.workloads.garbage_collection import no_collection
 from steersman.workloads.generators.deployments import Row
 from steersman.workloads.gpu_warnings import gpu_warnings
-from steersman.workloads.lives import NO_LIVES
 from steersman.workloads.recorded import with_running
 from steersman.workloads.workload import RunningPods, SpreadSelectors, Workload, workload_name
 
@@ -167,8 +166,9 @@ def load_workload(
     warnings += [f"{name}: {warning}" for warning in (*gpu_warnings(nodes, pods), *offer_warnings(offers, pods))]
     about = (content.understood() for content in for_pods.contents if pods)
     understood = "; ".join(filter(None, (*about, _gangs(pods))))
-    known = lives_of(_objects(sources), nodes) if lives else NO_LIVES
-    workload = Workload(name, nodes, pods, services, tuple(warnings), understood=understood, lives=known)
+    workload = Workload(name, nodes, pods, services, tuple(warnings), understood=understood)
+    if lives:
+        workload = _with_lives(workload, list(_objects(sources)))
     if expanded is None or not expanded.pods:
         return workload
     workload = with_running(workload, expanded, running)
@@ -208,9 +208,16 @@ def workload_of_objects(
     about_gpus = (*gpu_warnings(nodes, expanded.pods), *offer_warnings(offers, expanded.pods))
     about_objects = (*warnings, *left_out, *objects.warnings(), *expanded.warnings, *about_gpus)
     all_warnings = tuple(f"{name}: {warning}" for warning in about_objects)
-    known = lives_of([objects], nodes) if lives else NO_LIVES
-    workload = Workload(name, nodes, expanded.pods, objects.services(), all_warnings, lives=known)
+    workload = Workload(name, nodes, expanded.pods, objects.services(), all_warnings)
+    if lives:
+        workload = _with_lives(workload, [objects])
     return with_running(workload, expanded, running)
+
+
+def _with_lives(workload: Workload, every: Sequence[Objects]) -> Workload:
+    """Return a workload with the lives of the pods of its objects, and what further pods may refer to."""
+    referable = tuple(obj for objects in every for obj in objects.of_kind(*REFERABLE))
+    return replace(workload, lives=lives_of(every, workload.nodes), referable=referable)
 
 
 def _objects(sources: Iterable[Source]) -> Iterator[Objects]:
@@ -247,6 +254,42 @@ def load_pods(path: str | Path, nodes: tuple[Node, ...] | None = None) -> tuple[
     if nodes is None:
         nodes = source.nodes() if source.has_nodes() else ()
     return source.pods(nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class FurtherPods:
+    """Pods that are submitted to a cluster.
+
+    Attributes:
+        pods: in order of arrival.
+        warnings: what a user should know about them, one line each.
+    """
+
+    pods: tuple[Pod, ...]
+    warnings: tuple[str, ...]
+
+
+@no_collection()
+def further_pods(path: str | Path, cluster: Workload) -> FurtherPods:
+    """Load pods that are submitted to a cluster: its objects apply to them, such as its PriorityClasses.
+
+    Args:
+        path: a file or folder of pods in any format.
+        cluster: a workload that was read with `lives`.
+
+    Raises:
+        InputError: there are no pods, or a file is not what its name says.
+    """
+    source, there = open_source(path), Objects.checked(cluster.referable)
+    for content in source.contents:
+        if isinstance(content, KubernetesContent):
+            content.others += (there,)
+    pods, expanded = source.expanded(cluster.nodes)
+    objects = (*_objects([source]), there)
+    offers = offers_of((obj for each in objects for obj in each.of_kind(*DEVICE_KINDS)), cluster.nodes)
+    pods = tuple(map(offers.pod, pods))
+    about_devices = (f"{source.path}: {warning}" for warning in offer_warnings(offers, pods))
+    return FurtherPods(pods, (*source.warnings(expanded), *about_devices))
 
 
 @no_collection()

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
+
 FIRST_SEED = 42
 """Seed of a run, and the first of several, unless another is given."""
 
@@ -101,6 +103,7 @@ class Workload:
             placed from scratch.
         understood: a sentence on how many pods of what kind the source holds; empty for sources of pods alone.
         lives: when pods were created, began to run and ended, where that was asked for.
+        referable: its Kubernetes objects that pods of other sources may refer to, where lives were asked for.
     """
 
     name: str
@@ -112,6 +115,7 @@ class Workload:
     from_now: bool = False
     understood: str = field(default="", compare=False)
     lives: Lives = field(default=NO_LIVES, compare=False)
+    referable: tuple[KubernetesObject, ...] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
         """Return its name and how many nodes and pods it has."""

@@ -115,6 +115,43 @@ def test_pods_of_a_file_are_put_behind_the_queue(
     assert found["ahead"] == 2
 
 
+def test_objects_of_the_cluster_apply_to_pods_of_a_file(
+    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its priority class, the limits of its namespace, and what its runtime adds; unknown classes are named."""
+    classes = [
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 7},
+        {
+            "apiVersion": "node.k8s.io/v1",
+            "kind": "RuntimeClass",
+            "metadata": {"name": "vm"},
+            "handler": "vm",
+            "overhead": {"podFixed": {"cpu": "1"}},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "LimitRange",
+            "metadata": {"name": "l", "namespace": "team"},
+            "spec": {"limits": [{"type": "Container", "defaultRequest": {"memory": "2Gi"}}]},
+        },
+    ]
+    cluster, new = Path(files[1]), tmp_path / "new.yaml"
+    cluster.write_text(f"{cluster.read_text()}---\n{yaml.safe_dump_all(classes)}")
+    spec = {"containers": [{"name": "x", "resources": {"requests": {"cpu": "3"}}}], "priorityClassName": "urgent"}
+    there = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "new", "namespace": "team"}, "spec": spec}
+    new.write_text(yaml.safe_dump(there | {"spec": spec | {"runtimeClassName": "vm"}}))
+    asked = ["wait", *files, "--pod", str(new), "--format", "json"]
+    assert main(asked) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["needs"] == "4 CPUs, 2 GiB"
+    assert found["ahead"] == 0
+    new.write_text(yaml.safe_dump(there | {"spec": spec | {"priorityClassName": "absent"}}))
+    assert main(asked) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["ahead"] == 2
+    assert f"warning: {new}: PriorityClass absent is not in the input; its priority counts as 0" in printed.err
+
+
 def test_a_pod_too_large_is_said_to_never_start(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["wait", "--pod", "large", *files]) == 0
     assert capsys.readouterr().out == "team/large can never start: 0/1 nodes are available: 1 Insufficient cpu.\n"

@@ -107,8 +107,9 @@ def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, se
 
         policy = _policy(options)
         history = None if options.run_times is None else read_run_times(options.run_times)
-        source, now = read_now(inputs, cluster, Warnings())
-        pods = None if options.pod is None else _pods(source, options.pod)
+        warn = Warnings()
+        source, now = read_now(inputs, cluster, warn)
+        pods = None if options.pod is None else _pods(source, options.pod, warn)
         moment = moment_of(source, now or 0.0, history)
         sample: Any = {"rollouts": options.rollouts, "seed": options.seed}
         with status_if_slow("simulating what comes"):
@@ -146,10 +147,10 @@ def _member(policy: Policy, source: Workload) -> Policy:
     return decided_by(policy, member_choice(policy, source).policy) if policy.members else policy
 
 
-def _pods(source: Workload, spec: str) -> list[Pod]:
+def _pods(source: Workload, spec: str, warn: Warnings) -> list[Pod]:
     """Return the pods whose start is asked for. Raises SteersmanError: there is none, or it does not wait."""
     if spec.endswith(YAML_SUFFIXES):
-        return _new_pods(source, Path(spec))
+        return _new_pods(source, Path(spec), warn)
     if not any(is_named(spec, pod.namespace, pod.name) for pod in source.pods):
         _say_if_gone(source, spec)
     number = pod_index(source, spec)
@@ -175,11 +176,13 @@ def _say_if_gone(source: Workload, spec: str) -> None:
         raise SteersmanError(f"--pod {spec}: no scheduler looks at it: it has scheduling gates, or is being deleted")
 
 
-def _new_pods(source: Workload, file: Path) -> list[Pod]:
+def _new_pods(source: Workload, file: Path, warn: Warnings) -> list[Pod]:
     """Return the pods of a file. Raises SteersmanError: it holds none, or unlike ones, or they name their nodes."""
-    from steersman.workloads.loading import load_pods
+    from steersman.workloads.loading import further_pods
 
-    pods = list(load_pods(file, source.nodes))
+    found = further_pods(file, source)
+    warn(found.warnings)
+    pods = list(found.pods)
     if any(pod.constraints.node_name for pod in pods):
         raise SteersmanError(f"--pod {file}: a pod names its node, so that it does not wait for a scheduler")
     if len({pod.pod_class for pod in pods}) > 1:

@@ -48,6 +48,8 @@ from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesOb
 from steersman.workloads.formats.yaml_documents import Document, write_documents
 from steersman.workloads.workload import SpreadSelectors, Workload
 
+REFERABLE = (*admission.KINDS, *devices.KINDS, "HorizontalPodAutoscaler", "Namespace")
+"""Kinds of objects of another input that pods and controllers may refer to."""
 HOOKS = ("helm.sh/hook", "argocd.argoproj.io/hook")
 """Annotations of objects that are made at certain moments of a release and deleted again."""
 
@@ -125,6 +127,13 @@ class Objects:
     def of_kind(self, *kinds: str) -> Iterator[KubernetesObject]:
         """Yield the objects of these kinds, in order."""
         return (o for o in self.objects if o.kind in kinds)
+
+    @classmethod
+    def checked(cls, objects: Iterable[KubernetesObject]) -> Objects:
+        """Return objects that were read before."""
+        result = cls(())
+        result.objects += objects
+        return result
 
     def has_nodes(self) -> bool:
         """Return whether there is a Node."""
