@@ -261,11 +261,13 @@ class FurtherPods:
     """Pods that are submitted to a cluster.
 
     Attributes:
-        pods: in order of arrival.
+        pods: in order of arrival; of Jobs those that start at once.
+        later: number of pods of Jobs that are created once others have ended.
         warnings: what a user should know about them, one line each.
     """
 
     pods: tuple[Pod, ...]
+    later: int
     warnings: tuple[str, ...]
 
 
@@ -287,9 +289,25 @@ def further_pods(path: str | Path, cluster: Workload) -> FurtherPods:
     pods, expanded = source.expanded(cluster.nodes)
     objects = (*_objects([source]), there)
     offers = offers_of((obj for each in objects for obj in each.of_kind(*DEVICE_KINDS)), cluster.nodes)
-    pods = tuple(map(offers.pod, pods))
-    about_devices = (f"{source.path}: {warning}" for warning in offer_warnings(offers, pods))
-    return FurtherPods(pods, (*source.warnings(expanded), *about_devices))
+    first = tuple(map(offers.pod, _at_once(pods, _objects([source]))))
+    about_devices = (f"{source.path}: {warning}" for warning in offer_warnings(offers, first))
+    return FurtherPods(first, len(pods) - len(first), (*source.warnings(expanded), *about_devices))
+
+
+def _at_once(pods: Iterable[Pod], objects: Iterable[Objects]) -> Iterator[Pod]:
+    """Yield the pods without those that their Jobs create once others have ended."""
+    room = {
+        (job.namespace, f"Job/{job.name}"): 1 if job.typed.spec.parallelism is None else job.typed.spec.parallelism
+        for each in objects
+        for job in each.of_kind("Job")
+    }
+    for pod in pods:
+        key = pod.namespace, pod.owner
+        if key not in room:
+            yield pod
+        elif room[key] > 0:
+            room[key] -= 1
+            yield pod
 
 
 @no_collection()

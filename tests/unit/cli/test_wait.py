@@ -152,6 +152,31 @@ def test_objects_of_the_cluster_apply_to_pods_of_a_file(
     assert f"warning: {new}: PriorityClass absent is not in the input; its priority counts as 0" in printed.err
 
 
+@pytest.mark.parametrize(("parallelism", "first"), [(3, 3), (None, 1), (20, 10)])
+def test_of_a_job_the_pods_that_start_at_once_are_predicted(
+    parallelism: int | None, first: int, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(yaml.safe_dump(JOB | {"spec": JOB["spec"] | {"parallelism": parallelism, "completions": 10}}))  # type: ignore[operator]
+    asked = ["wait", *files, "--pod", str(job), "--rollouts", "5"]
+    assert main([*asked, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (len(found["pods"]), found["later"]) == (first, 10 - first)
+    assert main(asked) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    is_said = f"of the 10 pods of {job} the first {first} {'is' if first == 1 else 'are'} predicted: parallelism" in out
+    assert is_said == (first < 10)
+
+
+def test_a_job_that_starts_no_pod_is_refused(
+    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(yaml.safe_dump(JOB | {"spec": JOB["spec"] | {"parallelism": 0}}))  # type: ignore[operator]
+    assert main(["wait", *files, "--pod", str(job)]) == 1
+    assert "spec.parallelism is 0; expected 1 or more" in capsys.readouterr().err
+
+
 def test_a_pod_too_large_is_said_to_never_start(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["wait", "--pod", "large", *files]) == 0
     assert capsys.readouterr().out == "team/large can never start: 0/1 nodes are available: 1 Insufficient cpu.\n"

@@ -109,7 +109,7 @@ def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, se
         history = None if options.run_times is None else read_run_times(options.run_times)
         warn = Warnings()
         source, now = read_now(inputs, cluster, warn)
-        pods = None if options.pod is None else _pods(source, options.pod, warn)
+        pods, later = (None, 0) if options.pod is None else _pods(source, options.pod, warn)
         moment = moment_of(source, now or 0.0, history)
         sample: Any = {"rollouts": options.rollouts, "seed": options.seed}
         with status_if_slow("simulating what comes"):
@@ -120,11 +120,12 @@ def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, se
             else:
                 prediction = predict_wait(moment, pods, decides, **sample, priority=options.priority)
     if options.output_format is TableOrJson.JSON:
-        print_json({**asdict(prediction), "now": now})
+        more = {"now": now} if pods is None else {"now": now, "later": later}
+        print_json({**asdict(prediction), **more})
     elif isinstance(prediction, QueuePrediction):
         _print_queue(prediction)
     else:
-        _print(prediction, str(options.pod), now)
+        _print(prediction, str(options.pod), now, later)
 
 
 def _policy(options: WaitOptions) -> Policy:
@@ -147,8 +148,12 @@ def _member(policy: Policy, source: Workload) -> Policy:
     return decided_by(policy, member_choice(policy, source).policy) if policy.members else policy
 
 
-def _pods(source: Workload, spec: str, warn: Warnings) -> list[Pod]:
-    """Return the pods whose start is asked for. Raises SteersmanError: there is none, or it does not wait."""
+def _pods(source: Workload, spec: str, warn: Warnings) -> tuple[list[Pod], int]:
+    """Return the pods whose start is asked for, and how many their Jobs create once these have ended.
+
+    Raises:
+        SteersmanError: there is none, or it does not wait.
+    """
     if spec.endswith(YAML_SUFFIXES):
         return _new_pods(source, Path(spec), warn)
     if not any(is_named(spec, pod.namespace, pod.name) for pod in source.pods):
@@ -157,7 +162,7 @@ def _pods(source: Workload, spec: str, warn: Warnings) -> list[Pod]:
     where = source.recorded[number] if source.recorded else None
     pod = source.pods[number]
     if where is None:
-        return [pod]
+        return [pod], 0
     life = source.lives.present.get((pod.namespace, pod.name))
     began = None if life is None else life.started or life.created
     since = "" if began is None else f" since {clock(began)}"
@@ -176,22 +181,28 @@ def _say_if_gone(source: Workload, spec: str) -> None:
         raise SteersmanError(f"--pod {spec}: no scheduler looks at it: it has scheduling gates, or is being deleted")
 
 
-def _new_pods(source: Workload, file: Path, warn: Warnings) -> list[Pod]:
-    """Return the pods of a file. Raises SteersmanError: it holds none, or unlike ones, or they name their nodes."""
+def _new_pods(source: Workload, file: Path, warn: Warnings) -> tuple[list[Pod], int]:
+    """Return the pods of a file, see `_pods`.
+
+    Raises:
+        SteersmanError: it holds none, or unlike ones, or they name their nodes.
+    """
     from steersman.workloads.loading import further_pods
 
     found = further_pods(file, source)
     warn(found.warnings)
     pods = list(found.pods)
+    if not pods:
+        raise SteersmanError(f"--pod {file}: its Job starts no pod: spec.parallelism is 0; expected 1 or more")
     if any(pod.constraints.node_name for pod in pods):
         raise SteersmanError(f"--pod {file}: a pod names its node, so that it does not wait for a scheduler")
     if len({pod.pod_class for pod in pods}) > 1:
         raise SteersmanError(f"--pod {file}: its {len(pods)} pods differ; give a file of one kind of pods")
-    return pods
+    return pods, found.later
 
 
-def _print(prediction: WaitPrediction, spec: str, now: float | None) -> None:
-    """Print a prediction as sentences and a table."""
+def _print(prediction: WaitPrediction, spec: str, now: float | None, later: int) -> None:
+    """Print a prediction as sentences and a table; `later`: see `_pods`."""
     from rich import box
     from rich.table import Table
 
@@ -200,6 +211,9 @@ def _print(prediction: WaitPrediction, spec: str, now: float | None) -> None:
     if prediction.impossible:
         print_text(f"{what} can never start: {prediction.impossible}")
         return
+    if later:
+        first = f"the first {count} {'is' if count == 1 else 'are'} predicted"
+        print_text(f"of the {count + later} pods of {spec} {first}: parallelism allows no more at once")
     horizon = format_duration(prediction.horizon)
 
     def when(seconds: float) -> str:
