@@ -5,16 +5,40 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from steersman.cli.options.cluster import ClusterOptions
+from steersman.cli.options.declaring import option
 from steersman.cli.options.recorded import RecordedCluster
 from steersman.cli.output.display import Warnings, status_if_slow
 from steersman.cli.reading import say_understood
+from steersman.core.errors import UsageError
 from steersman.workloads.workload import RunningPods
 
 if TYPE_CHECKING:
     from steersman.workloads.workload import Workload
+
+
+NowOption = Annotated[
+    str | None,
+    option(
+        "Files: the time that counts as now, such as 2026-11-01T12:00:00Z; without a zone it is local. [default: the "
+        "latest time that their objects state as past; give it if the clock of one object is far ahead]",
+        metavar="TIME",
+    ),
+]
+
+
+class TakenNow(NamedTuple):
+    """The time that counts as now.
+
+    Attributes:
+        seconds: since 1970; None: it is unknown.
+        sentence: which time it is, and why; "": it is the present, or unknown.
+    """
+
+    seconds: float | None
+    sentence: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +56,46 @@ class ClusterOfNow(RecordedCluster):
         return True
 
 
-def read_now(inputs: ClusterOfNow, target: ClusterOptions, warn: Warnings) -> tuple[Workload, float | None]:
-    """Return a cluster, whose running pods stay where they are, and the time, seconds since 1970; None: unknown.
+def read_now(
+    inputs: ClusterOfNow, target: ClusterOptions, warn: Warnings, now: str | None = None
+) -> tuple[Workload, TakenNow]:
+    """Return a cluster, whose running pods stay where they are, and the time that counts as now.
+
+    Args:
+        inputs: files.
+        target: the live cluster.
+        warn: prints warnings about the files.
+        now: the time of the files; None: they are as old as the last thing that they tell of.
 
     Raises:
+        UsageError: `now` is no time, or the cluster is live.
         SteersmanError: there is no cluster, it does not respond, or its files are invalid.
     """
+    stated = None if now is None else _time_of(now)
     if inputs.is_chosen(target):
         source = inputs.read(warn)[0]
-        # The files are as old as the last thing that they tell of.
-        return source, source.lives.latest
+        seconds = source.lives.latest if stated is None else stated
+        if seconds is None:
+            return source, TakenNow(None)
+        why = "the latest time in the files" if stated is None else "by --now"
+        return source, TakenNow(seconds, f"taken as now: {clock(seconds)}, {why}")
+    if stated is not None:
+        raise UsageError("--now is for a cluster in files; leave it out, or give --nodes and --pods")
     from steersman.apps.load.live_cluster import LiveCluster
 
     live = LiveCluster(target.find())
     with status_if_slow(f"reading the cluster of context {live.name}"):
         source = live.workload(running=RunningPods.FROM_NOW, lives=True)
     say_understood(source, warn)
-    return source, time.time()
+    return source, TakenNow(time.time())
+
+
+def _time_of(text: str) -> float:
+    """Return a time in seconds since 1970. Raises UsageError."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        raise UsageError(f"--now {text}: is not a time; expected one such as 2026-11-01T12:00:00Z") from None
 
 
 def clock(seconds: float) -> str:

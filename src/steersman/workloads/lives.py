@@ -45,18 +45,12 @@ class Lives:
     Attributes:
         present: by (namespace, name) those of pods that have not ended, with and without a node.
         ended: the others, in order of their end.
+        latest: the latest time that an object of the source states as past, None: no time is stated.
     """
 
     present: Mapping[tuple[str, str], Life] = field(default_factory=dict)
     ended: tuple[EndedPod, ...] = ()
-
-    @property
-    def latest(self) -> float | None:
-        """Return the latest time that is stated, None: no time is."""
-        present = (time for life in self.present.values() for time in (life.created, life.started))
-        return max(
-            (time for time in (*present, *(each.ended for each in self.ended)) if time is not None), default=None
-        )
+    latest: float | None = None
 
 
 NO_LIVES = Lives()

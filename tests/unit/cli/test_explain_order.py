@@ -76,9 +76,20 @@ def test_a_running_pod_waits_for_nobody(files: list[str], capsys: pytest.Capture
     assert capsys.readouterr().out.endswith("runs runs already: no pod goes before it\n")
 
 
+def test_the_time_that_counts_as_now_is_said(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [*files, "--pod", "asked", "--order", "age", "--now", "2026-11-01T12:20:00Z"]
+    assert main(asked) == 0
+    out = capsys.readouterr().out
+    assert "taken as now: 2026-11-01" in out
+    assert ["default/asked", "0", "1", "h", "4"] in [line.split()[:5] for line in out.splitlines()]
+    assert main([*asked, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["queue"]["now"] == 1793535600
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
+        (["--now", "2026-11-01T12:20:00Z"], "--now is about the order of waiting pods; give --order"),
         (["--order", "quickest"], "unknown order 'quickest'"),
         (["--order", "age@oracle"], "no live cluster knows true run times"),
         (["--run-times", "kept.json"], "--run-times is about the order of waiting pods; give --order"),

@@ -101,6 +101,33 @@ def test_json_has_seconds_from_the_latest_time_of_the_files(
     assert found["now"] == 1793534400
 
 
+def test_now_is_the_latest_time_that_any_object_states(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A node's heartbeat, and the request to delete a pod, whose deletion itself is to come."""
+    asked = ["wait", *files, "--rollouts", "5"]
+    cluster = Path(files[1])
+    objects = list(yaml.safe_load_all(cluster.read_text()))
+    objects[0]["status"]["conditions"] = [{"type": "Ready", "status": "True", "lastHeartbeatTime": at(-7)}]
+    cluster.write_text(yaml.safe_dump_all(objects))
+    assert main([*asked, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["now"] == 1793534400 + 7 * 60
+    objects[-1]["metadata"] |= {"deletionTimestamp": at(-60), "deletionGracePeriodSeconds": 3000}
+    cluster.write_text(yaml.safe_dump_all(objects))
+    assert main([*asked, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["now"] == 1793534400 + 10 * 60
+    assert main(asked) == 0
+    assert ", the latest time in the files\n" in capsys.readouterr().out
+
+
+def test_now_may_be_stated(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["wait", *files, "--rollouts", "5", "--pod", "waits", "--now", "2026-11-01T13:00:00+01:00"]
+    assert main([*asked, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["now"] == 1793534400
+    assert main(asked) == 0
+    assert ", by --now\n" in capsys.readouterr().out
+    assert main(["wait", "--now", "2026-11-01T12:00:00Z"]) == 2
+    assert "--now is for a cluster in files" in capsys.readouterr().err
+
+
 def test_pods_of_a_file_are_put_behind_the_queue(
     files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -234,6 +261,7 @@ def test_run_times_of_a_file_replace_those_of_the_cluster(
         (["--pod", "waits", "--order", "age@oracle"], 2, "no live cluster knows true run times"),
         (["--pod", "waits", "--policy", "fgd+shortest", "--order", "age"], 2, "names an order"),
         (["--pod", "missing.yaml"], 1, "no such file"),
+        (["--pod", "waits", "--now", "noon"], 2, "--now noon: is not a time; expected one such as 2026-11-01T12:00"),
     ],
 )
 def test_what_cannot_be_answered_is_one_line(

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from steersman.cli.cluster_now import ClusterOfNow, read_now
+from steersman.cli.cluster_now import ClusterOfNow, NowOption, TakenNow, read_now
 from steersman.cli.completing import orders, policies
 from steersman.cli.minors import with_minor
 from steersman.cli.options.cluster import ClusterOptions, run_with_client, say_without_telemetry
@@ -69,6 +69,7 @@ class ExplainOptions:
             "pods of the cluster that have ended and are still listed]"
         ),
     ] = None
+    now: NowOption = None
     telemetry: TelemetryOption = None
     output_format: TableOrJsonOption = TableOrJson.TABLE
 
@@ -101,10 +102,10 @@ def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOp
 
         (name,) = with_minor([options.policy], options.kubernetes, None if is_recorded else cluster)
         policy, follows_order = _policy(replace(options, policy=name))
-        warn, queue = Warnings(), None
+        warn, queue, now = Warnings(), None, TakenNow(None)
         if follows_order:
             inputs_now = ClusterOfNow(**{each.name: getattr(inputs, each.name) for each in fields(inputs)})
-            source, now = read_now(inputs_now, cluster, warn)
+            source, now = read_now(inputs_now, cluster, warn, options.now)
         else:
             source = inputs.read(warn)[0] if is_recorded else _take_snapshot(cluster, warn)
         source = scheduled_by(source, policy.selection.kube)
@@ -112,17 +113,18 @@ def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOp
         measured = None if options.telemetry is None else _measure(options.telemetry, source)
         with status_if_slow("computing the explanation"):
             if follows_order:
-                queue = _place_in_queue(options, policy.order, source, number, now or 0.0)
+                queue = _place_in_queue(options, policy.order, source, number, now.seconds or 0.0)
                 others = [each for i, each in enumerate(_as_they_run(source)) if i != number]
                 explanation = explain_placed(policy, source, source.pods[number], others, source.pods, measured)
             else:
                 explanation = explain_pod(policy, source, number, measured)
     if options.output_format is TableOrJson.JSON:
-        print_json({**to_builtins(explanation), "queue": queue and asdict(queue)} if follows_order else explanation)
+        place = None if queue is None else {**asdict(queue), "now": now.seconds}
+        print_json({**to_builtins(explanation), "queue": place} if follows_order else explanation)
         return
     _print_tables(explanation, options.pod)
     if queue is not None:
-        _print_queue(queue)
+        _print_queue(queue, now)
     elif follows_order:
         print_text(f"{options.pod} runs already: no pod goes before it")
 
@@ -135,8 +137,9 @@ def _policy(options: ExplainOptions) -> tuple[Policy, bool]:
     name, order = split_order(options.policy, options.order)
     policy = resolve(name)
     follows_order = bool(order) or policy.order is not AGE
-    if options.run_times is not None and not follows_order:
-        raise UsageError("--run-times is about the order of waiting pods; give --order, such as --order wfp3:easy")
+    for flag, value in (("--run-times", options.run_times), ("--now", options.now)):
+        if value is not None and not follows_order:
+            raise UsageError(f"{flag} is about the order of waiting pods; give --order, such as --order wfp3:easy")
     say_without_telemetry(policy, name, has_telemetry=options.telemetry is not None)
     policy = in_order(policy, order)
     if follows_order:
@@ -250,13 +253,15 @@ def _print_tables(explanation: Explanation, pod: str) -> None:
         print_text(explanation.other_gpus)
 
 
-def _print_queue(queue: QueuePlace) -> None:
+def _print_queue(queue: QueuePlace, now: TakenNow) -> None:
     """Print which waiting pods go before a pod, why, and what would put it further ahead."""
     from rich import box
     from rich.table import Table
 
     pod, others = queue.pod, "waiting pod goes" if queue.ahead == 1 else "waiting pods go"
     print_text(f"order {queue.order}: {queue.ahead or 'no'} other {others} before {pod.pod} ({queue.waiting} wait)")
+    if now.sentence:
+        print_text(now.sentence)
     table = Table("Next", box=box.SIMPLE_HEAD)
     for column in ("priority", "waits for", "size", "runs for", "before it by"):
         table.add_column(column, justify="right")

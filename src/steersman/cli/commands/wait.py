@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from steersman.cli.cluster_now import ClusterOfNow, clock, read_now
+from steersman.cli.cluster_now import ClusterOfNow, NowOption, TakenNow, clock, read_now
 from steersman.cli.completing import orders, policies
 from steersman.cli.options.cluster import ClusterOptions, say_without_telemetry
 from steersman.cli.options.common import (
@@ -73,6 +73,7 @@ class WaitOptions:
             "cluster that have ended and are still listed]"
         ),
     ] = None
+    now: NowOption = None
     priority: Annotated[
         int | None,
         option(
@@ -108,9 +109,9 @@ def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, se
         policy = _policy(options)
         history = None if options.run_times is None else read_run_times(options.run_times)
         warn = Warnings()
-        source, now = read_now(inputs, cluster, warn)
+        source, now = read_now(inputs, cluster, warn, options.now)
         pods, later = (None, 0) if options.pod is None else _pods(source, options.pod, warn)
-        moment = moment_of(source, now or 0.0, history)
+        moment = moment_of(source, now.seconds or 0.0, history)
         sample: Any = {"rollouts": options.rollouts, "seed": options.seed}
         with status_if_slow("simulating what comes"):
             decides = _member(policy, source)
@@ -120,10 +121,10 @@ def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, se
             else:
                 prediction = predict_wait(moment, pods, decides, **sample, priority=options.priority)
     if options.output_format is TableOrJson.JSON:
-        more = {"now": now} if pods is None else {"now": now, "later": later}
+        more = {"now": now.seconds} if pods is None else {"now": now.seconds, "later": later}
         print_json({**asdict(prediction), **more})
     elif isinstance(prediction, QueuePrediction):
-        _print_queue(prediction)
+        _print_queue(prediction, now)
     else:
         _print(prediction, str(options.pod), now, later)
 
@@ -201,7 +202,7 @@ def _new_pods(source: Workload, file: Path, warn: Warnings) -> tuple[list[Pod], 
     return pods, found.later
 
 
-def _print(prediction: WaitPrediction, spec: str, now: float | None, later: int) -> None:
+def _print(prediction: WaitPrediction, spec: str, now: TakenNow, later: int) -> None:
     """Print a prediction as sentences and a table; `later`: see `_pods`."""
     from rich import box
     from rich.table import Table
@@ -223,6 +224,8 @@ def _print(prediction: WaitPrediction, spec: str, now: float | None, later: int)
     print_text(f"{what} starts in {when(prediction.p50)}{_at(now, prediction.p50)} (median of {rollouts})")
     print_text(f"10 %: within {when(prediction.p10)}{_at(now, prediction.p10)}")
     print_text(f"90 %: within {when(prediction.p90)}{_at(now, prediction.p90)}")
+    if now.sentence:
+        print_text(now.sentence)
     if prediction.never:
         print_text(f"in {100 * prediction.never:.0f} % of the futures it does not start within {horizon}")
     nodes = f"{prediction.nodes} node{'' if prediction.nodes == 1 else 's'} could hold it once what runs there ends"
@@ -241,7 +244,7 @@ def _print(prediction: WaitPrediction, spec: str, now: float | None, later: int)
         print_table(table)
 
 
-def _print_queue(prediction: QueuePrediction) -> None:
+def _print_queue(prediction: QueuePrediction, now: TakenNow) -> None:
     """Print when all waiting pods start."""
     from rich import box
     from rich.table import Table
@@ -264,12 +267,14 @@ def _print_queue(prediction: QueuePrediction) -> None:
     if len(prediction.pods) > SHOWN_PODS:
         table.add_row(f"{len(prediction.pods) - SHOWN_PODS} more", *("",) * 6)
     print_table(table)
+    if now.sentence:
+        print_text(now.sentence)
     for reason, count in Counter(each.impossible for each in prediction.pods if each.impossible).items():
         print_text(f"{count} can never start: {reason}")
     for sentence in prediction.assumptions:
         print_text(f"assumed: {sentence}")
 
 
-def _at(now: float | None, seconds: float) -> str:
+def _at(now: TakenNow, seconds: float) -> str:
     """Return the time of day after so many seconds, "" if it is unknown."""
-    return "" if now is None or math.isinf(seconds) else f", at {clock(now + seconds)}"
+    return "" if now.seconds is None or math.isinf(seconds) else f", at {clock(now.seconds + seconds)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 import msgspec
@@ -18,6 +18,23 @@ from steersman.workloads.formats.kubernetes.controllers import created
 from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 from steersman.workloads.lives import EndedPod, Life, Lives
+
+PAST = frozenset(
+    (
+        "lastHeartbeatTime",
+        "lastTransitionTime",
+        "lastProbeTime",
+        "lastUpdateTime",
+        "startTime",
+        "startedAt",
+        "finishedAt",
+        "completionTime",
+        "lastScheduleTime",
+        "lastSuccessfulTime",
+        "lastScaleTime",
+    )
+)
+"""Fields in the status of objects that tell of the past."""
 
 
 class Terminated(msgspec.Struct, frozen=True, rename="camel"):
@@ -58,7 +75,8 @@ def lives_of(sources: Iterable[Objects], nodes: Sequence[Node]) -> Lives:
     sharing = sharing_of(nodes)
     present: dict[tuple[str, str], Life] = {}
     ended = []
-    for obj in (obj for objects in sources for obj in objects.of_kind("Pod")):
+    every = [obj for objects in sources for obj in objects.objects]
+    for obj in (obj for obj in every if obj.kind == "Pod"):
         try:
             began = created(obj)
         except InputError:
@@ -68,7 +86,34 @@ def lives_of(sources: Iterable[Objects], nodes: Sequence[Node]) -> Lives:
             present[obj.namespace, obj.name] = Life(began, started)
         elif (pod := _ended_pod(obj, began, sharing)) is not None:
             ended.append(pod)
-    return Lives(present, tuple(sorted(ended, key=lambda each: each.ended)))
+    stated = (time for obj in every for time in _past_times(obj))
+    return Lives(present, tuple(sorted(ended, key=lambda each: each.ended)), max(stated, default=None))
+
+
+def _past_times(obj: KubernetesObject) -> Iterator[float]:
+    """Yield the times that an object states as past."""
+    metadata = obj.metadata
+    fields = metadata.get("managedFields")
+    stamps = [metadata.get("creationTimestamp"), *_stamps(obj.content.get("status"))]
+    stamps += [each.get("time") for each in fields if isinstance(each, dict)] if isinstance(fields, list) else []
+    yield from (time for stamp in stamps if (time := _seconds(stamp)) is not None)
+    # A pod is deleted when its grace period ends, which began with the request.
+    deleted, grace = _seconds(metadata.get("deletionTimestamp")), metadata.get("deletionGracePeriodSeconds")
+    if deleted is not None and isinstance(grace, int):
+        yield deleted - grace
+
+
+def _stamps(value: object) -> Iterator[object]:
+    """Yield the values of the fields `PAST` in a status."""
+    if isinstance(value, list):
+        for part in value:
+            yield from _stamps(part)
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            if key in PAST:
+                yield part
+            elif isinstance(part, list | dict):
+                yield from _stamps(part)
 
 
 def _ended_pod(obj: KubernetesObject, began: float | None, sharing: GpuSharing) -> EndedPod | None:
@@ -83,9 +128,10 @@ def _ended_pod(obj: KubernetesObject, began: float | None, sharing: GpuSharing) 
     return EndedPod(pod, run[0] if began is None else began, *run)
 
 
-def _seconds(stamp: str | None) -> float | None:
+def _seconds(stamp: object) -> float | None:
     """Return a time in seconds since 1970, None if it is missing or invalid."""
     try:
-        return None if stamp is None else datetime.fromisoformat(stamp).timestamp()
+        moment = datetime.fromisoformat(stamp) if isinstance(stamp, str) else None
+        return None if moment is None or moment.tzinfo is None else moment.timestamp()
     except (ValueError, OverflowError):
         return None
