@@ -230,7 +230,8 @@ class Pod:
     of CPU and memory, 0 where there is none, decide nothing here and are kept for whoever writes the pod. `latency` has
     its limits of latency to its users. A `terminating` pod is being deleted: it still takes its resources.
     `estimated_seconds` is the run time that whoever submitted it stated, None if nobody did. Pods of a namespace with
-    the same `gang` start together, all or none; "": it starts alone.
+    the same `gang` start together, all or none; "": it starts alone. `ignored` says which annotations make no sense, so
+    that they do not count; those of `latency` are there.
     """
 
     name: str
@@ -249,6 +250,7 @@ class Pod:
     terminating: bool = False
     estimated_seconds: float | None = None
     gang: str = ""
+    ignored: tuple[str, ...] = field(default=(), compare=False)
 
     def unbound(self) -> Pod:
         """Return the same pod without the node that it names."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.device_offers import DeviceOffers
 from steersman.core.errors import InputError, SteersmanError, UsageError
+from steersman.workloads.annotation_warnings import annotation_warnings
 from steersman.workloads.files import HIERARCHY_SUFFIX, folder_files, stem
 from steersman.workloads.formats.base import FormatContent, counted
 from steersman.workloads.formats.kubernetes.devices import KINDS as DEVICE_KINDS
@@ -163,7 +164,8 @@ def load_workload(
         warnings = [*for_nodes.warnings(), *warnings, *_unused(for_nodes, for_pods)]
     services = SpreadSelectors.union(source.services() for source in sources)
     name = workload_name(given[-1])
-    warnings += [f"{name}: {warning}" for warning in (*gpu_warnings(nodes, pods), *offer_warnings(offers, pods))]
+    about_pods = (*gpu_warnings(nodes, pods), *offer_warnings(offers, pods), *annotation_warnings(pods))
+    warnings += [f"{name}: {warning}" for warning in about_pods]
     about = (content.understood() for content in for_pods.contents if pods)
     understood = "; ".join(filter(None, (*about, _gangs(pods))))
     workload = Workload(name, nodes, pods, services, tuple(warnings), understood=understood)
@@ -205,8 +207,9 @@ def workload_of_objects(
         if not found and not (lives and nodes):
             raise SteersmanError(f"{name}: there are no {what}")
     left_out = _left_out((*objects.problems, *expanded.problems))
-    about_gpus = (*gpu_warnings(nodes, expanded.pods), *offer_warnings(offers, expanded.pods))
-    about_objects = (*warnings, *left_out, *objects.warnings(), *expanded.warnings, *about_gpus)
+    pods = expanded.pods
+    about_pods = (*gpu_warnings(nodes, pods), *offer_warnings(offers, pods), *annotation_warnings(pods))
+    about_objects = (*warnings, *left_out, *objects.warnings(), *expanded.warnings, *about_pods)
     all_warnings = tuple(f"{name}: {warning}" for warning in about_objects)
     workload = Workload(name, nodes, expanded.pods, objects.services(), all_warnings)
     if lives:
@@ -290,8 +293,9 @@ def further_pods(path: str | Path, cluster: Workload) -> FurtherPods:
     objects = (*_objects([source]), there)
     offers = offers_of((obj for each in objects for obj in each.of_kind(*DEVICE_KINDS)), cluster.nodes)
     first = tuple(map(offers.pod, _at_once(pods, _objects([source]))))
-    about_devices = (f"{source.path}: {warning}" for warning in offer_warnings(offers, first))
-    return FurtherPods(first, len(pods) - len(first), (*source.warnings(expanded), *about_devices))
+    about_pods = (*offer_warnings(offers, first), *annotation_warnings(first))
+    warnings = (*source.warnings(expanded), *(f"{source.path}: {warning}" for warning in about_pods))
+    return FurtherPods(first, len(pods) - len(first), warnings)
 
 
 def _at_once(pods: Iterable[Pod], objects: Iterable[Objects]) -> Iterator[Pod]:

@@ -204,6 +204,29 @@ def test_a_job_that_starts_no_pod_is_refused(
     assert "spec.parallelism is 0; expected 1 or more" in capsys.readouterr().err
 
 
+def test_a_senseless_annotation_is_named_and_its_pod_waits(
+    files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster, notes = (
+        Path(files[1]),
+        {"steersman.dev/expected-seconds": "2h", "steersman.dev/latency-soft-constraint": "x"},
+    )
+    objects = list(yaml.safe_load_all(cluster.read_text()))
+    for each in objects[-2:]:
+        each["metadata"]["annotations"] = notes
+        each["spec"].pop("schedulingGates", None)
+    cluster.write_text(yaml.safe_dump_all(objects))
+    assert main(["wait", *files, "--format", "json", "--rollouts", "5"]) == 0
+    printed = capsys.readouterr()
+    waiting = [each["pod"] for each in json.loads(printed.out)["pods"]]
+    assert waiting[-2:] == ["team/gated", "team/last"]
+    assert (
+        "annotation steersman.dev/expected-seconds of 2 pods, such as team/gated: '2h' is not a number of seconds "
+        "above 0, such as 3600; ignored"
+    ) in printed.err
+    assert "annotation steersman.dev/latency-soft-constraint of 2 pods" in printed.err
+
+
 def test_a_pod_too_large_is_said_to_never_start(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["wait", "--pod", "large", *files]) == 0
     assert capsys.readouterr().out == "team/large can never start: 0/1 nodes are available: 1 Insufficient cpu.\n"

@@ -25,6 +25,7 @@ from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.client import ApiError, Client
 from steersman.kubernetes.optional_watch import REFUSALS
 from steersman.kubernetes.selectors import SELECTING
+from steersman.workloads.annotation_warnings import annotation_warnings
 from steersman.workloads.files import YAML_SUFFIXES
 from steersman.workloads.formats.kubernetes.devices import offer_warnings
 from steersman.workloads.formats.kubernetes.objects import Objects, write_workload
@@ -67,7 +68,7 @@ async def take_snapshot(client: Client, name: str, *, free: bool = False) -> Wor
     offers = await list_device_offers(client, {node.name for node in nodes.nodes})
     devices = offer_warnings(offers, pods)
     pods = [offers.pod(pod) for pod in pods]
-    warnings = (*odd, *there.warnings, *missing, *devices)
+    warnings = (*odd, *there.warnings, *missing, *devices, *annotation_warnings(pods))
     return Workload(name, tuple(map(offers.node, nodes.nodes)), tuple(pods), services, warnings)
 
 

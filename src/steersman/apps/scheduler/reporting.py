@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -62,8 +63,9 @@ class StatusReporter:
         if self.conditions is not None:
             self.conditions.put(queued.pod, why)
 
-    def ignored(self, queued: QueuedPod, what: str, reason: str = "LatencyLimitIgnored") -> None:
-        """Report a request of a pod without which it is scheduled: it makes no sense, or live nothing follows it."""
+    def ignored(self, queued: QueuedPod, reason: str, problems: Sequence[str]) -> None:
+        """Report annotations without which a pod is scheduled: they make no sense, or nothing follows them live."""
+        what = "; ".join(problems)
         log.warning("annotation ignored", pod=queued.pod.key, why=what)
         if self.events is not None:
             self.events.record(_reference(queued.pod), reason, what, "Warning")

@@ -352,11 +352,9 @@ class Scheduler(Listener):
             self.queue.let_overtake(queued)
             self._unlisted_claims.update(claim.key for claim in pod.claims)
             return
-        # At the first attempt only, or each retry would write the event again.
-        if pod.pod.latency.ignored and not queued.attempts:
-            self.reporter.ignored(queued, "; ".join(pod.pod.latency.ignored))
-        if pod.pod.gang and not queued.attempts:
-            self.reporter.ignored(queued, f"gang {pod.pod.gang}: {ONE_BY_ONE}", "GangIgnored")
+        # At the first attempt only, or each retry would write the events again.
+        if not queued.attempts:
+            self._report_ignored(queued)
         volumes = self._fit_volumes(pod) if pod.claims else None
         if volumes is not None and volumes.problem:
             why = f"0/{len(cache.state.slots)} nodes are available: {volumes.problem}."
@@ -420,6 +418,16 @@ class Scheduler(Listener):
             claims.add_done_callback(self._done)
         else:
             self._begin_binding(queued, node.name, choice.devices, began)
+
+    def _report_ignored(self, queued: QueuedPod) -> None:
+        """Tell what is not followed of a pod's annotations."""
+        pod = queued.pod.pod
+        if pod.latency.ignored:
+            self.reporter.ignored(queued, "LatencyLimitIgnored", pod.latency.ignored)
+        if pod.ignored:
+            self.reporter.ignored(queued, "AnnotationIgnored", pod.ignored)
+        if pod.gang:
+            self.reporter.ignored(queued, "GangIgnored", [f"gang {pod.gang}: {ONE_BY_ONE}"])
 
     def _choose(
         self, queued: QueuedPod, volumes: VolumeFit | None, allowed: Mask | None, closed: Mask | None

@@ -40,9 +40,9 @@ from steersman.cluster.objects.api.pods import (
     PodSpec,
     PodToleration,
 )
-from steersman.cluster.objects.fields import FieldError, Object, indexed, join, one_of, printable, required, text
+from steersman.cluster.objects.fields import FieldError, Object, indexed, join, one_of, printable, required
 from steersman.cluster.objects.gpu_shares import HAMI_MEMORY, HAMI_RESOURCES, GpuSharing, hami_register
-from steersman.cluster.objects.latency_limits import limits_of
+from steersman.cluster.objects.latency_limits import SHOWN, limits_of
 from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY, node_gpus
 from steersman.cluster.objects.pod_features import (
     exclusive_volumes,
@@ -219,7 +219,7 @@ def decode_pod(
     namespaces: selectors.Namespaces | None = None,
     sharing: GpuSharing | None = None,
 ) -> Pod:
-    """Return a pod. Requests are rounded up.
+    """Return a pod. Requests are rounded up. An annotation of ours that makes no sense does not count (`Pod.ignored`).
 
     Args:
         obj: the Pod, or any object with a pod's `metadata` and `spec`.
@@ -239,6 +239,7 @@ def decode_pod(
     limits = pod_limits(spec, spec_path)
     models = gpu_models(annotations, notes, requests.gpu_count)
     of_pods = selectors.PodScope(namespace, labels, namespaces)
+    ignored: list[str] = []
     return Pod(
         name=printable(metadata.name, f"{meta_path}.name"),
         pod_class=PodClass(requests, _constraints(spec, spec_path, of_pods, models)),
@@ -246,7 +247,7 @@ def decode_pod(
         labels=labels,
         priority=_priority(spec),
         scheduler_name=obj.scheduler,
-        owner=_owner(metadata, meta_path),
+        owner=_owner(metadata, meta_path, ignored),
         creation_time=created,
         deletion_time=deleted,
         gpu_devices=gpu_devices(annotations, notes, requests.gpu_count),
@@ -254,8 +255,10 @@ def decode_pod(
         memory_limit_bytes=units(limits.get(MEMORY, 0)),
         latency=limits_of(annotations),
         terminating=bool(metadata.deletion_timestamp),
-        estimated_seconds=_estimate(annotations, notes, spec),
-        gang=_gang(annotations, notes, labels),
+        estimated_seconds=_estimate(annotations, spec, ignored),
+        gang=_gang(annotations, labels, ignored),
+        # Last: those above fill it.
+        ignored=tuple(ignored),
     )
 
 
@@ -294,23 +297,32 @@ def _life(annotations: Object, path: str) -> tuple[float | None, float | None]:
     return created, deleted
 
 
-def _estimate(annotations: Object, path: str, spec: PodSpec) -> float | None:
+def _estimate(annotations: Object, spec: PodSpec, ignored: list[str]) -> float | None:
     """Return the stated run time of a pod: that of its annotation, else the longest that it may run."""
     value = annotations.get(ESTIMATE_KEY)
-    if value is None or value == "":
-        return None if spec.active_deadline_seconds is None else float(spec.active_deadline_seconds)
-    seconds = _number(value)
-    if not 0 < seconds < MAX_SECONDS:
-        raise FieldError(
-            join(path, ESTIMATE_KEY), f"{value!r} is not a run time; expected seconds above 0, such as 3600"
-        )
-    return seconds
+    if value is not None and value != "":
+        # As the plugin reads it: Go has no underscores in numbers.
+        seconds = math.nan if "_" in str(value) else _number(value)
+        if 0 < seconds < MAX_SECONDS:
+            return seconds
+        ignored.append(_senseless(ESTIMATE_KEY, value, "a number of seconds above 0, such as 3600"))
+    return None if spec.active_deadline_seconds is None else float(spec.active_deadline_seconds)
 
 
-def _gang(annotations: Object, path: str, labels: Mapping[str, str]) -> str:
+def _gang(annotations: Object, labels: Mapping[str, str], ignored: list[str]) -> str:
     """Return the gang of a pod, "" for none."""
-    stated = text(annotations, GANG_KEY, path)
-    return printable(stated, join(path, GANG_KEY)) if stated else labels.get(POD_GROUP, "")
+    stated = annotations.get(GANG_KEY)
+    if stated is not None and stated != "":
+        if isinstance(stated, str) and stated.isprintable():
+            return stated
+        ignored.append(_senseless(GANG_KEY, stated, "the name of a gang: printable text, in quotes if it is a number"))
+    return labels.get(POD_GROUP, "")
+
+
+def _senseless(key: str, value: object, expected: str) -> str:
+    """Return why an annotation is ignored."""
+    shown = f"{value[:SHOWN]!r}" if isinstance(value, str) else f"{value!r}"[:SHOWN]
+    return f"annotation {key}: {shown} is not {expected}; ignored"
 
 
 def _seconds(annotations: Object, key: str, path: str) -> float | None:
@@ -346,12 +358,16 @@ def _priority(spec: PodSpec) -> int:
     return PRIORITY_CLASSES.get(spec.priority_class_name or "", 0) if spec.priority is None else spec.priority
 
 
-def _owner(metadata: ObjectMeta, path: str) -> str:
+def _owner(metadata: ObjectMeta, path: str, ignored: list[str]) -> str:
     """Return the controller as "Kind/name", "" if none."""
     for owner, where in indexed(metadata.owner_references, f"{path}.ownerReferences"):
         if owner.controller:
             return f"{required(owner.kind, f'{where}.kind')}/{required(owner.name, f'{where}.name')}"
-    return text(metadata.annotations or {}, OWNER_KEY, f"{path}.annotations")
+    stated = (metadata.annotations or {}).get(OWNER_KEY) or ""
+    if isinstance(stated, str):
+        return stated
+    ignored.append(_senseless(OWNER_KEY, stated, "text such as Job/train"))
+    return ""
 
 
 def _constraints(spec: PodSpec, path: str, of_pods: selectors.PodScope, models: tuple[str, ...]) -> Constraints:

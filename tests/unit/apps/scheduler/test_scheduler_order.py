@@ -81,6 +81,20 @@ def tried(scheduler: Scheduler) -> list[str]:
     return found
 
 
+def test_a_pod_is_tried_without_an_annotation_that_makes_no_sense(make: Make) -> None:
+    async def main() -> None:
+        scheduler = make("shortest")
+        obj: dict[str, Any] = pod("hours", cpu="4")
+        obj["metadata"].setdefault("annotations", {})[ESTIMATE_KEY] = "2h"
+        scheduler.cache.upsert_pod(raw(obj))
+        assert tried(scheduler) == ["hours"]
+        said = scheduler.reporter.told[0]  # type: ignore[attr-defined]
+        assert said[0] == "default/hours"
+        assert said[1].startswith(f"AnnotationIgnored: annotation {ESTIMATE_KEY}: '2h' is not a number")
+
+    asyncio.run(main())
+
+
 def waiting(scheduler: Scheduler) -> set[str]:
     return {each.pod.name for each in scheduler.cache.pods.values() if not each.node}
 

@@ -335,14 +335,6 @@ def test_devices_of_a_placed_pod() -> None:
         (gpu_annotations(count="2", index="1-1"), "gpu-index", "2 devices"),
         ({"alibabacloud.com/creation-time": "yesterday"}, "creation-time", "seconds"),
         ({"alibabacloud.com/creation-time": "9", "alibabacloud.com/deletion-time": "8"}, "deletion-time", "before"),
-        ({"steersman.dev/expected-seconds": "0"}, "expected-seconds", "above 0"),
-        ({"steersman.dev/expected-seconds": -1}, "expected-seconds", "-1"),
-        ({"steersman.dev/expected-seconds": "nan"}, "expected-seconds", "above 0"),
-        ({"steersman.dev/expected-seconds": "inf"}, "expected-seconds", "above 0"),
-        ({"steersman.dev/expected-seconds": "an hour"}, "expected-seconds", "'an hour'"),
-        ({"steersman.dev/expected-seconds": True}, "expected-seconds", "True"),
-        ({"steersman.dev/gang": 5}, "gang", "quotes"),
-        ({"steersman.dev/gang": "a\n"}, "gang", "printed"),
     ],
 )
 def test_bad_annotations_are_named(annotations: dict[str, Any], field: str, problem: str) -> None:
@@ -350,6 +342,28 @@ def test_bad_annotations_are_named(annotations: dict[str, Any], field: str, prob
     assert field in error.field
     assert error.field.startswith("metadata.annotations[")
     assert problem in error.problem
+
+
+@pytest.mark.parametrize("value", ["0", -1, "nan", "inf", "an hour", "2h", "1_000", True, [60]])
+def test_a_senseless_run_time_is_ignored(value: object) -> None:
+    """As by the plugin; the deadline counts then."""
+    pod = pod_from_object(pod_object(annotations={"steersman.dev/expected-seconds": value}, activeDeadlineSeconds=600))
+    assert pod.estimated_seconds == 600.0
+    (said,) = pod.ignored
+    expected = "is not a number of seconds above 0, such as 3600; ignored"
+    assert said == f"annotation steersman.dev/expected-seconds: {value!r} {expected}"
+
+
+@pytest.mark.parametrize("value", [5, "a\n"])
+def test_a_senseless_gang_is_ignored(value: object) -> None:
+    obj = pod_object(annotations={"steersman.dev/gang": value, "steersman.dev/owner": 5})
+    obj["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "group"}
+    pod = pod_from_object(obj)
+    assert (pod.gang, pod.owner) == ("group", "")
+    assert [each.split(":")[0] for each in pod.ignored] == [
+        "annotation steersman.dev/owner",
+        "annotation steersman.dev/gang",
+    ]
 
 
 def test_contradictory_gpus_are_rejected() -> None:
