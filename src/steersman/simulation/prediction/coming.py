@@ -19,6 +19,8 @@ Ints = npt.NDArray[np.int64]
 
 LEAST_SECONDS = 6 * 3600.0
 """Of these latest seconds all arrivals count, or a sample of them."""
+SHORTEST_SECONDS = 3600.0
+"""Arrivals that were observed for less are taken to be those of so many seconds."""
 AT_ONCE_SECONDS = 60.0
 """Pods of an owner that arrive within this time arrive together."""
 
@@ -32,7 +34,7 @@ class ComingPods:
         first: [U] position of the first pod of each unit.
         size: [U] its number of pods.
         together: [U] whether it is a gang, whose pods start together.
-        seconds: for which they were observed.
+        seconds: for which they were observed, or stand for.
     """
 
     pods: Ints
@@ -87,7 +89,7 @@ def coming_pods(arrived: Sequence[Arrived], index: Sequence[int], observed: floa
         index: [R] of each in the workload.
         observed: seconds for which they were observed.
     """
-    units = _units(arrived)
+    units, observed = _units(arrived), max(observed, SHORTEST_SECONDS)
     if len(units) > RECENT_ARRIVALS:
         # A burst says nothing of the hours after it, so that the latest hours count in any case, by a sample.
         latest = max(arrived[units[RECENT_ARRIVALS - 1][0]].age, min(observed, LEAST_SECONDS))
@@ -100,7 +102,7 @@ def coming_pods(arrived: Sequence[Arrived], index: Sequence[int], observed: floa
         first=np.cumsum(size) - size,
         size=size,
         together=np.array([bool(arrived[unit[0]].pod.gang) for unit in units], dtype=np.bool_),
-        seconds=max(observed, 1.0),
+        seconds=observed,
     )
 
 

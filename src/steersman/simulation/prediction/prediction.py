@@ -12,9 +12,11 @@ import numpy.typing as npt
 from steersman.cluster.model import GPU_MILLI, Pod
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
+from steersman.core.quantities import format_duration
 from steersman.orders.live_order import check_live
 from steersman.policies.base import Policy
 from steersman.simulation.prediction.alternatives import changes
+from steersman.simulation.prediction.coming import SHORTEST_SECONDS
 from steersman.simulation.prediction.moment import DAY, ClusterMoment
 from steersman.simulation.prediction.obstacles import impossible, needs_of
 from steersman.simulation.prediction.queue_place import WaitingQueue
@@ -303,6 +305,9 @@ def _assumptions(moment: ClusterMoment, played: Rollouts) -> Iterator[str]:
         yield f"{states} a run time, and none that did has ended: a tenth to ten times of it is likely"
     if not played.rate:
         yield "no arrivals are known: nobody else is taken to be submitted"
+    elif moment.observed < SHORTEST_SECONDS:
+        known_for = format_duration(max(moment.observed, 0.0))
+        yield f"arrivals are known for {known_for}: as many are taken to come in each hour"
     stay = sum(moment.lasts(moment.workload.pods[i]) for i in moment.workload.standing())
     if stay:
         yield f"{stay} running pods have a controller that replaces them: they are taken to stay"

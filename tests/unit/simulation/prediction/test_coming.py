@@ -50,6 +50,14 @@ def test_a_burst_of_jobs_is_spread_over_hours() -> None:
     assert coming([*burst, *before]).rate == pytest.approx(5006 / (6 * HOUR), rel=0.01)
 
 
+@pytest.mark.parametrize("pods", [20, RECENT_ARRIVALS + 100])
+@pytest.mark.parametrize("observed", [0.0, 5.0])
+def test_pods_that_are_equally_young_are_those_of_an_hour(pods: int, observed: float) -> None:
+    """A cluster that was just filled is not filled again each second."""
+    found = coming([arrived(f"Job/{k}", observed) for k in range(pods)], observed)
+    assert found.rate == pytest.approx(pods / HOUR)
+
+
 def test_of_many_arrivals_the_latest_count() -> None:
     """The rate of the last day is not that of the week: one in a minute, and before that one in 10 s."""
     late = [arrived(f"Job/{k}", 60.0 * k) for k in range(1440)]

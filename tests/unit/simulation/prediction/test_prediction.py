@@ -172,8 +172,11 @@ def test_pods_that_arrive_may_overtake() -> None:
     there = replace(there, workload=replace(there.workload, recorded=(Recorded("n", 1), Recorded("n", 2), None)))
     alone = predicted(there, waits)
     assert alone.assumptions == ("no arrivals are known: nobody else is taken to be submitted",)
-    arrived = tuple(Arrived(pod(f"a{k}"), 10.0 * k) for k in range(1, 101))
-    busy = replace(there, arrived=arrived, observed=1000.0)
+    arrived = tuple(Arrived(pod(f"a{k}"), 10.0 * k) for k in range(1, 361))
+    busy = replace(there, arrived=arrived, observed=3600.0)
+    assert not predicted(busy, waits).assumptions
+    few = predicted(replace(there, arrived=arrived[:1], observed=5.0), waits)
+    assert few.assumptions == ("arrivals are known for 5 s: as many are taken to come in each hour",)
     assert predicted(busy, waits).p50 > 3 * alone.p50
     # Nobody overtakes here.
     assert predicted(busy, waits, "fcfs").p90 <= BIN[1] - 50
