@@ -86,7 +86,8 @@ def test_prediction_is_printed(files: list[str], capsys: pytest.CaptureFixture[s
     assert "team/waits starts in " in out
     assert "(median of 50 simulated futures under best-fit, order age)" in out
     assert "now: 0/1 nodes are available: 1 Insufficient cpu." in out
-    assert "0 of 2 other waiting pods go before it" in out
+    # Another one can never start.
+    assert "0 of 1 other waiting pod goes before it" in out
     assert "with half the CPU" not in out
 
 

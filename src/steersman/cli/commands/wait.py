@@ -232,7 +232,8 @@ def _print(prediction: WaitPrediction, spec: str, now: TakenNow, later: int) -> 
     print_text(f"it needs {prediction.needs} on one node; {nodes}")
     if prediction.refused:
         print_text(f"now: {prediction.refused}")
-    print_text(f"{prediction.ahead} of {prediction.waiting} other waiting pods go before it")
+    others = "pod goes" if prediction.waiting == 1 else "pods go"
+    print_text(f"{prediction.ahead} of {prediction.waiting} other waiting {others} before it")
     for sentence in prediction.assumptions:
         print_text(f"assumed: {sentence}")
     if prediction.alternatives:

@@ -65,7 +65,7 @@ class WaitPrediction:
         horizon: seconds that rollouts last.
         rollouts: number of rollouts.
         ahead: pods that wait and go before the first of them.
-        waiting: all other pods that wait.
+        waiting: all other pods that wait, but for those that can never start and those of its gang.
         needs: what a pod requests, in words.
         nodes: nodes that can hold it once what runs there ends.
         refused: why no node takes it now, "": one does.
@@ -169,7 +169,7 @@ def predict_wait(
         horizon=played.horizon,
         rollouts=rollouts,
         ahead=min(queue.ahead(pod, _began(moment, waiting, pod)) for pod in pods),
-        waiting=len(waiting) - (len(pods) - len(new)),
+        waiting=len(queue.others(pods[0])),
         nodes=played.nodes(pods[0]),
         refused=played.refused(pods[0]),
         assumptions=tuple(_assumptions(moment, played)),

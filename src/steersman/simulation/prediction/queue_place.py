@@ -72,7 +72,7 @@ class QueuePlace:
         order: name of the order.
         pod: the pod.
         ahead: waiting pods that go before it.
-        waiting: all other waiting pods.
+        waiting: all other waiting pods, but for those that can never start and those of its gang.
         first: those that go before it, the next one first, at most `SHOWN`.
         changes: what would put it further ahead, the best first.
     """
@@ -130,9 +130,14 @@ class WaitingQueue:
         self._hopeless = {i for i in self._waiting if impossible(empty, pods[i])}
 
     def others(self, pod: Pod) -> list[int]:
-        """Return the indices of the waiting pods that can start, but for this one."""
+        """Return the indices of the waiting pods that can start, but for this one and those of its gang."""
         pods = self._moment.workload.pods
-        return [i for i in self._waiting if pods[i] is not pod and i not in self._hopeless]
+        gang = (pod.namespace, pod.gang) if pod.gang else None
+        return [
+            i
+            for i in self._waiting
+            if pods[i] is not pod and (pods[i].namespace, pods[i].gang) != gang and i not in self._hopeless
+        ]
 
     def ahead(self, pod: Pod, began: float) -> int:
         """Return how many waiting pods go before a pod.

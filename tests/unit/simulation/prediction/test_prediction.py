@@ -29,6 +29,7 @@ from steersman.policies.registry import resolve
 from steersman.simulation.prediction import rollouts
 from steersman.simulation.prediction.moment import Arrived, ClusterMoment
 from steersman.simulation.prediction.prediction import WaitPrediction, predict_queue, predict_wait
+from steersman.simulation.prediction.queue_place import WaitingQueue
 from steersman.workloads.generators.clusters import random_cluster
 from steersman.workloads.workload import Recorded, Workload
 
@@ -119,6 +120,17 @@ def test_the_whole_queue_is_predicted_in_its_order() -> None:
     shortest = predict_queue(there, with_order(FGD, find_order("smallest")))
     assert [each.pod for each in shortest.pods][-1] == "default/large"
     assert predict_queue(moment([(pod("r"), "n", 50.0)], []), FGD).pods == ()
+
+
+def test_pods_that_can_never_start_and_its_own_gang_are_no_other_pods() -> None:
+    """In a prediction as in the explanation of a pod's place."""
+    waits, of_gang = (replace(pod(name), gang="g") for name in ("w", "v"))
+    others = [(of_gang, 70.0), (pod("old"), 60.0), (pod("large", gpus=3), 60.0)]
+    there = moment([(pod("r"), "n", 50.0)], [*others, (waits, 30.0)], (node("n", 2),))
+    found = predicted(there, waits)
+    place = WaitingQueue(there, find_order("age")).place(waits, -30.0)
+    assert (found.ahead, found.waiting) == (place.ahead, place.waiting) == (1, 1)
+    assert [each.pod for each in place.first] == ["default/old"]
 
 
 def test_a_new_pod_is_put_behind_the_queue() -> None:
