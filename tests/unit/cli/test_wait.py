@@ -260,6 +260,19 @@ def test_a_cluster_in_which_all_has_ended_is_answered(tmp_path: Path, capsys: py
     assert "team/new-0001 starts in 0 s" in capsys.readouterr().out
 
 
+def test_a_gang_is_named_with_its_size(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = Path(files[1])
+    objects = list(yaml.safe_load_all(cluster.read_text()))
+    for each in (objects[-4], objects[-1]):
+        each["metadata"]["annotations"] = {"steersman.dev/gang": "train"}
+        each["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2"
+    cluster.write_text(yaml.safe_dump_all(objects))
+    assert main(["wait", *files, "--pod", "last", "--rollouts", "5"]) == 0
+    assert "it is one of the 2 pods of gang train, which start together or not" in capsys.readouterr().out
+    assert main(["wait", *files, "--rollouts", "5"]) == 0
+    assert "team/last (gang train of 2)" in capsys.readouterr().out
+
+
 def test_run_times_of_a_file_replace_those_of_the_cluster(
     files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -230,6 +230,8 @@ def _print(prediction: WaitPrediction, spec: str, now: TakenNow, later: int) -> 
         print_text(f"in {100 * prediction.never:.0f} % of the futures it does not start within {horizon}")
     nodes = f"{prediction.nodes} node{'' if prediction.nodes == 1 else 's'} could hold it once what runs there ends"
     print_text(f"it needs {prediction.needs} on one node; {nodes}")
+    if prediction.gang:
+        print_text(f"it is one of the {prediction.members} pods of gang {prediction.gang}, which start together or not")
     if prediction.refused:
         print_text(f"now: {prediction.refused}")
     others = "pod goes" if prediction.waiting == 1 else "pods go"
@@ -264,7 +266,8 @@ def _print_queue(prediction: QueuePrediction, now: TakenNow) -> None:
         table.add_column(column, justify="right")
     for each in prediction.pods[:SHOWN_PODS]:
         times = ("never", "", "") if each.impossible else tuple(map(when, (each.p10, each.p50, each.p90)))
-        table.add_row(each.pod, each.needs, str(each.priority), format_duration(each.waited), *times)
+        name = f"{each.pod} (gang {each.gang} of {each.members})" if each.gang else each.pod
+        table.add_row(name, each.needs, str(each.priority), format_duration(each.waited), *times)
     if len(prediction.pods) > SHOWN_PODS:
         table.add_row(f"{len(prediction.pods) - SHOWN_PODS} more", *("",) * 6)
     print_table(table)

@@ -1,10 +1,17 @@
-"""What a pod requests, and why no node could hold it even if it were empty."""
+"""What a pod requests, and why it could not start even if the cluster were empty."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
 
 from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.model import GPU_MILLI, Pod
 from steersman.cluster.state import ClusterState
+from steersman.orders.reservations import no_reservations
+from steersman.simulation.engine import find_infeasible
 
 GIB = 1 << 30
 CPU_MILLI = 1000
@@ -19,6 +26,45 @@ def impossible(empty: ClusterState, pod: Pod) -> str:
     return "" if empty.fits_when_empty(c) else unschedulable_message(empty, c, labels)
 
 
+def impossible_pods(empty: ClusterState, pods: Sequence[Pod]) -> list[str]:
+    """Return why each of the pods that wait can never start on an empty cluster, alone or with its gang, "": it can."""
+    reasons = [impossible(empty, pod) for pod in pods]
+    for members in gangs_of(pods).values():
+        why = _impossible_gang(empty, [pods[i] for i in members], [reasons[i] for i in members])
+        for i in members:
+            reasons[i] = reasons[i] or why
+    return reasons
+
+
+def gangs_of(pods: Sequence[Pod]) -> dict[tuple[str, str], list[int]]:
+    """Return the indices of the pods of each gang, by its namespace and name."""
+    gangs: dict[tuple[str, str], list[int]] = {}
+    for i, pod in enumerate(pods):
+        if pod.gang:
+            gangs.setdefault((pod.namespace, pod.gang), []).append(i)
+    return gangs
+
+
+def _impossible_gang(empty: ClusterState, pods: Sequence[Pod], reasons: Sequence[str]) -> str:
+    """Return why a gang can never start, "": it can. `reasons` has those of its pods alone."""
+    what = f"gang {pods[0].gang} of {len(pods)} pods"
+    for pod, reason in zip(pods, reasons, strict=True):
+        if reason:
+            return f"{what} starts as one, and {pod.namespace}/{pod.name} never can: {reason}"
+    counts = Counter(pod.pod_class for pod in pods)
+    classes = np.array([empty.class_id(each) for each in counts], dtype=np.int64)
+    too_many = np.zeros(len(counts), dtype=np.bool_)
+    members, none = np.array([*counts.values()], dtype=np.int64), no_reservations(0, empty.arrays)
+    find_infeasible(empty.arrays, empty.class_arrays, classes, members, none, too_many)
+    if not too_many.any():
+        return ""
+    gpus = sum(pod.requests.gpu_count * pod.requests.gpu_milli for pod in pods) / GPU_MILLI
+    total = [f"{gpus:g} GPU{'' if gpus == 1 else 's'}"] if gpus else []
+    every = [pod.requests for pod in pods]
+    total += _cpu_and_memory(sum(each.cpu_milli for each in every), sum(each.memory_bytes for each in every))
+    return f"{what} does not fit on the empty cluster: it needs {', '.join(total) or 'room for all'} at once"
+
+
 def needs_of(pod: Pod) -> str:
     """Return what a pod requests, such as `8 GPUs of A100, 32 CPUs, 64 GiB`."""
     requests, parts = pod.requests, []
@@ -27,9 +73,12 @@ def needs_of(pod: Pod) -> str:
         gpus = f"{share}{requests.gpu_count} GPU{'s' if requests.gpu_count > 1 else ''}"
         models = " or ".join(pod.constraints.gpu_models)
         parts.append(f"{gpus} of {models}" if models else gpus)
-    if requests.cpu_milli:
-        parts.append(f"{requests.cpu_milli / CPU_MILLI:g} CPU{'' if requests.cpu_milli == CPU_MILLI else 's'}")
-    if requests.memory_bytes:
-        parts.append(f"{requests.memory_bytes / GIB:.3g} GiB")
+    parts += _cpu_and_memory(requests.cpu_milli, requests.memory_bytes)
     parts += [f"{amount} {name}" for name, amount in requests.extended]
     return ", ".join(parts) or "room for one more pod"
+
+
+def _cpu_and_memory(cpu_milli: int, memory_bytes: int) -> list[str]:
+    """Return amounts in words, without those that are 0."""
+    cpu = f"{cpu_milli / CPU_MILLI:g} CPU{'' if cpu_milli == CPU_MILLI else 's'}"
+    return [*([cpu] if cpu_milli else []), *([f"{memory_bytes / GIB:.3g} GiB"] if memory_bytes else [])]

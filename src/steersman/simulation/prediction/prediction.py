@@ -18,7 +18,7 @@ from steersman.policies.base import Policy
 from steersman.simulation.prediction.alternatives import changes
 from steersman.simulation.prediction.coming import SHORTEST_SECONDS
 from steersman.simulation.prediction.moment import DAY, ClusterMoment
-from steersman.simulation.prediction.obstacles import impossible, needs_of
+from steersman.simulation.prediction.obstacles import gangs_of, impossible, impossible_pods, needs_of
 from steersman.simulation.prediction.queue_place import WaitingQueue
 from steersman.simulation.prediction.rollouts import Rollouts
 
@@ -69,7 +69,9 @@ class WaitPrediction:
         needs: what a pod requests, in words.
         nodes: nodes that can hold it once what runs there ends.
         refused: why no node takes it now, "": one does.
-        impossible: why no node could ever hold it, "": one can; nothing else is predicted then.
+        impossible: why it, or its gang as a whole, could never start, "": it can; nothing else is predicted then.
+        gang: its gang, "": it starts alone.
+        members: pods that wait for each other to start: those of its gang.
         assumptions: what was assumed for lack of knowledge, in sentences.
         alternatives: changes that let it start sooner, the largest gain first.
     """
@@ -89,6 +91,8 @@ class WaitPrediction:
     nodes: int = 0
     refused: str = ""
     impossible: str = ""
+    gang: str = ""
+    members: int = 1
     assumptions: tuple[str, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
 
@@ -121,8 +125,18 @@ def predict_wait(
     _check(policy, rollouts)
     empty = ClusterState(moment.workload.nodes)
     names = tuple(f"{pod.namespace}/{pod.name}" for pod in pods)
-    result = WaitPrediction(names, policy.name, policy.order.name, needs=needs_of(pods[0]))
-    if reason := impossible(empty, pods[0]):
+    waiting = {id(pod): i for i, pod in enumerate(moment.workload.pods) if not moment.runs(i)}
+    new = [pod for pod in pods if id(pod) not in waiting]
+    together = _together(pods[0], new or [moment.workload.pods[i] for i in waiting.values()])
+    result = WaitPrediction(
+        names,
+        policy.name,
+        policy.order.name,
+        needs=needs_of(pods[0]),
+        gang=pods[0].gang,
+        members=len(together),
+    )
+    if reason := impossible_pods(empty, together)[0]:
         return replace(result, impossible=reason)
     tried = list(
         changes(
@@ -134,8 +148,6 @@ def predict_wait(
         )
     )
     tried = [change for change in tried if not impossible(empty, change.pod)]
-    waiting = {id(pod): i for i, pod in enumerate(moment.workload.pods) if not moment.runs(i)}
-    new = [pod for pod in pods if id(pod) not in waiting]
     variants = [_like(change.pod, pod) for change in tried for pod in pods]
     played = Rollouts(moment, policy, (*new, *variants), horizon)
     numbers = iter(range(len(moment.workload.pods), len(moment.workload.pods) + len(new)))
@@ -187,7 +199,7 @@ class ExpectedStart:
         waited: seconds so far.
         needs: what it requests, in words.
         p10, p50, p90, never: see `WaitPrediction`.
-        impossible: why no node could ever hold it, "": one can.
+        impossible, gang, members: see `WaitPrediction`.
     """
 
     pod: str
@@ -199,6 +211,8 @@ class ExpectedStart:
     p90: float = math.inf
     never: float = 1.0
     impossible: str = ""
+    gang: str = ""
+    members: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +239,9 @@ def predict_queue(
     _check(policy, rollouts)
     empty, pods = ClusterState(moment.workload.nodes), moment.workload.pods
     turn = WaitingQueue(moment, policy.order).turn()
-    reasons = {i: impossible(empty, pods[i]) for i in turn}
+    waiting = [pods[i] for i in turn]
+    reasons = dict(zip(turn, impossible_pods(empty, waiting), strict=True))
+    gangs = gangs_of(waiting)
     # A pod that can never start would keep every rollout from ending.
     possible = [i for i in turn if not reasons[i]]
     played = Rollouts(moment, policy, (), horizon)
@@ -233,7 +249,15 @@ def predict_queue(
     expected = []
     for i in turn:
         name, waited = f"{pods[i].namespace}/{pods[i].name}", -float(moment.began[i])
-        known = ExpectedStart(name, pods[i].priority, waited, needs_of(pods[i]), impossible=reasons[i])
+        known = ExpectedStart(
+            name,
+            pods[i].priority,
+            waited,
+            needs_of(pods[i]),
+            impossible=reasons[i],
+            gang=pods[i].gang,
+            members=len(gangs.get((pods[i].namespace, pods[i].gang), (i,))),
+        )
         if i in starts:
             p10, p50, p90 = (start_quantile(starts[i], share) for share in (P10, P50, P90))
             known = replace(known, p10=p10, p50=p50, p90=p90, never=float(np.isinf(starts[i]).mean()))
@@ -246,6 +270,12 @@ def _check(policy: Policy, rollouts: int) -> None:
     if not 1 <= rollouts <= MOST_ROLLOUTS:
         raise UsageError(f"rollouts {rollouts}: expected 1 to {MOST_ROLLOUTS}")
     check_live(policy.order)
+
+
+def _together(pod: Pod, others: Sequence[Pod]) -> list[Pod]:
+    """Return a pod, and then those of the others that are of its gang."""
+    gang = (pod.namespace, pod.gang) if pod.gang else None
+    return [pod, *(each for each in others if each is not pod and (each.namespace, each.gang) == gang)]
 
 
 def _began(moment: ClusterMoment, waiting: Mapping[int, int], pod: Pod) -> float:

@@ -17,7 +17,7 @@ from steersman.orders.live_order import LiveOrder
 from steersman.orders.order import Order
 from steersman.simulation.prediction.alternatives import changes
 from steersman.simulation.prediction.moment import DAY, ClusterMoment
-from steersman.simulation.prediction.obstacles import impossible
+from steersman.simulation.prediction.obstacles import impossible_pods
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -127,7 +127,8 @@ class WaitingQueue:
                 self._live.use.count(pod, 1)
         self._waiting = [i for i in range(len(pods)) if not moment.runs(i)]
         # Pods that can never start do not hold up others.
-        self._hopeless = {i for i in self._waiting if impossible(empty, pods[i])}
+        reasons = impossible_pods(empty, [pods[i] for i in self._waiting])
+        self._hopeless = {i for i, reason in zip(self._waiting, reasons, strict=True) if reason}
 
     def others(self, pod: Pod) -> list[int]:
         """Return the indices of the waiting pods that can start, but for this one and those of its gang."""

@@ -153,6 +153,30 @@ def test_a_pod_that_fits_on_no_node_is_said_at_once() -> None:
     assert found.rollouts == 0
 
 
+def test_a_gang_that_never_fits_together_is_said_at_once() -> None:
+    """Though each of its pods would fit alone; two of three do, and others wait for none of it."""
+    gang = [replace(pod(f"g{k}", 8), gang="train") for k in range(3)]
+    nodes, other = (node("n", 8), node("m", 8)), pod("other")
+    there = moment([], [*((each, 5.0) for each in gang), (other, 1.0)], nodes)
+    found = predicted(there, gang[1])
+    assert found.impossible == (
+        "gang train of 3 pods does not fit on the empty cluster: it needs 24 GPUs, 3 CPUs, 3 GiB at once"
+    )
+    assert (found.gang, found.members) == ("train", 3)
+    queue = predict_queue(there, FGD)
+    assert [each.impossible for each in queue.pods] == [*[found.impossible] * 3, ""]
+    assert [(each.gang, each.members) for each in queue.pods] == [*[("train", 3)] * 3, ("", 1)]
+    assert predicted(there, other).waiting == 0
+    assert predict_wait(moment([], [], nodes), gang, FGD).impossible == found.impossible
+    two = moment([], [(each, 5.0) for each in gang[:2]], nodes)
+    assert (predicted(two, gang[1]).impossible, predicted(two, gang[1]).p90) == ("", 0.0)
+    # One that can never start keeps the others from it.
+    large = [gang[0], replace(gang[1], pod_class=pod("g1", 9).pod_class)]
+    assert predicted(moment([], [(each, 5.0) for each in large], nodes), large[0]).impossible == (
+        "gang train of 2 pods starts as one, and default/g1 never can: 0/2 nodes are available: 2 Insufficient GPU."
+    )
+
+
 def test_a_pod_may_start_beside_one_that_it_needs() -> None:
     """Though it could not if the cluster were empty."""
     needs = PodAffinityTerm(PodSelector((Requirement("app", "In", ("db",)),), None), "zone")
