@@ -45,11 +45,13 @@ class Lives:
     Attributes:
         present: by (namespace, name) those of pods that have not ended, with and without a node.
         ended: the others, in order of their end.
+        untimed: number of pods that have ended and do not say when they ran.
         latest: the latest time that an object of the source states as past, None: no time is stated.
     """
 
     present: Mapping[tuple[str, str], Life] = field(default_factory=dict)
     ended: tuple[EndedPod, ...] = ()
+    untimed: int = 0
     latest: float | None = None
 
 

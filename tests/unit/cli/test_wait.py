@@ -180,6 +180,46 @@ def test_objects_of_the_cluster_apply_to_pods_of_a_file(
     assert f"warning: {new}: PriorityClass absent is not in the input; its priority counts as 0" in printed.err
 
 
+def test_a_priority_that_does_not_help_is_said(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """The pod that goes next gains nothing by it, and the last one does."""
+    assert main(["wait", *files, "--pod", "waits", "--priority", "10"]) == 0
+    assert "with priority 10: no clear gain" in capsys.readouterr().out
+    assert main(["wait", *files, "--pod", "last", "--priority", "10"]) == 0
+    out = capsys.readouterr().out
+    assert "with priority 10" in out
+    assert "no clear gain" not in out
+
+
+def test_a_file_of_pods_with_gates_is_refused(
+    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a pod of the cluster that has them."""
+    new = tmp_path / "new.yaml"
+    new.write_text(yaml.safe_dump(pod("new", 0, schedulingGates=[{"name": "g"}])))
+    assert main(["wait", *files, "--pod", str(new)]) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(
+        f"error: --pod {new}: no scheduler looks at its pods: they have scheduling gates; leave out"
+    )
+
+
+def test_times_that_are_not_stated_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pods = [pod("e0", 9, 9, 8), pod("e1", 9, 9, 8), pod("runs", 5, 5), pod("waits", 3)]
+    for each in pods:
+        del each["metadata"]["creationTimestamp"]  # type: ignore[attr-defined]
+        each["status"] = {"phase": each["status"]["phase"]}  # type: ignore[index]
+    file = tmp_path / "cluster.yaml"
+    file.write_text(yaml.safe_dump_all([NODE, *pods]))
+    assert main(["wait", "--pods", str(file), "--policy", "best-fit", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["assumptions"][:3] == [
+        "pods that ended state no times (2): run times may be anything from seconds to weeks",
+        "running pods that state no time (1) are taken to have begun now",
+        "waiting pods that state no time (1) are taken to have come now",
+    ]
+    assert found["now"] is None
+
+
 @pytest.mark.parametrize(("parallelism", "first"), [(3, 3), (None, 1), (20, 10)])
 def test_of_a_job_the_pods_that_start_at_once_are_predicted(
     parallelism: int | None, first: int, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -315,7 +355,7 @@ def test_a_name_in_two_namespaces_is_said_to_be_ambiguous(
     times: tuple[int, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whether pods wait or have ended."""
-    pods = [pod("twin", *times), pod("twin", *times)]
+    pods = [pod("twin", *times), pod("twin", *times)]  # type: ignore[arg-type]
     pods[1]["metadata"]["namespace"] = "other"  # type: ignore[index]
     file = tmp_path / "cluster.yaml"
     file.write_text(yaml.safe_dump_all([NODE, *pods]))

@@ -126,7 +126,7 @@ def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, se
     elif isinstance(prediction, QueuePrediction):
         _print_queue(prediction, now)
     else:
-        _print(prediction, str(options.pod), now, later)
+        _print(prediction, options, now, later)
 
 
 def _policy(options: WaitOptions) -> Policy:
@@ -186,7 +186,7 @@ def _new_pods(source: Workload, file: Path, warn: Warnings) -> tuple[list[Pod], 
     """Return the pods of a file, see `_pods`.
 
     Raises:
-        SteersmanError: it holds none, or unlike ones, or they name their nodes.
+        SteersmanError: it holds none, or unlike ones, or they name their nodes or have scheduling gates.
     """
     from steersman.workloads.loading import further_pods
 
@@ -195,6 +195,9 @@ def _new_pods(source: Workload, file: Path, warn: Warnings) -> tuple[list[Pod], 
     pods = list(found.pods)
     if not pods:
         raise SteersmanError(f"--pod {file}: its Job starts no pod: spec.parallelism is 0; expected 1 or more")
+    if found.gated:
+        gates = "they have scheduling gates; leave out spec.schedulingGates to predict their start without them"
+        raise SteersmanError(f"--pod {file}: no scheduler looks at its pods: {gates}")
     if any(pod.constraints.node_name for pod in pods):
         raise SteersmanError(f"--pod {file}: a pod names its node, so that it does not wait for a scheduler")
     if len({pod.pod_class for pod in pods}) > 1:
@@ -202,12 +205,12 @@ def _new_pods(source: Workload, file: Path, warn: Warnings) -> tuple[list[Pod], 
     return pods, found.later
 
 
-def _print(prediction: WaitPrediction, spec: str, now: TakenNow, later: int) -> None:
+def _print(prediction: WaitPrediction, options: WaitOptions, now: TakenNow, later: int) -> None:
     """Print a prediction as sentences and a table; `later`: see `_pods`."""
     from rich import box
     from rich.table import Table
 
-    count = len(prediction.pods)
+    count, spec = len(prediction.pods), options.pod
     what = prediction.pods[0] if count == 1 else f"the last of {count} pods of {spec}"
     if prediction.impossible:
         print_text(f"{what} can never start: {prediction.impossible}")
@@ -245,6 +248,9 @@ def _print(prediction: WaitPrediction, spec: str, now: TakenNow, later: int) -> 
         for each in prediction.alternatives:
             table.add_row(each.change, format_duration(each.seconds), when(prediction.p50))
         print_table(table)
+    tried = f"with priority {options.priority}"
+    if options.priority is not None and all(each.change != tried for each in prediction.alternatives):
+        print_text(f"{tried}: no clear gain")
 
 
 def _print_queue(prediction: QueuePrediction, now: TakenNow) -> None:

@@ -71,6 +71,7 @@ class ClusterMoment:
         stated_ratios: actual over stated run time of pods that ended and had stated one.
         arrived: pods that arrived lately, whatever became of them.
         observed: seconds for which arrivals were observed, inf: since they began.
+        undated: number of running pods, and of waiting ones, of which nothing says since when.
     """
 
     workload: Workload
@@ -80,6 +81,7 @@ class ClusterMoment:
     stated_ratios: tuple[float, ...] = ()
     arrived: tuple[Arrived, ...] = ()
     observed: float = field(default=RECENT_SECONDS)
+    undated: tuple[int, int] = (0, 0)
 
     def runs(self, i: int) -> bool:
         """Return whether a pod runs."""
@@ -103,10 +105,12 @@ def moment_of(workload: Workload, now: float, history: LiveHistory | None = None
     lives = workload.lives
     present = [lives.present.get((pod.namespace, pod.name), Life(None, None)) for pod in workload.pods]
     recorded = workload.recorded or (None,) * len(present)
-    began = [
-        min((life.created if where is None else life.started or life.created) or now, now) - now
+    since_when = [
+        life.created if where is None else life.started or life.created
         for life, where in zip(present, recorded, strict=True)
     ]
+    began = [min(time or now, now) - now for time in since_when]
+    undated = [where is None for time, where in zip(since_when, recorded, strict=True) if time is None]
     # What ended before the first end that is still listed has been deleted.
     since = min((each.ended for each in lives.ended), default=-math.inf) - now
     ages = [
@@ -119,7 +123,8 @@ def moment_of(workload: Workload, now: float, history: LiveHistory | None = None
     ]
     observed = min(RECENT_SECONDS, -since, max((age for _, age in ages), default=0.0))
     known = _history(workload) if history is None else history
-    moment = ClusterMoment(workload, np.array(began), known, observed=observed)
+    of_each = len(undated) - sum(undated), sum(undated)
+    moment = ClusterMoment(workload, np.array(began), known, observed=observed, undated=of_each)
     arrived = (Arrived(pod, age) for pod, age in ages if 0.0 <= age <= observed and not moment.lasts(pod))
     if history is not None:
         return replace(moment, arrived=tuple(arrived))

@@ -328,7 +328,14 @@ def _assumptions(moment: ClusterMoment, played: Rollouts) -> Iterator[str]:
     """Yield what was assumed for lack of knowledge."""
     known = moment.history.ended
     if not known:
-        yield "no pod is known to have ended: run times may be anything from seconds to weeks"
+        untimed = moment.workload.lives.untimed
+        why = f"pods that ended state no times ({untimed})" if untimed else "no pod is known to have ended"
+        yield f"{why}: run times may be anything from seconds to weeks"
+    running, waiting = moment.undated
+    if running:
+        yield f"running pods that state no time ({running}) are taken to have begun now"
+    if waiting:
+        yield f"waiting pods that state no time ({waiting}) are taken to have come now"
     stated = sum(pod.estimated_seconds is not None for pod in moment.workload.pods)
     if stated and not moment.stated_ratios:
         states = "1 pod states" if stated == 1 else f"{stated} pods state"

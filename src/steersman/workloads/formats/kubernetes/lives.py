@@ -74,7 +74,7 @@ def lives_of(sources: Iterable[Objects], nodes: Sequence[Node]) -> Lives:
     """Return the lives of the Pods of some objects. What is not stated, or invalid, is left out."""
     sharing = sharing_of(nodes)
     present: dict[tuple[str, str], Life] = {}
-    ended = []
+    ended, untimed = [], 0
     every = [obj for objects in sources for obj in objects.objects]
     for obj in (obj for obj in every if obj.kind == "Pod"):
         try:
@@ -86,8 +86,10 @@ def lives_of(sources: Iterable[Objects], nodes: Sequence[Node]) -> Lives:
             present[obj.namespace, obj.name] = Life(began, started)
         elif (pod := _ended_pod(obj, began, sharing)) is not None:
             ended.append(pod)
+        else:
+            untimed += 1
     stated = (time for obj in every for time in _past_times(obj))
-    return Lives(present, tuple(sorted(ended, key=lambda each: each.ended)), max(stated, default=None))
+    return Lives(present, tuple(sorted(ended, key=lambda each: each.ended)), untimed, max(stated, default=None))
 
 
 def _past_times(obj: KubernetesObject) -> Iterator[float]:
