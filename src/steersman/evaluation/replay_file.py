@@ -17,6 +17,7 @@ from steersman.cluster.model import Node, Pod, PodClass
 from steersman.cluster.objects.latency_limits import LatencyLimits
 from steersman.core.errors import InputError
 from steersman.core.redaction import redact_url
+from steersman.orders.registry import file_of
 from steersman.policies.files.policy_file import SUFFIX
 from steersman.policies.registry import PACKAGED_POLICY, policy_path, split_limit, split_order
 from steersman.simulation.result import Protocol
@@ -161,9 +162,8 @@ def policy_fingerprint(option: str) -> str:
     if policy == PACKAGED_POLICY or policy.endswith(SUFFIX):
         with policy_path(policy) as file:
             found.append(str(fingerprint(file)))
-    order_file = order.partition("@")[0]
-    if order_file.endswith(SUFFIX):
-        found.append(str(fingerprint(Path(order_file))))
+    if (order_file := file_of(order)) is not None:
+        found.append(str(fingerprint(order_file)))
     return "; ".join(found)
 
 

@@ -1,21 +1,24 @@
 """Orders by name: `NAME[:OVERTAKING][@ESTIMATES][@ageing:TIME]`, such as `shortest`, `wfp3:easy` or `area@history`.
 
 A file in place of the name is an order file, or a policy file with an order: its card has such a text, in which the
-name `learned` refers to the weights next to it. Elsewhere it is the order that ships with the package.
+name `learned` refers to the weights next to it. Elsewhere it is the order that ships with the package. What follows a
+file replaces what the file says of it.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from steersman.core.errors import InputError, UsageError, unknown_name
 from steersman.core.quantities import duration_literal, duration_seconds
 from steersman.orders import queue, scores
-from steersman.orders.order import BUILT_IN, OVERTAKING, Order
+from steersman.orders.order import AGE, BUILT_IN, OVERTAKING, Order
 from steersman.orders.order_file import MAX_HIDDEN, SUFFIX, PolicyOrder, open_order, packaged_order, read_policy_order
 from steersman.orders.run_times import AUTO, SOURCES, parse_run_times
 
@@ -23,31 +26,40 @@ AGEING = "ageing:"
 LEARNED_NAME = "learned"
 """Name of the packaged order; in the card of a policy file, of the order of its weights."""
 NAMES = (*BUILT_IN, LEARNED_NAME)
+_FILE = re.compile(rf".*{re.escape(SUFFIX)}(?=[:@]|\Z)")
 
 
 def find_order(spec: str) -> Order:
-    """Return the order of a text `NAME[:OVERTAKING]` or `FILE`, either with `@ESTIMATES`, `@ageing:TIME` or both.
+    """Return the order of a text `NAME` or `FILE` with `:OVERTAKING`, `@ESTIMATES` and `@ageing:TIME`, or some of them.
+
+    Its name is accepted here again and gives an equal order.
 
     Raises:
         UsageError: there is no such order; the message lists the known ones.
         InputError: the file is no order file.
     """
-    text, settings = _split(spec)
-    name, colon, overtaking = (text, "", "") if text.endswith(SUFFIX) else text.partition(":")
-    order = _open(Path(name)) if name.endswith(SUFFIX) else BUILT_IN.get(name)
-    if name == LEARNED_NAME:
-        order = packaged_order()
+    text = _read(spec)
+    if text.name.endswith(SUFFIX):
+        return _of_file(spec, text)
+    order = packaged_order() if text.name == LEARNED_NAME else BUILT_IN.get(text.name)
     if order is None:
-        if Path(name).is_dir():
+        if not text.name:
+            named = f"expected one such as {AGE.name}{spec}"
+            raise UsageError(f"order {spec!r}: a name is missing{f' before {spec!r}' if spec else ''}; {named}")
+        if Path(text.name).is_dir():
             raise UsageError(f"order {spec!r}: is a folder; expected a name or an order file (order{SUFFIX})")
         others = (
             *(f"NAME:{'|'.join(OVERTAKING)}", f"NAME@{'|'.join(SOURCES)}"),
             *(f"NAME@{AGEING}TIME", f"an order file (order{SUFFIX})"),
         )
-        raise unknown_name("order", name, NAMES, *others)
-    order = _with_settings(spec, order, colon + overtaking, settings)
-    # Results call a file's order by its own name.
-    return replace(order, name="@".join([order.name, *settings]) if name.endswith(SUFFIX) else spec)
+        raise unknown_name("order", text.name, NAMES, *others)
+    return replace(_with_settings(spec, order, text), name=spec)
+
+
+def file_of(spec: str) -> Path | None:
+    """Return the file that the text of an order names; None: it names none. Raises UsageError."""
+    name = _read(spec).name
+    return Path(name) if name.endswith(SUFFIX) else None
 
 
 def from_policy_order(file: str | Path, stored: PolicyOrder) -> Order | None:
@@ -61,11 +73,10 @@ def from_policy_order(file: str | Path, stored: PolicyOrder) -> Order | None:
             raise InputError(str(file), "card", "order_weights", "belong to an order, but the card has none")
         return None
     try:
-        text, settings = _split(stored.order)
-        if text.endswith(SUFFIX):
+        text = _read(stored.order)
+        if text.name.endswith(SUFFIX):
             raise UsageError(f"order {stored.order!r} is a file; expected a name")
-        name, colon, overtaking = text.partition(":")
-        if name != LEARNED_NAME:
+        if text.name != LEARNED_NAME:
             if stored.order_weights:
                 raise UsageError(
                     f"order {stored.order!r} takes no weights; expected {LEARNED_NAME!r} with order_weights"
@@ -79,7 +90,8 @@ def from_policy_order(file: str | Path, stored: PolicyOrder) -> Order | None:
         if not np.isfinite(weights).all():
             raise UsageError("order_weights hold a number that is not finite")
         order = Order(LEARNED_NAME, scores.LEARNED, weights=weights)
-        return replace(_with_settings(stored.order, order, colon + overtaking, settings), name=stored.order)
+        # `learned` would be the packaged order where the name is given again.
+        return replace(_with_settings(stored.order, order, text), name=str(file))
     except UsageError as error:
         raise InputError(str(file), "card", "order", str(error)) from None
 
@@ -95,46 +107,69 @@ def to_policy_order(order: Order) -> PolicyOrder:
     return PolicyOrder(f"{name}{estimates}{ageing}", order.weights)
 
 
-def _open(file: Path) -> Order:
-    """Return the order of an order file or of a policy file. Raises InputError: it is neither."""
-    found = read_policy_order(file)
-    if found is None:
-        return open_order(file)[1]
-    order = from_policy_order(file, found)
+class _Text(NamedTuple):
+    """The parts of an order's text, without `:` and `@`; "" for those that it does not state."""
+
+    name: str
+    overtaking: str = ""
+    estimates: str = ""
+    ageing: str = ""
+
+    def __str__(self) -> str:
+        """Return the text."""
+        signs = ("", ":", "@", f"@{AGEING}")
+        return "".join(sign + part for sign, part in zip(signs, self, strict=True) if part)
+
+
+def _read(spec: str) -> _Text:
+    """Return the parts of a text. Raises UsageError: a setting is unknown, or two are of one kind."""
+    # The path of a file may contain the signs.
+    name = found[0] if (found := _FILE.match(spec)) else re.split("[:@]", spec, maxsplit=1)[0]
+    overtaking, *stated = spec[len(name) :].split("@")
+    colon, overtaking = overtaking[:1], overtaking[1:]
+    if colon and overtaking not in OVERTAKING:
+        raise UsageError(f"order {spec!r}: {overtaking!r} is unknown; expected {', '.join(OVERTAKING)}")
+    for setting in stated:
+        if not setting.startswith(AGEING) and setting.partition(":")[0] not in SOURCES:
+            known = f"{', '.join(SOURCES)}, oracle:FACTOR or {AGEING}TIME"
+            raise UsageError(f"order {spec!r}: {setting!r} is unknown; expected {known}")
+    aged = [setting.removeprefix(AGEING) for setting in stated if setting.startswith(AGEING)]
+    estimates = [setting for setting in stated if not setting.startswith(AGEING)]
+    if len(aged) > 1 or len(estimates) > 1:
+        raise UsageError(f"order {spec!r}: expected one source of estimates and one {AGEING}TIME at most")
+    for each in aged:
+        _ageing(spec, each)
+    return _Text(name, overtaking, *(estimates or [""]), *aged)
+
+
+def _of_file(spec: str, text: _Text) -> Order:
+    """Return the order of an order file or of a policy file, changed as the text states.
+
+    Raises:
+        UsageError: its order and what is stated exclude each other.
+        InputError: it is neither.
+    """
+    file = Path(text.name)
+    stored = read_policy_order(file)
+    order = open_order(file)[1] if stored is None else from_policy_order(file, stored)
     if order is None:
         raise InputError(str(file), "", "", "is a policy without an order; expected an order file, or a name")
-    return order
+    if order.weights:
+        return replace(_with_settings(spec, order, text), name=spec)
+    own = _read(order.name)
+    return find_order(str(_Text(own.name, *(mine or its for mine, its in zip(text[1:], own[1:], strict=True)))))
 
 
-def _with_settings(spec: str, order: Order, overtaking: str, settings: list[str]) -> Order:
-    """Return an order with what follows its name: `:OVERTAKING`, then sources of estimates and ageing."""
-    colon, overtaking = overtaking[:1], overtaking[1:]
-    name = order.name
-    if colon:
-        if overtaking not in OVERTAKING:
-            raise UsageError(f"order {spec!r}: {overtaking!r} is unknown; expected {', '.join(OVERTAKING)}")
-        if order.overtaking != queue.ANYBODY:
-            raise UsageError(f"order {spec!r}: {name!r} says already who may overtake; expected age:{overtaking}")
-        order = replace(order, overtaking=OVERTAKING[overtaking])
-    for setting in settings:
-        if setting.startswith(AGEING):
-            order = replace(order, ageing=_ageing(spec, setting.removeprefix(AGEING)))
-        else:
-            order = replace(order, run_times=parse_run_times(setting))
-    return order
-
-
-def _split(spec: str) -> tuple[str, list[str]]:
-    """Return a name or file, and what follows each `@`."""
-    text, settings = spec, list[str]()
-    # The path of a file may contain the sign.
-    while "@" in text and not text.endswith(SUFFIX):
-        text, _, setting = text.rpartition("@")
-        settings.insert(0, setting)
-    aged = sum(setting.startswith(AGEING) for setting in settings)
-    if aged > 1 or len(settings) - aged > 1:
-        raise UsageError(f"order {spec!r}: expected one source of estimates and one {AGEING}TIME at most")
-    return text, settings
+def _with_settings(spec: str, order: Order, text: _Text) -> Order:
+    """Return an order with what follows its name. Raises UsageError: its name says already who may overtake."""
+    if text.overtaking:
+        if order.overtaking != queue.ANYBODY and not order.weights:
+            problem = f"{order.name!r} says already who may overtake; expected {AGE.name}:{text.overtaking}"
+            raise UsageError(f"order {spec!r}: {problem}")
+        order = replace(order, overtaking=OVERTAKING[text.overtaking])
+    if text.ageing:
+        order = replace(order, ageing=_ageing(spec, text.ageing))
+    return replace(order, run_times=parse_run_times(text.estimates)) if text.estimates else order
 
 
 def _ageing(spec: str, text: str) -> float:

@@ -12,6 +12,7 @@ from safetensors.numpy import save
 from steersman.core.errors import InputError, UsageError
 from steersman.evaluation.replay_file import policy_fingerprint
 from steersman.orders.order_file import CARD, WEIGHTS, OrderCard, open_order, write_order
+from steersman.orders.queue import NO_ONE
 from steersman.orders.registry import find_order
 from steersman.orders.run_times import RunTimes
 from steersman.orders.scores import learned_size
@@ -29,10 +30,21 @@ def test_an_order_file_is_an_order(tmp_path: Path) -> None:
     assert (card, order.weights, order.ageing) == (GOOD, WEIGHTS_OF_GOOD, 3600.0)
     assert order.run_times == RunTimes("history")
     assert find_order(f"{file}@oracle:2").run_times == RunTimes("oracle", 2.0)
-    assert resolve(f"fgd+{file}").name == "fgd+mine"
-    assert resolve(f"fgd+{file}@none").name == "fgd+mine@none"
-    assert policy_fingerprint(f"fgd+{file}@none").startswith("order.safetensors ")
+    assert resolve(f"fgd+{file}").name == f"fgd+{file}"
+    assert policy_fingerprint(f"fgd+{file}:none@none").startswith("order.safetensors ")
     assert policy_fingerprint(f"steersman+{file}").count("; ") == 1
+
+
+def test_settings_replace_what_a_file_says_and_the_name_is_accepted_again(tmp_path: Path) -> None:
+    """The file's own name would not be an order."""
+    file = tmp_path / "a:b@c.safetensors"
+    write_order(file, GOOD, WEIGHTS_OF_GOOD)
+    changed = find_order(f"{file}:none@oracle:2@ageing:2h")
+    assert (changed.overtaking, changed.ageing, changed.run_times) == (NO_ONE, 7200.0, RunTimes("oracle", 2.0))
+    for settings in ("", ":easy", ":any", "@stated", "@ageing:1d", ":none@oracle:2@ageing:2h"):
+        order = find_order(f"{file}{settings}")
+        assert order.name == f"{file}{settings}"
+        assert find_order(order.name) == order
 
 
 def test_an_order_is_told_from_a_policy(tmp_path: Path) -> None:

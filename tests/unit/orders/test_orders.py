@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.errors import raises
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.orders.live_order import check_live
 from steersman.orders.order import AGE, BUILT_IN, OVERTAKING, Order
 from steersman.orders.queue import NO_ONE
-from steersman.orders.registry import find_order, from_policy_order, to_policy_order
-from steersman.orders.run_times import AUTO, RunTimes, parse_run_times
+from steersman.orders.registry import NAMES, find_order, from_policy_order, to_policy_order
+from steersman.orders.run_times import AUTO, SOURCES, RunTimes, parse_run_times
 from steersman.orders.scores import LEARNED, LINEAR, learned_size
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
@@ -367,14 +369,50 @@ def test_the_packaged_order() -> None:
     stored = to_policy_order(find_order("learned"))
     assert stored.order == "learned:easy@ageing:604800s"
     again = from_policy_order("mine", stored)
-    assert again == replace(find_order("learned"), name=stored.order)
+    assert again == replace(find_order("learned"), name="mine")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_is_accepted_again_and_gives_an_equal_order(name: str) -> None:
+    """With every way of overtaking, source of estimates and limit of the wait; the card of a policy file, too."""
+    estimates = ["", *(f"@{source}" for source in SOURCES), "@oracle:2.5"]
+    for overtaking, stated, ageing in product(
+        ["", *(f":{each}" for each in OVERTAKING)], estimates, ["", "@ageing:9m"]
+    ):
+        if overtaking and name in ("fcfs", "easy", "conservative"):
+            continue  # refused: the name says who may overtake
+        order = find_order(f"{name}{overtaking}{stated}{ageing}")
+        assert find_order(order.name) == order
+        again = from_policy_order("mine", to_policy_order(order))
+        assert again is not None
+        assert replace(again, name=order.name) == order
+        if overtaking:
+            assert order.overtaking == OVERTAKING[overtaking[1:]]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("@none", "order '@none': a name is missing before '@none'; expected one such as age@none"),
+        (":easy", "order ':easy': a name is missing before ':easy'; expected one such as age:easy"),
+        ("", "order '': a name is missing; expected one such as age"),
+        ("shortest@ageing", "order 'shortest@ageing': 'ageing' is unknown; expected auto, stated, history, oracle, "),
+        ("age@Ageing:1h", "order 'age@Ageing:1h': 'Ageing:1h' is unknown; expected auto, stated, history, oracle, "),
+        ("age@stated@ageing:x", "order 'age@stated@ageing:x': ageing: 'x' is not a duration above 0"),
+        ("fcfs:easy", "order 'fcfs:easy': 'fcfs' says already who may overtake; expected age:easy"),
+    ],
+)
+def test_what_is_wrong_with_an_order_is_named(text: str, says: str) -> None:
+    """With the order as it was given, and what would be right."""
+    with raises(UsageError, says):
+        find_order(text)
 
 
 WRONG_AGES = ("age@ageing:", "age@ageing:0s", "age@ageing:5", "age@ageing:1h@ageing:2h", "age@stated@history")
 
 
 @pytest.mark.parametrize(
-    "text", ["soonest", "age:some", "fcfs:easy", "easy:any", "age:", "age@guess", "learned:none", *WRONG_AGES]
+    "text", ["soonest", "age:some", "fcfs:easy", "easy:any", "age:", "age@guess", "learned:", *WRONG_AGES]
 )
 def test_unknown_orders(text: str) -> None:
     """What is no order is refused."""

@@ -50,6 +50,32 @@ def test_a_file_has_the_order_that_it_was_given(tmp_path: Path, order: str) -> N
     assert find_order(written(tmp_path / "again.safetensors", f"{file}@none")).run_times == RunTimes("none")
 
 
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ("", "wfp3:easy@stated@ageing:7200s"),
+        ("@none", "wfp3:easy@none@ageing:7200s"),
+        (":none@ageing:1h", "wfp3:none@stated@ageing:1h"),
+    ],
+)
+def test_a_setting_replaces_the_one_of_its_kind_in_the_name(tmp_path: Path, settings: str, name: str) -> None:
+    """Of a file with a rule's order the name is that of the rule."""
+    file = written(tmp_path / "mine.safetensors", "wfp3:easy@stated@ageing:2h")
+    order = find_order(f"{file}{settings}")
+    assert order.name == name
+    assert find_order(name) == order
+
+
+def test_the_packaged_order_is_not_what_weights_of_a_file_are_called(tmp_path: Path) -> None:
+    """`learned` in its card stands for the weights beside it, and would be the packaged ones elsewhere."""
+    write_order(tmp_path / "order.safetensors", LEARNED, WEIGHTS)
+    file = written(tmp_path / "mine.safetensors", f"{tmp_path / 'order.safetensors'}")
+    for settings in ("", ":none", "@ageing:1h"):
+        order = find_order(f"{file}{settings}")
+        assert (order.name, order.weights) == (f"{file}{settings}", WEIGHTS)
+    assert resolve(file).order == find_order(file)
+
+
 def test_a_learned_order_is_in_the_file(tmp_path: Path) -> None:
     """With its weights, who may overtake, estimates and ageing; prepared policies keep it."""
     order_file, file = tmp_path / "order.safetensors", tmp_path / "mine.safetensors"
@@ -59,7 +85,7 @@ def test_a_learned_order_is_in_the_file(tmp_path: Path) -> None:
         card, arrays = read_policy(shipped)
     write_policy(file, with_stored_order(card, found), arrays)
     order = resolve(str(file)).order
-    assert replace(order, name="found") == found
+    assert replace(order, name=found.name) == found
     assert (order.weights, order.ageing, order.run_times) == (WEIGHTS, 604800.0, RunTimes("oracle", 3.0))
     assert [each.name for each in resolve(str(file)).members] == [each.name for each in resolve("steersman").members]
     assert with_stored_order(read_policy(file)[0], AGE) == card
@@ -81,7 +107,7 @@ def test_a_simulation_follows_the_file(tmp_path: Path) -> None:
     [
         ({"order": "fifo"}, "order: unknown order 'fifo'"),
         ({"order": "wfp3:all"}, "order 'wfp3:all': 'all' is unknown; expected any, none, easy"),
-        ({"order": "wfp3@guess"}, "estimates 'guess' are unknown"),
+        ({"order": "wfp3@guess"}, "order 'wfp3@guess': 'guess' is unknown; expected auto"),
         ({"order": "other.safetensors"}, "order 'other.safetensors' is a file; expected a name"),
         ({"order": "a:b.safetensors@history"}, "order 'a:b.safetensors@history' is a file; expected a name"),
         (
