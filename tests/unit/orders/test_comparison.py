@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -24,6 +25,23 @@ def test_several_loads_are_compared_as_workloads_of_their_own() -> None:
         alone = run_experiment(Experiment((SMALL,), policies, (1,), "timed", load=load))
         assert [run.metrics for run in of_load] == [run.metrics for run in alone]
     assert runs[0].metrics != runs[2].metrics
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["evaluate", "--policy", "fgd", "--policy", "fgd+shortest"], "timed; give that too, or leave it out"),
+        (["evaluate", "--policy", "fgd", "--baseline", "fgd+shortest"], "timed; give that too, or leave it out"),
+        (["evaluate", "--policy", "fgd+shortest", "--protocol", "arrivals"], "timed, not to arrivals"),
+        (["simulate", "--policy", "fgd+shortest"], "timed, not to inflation"),
+    ],
+)
+def test_an_order_in_a_name_needs_pods_that_wait(arguments: list[str], says: str, tmp_path: Path) -> None:
+    """As `--order` does."""
+    files = ["--nodes", "x.csv", "--pods", "y.csv", "--output", str(tmp_path / "run")]
+    error = CliRunner().invoke(app, [*arguments, *files]).exception
+    assert isinstance(error, UsageError)
+    assert str(error) == f"policy fgd+shortest: +shortest belongs to --protocol {says}"
 
 
 @pytest.mark.parametrize(

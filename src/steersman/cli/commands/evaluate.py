@@ -28,6 +28,7 @@ from steersman.cli.options.declaring import (
 )
 from steersman.cli.options.generated import GENERATED, GeneratedCluster, environment_of
 from steersman.cli.options.inputs import InputsWithRunningPods
+from steersman.cli.options.orders import check_pods_wait
 from steersman.cli.options.policies import check_policies
 from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.options.results import Results
@@ -170,6 +171,7 @@ def evaluate(
     if results.resume:
         check_finished(results.output)
     chosen = options.policy or list(GENERATED_POLICIES.get(arrivals.protocol or "", DEFAULT_POLICIES))
+    check_pods_wait([*chosen, *([options.baseline] if options.baseline else [])], arrivals.protocol)
     if options.order:
         chosen = [in_order_by_name(each, order) for order in options.order for each in chosen]
     compared = [*chosen, *([options.baseline] if options.baseline else [])]

@@ -20,6 +20,7 @@ from steersman.cli.options.common import (
 )
 from steersman.cli.options.declaring import RequiresOption, RequiresProtocol, given_options, option, with_options
 from steersman.cli.options.inputs import InputsWithRunningPods
+from steersman.cli.options.orders import check_pods_wait
 from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
 from steersman.core.config.fields import flag
@@ -107,6 +108,8 @@ def simulate(
     from steersman.policies.registry import check_policy_names
 
     check_output(options.output, RUN_FILES)
+    if options.policy is not None:
+        check_pods_wait([options.policy], arrivals.protocol or Protocol.INFLATION)
     warn = Warnings()
     if configs.cluster_config is not None:
         plan = read_plan(configs.cluster_config, configs.scheduler_config, options, warn)

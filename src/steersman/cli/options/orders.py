@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from steersman.core.errors import UsageError
@@ -26,6 +27,17 @@ def split_order(policy: str, order: str | None) -> tuple[str, str]:
     if own and order is not None:
         raise UsageError(f"--policy {policy} names an order; leave out --order {order}, or +{own}")
     return name, order or own
+
+
+def check_pods_wait(policies: Iterable[str], protocol: str | None) -> None:
+    """Raise UsageError if a policy is named with an order and no pod waits; a protocol of None: none is given."""
+    from steersman.policies import registry
+
+    for policy in policies:
+        order = registry.split_order(policy)[1]
+        if order and protocol != "timed":
+            other = f", not to {protocol}" if protocol else "; give that too, or leave it out"
+            raise UsageError(f"policy {policy}: +{order} belongs to --protocol timed{other}")
 
 
 def check_live_order(order: Order, policy: str, *, is_own: bool) -> None:
