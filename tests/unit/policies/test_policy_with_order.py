@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from steersman.agents.evolution.orders import waits_under
-from steersman.cli.main import app
+from steersman.cli.main import app, main
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.orders.order import AGE
 from steersman.orders.order_file import OrderCard, write_order
@@ -152,6 +152,18 @@ def test_a_policy_without_an_order_is_no_order(tmp_path: Path) -> None:
     assert resolve(str(file)).order is AGE
     with pytest.raises(InputError, match="is a policy without an order; expected an order file, or a name"):
         find_order(str(file))
+
+
+@pytest.mark.parametrize("order", ["shortest@oracle", "wfp3:conservative", "f1:ending-before", "wfp3:easy"])
+def test_a_warning_says_that_simulations_alone_can_follow_a_file(
+    tmp_path: Path, order: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is written all the same."""
+    file = tmp_path / "mine.safetensors"
+    assert main(["policy", "order", "--policy", "fgd", "--order", order, "--output", str(file)]) == 0
+    assert resolve(str(file)).order.name == order
+    warns = f"warning: the policy file is for simulations alone: order {order}: " in capsys.readouterr().err
+    assert warns == (order != "wfp3:easy")
 
 
 def test_the_command_joins_policy_and_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from steersman.cli.completing import orders, rules_and_files
 from steersman.cli.options.common import path_option
 from steersman.cli.options.declaring import option, with_options
-from steersman.cli.output.display import say
+from steersman.cli.options.orders import stored_order_warnings
+from steersman.cli.output.display import Warnings, say
 from steersman.cli.reading import check_model_output
 from steersman.core.errors import UsageError
 
@@ -64,6 +65,7 @@ def join_order(options: PolicyOrderOptions) -> None:
     card, arrays = _read(options.policy)
     write_policy(options.output, with_stored_order(card, order), arrays)
     say(f"{options.output}: {card.name} in the order {order.name}")
+    Warnings()(stored_order_warnings(order))
 
 
 def _read(policy: str) -> tuple[Card, Arrays]:

@@ -50,3 +50,14 @@ def check_live_order(order: Order, policy: str, *, is_own: bool) -> None:
         if not is_own:
             raise
         raise UsageError(f"--policy {policy}: its {error}; --order, such as --order age, replaces it") from None
+
+
+def stored_order_warnings(order: Order) -> tuple[str, ...]:
+    """Return a warning of a policy file's order that no live cluster can follow."""
+    from steersman.orders.live_order import check_live
+
+    try:
+        check_live(order)
+    except UsageError as error:
+        return (f"the policy file is for simulations alone: {error}",)
+    return ()

@@ -18,6 +18,7 @@ from steersman.cli.options.arrivals import RATIO, WITH_WORKLOADS, AnyProtocol
 from steersman.cli.options.declaring import check_options, given_options
 from steersman.cli.options.generated import deployments_options, latency_options
 from steersman.cli.options.inputs import read_cluster, running_pods
+from steersman.cli.options.orders import stored_order_warnings
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
 from steersman.cli.options.training_workloads import full_name, read_workloads
 from steersman.cli.output.display import Warnings, status_if_slow
@@ -93,8 +94,10 @@ def plan_of(options: TrainOptions, *, name: str, seed: int, warn: Warnings) -> A
         _check_start(options.network.start)
     (_check_rules if options.is_on_workloads else _check_learning)(options)
 
+    from steersman.orders.registry import find_order
     from steersman.training.plans import PlanOptions, make_plan
 
+    warn(stored_order_warnings(find_order(options.scenario.order or AGE)))
     has_workloads = options.protocol in WITH_WORKLOADS
     protocol: Any = options.protocol if has_workloads else "inflation"
     source = _training_workloads(options, warn) if options.is_on_workloads else _environment(options, settings, warn)
