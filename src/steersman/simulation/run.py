@@ -50,7 +50,7 @@ from steersman.policies.portfolio_policy import KindLimit, PortfolioPolicy
 from steersman.policies.registry import as_policy, resolve
 from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation import engine, event_arrays, metrics
-from steersman.simulation.arrivals import Schedule, draw, schedule
+from steersman.simulation.arrivals import Schedule, Units, draw, schedule
 from steersman.simulation.fragmentation import recount
 from steersman.simulation.gpus_taken import are_whole, gpus_taken
 from steersman.simulation.kind_losses import KindLosses
@@ -131,8 +131,7 @@ class Simulator:
     def infeasible(self, class_id: npt.NDArray[np.int64], members: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return [S] whether `members` pods of a class, both [S], do not fit on the empty cluster together."""
         out = np.zeros(len(class_id), dtype=np.bool_)
-        arrays = self._state.arrays
-        engine.find_infeasible(arrays, self._state.class_arrays, class_id, members, no_reservations(0, arrays), out)
+        _find_infeasible(self._state, class_id, members, out)
         return out
 
     def infeasible_shapes(
@@ -190,15 +189,28 @@ class Simulator:
 
     def _infeasible_warnings(self) -> tuple[str, ...]:
         standing = set(self.workload.standing())
-        pods = [
-            pod.name
-            for i, (pod, c) in enumerate(zip(self.workload.pods, self._class_of, strict=True))
-            if self._fits_nowhere[c] and i not in standing
-        ]
-        if not pods:
-            return ()
-        named = ", ".join(pods[:3]) + (", ..." if len(pods) > 3 else "")
-        return (f"{self.workload.name}: {len(pods)} of {len(self._class_of)} pods fit on no node at all: {named}",)
+        alone = self._fits_nowhere[self._class_of]
+        # In gangs of which every pod would fit.
+        together = self.never_fits & ~alone
+        found = []
+        for which, says in ((alone, "fit on no node at all"), (together, "are in gangs that do not fit together")):
+            pods = [self.workload.pods[i] for i in np.flatnonzero(which).tolist() if i not in standing]
+            named = list(dict.fromkeys(pod.name if which is alone else pod.gang for pod in pods))
+            shown = ", ".join(named[:3]) + (", ..." if len(named) > 3 else "")
+            if pods:
+                found.append(f"{self.workload.name}: {len(pods)} of {len(self._class_of)} pods {says}: {shown}")
+        return tuple(found)
+
+    @cached_property
+    def never_fits(self) -> npt.NDArray[np.bool_]:
+        """Return [P] which pods do not fit on the empty cluster, alone or together with their gangs."""
+        never = self._fits_nowhere[self._class_of]
+        gangs = np.array([i for i, pod in enumerate(self.workload.pods) if pod.gang], dtype=np.int64)
+        units = Units.of(self.workload, gangs)
+        leaders = units.leaders
+        refused = self.infeasible(self._class_of[units.pods[leaders]], units.members[leaders])
+        never[units.pods[np.repeat(refused, units.members[leaders])]] = True
+        return never
 
     def member(
         self,
@@ -498,19 +510,30 @@ class Execution:
         e = int(self.run.cursor[event_arrays.EVENTS]) - 1
         arrival = int(self.record.numbers[e, event_arrays.ARRIVAL])
         c, labels = int(self.arrivals.class_id[arrival]), int(self.arrivals.labels_id[arrival])
+        members = int(self.plan.members[arrival])
+        if self.state.mask(c, labels).any() and (text := self._refusal(c, members)):
+            number = self.reasons.text_number(text)
+        else:
+            # The change log's length differs whenever a pod came or left: a cheap version of the cluster's state.
+            length, begun = self.cluster.table.logged.tolist()
+            number = self.reasons.number(c, labels, begun * len(self.cluster.table.log) + length)
+        # Every pod of a gang has an event, the first one the last of them.
+        self.record.reasons[e + 1 - members : e + 1] = number
+
+    def _refusal(self, class_id: int, members: int) -> str:
+        """Return why a pod that fits on a node, or its gang, was not bound; "": not known."""
+        gang = f"the gang of {members} pods does not fit together"
+        lacks_room = np.zeros(1, dtype=np.bool_)
+        _find_infeasible(self.state, np.array([class_id]), np.array([members]), lacks_room)
         head = int(self.run.cursor[event_arrays.HEAD])
-        if head != kernels.NONE and self.state.mask(c, labels).any():
+        if lacks_room[0]:
+            return gang
+        if head != kernels.NONE:
             pod = self.simulator.workload.pods[self.plan.pods[self.run.queue.first[head]]]
-            text = f"fits, but must not delay {pod.name}, which goes next"
-            self.record.reasons[e] = self.reasons.text_number(text)
-            return
-        is_conservative = self.run.queue.settings[OVERTAKING] == CONSERVATIVE
-        if is_conservative and self.state.mask(c, labels).any():
-            self.record.reasons[e] = self.reasons.text_number("fits, but must not delay pods with reservations")
-            return
-        # The change log's length differs whenever a pod came or left: a cheap version of the cluster's state.
-        length, begun = self.cluster.table.logged.tolist()
-        self.record.reasons[e] = self.reasons.number(c, labels, begun * len(self.cluster.table.log) + length)
+            return f"fits, but must not delay {pod.name}, which goes next"
+        if self.run.queue.settings[OVERTAKING] == CONSERVATIVE:
+            return "fits, but must not delay pods with reservations"
+        return gang if members > 1 else ""
 
     def cost(self, protocol: Protocol) -> float:
         """Return the cost that a good policy minimises: percent of unallocated GPUs at the end, or the mean wait in s.
@@ -716,6 +739,16 @@ class Execution:
             outcome=[words[outcome] for outcome in outcomes],
             reason=[texts[number] for number in record.reasons.tolist()],
         )
+
+
+def _find_infeasible(
+    state: ClusterState,
+    class_id: npt.NDArray[np.int64],
+    members: npt.NDArray[np.int64],
+    out: npt.NDArray[np.bool_],
+) -> None:
+    """Write into out, [S], whether `members` pods of a class, both [S], do not fit on a cluster as it is."""
+    engine.find_infeasible(state.arrays, state.class_arrays, class_id, members, no_reservations(0, state.arrays), out)
 
 
 def _same(one: ProfileArrays, other: ProfileArrays) -> bool:

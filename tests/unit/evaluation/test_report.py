@@ -261,12 +261,21 @@ def test_headline_reports_equal_outcomes() -> None:
     assert equal_in_the_mean.startswith("kube-default is not shown to differ from fgd on default (inflation): ")
 
 
-def timed(waits: dict[str, Sequence[float]]) -> list[RunResult]:
-    return [
-        made_run(policy, 42 + i, protocol="timed", metrics=[Metric("waiting_time_mean_seconds", "seconds", wait)])
-        for policy, of_policy in waits.items()
-        for i, wait in enumerate(of_policy)
-    ]
+def timed(waits: dict[str, Sequence[float]], failed: float = 0.0) -> list[RunResult]:
+    def run(policy: str, seed: int, wait: float) -> RunResult:
+        metrics = [Metric("waiting_time_mean_seconds", "seconds", wait)]
+        return made_run(policy, seed, protocol="timed", failed=failed, metrics=metrics)
+
+    return [run(policy, 42 + i, wait) for policy, of_policy in waits.items() for i, wait in enumerate(of_policy)]
+
+
+def test_pods_that_fail_are_shown_where_others_wait() -> None:
+    waits, runs = (timed({"kube-default": [0.0, 0.0], "fgd": [0.0, 0.0]}, failed) for failed in (0.0, 3.0))
+    assert sentence(runs).startswith("No pod that fits has to wait under any policy")
+    for some, shown in ((runs, True), (waits, False)):
+        headline = Headline(some, summarise(some, "kube-default"), "kube-default")
+        titles = [column.title for column in headline.columns(headline.workload)]
+        assert ("Pods failed" in titles) == shown
 
 
 def test_the_headline_of_the_timed_protocol_is_about_waiting(tmp_path: Path) -> None:

@@ -446,6 +446,23 @@ def test_unplaceable_pods_and_missing_models_are_warnings():
     assert metrics_of(result)["pods_failed"] == 1
 
 
+@pytest.mark.parametrize("order", ["age", "fcfs", "conservative"])
+def test_a_gang_that_does_not_fit_together_is_a_warning_and_a_reason(order: str) -> None:
+    eight = PodClass(Requests(1, 1, gpu_count=8, gpu_milli=1000))
+    nodes = tuple(Node(name, 1000, 1 << 30, gpu_count=8) for name in "ab")
+    times = {"creation_time": 0.0, "deletion_time": 10.0}
+    large = tuple(Pod(f"large-{i}", eight, gang="large", **times) for i in range(3))
+    waits = tuple(Pod(f"waits-{i}", eight, gang="waits", **times) for i in range(2))
+    workload = Workload("w", nodes, (*large, Pod("single", eight, **times), *waits))
+    result = Simulator(workload).run(f"best-fit+{order}", protocol="timed", record=True)
+    assert result.warnings == ("w: 3 of 6 pods are in gangs that do not fit together: large",)
+    found = zip(result.placements.pod, result.placements.outcome, result.placements.reason, strict=True)
+    assert [each for each in found if each[1] in ("failed", "waiting")] == [
+        *((f"large-{i}", "failed", "the gang of 3 pods does not fit together") for i in (2, 1, 0)),
+        *((f"waits-{i}", "waiting", "the gang of 2 pods does not fit together") for i in (1, 0)),
+    ]
+
+
 def test_slow_run_is_interruptible_after_each_event(monkeypatch: pytest.MonkeyPatch) -> None:
     pods = tuple(Pod(f"p-{i}", PodClass(Requests(100 + i, 1 << 20))) for i in range(60))
     simulator = Simulator(Workload("slow", (Node("n", 64_000, 1 << 40),), pods))

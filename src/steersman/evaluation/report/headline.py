@@ -11,7 +11,7 @@ from typing import NamedTuple
 from steersman.evaluation.bound.experiment_bounds import BOUND
 from steersman.evaluation.criteria import Criterion
 from steersman.evaluation.report import sentences
-from steersman.evaluation.report.standings import CPU_ALLOCATION, GPU_ALLOCATION, Standings
+from steersman.evaluation.report.standings import CPU_ALLOCATION, FAILED, GPU_ALLOCATION, Standings
 from steersman.evaluation.report.wording import BOUND_LABEL, DASH, INTERVAL, fixed, interval_text, signed
 from steersman.simulation.pod_kinds import KINDS
 from steersman.simulation.run import AS_IT_IS
@@ -45,6 +45,7 @@ OTHER_COLUMNS = (
     ColumnFormat("Most connections of a node ever", "Peak conn.", "connections_peak", 0),
 )
 """What the table shows beside what decides and the pods that are left out."""
+FAILED_COLUMN = ColumnFormat("Pods failed", "Pods failed", FAILED, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +159,8 @@ class Headline(Standings):
         return [
             self._column(workload, value, note=False),
             self._differences(workload, difference, f"{INTERVAL}, pods"),
+            # Where pods wait, one that fails would fit nowhere even if the cluster were empty.
+            *([self._column(workload, FAILED_COLUMN, note=False)] if self.timed and self.some_fail(workload) else []),
         ]
 
     def _other_metrics(self) -> list[ColumnFormat]:

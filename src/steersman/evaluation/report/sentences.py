@@ -283,6 +283,10 @@ ALONE: tuple[Case, ...] = (
         "There is no mean wait {0.where}: on one of them no pod was bound, {0.seeds}.",
     ),
     (lambda outcome: not outcome.known, "{0[unknown]}, {0.seeds}."),
+    (
+        lambda outcome: outcome.nobody_waits and outcome.of.some_fail(outcome.of.workload),
+        "No pod that fits has to wait under any policy {0.where}, {0.seeds}.",
+    ),
     (lambda outcome: outcome.nobody_waits, "No pod has to wait under any policy {0.where}, {0.seeds}."),
     (lambda _: True, "{0[alone]}{0.interval}, {0.seeds}."),
 )

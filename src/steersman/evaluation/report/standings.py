@@ -154,6 +154,10 @@ class Standings:
         rows = {policy: self.row(workload, policy, metric) for policy in self.policies}
         return {policy: row.mean if row is not None else math.nan for policy, row in rows.items()}
 
+    def some_fail(self, workload: str) -> bool:
+        """Return whether any pod fits nowhere under any policy."""
+        return any(mean > 0 for mean in self.means_of(workload, FAILED).values())
+
     def order(self, workload: str) -> list[str]:
         """Return the policies, the best first, those without a value last."""
         means = self.means(workload)
