@@ -11,7 +11,7 @@ import pytest
 from tests.support.errors import raises
 
 from steersman.cli.main import main
-from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
+from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
 from steersman.core.errors import UsageError
 from steersman.orders.order_file import open_order
 from steersman.policies.registry import resolve
@@ -67,7 +67,19 @@ def test_pods_that_fit_on_no_node_are_no_history() -> None:
     """Some may be gone with their nodes; a history of another cluster is refused."""
     past = history()
     large = replace(past.pods[0], name="large", pod_class=PodClass(Requests(1000, gpu_count=9, gpu_milli=GPU_MILLI)))
-    assert history_of(replace(past, pods=(large, *past.pods))).pods == past.pods
+    gang = tuple(replace(past.pods[-1], name=f"gang-{i}", gang="gang") for i in range(17))
+    found = history_of(replace(past, pods=(large, *past.pods, *gang)))
+    assert found.pods == past.pods
+    assert found.warnings == (
+        "past: 1 of 618 pods fit on no node at all: large",
+        "past: 17 of 618 pods are in gangs that do not fit together: gang",
+    )
+    models = Constraints(gpu_models=("H100",))
+    other = replace(past.pods[0], name="other", pod_class=replace(past.pods[0].pod_class, constraints=models))
+    assert history_of(replace(past, pods=(other, *past.pods))).warnings == (
+        "past: pods name GPU models that no node has: H100; no node states one",
+        "past: 1 of 601 pods fit on no node at all: other",
+    )
     says = "past: 0 of 600 pods with times fit on a node; fitting an order needs at least 500; expected the history of"
     with raises(UsageError, says):
         history_of(replace(past, nodes=(Node("other", 500, 1 << 38),)))
@@ -108,7 +120,29 @@ def test_nobody_waits_where_the_cluster_is_never_full(monkeypatch: pytest.Monkey
     monkeypatch.setattr(fitting, "DRAWS", 2)
     past = replace(history(), nodes=tuple(Node(f"n{i}", 64_000, 1 << 38, gpu_count=8) for i in range(400)))
     assert fitting.fit_order(past, FGD, OrderFitOptions(None, 1, loads=(0.01, 0.01))).nobody_waits
-    assert not fitting.fit_order(history(), FGD, OrderFitOptions(None, 1)).nobody_waits
+    busy = fitting.fit_order(history(), FGD, OrderFitOptions(None, 1))
+    assert not busy.nobody_waits
+    assert not busy.hardly_waits
+
+
+def test_the_load_of_the_history_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where nobody waits, an order found at higher loads would change nothing in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fitting, "DRAWS", 2)
+    Path("nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,8,\nn1,64000,262144,8,\n")
+    rows = [f"{100 * i},20,{1 + i % 8}" for i in range(600)] + ["0,20,16"]
+    Path("jobs.csv").write_text("\n".join(["submit,duration,gpus", *rows, ""]))
+    command = ["policy", "fit-order", "--nodes", "nodes.csv", "--pods", "jobs.csv", "--generations", "1", "--jobs", "1"]
+    assert main([*command, "--output", "mine.safetensors", "--format", "json"]) == 0
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert found["history_load"] == pytest.approx(2700 * 20 / (16 * 59_900))
+    assert (found["history_waiting_share"], found["loads"]) == (0.0, [0.8, 1.1])
+    says = "hardly a pod waits in the history as it is, with a load of 0.056, so no order changes that; this is about "
+    assert f"{says}loads of 0.8 to 1.1" in captured.err
+    assert "warning: jobs: 1 of 601 pods fit on no node at all: job-601" in captured.err
 
 
 def test_pods_without_gpus_have_a_load_of_cpus() -> None:

@@ -72,10 +72,11 @@ def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: Clust
     from steersman.policies.registry import resolve
     from steersman.training.search import fit_order as fitting
 
-    policy = resolve(options.policy)
-    source, _ = read_now(inputs, cluster, Warnings())
     seconds = SECONDS if options.seconds is None and options.generations is None else options.seconds
-    fit_options = fitting.OrderFitOptions(seconds, options.generations or fitting.MOST_GENERATIONS, loads, options.seed)
+    generations = options.generations or fitting.MOST_GENERATIONS
+    fit_options = fitting.OrderFitOptions(seconds, generations, loads, options.seed)
+    policy, warn = resolve(options.policy), Warnings()
+    source, _ = read_now(inputs, cluster, warn)
     with use_engine(options.engine, options.jobs) as jobs, Progress("fitting, percent done") as progress:
         result = fitting.fit_order(
             source,
@@ -84,12 +85,14 @@ def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: Clust
             jobs=jobs,
             on_generation=lambda _, share: progress.update(round(100 * share), 100),
         )
+    warn(result.warnings)
     if result.chosen == fitting.FITTED:
         write_order(options.output, result.card, result.order.weights)
     if options.output_format is TableOrJson.JSON:
         print_json(_order_record(result, source.name))
     else:
         print_table(_order_table(result, source.name))
+    say(_about_load(result))
     low, high = result.interval
     ratio = f"{result.ratio:.2f} times the waits of {result.rival} (95 % interval {low:.2f} to {high:.2f})"
     if result.nobody_waits:
@@ -99,6 +102,15 @@ def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: Clust
         say(f"the learned order has {ratio}: wrote {options.output}")
     else:
         say(f"the learned order is not shown to be better ({ratio}): use --order {result.rival}; no file is written")
+
+
+def _about_load(result: OrderFit) -> str:
+    """Return how the history compares with the loads that the result is about."""
+    load, about = f"{result.history_load:.2g}", f"this is about loads of {result.loads[0]:g} to {result.loads[1]:g}"
+    if result.hardly_waits:
+        return f"hardly a pod waits in the history as it is, with a load of {load}, so no order changes that; {about}"
+    waiting = f"{100 * result.history_waiting:.0f} % of its pods wait for more than a minute in the order of age"
+    return f"the history has a load of {load}, and {waiting}; {about}"
 
 
 def _parse_loads(text: str) -> tuple[float, float]:
@@ -115,6 +127,9 @@ def _order_record(result: OrderFit, history: str) -> dict[str, object]:
 
     return {
         "history": history,
+        "history_load": result.history_load,
+        "history_waiting_share": result.history_waiting,
+        "loads": list(result.loads),
         "draws": len(result.waits[result.rival]),
         "recommended": result.chosen,
         "learned_over_best_rule": {"ratio": result.ratio, "low": result.interval.low, "high": result.interval.high},
@@ -137,7 +152,8 @@ def _order_table(result: OrderFit, history: str) -> Table:
     from steersman.training.search.fit_order import WAITS
 
     draws = len(result.waits[result.rival])
-    title = f"{history}: waits over those in the order of age, {draws} windows that the search did not use"
+    loads = f"{draws} windows with loads of {result.loads[0]:g} to {result.loads[1]:g} that the search did not use"
+    title = f"{history}: waits over those in the order of age, {loads}"
     table = Table("order", title=title, title_justify="left")
     for column in WAITS:
         table.add_column(column, justify="right")

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.agents.evolution.orders import OrderSearch, OrderSearchConfig, OrderTask, learned_order, waits_under
-from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
 from steersman.core.statistics import Interval, mean_interval
 from steersman.orders.order import AGE, OVERTAKING, Order
@@ -50,6 +49,8 @@ MOST_ARRIVALS, LEAST_ARRIVALS = 2_000, 100
 """Arrivals of a window: at most, and half of the later part at least."""
 AGEING = 7 * 24 * 3600.0
 """Ageing of a learned order in seconds, as written to its file. Training has no ageing, so that long waits cost."""
+HARDLY = 0.01
+"""Share of waiting pods below which a history says nothing of what an order would change in it."""
 DRAWS, FIRST_DRAWS = 32, 8
 """Windows of the last comparison, and of the one that says who may overtake."""
 FIRST_HELD_BACK = 2_100_000_000
@@ -74,7 +75,8 @@ def cost(waits: Waits) -> float:
 def history_of(workload: Workload) -> Workload:
     """Return the pods of a workload whose run times are known and that fit on its nodes, in order of arrival.
 
-    Pods of a trace have times of creation and deletion, Kubernetes objects those of pods that ended.
+    Pods of a trace have times of creation and deletion, Kubernetes objects those of pods that ended. The warnings are
+    about those that do not fit.
 
     Raises:
         UsageError: there are too few.
@@ -99,14 +101,13 @@ def history_of(workload: Workload) -> Workload:
         raise UsageError(
             f"{workload.name}: {len(pods)} pods have times of arrival and end; fitting an order needs at least {least}"
         )
-    empty = ClusterState(workload.nodes)
-    fits = {each: empty.fits_when_empty(empty.class_id(each)) for each in dict.fromkeys(pod.pod_class for pod in pods)}
-    known, pods = len(pods), [pod for pod in pods if fits[pod.pod_class]]
+    known, simulator = len(pods), Simulator(Workload(workload.name, workload.nodes, tuple(pods), workload.services))
+    pods = [pod for pod, never in zip(pods, simulator.never_fits.tolist(), strict=True) if not never]
     if len(pods) < least:
         problem = f"{len(pods)} of {known} pods with times fit on a node; fitting an order needs at least {least}"
         raise UsageError(f"{workload.name}: {problem}; expected the history of this cluster")
     pods.sort(key=lambda pod: pod.creation_time or 0.0)
-    return Workload(workload.name, workload.nodes, tuple(pods), workload.services)
+    return Workload(workload.name, workload.nodes, tuple(pods), workload.services, simulator.warnings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,12 @@ class HistoryWindows:
     capacity: float
     loads: tuple[float, float]
     count: int
+
+    @property
+    def history_load(self) -> float:
+        """Return the load of the history as it is."""
+        span = max(float(self.whole.time[-1] - self.whole.time[0]), 1.0)
+        return float(self.demand[self.whole.pods] @ self.whole.duration) / (self.capacity * span)
 
     def __call__(self, workload: Workload, seed: int) -> Schedule:
         """Return the arrivals of a seed, see `agents.evolution.orders.Draw`."""
@@ -208,6 +215,10 @@ class OrderFit:
         rival: name of that one.
         generations: of the search.
         order, card: of the search's order, for an order file.
+        loads: least and largest load of the windows.
+        history_load, history_waiting: load of the history, and share of its pods that wait for more than a minute in
+            it in the order of age.
+        warnings: about pods of the history that do not fit.
     """
 
     chosen: str
@@ -218,6 +229,10 @@ class OrderFit:
     generations: int
     order: Order
     card: OrderCard
+    loads: tuple[float, float]
+    history_load: float
+    history_waiting: float
+    warnings: tuple[str, ...]
 
     def relative(self, name: str) -> list[tuple[float, Interval]]:
         """Return the four waits of an order over those of the order of age: geometric means and 95 % intervals."""
@@ -228,6 +243,11 @@ class OrderFit:
     def nobody_waits(self) -> bool:
         """Return whether no pod waits in any window in the order of age, so that orders cannot differ."""
         return bool((self.waits[AGE.name] <= MINUTE).all())
+
+    @property
+    def hardly_waits(self) -> bool:
+        """Return whether practically no pod waits in the history as it is, whatever the order."""
+        return self.history_waiting < HARDLY
 
     def ranking(self) -> list[str]:
         """Return the orders, the one with the least cost first; of equal ones the simpler."""
@@ -280,9 +300,24 @@ def fit_order(
     logarithms = _cost(waits[FITTED]) - _cost(waits[rival])
     interval = mean_interval(logarithms)
     chosen = FITTED if interval.high < 0 else rival
-    card = _card(history, searched, task.reference, gain, config, options)
-    ratio = float(np.exp(logarithms.mean()))
-    return OrderFit(chosen, waits, ratio, _exp(interval), rival, generations, searched, card)
+    load = earlier.history_load
+    seconds = waits_under(with_order(policy, AGE), simulator, earlier.whole, FIRST_HELD_BACK).seconds
+    card = _card(history, searched, task.reference, gain, config, options, load)
+    return OrderFit(
+        chosen,
+        waits,
+        float(np.exp(logarithms.mean())),
+        _exp(interval),
+        rival,
+        generations,
+        searched,
+        card,
+        options.loads,
+        load,
+        # Of those that never start, NaN, it is not known for how long.
+        float((~(seconds <= MINUTE)).mean()),
+        simulator.warnings,
+    )
 
 
 def _search(
@@ -341,6 +376,7 @@ def _card(
     gain: float,
     config: OrderSearchConfig,
     options: OrderFitOptions,
+    load: float,
 ) -> OrderCard:
     names = {value: name for name, value in OVERTAKING.items()}
     return OrderCard(
@@ -351,7 +387,11 @@ def _card(
         hidden=config.hidden,
         objective=objective_text(),
         training=(history.name,),
-        settings={**asdict(config), "loads": f"{options.loads[0]:g} to {options.loads[1]:g}"},
+        settings={
+            **asdict(config),
+            "loads": f"{options.loads[0]:g} to {options.loads[1]:g}",
+            "history_load": float(f"{load:.3g}"),
+        },
         gain=gain,
         reference=reference.name,
         made_by=__version__,
