@@ -210,7 +210,8 @@ def test_a_file_is_written_only_for_a_better_order(
     ("options", "problem"),
     [
         (["--load", "high"], "--load high: expected one or two numbers such as 0.8-1.1"),
-        (["--load", "1.1-0.8"], "loads 1.1-0.8: expected two numbers above 0"),
+        (["--load", "1.1-0.8"], "--load: loads 1.1-0.8: the first must be at most the second; expected 0.8-1.1"),
+        (["--load", "0-0.8"], "--load: loads 0-0.8: expected two numbers above 0, at most 100"),
         (["--output", "mine.txt"], "--output mine.txt: the name of an order file must end in .safetensors"),
         (
             ["--output", "policy.safetensors"],

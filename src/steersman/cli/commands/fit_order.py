@@ -74,7 +74,10 @@ def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: Clust
 
     seconds = SECONDS if options.seconds is None and options.generations is None else options.seconds
     generations = options.generations or fitting.MOST_GENERATIONS
-    fit_options = fitting.OrderFitOptions(seconds, generations, loads, options.seed)
+    try:
+        fit_options = fitting.OrderFitOptions(seconds, generations, loads, options.seed)
+    except UsageError as error:
+        raise UsageError(f"--load: {error}") from None
     policy, warn = resolve(options.policy), Warnings()
     source, _ = read_now(inputs, cluster, warn)
     with use_engine(options.engine, options.jobs) as jobs, Progress("fitting, percent done") as progress:

@@ -200,7 +200,10 @@ class OrderFitOptions:
         """Check the values."""
         least, most = self.loads
         if not 0 < least <= most <= MOST_LOAD:
-            raise UsageError(f"loads {least:g}-{most:g}: expected two numbers above 0, at most {MOST_LOAD:g}")
+            text = f"loads {least:g}-{most:g}"
+            if least > most > 0:
+                raise UsageError(f"{text}: the first must be at most the second; expected {most:g}-{least:g}")
+            raise UsageError(f"{text}: expected two numbers above 0, at most {MOST_LOAD:g}")
 
 
 @dataclass(frozen=True, slots=True)
