@@ -67,7 +67,8 @@ class Source:
         if not nodes:
             problem = "has no nodes; an openb node list or Kubernetes Nodes are needed"
             raise next(iter(self.problems()), InputError(self.path, "", "", problem))
-        _unique(self.path, "node", [node.name for node in nodes])
+        if (name := _twice([node.name for node in nodes])) is not None:
+            raise _not_unique(self.path, "node", name)
         return tuple(nodes)
 
     def pods(self, nodes: tuple[Node, ...]) -> tuple[Pod, ...]:
@@ -91,7 +92,9 @@ class Source:
             problems = (*self.problems(), *(expanded.problems if expanded is not None else ()))
             problem = "has no pods; a pod list or Kubernetes Pods, Deployments and the like are needed"
             raise next(iter(problems), InputError(self.path, "", "", problem))
-        _unique(self.path, "pod", [f"{pod.namespace}/{pod.name}" for pod in pods])
+        if (name := _twice([f"{pod.namespace}/{pod.name}" for pod in pods])) is not None:
+            known = filter(None, (content.named_twice(name, nodes) for content in self.contents))
+            raise next(known, _not_unique(self.path, "pod", name))
         return tuple(pods), expanded
 
     def deployment_rows(self) -> tuple[Row, ...] | None:
@@ -366,8 +369,13 @@ def _gangs(pods: Sequence[Pod]) -> str:
     return f"{counted(len(set(members)), 'gang')} of {counted(len(members), 'pod')}" if members else ""
 
 
-def _unique(path: Path, what: str, names: list[str]) -> None:
-    if len(set(names)) != len(names):
-        seen: set[str] = set()
-        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise InputError(path, f"{what} {twice}", "name", "is there twice; names must be unique over all files")
+def _twice(names: list[str]) -> str | None:
+    """Return the first name that is there twice."""
+    if len(set(names)) == len(names):
+        return None
+    seen: set[str] = set()
+    return next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+
+
+def _not_unique(path: Path, what: str, name: str) -> InputError:
+    return InputError(path, f"{what} {name}", "name", "is there twice; names must be unique over all files")

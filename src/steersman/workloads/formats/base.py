@@ -6,6 +6,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -93,6 +94,10 @@ class FormatContent:
         """
         return (), None
 
+    def named_twice(self, name: str, nodes: Sequence[Node]) -> InputError | None:
+        """Return the error of a pod `NAMESPACE/NAME` that `pods` returns twice, with both places; None: not known."""
+        return None
+
     def refer_to(self, other: FormatContent) -> None:
         """Let pods refer to what another source holds, such as priority classes beside the nodes."""
 
@@ -176,6 +181,23 @@ def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
             yield from differences(value, other_value, f"{path}{field.name}.")
         else:
             yield path + field.name
+
+
+def twice(name: str, places: Iterable[tuple[str, int]], field: str, advice: str) -> InputError | None:
+    """Return the error of a name that two lines give to a pod; None: fewer than two do.
+
+    Args:
+        name: the name.
+        places: file and line of each.
+        field: that has the name.
+        advice: what to do.
+    """
+    found = [*islice(places, 2)]
+    if len(found) < 2:
+        return None
+    (file, line), (again, second) = found
+    where = f"line {line}" if again == file else f"{file}, line {line}"
+    return InputError(again, f"line {second}", field, f"{name} is in {where}, too; names must be unique: {advice}")
 
 
 def counted(count: int, what: str) -> str:

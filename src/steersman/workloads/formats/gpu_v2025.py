@@ -27,7 +27,7 @@ from steersman.cluster.model import (
 from steersman.cluster.node_labels import GIB, HOSTNAME
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, MAX_POD_GPUS
-from steersman.workloads.formats.base import FormatContent, TableFormat, counted
+from steersman.workloads.formats.base import FormatContent, TableFormat, counted, twice
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.tables import TableRow, read_text, rows
 
@@ -50,10 +50,13 @@ class _Instance:
     Attributes:
         pod: what is simulated of it.
         per_node: most instances of its application on a node, -1 without a limit.
+        file, line: of the row.
     """
 
     pod: Pod
     per_node: int
+    file: str
+    line: int
 
 
 class GpuV2025Content(FormatContent):
@@ -73,6 +76,11 @@ class GpuV2025Content(FormatContent):
     def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
         """Return a pod for each instance, see `FormatContent`."""
         return [each.pod for each in self._instances], None
+
+    def named_twice(self, name: str, nodes: Sequence[Node]) -> InputError | None:
+        """Return the error of a name that two rows have, see `FormatContent`."""
+        places = ((each.file, each.line) for each in self._instances if f"{each.pod.namespace}/{each.pod.name}" == name)
+        return twice(name, places, "instance_sn", "number them")
 
     def understood(self) -> str:
         """Return how many instances there are, and what is not known of them or not used; see `FormatContent`."""
@@ -117,7 +125,7 @@ def _read(file: Path) -> Iterator[_Instance]:
     row = None
     for row in rows(str(file), read_text(file), COLUMNS):
         per_node = _per_node(row)
-        yield _Instance(_pod(row, per_node), per_node)
+        yield _Instance(_pod(row, per_node), per_node, row.file, row.line)
     if row is None:
         raise InputError(file, "", "", "has no instances, only a header")
 

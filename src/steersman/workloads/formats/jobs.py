@@ -28,7 +28,7 @@ from steersman.core.quantities import (
     format_bytes,
     plausible,
 )
-from steersman.workloads.formats.base import FormatContent, Losses, TableFormat, counted, differences
+from steersman.workloads.formats.base import FormatContent, Losses, TableFormat, counted, differences, twice
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.kubernetes.objects import write_nodes
 from steersman.workloads.formats.tables import TableRow, read_text, rows
@@ -66,6 +66,8 @@ class _JobRow:
     submit: float
     duration: float | None
     estimate: float | None
+    file: str
+    line: int
 
 
 class JobsContent(FormatContent):
@@ -91,6 +93,15 @@ class JobsContent(FormatContent):
         # Dates are counted from the first one.
         start = min(job.submit for job in self.jobs) if self.has_dates else 0.0
         return [pod for job in self.jobs for pod in _pods(job, job.submit - start)], None
+
+    def named_twice(self, name: str, nodes: Sequence[Node]) -> InputError | None:
+        """Return the error of a name that two rows have, see `FormatContent`."""
+        places = (
+            (job.file, job.line)
+            for job in self.jobs
+            if any(f"{pod.namespace}/{pod.name}" == name for pod in _pods(job, 0.0))
+        )
+        return twice(name, places, "name", "number them, or leave out the column name")
 
     def understood(self) -> str:
         """Return how many jobs there are, see `FormatContent`."""
@@ -120,7 +131,7 @@ class JobsContent(FormatContent):
                 kind = kinds[key] = _kind(row)
             name = row.text("name") or f"job-{len(self.jobs) + 1}"
             duration, estimate = row.seconds("duration"), row.seconds("estimate", positive=True)
-            self.jobs.append(_JobRow(name, kind, submit, duration, estimate))
+            self.jobs.append(_JobRow(name, kind, submit, duration, estimate, row.file, row.line))
         if row is None:
             raise InputError(file, "", "", "has no jobs, only a header")
 

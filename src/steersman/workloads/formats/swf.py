@@ -20,7 +20,7 @@ from steersman.cluster.node_labels import with_standard_labels
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_MEMORY_BYTES, MAX_NODE_MEMORY_BYTES
 from steersman.workloads.files import SWF_SUFFIXES
-from steersman.workloads.formats.base import FormatContent, WorkloadFormat, counted
+from steersman.workloads.formats.base import FormatContent, WorkloadFormat, counted, twice
 from steersman.workloads.formats.gangs import pods_of_job
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.tables import read_text
@@ -56,6 +56,7 @@ class _LoggedJob:
     """A job that ran, see `FIELDS`; memory in bytes for each processor, -1 for unknown."""
 
     number: int
+    line: int
     submit: float
     run: float
     processors: int
@@ -69,8 +70,9 @@ class _LoggedJob:
 
 @dataclass(frozen=True, slots=True)
 class _JobLog:
-    """A file: the processors of its machine (0: not stated), its jobs, and the number of lines left out by reason."""
+    """A log: its file, processors of its machine (0: not stated), jobs, and the number of lines left out by reason."""
 
+    file: Path
     processors: int
     jobs: tuple[_LoggedJob, ...]
     left_out: Counter[str]
@@ -105,8 +107,21 @@ class SwfContent(FormatContent):
 
     def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
         """Return a pod for each job, or a gang if it is larger than the largest node; see `FormatContent`."""
-        largest = max((node.cpu_milli // 1000 for node in nodes), default=0)
+        largest = _largest(nodes)
         return [pod for job in self._jobs for pod in _pods(job, largest)], None
+
+    def named_twice(self, name: str, nodes: Sequence[Node]) -> InputError | None:
+        """Return the error of a job number that two lines have, see `FormatContent`."""
+        largest = _largest(nodes)
+        places = (
+            (str(log.file), job.line)
+            for log in self.logs
+            for job in log.jobs
+            if any(f"{pod.namespace}/{pod.name}" == name for pod in _pods(job, largest))
+        )
+        # Not numbered here: a log that has a number twice most likely has jobs twice.
+        advice = "leave out what is there twice, or number the jobs anew"
+        return twice(name, places, f"field {JOB + 1} ({FIELDS[JOB]})", advice)
 
     def understood(self) -> str:
         """Return how many jobs there are, and what is left out or not used; see `FormatContent`."""
@@ -166,7 +181,7 @@ def _read(file: Path) -> _JobLog:
         count = left_out.total()
         raise InputError(file, "", "", f"has no job that ran ({count} left out)" if count else "has no jobs")
     jobs.sort(key=lambda job: job.submit)
-    return _JobLog(machine.get("MaxProcs") or machine.get("MaxNodes", 0), tuple(jobs), left_out)
+    return _JobLog(file, machine.get("MaxProcs") or machine.get("MaxNodes", 0), tuple(jobs), left_out)
 
 
 def _processors_of_machine(file: Path, line: int, key: str, stated: str) -> int:
@@ -248,6 +263,7 @@ def _job(line: _Line) -> _LoggedJob | str:
         raise line.error(MEMORY, problem)
     return _LoggedJob(
         number,
+        line.number,
         float(submit),
         float(run),
         processors,
@@ -258,6 +274,11 @@ def _job(line: _Line) -> _LoggedJob | str:
         line.whole(QUEUE),
         line.whole(PARTITION),
     )
+
+
+def _largest(nodes: Sequence[Node]) -> int:
+    """Return the processors of the largest node, 0 without nodes."""
+    return max((node.cpu_milli // 1000 for node in nodes), default=0)
 
 
 def _pods(job: _LoggedJob, largest: int) -> Iterator[Pod]:

@@ -94,3 +94,5 @@ def test_a_table_without_a_column_or_a_row_fails_in_one_line(tmp_path: Path) -> 
         load_pods(write(tmp_path, header=HEADER.replace("app_name", "app")), ())
     with raises(InputError, "only a header"):
         load_pods(write(tmp_path), ())
+    with raises(InputError, "is in line 2, too", where="line 3", field="instance_sn"):
+        load_pods(write(tmp_path, ROWS[0], ROWS[0]), ())

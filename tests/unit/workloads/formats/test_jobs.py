@@ -125,8 +125,10 @@ def test_a_table_without_a_column_or_a_row_fails_in_one_line(tmp_path: Path) -> 
         load_pods(write(tmp_path), ())
     with raises(InputError, "is empty"):
         load_pods(write(tmp_path, header=""), ())
-    with raises(InputError, "default/x", "twice"):
-        load_pods(write(tmp_path, "0,1,x", "0,1,x", header="submit,duration,name"), ())
+    with raises(InputError, "default/x is in line 2, too", "leave out the column name", where="line 4", field="name"):
+        load_pods(write(tmp_path, "0,1,x", "0,1,y", "0,1,x", header="submit,duration,name"), ())
+    with raises(InputError, "default/x-1 is in line 2, too", where="line 3"):
+        load_pods(write(tmp_path, "0,1,x,2", "0,1,x-1,", header="submit,duration,name,nodes"), ())
 
 
 names = st.integers(0, 10**6).map(lambda i: f"n{i}")

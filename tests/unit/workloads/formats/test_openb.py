@@ -57,7 +57,7 @@ def test_columns_may_come_in_any_order_and_gpu_spec_may_be_missing():
         (POD_HEADER + "a,1,1,0,0,,9,3\n", "line 2, deletion_time: 3 is before the creation_time 9"),
         (POD_HEADER + "a,1,1,0,0,,x,3\n", "line 2, creation_time: 'x' is not a number of seconds"),
         (POD_HEADER + "a,1,1,0,0,,nan,3\n", "line 2, creation_time: nan is not a time"),
-        (POD_HEADER + "a,1,1,0,0,,,\na,1,1,0,0,,,\n", "line 3, name: 'a' is there already"),
+        (POD_HEADER + "a,1,1,0,0,,,\na,1,1,0,0,,,\n", "line 3, name: 'a' is in line 2, too"),
         (POD_HEADER + ",1,1,0,0,,,\n", "line 2, name: is empty"),
         (POD_HEADER + "a\x00b,1,1,0,0,,,\n", "line 2, name: 'a\\x00b' has a character that cannot be printed"),
         (POD_HEADER + "a,1,1,1,1,T\x07,,\n", "line 2, gpu_spec: 'T\\x07' has a character that cannot be printed"),
@@ -80,7 +80,7 @@ def test_bad_pods_are_named(text, message):
         ("sn,cpu_milli,memory_mib,gpu\n", "nodes.csv, line 1, model: column is missing"),
         (NODE_HEADER, "nodes.csv: has no nodes"),
         (NODE_HEADER + "a,1,1,63,T4\n", "line 2, gpu: 63 is beyond any real machine (at most 62)"),
-        (NODE_HEADER + "a,1,1,1,T4\na,1,1,1,T4\n", "line 3, sn: 'a' is there already"),
+        (NODE_HEADER + "a,1,1,1,T4\na,1,1,1,T4\n", "line 3, sn: 'a' is in line 2, too"),
     ],
 )
 def test_bad_nodes_are_named(text, message):

@@ -171,8 +171,15 @@ def test_an_invalid_file_fails_in_one_line(tmp_path: Path) -> None:
         load_pods(write(tmp_path, job(status=5, run_time=-1)), ())
     with raises(InputError, "zipped.swf.gz", "cannot be read"):
         load_pods(write(tmp_path, JOB, name="zipped.swf.gz"), ())
-    with raises(InputError, "job-7", "twice"):
+    with raises(InputError, "job-7 is in line 5, too", where="line 6", field="field 1 (job number)"):
         load_pods(write(tmp_path, JOB, JOB), ())
+
+
+def test_a_number_in_two_logs_is_named_with_both_lines(tmp_path: Path) -> None:
+    other = write(tmp_path, job(1), JOB, name="other.swf")
+    write(tmp_path, JOB)
+    with raises(InputError, "job-7 is in", "log.swf, line 5, too", where="line 6", file=str(other)):
+        load_pods(tmp_path, ())
 
 
 def did_run(fields: dict[str, str]) -> bool:

@@ -31,10 +31,12 @@ MAX_MEMORY_MIB = MAX_MEMORY_BYTES >> 20
 def parse_nodes(file: str, text: str) -> tuple[Node, ...]:
     """Return the nodes of a node list; `file` is only named in errors."""
     nodes: dict[str, Node] = {}
+    lines: dict[str, int] = {}
     for row in rows(file, text, NODE_COLUMNS):
         name = row.name("sn")
         if name in nodes:
-            raise row.error("sn", f"{name!r} is there already; node names must be unique")
+            raise row.error("sn", f"{name!r} is in line {lines[name]}, too; names must be unique: number them")
+        lines[name] = row.line
         gpus = row.integer("gpu", MAX_NODE_GPUS)
         nodes[name] = with_standard_labels(
             Node(
@@ -76,11 +78,13 @@ def _pod_class(row: TableRow) -> PodClass:
 def parse_pods(file: str, text: str) -> tuple[Pod, ...]:
     """Return the pods of a pod list; `file` is only named in errors. Pods with equal requests share a `PodClass`."""
     pods: dict[str, Pod] = {}
+    lines: dict[str, int] = {}
     classes: dict[tuple[str | None, ...], PodClass] = {}
     for row in rows(file, text, POD_COLUMNS):
         name = row.name("name")
         if name in pods:
-            raise row.error("name", f"{name!r} is there already; pod names must be unique")
+            raise row.error("name", f"{name!r} is in line {lines[name]}, too; names must be unique: number them")
+        lines[name] = row.line
         key = tuple(row.cells.get(column) for column in (*POD_COLUMNS[1:], "gpu_spec"))
         pod_class = classes.get(key)
         if pod_class is None:
