@@ -81,10 +81,41 @@ def test_a_folder_may_mix_formats(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (
+            "job_id,submit_time,duration,num_gpu,user",
+            "column is missing; the table is read as openb's list of pods, which needs name,cpu_milli,memory_mib,"
+            "num_gpu,gpu_milli; a table of jobs written by hand needs submit,duration",
+        ),
+        (
+            "duration,action",
+            "column is missing; the table is read as a list of Deployments, which needs name,pod_count,",
+        ),
+    ],
+)
+def test_a_table_without_a_column_says_what_it_was_taken_for(tmp_path: Path, header: str, message: str) -> None:
+    (tmp_path / "x.csv").write_text(header + "\n")
+    with raises(InputError, message, where="line 1", field="name"):
+        load_pods(tmp_path / "x.csv")
+
+
+@pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("x.csv", "", "x.csv: is empty"),
-        ("x.csv", "a,b\n1,2\n", "x.csv, line 1: is no known header"),
+        (
+            "x.csv",
+            "a,b\n1,2\n",
+            "x.csv, line 1: no known table has the columns a,b; nearest is a table of jobs written by hand, which "
+            "needs submit,duration",
+        ),
+        (
+            "x.csv",
+            "Instance,Role,App_name,CPU_request,GPU_request,some,more,columns,than,an,error,shows\n",
+            "x.csv, line 1: no known table has the columns Instance,Role,App_name,CPU_request,GPU_request,some,more,"
+            "col...; nearest is a table of gpu-v2025's instances, which needs instance_sn,",
+        ),
         ("x.csv", NODES, "x.csv: has no pods"),
         ("x.csv", NODES.splitlines()[0], "x.csv: has no nodes, only a header"),
         ("x.csv", PODS, "x.csv: has no nodes; an openb node list or Kubernetes Nodes are needed"),

@@ -129,13 +129,14 @@ class WorkloadFormat(ABC):
         name: the name that `workload convert --to` takes.
         title: the name in messages.
         suffixes: suffixes of its file names.
-        header: the header of a CSV file, for the message about a file that no format recognises.
+        headers: of tables, what they hold and the columns that they need, for the message about a file that no format
+            recognises.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
-    header: ClassVar[str] = ""
+    headers: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = ()
 
     def recognises(self, file: Path) -> bool:
         """Return whether a file with one of the format's suffixes is in this format. Raises InputError: unreadable."""
@@ -162,7 +163,7 @@ class TableFormat(WorkloadFormat):
 
     def recognises(self, file: Path) -> bool:
         """Return whether the header is that of the format, see `WorkloadFormat`."""
-        return self.has_header(header_of(file))
+        return self.has_header(frozenset(header_of(file)))
 
     @abstractmethod
     def has_header(self, columns: Set[str]) -> bool:

@@ -42,7 +42,7 @@ class DeploymentsCsv(TableFormat):
 
     name = "deployments"
     title = "Deployments as CSV"
-    header = f"Deployments {','.join(deployments.COLUMNS)}"
+    headers = ((deployments.TITLE, deployments.COLUMNS),)
 
     def has_header(self, columns: Set[str]) -> bool:
         """Return whether a header is the format's, see `TableFormat`."""

@@ -36,6 +36,7 @@ COLUMNS = (
     *("max_instance_per_node", "creation_time", "deletion_time"),
 )
 """Columns that a table must have."""
+TITLE = "a table of gpu-v2025's instances"
 ROLES = ("CN", "HN")
 """CPU nodes, and heterogeneous nodes, which have GPUs."""
 NAMESPACE = "default"
@@ -109,7 +110,7 @@ class GpuV2025Csv(TableFormat):
 
     name = "gpu-v2025"
     title = "gpu-v2025 CSV"
-    header = f"gpu-v2025 {','.join(COLUMNS)}"
+    headers = ((TITLE, COLUMNS),)
 
     def has_header(self, columns: Set[str]) -> bool:
         """Return whether a header is that of a table of instances, see `TableFormat`."""
@@ -123,7 +124,7 @@ class GpuV2025Csv(TableFormat):
 def _read(file: Path) -> Iterator[_Instance]:
     """Yield the instances of a table in order. Raises InputError: a row is invalid, or there is none."""
     row = None
-    for row in rows(str(file), read_text(file), COLUMNS):
+    for row in rows(str(file), read_text(file), COLUMNS, TITLE):
         per_node = _per_node(row)
         yield _Instance(_pod(row, per_node), per_node, row.file, row.line)
     if row is None:

@@ -31,13 +31,11 @@ from steersman.core.quantities import (
 from steersman.workloads.formats.base import FormatContent, Losses, TableFormat, counted, differences, twice
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.kubernetes.objects import write_nodes
-from steersman.workloads.formats.tables import TableRow, read_text, rows
+from steersman.workloads.formats.tables import PLAIN, PLAIN_TABLE, TableRow, is_plain, read_text, rows
 from steersman.workloads.workload import Workload
 
-NEEDED = ("submit", "duration")
-"""Columns that a table must have."""
 REPEATED = ("cpu", "memory", "gpus", "gpu_model", "owner", "namespace", "priority", "nodes")
-COLUMNS = ("name", *NEEDED, *REPEATED, "estimate")
+COLUMNS = ("name", *PLAIN, *REPEATED, "estimate")
 """Columns that are read; others are ignored."""
 MAX_NODES = 100_000
 """Most pods of a job."""
@@ -117,7 +115,7 @@ class JobsContent(FormatContent):
     def _read(self, file: Path, kinds: dict[tuple[str, ...], _JobKind]) -> None:
         """Add the jobs of a table. Raises InputError: a row is invalid, or there is none."""
         row = None
-        for row in rows(str(file), read_text(file), NEEDED):
+        for row in rows(str(file), read_text(file), PLAIN, PLAIN_TABLE, any_case=True):
             submit, is_date = _submit(row)
             if self.has_dates not in (None, is_date):
                 problem = (
@@ -141,11 +139,11 @@ class JobsCsv(TableFormat):
 
     name = "jobs"
     title = "a table of jobs"
-    header = f"jobs {','.join(NEEDED)}"
+    headers = ((PLAIN_TABLE, PLAIN),)
 
     def has_header(self, columns: Set[str]) -> bool:
         """Return whether a header is that of a table of jobs, see `TableFormat`."""
-        return "submit" in columns
+        return is_plain(columns)
 
     def open(self, files: Sequence[Path]) -> JobsContent:
         """Return the jobs of the files, see `WorkloadFormat`."""

@@ -21,7 +21,8 @@ from steersman.workloads.formats.gangs import pods_of_job
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.tables import TableRow, read_text, rows
 
-COLUMNS = ("timestamp", "duration", "num_gpus", "gpu_time", "cluster")
+COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
+TITLE = "a table of Philly's jobs"
 """Columns that a table must have."""
 MAX_LABEL = 63
 """Longest name of a namespace."""
@@ -74,7 +75,7 @@ class PhillyCsv(TableFormat):
 
     name = "philly"
     title = "Philly CSV"
-    header = f"philly {','.join(COLUMNS)}"
+    headers = ((TITLE, COLUMNS),)
 
     def has_header(self, columns: Set[str]) -> bool:
         """Return whether a header is that of a table of jobs, see `TableFormat`."""
@@ -88,7 +89,7 @@ class PhillyCsv(TableFormat):
 def _read(file: Path) -> Iterator[_PhillyJob]:
     """Yield the jobs of a table in order. Raises InputError: a row is invalid, or there is none."""
     row = None
-    for row in rows(str(file), read_text(file), COLUMNS):
+    for row in rows(str(file), read_text(file), COLUMNS, TITLE):
         yield _job(row)
     if row is None:
         raise InputError(file, "", "", "has no jobs, only a header")

@@ -5,6 +5,8 @@ The format of a file is found by its suffix and, where several formats share it,
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +27,8 @@ BUILT_IN = {
     "yaml": "steersman.workloads.formats.kubernetes.format:KubernetesYaml",
 }
 """Where the class of a format is, in the order in which contents of several are put together."""
+SHOWN, COMPARED, SIMILAR = 60, 100, 0.6
+"""Characters of an unknown header that its error shows, columns that are compared, and how alike names are at least."""
 WRITTEN = ("openb", "deployments", "jobs", "yaml")
 """Built-in formats that can be written; the others are only read."""
 
@@ -56,5 +60,22 @@ def format_of(file: Path) -> WorkloadFormat:
     for each in named:
         if each.recognises(file):
             return each
-    headers = ", ".join(each.header for each in named if each.header)
-    raise InputError(file, "line 1", "", f"is no known header; {headers} are")
+    raise _unknown_header(file, dict(header for each in named for header in each.headers))
+
+
+def _unknown_header(file: Path, headers: Mapping[str, Sequence[str]]) -> InputError:
+    """Return the error of a table that no format recognises, with the one that it resembles most."""
+    from steersman.workloads.formats.tables import PLAIN, PLAIN_TABLE, header_of, needs
+
+    columns = header_of(file)
+    lower = [column.lower() for column in columns[:COMPARED]]
+
+    def resemblance(what: str) -> tuple[float, bool]:
+        found = [column for column in headers[what] if get_close_matches(column, lower, n=1, cutoff=SIMILAR)]
+        return len(found) / len(headers[what]), what == PLAIN_TABLE
+
+    nearest = max(headers, key=resemblance, default=PLAIN_TABLE)
+    names = ",".join(columns)
+    shown = names if len(names) <= SHOWN else f"{names[:SHOWN]}..."
+    problem = f"no known table has the columns {shown if shown.isprintable() else ascii(shown)}"
+    return InputError(file, "line 1", "", f"{problem}; nearest is {needs(nearest, headers.get(nearest, PLAIN))}")

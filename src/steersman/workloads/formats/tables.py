@@ -7,12 +7,16 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from steersman.core.errors import InputError
+
+PLAIN = ("submit", "duration")
+"""Columns that a table of jobs must have."""
+PLAIN_TABLE = "a table of jobs written by hand"
 
 
 class TableRow:
@@ -132,25 +136,51 @@ def delimiter_of(text: str) -> str:
     return max(",;\t", key=header.count)
 
 
-def header_of(file: Path) -> set[str]:
+def header_of(file: Path) -> list[str]:
     """Return the columns that the first line of a CSV file names. Raises InputError: it is empty or unreadable."""
     text = read_text(file)
     if not text.strip():
         raise InputError(file, "", "", "is empty")
-    return {cell.strip(' "') for cell in text.splitlines()[0].split(delimiter_of(text))}
+    return [cell.strip(' "') for cell in text.splitlines()[0].split(delimiter_of(text))]
 
 
-def rows(file: str, text: str, required: Sequence[str]) -> Iterator[TableRow]:
-    """Yield the rows of a CSV text; `file` is only named in errors. Raises InputError: a required column is missing."""
+def is_plain(columns: Iterable[str]) -> bool:
+    """Return whether a header is that of a table of jobs written by hand."""
+    return PLAIN[0] in map(str.lower, columns)
+
+
+def needs(what: str, required: Sequence[str]) -> str:
+    """Return which columns a table of a known kind needs, and, if it is another one, a table of jobs."""
+    plain = "" if what == PLAIN_TABLE else f"; {PLAIN_TABLE} needs {','.join(PLAIN)}"
+    return f"{what}, which needs {','.join(required)}{plain}"
+
+
+def rows(
+    file: str, text: str, required: Sequence[str], taken_for: str, *, any_case: bool = False
+) -> Iterator[TableRow]:
+    """Yield the rows of a CSV text.
+
+    Args:
+        file: only named in errors.
+        text: the text.
+        required: columns that must be there.
+        taken_for: what the header was taken for, such as `a table of jobs`.
+        any_case: whether columns may be written with capitals; they are named without.
+
+    Raises:
+        InputError: a required column is missing, or a row has more or fewer cells.
+    """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter_of(text))
     try:
         header = next(reader, None)
         if header is None:
             raise InputError(file, "", "", f"is empty; expected a header with {','.join(required)}")
-        header = [cell.strip() for cell in header]
+        header = [cell.strip().lower() if any_case else cell.strip() for cell in header]
         for column in required:
             if column not in header:
-                raise InputError(file, "line 1", column, f"column is missing; the header needs {','.join(required)}")
+                raise InputError(
+                    file, "line 1", column, f"column is missing; the table is read as {needs(taken_for, required)}"
+                )
         for column in header:
             if column and header.count(column) > 1:
                 raise InputError(file, "line 1", column, "column appears twice")

@@ -29,10 +29,11 @@ from steersman.core.quantities import (
     plausible,
 )
 from steersman.workloads.formats.kubernetes.replicas import replica_name
-from steersman.workloads.formats.tables import csv_error, delimiter_of, read_text
+from steersman.workloads.formats.tables import csv_error, delimiter_of, needs, read_text
 from steersman.workloads.generators.names import funny_name
 
 COLUMNS = ("name", "pod_count", "cpu_request", "cpu_limit", "mem_request", "mem_limit", "action")
+TITLE = "a list of Deployments"
 ADD, DELETE = "add", "delete"
 ACTIONS = {"add": ADD, "create": ADD, "delete": DELETE, "remove": DELETE}
 """Actions of a row; AAML's files say `add`."""
@@ -224,7 +225,7 @@ def parse_rows(path: str | Path, lines: Iterable[str], delimiter: str = ",") -> 
         for column in COLUMNS:
             if header.count(column) != 1:
                 problem = "column is missing" if column not in header else "column appears twice"
-                raise InputError(path, "line 1", column, f"{problem}; the header is {','.join(COLUMNS)}")
+                raise InputError(path, "line 1", column, f"{problem}; the table is read as {needs(TITLE, COLUMNS)}")
         rows = []
         for cells in reader:
             if not cells:

@@ -140,6 +140,6 @@ def test_unknown_format_fails_in_one_line(tmp_path: Path) -> None:
     assert all(each in str(unknown.value) for each in ("a.txt", ".csv", ".yaml", ".json"))
     with pytest.raises(InputError) as header:
         format_of(tmp_path / "a.csv")
-    assert (header.value.where, "pod_count" in str(header.value)) == ("line 1", True)
+    assert (header.value.where, "columns x,y" in str(header.value)) == ("line 1", True)
     with pytest.raises(UsageError):
         find_format("toml")

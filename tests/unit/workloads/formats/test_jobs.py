@@ -116,6 +116,13 @@ def test_an_invalid_cell_fails_in_one_line(tmp_path: Path, column: str, cell: st
         load_pods(write(tmp_path, ROW, ",".join(cells.values())), ())
 
 
+def test_columns_may_have_capitals_and_those_of_other_tables(tmp_path: Path) -> None:
+    (pod,) = load_pods(write(tmp_path, "0,10,2,1", header="Submit,Duration,GPUs,num_gpu"), ())
+    assert (pod.deletion_time, pod.requests.gpu_count) == (10.0, 2)
+    with raises(InputError, "appears twice", field="submit"):
+        load_pods(write(tmp_path, "0,1,10", header="Submit,submit,duration"), ())
+
+
 def test_a_table_without_a_column_or_a_row_fails_in_one_line(tmp_path: Path) -> None:
     with raises(InputError, "line 1", "duration"):
         load_pods(write(tmp_path, header="submit,name"), ())

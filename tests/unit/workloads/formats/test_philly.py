@@ -93,6 +93,12 @@ def test_an_invalid_row_fails_in_one_line(tmp_path: Path, old: str, new: str, fi
         load_pods(write(tmp_path, ROWS[0], ROWS[1].replace(old, new, 1)), ())
 
 
+def test_columns_that_are_not_used_may_be_missing(tmp_path: Path) -> None:
+    given = load_pods(write(tmp_path, *ROWS), ())
+    without = (",".join(cell for i, cell in enumerate(row.split(",")) if i != 3) for row in ROWS)
+    assert load_pods(write(tmp_path, *without, header=HEADER.replace(",gpu_time", "")), ()) == given
+
+
 def test_a_table_without_a_column_or_a_row_fails_in_one_line(tmp_path: Path) -> None:
     with raises(InputError, "line 1", "cluster"):
         load_pods(write(tmp_path, header=HEADER.removesuffix(",cluster")), ())

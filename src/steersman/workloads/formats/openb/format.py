@@ -17,7 +17,7 @@ from steersman.core.quantities import ceil_div
 from steersman.workloads.formats.base import FormatContent, Losses, TableFormat, differences
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.openb import traces
-from steersman.workloads.formats.tables import header_of
+from steersman.workloads.formats.tables import header_of, is_plain
 from steersman.workloads.generators.deployments import is_deployments
 from steersman.workloads.workload import Workload
 
@@ -54,13 +54,14 @@ class OpenbCsv(TableFormat):
 
     name = "openb"
     title = "openb CSV"
-    header = f"nodes {','.join(traces.NODE_COLUMNS)}, pods {','.join(traces.POD_COLUMNS)}"
+    headers = ((traces.NODE_LIST, traces.NODE_COLUMNS), (traces.POD_LIST, traces.POD_COLUMNS))
 
     def has_header(self, columns: Set[str]) -> bool:
         """Return whether a header is that of a node list or a pod list, see `TableFormat`."""
         if "sn" in columns:
             return True
-        return bool(columns & {"cpu_milli", "memory_mib", "num_gpu", "gpu_milli"}) and not is_deployments(columns)
+        is_another = is_deployments(columns) or is_plain(columns)
+        return bool(columns & {"cpu_milli", "memory_mib", "num_gpu", "gpu_milli"}) and not is_another
 
     def open(self, files: Sequence[Path]) -> OpenbContent:
         """Return the lists of the files, see `WorkloadFormat`."""
@@ -84,7 +85,7 @@ class OpenbCsv(TableFormat):
 
 def is_node_list(file: Path) -> bool:
     """Return whether a file of the format lists nodes rather than pods."""
-    return bool(header_of(file) & {"sn", "gpu", "model"})
+    return not {"sn", "gpu", "model"}.isdisjoint(header_of(file))
 
 
 def _check_readable(read: Callable[[Path], object], path: Path, kind: str, losses: Losses) -> None:

@@ -20,6 +20,7 @@ from steersman.workloads.workload import Workload
 
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+NODE_LIST, POD_LIST = "openb's list of nodes", "openb's list of pods"
 NODE_FILE = "openb_node_list_gpu_node"
 POD_FILE = "openb_pod_list_"
 SMALL = "default-small"
@@ -32,7 +33,7 @@ def parse_nodes(file: str, text: str) -> tuple[Node, ...]:
     """Return the nodes of a node list; `file` is only named in errors."""
     nodes: dict[str, Node] = {}
     lines: dict[str, int] = {}
-    for row in rows(file, text, NODE_COLUMNS):
+    for row in rows(file, text, NODE_COLUMNS, NODE_LIST):
         name = row.name("sn")
         if name in nodes:
             raise row.error("sn", f"{name!r} is in line {lines[name]}, too; names must be unique: number them")
@@ -80,7 +81,7 @@ def parse_pods(file: str, text: str) -> tuple[Pod, ...]:
     pods: dict[str, Pod] = {}
     lines: dict[str, int] = {}
     classes: dict[tuple[str | None, ...], PodClass] = {}
-    for row in rows(file, text, POD_COLUMNS):
+    for row in rows(file, text, POD_COLUMNS, POD_LIST):
         name = row.name("name")
         if name in pods:
             raise row.error("name", f"{name!r} is in line {lines[name]}, too; names must be unique: number them")
