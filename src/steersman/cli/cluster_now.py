@@ -90,6 +90,13 @@ def read_now(
     return source, TakenNow(time.time())
 
 
+def check_moment(source: Workload) -> None:
+    """Raise UsageError for a trace, whose pods come one after another: it is no cluster at a time."""
+    if any(pod.deletion_time is not None for pod in source.pods):
+        expected = "expected a cluster's objects, as kubectl get nodes,pods -A -o yaml writes them"
+        raise UsageError(f"{source.name} is a trace, whose pods state when they end; {expected}")
+
+
 def _time_of(text: str) -> float:
     """Return a time in seconds since 1970. Raises UsageError."""
     try:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.support.errors import check_text
 
 from steersman.cli.main import main
 from steersman.orders.live_history import LiveHistory, write_run_times
@@ -362,6 +363,17 @@ def test_a_name_in_two_namespaces_is_said_to_be_ambiguous(
     assert main(["wait", "--pods", str(file), "--policy", "best-fit", "--pod", "twin"]) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert error == "error: --pod twin: several pods have that name; choose one of other/twin, team/twin"
+
+
+@pytest.mark.parametrize("command", [["wait"], ["explain", "--pod", "default/job-1", "--order", "shortest"]])
+def test_a_trace_is_no_cluster_at_a_time(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, nodes = tmp_path / "jobs.csv", tmp_path / "nodes.yaml"
+    trace.write_text("submit,duration,cpu\n0,10,1\n10,10,1\n")
+    nodes.write_text(yaml.safe_dump(NODE))
+    assert main([*command, "--nodes", str(nodes), "--pods", str(trace), "--policy", "best-fit"]) == 2
+    check_text(capsys.readouterr().err.splitlines()[-1])
 
 
 def test_a_file_of_another_format_is_no_history(

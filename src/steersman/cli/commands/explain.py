@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from steersman.cli.cluster_now import ClusterOfNow, NowOption, TakenNow, read_now
+from steersman.cli.cluster_now import ClusterOfNow, NowOption, TakenNow, check_moment, read_now
 from steersman.cli.completing import orders, policies
 from steersman.cli.minors import with_minor
 from steersman.cli.options.cluster import ClusterOptions, run_with_client, say_without_telemetry
@@ -106,6 +106,7 @@ def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOp
         if follows_order:
             inputs_now = ClusterOfNow(**{each.name: getattr(inputs, each.name) for each in fields(inputs)})
             source, now = read_now(inputs_now, cluster, warn, options.now)
+            check_moment(source)
         else:
             source = inputs.read(warn)[0] if is_recorded else _take_snapshot(cluster, warn)
         source = scheduled_by(source, policy.selection.kube)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from steersman.cli.cluster_now import ClusterOfNow, NowOption, TakenNow, clock, read_now
+from steersman.cli.cluster_now import ClusterOfNow, NowOption, TakenNow, check_moment, clock, read_now
 from steersman.cli.completing import orders, policies
 from steersman.cli.options.cluster import ClusterOptions, say_without_telemetry
 from steersman.cli.options.common import (
@@ -110,6 +110,7 @@ def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, se
         history = None if options.run_times is None else read_run_times(options.run_times)
         warn = Warnings()
         source, now = read_now(inputs, cluster, warn, options.now)
+        check_moment(source)
         pods, later = (None, 0) if options.pod is None else _pods(source, options.pod, warn)
         moment = moment_of(source, now.seconds or 0.0, history)
         sample: Any = {"rollouts": options.rollouts, "seed": options.seed}
