@@ -29,6 +29,9 @@ GENERATED = {POLICIES, DOCS / "README.md"}
 LINK = re.compile(r'(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)(?: "([^"]*)")?\)')
 LIST = re.compile(r"(?:[-*]|\d+\.) ")
 IMAGES = (".png", ".svg")
+UNSEARCHED = (ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md")
+"""Pages that the search leaves out: what users look for is elsewhere, and the index is twice in the site."""
+NOT_FOUND = "---\nsearch:\n  exclude: true\n---\n\n"
 
 
 def place(path: Path) -> str:
@@ -60,7 +63,7 @@ def pictures() -> list[Path]:
 def page_text(path: Path) -> str:
     """Return the Markdown of a page or notebook for the site."""
     text = as_page(path.read_text()) if path.suffix == ".ipynb" else path.read_text()
-    return for_site(text, path, place(path))
+    return (NOT_FOUND if path in UNSEARCHED else "") + for_site(text, path, place(path))
 
 
 def for_site(text: str, source: Path, target: str) -> str:
