@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -77,7 +77,11 @@ def read_now(
         seconds = source.lives.latest if stated is None else stated
         if seconds is None:
             return source, TakenNow(None)
-        why = "the latest time in the files" if stated is None else "by --now"
+        if stated is not None:
+            # What ended later is not known yet.
+            ended = tuple(each for each in source.lives.ended if each.ended <= stated)
+            source = replace(source, lives=replace(source.lives, ended=ended))
+        why = "the latest time in the files" if stated is None else "as --now says"
         return source, TakenNow(seconds, f"taken as now: {clock(seconds)}, {why}")
     if stated is not None:
         raise UsageError("--now is for a cluster in files; leave it out, or give --nodes and --pods")

@@ -23,7 +23,9 @@ from steersman.core.errors import InputError, UsageError
 from steersman.core.redaction import redact_url
 from steersman.evaluation.experiment import Experiment
 from steersman.evaluation.results import FINISHED, FINISHED_START, seed_ranges
+from steersman.orders.registry import file_of
 from steersman.policies.base import Policy
+from steersman.policies.registry import split_order
 from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation.result import RunResult
 from steersman.version import __version__
@@ -34,7 +36,7 @@ LONGEST = 60
 COMPRESSION = 1
 DESCRIBED = ("workloads", "policies", "seeds", "protocol")
 """Fields of an experiment that `describe` words itself; all others count by their values."""
-NO_RESULT = ("name", "warnings", "understood")
+NO_RESULT = ("name", "warnings", "understood", "lives", "referable")
 """Fields of a workload on which no result depends, or that `describe` compares itself."""
 
 Description = dict[str, str]
@@ -136,7 +138,8 @@ def _describe_policy(policy: str | Policy | PolicyProtocol) -> Description:
     if "://" in policy:
         return {f"URL of policy {redact_url(policy)}": _digest(policy.encode())}
     parts = policy, *policy.split("+")
-    texts = dict.fromkeys([*parts, *(part.rpartition("@")[0] for part in parts)])
+    order_file = file_of(split_order(policy)[1])
+    texts = dict.fromkeys([*parts, *([] if order_file is None else [str(order_file)])])
     files = [Path(text) for text in texts if Path(text).suffix and Path(text).is_file()]
     return {f"content of {file}": _digest(file.read_bytes()) for file in files}
 

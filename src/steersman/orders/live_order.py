@@ -128,6 +128,8 @@ class LiveOrder:
         self._free_rows = list(range(FIRST_GROUPS - 1, -1, -1))
         # By group the rows of the history; -1: it does without.
         self._keys = np.full((FIRST_GROUPS, LEVELS), -1, dtype=np.int64)
+        # Groups of owners that the history has forgotten: they may be known again.
+        self._forgotten: set[int] = set()
         self._version = self._added = self._dropped = 0
         self._sizes: dict[Requests, float] = {}
         self._expected: dict[tuple[Requests, str, str], float] = {}
@@ -272,12 +274,17 @@ class LiveOrder:
             changed = [*islice(reversed(history.dropped_rows), forgotten)]
             if self._added != history.added:
                 changed.append(NOTHING)
-            outdated = rows[np.isin(self._keys[rows], changed).any(axis=1)] if changed else rows[:0]
+            is_outdated = np.isin(self._keys[rows], changed).any(axis=1) if changed else np.zeros(len(rows), np.bool_)
+            is_outdated |= np.isin(rows, [*self._forgotten])
+            outdated = rows[is_outdated]
+        self._forgotten.clear()
         self._added, self._dropped = history.added, history.dropped
         for row in outdated:
             equal = self._equal[int(row)]
             assert equal.requests is not None
             self._keys[row] = history.keys(equal.requests, equal.namespace, equal.owner)
+            if equal.owner and not history.knows(equal.namespace, equal.owner):
+                self._forgotten.add(int(row))
         self._estimate(rows)
 
     def _follow_use(self) -> None:

@@ -125,7 +125,7 @@ def test_now_may_be_stated(files: list[str], capsys: pytest.CaptureFixture[str])
     assert main([*asked, "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["now"] == 1793534400
     assert main(asked) == 0
-    assert ", by --now\n" in capsys.readouterr().out
+    assert ", as --now says\n" in capsys.readouterr().out
     assert main(["wait", "--now", "2026-11-01T12:00:00Z"]) == 2
     assert "--now is for a cluster in files" in capsys.readouterr().err
 
@@ -339,6 +339,7 @@ def test_run_times_of_a_file_replace_those_of_the_cluster(
         (["--pod", "waits", "--order", "age@oracle"], 2, "no live cluster knows true run times"),
         (["--pod", "waits", "--policy", "fgd+shortest", "--order", "age"], 2, "names an order"),
         (["--pod", "missing.yaml"], 1, "no such file"),
+        (["--pod", "waits", "--priority", "0"], 2, "--priority 0: must be above the pod's own, which is 0"),
         (["--pod", "waits", "--now", "noon"], 2, "--now noon: is not a time; expected one such as 2026-11-01T12:00"),
     ],
 )

@@ -148,8 +148,11 @@ def test_estimates_follow_groups_that_are_forgotten(rows: int) -> None:
     order = LiveOrder(BUILT_IN["shortest"], history, lambda: 0.0)
     order.resize(ClusterSize(cpus=64, memory=256 * GIB))
     random = np.random.default_rng(1)
-    waiting = [Pod("w", PodClass(requests(1, 1)), owner=f"Job/{k}") for k in range(8)]
+    waiting = [Pod("w", PodClass(requests(1, 1)), owner=f"Job/{k}") for k in range(4)]
+    for pod in waiting:
+        history.note(pod, 60.0)
     groups = [order.join(pod)[0] for pod in waiting]
+    assert len(set(groups)) == 4
     for _ in range(300):
         for _ in range(int(random.integers(1, 4))):
             owner = f"Job/{random.integers(30)}"

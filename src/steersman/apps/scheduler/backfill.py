@@ -24,7 +24,7 @@ from steersman.policies.decision.decider import NodeChoice
 RENEW_SECONDS = 30.0
 """Age after which a reservation is made again."""
 TICK_SECONDS = 0.001
-"""A reservation is missed when so much time has passed since it began."""
+"""How long after a reservation has expired the next look comes."""
 ENDLESS = ("DaemonSet/", "Node/")
 """Owners whose pods are taken not to end."""
 
@@ -81,9 +81,8 @@ class Backfill:
             # It is tried itself, and if it fits nowhere what is reserved for it stays so.
             return None
         if head is None or self._ordering.may_delay(queued, head):
-            if head is not queued:
-                # It precedes the head, and the head's reservation does not account for it.
-                self._expires_at = -math.inf
+            # No reservation accounts for it.
+            self._expires_at = -math.inf
             return None
         if self._reservation is None or self._head is not head or not self._reservation.holds(self._cache.state):
             self._reserve(head)

@@ -48,6 +48,8 @@ FINISH_SECONDS = 4.0
 """Time for bindings in flight at shutdown. A lost lease is valid for 5 s more (`kubernetes.lease`)."""
 LOST_SECONDS = 0.1
 ONE_BY_ONE = "steersman schedule places its pods one by one; they start together in simulations alone"
+GANGS_KEPT = 1000
+"""Gangs that are remembered, since only one pod of each tells that it is placed alone."""
 TELL_AGAIN_SECONDS = 30.0
 """Minimum time between two computations of why a pod is unschedulable."""
 SIZE_SECONDS = 10.0
@@ -125,6 +127,7 @@ class Scheduler(Listener):
         self._relist_before_leading = False
         self._clock, self._hints = clock, Hints(clock)
         self._capacity_generation = self._changes = 0
+        self._told_gangs: dict[tuple[str, str], None] = {}
         self._unlisted_claims: set[str] = set()  # claims of pods that wait until claims are listed
         self._is_displacing = False  # changes of nodes will be undone
         # By class and labels of pods that fit nowhere: when that was found (a stamp), and why ("": not computed yet).
@@ -395,7 +398,9 @@ class Scheduler(Listener):
             return
         if choice is None and (volumes is not None or mixing is not None):
             refusals = [*([[mixing]] if mixing is not None else []), *(volumes.refusals if volumes is not None else [])]
-            self._mark_unschedulable(queued, lambda: self._why(pod, refusals), began)
+            # GPUs that pods of another kind hold are free once these end.
+            waits_for_room = None if mixing is None else cache.state.fits_when_empty(pod.class_id)
+            self._mark_unschedulable(queued, lambda: self._why(pod, refusals), began, waits_for_room=waits_for_room)
             return
         if choice is None:
             self._unschedulable_cache[pod.class_id, pod.labels_id] = self._stamp(pod), ""
@@ -426,7 +431,10 @@ class Scheduler(Listener):
             self.reporter.ignored(queued, "LatencyLimitIgnored", pod.latency.ignored)
         if pod.ignored:
             self.reporter.ignored(queued, "AnnotationIgnored", pod.ignored)
-        if pod.gang:
+        if pod.gang and (gang := (pod.namespace, pod.gang)) not in self._told_gangs:
+            self._told_gangs[gang] = None
+            if len(self._told_gangs) > GANGS_KEPT:
+                del self._told_gangs[next(iter(self._told_gangs))]
             self.reporter.ignored(queued, "GangIgnored", [f"gang {pod.gang}: {ONE_BY_ONE}"])
 
     def _choose(

@@ -112,6 +112,8 @@ def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, se
         source, now = read_now(inputs, cluster, warn, options.now)
         check_moment(source)
         pods, later = (None, 0) if options.pod is None else _pods(source, options.pod, warn)
+        if pods and options.priority is not None and options.priority <= pods[0].priority:
+            raise UsageError(f"--priority {options.priority}: must be above the pod's own, which is {pods[0].priority}")
         moment = moment_of(source, now.seconds or 0.0, history)
         sample: Any = {"rollouts": options.rollouts, "seed": options.seed}
         with status_if_slow("simulating what comes"):

@@ -22,8 +22,8 @@ from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.tables import TableRow, read_text, rows
 
 COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
-TITLE = "a table of Philly's jobs"
 """Columns that a table must have."""
+TITLE = "a table of Philly's jobs"
 MAX_LABEL = 63
 """Longest name of a namespace."""
 

@@ -212,7 +212,7 @@ def test_pods_that_arrive_may_overtake() -> None:
     busy = replace(there, arrived=arrived, observed=3600.0)
     assert not predicted(busy, waits).assumptions
     few = predicted(replace(there, arrived=arrived[:1], observed=5.0), waits)
-    assert few.assumptions == ("arrivals are known for 5 s: as many are taken to come in each hour",)
+    assert few.assumptions == ("arrivals are known for 5 s: the same number is assumed for each hour",)
     assert predicted(busy, waits).p50 > 3 * alone.p50
     # Nobody overtakes here.
     assert predicted(busy, waits, "fcfs").p90 <= BIN[1] - 50
