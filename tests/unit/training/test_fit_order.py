@@ -140,7 +140,8 @@ def test_the_load_of_the_history_is_said(
     found = json.loads(captured.out)
     assert found["history_load"] == pytest.approx(2700 * 20 / (16 * 59_900))
     assert (found["history_waiting_share"], found["loads"]) == (0.0, [0.8, 1.1])
-    says = "hardly a pod waits in the history as it is, with a load of 0.056, so another order would change nothing there; this is about "
+    says = "hardly a pod waits in the history as it is, with a load of 0.056, so another order would change nothing "
+    says += "there; this is about "
     assert f"{says}loads of 0.8 to 1.1" in captured.err
     assert "warning: jobs: 1 of 601 pods fit on no node at all: job-601" in captured.err
 

@@ -111,7 +111,8 @@ def _about_load(result: OrderFit) -> str:
     """Return how the history compares with the loads that the result is about."""
     load, about = f"{result.history_load:.2g}", f"this is about loads of {result.loads[0]:g} to {result.loads[1]:g}"
     if result.hardly_waits:
-        return f"hardly a pod waits in the history as it is, with a load of {load}, so another order would change nothing there; {about}"
+        nothing = f"hardly a pod waits in the history as it is, with a load of {load}, so another order would change"
+        return f"{nothing} nothing there; {about}"
     waiting = f"{100 * result.history_waiting:.0f} % of its pods wait for more than a minute in the order of age"
     return f"the history has a load of {load}, and {waiting}; {about}"
 
