@@ -204,7 +204,7 @@ def _simulator(name: str) -> Simulator:
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class TrainingRun:
     """One training of a learner.
 
     Attributes:
@@ -248,7 +248,7 @@ class PlannedTraining:
     played_on: tuple[str, ...] = BOTH
 
 
-def plan_training(at: Desk, training: Training, others: Mapping[str, Sequence[Json]]) -> PlannedTraining:
+def plan_training(at: Desk, training: TrainingRun, others: Mapping[str, Sequence[Json]]) -> PlannedTraining:
     """Return how a training is made.
 
     Args:
@@ -289,7 +289,7 @@ def chosen_training(trainings: Sequence[Json]) -> Json:
     return min(trainings, key=lambda each: float(each["choice"]))
 
 
-def _train(at: Desk, training: Training, config: OrderSearchConfig, start: Floats | None) -> Json:
+def _train(at: Desk, training: TrainingRun, config: OrderSearchConfig, start: Floats | None) -> Json:
     """Train one order, and return its weights, what they took, and its slowdowns on both traces."""
     reference = Order("reference", scores.SHORTEST, OVERTAKING[training.overtaking], run_times=ORACLE)
     names = _generated_names(at.quick) if LEARNERS[training.learner].generated else tuple(TRACES)
@@ -321,7 +321,7 @@ def _train(at: Desk, training: Training, config: OrderSearchConfig, start: Float
     return values
 
 
-def _train_network(at: Desk, training: Training, config: OrderSearchConfig) -> Json:
+def _train_network(at: Desk, training: TrainingRun, config: OrderSearchConfig) -> Json:
     """Train a network that sees the whole queue, and return what `_train` does."""
     known, overtakes = pooled_traces(), OVERTAKING[training.overtaking] == ENDING_BEFORE
     progress = Progress(at.say, f"{training.part}, generations")
@@ -345,7 +345,9 @@ def _slowdowns_by_trace(slowdowns: dict[str, list[list[float]]]) -> Json:
     return {**values, "choice": float(np.log([np.mean(each) for each in slowdowns["choice"]]).mean())}
 
 
-def _play_rollouts(at: Desk, training: Training, base: Json, config: RolloutConfig, played_on: Sequence[str]) -> Json:
+def _play_rollouts(
+    at: Desk, training: TrainingRun, base: Json, config: RolloutConfig, played_on: Sequence[str]
+) -> Json:
     """Play a network with rollouts, and return what `_train` does; `choice` is that of the network."""
     known, overtakes = pooled_traces(), OVERTAKING[training.overtaking] == ENDING_BEFORE
     began, windows, places = time.monotonic(), 0, known.places(choice_windows(at.quick), 2 if at.quick else None)
@@ -365,7 +367,7 @@ def _play_rollouts(at: Desk, training: Training, base: Json, config: RolloutConf
     }
 
 
-def _train_ppo(at: Desk, training: Training, config: PPOConfig) -> Json:
+def _train_ppo(at: Desk, training: TrainingRun, config: PPOConfig) -> Json:
     """Train a network over the queue, and return what it took, and its slowdowns on both traces."""
     progress = Progress(at.say, f"{training.part}, decisions")
     device = "cuda" if torch.cuda.is_available() else "cpu"

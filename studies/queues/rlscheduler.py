@@ -17,7 +17,7 @@ from studies.queues.learners import (
     BOTH,
     LEARNERS,
     PPO_VALIDATION,
-    Training,
+    TrainingRun,
     choice_windows,
     chosen_training,
     generated_options,
@@ -121,7 +121,7 @@ def run(say: Say, quick: bool = False) -> Json:
     # A training does not depend on how many there are, so that more can be added.
     earlier = published("queues", NAME, {**common, "generated": asked["generated"]}, quick)
     wanted = [
-        (mode, Training(name, overtaking, seed))
+        (mode, TrainingRun(name, overtaking, seed))
         for name in LEARNERS
         for mode, overtaking in MODES.items()
         for seed in range(1, learner_of(name, quick).trainings[overtaking] + 1)
@@ -150,7 +150,7 @@ def _play_rules() -> tuple[Json, Json]:
     return rules, fresh
 
 
-def _published_training(earlier: Json, asked: Json, training: Training, played_on: Sequence[str]) -> Json | None:
+def _published_training(earlier: Json, asked: Json, training: TrainingRun, played_on: Sequence[str]) -> Json | None:
     """Return a training of the repository's result that was made with the same options, if there is one."""
     name, overtaking = training.learner, training.overtaking
     mode = next(mode for mode, each in MODES.items() if each == overtaking)

@@ -29,7 +29,7 @@ NowOption = Annotated[
 ]
 
 
-class TakenNow(NamedTuple):
+class AssumedNow(NamedTuple):
     """The time that counts as now.
 
     Attributes:
@@ -58,7 +58,7 @@ class ClusterOfNow(RecordedCluster):
 
 def read_now(
     inputs: ClusterOfNow, target: ClusterOptions, warn: Warnings, now: str | None = None
-) -> tuple[Workload, TakenNow]:
+) -> tuple[Workload, AssumedNow]:
     """Return a cluster, whose running pods stay where they are, and the time that counts as now.
 
     Args:
@@ -68,7 +68,7 @@ def read_now(
         now: the time of the files; None: they are as old as the last thing that they tell of.
 
     Raises:
-        UsageError: `now` is no time, or the cluster is live.
+        UsageError: `now` is not a time, or the cluster is live.
         SteersmanError: there is no cluster, it does not respond, or its files are invalid.
     """
     stated = None if now is None else _time_of(now)
@@ -76,13 +76,13 @@ def read_now(
         source = inputs.read(warn)[0]
         seconds = source.lives.latest if stated is None else stated
         if seconds is None:
-            return source, TakenNow(None)
+            return source, AssumedNow(None)
         if stated is not None:
             # What ended later is not known yet.
             ended = tuple(each for each in source.lives.ended if each.ended <= stated)
             source = replace(source, lives=replace(source.lives, ended=ended))
         why = "the latest time in the files" if stated is None else "as --now says"
-        return source, TakenNow(seconds, f"taken as now: {clock(seconds)}, {why}")
+        return source, AssumedNow(seconds, f"taken as now: {clock(seconds)}, {why}")
     if stated is not None:
         raise UsageError("--now is for a cluster in files; leave it out, or give --nodes and --pods")
     from steersman.apps.load.live_cluster import LiveCluster
@@ -91,11 +91,11 @@ def read_now(
     with status_if_slow(f"reading the cluster of context {live.name}"):
         source = live.workload(running=RunningPods.FROM_NOW, lives=True)
     say_understood(source, warn)
-    return source, TakenNow(time.time())
+    return source, AssumedNow(time.time())
 
 
 def check_moment(source: Workload) -> None:
-    """Raise UsageError for a trace, whose pods come one after another: it is no cluster at a time."""
+    """Raise UsageError for a trace, whose pods arrive over time: it is not a snapshot of a cluster."""
     if any(pod.deletion_time is not None for pod in source.pods):
         expected = "expected a cluster's objects, as kubectl get nodes,pods -A -o yaml writes them"
         raise UsageError(f"{source.name} is a trace, whose pods state when they end; {expected}")

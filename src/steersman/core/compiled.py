@@ -297,7 +297,7 @@ def kernel(function: F) -> F:
 
 
 def unlocked_kernel(function: F) -> F:
-    """Compile a kernel that runs beside other threads, without Python's lock: for those that run for long.
+    """Compile a kernel that releases the GIL, so that long ones run in parallel in several threads.
 
     No other thread may use the arrays that it writes to.
     """

@@ -130,9 +130,7 @@ class Simulator:
 
     def infeasible(self, class_id: npt.NDArray[np.int64], members: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return [S] whether `members` pods of a class, both [S], do not fit on the empty cluster together."""
-        out = np.zeros(len(class_id), dtype=np.bool_)
-        _find_infeasible(self._state, class_id, members, out)
-        return out
+        return infeasible_together(self._state, class_id, members)
 
     def infeasible_shapes(
         self, class_id: npt.NDArray[np.int64], members: npt.NDArray[np.int64]
@@ -523,8 +521,7 @@ class Execution:
     def _refusal(self, class_id: int, members: int) -> str:
         """Return why a pod that fits on a node, or its gang, was not bound; "": not known."""
         gang = f"the gang of {members} pods does not fit together"
-        lacks_room = np.zeros(1, dtype=np.bool_)
-        _find_infeasible(self.state, np.array([class_id]), np.array([members]), lacks_room)
+        lacks_room = infeasible_together(self.state, np.array([class_id]), np.array([members]))
         head = int(self.run.cursor[event_arrays.HEAD])
         if lacks_room[0]:
             return gang
@@ -741,14 +738,13 @@ class Execution:
         )
 
 
-def _find_infeasible(
-    state: ClusterState,
-    class_id: npt.NDArray[np.int64],
-    members: npt.NDArray[np.int64],
-    out: npt.NDArray[np.bool_],
-) -> None:
-    """Write into out, [S], whether `members` pods of a class, both [S], do not fit on a cluster as it is."""
+def infeasible_together(
+    state: ClusterState, class_id: npt.NDArray[np.int64], members: npt.NDArray[np.int64]
+) -> npt.NDArray[np.bool_]:
+    """Return [S] whether `members` pods of a class, both [S], do not fit together on a cluster as it is."""
+    out = np.zeros(len(class_id), dtype=np.bool_)
     engine.find_infeasible(state.arrays, state.class_arrays, class_id, members, no_reservations(0, state.arrays), out)
+    return out
 
 
 def _same(one: ProfileArrays, other: ProfileArrays) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from steersman.cli.cluster_now import ClusterOfNow, NowOption, TakenNow, check_moment, read_now
+from steersman.cli.cluster_now import AssumedNow, ClusterOfNow, NowOption, check_moment, read_now
 from steersman.cli.completing import orders, policies
 from steersman.cli.minors import with_minor
 from steersman.cli.options.cluster import ClusterOptions, run_with_client, say_without_telemetry
@@ -102,7 +102,7 @@ def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOp
 
         (name,) = with_minor([options.policy], options.kubernetes, None if is_recorded else cluster)
         policy, follows_order = _policy(replace(options, policy=name))
-        warn, queue, now = Warnings(), None, TakenNow(None)
+        warn, queue, now = Warnings(), None, AssumedNow(None)
         if follows_order:
             inputs_now = ClusterOfNow(**{each.name: getattr(inputs, each.name) for each in fields(inputs)})
             source, now = read_now(inputs_now, cluster, warn, options.now)
@@ -254,7 +254,7 @@ def _print_tables(explanation: Explanation, pod: str) -> None:
         print_text(explanation.other_gpus)
 
 
-def _print_queue(queue: QueuePlace, now: TakenNow) -> None:
+def _print_queue(queue: QueuePlace, now: AssumedNow) -> None:
     """Print which waiting pods go before a pod, why, and what would put it further ahead."""
     from rich import box
     from rich.table import Table

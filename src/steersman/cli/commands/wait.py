@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from steersman.cli.cluster_now import ClusterOfNow, NowOption, TakenNow, check_moment, clock, read_now
+from steersman.cli.cluster_now import AssumedNow, ClusterOfNow, NowOption, check_moment, clock, read_now
 from steersman.cli.completing import orders, policies
 from steersman.cli.options.cluster import ClusterOptions, say_without_telemetry
 from steersman.cli.options.common import (
@@ -156,7 +156,7 @@ def _pods(source: Workload, spec: str, warn: Warnings) -> tuple[list[Pod], int]:
     """Return the pods whose start is asked for, and how many their Jobs create once these have ended.
 
     Raises:
-        SteersmanError: there is none, or it does not wait.
+        SteersmanError: there is no such pod, or it is not waiting.
     """
     if spec.endswith(YAML_SUFFIXES):
         return _new_pods(source, Path(spec), warn)
@@ -208,7 +208,7 @@ def _new_pods(source: Workload, file: Path, warn: Warnings) -> tuple[list[Pod], 
     return pods, found.later
 
 
-def _print(prediction: WaitPrediction, options: WaitOptions, now: TakenNow, later: int) -> None:
+def _print(prediction: WaitPrediction, options: WaitOptions, now: AssumedNow, later: int) -> None:
     """Print a prediction as sentences and a table; `later`: see `_pods`."""
     from rich import box
     from rich.table import Table
@@ -256,7 +256,7 @@ def _print(prediction: WaitPrediction, options: WaitOptions, now: TakenNow, late
         print_text(f"{tried}: no clear gain")
 
 
-def _print_queue(prediction: QueuePrediction, now: TakenNow) -> None:
+def _print_queue(prediction: QueuePrediction, now: AssumedNow) -> None:
     """Print when all waiting pods start."""
     from rich import box
     from rich.table import Table
@@ -288,6 +288,6 @@ def _print_queue(prediction: QueuePrediction, now: TakenNow) -> None:
         print_text(f"assumed: {sentence}")
 
 
-def _at(now: TakenNow, seconds: float) -> str:
+def _at(now: AssumedNow, seconds: float) -> str:
     """Return the time of day after so many seconds, "" if it is unknown."""
     return "" if now.seconds is None or math.isinf(seconds) else f", at {clock(now.seconds + seconds)}"

@@ -10,8 +10,7 @@ import numpy as np
 from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.model import GPU_MILLI, Pod
 from steersman.cluster.state import ClusterState
-from steersman.orders.reservations import no_reservations
-from steersman.simulation.engine import find_infeasible
+from steersman.simulation.run import infeasible_together
 
 GIB = 1 << 30
 CPU_MILLI = 1000
@@ -53,10 +52,7 @@ def _impossible_gang(empty: ClusterState, pods: Sequence[Pod], reasons: Sequence
             return f"{what} starts as one, and {pod.namespace}/{pod.name} never can: {reason}"
     counts = Counter(pod.pod_class for pod in pods)
     classes = np.array([empty.class_id(each) for each in counts], dtype=np.int64)
-    too_many = np.zeros(len(counts), dtype=np.bool_)
-    members, none = np.array([*counts.values()], dtype=np.int64), no_reservations(0, empty.arrays)
-    find_infeasible(empty.arrays, empty.class_arrays, classes, members, none, too_many)
-    if not too_many.any():
+    if not infeasible_together(empty, classes, np.array([*counts.values()], dtype=np.int64)).any():
         return ""
     gpus = sum(pod.requests.gpu_count * pod.requests.gpu_milli for pod in pods) / GPU_MILLI
     total = [f"{gpus:g} GPU{'' if gpus == 1 else 's'}"] if gpus else []

@@ -189,7 +189,7 @@ class Rollouts:
         playing = []
         for seed in seeds:
             plan, targets = self.plan(pods, seed, until, instead_of)
-            # Only kernels run beside each other.
+            # Python runs in this thread alone; only kernels run in parallel.
             execution = Execution(self.simulator, plan, self.policy, 0, record=False, begun=self._begun)
             playing.append(threads.submit(_starts, execution, targets, until))
         return [each.result() for each in playing]

@@ -120,7 +120,7 @@ class SwfContent(FormatContent):
             if any(f"{pod.namespace}/{pod.name}" == name for pod in _pods(job, largest))
         )
         # Not numbered here: a log that has a number twice most likely has jobs twice.
-        advice = "leave out what is there twice, or number the jobs anew"
+        advice = "remove the duplicate, or renumber the jobs"
         return twice(name, places, f"field {JOB + 1} ({FIELDS[JOB]})", advice)
 
     def understood(self) -> str:
