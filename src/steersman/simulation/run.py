@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, MEMORY
+from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.preemption import RunningPods, beside_nominated, preemption
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.errors import SteersmanError
 from steersman.objectives.fragmentation import fragment_arrays
@@ -56,7 +58,7 @@ from steersman.simulation.gpus_taken import are_whole, gpus_taken
 from steersman.simulation.kind_losses import KindLosses
 from steersman.simulation.observations import RunObservations
 from steersman.simulation.pod_kinds import KINDS, kinds_of
-from steersman.simulation.queueing import QueueInputs, queue_of, shapes_of
+from steersman.simulation.queueing import QueueInputs, Shapes, queue_of, shapes_of
 from steersman.simulation.reasons import Reasons
 from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, Protocol, RunResult, Timeline
 from steersman.simulation.rewards import DecisionStates, decision_states
@@ -78,6 +80,8 @@ from steersman.workloads.workload import Workload
 
 AS_IT_IS = "as it is"
 """Name of the recorded placement in results, where policies' names stand."""
+MOST_PREEMPTIONS = 10_000
+"""Refusals of a run about which it is asked whether kube-scheduler would preempt other pods."""
 FIRST_STEP_EVENTS, MAX_STEP_EVENTS = 8, 20_000
 """Events between two calls of a progress callback (and two chances for Ctrl-C): the first step, and the most."""
 STEP_SECONDS = 0.25
@@ -132,12 +136,11 @@ class Simulator:
         """Return [S] whether `members` pods of a class, both [S], do not fit on the empty cluster together."""
         return infeasible_together(self._state, class_id, members)
 
-    def infeasible_shapes(
-        self, class_id: npt.NDArray[np.int64], members: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.bool_]:
-        """Return the same for shapes of `shapes_of`, of which those of single pods are known."""
+    def infeasible_shapes(self, shapes: Shapes) -> npt.NDArray[np.bool_]:
+        """Return [S] which shapes cannot start on the empty cluster."""
         singles = len(self._fits_nowhere)
-        return np.concatenate([self._fits_nowhere, self.infeasible(class_id[singles:], members[singles:])])
+        gangs = self.infeasible(shapes.class_id[singles:], shapes.members[singles:])
+        return np.concatenate([self._fits_nowhere, gangs]) | shapes.incomplete
 
     @property
     def learned(self) -> LearnedArrays:
@@ -204,9 +207,10 @@ class Simulator:
         """Return [P] which pods do not fit on the empty cluster, alone or together with their gangs."""
         never = self._fits_nowhere[self._class_of]
         gangs = np.array([i for i, pod in enumerate(self.workload.pods) if pod.gang], dtype=np.int64)
-        units = Units.of(self.workload, gangs)
+        units = Units.of(self.workload, np.setdiff1d(gangs, self.workload.standing()))
+        shapes = shapes_of(self._class_of[units.pods], units.members, units.least, len(self._fits_nowhere))
         leaders = units.leaders
-        refused = self.infeasible(self._class_of[units.pods[leaders]], units.members[leaders])
+        refused = self.infeasible_shapes(shapes)[shapes.of_arrival[leaders]]
         never[units.pods[np.repeat(refused, units.members[leaders])]] = True
         return never
 
@@ -336,7 +340,7 @@ class Simulator:
         )
         # Results bear the portfolio's name, not the member's.
         decides = asked if chosen.policy is asked else decided_by(asked, chosen.policy)
-        execution = Execution(self, plan, decides, seed, record)
+        execution = Execution(self, plan, decides, seed, record, names_preemption=True)
         execution.finish(progress)
         return replace(execution.result(protocol, seed, ratio, objectives), choice=chosen.evidence)
 
@@ -372,6 +376,7 @@ class Execution:
         record: whether reasons are noted.
         begun: a run of the same policy that has not advanced, with the same nodes and the same pods standing on them:
             its state is copied, which is faster than to place the pods again.
+        names_preemption: whether pods are named for which kube-scheduler may preempt others.
     """
 
     def __init__(
@@ -382,27 +387,37 @@ class Execution:
         seed: int,
         record: bool,
         begun: Execution | None = None,
+        names_preemption: bool = False,
     ) -> None:
         self.policy = default_member(policy)
         self.simulator = simulator = simulator.scheduled_by(self.policy)
-        self.plan, self.recorded = plan, record
+        # The event loop changes when pods arrive, and which start together.
+        self.plan, self.recorded = replace(plan, time=plan.time.copy()), record
+        plan = self.plan
         self.prepared = self.policy.prepared
         self.state: ClusterState = simulator._state.permuted(plan.nodes) if begun is None else begun.state.copy()
         class_id, labels_id = simulator._class_of[plan.pods], simulator._labels_of[plan.pods]
-        shape, *gangs = shapes_of(class_id, plan.members, len(self.state.classes))
-        queue = queue_of(simulator.queued, plan, self.policy.order, shape, labels_id, seed)
+        shapes = shapes_of(class_id, plan.members, plan.least, len(self.state.classes))
+        order = self.policy.order if plan.waits else AGE
+        queue = queue_of(simulator.queued, plan, order, shapes.of_arrival, labels_id, seed)
         self.arrivals = event_arrays.Arrivals(
             class_id=class_id,
             labels_id=labels_id,
             time=plan.time,
             duration=plan.duration,
             priority=queue.priority,
-            members=plan.members,
-            shape=shape,
+            members=plan.members.copy(),
+            least=plan.least.copy(),
+            together=shapes.together,
+            shape=shapes.of_arrival,
+            controller=plan.controller,
+            following=_following(plan.controller),
         )
         profile = simulator.profile_arrays(self.prepared)
+        lifted = simulator.queued.lifted
+        lifted = lifted[shapes.class_id] if lifted.any() else lifted[:0]
         # An arrival is at most three events: it waits, is bound, and leaves.
-        events = len(plan.pods) * (3 if plan.waits else 1)
+        events = len(plan.pods) * (3 if plan.waits else 2 if len(lifted) else 1)
         self.cluster = build_decision_state(
             self.policy,
             self.state,
@@ -414,9 +429,20 @@ class Execution:
         )
         self.eligible = simulator.workload.eligible[plan.nodes]
         self.run = event_arrays.new_run(
-            self.cluster, self.arrivals, queue, simulator.infeasible_shapes(*gangs), self.eligible, seed
+            self.cluster,
+            self.arrivals,
+            queue,
+            simulator.infeasible_shapes(shapes),
+            lifted,
+            self._nominated(),
+            np.stack([plan.room, np.full(len(plan.room), kernels.NONE)], axis=1),
+            self.eligible,
+            seed,
         )
-        self.record = event_arrays.new_record(events, reasons=record)
+        self._names_preemption = names_preemption and len(np.unique(queue.priority)) > 1
+        self._preempting: dict[int, str] = {}
+        self._checked = 0
+        self.record = event_arrays.new_record(events, reasons=record or self._names_preemption)
         self.reasons = Reasons(self.state)
         if begun is not None:
             event_arrays.stand_as(self.run, self.record, begun.run, begun.record, plan.standing)
@@ -434,6 +460,17 @@ class Execution:
         # argsort of a permutation is its inverse.
         slots = np.argsort(self.plan.nodes)[node]
         engine.stand(self.cluster, self.arrivals, self.run, self.record, slots, devices)
+
+    def _nominated(self) -> npt.NDArray[np.int64]:
+        """Return [M, 2] the pods that wait with a nominated node, see `event_arrays.Run`."""
+        workload, slots = self.simulator.workload, self.state.slots
+        if not (workload.from_now and any(pod.nominated for pod in workload.pods)):
+            return np.zeros((0, 2), dtype=np.int64)
+        # Pods that are drawn again later are not nominated.
+        waiting, first = np.unique(self.plan.pods[self.plan.standing :], return_index=True)
+        nodes = [slots.get(workload.pods[i].nominated, kernels.NONE) for i in waiting]
+        rows = np.stack([self.plan.standing + first, np.array(nodes, dtype=np.int64)], axis=1)
+        return rows[rows[:, 1] != kernels.NONE]
 
     @cached_property
     def _without_devices(self) -> npt.NDArray[np.int64]:
@@ -480,6 +517,11 @@ class Execution:
             else:
                 self.answer()
             status = self.advance(until)
+        if not self.plan.waits:
+            # Pods that wait for others which have not come have failed.
+            outcome, arrival = (self.record.numbers[:, k] for k in (event_arrays.OUTCOME, event_arrays.ARRIVAL))
+            has_failed = (outcome == event_arrays.WAITING) & (self.run.slot[arrival] == kernels.NONE)
+            outcome[has_failed] = event_arrays.FAILED
         if progress is not None:
             progress(len(self.plan.pods), len(self.plan.pods))
 
@@ -508,20 +550,55 @@ class Execution:
         e = int(self.run.cursor[event_arrays.EVENTS]) - 1
         arrival = int(self.record.numbers[e, event_arrays.ARRIVAL])
         c, labels = int(self.arrivals.class_id[arrival]), int(self.arrivals.labels_id[arrival])
-        members = int(self.plan.members[arrival])
-        if self.state.mask(c, labels).any() and (text := self._refusal(c, members)):
+        members = int(self.arrivals.members[arrival])
+        preempts = self._preemption(arrival)
+        if not self.recorded:
+            return
+        if self.state.mask(c, labels).any() and (text := self._refusal(arrival, members)):
             number = self.reasons.text_number(text)
         else:
             # The change log's length differs whenever a pod came or left: a cheap version of the cluster's state.
             length, begun = self.cluster.table.logged.tolist()
             number = self.reasons.number(c, labels, begun * len(self.cluster.table.log) + length)
+        if preempts:
+            number = self.reasons.text_number(f"{self.reasons.texts()[number]} {preempts}")
         # Every pod of a gang has an event, the first one the last of them.
         self.record.reasons[e + 1 - members : e + 1] = number
 
-    def _refusal(self, class_id: int, members: int) -> str:
+    def _preemption(self, arrival: int) -> str:
+        """Return the sentence of `preemption` about a pod that was not bound just now, "": no other is preempted."""
+        if not self._names_preemption or self.arrivals.members[arrival] != 1 or self._checked >= MOST_PREEMPTIONS:
+            return ""
+        self._checked += 1
+        pod = self.simulator.workload.pods[self.plan.pods[arrival]]
+        sentence = preemption(self.state, self.running(), pod)
+        if sentence:
+            self._preempting[arrival] = pod.name
+        return sentence
+
+    def running(self) -> RunningPods:
+        """Return the pods that run now."""
+        run, arrivals = self.run, self.arrivals
+        stay = np.flatnonzero((run.slot != kernels.NONE) & np.isinf(arrivals.duration))
+        which = np.concatenate([run.heap[: run.cursor[event_arrays.RUNNING]], stay])
+        columns = (arrivals.class_id, arrivals.labels_id, run.slot, run.devices, arrivals.priority)
+        return RunningPods(*(column[which] for column in columns))
+
+    def _refusal(self, arrival: int, members: int) -> str:
         """Return why a pod that fits on a node, or its gang, was not bound; "": not known."""
+        class_id, labels_id = int(self.arrivals.class_id[arrival]), int(self.arrivals.labels_id[arrival])
+        workload = self.simulator.workload
+        if len(self.run.nominated):
+            pods = [workload.pods[i] for i in self.plan.pods[self.run.nominated[:, event_arrays.POD]]]
+            with beside_nominated(self.state, pods, workload.pods[self.plan.pods[arrival]]):
+                if not self.state.mask(class_id, labels_id).any():
+                    return unschedulable_message(self.state, class_id, labels_id)
+        least = int(self.arrivals.least[arrival])
+        if least > members:
+            return f"the gang has {members} of the {least} pods that must start together"
         gang = f"the gang of {members} pods does not fit together"
-        lacks_room = infeasible_together(self.state, np.array([class_id]), np.array([members]))
+        together = self.arrivals.together[arrival]
+        lacks_room = infeasible_together(self.state, np.array([class_id]), np.array([together]))
         head = int(self.run.cursor[event_arrays.HEAD])
         if lacks_room[0]:
             return gang
@@ -630,10 +707,18 @@ class Execution:
         )
 
     def _warnings(self) -> tuple[str, ...]:
-        if self.prepared is None:
-            return self.simulator.warnings + self._telemetry_warnings()
-        prepared = self.prepared.warnings(self.policy.name, self.state.gpu_types)
-        return self.simulator.warnings + prepared + self._telemetry_warnings()
+        prepared = () if self.prepared is None else self.prepared.warnings(self.policy.name, self.state.gpu_types)
+        return (*self.simulator.warnings, *prepared, *self._telemetry_warnings(), *self._preemption_warnings())
+
+    def _preemption_warnings(self) -> tuple[str, ...]:
+        names = sorted(set(self._preempting.values()))
+        if not names:
+            return ()
+        shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        return (
+            f"{self.simulator.workload.name}: pods fail or wait for which kube-scheduler may preempt pods of lower "
+            f"priority, which steersman does not do: {shown}",
+        )
 
     def _telemetry_warnings(self) -> tuple[str, ...]:
         if Need.TELEMETRY not in self.policy.needs:
@@ -745,6 +830,16 @@ def infeasible_together(
     out = np.zeros(len(class_id), dtype=np.bool_)
     engine.find_infeasible(state.arrays, state.class_arrays, class_id, members, no_reservations(0, state.arrays), out)
     return out
+
+
+def _following(controller: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return [A] the next arrival of the same controller, -1: there is none, or it has no controller."""
+    following = np.full(len(controller), kernels.NONE, dtype=np.int64)
+    arrivals = np.flatnonzero(controller != kernels.NONE)
+    arrivals = arrivals[np.argsort(controller[arrivals], kind="stable")]
+    is_same = controller[arrivals[:-1]] == controller[arrivals[1:]]
+    following[arrivals[:-1][is_same]] = arrivals[1:][is_same]
+    return following
 
 
 def _same(one: ProfileArrays, other: ProfileArrays) -> bool:

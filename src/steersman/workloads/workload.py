@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -136,6 +137,30 @@ class Workload:
         if not self.recorded:
             return tuple(range(len(self.pods)))
         return tuple(i for i, where in enumerate(self.recorded) if where is None or not where.stays)
+
+    @cached_property
+    def later(self) -> npt.NDArray[np.bool_]:
+        """Return [P] which pods their controllers make once others have ended, see `Pod.at_once`."""
+        import numpy as np
+
+        later, made = np.zeros(len(self.pods), dtype=np.bool_), Counter[tuple[str, str]]()
+        bounded = [i for i, pod in enumerate(self.pods) if pod.at_once]
+        recorded = self.recorded or (None,) * len(self.pods)
+        for i in sorted(bounded, key=lambda i: recorded[i] is None):
+            key = self.pods[i].namespace, self.pods[i].owner
+            made[key] += 1
+            later[i] = made[key] > self.pods[i].at_once
+        return later
+
+    @cached_property
+    def running_gangs(self) -> Counter[tuple[str, str]]:
+        """Return by namespace and name of a gang how many of its pods run from the start."""
+        pods = (self.pods[i] for i in self.standing())
+        return Counter((pod.namespace, pod.gang) for pod in pods if pod.gang)
+
+    def drawable(self) -> tuple[int, ...]:
+        """Return the demand without the pods that exist later than others of their controllers."""
+        return tuple(i for i in self.demand() if not self.later[i])
 
     @cached_property
     def eligible(self) -> npt.NDArray[np.bool_]:

@@ -32,13 +32,15 @@ from steersman.cluster.model import (
 from steersman.cluster.objects.api.devices import IMPLICIT
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER, PREFERRED, REQUIRED
 from steersman.cluster.objects.decoding import (
+    AT_ONCE_KEY,
     CREATION_KEY,
     DELETION_KEY,
     ESTIMATE_KEY,
     GANG_KEY,
+    GANG_MINIMUM_KEY,
     OWNER_KEY,
     PLACEHOLDER_IMAGE,
-    POD_GROUP,
+    pod_group_of,
 )
 from steersman.cluster.objects.gpu_shares import DEVICES, FRACTION, HAMI_REGISTER
 from steersman.cluster.objects.latency_limits import HARD_KEYS, SOFT_KEYS, USER_KEY
@@ -124,8 +126,11 @@ def pod_to_object(pod: Pod) -> Manifest:
     for key, seconds in times:
         if seconds is not None:
             annotations[key] = format_seconds(seconds)
-    if pod.gang and pod.gang != pod.labels.get(POD_GROUP, ""):
+    if pod.gang and pod.gang != pod_group_of(pod.labels):
         annotations[GANG_KEY] = pod.gang
+    for key, count in ((GANG_MINIMUM_KEY, pod.gang_minimum), (AT_ONCE_KEY, pod.at_once)):
+        if count:
+            annotations[key] = str(count)
     if pod.owner:
         annotations[OWNER_KEY] = pod.owner
     for key, milliseconds in ((SOFT_KEYS[0], pod.latency.soft), (HARD_KEYS[0], pod.latency.hard)):

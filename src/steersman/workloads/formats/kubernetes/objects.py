@@ -18,7 +18,7 @@ from steersman.cluster.objects.fields import FieldError, Object, required
 from steersman.cluster.objects.gpu_shares import shared_node
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.core.errors import InputError
-from steersman.workloads.formats.kubernetes import admission, devices
+from steersman.workloads.formats.kubernetes import admission, devices, pod_groups
 from steersman.workloads.formats.kubernetes.autoscaling import Autoscalers
 from steersman.workloads.formats.kubernetes.controllers import (
     CONTROLLERS,
@@ -48,7 +48,7 @@ from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesOb
 from steersman.workloads.formats.yaml_documents import Document, write_documents
 from steersman.workloads.workload import SpreadSelectors, Workload
 
-REFERABLE = (*admission.KINDS, *devices.KINDS, "HorizontalPodAutoscaler", "Namespace")
+REFERABLE = (*admission.KINDS, *devices.KINDS, pod_groups.KIND, "HorizontalPodAutoscaler", "Namespace")
 """Kinds of objects of another input that pods and controllers may refer to."""
 HOOKS = ("helm.sh/hook", "argocd.argoproj.io/hook")
 """Annotations of objects that are made at certain moments of a release and deleted again."""
@@ -168,6 +168,7 @@ class Objects:
             admission.Admission.of(read_by_admission, nodes),
             namespaces or None,
             Autoscalers.of(autoscalers),
+            pod_groups.PodGroups.of(obj for each in reversed(every) for obj in each.of_kind(pod_groups.KIND)),
         ).expand()
 
     def services(self) -> SpreadSelectors:
