@@ -577,10 +577,11 @@ def _lifts(terms: InterPodArrays, arrivals: Arrivals, run: Run, arrival: int, me
         s = q.shapes[i]
         if not run.lifted[s]:
             continue
-        c = arrivals.class_id[q.first[q.active[q.begins[s]]]]
-        for a in range(arrival, arrival + members):
-            if run.slot[a] != NONE and counts_pod(terms, c, arrivals.labels_id[a]):
-                return True
+        first = q.first[q.active[q.begins[s]]]
+        for waiting in range(first, first + arrivals.members[first]):
+            for a in range(arrival, arrival + members):
+                if run.slot[a] != NONE and counts_pod(terms, arrivals.class_id[waiting], arrivals.labels_id[a]):
+                    return True
     return False
 
 
@@ -665,8 +666,9 @@ def advance(
             time = arrivals.time[arrival]
             if q.counts[GROUPS] > 0 and run.reservation.expected.shape[0] > 0:
                 next_head(arrivals, run, time)
-        c, shape = arrivals.class_id[arrival], arrivals.shape[arrival]
-        masked = run.nominated.shape[0] > 0 or has_inter_pod_rules(cluster.terms, c, arrivals.labels_id[arrival])
+        member, shape = arrival + cursor[PLACED], arrivals.shape[arrival]
+        masked = has_inter_pod_rules(cluster.terms, arrivals.class_id[member], arrivals.labels_id[member])
+        masked = masked or run.nominated.shape[0] > 0
         # Behind the head, unless of a higher priority. By orders that commit it is the new head if it has to wait.
         behind = cursor[HEAD] != NONE and g != cursor[HEAD]
         if behind and arrivals.priority[arrival] > q.priority[q.first[cursor[HEAD]]]:
@@ -688,7 +690,7 @@ def advance(
         if n == UNDECIDED:
             return NEEDS_ACTION
         if n != NONE:
-            _place(cluster, arrivals, run, rule, arrival + cursor[PLACED], n, arrival, own, time)
+            _place(cluster, arrivals, run, rule, member, n, arrival, own, time)
         else:
             cursor[REFUSED] += 1
         cursor[PLACED] += 1

@@ -154,14 +154,14 @@ class Shapes:
     Attributes:
         of_arrival: [A] the shape of an arrival.
         together: [A] how many pods of an arrival's class must fit at once, at least, so that its gang can start.
-        class_id, members: [S] the class and number of pods of a shape, of which the first are single pods.
+        needs: [F, 3] a shape, a class, and how many pods of that must fit at once, at least: every class of every
+            shape. The first ones are single pods of each class.
         incomplete: [S] whether a gang has fewer pods than must start at once.
     """
 
     of_arrival: Ints
     together: Ints
-    class_id: Ints
-    members: Ints
+    needs: Ints
     incomplete: npt.NDArray[np.bool_]
 
 
@@ -169,22 +169,33 @@ def shapes_of(class_id: Ints, members: Ints, least: Ints, classes: int) -> Shape
     """Return the shapes of arrivals of so many classes; arguments as in `Arrivals`, [A] each."""
     leaders = np.flatnonzero(members)
     sizes, first, minimum = members[leaders], class_id[leaders], least[leaders]
-    differs = class_id != np.repeat(first, sizes)
-    others = np.add.reduceat(differs.astype(np.int64), leaders) if len(leaders) else sizes
+    gang = np.repeat(np.arange(len(leaders)), sizes)
+    others = np.bincount(gang, class_id != first[gang], len(leaders)).astype(np.int64)
     together = np.ones(len(class_id), dtype=np.int64)
-    together[leaders] = np.clip(minimum - others, 1, sizes)
+    together[leaders] = np.maximum(minimum - others, 0)
     is_alike = (others == 0) & (minimum == sizes)
     gangs, special = leaders[is_alike & (sizes > 1)], leaders[~is_alike]
     pairs, where = np.unique(np.stack([class_id[gangs], members[gangs]], axis=1), axis=0, return_inverse=True)
-    shape = class_id.copy()
+    shape, singles = class_id.copy(), np.arange(classes)
     shape[gangs] = classes + where.reshape(-1)
     shape[special] = classes + len(pairs) + np.arange(len(special))
+    # Among any pods of a gang that start at once there are as many of each class, at least.
+    of_special = ~is_alike[gang]
+    mixed, count = np.unique(
+        np.stack([gang[of_special], class_id[of_special]], axis=1).reshape(-1, 2), axis=0, return_counts=True
+    )
+    needs = np.concatenate(
+        [
+            np.stack([singles, singles, np.ones_like(singles)], axis=1),
+            np.stack([classes + np.arange(len(pairs)), pairs[:, 0], pairs[:, 1]], axis=1),
+            np.stack([shape[leaders[mixed[:, 0]]], mixed[:, 1], (minimum - sizes)[mixed[:, 0]] + count], axis=1),
+        ]
+    )
     is_incomplete = (minimum > sizes)[~is_alike]
     return Shapes(
         of_arrival=shape,
         together=together,
-        class_id=np.concatenate([np.arange(classes), pairs[:, 0], class_id[special]]),
-        members=np.concatenate([np.ones(classes, dtype=np.int64), pairs[:, 1], together[special]]),
+        needs=needs,
         incomplete=np.concatenate([np.zeros(classes + len(pairs), dtype=np.bool_), is_incomplete]),
     )
 

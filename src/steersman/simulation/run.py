@@ -138,9 +138,12 @@ class Simulator:
 
     def infeasible_shapes(self, shapes: Shapes) -> npt.NDArray[np.bool_]:
         """Return [S] which shapes cannot start on the empty cluster."""
-        singles = len(self._fits_nowhere)
-        gangs = self.infeasible(shapes.class_id[singles:], shapes.members[singles:])
-        return np.concatenate([self._fits_nowhere, gangs]) | shapes.incomplete
+        singles, infeasible = len(self._fits_nowhere), shapes.incomplete.copy()
+        infeasible[:singles] = self._fits_nowhere
+        # Contiguous, or the kernel would be compiled once more.
+        shape, class_id, members = np.ascontiguousarray(shapes.needs[singles:].T)
+        infeasible[shape[self.infeasible(class_id, members)]] = True
+        return infeasible
 
     @property
     def learned(self) -> LearnedArrays:
@@ -415,7 +418,10 @@ class Execution:
         )
         profile = simulator.profile_arrays(self.prepared)
         lifted = simulator.queued.lifted
-        lifted = lifted[shapes.class_id] if lifted.any() else lifted[:0]
+        if lifted.any():
+            lifted = np.bincount(shapes.needs[:, 0], lifted[shapes.needs[:, 1]], len(shapes.incomplete)) > 0
+        else:
+            lifted = lifted[:0]
         # An arrival is at most three events: it waits, is bound, and leaves.
         events = len(plan.pods) * (3 if plan.waits else 2 if len(lifted) else 1)
         self.cluster = build_decision_state(

@@ -30,6 +30,7 @@ from steersman.simulation.run import Simulator
 from steersman.workloads.loading import load_workload
 from steersman.workloads.workload import Recorded, RunningPods, Workload
 
+ANYWHERE = Constraints()
 TIMES = {"creation_time": 0.0, "deletion_time": 10.0}
 
 
@@ -37,7 +38,7 @@ def node(name: str, cpu: int = 4, gpus: int = 0, **labels: str) -> Node:
     return Node(name, 1000 * cpu, 1 << 34, 110, gpu_count=gpus, labels={"host": name, **labels})
 
 
-def pod(name: str, cpu: float = 1, constraints: Constraints = Constraints(), app: str = "", **fields: Any) -> Pod:
+def pod(name: str, cpu: float = 1, constraints: Constraints = ANYWHERE, app: str = "", **fields: Any) -> Pod:
     requests = Requests(int(1000 * cpu), 1 << 20, gpu_count=fields.pop("gpus", 0), gpu_milli=1000)
     return Pod(name, PodClass(requests, constraints), labels={"app": app} if app else {}, **fields)
 
@@ -136,6 +137,16 @@ def test_a_gang_waits_for_the_pod_that_it_needs() -> None:
     assert where in ({"b": "m", "g0": "m", "g1": "m"}, {"b": "n"})
 
 
+def test_rules_of_every_member_of_a_gang_count() -> None:
+    """The second pod of the gang needs one that comes later, and both start then."""
+    members = (pod("g0", gang="g"), pod("g1", constraints=near("b"), gang="g"))
+    target = pod("b", app="b", constraints=Constraints(node_selector=(("host", "m"),)))
+    result = run(Workload("gang", (node("n"), node("m")), (*members, target)))
+    assert events(result, "waiting") == [(0.0, "g1", ""), (0.0, "g0", "")]
+    assert [(time, name) for time, name, _ in events(result, "bound")] == [(2.0, "b"), (2.0, "g0"), (2.0, "g1")]
+    assert {on for _, name, on in events(result, "bound") if name == "g1"} == {"m"}
+
+
 def test_wait_predicts_the_start_of_a_pod_that_needs_a_later_one() -> None:
     pods = (pod("a", constraints=near("b")), pod("b", app="b"))
     workload = Workload("w", (node("n"),), pods, recorded=(None, None), from_now=True)
@@ -172,10 +183,20 @@ def test_members_that_fit_start_though_the_first_does_not() -> None:
 
 def test_a_gang_of_unequal_pods_does_not_need_as_many_of_the_largest() -> None:
     """Two workers of four GPUs and a master without any fill a node with eight."""
-    pods = tuple(pod(f"w{i}", gang="g", gpus=4) for i in range(2)) + (pod("master", gang="g"),)
+    pods = (*(pod(f"w{i}", gang="g", gpus=4) for i in range(2)), pod("master", gang="g"))
     result = run(Workload("gang", (node("n", gpus=8),), pods))
     assert len(bound(result)) == 3
     assert not result.warnings
+
+
+@pytest.mark.parametrize("master_first", [True, False])
+def test_a_gang_of_unequal_pods_that_never_fits_fails_at_once(master_first: bool) -> None:
+    workers = tuple(pod(f"w{i}", gang="g", gpus=8, **TIMES) for i in range(3))
+    master = pod("master", gang="g", **TIMES)
+    pods = (master, *workers) if master_first else (*workers, master)
+    result = run(Workload("gang", (node("n", gpus=8), node("m", gpus=8)), pods), "timed")
+    assert metric(result, "pods_failed") == 4
+    assert result.warnings == ("gang: 4 of 4 pods are in gangs that do not fit together: g",)
 
 
 def test_running_members_count_towards_the_minimum() -> None:
@@ -200,7 +221,7 @@ def test_the_rest_of_a_gang_starts_when_others_end() -> None:
     ]
 
 
-@pytest.mark.parametrize("order", ["age", "fcfs", "fcfs:easy", "conservative", "shortest"])
+@pytest.mark.parametrize("order", ["age", "fcfs", "age:easy", "conservative", "shortest"])
 def test_a_waiting_gang_starts_with_its_minimum(order: str) -> None:
     first = pod("first", 3, creation_time=0.0, deletion_time=5.0)
     members = tuple(replace(each, creation_time=1.0, deletion_time=11.0) for each in gang(4, 3))
@@ -275,7 +296,10 @@ def test_kueue_starts_groups_of_plain_pods_whole(total: str, starting: int, tmp_
 @pytest.mark.parametrize(("available", "starting"), [(None, 0), (3, 3), (2, 3), (4, 0)])
 def test_a_volcano_job_is_a_gang(available: int | None, starting: int, tmp_path: Path) -> None:
     template = {"spec": manifest("p")["spec"]}
-    tasks = [{"name": "ps", "replicas": 1, "template": template}, {"name": "worker", "replicas": 3, "template": template}]
+    tasks = [
+        {"name": "ps", "replicas": 1, "template": template},
+        {"name": "worker", "replicas": 3, "template": template},
+    ]
     spec = {"tasks": tasks, **({} if available is None else {"minAvailable": available})}
     job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "v"}, "spec": spec}
     assert len(bound(run(load(tmp_path, job)))) == starting
@@ -291,9 +315,7 @@ def job(completions: int, parallelism: int | None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("parallelism", "starting"), [(None, 1), (2, 2), (7, 3)])
-def test_a_job_never_has_more_pods_than_its_parallelism(
-    parallelism: int | None, starting: int, tmp_path: Path
-) -> None:
+def test_a_job_never_has_more_pods_than_its_parallelism(parallelism: int | None, starting: int, tmp_path: Path) -> None:
     workload = load(tmp_path, job(7, parallelism), manifest("z"))
     result = run(workload)
     assert len(workload.pods) == 8
@@ -318,7 +340,7 @@ def test_the_next_pod_of_a_job_comes_when_one_ends() -> None:
     assert metric(result, "waiting_time_max_seconds") == 0
 
 
-@pytest.mark.parametrize("order", ["fcfs", "conservative", "fcfs:easy"])
+@pytest.mark.parametrize("order", ["fcfs", "conservative", "age:easy"])
 def test_a_pod_of_a_job_that_comes_later_waits_in_its_turn(order: str) -> None:
     pods = tuple(pod(f"j{i}", owner="Job/j", at_once=1, **TIMES) for i in range(2))
     other = pod("other", 4, creation_time=5.0, deletion_time=25.0)
@@ -379,7 +401,12 @@ def test_priorities_of_files_say_who_preempts(tmp_path: Path) -> None:
     for policy, named in (("PreemptLowerPriority", True), ("Never", False)):
         high = manifest("high")
         high["spec"] |= {"priorityClassName": "high"}
-        value = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 9}
+        value = {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": "high"},
+            "value": 9,
+        }
         workload = load(tmp_path, value | {"preemptionPolicy": policy}, low, high, running=RunningPods.FROM_NOW)
         assert any("may preempt" in warning for warning in run(workload).warnings) == named
 
