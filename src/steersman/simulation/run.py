@@ -361,7 +361,7 @@ class Simulator:
         plan = Schedule(there, np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, False, count)
         # Any policy would do: all arrivals are standing.
         run = Execution(self, plan, resolve("best-fit"), 0, record=False).result("arrivals", 0, 0.0)
-        left = np.setdiff1d(np.arange(len(workload.pods)), there)
+        left = np.setdiff1d(np.flatnonzero(~workload.later), there)
         kinds = np.bincount(kinds_of(self._demand[left], self._devices[left]), minlength=len(KINDS)).tolist()
         waiting = {each.name: each.value for each in metrics.kind_metrics(kinds, kinds)} | {"pods_failed": len(left)}
         values = tuple(replace(each, value=float(waiting.get(each.name, each.value))) for each in run.metrics)

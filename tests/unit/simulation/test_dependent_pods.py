@@ -27,6 +27,7 @@ from steersman.simulation.prediction.moment import moment_of
 from steersman.simulation.prediction.prediction import predict_queue, predict_wait
 from steersman.simulation.result import Protocol, RunResult
 from steersman.simulation.run import Simulator
+from steersman.workloads.formats.kubernetes.objects import write_workload
 from steersman.workloads.loading import load_workload
 from steersman.workloads.workload import Recorded, RunningPods, Workload
 
@@ -340,12 +341,57 @@ def test_the_next_pod_of_a_job_comes_when_one_ends() -> None:
     assert metric(result, "waiting_time_max_seconds") == 0
 
 
+def workflow(limit: int | None = None, **template: Any) -> dict[str, Any]:
+    leaf = {"name": "t", "container": manifest("p")["spec"]["containers"][0]}
+    spec = {"entrypoint": "main", "templates": [{"name": "main", **template}, leaf]}
+    spec |= {} if limit is None else {"parallelism": limit}
+    return {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": "wf"}, "spec": spec}
+
+
+def calls(*names: str, **fields: Any) -> list[dict[str, Any]]:
+    return [{"name": name, "template": "t", **fields} for name in names]
+
+
+@pytest.mark.parametrize(
+    ("made", "at_once"),
+    [
+        (workflow(steps=[calls("a"), calls("b"), calls("c")]), 1),
+        (workflow(steps=[calls("a"), calls("b", "c"), calls("d")]), 2),
+        (workflow(steps=[calls("a", withItems=[1, 2, 3, 4])]), 4),
+        (workflow(3, steps=[calls("a", withItems=[1, 2, 3, 4])]), 3),
+        (workflow(parallelism=2, steps=[calls("a", withItems=[1, 2, 3, 4])]), 2),
+        (workflow(dag={"tasks": calls("a") + calls("b", "c", dependencies=["a"]) + calls("d", depends="b && c")}), 2),
+        (workflow(dag={"tasks": calls("a", "b", "c")}), 3),
+        (workflow(dag={"tasks": calls("a", depends="b") + calls("b", depends="a")}), 2),
+    ],
+)
+def test_steps_of_a_workflow_follow_each_other(made: dict[str, Any], at_once: int, tmp_path: Path) -> None:
+    workload = load(tmp_path, made)
+    assert {each.at_once for each in workload.pods} == {at_once}
+    assert len(bound(run(workload))) == min(at_once, 3)
+
+
 @pytest.mark.parametrize("order", ["fcfs", "conservative", "age:easy"])
 def test_a_pod_of_a_job_that_comes_later_waits_in_its_turn(order: str) -> None:
     pods = tuple(pod(f"j{i}", owner="Job/j", at_once=1, **TIMES) for i in range(2))
     other = pod("other", 4, creation_time=5.0, deletion_time=25.0)
     result = run(Workload("timed", (node("n", 4),), (*pods, other)), "timed", f"best-fit+{order}")
     assert [(time, name) for time, name, _ in events(result, "bound")] == [(0.0, "j0"), (10.0, "other"), (30.0, "j1")]
+
+
+def test_recorded_pods_are_compared_without_those_that_come_later() -> None:
+    pods = tuple(pod(f"j{i}", owner="Job/j", at_once=1) for i in range(4))
+    workload = Workload("w", (node("n"),), pods, recorded=(Recorded("n"), None, None, None))
+    result = Simulator(workload).as_it_is()
+    assert result is not None
+    assert metric(result, "pods_failed") == 0
+
+
+def test_fields_of_pods_that_depend_on_others_are_written(tmp_path: Path) -> None:
+    first = pod("a", gang="g", gang_minimum=2, at_once=3, owner="Job/j", nominated="n", preempts=False)
+    write_workload(Workload("w", (node("n"),), (first,)), tmp_path)
+    again = load_workload(tmp_path / "nodes.yaml", tmp_path / "pods.yaml").pods[0]
+    assert again == replace(first, pod_class=again.pod_class)
 
 
 def test_inflation_never_draws_pods_that_come_later() -> None:

@@ -237,7 +237,11 @@ def _print(prediction: WaitPrediction, options: WaitOptions, now: AssumedNow, la
     nodes = f"{prediction.nodes} node{'' if prediction.nodes == 1 else 's'} could hold it once what runs there ends"
     print_text(f"it needs {prediction.needs} on one node; {nodes}")
     if prediction.gang:
-        print_text(f"it is one of the {prediction.members} pods of gang {prediction.gang}, which start together or not")
+        which = (
+            "which start" if prediction.together == prediction.members else f"of which {prediction.together} must start"
+        )
+        of_gang = f"it is one of the {prediction.members} pods of gang {prediction.gang}"
+        print_text(f"{of_gang}, {which} together")
     if prediction.refused:
         print_text(f"now: {prediction.refused}")
     others = "pod goes" if prediction.waiting == 1 else "pods go"

@@ -148,9 +148,11 @@ def pod_to_object(pod: Pod) -> Manifest:
     limits = {CPU: format_cpu(pod.cpu_limit_milli)} if pod.cpu_limit_milli else {}
     limits |= {MEMORY: format_bytes(pod.memory_limit_bytes)} if pod.memory_limit_bytes else {}
     spec = {**_containers(requests, constraints, limits), **_constraints(constraints)}
-    spec |= _present(priority=pod.priority, schedulerName=scheduler)
+    preemption = "" if pod.preempts else "Never"
+    spec |= _present(priority=pod.priority, preemptionPolicy=preemption, schedulerName=scheduler)
     _need_features(spec, constraints.node_features)
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    status = _present(status=_present(nominatedNodeName=pod.nominated))
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, **status}
 
 
 def service_to_object(name: str, namespace: str, labels: Iterable[tuple[str, str]]) -> Manifest:

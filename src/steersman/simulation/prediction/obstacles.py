@@ -47,10 +47,18 @@ def gangs_of(pods: Sequence[Pod]) -> dict[tuple[str, str], list[int]]:
     return gangs
 
 
+def least_of(pods: Sequence[Pod], running: Mapping[tuple[str, str], int]) -> int:
+    """Return how many of the waiting pods of a gang must start at once; arguments as of `impossible_pods`."""
+    return max(_least(pods, running.get((pods[0].namespace, pods[0].gang), 0)), 1)
+
+
+def _least(pods: Sequence[Pod], running: int) -> int:
+    return pods[0].gang_minimum - running if pods[0].gang_minimum else len(pods)
+
+
 def _impossible_gang(empty: ClusterState, pods: Sequence[Pod], reasons: Sequence[str], running: int) -> str:
     """Return why a gang, some of whose pods run, can never start, "": it can. `reasons` has those of its pods alone."""
-    minimum = pods[0].gang_minimum
-    least = minimum - running if minimum else len(pods)
+    minimum, least = pods[0].gang_minimum, _least(pods, running)
     if least <= 1:
         return ""
     what = f"gang {pods[0].gang} of {len(pods)} pods"

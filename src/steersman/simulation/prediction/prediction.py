@@ -18,7 +18,7 @@ from steersman.policies.base import Policy
 from steersman.simulation.prediction.alternatives import changes
 from steersman.simulation.prediction.coming import SHORTEST_SECONDS
 from steersman.simulation.prediction.moment import DAY, ClusterMoment
-from steersman.simulation.prediction.obstacles import gangs_of, impossible, impossible_pods, needs_of
+from steersman.simulation.prediction.obstacles import gangs_of, impossible, impossible_pods, least_of, needs_of
 from steersman.simulation.prediction.queue_place import WaitingQueue
 from steersman.simulation.prediction.rollouts import Rollouts
 
@@ -73,7 +73,8 @@ class WaitPrediction:
         refused: why no node takes it now, "": one does.
         impossible: why it, or its gang as a whole, could never start, "": it can; nothing else is predicted then.
         gang: its gang, "": it starts alone.
-        members: pods that wait for each other to start: those of its gang.
+        members: pods of its gang that wait.
+        together: how many of them must start at once.
         assumptions: what was assumed for lack of knowledge, in sentences.
         alternatives: changes that let it start sooner, the largest gain first.
     """
@@ -95,6 +96,7 @@ class WaitPrediction:
     impossible: str = ""
     gang: str = ""
     members: int = 1
+    together: int = 1
     assumptions: tuple[str, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
 
@@ -137,6 +139,7 @@ def predict_wait(
         needs=needs_of(pods[0]),
         gang=pods[0].gang,
         members=len(together),
+        together=least_of(together, moment.workload.running_gangs),
     )
     if reason := impossible_pods(empty, together, moment.workload.running_gangs)[0]:
         return replace(result, impossible=reason)

@@ -31,7 +31,7 @@ from steersman.workloads.formats.kubernetes.controllers import (
     key_of,
 )
 from steersman.workloads.formats.kubernetes.custom_resources import templates_of
-from steersman.workloads.formats.kubernetes.pod_groups import PodGroups, gang_of_job
+from steersman.workloads.formats.kubernetes.pod_groups import PodGroups, as_member
 from steersman.workloads.formats.kubernetes.replicas import (
     Maker,
     Members,
@@ -289,7 +289,7 @@ class Expansion:
         if admitted:
             pod = self.admission.admitted(pod, path, obj)
         decoded = decode_pod(pod, path, namespaces=self.namespaces, sharing=self._sharing)
-        return gang_of_job(obj, self.groups.joined(decoded, pod.metadata.annotations))
+        return as_member(obj, self.groups.joined(decoded, pod.metadata.annotations))
 
 
 def _running_part(obj: KubernetesObject) -> Pod | None:

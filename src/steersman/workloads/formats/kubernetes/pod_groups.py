@@ -10,6 +10,7 @@ from steersman.cluster.model import Pod
 from steersman.cluster.objects.decoding import digits
 from steersman.cluster.objects.fields import Object
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
+from steersman.workloads.formats.kubernetes.workflow_parallelism import workflow_parallelism
 
 KIND = "PodGroup"
 NAMED_BY = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name", "pod-group-name")
@@ -45,11 +46,16 @@ class PodGroups:
         return pod if name is None else replace(pod, gang=name, gang_minimum=self.minimum[pod.namespace, name])
 
 
-def gang_of_job(obj: KubernetesObject, pod: Pod) -> Pod:
-    """Return a pod of a custom resource as a member of its gang: of a Volcano Job, unless it names another one."""
+def as_member(obj: KubernetesObject, pod: Pod) -> Pod:
+    """Return a pod of a custom resource as a member of its gang, or as one of the pods that it has at a time.
+
+    A Volcano Job is a gang, unless its pods name another one. A Workflow has as many pods as its steps.
+    """
+    spec = obj.content.get("spec") or {}
+    if obj.kind == "Workflow" and isinstance(spec.get("templates"), list):
+        return replace(pod, at_once=workflow_parallelism(spec))
     if obj.kind != VOLCANO_JOB or pod.gang:
         return pod
-    spec = obj.content["spec"]
     tasks = spec.get("tasks") if isinstance(spec.get("tasks"), list) else []
     # Volcano's admission counts what each task needs at least where the Job does not say.
     replicas = [(each, _number(each, "replicas", 1)) for each in tasks if isinstance(each, dict)]
