@@ -160,7 +160,8 @@ class Workload:
 
     def drawable(self) -> tuple[int, ...]:
         """Return the demand without the pods that exist later than others of their controllers."""
-        return tuple(i for i in self.demand() if not self.later[i])
+        every, later = self.demand(), set(self.later.nonzero()[0].tolist())
+        return tuple(i for i in every if i not in later) if later else every
 
     @cached_property
     def eligible(self) -> npt.NDArray[np.bool_]:
