@@ -454,7 +454,7 @@ class Execution:
             simulator.profile,
             simulator.workload.services,
             node_metrics,
-            lambda view: TelemetryObservations(node_metrics) if view is TELEMETRY else self._observations(view),
+            lambda view: TelemetryObservations(node_metrics) if view == TELEMETRY else self._observations(view),
             seed,
         )
         scorer = self.policy.scorer(context)
