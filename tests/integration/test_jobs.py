@@ -14,7 +14,9 @@ pytestmark = pytest.mark.integration
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\n" + "".join(f"n{i},32000,131072,4,V100M32\n" for i in range(4))
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
-PODS += "".join(f"p{i},3000,4096,{i % 3},{1000 * (i % 3 > 0)},,LS,Running,{10 * i},{10 * i + 600},0\n" for i in range(30))
+PODS += "".join(
+    f"p{i},3000,4096,{i % 3},{1000 * (i % 3 > 0)},,LS,Running,{10 * i},{10 * i + 600},0\n" for i in range(30)
+)
 FILES = "--nodes nodes.csv --pods pods.csv"
 
 

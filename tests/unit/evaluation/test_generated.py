@@ -181,7 +181,8 @@ def test_intervals_of_generated_clusters_are_over_seeds(
 ) -> None:
     comparison = steersman.evaluate(options, ["kube-default", rule], seeds=3).comparisons[0]
     other = [row for row in comparison.summary if row.baseline and row.metric == comparison.headline.primary]
-    assert other and all(row.interval_over == SEEDS and np.isfinite(row.difference_interval).all() for row in other)
+    assert other
+    assert all(row.interval_over == SEEDS and np.isfinite(row.difference_interval).all() for row in other)
     assert "3 paired seeds" in comparison.headline.sentence()
 
 
