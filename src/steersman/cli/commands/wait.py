@@ -49,8 +49,8 @@ class WaitOptions:
     pod: Annotated[
         str | None,
         option(
-            "Pod that waits, as NAME or NAMESPACE/NAME, or a file (`-`: standard input) with a pod, Job, Deployment, ... that was not "
-            "submitted yet: its pods are put behind the queue now. [default: all pods that wait]",
+            "Pod that waits, as NAME or NAMESPACE/NAME, or a file (-: standard input) with a pod, Job, Deployment, ... "
+            "that was not submitted yet: its pods are put behind the queue now. [default: all pods that wait]",
             metavar="NAME|FILE",
         ),
     ] = None

@@ -203,9 +203,8 @@ def rows(
         InputError: a required column is missing, or a row has more or fewer cells.
     """
     delimiter = delimiter_of(text)
-    # sacct quotes nothing.
-    quoting = csv.QUOTE_NONE if delimiter == "|" else csv.QUOTE_MINIMAL
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter, quoting=quoting)
+    quotechar = None if delimiter == "|" else '"'  # sacct quotes nothing
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter, quotechar=quotechar)
     try:
         header = required if without_header else next(reader, None)
         if header is None:
