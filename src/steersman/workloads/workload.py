@@ -218,4 +218,6 @@ class Workload:
 
 def workload_name(path: str | Path) -> str:
     """Return the name of a pod file or folder in results: without folder and suffix."""
-    return stem(Path(path).resolve())
+    path = Path(path)
+    # A pipe has no name but its path.
+    return stem(resolved if (resolved := path.resolve()).exists() else path)
