@@ -41,6 +41,7 @@ from steersman.simulation.protocols import choose_protocols
 from steersman.simulation.result import Protocol, RunResult
 from steersman.simulation.run import Simulator
 from steersman.workloads import loading
+from steersman.workloads.files import input_path
 from steersman.workloads.formats import registry as formats
 from steersman.workloads.formats.base import WorkloadFormat
 from steersman.workloads.formats.openb.traces import embedded, known_names
@@ -76,7 +77,8 @@ def load_workload(
     Kubernetes objects that the API server would refuse are left out, and `warnings` of the workload name them.
 
     Args:
-        nodes: file or folder of nodes, or of nodes and pods; or the name of a packaged workload such as `default`.
+        nodes: file or folder of nodes, or of nodes and pods, `-` is the standard input; or the name of a packaged
+            workload such as `default`.
         pods: file or folder of pods.
         running: what to do with pods that run on a node already.
         strict: whether an invalid object is an error.
@@ -85,7 +87,7 @@ def load_workload(
         InputError: something is missing or invalid in the files.
         UsageError: `strict` and an object is invalid.
     """
-    if pods is None and not Path(nodes).exists():
+    if pods is None and not input_path(nodes).exists():
         name = str(nodes)
         if name in known_names() or (Path(name).name == name and not Path(name).suffix):
             return embedded(name)

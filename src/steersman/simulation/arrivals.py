@@ -95,6 +95,10 @@ def schedule(
         mean_duration: mean seconds of the exponential durations of pods whose source states no end; None: such pods
             run to the end, or with `load` for `DEFAULT_DURATION` on average (`timed`).
     """
+    if not (workload.demand() if protocol == "inflation" else len(workload.pods) > len(workload.standing())):
+        which = "every pod runs already and stays where it is" if workload.pods else "there are no pods"
+        again = "; without --from-now and --pinned they are placed again" if workload.from_now else ""
+        raise SteersmanError(f"{workload.name}: no pod arrives: {which}{again}")
     if protocol == "inflation":
         if not 0 < ratio <= 100:
             raise UsageError(f"ratio {ratio:g} must be above 0 and at most 100 times the capacity")
@@ -243,7 +247,7 @@ def resample(workload: Workload, *, ratio: float, seed: int) -> Schedule:
     target = ratio * workload.gpu_capacity
     if not (target and demand[drawable].any()):
         raise SteersmanError(f"{workload.name}: its nodes or pods have no GPU, so there is no GPU demand to reach")
-    target -= demand[first].sum()
+    target -= sum(workload.recorded_demand[i] for i in workload.standing())
     pods = random.permutation(np.setdiff1d(drawable, first))
     # 20 % and 100 more than the mean demand suggests; draws beyond the target are cut off below.
     missing = int(1.2 * max(0.0, target - demand[pods].sum()) / demand[drawable].mean()) + 100

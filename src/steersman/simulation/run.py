@@ -497,7 +497,7 @@ class Execution:
             simulator.profile,
             simulator.workload.services,
             node_metrics,
-            lambda view: TelemetryObservations(node_metrics) if view is TELEMETRY else self._observations(view),
+            lambda view: TelemetryObservations(node_metrics) if view == TELEMETRY else self._observations(view),
             seed,
         )
         scorer = self.policy.scorer(context)
@@ -673,11 +673,13 @@ class Execution:
         count = len(record.time)
         self._count_gpus(record)
         demand = self.simulator._demand[self.plan.pods]
+        first = slice(self.plan.standing)
+        demand[first] = np.array(self.simulator.workload.recorded_demand, dtype=np.int64)[self.plan.pods[first]]
         # An arrival counts when it arrives, not again when it is bound after waiting or leaves.
-        first = np.zeros(count, dtype=np.int64)
+        arrived = np.zeros(count, dtype=np.int64)
         seen, where = np.unique(record.numbers[:, event_arrays.ARRIVAL], return_index=True)
-        first[where] = demand[seen]
-        events = metrics.events_of(record, np.cumsum(first), self._capacity())
+        arrived[where] = demand[seen]
+        events = metrics.events_of(record, np.cumsum(arrived), self._capacity())
         rewarded: list[Metric] = []
         if objectives:
             rewarded, rewards = metrics.reward_metrics(self._decision_states(record), objectives)

@@ -14,7 +14,7 @@ from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.device_offers import DeviceOffers
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.workloads.annotation_warnings import annotation_warnings
-from steersman.workloads.files import HIERARCHY_SUFFIX, folder_files, stem
+from steersman.workloads.files import HIERARCHY_SUFFIX, folder_files, input_path, stem
 from steersman.workloads.formats.base import FormatContent, counted
 from steersman.workloads.formats.kubernetes.devices import KINDS as DEVICE_KINDS
 from steersman.workloads.formats.kubernetes.devices import offer_warnings, offers_of
@@ -145,7 +145,7 @@ def load_workload(
         InputError: something is missing in the files, a file is not what its name says, or nothing in it is valid.
         UsageError: neither path is given, or `strict` and an object is invalid.
     """
-    given = [Path(path) for path in (nodes_path, pods_path) if path is not None]
+    given = [input_path(path) for path in (nodes_path, pods_path) if path is not None]
     if not given:
         raise UsageError("give a file or folder of nodes and one of pods, or a folder that holds both")
     # The same path given twice is one source, which holds nodes and pods.
@@ -313,7 +313,7 @@ def open_source(path: str | Path) -> Source:
     Raises:
         InputError: it is missing or empty, a file is not what its name says, or nothing in the folder is known.
     """
-    path = Path(path)
+    path = input_path(path)
     if not path.exists():
         raise InputError(path, "", "", "no such file or folder")
     suffixes = {suffix for each in formats() for suffix in each.suffixes}

@@ -83,7 +83,7 @@ def with_running(workload: Workload, expanded: Expanded, running: RunningPods) -
     known = {(pod.namespace, pod.name) for pod in expanded.pods}
     of_objects = [pod for pod in there if (pod.namespace, pod.name) in known]  # without those of CSV files
     sentence = _sentence(workload.nodes, expanded, of_objects, len(account.devices), Counter(why.values()), counts)
-    if not pods and workload.lives is NO_LIVES:
+    if not pods and workload.lives == NO_LIVES:
         raise SteersmanError(f"{workload.name}: no pod runs or may be placed: {sentence}")
     return replace(
         workload,

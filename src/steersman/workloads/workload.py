@@ -196,6 +196,15 @@ class Workload:
                 known[pod.requests] = requested_milli(pod.requests, means)
         return tuple(known[pod.requests] for pod in self.pods)
 
+    @cached_property
+    def recorded_demand(self) -> tuple[int, ...]:
+        """Return the GPU milli of the capacity that each pod holds where it ran: 0 on a node that is not eligible."""
+        eligible = {node.name for node in self.eligible_nodes}
+        return tuple(
+            milli if where is not None and where.node in eligible else 0
+            for milli, where in zip(self.gpu_demand, self.recorded or (None,) * len(self.pods), strict=True)
+        )
+
     def shuffled_nodes(self, random: np.random.Generator) -> npt.NDArray[np.int64]:
         """Return [N] indices of nodes in random order; those that are not eligible come last and change nothing."""
         import numpy as np
@@ -210,4 +219,6 @@ class Workload:
 
 def workload_name(path: str | Path) -> str:
     """Return the name of a pod file or folder in results: without folder and suffix."""
-    return stem(Path(path).resolve())
+    path = Path(path)
+    # A pipe has no name but its path.
+    return stem(resolved if (resolved := path.resolve()).exists() else path)

@@ -26,7 +26,7 @@ from steersman.cli.output.display import Warnings, print_json, print_table, prin
 from steersman.cli.reading import is_named, pod_index, several_pods
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.quantities import format_duration
-from steersman.workloads.files import YAML_SUFFIXES
+from steersman.workloads.files import YAML_SUFFIXES, input_path
 from steersman.workloads.garbage_collection import no_collection
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class WaitOptions:
     pod: Annotated[
         str | None,
         option(
-            "Pod that waits, as NAME or NAMESPACE/NAME, or a YAML file with a pod, Job, Deployment, ... that was not "
-            "submitted yet: its pods are put behind the queue now. [default: all pods that wait]",
+            "Pod that waits, as NAME or NAMESPACE/NAME, or a file (-: standard input) with a pod, Job, Deployment, ... "
+            "that was not submitted yet: its pods are put behind the queue now. [default: all pods that wait]",
             metavar="NAME|FILE",
         ),
     ] = None
@@ -158,9 +158,10 @@ def _pods(source: Workload, spec: str, warn: Warnings) -> tuple[list[Pod], int]:
     Raises:
         SteersmanError: there is no such pod, or it is not waiting.
     """
-    if spec.endswith(YAML_SUFFIXES):
-        return _new_pods(source, Path(spec), warn)
-    if not any(is_named(spec, pod.namespace, pod.name) for pod in source.pods):
+    is_pod = any(is_named(spec, pod.namespace, pod.name) for pod in source.pods)
+    if spec.endswith(YAML_SUFFIXES) or (not is_pod and input_path(spec).exists()):
+        return _new_pods(source, input_path(spec), warn)
+    if not is_pod:
         _say_if_gone(source, spec)
     number = pod_index(source, spec)
     where = source.recorded[number] if source.recorded else None

@@ -143,7 +143,9 @@ def templates() -> Environment:
     templates.filters |= {
         "counted": count,
         "fixed": fixed,
+        "general": "{:g}".format,
         "interval": interval_text,
+        "percent": lambda share: f"{100 * share:g}",
         "light_dark": lambda colour: f"light-dark({colour},{DARK[colour]})" if colour in DARK else colour,
         "ranges": seed_ranges,
         "shade": _shade,

@@ -154,12 +154,12 @@ class Outcome:
     @property
     def is_alone(self) -> bool:
         """Return whether there is nothing to compare: one policy has a value, or no pod waits under any that has."""
-        return len(self.known) < 2 or (self.words is WAITED and not any(self._means[each] for each in self.known))
+        return len(self.known) < 2 or (self.words == WAITED and not any(self._means[each] for each in self.known))
 
     @property
     def nobody_waits(self) -> bool:
         """Return whether the mean wait decides, and every policy has one of 0."""
-        return self.words is WAITED and all(mean == 0 for mean in self._means.values())
+        return self.words == WAITED and all(mean == 0 for mean in self._means.values())
 
     @cached_property
     def rivals(self) -> list[str]:
@@ -279,7 +279,7 @@ Case = tuple[Callable[[Outcome], object], str]
 
 ALONE: tuple[Case, ...] = (
     (
-        lambda outcome: not outcome.known and outcome.words is WAITED and outcome.of.workload == ALL,
+        lambda outcome: not outcome.known and outcome.words == WAITED and outcome.of.workload == ALL,
         "There is no mean wait {0.where}: on one of them no pod was bound, {0.seeds}.",
     ),
     (lambda outcome: not outcome.known, "{0[unknown]}, {0.seeds}."),
