@@ -222,18 +222,18 @@ def with_controllers(plan: Schedule, workload: Workload, count: int) -> Schedule
         workload: its workload.
         count: number of first arrivals that are the pods of controllers; others are merely like them.
     """
-    room: dict[tuple[str, str], int] = {}
+    numbers: dict[tuple[str, str], int] = {}
+    room: list[int] = []
     controller = np.full(len(plan.pods), -1, dtype=np.int64)
     if not any(pod.at_once for pod in workload.pods):
         return plan
     for a, i in enumerate(plan.pods[:count].tolist()):
         pod = workload.pods[i]
         if pod.at_once:
-            key = pod.namespace, pod.owner
-            room.setdefault(key, pod.at_once)
-            controller[a] = list(room).index(key)
-            room[key] -= a < plan.standing
-    return replace(plan, controller=controller, room=np.array([*room.values()], dtype=np.int64))
+            controller[a] = numbers.setdefault((pod.namespace, pod.owner), len(room))
+            room += [pod.at_once] if controller[a] == len(room) else []
+            room[controller[a]] -= a < plan.standing
+    return replace(plan, controller=controller, room=np.array(room, dtype=np.int64))
 
 
 def resample(workload: Workload, *, ratio: float, seed: int) -> Schedule:

@@ -119,7 +119,7 @@ class Maker:
         owner = self._owner()
         is_job = self.controller.kind == "Job"
         deadline = job_deadline(typed.spec) if is_job else None
-        at_once = parallelism_of(typed.spec) if is_job else 0
+        at_once = _at_once(typed.spec) if is_job else 0
         for pod in pods:
             estimate = deadline if pod.estimated_seconds is None else pod.estimated_seconds
             yield replace(pod, owner=owner, estimated_seconds=estimate, at_once=at_once)
@@ -285,6 +285,11 @@ class Maker:
 def parallelism_of(spec: JobSpec) -> int:
     """Return how many pods of a Job exist at a time."""
     return 1 if spec.parallelism is None else spec.parallelism
+
+
+def _at_once(spec: JobSpec) -> int:
+    """Return how many pods of a Job that starts exist at a time, 0: all."""
+    return parallelism_of(spec) if (spec.completions or 0) > parallelism_of(spec) else 0
 
 
 def job_deadline(spec: JobSpec) -> float | None:
