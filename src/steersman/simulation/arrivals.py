@@ -188,6 +188,8 @@ class Units:
 
         Pods of a gang start one by one if as many as it needs run from the start, or once others of it have ended.
         """
+        if not any(workload.pods[i].gang for i in pods.tolist()):
+            return cls(pods, np.ones(len(pods), dtype=np.int64), np.ones(len(pods), dtype=np.int64))
         later = workload.later
         gangs: dict[tuple[str, str] | int, list[int]] = {}
         for i in pods.tolist():
