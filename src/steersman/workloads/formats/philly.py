@@ -14,9 +14,10 @@ from functools import cache
 from pathlib import Path
 
 from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
+from steersman.core.counting import counted
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_POD_GPUS
-from steersman.workloads.formats.base import FormatContent, TableFormat, counted
+from steersman.workloads.formats.base import FormatContent, TableFormat
 from steersman.workloads.formats.gangs import pods_of_job
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.tables import TableRow, read_text, rows
