@@ -12,10 +12,11 @@ from pathlib import Path
 
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.device_offers import DeviceOffers
+from steersman.core.counting import counted
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.workloads.annotation_warnings import annotation_warnings
 from steersman.workloads.files import HIERARCHY_SUFFIX, folder_files, input_path, stem
-from steersman.workloads.formats.base import FormatContent, counted
+from steersman.workloads.formats.base import FormatContent
 from steersman.workloads.formats.kubernetes.devices import KINDS as DEVICE_KINDS
 from steersman.workloads.formats.kubernetes.devices import offer_warnings, offers_of
 from steersman.workloads.formats.kubernetes.expansion import Expanded, PartlyReadError
@@ -172,12 +173,13 @@ def load_workload(
     workload = Workload(name, nodes, pods, services, tuple(warnings))
     about = (content.understood() for content in for_pods.contents if pods)
     understood = "; ".join(filter(None, (*about, _gangs(pods), _later(workload))))
-    workload = replace(workload, understood=understood)
+    invalid_nodes = tuple(name for each in _objects(sources) for name in each.invalid_nodes)
+    workload = replace(workload, understood=understood, invalid_nodes=invalid_nodes)
     if lives:
         workload = _with_lives(workload, list(_objects(sources)))
     if expanded is None or not expanded.pods:
         return workload
-    workload = with_running(workload, expanded, running)
+    workload = with_running(workload, expanded, running, may_be_empty=lives)
     return replace(workload, understood="; ".join(filter(None, (workload.understood, understood))))
 
 
@@ -215,10 +217,11 @@ def workload_of_objects(
     about_pods = (*gpu_warnings(nodes, pods), *offer_warnings(offers, pods), *annotation_warnings(pods))
     about_objects = (*warnings, *left_out, *objects.warnings(), *expanded.warnings, *about_pods)
     all_warnings = tuple(f"{name}: {warning}" for warning in about_objects)
-    workload = Workload(name, nodes, expanded.pods, objects.services(), all_warnings)
+    invalid_nodes = tuple(objects.invalid_nodes)
+    workload = Workload(name, nodes, expanded.pods, objects.services(), all_warnings, invalid_nodes=invalid_nodes)
     if lives:
         workload = _with_lives(workload, [objects])
-    return with_running(workload, expanded, running)
+    return with_running(workload, expanded, running, may_be_empty=lives)
 
 
 def _with_lives(workload: Workload, every: Sequence[Objects]) -> Workload:

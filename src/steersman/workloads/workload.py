@@ -10,15 +10,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from steersman.cluster.gpu_units import gpu_milli, mean_milli, requested_milli
+from steersman.cluster.gpu_units import mean_milli, requested_milli
 from steersman.cluster.model import Node, Pod, Requests, Requirement
 from steersman.workloads.files import stem
-from steersman.workloads.lives import NO_LIVES, Lives
+from steersman.workloads.lives import Lives
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from steersman.cluster.account import ClusterAccount
     from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 
 FIRST_SEED = 42
@@ -105,6 +106,7 @@ class Workload:
         understood: a sentence on how many pods of what kind the source holds; empty for sources of pods alone.
         lives: when pods were created, began to run and ended, where that was asked for.
         referable: its Kubernetes objects that pods of other sources may refer to, where lives were asked for.
+        invalid_nodes: names of nodes that are left out since they make no sense.
     """
 
     name: str
@@ -115,8 +117,9 @@ class Workload:
     recorded: tuple[Recorded | None, ...] = ()
     from_now: bool = False
     understood: str = field(default="", compare=False)
-    lives: Lives = field(default=NO_LIVES, compare=False)
+    lives: Lives = field(default=Lives(), compare=False)
     referable: tuple[KubernetesObject, ...] = field(default=(), compare=False)
+    invalid_nodes: tuple[str, ...] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
         """Return its name and how many nodes and pods it has."""
@@ -164,27 +167,32 @@ class Workload:
         return tuple(i for i in every if i not in later) if later else every
 
     @cached_property
-    def eligible(self) -> npt.NDArray[np.bool_]:
-        """Return which nodes are eligible, [N]: some pod of the demand may enter them, see `eligible_nodes`.
+    def account(self) -> ClusterAccount:
+        """Return which nodes are eligible, since some pod of the demand may enter them, and why others are not.
 
         The node that a pod runs on says nothing about where it may: pinned pods leave the cluster as large as it is.
         """
         # The command line imports this module at its start, and must not wait for NumPy.
-        from steersman.cluster.constraints.node import eligible_nodes
+        from steersman.cluster.account import account_of
 
         runs = [where is not None for where in self.recorded] or [False] * len(self.pods)
         pods = ((self.pods[i].unbound() if runs[i] else self.pods[i]) for i in self.demand())
-        return eligible_nodes(self.nodes, (pod.constraints for pod in pods))
+        return account_of(self.nodes, (pod.constraints for pod in pods), self.invalid_nodes)
 
-    @cached_property
+    @property
+    def eligible(self) -> npt.NDArray[np.bool_]:
+        """Return which nodes are eligible, [N]."""
+        return self.account.eligible
+
+    @property
     def eligible_nodes(self) -> tuple[Node, ...]:
-        """Return the eligible nodes, see `eligible`."""
-        return tuple(node for node, counts in zip(self.nodes, self.eligible, strict=True) if counts)
+        """Return the eligible nodes."""
+        return self.account.counted
 
-    @cached_property
+    @property
     def gpu_capacity(self) -> int:
         """Return the GPU milli of the eligible nodes; a slice or a replica is as much of a GPU as it is."""
-        return sum(map(gpu_milli, self.eligible_nodes))
+        return self.account.gpu_milli
 
     @cached_property
     def gpu_demand(self) -> tuple[int, ...]:

@@ -298,6 +298,30 @@ def test_command_line_shows_the_current_state(tmp_path: Path) -> None:
         assert "cluster,fgd,42,arrivals,gpu_allocation_percent,percent,60\n" in text
 
 
+def test_commands_say_which_nodes_are_counted_and_all_count_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from steersman.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    nodes = [node("a", 8), node("b", 8), cordoned("a7", 8), cordoned("c1", 1)]
+    pods = [pod("old", on="a7", gpus=8), pod("one", on="a", gpus=4), pod("next", gpus=2)]
+    (tmp_path / "cluster.json").write_text(json.dumps(listed(*nodes, *pods)))
+    says = "cluster: 2 of 4 nodes counted with 16 of 25 GPUs: a7, c1 are cordoned"
+    for command in (
+        "simulate --protocol arrivals --policy fgd --output run --pods cluster.json",
+        "evaluate --protocol arrivals --policy fgd --seeds 1 --output out --nodes cluster.json --pods cluster.json",
+        "wait --policy fgd --pods cluster.json",
+        "explain --policy fgd --pod next --pods cluster.json",
+    ):
+        assert main(command.split()) == 0
+        printed = capsys.readouterr()
+        assert says in printed.err, command
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert f"<dt>Cluster</dt><dd>{says}</dd>" in page
+    assert "2 nodes · 16 GPUs" in " ".join(page.split())
+
+
 # What nodes do not offer -----------------------------------------------------------------------------------------
 
 

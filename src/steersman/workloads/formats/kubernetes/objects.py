@@ -73,6 +73,7 @@ class Objects:
         ignored: number of objects of each other kind.
         opaque: the same of those that say what containers request, and have no pod template.
         problems: errors of objects that are left out.
+        invalid_nodes: names of the nodes among these.
         references: what custom resources refer to.
         hooks: hooks of Helm and Argo CD, which do not run with the rest, and when they do.
     """
@@ -83,6 +84,7 @@ class Objects:
         self.opaque: Counter[str] = Counter()
         self.problems: list[InputError] = []
         self.hooks: list[str] = []
+        self.invalid_nodes: list[str] = []
         self._nodes: list[Node] = []
         self._names: dict[Key, KubernetesObject] = {}
         self._generated: Counter[Key] = Counter()
@@ -106,10 +108,10 @@ class Objects:
             _check(obj)
             node = decode_node(obj.typed) if obj.kind == "Node" else None
             _claim(self._names, obj)
-        except FieldError as error:
-            self.problems.append(obj.error(error.field, error.problem))
-        except InputError as problem:
-            self.problems.append(problem)
+        except (FieldError, InputError) as error:
+            is_field = isinstance(error, FieldError)
+            self.problems.append(obj.error(error.field, error.problem) if is_field else error)
+            self.invalid_nodes += [obj.name] if obj.kind == "Node" else []
         else:
             self.objects.append(obj)
             self._nodes += [] if node is None else [shared_node(node)]
