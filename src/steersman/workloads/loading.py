@@ -145,6 +145,7 @@ def load_workload(
         InputError: something is missing in the files, a file is not what its name says, or nothing in it is valid.
         UsageError: neither path is given, or `strict` and an object is invalid.
     """
+    lives = lives or running is RunningPods.REPLAYED
     given = [input_path(path) for path in (nodes_path, pods_path) if path is not None]
     if not given:
         raise UsageError("give a file or folder of nodes and one of pods, or a folder that holds both")
@@ -174,9 +175,10 @@ def load_workload(
     workload = Workload(name, nodes, pods, services, tuple(warnings), understood=understood)
     if lives:
         workload = _with_lives(workload, list(_objects(sources)))
-    if expanded is None or not expanded.pods:
-        return workload
-    workload = with_running(workload, expanded, running)
+    if expanded is not None and expanded.pods:
+        workload = with_running(workload, expanded, running)
+    if running is RunningPods.REPLAYED:
+        workload = workload.replayed()
     return replace(workload, understood="; ".join(filter(None, (workload.understood, understood))))
 
 
@@ -201,6 +203,7 @@ def workload_of_objects(
     Raises:
         SteersmanError: there is no valid node, or no pod and `lives` is false.
     """
+    lives = lives or running is RunningPods.REPLAYED
     objects = Objects(documents)
     nodes = objects.nodes()
     offers = offers_of(objects.of_kind(*DEVICE_KINDS), nodes)
@@ -217,7 +220,8 @@ def workload_of_objects(
     workload = Workload(name, nodes, expanded.pods, objects.services(), all_warnings)
     if lives:
         workload = _with_lives(workload, [objects])
-    return with_running(workload, expanded, running)
+    workload = with_running(workload, expanded, running)
+    return workload.replayed() if running is RunningPods.REPLAYED else workload
 
 
 def _with_lives(workload: Workload, every: Sequence[Objects]) -> Workload:
