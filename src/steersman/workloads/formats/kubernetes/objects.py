@@ -112,7 +112,7 @@ class Objects:
             self.problems.append(problem)
         else:
             self.objects.append(obj)
-            self._nodes += [] if node is None else [shared_node(node)]
+            self._nodes += [] if node is None else [shared_node(node, obj.metadata.get("annotations") or {})]
 
     def _named(self, obj: KubernetesObject) -> KubernetesObject:
         """Return the object with a name like the one that the API server generates from `metadata.generateName`."""
