@@ -157,7 +157,7 @@ def load_workload(
         for_pods.refer_to(for_nodes)
     has_pods = for_pods.has_pods() or not (partial and for_pods.has_nodes())
     pods, expanded = for_pods.expanded(nodes, may_have_finished=lives) if has_pods else ((), None)
-    offers = offers_of((obj for each in _objects(sources) for obj in each.of_kind(*DEVICE_KINDS)), nodes)
+    offers = offers_of((obj for each in _objects(sources) for obj in each.of_kind(*DEVICE_KINDS)), nodes, pods)
     nodes, pods, expanded = _with_devices(offers, nodes, pods, expanded)
     problems = [problem for source in sources for problem in source.problems()]
     problems += expanded.problems if expanded is not None else ()
@@ -177,9 +177,8 @@ def load_workload(
         workload = _with_lives(workload, list(_objects(sources)))
     if expanded is not None and expanded.pods:
         workload = with_running(workload, expanded, running)
-    if running is RunningPods.REPLAYED:
-        workload = workload.replayed()
-    return replace(workload, understood="; ".join(filter(None, (workload.understood, understood))))
+        workload = replace(workload, understood="; ".join(filter(None, (workload.understood, understood))))
+    return workload.replayed() if running is RunningPods.REPLAYED else workload
 
 
 @no_collection()
@@ -206,8 +205,10 @@ def workload_of_objects(
     lives = lives or running is RunningPods.REPLAYED
     objects = Objects(documents)
     nodes = objects.nodes()
-    offers = offers_of(objects.of_kind(*DEVICE_KINDS), nodes)
-    nodes, _, expanded = _with_devices(offers, nodes, (), objects.expanded(nodes))
+    expanded: Expanded | None = objects.expanded(nodes)
+    assert expanded is not None
+    offers = offers_of(objects.of_kind(*DEVICE_KINDS), nodes, expanded.pods)
+    nodes, _, expanded = _with_devices(offers, nodes, (), expanded)
     assert expanded is not None
     for what, found in (("nodes", nodes), ("pods that have not finished", expanded.pods)):
         if not found and not (lives and nodes):
@@ -300,7 +301,7 @@ def further_pods(path: str | Path, cluster: Workload) -> FurtherPods:
             content.others += (there,)
     pods, expanded = source.expanded(cluster.nodes)
     objects = (*_objects([source]), there)
-    offers = offers_of((obj for each in objects for obj in each.of_kind(*DEVICE_KINDS)), cluster.nodes)
+    offers = offers_of((obj for each in objects for obj in each.of_kind(*DEVICE_KINDS)), cluster.nodes, pods)
     first = tuple(map(offers.pod, _at_once(pods, _objects([source]))))
     about_pods = (*offer_warnings(offers, first), *annotation_warnings(first))
     warnings = (*source.warnings(expanded), *(f"{source.path}: {warning}" for warning in about_pods))

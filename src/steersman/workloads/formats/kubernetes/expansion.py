@@ -31,6 +31,7 @@ from steersman.workloads.formats.kubernetes.controllers import (
     key_of,
 )
 from steersman.workloads.formats.kubernetes.custom_resources import templates_of
+from steersman.workloads.formats.kubernetes.devices import PodClaims
 from steersman.workloads.formats.kubernetes.replicas import (
     Maker,
     Members,
@@ -93,6 +94,7 @@ class Expansion:
         admission: what the API server adds to pods.
         namespaces: labels of the namespaces, None: unknown.
         autoscalers: replicas that controllers are scaled to.
+        claims: devices that pods request by claims.
     """
 
     objects: Sequence[KubernetesObject]
@@ -100,6 +102,7 @@ class Expansion:
     admission: Admission
     namespaces: Namespaces | None
     autoscalers: Autoscalers
+    claims: PodClaims
     _controllers: Controllers = field(init=False)
     _there: dict[Key, KubernetesObject] = field(init=False)
     _owning: set[Key | None] = field(init=False)
@@ -285,7 +288,8 @@ class Expansion:
         """Return a pod of an object. Raises FieldError."""
         if admitted:
             pod = self.admission.admitted(pod, path, obj)
-        return decode_pod(pod, path, namespaces=self.namespaces, sharing=self._sharing)
+        decoded = decode_pod(pod, path, namespaces=self.namespaces, sharing=self._sharing)
+        return self.claims.requesting(decoded, pod)
 
 
 def _running_part(obj: KubernetesObject) -> Pod | None:

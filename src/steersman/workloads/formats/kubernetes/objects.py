@@ -86,6 +86,7 @@ class Objects:
         self._nodes: list[Node] = []
         self._names: dict[Key, KubernetesObject] = {}
         self._generated: Counter[Key] = Counter()
+        self._claims = devices.PodClaims(())
         every = [each for document in documents for each in unpack(document)]
         self.references = References([each for each in every if isinstance(each, KubernetesObject)])
         for obj in [each if isinstance(each, InputError) else self.references.resolved(each) for each in every]:
@@ -161,6 +162,7 @@ class Objects:
         every = (self, *others)
         read_by_admission = (obj for each in every for obj in each.of_kind(*admission.KINDS))
         autoscalers = (obj for each in every for obj in each.of_kind("HorizontalPodAutoscaler"))
+        self._claims = devices.PodClaims(obj for each in every for obj in each.of_kind("Pod", *devices.KINDS))
         namespaces = {name: labels for each in reversed(every) for name, labels in each._namespaces().items()}
         return Expansion(
             self.objects,
@@ -168,6 +170,7 @@ class Objects:
             admission.Admission.of(read_by_admission, nodes),
             namespaces or None,
             Autoscalers.of(autoscalers),
+            self._claims,
         ).expand()
 
     def services(self) -> SpreadSelectors:
@@ -219,6 +222,8 @@ class Objects:
             before = "" if is_whole else "spec.template."
             for paths, known in (((*use.unmodelled, *use.watched), unmodelled), (use.unknown, unknown)):
                 for path in paths:
+                    if path == "spec.resourceClaims" and self._claims.amounts(obj.pod, obj.namespace) is not None:
+                        continue
                     known.setdefault(before + path, []).append(f"{obj.kind} {obj.name}")
         for path, objects in sorted(unmodelled.items()):
             yield f"{path} is not modelled and has no effect ({_named(objects)})"
