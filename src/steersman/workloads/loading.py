@@ -146,6 +146,7 @@ def load_workload(
         InputError: something is missing in the files, a file is not what its name says, or nothing in it is valid.
         UsageError: neither path is given, or `strict` and an object is invalid.
     """
+    lives = lives or running is RunningPods.REPLAYED
     given = [input_path(path) for path in (nodes_path, pods_path) if path is not None]
     if not given:
         raise UsageError("give a file or folder of nodes and one of pods, or a folder that holds both")
@@ -157,7 +158,7 @@ def load_workload(
         for_pods.refer_to(for_nodes)
     has_pods = for_pods.has_pods() or not (partial and for_pods.has_nodes())
     pods, expanded = for_pods.expanded(nodes, may_have_finished=lives) if has_pods else ((), None)
-    offers = offers_of((obj for each in _objects(sources) for obj in each.of_kind(*DEVICE_KINDS)), nodes)
+    offers = offers_of((obj for each in _objects(sources) for obj in each.of_kind(*DEVICE_KINDS)), nodes, pods)
     nodes, pods, expanded = _with_devices(offers, nodes, pods, expanded)
     problems = [problem for source in sources for problem in source.problems()]
     problems += expanded.problems if expanded is not None else ()
@@ -177,10 +178,10 @@ def load_workload(
     workload = replace(workload, understood=understood, invalid_nodes=invalid_nodes)
     if lives:
         workload = _with_lives(workload, list(_objects(sources)))
-    if expanded is None or not expanded.pods:
-        return workload
-    workload = with_running(workload, expanded, running, may_be_empty=lives)
-    return replace(workload, understood="; ".join(filter(None, (workload.understood, understood))))
+    if expanded is not None and expanded.pods:
+        workload = with_running(workload, expanded, running, may_be_empty=lives)
+        workload = replace(workload, understood="; ".join(filter(None, (workload.understood, understood))))
+    return workload.replayed() if running is RunningPods.REPLAYED else workload
 
 
 @no_collection()
@@ -204,10 +205,13 @@ def workload_of_objects(
     Raises:
         SteersmanError: there is no valid node, or no pod and `lives` is false.
     """
+    lives = lives or running is RunningPods.REPLAYED
     objects = Objects(documents)
     nodes = objects.nodes()
-    offers = offers_of(objects.of_kind(*DEVICE_KINDS), nodes)
-    nodes, _, expanded = _with_devices(offers, nodes, (), objects.expanded(nodes))
+    expanded: Expanded | None = objects.expanded(nodes)
+    assert expanded is not None
+    offers = offers_of(objects.of_kind(*DEVICE_KINDS), nodes, expanded.pods)
+    nodes, _, expanded = _with_devices(offers, nodes, (), expanded)
     assert expanded is not None
     for what, found in (("nodes", nodes), ("pods that have not finished", expanded.pods)):
         if not found and not (lives and nodes):
@@ -221,7 +225,8 @@ def workload_of_objects(
     workload = Workload(name, nodes, expanded.pods, objects.services(), all_warnings, invalid_nodes=invalid_nodes)
     if lives:
         workload = _with_lives(workload, [objects])
-    return with_running(workload, expanded, running, may_be_empty=lives)
+    workload = with_running(workload, expanded, running, may_be_empty=lives)
+    return workload.replayed() if running is RunningPods.REPLAYED else workload
 
 
 def _with_lives(workload: Workload, every: Sequence[Objects]) -> Workload:
@@ -300,7 +305,7 @@ def further_pods(path: str | Path, cluster: Workload) -> FurtherPods:
             content.others += (there,)
     pods, expanded = source.expanded(cluster.nodes)
     objects = (*_objects([source]), there)
-    offers = offers_of((obj for each in objects for obj in each.of_kind(*DEVICE_KINDS)), cluster.nodes)
+    offers = offers_of((obj for each in objects for obj in each.of_kind(*DEVICE_KINDS)), cluster.nodes, pods)
     later = Workload("", cluster.nodes, pods).later
     first = tuple(offers.pod(pod) for pod, is_later in zip(pods, later, strict=True) if not is_later)
     about_pods = (*offer_warnings(offers, first), *annotation_warnings(first))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from steersman.cluster.gpu_units import mean_milli, requested_milli
 from steersman.cluster.model import Node, Pod, Requests, Requirement
 from steersman.workloads.files import stem
-from steersman.workloads.lives import Lives
+from steersman.workloads.lives import NO_LIVES, Life, Lives
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,12 +63,15 @@ class RunningPods(enum.StrEnum):
     FREE: they are placed again with all others.
     PINNED: they run where they are before others arrive, and pods drawn after them may go to that node alone.
     FROM_NOW: they run where they are before others arrive, and pods drawn after them go anywhere.
+    REPLAYED: they arrive and leave again when they did, as do those that have ended. Pods of DaemonSets and static ones
+        run where they are.
     """
 
     AS_WRITTEN = "as-written"
     FREE = "free"
     PINNED = "pinned"
     FROM_NOW = "from-now"
+    REPLAYED = "replayed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +226,41 @@ class Workload:
     def unbound(self) -> Workload:
         """Return the workload with all pods unbound: future pods are like the running ones but may go anywhere."""
         return replace(self, pods=tuple(replace(pod.unbound(), gpu_devices=()) for pod in self.pods))
+
+    def replayed(self) -> Workload:
+        """Return the workload with the pods that have ended, and the times that its Kubernetes objects state.
+
+        Times are in seconds from the first pod. A pod leaves after the time for which it ran, once it has started. One
+        that is yet to be created arrives at the latest time that the objects state.
+        """
+        lives, standing = self.lives, set(self.standing())
+        present = [lives.present.get((pod.namespace, pod.name), Life(lives.latest, None)) for pod in self.pods]
+        coming = (life.created for i, life in enumerate(present) if i not in standing)
+        first = min(filter(None, (*(each.created for each in lives.ended), *coming)), default=0.0)
+        ended = [
+            replace(
+                each.pod.unbound(),
+                creation_time=each.created - first,
+                deletion_time=each.created - first + each.ended - each.started,
+            )
+            for each in sorted(lives.ended, key=lambda each: each.created)
+        ]
+        pods = [
+            pod if i in standing else _with_times(pod, life, first)
+            for i, (pod, life) in enumerate(zip(self.pods, present, strict=True))
+        ]
+        recorded = (*(None for _ in ended), *self.recorded) if self.recorded else ()
+        return replace(self, pods=(*ended, *pods), recorded=recorded)
+
+
+def _with_times(pod: Pod, life: Life, first: float) -> Pod:
+    """Return a pod that has not ended with the times of its life, unless it states others."""
+    if pod.creation_time is not None or life.created is None:
+        return pod
+    created, deleted = life.created - first, None
+    if life.deleted is not None:
+        deleted = created + max(life.deleted - (life.started or life.created), 0.0)
+    return replace(pod, creation_time=created, deletion_time=deleted)
 
 
 def workload_name(path: str | Path) -> str:

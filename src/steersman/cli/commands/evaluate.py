@@ -187,7 +187,7 @@ def evaluate(
     if environment is not None:
         experiments, reason = [generated_experiment(environment, tuple(chosen), seeds, objectives)], ""
     else:
-        workloads = inputs.read(warn)
+        workloads = inputs.read(warn, replayed=arrivals.protocol == Protocol.TIMED)
         experiments, reason = experiments_on(workloads, tuple(chosen), seeds, arrivals, objectives)
         warn_and_check(experiments, options, warn)
     # Not `results` and `server`: they change no result.

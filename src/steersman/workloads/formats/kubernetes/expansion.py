@@ -31,6 +31,7 @@ from steersman.workloads.formats.kubernetes.controllers import (
     key_of,
 )
 from steersman.workloads.formats.kubernetes.custom_resources import templates_of
+from steersman.workloads.formats.kubernetes.devices import PodClaims
 from steersman.workloads.formats.kubernetes.pod_groups import PodGroups, as_member
 from steersman.workloads.formats.kubernetes.replicas import (
     Maker,
@@ -95,6 +96,7 @@ class Expansion:
         namespaces: labels of the namespaces, None: unknown.
         autoscalers: replicas that controllers are scaled to.
         groups: PodGroups of pods.
+        claims: devices that pods request by claims.
     """
 
     objects: Sequence[KubernetesObject]
@@ -103,6 +105,7 @@ class Expansion:
     namespaces: Namespaces | None
     autoscalers: Autoscalers
     groups: PodGroups
+    claims: PodClaims
     _controllers: Controllers = field(init=False)
     _there: dict[Key, KubernetesObject] = field(init=False)
     _owning: set[Key | None] = field(init=False)
@@ -289,7 +292,8 @@ class Expansion:
         if admitted:
             pod = self.admission.admitted(pod, path, obj)
         decoded = decode_pod(pod, path, namespaces=self.namespaces, sharing=self._sharing)
-        return as_member(obj, self.groups.joined(decoded, pod.metadata.annotations))
+        decoded = self.groups.joined(self.claims.requesting(decoded, pod), pod.metadata.annotations)
+        return as_member(obj, decoded)
 
 
 def _running_part(obj: KubernetesObject) -> Pod | None:

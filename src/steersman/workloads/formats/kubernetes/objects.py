@@ -88,6 +88,7 @@ class Objects:
         self._nodes: list[Node] = []
         self._names: dict[Key, KubernetesObject] = {}
         self._generated: Counter[Key] = Counter()
+        self._claims = devices.PodClaims(())
         every = [each for document in documents for each in unpack(document)]
         self.references = References([each for each in every if isinstance(each, KubernetesObject)])
         for obj in [each if isinstance(each, InputError) else self.references.resolved(each) for each in every]:
@@ -114,7 +115,7 @@ class Objects:
             self.invalid_nodes += [obj.name] if obj.kind == "Node" else []
         else:
             self.objects.append(obj)
-            self._nodes += [] if node is None else [shared_node(node)]
+            self._nodes += [] if node is None else [shared_node(node, obj.metadata.get("annotations") or {})]
 
     def _named(self, obj: KubernetesObject) -> KubernetesObject:
         """Return the object with a name like the one that the API server generates from `metadata.generateName`."""
@@ -163,6 +164,7 @@ class Objects:
         every = (self, *others)
         read_by_admission = (obj for each in every for obj in each.of_kind(*admission.KINDS))
         autoscalers = (obj for each in every for obj in each.of_kind("HorizontalPodAutoscaler"))
+        self._claims = devices.PodClaims(obj for each in every for obj in each.of_kind("Pod", *devices.KINDS))
         namespaces = {name: labels for each in reversed(every) for name, labels in each._namespaces().items()}
         return Expansion(
             self.objects,
@@ -171,6 +173,7 @@ class Objects:
             namespaces or None,
             Autoscalers.of(autoscalers),
             pod_groups.PodGroups.of(obj for each in reversed(every) for obj in each.of_kind(pod_groups.KIND)),
+            self._claims,
         ).expand()
 
     def services(self) -> SpreadSelectors:
@@ -222,6 +225,8 @@ class Objects:
             before = "" if is_whole else "spec.template."
             for paths, known in (((*use.unmodelled, *use.watched), unmodelled), (use.unknown, unknown)):
                 for path in paths:
+                    if path == "spec.resourceClaims" and self._claims.amounts(obj.pod, obj.namespace) is not None:
+                        continue
                     known.setdefault(before + path, []).append(f"{obj.kind} {obj.name}")
         for path, objects in sorted(unmodelled.items()):
             yield f"{path} is not modelled and has no effect ({_named(objects)})"

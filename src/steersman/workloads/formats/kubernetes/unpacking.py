@@ -48,6 +48,7 @@ KINDS: Mapping[str, KindSpec] = MappingProxyType(
         "DeviceClass": KindSpec(devices.DeviceClass, ("resource.k8s.io",)),
         "ResourceSlice": KindSpec(devices.ResourceSlice, ("resource.k8s.io",)),
         "ResourceClaim": KindSpec(devices.ResourceClaim, ("resource.k8s.io",)),
+        "ResourceClaimTemplate": KindSpec(ManifestObject, ("resource.k8s.io",)),
     }
 )
 """Kinds of objects that are read; others are custom resources, or ignored."""
@@ -76,6 +77,7 @@ _EXPORTED = {
     "csiDrivers": ("CSIDriver", "storage.k8s.io/v1"),
     "configMaps": ("ConfigMap", "v1"),
     "resourceClaims": ("ResourceClaim", "resource.k8s.io/v1"),
+    "resourceClaimTemplates": ("ResourceClaimTemplate", "resource.k8s.io/v1"),
     "resourceSlices": ("ResourceSlice", "resource.k8s.io/v1"),
     "deviceClasses": ("DeviceClass", "resource.k8s.io/v1"),
 }
