@@ -224,8 +224,12 @@ class Workload:
         return np.concatenate([np.flatnonzero(self.eligible)[order], np.flatnonzero(~self.eligible)])
 
     def unbound(self) -> Workload:
-        """Return the workload with all pods unbound: future pods are like the running ones but may go anywhere."""
-        return replace(self, pods=tuple(replace(pod.unbound(), gpu_devices=()) for pod in self.pods))
+        """Return the workload with all pods unbound: future pods are like the running ones but may go anywhere.
+
+        Only pods that belong to their nodes stay there.
+        """
+        pods = tuple(replace(pod.unbound(), gpu_devices=()) for pod in self.pods)
+        return replace(self, pods=pods, from_now=False)
 
     def replayed(self) -> Workload:
         """Return the workload with the pods that have ended, and the times that its Kubernetes objects state.
