@@ -148,10 +148,10 @@ def _better_half(costs: npt.NDArray[np.float64], alive: list[int], default: int,
 def unallocated_percent(state: ClusterState, eligible: npt.NDArray[np.bool_], *, gpus: bool) -> float:
     """Return the unallocated share of GPUs in percent, of the eligible nodes, [N] bool.
 
-    Of CPU if not `gpus`, or if no node has any.
+    Of CPU if not `gpus`, or if no node has any. What is requested beyond a node's capacity counts on no other node.
     """
     used, capacity = (each[eligible] for each in state.gpu_use_by_node())
     if gpus and capacity.any():
-        return 100.0 * (1.0 - float(used.sum()) / float(capacity.sum()))
-    free, allocatable = (float(each[eligible, CPU].sum()) for each in (state.arrays.free, state.arrays.allocatable))
-    return 100.0 * free / max(1.0, allocatable)
+        return 100.0 * (1.0 - float(np.minimum(used, capacity).sum()) / float(capacity.sum()))
+    free, allocatable = (each[eligible, CPU] for each in (state.arrays.free, state.arrays.allocatable))
+    return 100.0 * float(np.maximum(free, 0).sum()) / max(1.0, float(allocatable.sum()))
