@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from steersman.cluster.gpu_units import mean_milli, requested_milli
 from steersman.cluster.model import Node, Pod, Requests, Requirement
 from steersman.workloads.files import stem
-from steersman.workloads.lives import NO_LIVES, Life, Lives
+from steersman.workloads.lives import Life, Lives
 
 if TYPE_CHECKING:
     import numpy as np
