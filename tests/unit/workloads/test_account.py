@@ -188,7 +188,7 @@ def test_a_pod_that_is_being_deleted_holds_its_node_until_it_is_gone() -> None:
         found = cluster(*objects, running=running)
         result = run(found)
         assert [*bound(result).values()] == ["a"]
-        assert metrics(result)["pods_failed"] == 1  # the pod that the StatefulSet creates in its place
+        assert metrics(result)["pods_failed"] == 0  # the StatefulSet creates no pod in its place until it is gone
         assert "1 being deleted left out" in found.understood
         assert "1 pinned (being deleted 1)" in found.understood or "no other node allows them" in found.understood
 

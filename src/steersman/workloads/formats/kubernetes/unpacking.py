@@ -109,6 +109,16 @@ class KubernetesObject:
         """Return `metadata.namespace`, "default" if there is none."""
         return str(self.metadata.get("namespace") or "default")
 
+    @property
+    def group(self) -> str:
+        """Return the API group, empty for the core group."""
+        return str(self.content.get("apiVersion")).rpartition("/")[0]
+
+    @property
+    def version(self) -> str:
+        """Return the version of the API group."""
+        return str(self.content.get("apiVersion")).rpartition("/")[2]
+
     @cached_property
     def typed(self) -> Any:
         """Return the object as its type of `KINDS`, of a Pod what is valid. Raises InputError: it is invalid."""
@@ -189,6 +199,7 @@ def _unpacked(document: Document, kind: str, version: str, depth: int) -> Iterat
             item_kind = kind.removesuffix("List")
             yield from _unpacked(_part(document, item, f"items[{i}]"), item_kind, version, depth + 1)
         return
+    content = content if content.get("apiVersion") else {**content, "apiVersion": version}
     yield KubernetesObject(content, qualified_kind(kind, version), document)
 
 
