@@ -494,7 +494,7 @@ class Execution:
         # Pods that are drawn again later are not nominated.
         waiting, first = np.unique(self.plan.pods[self.plan.standing :], return_index=True)
         nodes = [slots.get(workload.pods[i].nominated, kernels.NONE) for i in waiting]
-        rows = np.stack([self.plan.standing + first, np.array(nodes, dtype=np.int64)], axis=1)
+        rows: npt.NDArray[np.int64] = np.stack([self.plan.standing + first, np.array(nodes, dtype=np.int64)], axis=1)
         return rows[rows[:, 1] != kernels.NONE]
 
     @cached_property
