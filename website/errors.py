@@ -37,7 +37,8 @@ def page() -> str:
             f"| `{each.__name__}` | {each.exit_status} | {_summary(each)} |"
             for each in (errors.SteersmanError, errors.UsageError, errors.InputError, MissingExtraError)
         ),
-        "In Python these are exceptions of `steersman.core.errors` and `steersman.core.extras`; all are a `SteersmanError`.",
+        "In Python these are exceptions of `steersman.core.errors` and `steersman.core.extras`, all of them a "
+        "`SteersmanError`.",
         "## Examples",
         f"Whole texts that the tests check, {EXAMPLES} of each kind at most.",
     ]
