@@ -271,20 +271,19 @@ def draw(
     ratio: float,
     load: float | None,
     mean_duration: float | None = None,
-    bursts: bool = False,
 ) -> Schedule:
     """Return arrivals like those of a protocol's runs, for comparing policies before a run.
 
     `inflation`: as a run with this seed. `arrivals`: the workload's pods in random order. `timed`: Poisson arrivals at
     `load`, or at the load of the trace's times, with `mean_duration` as in `schedule`.
 
-    Controllers create pods by the dozen. With `bursts` in `inflation`, and always in `arrivals`, the pods of an owner
-    (or equal ones, if they have none) arrive together in every other draw, those of odd seeds.
+    Controllers create pods by the dozen. In draws of odd seeds of `inflation` and `arrivals` the pods of an owner (or
+    equal ones, if they have none) arrive together.
     """
     random = np.random.default_rng(seed)
     if protocol == "inflation":
         plan = schedule(workload, protocol, seed=seed, ratio=ratio, load=None)
-        if not (bursts and seed % 2):
+        if seed % 2 == 0:
             return plan
         together = _together(workload, plan.pods[plan.standing :], random)
         return replace(plan, pods=np.concatenate([plan.pods[: plan.standing], together]))

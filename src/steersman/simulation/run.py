@@ -6,7 +6,8 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import zip_longest
 from typing import Any, cast
 
 import numpy as np
@@ -62,14 +63,13 @@ from steersman.simulation.queueing import QueueInputs, Shapes, queue_of, shapes_
 from steersman.simulation.reasons import Reasons
 from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, Protocol, RunResult, Timeline
 from steersman.simulation.rewards import DecisionStates, decision_states
-from steersman.simulation.selection.choice import MemberChoice, choice_of
-from steersman.simulation.selection.halving import (
-    ARRIVALS,
-    TIMED_ARRIVALS,
+from steersman.simulation.selection.choice import (
+    FIRST_SEED,
+    MemberChoice,
     Selection,
-    default_of,
+    choice_of,
+    fallback_of,
     select,
-    unallocated_percent,
 )
 from steersman.simulation.selection.stock_search import StockSearchOptions, find_profile
 from steersman.simulation.waiting import Waits, compared_waits, estimate_metrics, waits_of
@@ -103,7 +103,7 @@ class Simulator:
     def __init__(
         self, workload: Workload, profile: tuple[TypicalPod, ...] | None = None, past: LiveHistory | None = None
     ) -> None:
-        self.workload, self._past = workload, past
+        self.workload, self._given_profile, self._past = workload, profile, past
         self.profile = typical_pods(workload.pods[i] for i in workload.demand()) if profile is None else profile
         self._state = ClusterState(workload.nodes)
         self._class_of = self._state.class_ids(workload.pods)
@@ -221,7 +221,7 @@ class Simulator:
         self,
         policy: Policy,
         *,
-        protocol: Protocol,
+        protocol: Protocol = "inflation",
         ratio: float = 1.3,
         load: float | None = None,
         mean_duration: float | None = None,
@@ -230,10 +230,11 @@ class Simulator:
 
         Any other policy is its own only member.
         """
+        kind = protocol, ratio, load, mean_duration
         if (tuned := stock_tuned(policy)) is not None:
-            return self._tuned(tuned, StockSearchOptions(protocol, ratio, load, mean_duration))
+            return self._tuned(tuned, StockSearchOptions(*kind))
         if not policy.members:
-            return MemberChoice(policy, "")
+            return MemberChoice(policy)
         # The seed is not part of the key: every seed of a run has the same member.
         limit = kind_limit(policy)
         percent = None if limit is None else limit.percent
@@ -241,69 +242,87 @@ class Simulator:
         if order.overtaking == CONSERVATIVE:
             # One reservation instead of one for every pod, which would take several times as long.
             order = replace(order, overtaking=EASY)
-        key = cast(PortfolioPolicy, policy).digest, percent, order, protocol, ratio, load, mean_duration
+        key = cast(PortfolioPolicy, policy).digest, percent, order, *kind
         if key not in self._members:
-            selection = self.select(
-                [replace(cast(Any, each), order=order) for each in policy.members],
-                protocol=protocol,
-                ratio=ratio,
-                load=load,
-                mean_duration=mean_duration,
-                limit=limit,
-            )
-            self._members[key] = choice_of(policy.members, selection, protocol)
+            candidates = [replace(cast(Any, each), order=order) for each in policy.members]
+            self._members[key] = choice_of(policy.members, self.select(candidates, *kind, limit=limit))
         return self._members[key]
+
+    def decider(self, policy: Policy) -> Policy:
+        """Return a policy as it decides here: of a portfolio the chosen member, under its name and in its order."""
+        return decided_by(policy, self.member(policy).policy) if policy.members else policy
 
     def _tuned(self, policy: StockTunedPolicy, options: StockSearchOptions) -> MemberChoice:
         """Return kube-scheduler with the configuration that a search finds here, unless it is not clearly better."""
         if options not in self._members:
-            workload = coarse(self.workload)
-            simulator = self if workload is self.workload else Simulator(workload)
-            policies, selection = find_profile(simulator, policy.today, options)
+            policies, selection = find_profile(self, policy.today, options)
             named = [policy.today, *(renamed(each, policy.name) for each in policies[1:])]
-            choice = choice_of(named, selection, options.protocol)
+            choice = choice_of(named, selection)
             summary = policies[selection.best].profile.summary
             self._members[options] = replace(choice, evidence=f"{choice.evidence}; {summary}")
         return self._members[options]
 
+    @cached_property
+    def emptied(self) -> Simulator:
+        """The simulator that policies are compared with: the nodes without the pods that any scheduler could move.
+
+        Pods come in the order of their names, so that the choice does not depend on who read them. Costs only rank
+        policies, so that merged classes are good enough.
+        """
+        unbound = self.workload.unbound()
+        pods = sorted(zip_longest(unbound.pods, unbound.recorded), key=lambda each: (each[0].namespace, each[0].name))
+        recorded = tuple(where for _, where in pods) if unbound.recorded else ()
+        workload = coarse(replace(unbound, pods=tuple(pod for pod, _ in pods), recorded=recorded))
+        return self if workload == self.workload else Simulator(workload, self._given_profile, self._past)
+
     def select(
         self,
         policies: Sequence[Policy],
-        *,
-        protocol: Protocol,
+        protocol: Protocol = "inflation",
         ratio: float = 1.3,
         load: float | None = None,
         mean_duration: float | None = None,
-        bursts: bool = False,
-        default: int | None = None,
+        *,
+        fallback: int | None = None,
         limit: KindLimit | None = None,
     ) -> Selection:
-        """Compare policies on draws like the protocol's runs, see `arrivals.draw` and `selection.halving.select`.
+        """Compare policies by paired simulations, see `selection.choice.select`; the cost is that of `compared_cost`.
 
-        The cost is `Execution.compared_cost`. `default` is the policy that stays unless another is clearly better;
-        None: `fgd`, or the first policy where `fgd` is not among them. `limit` is what any kind of pod may lose.
+        Where no pod requests GPUs, or no node has any, `inflation` is taken for `arrivals`.
+
+        Args:
+            policies: the candidates.
+            protocol: of the draws.
+            ratio: see `arrivals.schedule`.
+            load: see `arrivals.schedule`.
+            mean_duration: see `arrivals.schedule`.
+            fallback: index of the policy that is chosen unless another is clearly better; None: the baseline of the
+                limit, else `fgd`, else the first.
+            limit: what any kind of pod may lose.
         """
-        workload = coarse(self.workload)
-        # Waits and costs only rank policies here, so that merged classes are good enough.
-        simulator = self if workload is self.workload else Simulator(workload)
+        simulator = self.emptied
+        workload = simulator.workload
+        if protocol == "inflation" and not (workload.gpu_capacity and any(workload.gpu_demand)):
+            protocol = "arrivals"
+        losses = None if limit is None else KindLosses(limit.percent, protocol)
 
-        losses = KindLosses(len(policies), limit.percent, protocol) if limit is not None else None
+        @cache
+        def drawn(seed: int) -> Schedule:
+            return draw(workload, protocol, seed, ratio, load, mean_duration)
 
-        def play(i: int, plan: Schedule, seed: int) -> float:
-            execution = simulator.play(policies[i], plan, seed)
+        def play(i: int, seed: int) -> float:
+            execution = simulator.play(policies[i], drawn(seed), seed)
             if limit is not None and losses is not None:
                 if not losses.has_baseline(seed):
-                    baseline = simulator.play(limit.baseline, plan, seed)
+                    baseline = simulator.play(limit.baseline, drawn(seed), seed)
                     losses.add_baseline(seed, baseline.paid_by_kind(protocol))
-                losses.add(i, execution.paid_by_kind(protocol))
+                losses.add(i, seed, execution.paid_by_kind(protocol))
             return execution.compared_cost(protocol)
 
-        def drawn(seed: int) -> Schedule:
-            return draw(workload, protocol, seed, ratio, load, mean_duration, bursts)
-
-        budget = TIMED_ARRIVALS if protocol == "timed" else ARRIVALS
-        stays = default_of(policies) if default is None else default
-        return select(len(policies), drawn, play, budget, stays, None if losses is None else losses.excess)
+        stays = fallback_of(policies, limit) if fallback is None else fallback
+        excess = None if losses is None else losses.excess
+        arrivals = len(drawn(FIRST_SEED).pods)
+        return select(len(policies), play, arrivals, protocol, fallback=stays, excess=excess)
 
     def play(self, policy: Policy, plan: Schedule, seed: int) -> Execution:
         """Run a policy on given arrivals to the end."""
@@ -476,7 +495,7 @@ class Execution:
         waiting, first = np.unique(self.plan.pods[self.plan.standing :], return_index=True)
         nodes = [slots.get(workload.pods[i].nominated, kernels.NONE) for i in waiting]
         rows = np.stack([self.plan.standing + first, np.array(nodes, dtype=np.int64)], axis=1)
-        return rows[rows[:, 1] != kernels.NONE]
+        return rows[np.flatnonzero(rows[:, 1] != kernels.NONE)]
 
     @cached_property
     def _without_devices(self) -> npt.NDArray[np.int64]:
@@ -621,7 +640,12 @@ class Execution:
         Where pods or nodes have no GPUs, CPU counts in their place. Infinite if no pod was ever bound.
         """
         if protocol != "timed":
-            return unallocated_percent(self.state, self.eligible, gpus=bool(self.simulator._demand.any()))
+            used, capacity = (each[self.eligible] for each in self.state.gpu_use_by_node())
+            if capacity.any() and self.simulator._demand.any():
+                return 100.0 * (1.0 - float(used.sum()) / float(capacity.sum()))
+            arrays = self.state.arrays
+            free, allocatable = (float(each[self.eligible, CPU].sum()) for each in (arrays.free, arrays.allocatable))
+            return 100.0 * free / max(1.0, allocatable)
         # Without the pods of the warm start, whose waits say nothing of what a user would submit.
         waits = self.coming_waits.bound
         return float(waits.mean()) if len(waits) else math.inf

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.device_offers import DeviceOffers
+from steersman.core.counting import counted
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.workloads.annotation_warnings import annotation_warnings
 from steersman.workloads.files import HIERARCHY_SUFFIX, folder_files, input_path, stem
-from steersman.workloads.formats.base import FormatContent, counted
+from steersman.workloads.formats.base import FormatContent
 from steersman.workloads.formats.kubernetes.devices import KINDS as DEVICE_KINDS
 from steersman.workloads.formats.kubernetes.devices import offer_warnings, offers_of
 from steersman.workloads.formats.kubernetes.expansion import Expanded, PartlyReadError
@@ -145,6 +146,7 @@ def load_workload(
         InputError: something is missing in the files, a file is not what its name says, or nothing in it is valid.
         UsageError: neither path is given, or `strict` and an object is invalid.
     """
+    lives = lives or running is RunningPods.REPLAYED
     given = [input_path(path) for path in (nodes_path, pods_path) if path is not None]
     if not given:
         raise UsageError("give a file or folder of nodes and one of pods, or a folder that holds both")
@@ -156,7 +158,7 @@ def load_workload(
         for_pods.refer_to(for_nodes)
     has_pods = for_pods.has_pods() or not (partial and for_pods.has_nodes())
     pods, expanded = for_pods.expanded(nodes, may_have_finished=lives) if has_pods else ((), None)
-    offers = offers_of((obj for each in _objects(sources) for obj in each.of_kind(*DEVICE_KINDS)), nodes)
+    offers = offers_of((obj for each in _objects(sources) for obj in each.of_kind(*DEVICE_KINDS)), nodes, pods)
     nodes, pods, expanded = _with_devices(offers, nodes, pods, expanded)
     problems = [problem for source in sources for problem in source.problems()]
     problems += expanded.problems if expanded is not None else ()
@@ -172,13 +174,14 @@ def load_workload(
     workload = Workload(name, nodes, pods, services, tuple(warnings))
     about = (content.understood() for content in for_pods.contents if pods)
     understood = "; ".join(filter(None, (*about, _gangs(pods), _later(workload))))
-    workload = replace(workload, understood=understood)
+    invalid_nodes = tuple(name for each in _objects(sources) for name in each.invalid_nodes)
+    workload = replace(workload, understood=understood, invalid_nodes=invalid_nodes)
     if lives:
         workload = _with_lives(workload, list(_objects(sources)))
-    if expanded is None or not expanded.pods:
-        return workload
-    workload = with_running(workload, expanded, running)
-    return replace(workload, understood="; ".join(filter(None, (workload.understood, understood))))
+    if expanded is not None and expanded.pods:
+        workload = with_running(workload, expanded, running, may_be_empty=lives)
+        workload = replace(workload, understood="; ".join(filter(None, (workload.understood, understood))))
+    return workload.replayed() if running is RunningPods.REPLAYED else workload
 
 
 @no_collection()
@@ -202,10 +205,13 @@ def workload_of_objects(
     Raises:
         SteersmanError: there is no valid node, or no pod and `lives` is false.
     """
+    lives = lives or running is RunningPods.REPLAYED
     objects = Objects(documents)
     nodes = objects.nodes()
-    offers = offers_of(objects.of_kind(*DEVICE_KINDS), nodes)
-    nodes, _, expanded = _with_devices(offers, nodes, (), objects.expanded(nodes))
+    expanded: Expanded | None = objects.expanded(nodes)
+    assert expanded is not None
+    offers = offers_of(objects.of_kind(*DEVICE_KINDS), nodes, expanded.pods)
+    nodes, _, expanded = _with_devices(offers, nodes, (), expanded)
     assert expanded is not None
     for what, found in (("nodes", nodes), ("pods that have not finished", expanded.pods)):
         if not found and not (lives and nodes):
@@ -215,10 +221,12 @@ def workload_of_objects(
     about_pods = (*gpu_warnings(nodes, pods), *offer_warnings(offers, pods), *annotation_warnings(pods))
     about_objects = (*warnings, *left_out, *objects.warnings(), *expanded.warnings, *about_pods)
     all_warnings = tuple(f"{name}: {warning}" for warning in about_objects)
-    workload = Workload(name, nodes, expanded.pods, objects.services(), all_warnings)
+    invalid_nodes = tuple(objects.invalid_nodes)
+    workload = Workload(name, nodes, expanded.pods, objects.services(), all_warnings, invalid_nodes=invalid_nodes)
     if lives:
         workload = _with_lives(workload, [objects])
-    return with_running(workload, expanded, running)
+    workload = with_running(workload, expanded, running, may_be_empty=lives)
+    return workload.replayed() if running is RunningPods.REPLAYED else workload
 
 
 def _with_lives(workload: Workload, every: Sequence[Objects]) -> Workload:
@@ -297,7 +305,7 @@ def further_pods(path: str | Path, cluster: Workload) -> FurtherPods:
             content.others += (there,)
     pods, expanded = source.expanded(cluster.nodes)
     objects = (*_objects([source]), there)
-    offers = offers_of((obj for each in objects for obj in each.of_kind(*DEVICE_KINDS)), cluster.nodes)
+    offers = offers_of((obj for each in objects for obj in each.of_kind(*DEVICE_KINDS)), cluster.nodes, pods)
     later = Workload("", cluster.nodes, pods).later
     first = tuple(offers.pod(pod) for pod, is_later in zip(pods, later, strict=True) if not is_later)
     about_pods = (*offer_warnings(offers, first), *annotation_warnings(first))

@@ -188,7 +188,7 @@ def test_a_pod_that_is_being_deleted_holds_its_node_until_it_is_gone() -> None:
         found = cluster(*objects, running=running)
         result = run(found)
         assert [*bound(result).values()] == ["a"]
-        assert metrics(result)["pods_failed"] == 1  # the pod that the StatefulSet creates in its place
+        assert metrics(result)["pods_failed"] == 0  # the StatefulSet creates no pod in its place until it is gone
         assert "1 being deleted left out" in found.understood
         assert "1 pinned (being deleted 1)" in found.understood or "no other node allows them" in found.understood
 
@@ -252,7 +252,7 @@ def test_files_live_clusters_and_requests_count_alike(dump: tuple[list[Object], 
             counted[name] = free, gpu_free, (used + int(execution._without_devices[slot]), total)
         assert counted == there
         slot_of, next_pod = watched.state.slots, watched.pods["default/next"]
-        fits = {name for name, slot in slot_of.items() if watched.state.mask(*watched.number(next_pod.pod))[slot]}
+        fits = {name for name, slot in slot_of.items() if watched.state.mask(*watched.number(next_pod))[slot]}
         assert (bound(run(found)).get("next") in fits) if fits else ("next" not in bound(run(found)))
     written = cluster(*nodes, *pods, running=RunningPods.AS_WRITTEN)
     number = next(i for i, each in enumerate(written.pods) if each.name == "next")
@@ -296,6 +296,30 @@ def test_command_line_shows_the_current_state(tmp_path: Path) -> None:
         text = (tmp_path / "out" / "metrics.csv").read_text()
         assert "cluster,as it is,,arrivals,gpu_allocation_percent,percent,53.33\n" in text
         assert "cluster,fgd,42,arrivals,gpu_allocation_percent,percent,60\n" in text
+
+
+def test_commands_say_which_nodes_are_counted_and_all_count_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from steersman.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    nodes = [node("a", 8), node("b", 8), cordoned("a7", 8), cordoned("c1", 1)]
+    pods = [pod("old", on="a7", gpus=8), pod("one", on="a", gpus=4), pod("next", gpus=2)]
+    (tmp_path / "cluster.json").write_text(json.dumps(listed(*nodes, *pods)))
+    says = "cluster: 2 of 4 nodes counted with 16 of 25 GPUs: a7, c1 are cordoned"
+    for command in (
+        "simulate --protocol arrivals --policy fgd --output run --pods cluster.json",
+        "evaluate --protocol arrivals --policy fgd --seeds 1 --output out --nodes cluster.json --pods cluster.json",
+        "wait --policy fgd --pods cluster.json",
+        "explain --policy fgd --pod next --pods cluster.json",
+    ):
+        assert main(command.split()) == 0
+        printed = capsys.readouterr()
+        assert says in printed.err, command
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert f"<dt>Cluster</dt><dd>{says}</dd>" in page
+    assert "2 nodes · 16 GPUs" in " ".join(page.split())
 
 
 # What nodes do not offer -----------------------------------------------------------------------------------------

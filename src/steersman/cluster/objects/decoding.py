@@ -41,7 +41,7 @@ from steersman.cluster.objects.api.pods import (
     PodToleration,
 )
 from steersman.cluster.objects.fields import FieldError, Object, indexed, join, one_of, printable, required
-from steersman.cluster.objects.gpu_shares import HAMI_MEMORY, HAMI_RESOURCES, GpuSharing, hami_register
+from steersman.cluster.objects.gpu_shares import HAMI_MEMORY, HAMI_RESOURCES, GpuSharing, hami_models, hami_register
 from steersman.cluster.objects.latency_limits import SHOWN, limits_of
 from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY, node_gpus
 from steersman.cluster.objects.pod_features import (
@@ -248,6 +248,8 @@ def decode_pod(
     requests = decode_requests(obj, path, sharing=sharing)
     limits = pod_limits(spec, spec_path)
     models = gpu_models(annotations, notes, requests.gpu_count)
+    if sharing is not None and requests.gpu_count:
+        models = models or hami_models(annotations, sharing)
     of_pods = selectors.PodScope(namespace, labels, namespaces)
     ignored: list[str] = []
     return Pod(
@@ -291,8 +293,9 @@ def decode_requests(obj: PodObject, path: str = "", *, sharing: GpuSharing | Non
             raise FieldError(f"{where}.containers", f"request {key}, which belongs into metadata.annotations")
     share = None if sharing is None else shared_gpus(spec, where, plain, annotations, notes, sharing)
     gpu_count, gpu_milli, gpu_resource = share[:3] if share else pod_gpus(plain, where, annotations, notes)
-    if share:
-        plain = {name: amount for name, amount in plain.items() if name not in HAMI_RESOURCES}
+    if share and sharing:
+        counted = {*HAMI_RESOURCES, *dict(sharing.cards)}
+        plain = {name: amount for name, amount in plain.items() if name not in counted}
         plain |= {HAMI_MEMORY: share.too_large * NANO}  # which no node offers
     extended = sorted((name, units(plain[name])) for name in plain.keys() - _POD_RESOURCES if plain[name])
     return Requests(

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from steersman.core.counting import counted
 from steersman.core.statistics import BLOCKS, Interval
 from steersman.evaluation.report.standings import CPU_ALLOCATION, GPU_ALLOCATION, MEAN_WAIT, Difference, Standings
-from steersman.evaluation.report.wording import INTERVAL, brackets, count, interval_text, listed, seeds_text
+from steersman.evaluation.report.wording import INTERVAL, brackets, interval_text, listed, seeds_text
 from steersman.evaluation.summary import ALL
 from steersman.simulation.pod_kinds import KINDS
 
@@ -130,7 +131,7 @@ class Outcome:
     def of_whole(self) -> str:
         """Return what allocation is a share of."""
         gpus = self.of.gpus.get(self.of.workload, 0) if self.of.on_gpu else 0
-        return f"of {count(gpus, 'GPU')}" if gpus else f"of the {self.of.resources}"
+        return f"of {counted(gpus, 'GPU')}" if gpus else f"of the {self.of.resources}"
 
     @property
     def where(self) -> str:

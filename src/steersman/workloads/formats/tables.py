@@ -135,7 +135,9 @@ def read_text(path: str | Path, errors: str = "strict", *, head: bool = False) -
             content = gzip.GzipFile(fileobj=file) if is_gzip else file
             data = content.read(HEAD_BYTES if head else -1)
         encoding = _encoding(data)
-        return codecs.getincrementaldecoder(encoding)(errors).decode(data) if head else data.decode(encoding, errors)
+        # A beginning may end within a character.
+        whole = len(data) != HEAD_BYTES
+        return codecs.getincrementaldecoder(encoding)(errors).decode(data, final=whole or not head)
     except FileNotFoundError:
         raise InputError(path, "", "", "no such file") from None
     except (OSError, EOFError, zlib.error) as error:

@@ -26,7 +26,7 @@ from steersman.policies.decision.decider import Decider
 from steersman.policies.decision.kernels import SELECT_RANDOM
 from steersman.policies.node_metrics.view import Telemetry
 from steersman.policies.node_scores.default_spreading import scheduled_by
-from steersman.simulation.selection.comparison import member_choice
+from steersman.simulation.run import Simulator
 from steersman.workloads.profile import typical_pods
 from steersman.workloads.workload import Workload
 
@@ -134,7 +134,7 @@ def explain_placed(
     """
     member = choice = ""
     if policy.members:
-        chosen = member_choice(policy, workload)
+        chosen = Simulator(workload).member(policy)
         member, choice, policy = chosen.policy.name, chosen.evidence, renamed(chosen.policy, policy.name)
     state = ClusterState(workload.nodes)
     running = [each for each in others if each.constraints.node_name in state.slots]

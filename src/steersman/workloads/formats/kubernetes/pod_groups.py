@@ -56,9 +56,13 @@ def as_member(obj: KubernetesObject, pod: Pod) -> Pod:
         return replace(pod, at_once=workflow_parallelism(spec))
     if obj.kind != VOLCANO_JOB or pod.gang:
         return pod
-    tasks = spec.get("tasks") if isinstance(spec.get("tasks"), list) else []
     # Volcano's admission counts what each task needs at least where the Job does not say.
-    replicas = [(each, _number(each, "replicas", 1)) for each in tasks if isinstance(each, dict)]
+    tasks = spec.get("tasks")
+    replicas = [
+        (each, _number(each, "replicas", 1))
+        for each in (tasks if isinstance(tasks, list) else [])
+        if isinstance(each, dict)
+    ]
     minimum = sum(_number(each, "minAvailable", count) for each, count in replicas)
     return replace(pod, gang=obj.name, gang_minimum=max(_number(spec, "minAvailable", minimum), 1))
 

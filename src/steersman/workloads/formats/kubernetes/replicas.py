@@ -164,13 +164,8 @@ class Maker:
             yield from (replace(pod, name=name) for name in itertools.islice(self._names(above.name), count))
 
     def _numbered_pods(self, made: Iterable[tuple[str, Mapping[str, str]]], **spec: Any) -> Iterator[Pod]:
-        """Yield a pod for each name and its labels."""
-        pod = None
-        for name, labels in made:
-            template = self._labelled(labels, **spec)
-            if pod is None or _selects_by_own_labels(template.spec):
-                pod = self.decode(template, True)
-            yield replace(pod, name=name, labels=template.metadata.labels or {})
+        """Return a pod for each name and its labels."""
+        return numbered_pods(self._labelled({}, **spec), made, lambda pod: self.decode(pod, True))
 
     def _member_label(self, key: str) -> str:
         return self.members.pods[-1].labels.get(key, "") if self.members.pods else ""
@@ -215,12 +210,10 @@ class Maker:
         return [*own, *(each for each in self._template.spec.volumes or () if each.name not in claims)]
 
     def _ordinal_name(self, ordinal: int) -> str:
-        """Return the name of a pod that is missing; empty: a pod without an owner has its name."""
+        """Return the name of a pod that is missing; empty: another pod has its name, be it that it terminates."""
         name = f"{self.controller.name}-{ordinal}"
         other = self.there.get(("Pod", self.controller.namespace, name))
-        if other is None or (other.kind == "Pod" and other.pod.finished):
-            return name
-        return replica_name(name, 1) if is_terminating(other) else ""
+        return name if other is None or (other.kind == "Pod" and other.pod.finished) else ""
 
     # Jobs
 
@@ -290,6 +283,18 @@ def parallelism_of(spec: JobSpec) -> int:
 def _at_once(spec: JobSpec) -> int:
     """Return how many pods of a Job that starts exist at a time, 0: all."""
     return parallelism_of(spec) if (spec.completions or 0) > parallelism_of(spec) else 0
+
+
+def numbered_pods(
+    template: PodObject, made: Iterable[tuple[str, Mapping[str, str]]], decode: Callable[[PodObject], Pod]
+) -> Iterator[Pod]:
+    """Yield a pod of a template for each name and its labels. Raises FieldError."""
+    pod = None
+    for name, labels in made:
+        metadata = structs.replace(template.metadata, labels={**(template.metadata.labels or {}), **labels})
+        if pod is None or _selects_by_own_labels(template.spec):
+            pod = decode(structs.replace(template, metadata=metadata))
+        yield replace(pod, name=name, labels=metadata.labels or {})
 
 
 def job_deadline(spec: JobSpec) -> float | None:

@@ -48,6 +48,7 @@ KINDS: Mapping[str, KindSpec] = MappingProxyType(
         "DeviceClass": KindSpec(devices.DeviceClass, ("resource.k8s.io",)),
         "ResourceSlice": KindSpec(devices.ResourceSlice, ("resource.k8s.io",)),
         "ResourceClaim": KindSpec(devices.ResourceClaim, ("resource.k8s.io",)),
+        "ResourceClaimTemplate": KindSpec(ManifestObject, ("resource.k8s.io",)),
     }
 )
 """Kinds of objects that are read; others are custom resources, or ignored."""
@@ -76,6 +77,7 @@ _EXPORTED = {
     "csiDrivers": ("CSIDriver", "storage.k8s.io/v1"),
     "configMaps": ("ConfigMap", "v1"),
     "resourceClaims": ("ResourceClaim", "resource.k8s.io/v1"),
+    "resourceClaimTemplates": ("ResourceClaimTemplate", "resource.k8s.io/v1"),
     "resourceSlices": ("ResourceSlice", "resource.k8s.io/v1"),
     "deviceClasses": ("DeviceClass", "resource.k8s.io/v1"),
 }
@@ -106,6 +108,16 @@ class KubernetesObject:
     def namespace(self) -> str:
         """Return `metadata.namespace`, "default" if there is none."""
         return str(self.metadata.get("namespace") or "default")
+
+    @property
+    def group(self) -> str:
+        """Return the API group, empty for the core group."""
+        return str(self.content.get("apiVersion")).rpartition("/")[0]
+
+    @property
+    def version(self) -> str:
+        """Return the version of the API group."""
+        return str(self.content.get("apiVersion")).rpartition("/")[2]
 
     @cached_property
     def typed(self) -> Any:
@@ -187,6 +199,7 @@ def _unpacked(document: Document, kind: str, version: str, depth: int) -> Iterat
             item_kind = kind.removesuffix("List")
             yield from _unpacked(_part(document, item, f"items[{i}]"), item_kind, version, depth + 1)
         return
+    content = content if content.get("apiVersion") else {**content, "apiVersion": version}
     yield KubernetesObject(content, qualified_kind(kind, version), document)
 
 
