@@ -232,7 +232,7 @@ def with_controllers(plan: Schedule, workload: Workload, count: int) -> Schedule
     for a, i in enumerate(plan.pods[:count].tolist()):
         pod = workload.pods[i]
         if pod.at_once:
-            controller[a] = numbers.setdefault((pod.namespace, pod.owner), len(room))
+            controller[a] = numbers.setdefault(pod.limited_by, len(room))
             room += [pod.at_once] if controller[a] == len(room) else []
             room[controller[a]] -= a < plan.standing
     return replace(plan, controller=controller, room=np.array(room, dtype=np.int64))

@@ -153,9 +153,8 @@ class Workload:
         bounded = [i for i, pod in enumerate(self.pods) if pod.at_once]
         recorded = self.recorded or (None,) * len(self.pods)
         for i in sorted(bounded, key=lambda i: recorded[i] is None):
-            key = self.pods[i].namespace, self.pods[i].owner
-            made[key] += 1
-            later[i] = made[key] > self.pods[i].at_once
+            made[self.pods[i].limited_by] += 1
+            later[i] = made[self.pods[i].limited_by] > self.pods[i].at_once
         return later
 
     @cached_property

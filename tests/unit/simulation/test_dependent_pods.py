@@ -341,6 +341,16 @@ def test_the_next_pod_of_a_job_comes_when_one_ends() -> None:
     assert metric(result, "waiting_time_max_seconds") == 0
 
 
+def test_jobs_of_one_owner_have_their_own_pods_at_a_time(tmp_path: Path) -> None:
+    """Two Jobs of a JobSet, each of which has one of its three pods at a time."""
+    template = {"spec": job(3, 1)["spec"]}
+    parts = [{"name": "w", "replicas": 2, "template": template}]
+    resource = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "js"}}
+    workload = load(tmp_path, resource | {"spec": {"replicatedJobs": parts}})
+    assert len(workload.pods) == 6
+    assert len(bound(run(workload))) == 2
+
+
 def workflow(limit: int | None = None, **template: Any) -> dict[str, Any]:
     leaf = {"name": "t", "container": manifest("p")["spec"]["containers"][0]}
     spec = {"entrypoint": "main", "templates": [{"name": "main", **template}, leaf]}

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import structs
 
 from steersman.cluster.constraints.node import allowed_nodes, restricted_names
-from steersman.cluster.model import Node, NodeSelectorTerm, Pod, Requirement
+from steersman.cluster.model import JOB_NAME, Node, NodeSelectorTerm, Pod, Requirement
 from steersman.cluster.objects.api.controllers import (
     MAX_REPLICAS,
     Deployment,
@@ -38,7 +38,7 @@ GENERATION = "pod-template-generation"
 POD_NAME = "statefulset.kubernetes.io/pod-name"
 POD_INDEX = "apps.kubernetes.io/pod-index"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
-JOB_NAMES = ("job-name", "batch.kubernetes.io/job-name")
+JOB_NAMES = ("job-name", JOB_NAME)
 JOB_UIDS = ("controller-uid", "batch.kubernetes.io/controller-uid")
 JOB_CONTROLLER = "kubernetes.io/job-controller"
 _HASH_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
