@@ -234,7 +234,7 @@ class Pod:
     its limits of latency to its users. A `terminating` pod is being deleted: it still takes its resources.
     `estimated_seconds` is the run time that whoever submitted it stated, None if nobody did. Pods of a namespace with
     the same `gang` start once `gang_minimum` of them can start together, 0: all; "": it starts alone. At most `at_once`
-    pods of its Job or owner exist at a time, 0: all. `nominated` is the node whose room is kept for it, "" for none.
+    pods of its Job or owner exist at a time, None: all. `nominated` is the node whose room is kept for it, "" for none.
     `preempts` says whether kube-scheduler may preempt pods of lower priority for it. `ignored` says which annotations
     make no sense, so that they do not count; those of `latency` are there.
     """
@@ -256,7 +256,7 @@ class Pod:
     estimated_seconds: float | None = None
     gang: str = ""
     gang_minimum: int = 0
-    at_once: int = 0
+    at_once: int | None = None
     nominated: str = ""
     preempts: bool = True
     ignored: tuple[str, ...] = field(default=(), compare=False)

@@ -270,7 +270,7 @@ def decode_pod(
         estimated_seconds=_estimate(annotations, spec, ignored),
         gang=_gang(annotations, labels, ignored),
         gang_minimum=_count(annotations, GANG_MINIMUM_KEY, ignored) or digits(labels.get(OLD_MINIMUM)),
-        at_once=_count(annotations, AT_ONCE_KEY, ignored),
+        at_once=_count(annotations, AT_ONCE_KEY, ignored) or None,
         nominated=nominated_node(obj),
         preempts=spec.preemption_policy != "Never",
         # Last: those above fill it.

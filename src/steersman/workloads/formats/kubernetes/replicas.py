@@ -119,7 +119,7 @@ class Maker:
         owner = self._owner()
         is_job = self.controller.kind == "Job"
         deadline = job_deadline(typed.spec) if is_job else None
-        at_once = _at_once(typed.spec) if is_job else 0
+        at_once = _at_once(typed.spec) if is_job else None
         for pod in pods:
             estimate = deadline if pod.estimated_seconds is None else pod.estimated_seconds
             yield replace(pod, owner=owner, estimated_seconds=estimate, at_once=at_once)
@@ -253,7 +253,7 @@ class Maker:
             return 0 if succeeded else parallelism
         if status.start_time or self.members.pods or succeeded:  # the remaining ones start when these end
             return min(parallelism, spec.completions - succeeded)
-        return spec.completions if parallelism else 0
+        return spec.completions
 
     # DaemonSets
 
@@ -280,9 +280,9 @@ def parallelism_of(spec: JobSpec) -> int:
     return 1 if spec.parallelism is None else spec.parallelism
 
 
-def _at_once(spec: JobSpec) -> int:
-    """Return how many pods of a Job that starts exist at a time, 0: all."""
-    return parallelism_of(spec) if (spec.completions or 0) > parallelism_of(spec) else 0
+def _at_once(spec: JobSpec) -> int | None:
+    """Return how many pods of a Job that starts exist at a time, None: all."""
+    return parallelism_of(spec) if (spec.completions or 0) > parallelism_of(spec) else None
 
 
 def numbered_pods(
