@@ -80,7 +80,7 @@ class Standings:
             run.workload: round(float(run.final_nodes.gpu_count.sum())) for run in runs if run.final_nodes.names
         }
         # 0: clusters of different sizes have no common number of GPUs.
-        self.gpus[ALL] = max(self.gpus.values()) if len(set(self.gpus.values())) == 1 else 0
+        self.gpus.setdefault(ALL, max(self.gpus.values()) if len(set(self.gpus.values())) == 1 else 0)
         self.nodes = len(runs[0].final_nodes.names)
         self.on_gpu = any((run.curve.gpu_allocation_percent > 0).any() for run in runs)
         self.timed = self.protocol == "timed"
