@@ -42,6 +42,8 @@ class _Counts:
     gated: int = 0
     lost: int = 0
     elsewhere: int = 0
+    ended: int = 0
+    untimed: int | None = None
 
 
 def with_running(
@@ -72,7 +74,10 @@ def with_running(
     if from_now:
         names = {node.name for node in workload.nodes}
         there.sort(key=lambda pod: (0, 0) if pod.constraints.node_name in names else (1, -pod.priority))
-    account = _Account(workload.nodes, there)
+    replayed = running is RunningPods.REPLAYED
+    # The others arrive again, whatever their nodes offer.
+    runs = [not replayed or belongs_to_node(pod) for pod in there]
+    account = _Account(workload.nodes, [pod if each else pod.unbound() for pod, each in zip(there, runs, strict=True)])
     why = _staying(workload.nodes, there, account)
     recorded = tuple(
         # Pods on a node that offers too little run there, too, but remain part of the demand.
@@ -85,6 +90,8 @@ def with_running(
     pods = there if pinned else [_freed(pod, why.get(i, EXCEEDING) != EXCEEDING) for i, pod in enumerate(there)]
     known = {(pod.namespace, pod.name) for pod in expanded.pods}
     of_objects = [pod for pod in there if (pod.namespace, pod.name) in known]  # without those of CSV files
+    if replayed:
+        counts.ended, counts.untimed = len(workload.lives.ended), workload.lives.untimed
     sentence = _sentence(workload.nodes, expanded, of_objects, len(account.devices), Counter(why.values()), counts)
     if not pods and not may_be_empty:
         raise SteersmanError(f"{workload.name}: no pod runs or may be placed: {sentence}")
@@ -235,7 +242,7 @@ def _sentence(
     above = [expanded.owners.get((pod.namespace, pod.name)) for pod in pods]
     owners = f"{len(pods)} pods of {len({*above} - {None})} owners"
     owners += f" ({above.count(None)} without one)" if None in above else ""
-    waiting = f"{len(pods) - running} waiting"
+    waiting = f"{len(pods) - running} {'waiting' if counts.untimed is None else 'arriving'}"
     waiting += f" ({expanded.absent} of them not created yet)" if running and expanded.absent else ""
     parts = [owners, f"{running} running", waiting]
     if expanded.templates:
@@ -247,7 +254,10 @@ def _sentence(
     parts += [
         f"{number} {what}"
         for number, what in (
-            (expanded.finished, "finished left out"),
+            (counts.ended, "ended"),
+            (expanded.finished, "finished left out")
+            if counts.untimed is None
+            else (counts.untimed, "finished at unknown times left out"),
             (counts.deleted, "being deleted left out"),
             (counts.gated, "gated left out"),
             (expanded.suspended, "suspended left out"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from steersman.cluster.gpu_units import mean_milli, requested_milli
 from steersman.cluster.model import Node, Pod, Requests, Requirement
 from steersman.workloads.files import stem
-from steersman.workloads.lives import Lives
+from steersman.workloads.lives import Life, Lives
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,12 +63,15 @@ class RunningPods(enum.StrEnum):
     FREE: they are placed again with all others.
     PINNED: they run where they are before others arrive, and pods drawn after them may go to that node alone.
     FROM_NOW: they run where they are before others arrive, and pods drawn after them go anywhere.
+    REPLAYED: they arrive and leave again when they did, as do those that have ended. Pods of DaemonSets and static ones
+        run where they are.
     """
 
     AS_WRITTEN = "as-written"
     FREE = "free"
     PINNED = "pinned"
     FROM_NOW = "from-now"
+    REPLAYED = "replayed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +145,31 @@ class Workload:
         return tuple(i for i, where in enumerate(self.recorded) if where is None or not where.stays)
 
     @cached_property
+    def later(self) -> npt.NDArray[np.bool_]:
+        """Return [P] which pods their controllers make once others have ended, see `Pod.at_once`."""
+        import numpy as np
+
+        later, made = np.zeros(len(self.pods), dtype=np.bool_), Counter[tuple[str, str]]()
+        bounded = [i for i, pod in enumerate(self.pods) if pod.at_once]
+        recorded = self.recorded or (None,) * len(self.pods)
+        for i in sorted(bounded, key=lambda i: recorded[i] is None):
+            key = self.pods[i].namespace, self.pods[i].owner
+            made[key] += 1
+            later[i] = made[key] > self.pods[i].at_once
+        return later
+
+    @cached_property
+    def running_gangs(self) -> Counter[tuple[str, str]]:
+        """Return by namespace and name of a gang how many of its pods run from the start."""
+        pods = (self.pods[i] for i in self.standing())
+        return Counter((pod.namespace, pod.gang) for pod in pods if pod.gang)
+
+    def drawable(self) -> tuple[int, ...]:
+        """Return the demand without the pods that exist later than others of their controllers."""
+        every, later = self.demand(), set(self.later.nonzero()[0].tolist())
+        return tuple(i for i in every if i not in later) if later else every
+
+    @cached_property
     def account(self) -> ClusterAccount:
         """Return which nodes are eligible, since some pod of the demand may enter them, and why others are not.
 
@@ -195,10 +224,51 @@ class Workload:
         return np.concatenate([np.flatnonzero(self.eligible)[order], np.flatnonzero(~self.eligible)])
 
     def unbound(self) -> Workload:
-        """Return the workload with all pods unbound: future pods are like the running ones but may go anywhere."""
-        return replace(self, pods=tuple(replace(pod.unbound(), gpu_devices=()) for pod in self.pods))
+        """Return the workload with all pods unbound: future pods are like the running ones but may go anywhere.
+
+        Only pods that belong to their nodes stay there.
+        """
+        pods = tuple(replace(pod.unbound(), gpu_devices=()) for pod in self.pods)
+        return replace(self, pods=pods, from_now=False)
+
+    def replayed(self) -> Workload:
+        """Return the workload with the pods that have ended, and the times that its Kubernetes objects state.
+
+        Times are in seconds from the first pod. A pod leaves after the time for which it ran, once it has started. One
+        that is yet to be created arrives at the latest time that the objects state.
+        """
+        lives, standing = self.lives, set(self.standing())
+        present = [lives.present.get((pod.namespace, pod.name), Life(lives.latest, None)) for pod in self.pods]
+        coming = (life.created for i, life in enumerate(present) if i not in standing)
+        first = min(filter(None, (*(each.created for each in lives.ended), *coming)), default=0.0)
+        ended = [
+            replace(
+                each.pod.unbound(),
+                creation_time=each.created - first,
+                deletion_time=each.created - first + each.ended - each.started,
+            )
+            for each in sorted(lives.ended, key=lambda each: each.created)
+        ]
+        pods = [
+            pod if i in standing else _with_times(pod, life, first)
+            for i, (pod, life) in enumerate(zip(self.pods, present, strict=True))
+        ]
+        recorded = (*(None for _ in ended), *self.recorded) if self.recorded else ()
+        return replace(self, pods=(*ended, *pods), recorded=recorded)
+
+
+def _with_times(pod: Pod, life: Life, first: float) -> Pod:
+    """Return a pod that has not ended with the times of its life, unless it states others."""
+    if pod.creation_time is not None or life.created is None:
+        return pod
+    created, deleted = life.created - first, None
+    if life.deleted is not None:
+        deleted = created + max(life.deleted - (life.started or life.created), 0.0)
+    return replace(pod, creation_time=created, deletion_time=deleted)
 
 
 def workload_name(path: str | Path) -> str:
     """Return the name of a pod file or folder in results: without folder and suffix."""
-    return stem(Path(path).resolve())
+    path = Path(path)
+    # A pipe has no name but its path.
+    return stem(resolved if (resolved := path.resolve()).exists() else path)

@@ -250,8 +250,8 @@ def _print_tables(explanation: Explanation, pod: str) -> None:
         for reason, count in sorted(explanation.refused.items(), key=lambda item: -item[1]):
             table.add_row(reason, str(count))
         print_table(table)
-    if explanation.other_gpus:
-        print_text(explanation.other_gpus)
+    for sentence in filter(None, (explanation.other_gpus, explanation.preemption)):
+        print_text(sentence)
 
 
 def _print_queue(queue: QueuePlace, now: AssumedNow) -> None:

@@ -120,7 +120,7 @@ def simulate(
         live = inputs.live if inputs.cluster else None
         (policy,) = with_minor([str(options.policy)], options.kubernetes, live)
         check_policy_names([policy])
-        (source,) = inputs.read(warn)
+        (source,) = inputs.read(warn, replayed=arrivals.protocol is Protocol.TIMED)
         arrivals.warn_of(source, warn)
         seed = FIRST_SEED if options.seed is None else options.seed
         plan = SimulationPlan(source, policy, seed, arrivals)

@@ -139,8 +139,8 @@ class WorkloadFormat(ABC):
     headers: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = ()
 
     def recognises(self, file: Path) -> bool:
-        """Return whether a file with one of the format's suffixes is in this format. Raises InputError: unreadable."""
-        return True
+        """Return whether a file is in this format, by default by its suffix. Raises InputError: unreadable."""
+        return file.name.endswith(self.suffixes)
 
     @abstractmethod
     def open(self, files: Sequence[Path]) -> FormatContent:

@@ -44,7 +44,7 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
         SteersmanError: the workload's nodes or pods have no GPU, so no GPU demand can be reached.
     """
     capacity, demand = workload.gpu_capacity, list(workload.gpu_demand)
-    standing, drawable = workload.standing(), workload.demand()
+    standing, drawable = workload.standing(), workload.drawable()
     if not capacity or not any(demand[i] for i in drawable):
         who = "pods" if capacity else "nodes"
         raise SteersmanError(
