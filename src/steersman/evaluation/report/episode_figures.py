@@ -161,7 +161,7 @@ def success_lines(runs: Mapping[str, Sequence[RunResult]], style: Mapping[str, S
         first = max(int(np.argmax(np.isfinite(rate))) if np.isfinite(rate).any() else len(rate) for rate in rates)
         values = values[:, first:]
         if values.shape[1]:
-            decisions = 1.0 + first + np.arange(values.shape[1])
+            decisions = np.arange(first + 1.0, first + 1.0 + values.shape[1], dtype=np.float64)
             low, high = np.fmin.reduce(values), np.fmax.reduce(values)
             stats = CurveStats(decisions, mean_of_known(values), low, high, len(values))
             data += band_and_line(policy, style[policy], stats, 1, " %")
