@@ -494,8 +494,8 @@ class Execution:
         # Pods that are drawn again later are not nominated.
         waiting, first = np.unique(self.plan.pods[self.plan.standing :], return_index=True)
         nodes = [slots.get(workload.pods[i].nominated, kernels.NONE) for i in waiting]
-        rows: npt.NDArray[np.int64] = np.stack([self.plan.standing + first, np.array(nodes, dtype=np.int64)], axis=1)
-        return rows[rows[:, 1] != kernels.NONE]
+        rows = np.stack([self.plan.standing + first, np.array(nodes, dtype=np.int64)], axis=1)
+        return rows[np.flatnonzero(rows[:, 1] != kernels.NONE)]
 
     @cached_property
     def _without_devices(self) -> npt.NDArray[np.int64]:
