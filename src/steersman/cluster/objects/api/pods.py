@@ -218,6 +218,7 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     scheduler_name: str | None = None
     priority: Annotated[int, msgspec.Meta(ge=-INT32_MAX - 1, le=INT32_MAX)] | None = None
     priority_class_name: str | None = None
+    preemption_policy: str | None = None
     runtime_class_name: str | None = None
     overhead: dict[str, Any] | None = None
     resources: ResourceRequirements | None = None

@@ -30,6 +30,7 @@ from steersman.workloads.formats.kubernetes.controllers import Key, is_created, 
 from steersman.workloads.formats.kubernetes.replicas import within
 from steersman.workloads.formats.kubernetes.unknown_kinds import is_over, templates_of, whole_number
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
+from steersman.workloads.formats.kubernetes.workflow_parallelism import workflow_parallelism
 
 Variables = Mapping[str, Any]
 _JVM_UNITS = {"k": 1 / 1024, "m": 1, "g": 1 << 10, "t": 1 << 20, "p": 1 << 30}
@@ -183,7 +184,7 @@ class Resources:
         """Return an object without replicas if another one has taken over its pods."""
         if key_of(obj) not in self._scaled_down:
             return obj
-        return replace(obj, content={**obj.content, "spec": {**obj.content["spec"], "replicas": 0}})
+        return replace(obj, content=merged(obj.content, {"spec": {"replicas": 0}}))
 
     def parts(self, obj: KubernetesObject) -> Iterator[Part]:
         """Yield what the controller of a resource makes. Raises FieldError: the resource is invalid."""
@@ -240,10 +241,9 @@ class Resources:
         if not name or isinstance(name, Undefined):
             return None
         for kind in kinds.split():
-            namespace = "default" if kind.startswith("Cluster") else obj.namespace
-            namespace = namespace if (kind, namespace, str(name)) in self._objects else obj.namespace
-            if (content := self._objects.get((kind, namespace, str(name)))) is not None:
-                return content
+            for namespace in (obj.namespace, "default") if "Cluster" in kind else (obj.namespace,):
+                if (content := self._objects.get((kind, namespace, str(name)))) is not None:
+                    return content
         if needed and not (is_created(obj) and obj.namespace in self._dumped):
             kind = kinds.split()[0]
             full = str(name) if "Cluster" in kind else f"{obj.namespace}/{name}"
@@ -253,7 +253,7 @@ class Resources:
     def _scaled_down_by(self, obj: KubernetesObject) -> Key | None:
         row = _resource(obj.kind, obj.group)
         reference = value(row.scales_down, self._variables(obj)) if row is not None else None
-        return (str(reference["kind"]), obj.namespace, str(reference["name"])) if reference else None
+        return (reference["kind"], obj.namespace, str(reference.get("name"))) if reference else None
 
 
 def is_described(obj: KubernetesObject) -> bool:
@@ -337,6 +337,7 @@ def _expressions() -> _Expressions:
         "number": whole_number,
         "quantity": quantity,
         "sha1": lambda each: hashlib.sha1(str(each).encode(), usedforsecurity=False).hexdigest(),
+        "workflow_parallelism": workflow_parallelism,
         "workflow_templates": workflow_templates,
     }
     for name, function in resource_table().functions.items():

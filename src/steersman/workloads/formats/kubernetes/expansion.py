@@ -31,6 +31,8 @@ from steersman.workloads.formats.kubernetes.controllers import (
     key_of,
 )
 from steersman.workloads.formats.kubernetes.custom_resources import Part, Resources, resource_table
+from steersman.workloads.formats.kubernetes.devices import PodClaims
+from steersman.workloads.formats.kubernetes.pod_groups import PodGroups
 from steersman.workloads.formats.kubernetes.replicas import (
     Maker,
     Members,
@@ -95,6 +97,8 @@ class Expansion:
         namespaces: labels of the namespaces, None: unknown.
         autoscalers: replicas that controllers are scaled to.
         resources: what custom resources make.
+        groups: PodGroups of pods.
+        claims: devices that pods request by claims.
     """
 
     objects: Sequence[KubernetesObject]
@@ -103,6 +107,8 @@ class Expansion:
     namespaces: Namespaces | None
     autoscalers: Autoscalers
     resources: Resources
+    groups: PodGroups
+    claims: PodClaims
     _controllers: Controllers = field(init=False)
     _there: dict[Key, KubernetesObject] = field(init=False)
     _owning: set[Key | None] = field(init=False)
@@ -247,7 +253,9 @@ class Expansion:
             elif not is_terminating(obj):
                 for pod in self._pods_of_resource(obj, replicas):
                     self._templates[obj.kind] += 1
-                    yield replace(pod, owner=f"{obj.kind.partition('.')[0]}/{obj.name}")
+                    # The bound of a Job of a resource is that of its pods alone.
+                    is_bounded = pod.at_once and pod.owner
+                    yield replace(pod, owner=pod.owner if is_bounded else f"{obj.kind.partition('.')[0]}/{obj.name}")
         except FieldError as error:
             raise obj.error(error.field, error.problem) from None
 
@@ -320,7 +328,8 @@ class Expansion:
             self._unmodelled_notes.setdefault(key, {})[f"{obj.kind} {obj.name}"] = None
         if admitted:
             pod = self.admission.admitted(pod, path, obj)
-        return decode_pod(pod, path, namespaces=self.namespaces, sharing=self._sharing)
+        decoded = decode_pod(pod, path, namespaces=self.namespaces, sharing=self._sharing)
+        return self.groups.joined(self.claims.requesting(decoded, pod), pod.metadata.annotations)
 
 
 def _running_part(obj: KubernetesObject) -> Pod | None:

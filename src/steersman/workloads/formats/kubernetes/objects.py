@@ -18,7 +18,7 @@ from steersman.cluster.objects.fields import FieldError, Object, required
 from steersman.cluster.objects.gpu_shares import shared_node
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.core.errors import InputError
-from steersman.workloads.formats.kubernetes import admission, devices
+from steersman.workloads.formats.kubernetes import admission, devices, pod_groups
 from steersman.workloads.formats.kubernetes.autoscaling import Autoscalers
 from steersman.workloads.formats.kubernetes.controllers import (
     CONTROLLERS,
@@ -44,7 +44,7 @@ from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesOb
 from steersman.workloads.formats.yaml_documents import Document, write_documents
 from steersman.workloads.workload import SpreadSelectors, Workload
 
-REFERABLE = (*admission.KINDS, *devices.KINDS, "HorizontalPodAutoscaler", "Namespace")
+REFERABLE = (*admission.KINDS, *devices.KINDS, pod_groups.KIND, "HorizontalPodAutoscaler", "Namespace")
 """Kinds of objects of another input that pods and controllers may refer to."""
 HOOKS = ("helm.sh/hook", "argocd.argoproj.io/hook")
 """Annotations of objects that are made at certain moments of a release and deleted again."""
@@ -62,6 +62,7 @@ class Objects:
         opaque: the same of those that say what containers request, and have no pod template.
         problems: errors of objects that are left out.
         resources: what custom resources make.
+        invalid_nodes: names of the nodes among these.
         hooks: hooks of Helm and Argo CD, which do not run with the rest, and when they do.
     """
 
@@ -71,9 +72,11 @@ class Objects:
         self.opaque: Counter[str] = Counter()
         self.problems: list[InputError] = []
         self.hooks: list[str] = []
+        self.invalid_nodes: list[str] = []
         self._nodes: list[Node] = []
         self._names: dict[Key, KubernetesObject] = {}
         self._generated: Counter[Key] = Counter()
+        self._claims = devices.PodClaims(())
         every = [each for document in documents for each in unpack(document)]
         self.resources = Resources([each for each in every if isinstance(each, KubernetesObject)])
         for obj in [each if isinstance(each, InputError) else self.resources.resolved(each) for each in every]:
@@ -93,13 +96,13 @@ class Objects:
             _check(obj)
             node = decode_node(obj.typed) if obj.kind == "Node" else None
             _claim(self._names, obj)
-        except FieldError as error:
-            self.problems.append(obj.error(error.field, error.problem))
-        except InputError as problem:
-            self.problems.append(problem)
+        except (FieldError, InputError) as error:
+            is_field = isinstance(error, FieldError)
+            self.problems.append(obj.error(error.field, error.problem) if is_field else error)
+            self.invalid_nodes += [obj.name] if obj.kind == "Node" else []
         else:
             self.objects.append(obj)
-            self._nodes += [] if node is None else [shared_node(node)]
+            self._nodes += [] if node is None else [shared_node(node, obj.metadata.get("annotations") or {})]
 
     def _has_pods(self, obj: KubernetesObject) -> bool:
         try:
@@ -154,6 +157,7 @@ class Objects:
         every = (self, *others)
         read_by_admission = (obj for each in every for obj in each.of_kind(*admission.KINDS))
         autoscalers = (obj for each in every for obj in each.of_kind("HorizontalPodAutoscaler"))
+        self._claims = devices.PodClaims(obj for each in every for obj in each.of_kind("Pod", *devices.KINDS))
         namespaces = {name: labels for each in reversed(every) for name, labels in each._namespaces().items()}
         return Expansion(
             self.objects,
@@ -162,6 +166,8 @@ class Objects:
             namespaces or None,
             Autoscalers.of(autoscalers),
             self.resources,
+            pod_groups.PodGroups.of(obj for each in reversed(every) for obj in each.of_kind(pod_groups.KIND)),
+            self._claims,
         ).expand()
 
     def services(self) -> SpreadSelectors:
@@ -218,6 +224,8 @@ class Objects:
             before = "" if is_whole else "spec.template."
             for paths, known in (((*use.unmodelled, *use.watched), unmodelled), (use.unknown, unknown)):
                 for path in paths:
+                    if path == "spec.resourceClaims" and self._claims.amounts(obj.pod, obj.namespace) is not None:
+                        continue
                     known.setdefault(before + path, []).append(f"{obj.kind} {obj.name}")
         for path, objects in sorted(unmodelled.items()):
             yield f"{path} is not modelled and has no effect ({_named(objects)})"

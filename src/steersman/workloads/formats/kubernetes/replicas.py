@@ -117,10 +117,12 @@ class Maker:
             case _:
                 pods = self._equal_pods(self._deployment_labels(), self._wanted(typed.spec) - len(self.members.pods))
         owner = self._owner()
-        deadline = job_deadline(typed.spec) if self.controller.kind == "Job" else None
+        is_job = self.controller.kind == "Job"
+        deadline = job_deadline(typed.spec) if is_job else None
+        at_once = _at_once(typed.spec) if is_job else 0
         for pod in pods:
             estimate = deadline if pod.estimated_seconds is None else pod.estimated_seconds
-            yield replace(pod, owner=owner, estimated_seconds=estimate)
+            yield replace(pod, owner=owner, estimated_seconds=estimate, at_once=at_once)
 
     def _owner(self) -> str:
         if self.members.pods:
@@ -245,13 +247,13 @@ class Maker:
         is_over = any(each.type in _OVER and each.status == "True" for each in status.conditions or ())
         if spec.suspend or is_over or spec.managed_by not in (None, JOB_CONTROLLER):
             return 0
-        parallelism = 1 if spec.parallelism is None else spec.parallelism
+        parallelism = parallelism_of(spec)
         succeeded = max(self.members.succeeded, status.succeeded or 0)
         if spec.completions is None:  # a work queue: no other pod starts once one has succeeded
             return 0 if succeeded else parallelism
         if status.start_time or self.members.pods or succeeded:  # the remaining ones start when these end
             return min(parallelism, spec.completions - succeeded)
-        return spec.completions
+        return spec.completions if parallelism else 0
 
     # DaemonSets
 
@@ -285,10 +287,19 @@ def numbered_pods(
         yield replace(pod, name=name, labels=metadata.labels or {})
 
 
+def parallelism_of(spec: JobSpec) -> int:
+    """Return how many pods of a Job exist at a time."""
+    return 1 if spec.parallelism is None else spec.parallelism
+
+
+def _at_once(spec: JobSpec) -> int:
+    """Return how many pods of a Job that starts exist at a time, 0: all."""
+    return parallelism_of(spec) if (spec.completions or 0) > parallelism_of(spec) else 0
+
+
 def job_deadline(spec: JobSpec) -> float | None:
     """Return the longest run time of a Job's only pod in seconds; None: no deadline, or several pods share it."""
-    parallelism = 1 if spec.parallelism is None else spec.parallelism
-    count = parallelism if spec.completions is None else spec.completions
+    count = parallelism_of(spec) if spec.completions is None else spec.completions
     return float(spec.active_deadline_seconds) if spec.active_deadline_seconds and count == 1 else None
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from steersman.cluster.objects.api import admission, controllers, devices
+from steersman.cluster.objects.api import admission, controllers, devices, pod_groups
 from steersman.cluster.objects.api.decoding import converted, valid_parts
 from steersman.cluster.objects.api.metadata import ManifestObject
 from steersman.cluster.objects.api.nodes import NodeObject
@@ -44,9 +44,11 @@ KINDS: Mapping[str, KindSpec] = MappingProxyType(
         "PriorityClass": KindSpec(admission.PriorityClass, ("scheduling.k8s.io",)),
         "RuntimeClass": KindSpec(admission.RuntimeClass, ("node.k8s.io",)),
         "HorizontalPodAutoscaler": KindSpec(admission.HorizontalPodAutoscaler, ("autoscaling",)),
+        "PodGroup": KindSpec(pod_groups.PodGroup, pod_groups.GROUPS),
         "DeviceClass": KindSpec(devices.DeviceClass, ("resource.k8s.io",)),
         "ResourceSlice": KindSpec(devices.ResourceSlice, ("resource.k8s.io",)),
         "ResourceClaim": KindSpec(devices.ResourceClaim, ("resource.k8s.io",)),
+        "ResourceClaimTemplate": KindSpec(ManifestObject, ("resource.k8s.io",)),
     }
 )
 """Kinds of objects that are read; others are custom resources, or ignored."""
@@ -75,6 +77,7 @@ _EXPORTED = {
     "csiDrivers": ("CSIDriver", "storage.k8s.io/v1"),
     "configMaps": ("ConfigMap", "v1"),
     "resourceClaims": ("ResourceClaim", "resource.k8s.io/v1"),
+    "resourceClaimTemplates": ("ResourceClaimTemplate", "resource.k8s.io/v1"),
     "resourceSlices": ("ResourceSlice", "resource.k8s.io/v1"),
     "deviceClasses": ("DeviceClass", "resource.k8s.io/v1"),
 }
