@@ -472,10 +472,10 @@ def test_annotations_that_would_place_pods_are_named(key: str) -> None:
     job = controller("Job", "j", at=None) | {"apiVersion": "batch/v1"}
     job["spec"]["template"] = annotated
     expected = f"annotation kueue.x-k8s.io/{key} is not modelled and has no effect"
-    assert expanded(job).warnings == (f"{expected} (Job j)",)
+    assert expanded(job).warnings == (f"{expected} (named by Job j)",)
     group = {"jobs": [{"name": "a", "template": {"spec": {"template": annotated}}}]}
     job_set = made("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": group["jobs"]})
-    assert expanded(job_set).warnings == (f"{expected} (Job it-a-0)",)
+    assert expanded(job_set).warnings == (f"{expected} (named by Job it-a-0)",)
 
 
 def test_required_selectors_of_no_pod_are_named() -> None:

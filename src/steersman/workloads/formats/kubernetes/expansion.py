@@ -18,8 +18,7 @@ from steersman.cluster.objects.gpu_shares import GpuSharing, is_reservation, sha
 from steersman.cluster.objects.partial import partial_pod
 from steersman.cluster.objects.selectors import Namespaces
 from steersman.core.errors import InputError
-from steersman.workloads.formats.kubernetes.admission import Admission
-from steersman.workloads.formats.kubernetes.autoscaling import Autoscalers
+from steersman.workloads.formats.kubernetes.admission import Admission, named_by
 from steersman.workloads.formats.kubernetes.controllers import (
     CONTROLLERS,
     Controllers,
@@ -30,7 +29,7 @@ from steersman.workloads.formats.kubernetes.controllers import (
     is_terminating,
     key_of,
 )
-from steersman.workloads.formats.kubernetes.custom_resources import Part, Resources, resource_table
+from steersman.workloads.formats.kubernetes.custom_resources import Part, Resources
 from steersman.workloads.formats.kubernetes.devices import PodClaims
 from steersman.workloads.formats.kubernetes.pod_groups import PodGroups
 from steersman.workloads.formats.kubernetes.replicas import (
@@ -41,6 +40,7 @@ from steersman.workloads.formats.kubernetes.replicas import (
     numbered_pods,
     replica_name,
 )
+from steersman.workloads.formats.kubernetes.resource_table import resource_table
 from steersman.workloads.formats.kubernetes.selectors import unmatched_selectors
 from steersman.workloads.formats.kubernetes.shared_gpus import sharing_warnings
 from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesObject
@@ -95,7 +95,7 @@ class Expansion:
         nodes: nodes that a DaemonSet is expanded over.
         admission: what the API server adds to pods.
         namespaces: labels of the namespaces, None: unknown.
-        autoscalers: replicas that controllers are scaled to.
+        autoscalers: least and most replicas of controllers that are scaled.
         resources: what custom resources make.
         groups: PodGroups of pods.
         claims: devices that pods request by claims.
@@ -105,7 +105,7 @@ class Expansion:
     nodes: Sequence[Node]
     admission: Admission
     namespaces: Namespaces | None
-    autoscalers: Autoscalers
+    autoscalers: Mapping[Key, tuple[int, int]]
     resources: Resources
     groups: PodGroups
     claims: PodClaims
@@ -165,7 +165,7 @@ class Expansion:
             warnings=(
                 *self.admission.warnings(),
                 *sharing_warnings(self.objects, self._sharing),
-                *(f"annotation {key} is not modelled and has no effect ({_first(of)})" for key, of in notes),
+                *(f"annotation {key} is not modelled and has no effect ({named_by([*users])})" for key, users in notes),
                 *unmatched_selectors([pod for _, pod in entries]),
             ),
         )
@@ -246,7 +246,7 @@ class Expansion:
         """Yield the pods that a controller makes. Raises InputError."""
         if not obj.name:
             raise obj.error("metadata.name", "is missing")
-        replicas = self.autoscalers.replicas(key_of(obj))
+        replicas = self.autoscalers.get(key_of(obj))
         try:
             if obj.kind in CONTROLLERS:
                 yield from self._pods_of_controller(obj, has, replicas)
@@ -346,9 +346,3 @@ def _running_part(obj: KubernetesObject) -> Pod | None:
 def _revision(replica_set: KubernetesObject) -> int:
     stated = str((replica_set.typed.metadata.annotations or {}).get(REVISION))
     return int(stated) if stated.isascii() and stated.isdigit() else 0
-
-
-def _first(names: Mapping[str, None]) -> str:
-    """Return the first of some names and how many more there are."""
-    first = next(iter(names))
-    return first if len(names) == 1 else f"{first} and {len(names) - 1} more"
