@@ -495,7 +495,7 @@ class Execution:
         waiting, first = np.unique(self.plan.pods[self.plan.standing :], return_index=True)
         nodes = [slots.get(workload.pods[i].nominated, kernels.NONE) for i in waiting]
         rows = np.stack([self.plan.standing + first, np.array(nodes, dtype=np.int64)], axis=1)
-        return rows[rows[:, 1] != kernels.NONE]
+        return rows[np.flatnonzero(rows[:, 1] != kernels.NONE)]
 
     @cached_property
     def _without_devices(self) -> npt.NDArray[np.int64]:

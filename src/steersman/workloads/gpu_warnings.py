@@ -33,13 +33,13 @@ def no_devices(workload: Workload) -> str:
 
 def _uncounted(nodes: Iterable[Node], pods: Iterable[Pod]) -> Iterator[str]:
     """Name accelerators that are placed by their number and are no part of any percentage of GPUs."""
-    offered, requested, counted = Counter[str](), Counter[str](), set[str]()
+    offered, requested, in_gpus = Counter[str](), Counter[str](), set[str]()
     for node in nodes:
-        counted.update(counted_milli(node))
+        in_gpus.update(counted_milli(node))
         offered.update({name: amount for name, amount in node.extended if is_accelerator(name)})
     for pod in pods:
         requested.update(name for name, _ in pod.requests.extended if is_accelerator(name))
-    names = sorted((offered.keys() | requested.keys()) - counted)
+    names = sorted((offered.keys() | requested.keys()) - in_gpus)
     if names:
         each = [
             f"{name} ({offered[name]:,} on nodes, requested by {counted(requested[name], 'pod')})" for name in names

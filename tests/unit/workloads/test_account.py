@@ -253,7 +253,7 @@ def test_files_live_clusters_and_requests_count_alike(dump: tuple[list[Object], 
             counted[name] = free, gpu_free, (used + int(execution._without_devices[slot]), total)
         assert counted == there
         slot_of, next_pod = watched.state.slots, watched.pods["default/next"]
-        fits = {name for name, slot in slot_of.items() if watched.state.mask(*watched.number(next_pod.pod))[slot]}
+        fits = {name for name, slot in slot_of.items() if watched.state.mask(*watched.number(next_pod))[slot]}
         assert (bound(run(found)).get("next") in fits) if fits else ("next" not in bound(run(found)))
     written = cluster(*nodes, *pods, running=RunningPods.AS_WRITTEN)
     number = next(i for i, each in enumerate(written.pods) if each.name == "next")

@@ -467,6 +467,11 @@ class InterPodConstraints:
         return self._label_sets
 
     @property
+    def numbers(self) -> int:
+        """How many rules and label sets there are."""
+        return len(self._rules) + len(self._label_sets)
+
+    @property
     def idle(self) -> bool:
         """Whether nothing needs to be counted: no class has a rule, no selector has a number."""
         return not self._rules and not self._selectors

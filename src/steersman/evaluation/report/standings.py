@@ -79,6 +79,17 @@ class Standings:
         self.gpus = {
             run.workload: round(float(run.final_nodes.gpu_count.sum())) for run in runs if run.final_nodes.names
         }
+        # Over-committed nodes: what is requested beyond their GPUs leaves no GPU of another node less idle.
+        self.excess_gpus = {
+            run.workload: float(
+                (run.final_nodes.gpu_count * np.maximum(run.final_nodes.gpu_used_share - 1, 0.0))[
+                    run.final_nodes.gpu_count > 0
+                ].sum()
+            )
+            for run in runs
+            if run.final_nodes.names
+        }
+        self.excess_gpus[ALL] = float(np.mean(list(self.excess_gpus.values()) or [0.0]))
         # 0: clusters of different sizes have no common number of GPUs.
         self.gpus[ALL] = max(self.gpus.values()) if len(set(self.gpus.values())) == 1 else 0
         self.nodes = len(runs[0].final_nodes.names)

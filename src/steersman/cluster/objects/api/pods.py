@@ -10,7 +10,7 @@ from steersman.cluster.objects.api.metadata import LabelSelector, ManifestObject
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-DEFAULT_SCHEDULER = "default-scheduler"
+DEFAULT_SCHEDULER, UNSCHEDULABLE = "default-scheduler", "Unschedulable"
 INT32_MAX = (1 << 31) - 1
 MAX_WEIGHT = 100
 MAX_PORT = 65535

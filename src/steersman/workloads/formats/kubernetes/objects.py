@@ -97,8 +97,7 @@ class Objects:
             node = decode_node(obj.typed) if obj.kind == "Node" else None
             _claim(self._names, obj)
         except (FieldError, InputError) as error:
-            is_field = isinstance(error, FieldError)
-            self.problems.append(obj.error(error.field, error.problem) if is_field else error)
+            self.problems.append(obj.error(error.field, error.problem) if isinstance(error, FieldError) else error)
             self.invalid_nodes += [obj.name] if obj.kind == "Node" else []
         else:
             self.objects.append(obj)
