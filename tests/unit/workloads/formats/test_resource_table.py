@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import yaml
+from jinja2 import UndefinedError
+from msgspec import structs
 from tests.support.cluster_dump import Object, controller, item, listed, node, pod, pod_spec
 from tests.support.errors import raises
 
 from steersman.cluster.model import Pod
+from steersman.cluster.objects.fields import FieldError
 from steersman.core.errors import InputError
+from steersman.workloads.formats.kubernetes import custom_resources
+from steersman.workloads.formats.kubernetes.controllers import CONTROLLERS
+from steersman.workloads.formats.kubernetes.custom_resources import text, value
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.kubernetes.objects import Objects
+from steersman.workloads.formats.kubernetes.resource_table import ResourceRow, resource_table
 from steersman.workloads.formats.yaml_documents import Document
 
 TEMPLATE: Object = {"spec": pod_spec(gpus=1)}
@@ -544,3 +558,65 @@ def test_a_stateful_set_waits_for_its_terminating_pod() -> None:
     stateful = controller("StatefulSet", "s", replicas=3)
     ending["metadata"]["ownerReferences"] = pod("x", stateful)["metadata"]["ownerReferences"]
     assert sorted(pods_of(node("n"), stateful, pod("s-0", stateful, on="n"), ending)) == ["s-0", "s-1", "s-2"]
+
+
+# The table ---------------------------------------------------------------------------------------------------------
+
+
+def expressions(row: ResourceRow) -> Iterator[tuple[bool, str]]:
+    """Whether it is a text with expressions, and what a resource evaluates."""
+    for each in (row.suspended, row.stopped, row.scales_down, *row.let.values()):
+        yield False, each
+    for rule in row.makes:
+        for each in (rule.template, rule.each, rule.when, rule.metadata, rule.add):
+            yield False, each
+        for each in (*rule.let.values(), *rule.count.values()):
+            yield False, each
+        for each in (rule.name, *rule.labels.values(), *rule.annotations.values()):
+            yield True, each
+
+
+def test_all_expressions_of_the_table_compile() -> None:
+    table, nothing = resource_table(), made("v1", "Nothing", {})
+    variables = {**nothing, "name": "it", "namespace": "team", "kind": "Nothing", "lookup": lambda *_: None}
+    count = 0
+    for row in (*table.resource, table.other):
+        for is_text, each in expressions(row):
+            # Nothing but amounts that are missing is an error.
+            with contextlib.suppress(FieldError, TypeError, UndefinedError):
+                text(each, variables) if is_text else value(each, variables)
+            count += 1
+    assert count > 500
+
+
+def test_each_kind_has_one_row() -> None:
+    kinds = [(kind, group) for row in resource_table().resource for kind in row.kinds for group in row.groups]
+    assert len(set(kinds)) == len(kinds)
+    assert not {kind for kind, _ in kinds} & {*resource_table().auxiliary, *resource_table().unmodelled}
+
+
+def test_kinds_that_are_made_are_known() -> None:
+    made_kinds = {rule.kind for row in resource_table().resource for rule in row.makes} - {"Pod", *CONTROLLERS}
+    assert made_kinds
+    assert all(resource_table().row(*kind.split(".", 1)) for kind in made_kinds)
+
+
+def test_the_kind_of_the_page_makes_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[4] / "docs/how-to/add-a-kind.md").read_text("utf-8")
+    rows, resource = (re.search(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("toml", "yaml"))
+    assert rows is not None
+    assert resource is not None
+    row = msgspec.convert(tomllib.loads(rows[1])["resource"][0], ResourceRow)
+    table = structs.replace(resource_table(), resource=[*resource_table().resource, row])
+    monkeypatch.setattr(custom_resources, "resource_table", lambda: table)
+    content = yaml.safe_load(resource[1])
+    every = pods_of(content)
+    assert amounts(every) == {"blue-sail-0": (2000, 0, 0), "blue-sail-1": (2000, 0, 0)}
+    assert every["blue-sail-1"].labels == {"fleets.example.com/fleet": "blue", "fleets.example.com/index": "1"}
+    content["metadata"]["annotations"] = {"fleets.example.com/paused": ""}
+    assert pods_of(content, pod("p")).keys() == {"p"}
+
+
+def test_an_unknown_field_of_the_table_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError, match="relpicas"):
+        msgspec.convert({"kinds": [], "groups": [], "makes": [], "relpicas": "1"}, ResourceRow)

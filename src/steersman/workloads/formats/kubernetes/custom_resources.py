@@ -26,7 +26,7 @@ from steersman.workloads.formats.kubernetes.admission import named_by
 from steersman.workloads.formats.kubernetes.argo_workflows import workflow_parallelism, workflow_templates
 from steersman.workloads.formats.kubernetes.controllers import Key, is_created, key_of
 from steersman.workloads.formats.kubernetes.replicas import within
-from steersman.workloads.formats.kubernetes.resource_table import Resource, Rule, resource_table
+from steersman.workloads.formats.kubernetes.resource_table import ResourceRow, Rule, resource_table
 from steersman.workloads.formats.kubernetes.unknown_kinds import requests_resources, templates_below, whole_number
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 
@@ -72,7 +72,7 @@ class Part:
             yield KubernetesObject(content, kind, above.document)
 
 
-class Resources:
+class CustomResources:
     """The custom resources of an input.
 
     Args:
@@ -167,7 +167,7 @@ def is_described(obj: KubernetesObject) -> bool:
     return _row(obj) is not None or obj.kind.partition(".")[0] in resource_table().auxiliary
 
 
-def _row(obj: KubernetesObject) -> Resource | None:
+def _row(obj: KubernetesObject) -> ResourceRow | None:
     return resource_table().row(obj.kind.partition(".")[0], obj.group)
 
 

@@ -29,7 +29,7 @@ from steersman.workloads.formats.kubernetes.controllers import (
     is_terminating,
     key_of,
 )
-from steersman.workloads.formats.kubernetes.custom_resources import Part, Resources
+from steersman.workloads.formats.kubernetes.custom_resources import CustomResources, Part
 from steersman.workloads.formats.kubernetes.devices import PodClaims
 from steersman.workloads.formats.kubernetes.pod_groups import PodGroups
 from steersman.workloads.formats.kubernetes.replicas import (
@@ -106,7 +106,7 @@ class Expansion:
     admission: Admission
     namespaces: Namespaces | None
     autoscalers: Mapping[Key, tuple[int, int]]
-    resources: Resources
+    resources: CustomResources
     groups: PodGroups
     claims: PodClaims
     _controllers: Controllers = field(init=False)

@@ -28,7 +28,7 @@ from steersman.workloads.formats.kubernetes.controllers import (
     key_of,
     scaled,
 )
-from steersman.workloads.formats.kubernetes.custom_resources import Resources, is_described
+from steersman.workloads.formats.kubernetes.custom_resources import CustomResources, is_described
 from steersman.workloads.formats.kubernetes.expansion import MADE, Expanded, Expansion
 from steersman.workloads.formats.kubernetes.limit_ranges import limits_of, quantities
 from steersman.workloads.formats.kubernetes.names import check_names
@@ -78,7 +78,7 @@ class Objects:
         self._generated: Counter[Key] = Counter()
         self._claims = devices.PodClaims(())
         every = [each for document in documents for each in unpack(document)]
-        self.resources = Resources([each for each in every if isinstance(each, KubernetesObject)])
+        self.resources = CustomResources([each for each in every if isinstance(each, KubernetesObject)])
         for obj in [each if isinstance(each, InputError) else self.resources.resolved(each) for each in every]:
             if isinstance(obj, InputError):
                 self.problems.append(obj)

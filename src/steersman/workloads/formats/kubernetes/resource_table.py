@@ -25,7 +25,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     annotations: dict[str, str] = {}
 
 
-class Resource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ResourceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the controllers of some kinds make pods."""
 
     kinds: list[str]
@@ -41,8 +41,8 @@ class Resource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ResourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of the table; `functions` by name and arguments, `exports` by the name of a list."""
 
-    resource: list[Resource]
-    other: Resource
+    resource: list[ResourceRow]
+    other: ResourceRow
     has_ended: str
     functions: dict[str, str]
     auxiliary: list[str]
@@ -51,7 +51,7 @@ class ResourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clock: dict[str, str]
     exports: dict[str, str]
 
-    def row(self, kind: str, group: str) -> Resource | None:
+    def row(self, kind: str, group: str) -> ResourceRow | None:
         """Return how a kind makes pods; None: the table does not say."""
         return next((row for row in self.resource if kind in row.kinds and group in row.groups), None)
 
