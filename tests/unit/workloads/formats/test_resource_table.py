@@ -345,10 +345,11 @@ def test_services_of_a_dynamo_graph() -> None:
             "extraPodSpec": {"nodeSelector": {"a": "b"}, "mainContainer": {"resources": {"requests": {"cpu": "3"}}}},
         },
         "Off": {"replicas": 0},
+        "Small": {"resources": {"requests": {"gpu": "1"}}},
     }
     every = pods_of(made("nvidia.com/v1alpha1", "DynamoGraphDeployment", {"services": services}))
     workers = {f"it-worker-000{i}": (3000, 0, 8) for i in (1, 2, 3, 4)}
-    assert amounts(every) == {"it-frontend-0001": (2000, 4096, 0), **workers}
+    assert amounts(every) == {"it-frontend-0001": (2000, 4096, 0), **workers, "it-small-0001": (0, 0, 1)}
     assert every["it-worker-0001"].constraints.node_selector == (("a", "b"),)
     assert every["it-worker-0001"].labels["nvidia.com/dynamo-component"] == "Worker"
     components = [{"name": "decode", "type": "decode", "replicas": 2, "podTemplate": TEMPLATE}]
@@ -430,6 +431,23 @@ def test_tasks_of_a_pipeline_are_pods() -> None:
     waiting = run | {"spec": {**run["spec"], "status": "PipelineRunPending"}}
     result = expanded(task, failed, waiting, pod("p"))
     assert ([each.name for each in result.pods], result.suspended) == (["p"], 2)
+
+
+@pytest.mark.parametrize("case", ["master", "jobset", "ray-job"])
+def test_resources_of_other_managers_make_no_pods(case: str) -> None:
+    version, kind, spec, *_ = LABELS.get(case, ("ray.io/v1", "RayJob", {"rayClusterSpec": {}}))
+    elsewhere = {"managedBy": "kueue.x-k8s.io/multikueue"}
+    managed = made(version, kind, {**spec, **({"runPolicy": elsewhere} if kind == "PyTorchJob" else elsewhere)})
+    assert pods_of(managed, pod("p")).keys() == {"p"}
+
+
+def test_running_services_with_ended_conditions_keep_their_pods() -> None:
+    status = {"conditions": [{"type": "Terminated", "status": "True"}], "state": "failed"}
+    for version, kind, spec in (
+        ("kubeflow.org/v1", "Notebook", {"template": TEMPLATE}),
+        ("ray.io/v1", "RayCluster", {"headGroupSpec": {"template": TEMPLATE}}),
+    ):
+        assert len(pods_of(made(version, kind, spec, status=status))) == 1
 
 
 def test_stopped_notebooks_have_no_pods() -> None:
@@ -587,6 +605,37 @@ def test_all_expressions_of_the_table_compile() -> None:
                 text(each, variables) if is_text else value(each, variables)
             count += 1
     assert count > 500
+
+
+def changed(value: Any, change: Any) -> Iterator[Any]:
+    """The value with each of its parts changed in turn."""
+    yield change
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in [*entries]:
+        for each in changed(part, change):
+            copy = value.copy()
+            copy[key] = each
+            yield copy
+
+
+@pytest.mark.parametrize("change", [None, True, "x", [None], {"a": None}, 1 << 70])
+@pytest.mark.parametrize("case", [*LABELS, "inference", "dynamo", "machine", "pipeline", "train"])
+def test_strange_values_are_rejected_or_taken_but_never_crash(case: str, change: Any) -> None:
+    predictor = {"minReplicas": 1, "model": {"resources": GPUS}, "workerSpec": {"containers": [{"name": "w"}]}}
+    others: dict[str, Object] = {
+        "inference": made("serving.kserve.io/v1beta1", "InferenceService", {"predictor": predictor}),
+        "dynamo": made("nvidia.com/v1alpha1", "DynamoGraphDeployment", {"services": {"A": {"resources": GPUS}}}),
+        "machine": machine({"cpu": {"cores": 1}, "devices": {"gpus": [{"deviceName": "a/b"}]}}),
+        "pipeline": made("tekton.dev/v1", "PipelineRun", {"pipelineSpec": {"tasks": [{"taskSpec": {"steps": [{}]}}]}}),
+        "train": runtime(),
+    }
+    content = others[case] if case in others else made(*LABELS[case][:3])
+    for spec in changed(content["spec"], change):
+        found = Objects([Document(listed({**content, "spec": spec}, train_job(), pod("p")), "w.yaml", "")])
+        result = found.expanded(())
+        assert "p" in {each.name for each in result.pods}
+        assert all(isinstance(each, InputError) for each in (*found.problems, *result.problems))
+        assert found.warnings() is not None
 
 
 def test_each_kind_has_one_row() -> None:

@@ -175,7 +175,7 @@ def _part(obj: KubernetesObject, rule: Rule, scope: Variables, suspended: bool) 
     """Return what a rule makes of a part of a resource."""
     template: Any = value(rule.template, scope)
     if not isinstance(template, dict):
-        raise FieldError("spec", f"has no template of the pods {text(rule.name, {**scope, 'index': 0})}")
+        raise FieldError(_path_of(obj.content, scope["part"], "") or "spec", "has no template of pods")
     of_pods = template if rule.kind == "Pod" else template.get("template")
     paths = (_path_of(obj.content, each, "") for each in (of_pods, scope["part"]))
     notes = _texts(rule.annotations, scope)
