@@ -15,7 +15,7 @@ from steersman.cli.completing import orders, policies
 from steersman.cli.fitting import DURATION_HELP, describe_fit, fit_workload
 from steersman.cli.minors import chosen_minor
 from steersman.cli.options.algorithms import setting_arguments, setting_parameters, settings_of
-from steersman.cli.options.arrivals import ON_WORKLOADS, RATIO, ComparedArrivalOptions, Protocol
+from steersman.cli.options.arrivals import ON_WORKLOADS, RATIO, AnyProtocol, ComparedArrivalOptions, Protocol
 from steersman.cli.options.common import ORDERS_HELP, POLICIES_HELP, KubernetesOption, ObjectiveOption, parse_seeds
 from steersman.cli.options.declaring import (
     Excludes,
@@ -186,7 +186,7 @@ def evaluate(
     if environment is not None:
         experiments, reason = [generated_experiment(environment, tuple(chosen), seeds, objectives)], ""
     else:
-        workloads = inputs.read(warn, replayed=arrivals.protocol == Protocol.TIMED)
+        workloads = inputs.read(warn, replayed=arrivals.protocol is AnyProtocol.TIMED)
         experiments, reason = experiments_on(workloads, tuple(chosen), seeds, arrivals, objectives)
         warn_and_check(experiments, options, warn)
     # Not `results` and `server`: they change no result.
