@@ -42,6 +42,7 @@ from steersman.workloads.formats.kubernetes.replicas import (
 )
 from steersman.workloads.formats.kubernetes.shared_gpus import sharing_warnings
 from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesObject
+from steersman.workloads.formats.kubernetes.volumes import PodVolumes
 
 MIRROR = "kubernetes.io/config.mirror"
 """Annotation of a mirror pod: a static pod that its kubelet runs."""
@@ -95,6 +96,7 @@ class Expansion:
         namespaces: labels of the namespaces, None: unknown.
         autoscalers: replicas that controllers are scaled to.
         claims: devices that pods request by claims.
+        volumes: nodes that volumes of pods refuse.
     """
 
     objects: Sequence[KubernetesObject]
@@ -103,6 +105,7 @@ class Expansion:
     namespaces: Namespaces | None
     autoscalers: Autoscalers
     claims: PodClaims
+    volumes: PodVolumes
     _controllers: Controllers = field(init=False)
     _there: dict[Key, KubernetesObject] = field(init=False)
     _owning: set[Key | None] = field(init=False)
@@ -289,7 +292,7 @@ class Expansion:
         if admitted:
             pod = self.admission.admitted(pod, path, obj)
         decoded = decode_pod(pod, path, namespaces=self.namespaces, sharing=self._sharing)
-        return self.claims.requesting(decoded, pod)
+        return self.volumes.restricted(self.claims.requesting(decoded, pod), pod, obj)
 
 
 def _running_part(obj: KubernetesObject) -> Pod | None:
