@@ -26,7 +26,8 @@ from steersman.cli.output.tables import comparison_table, workloads_table
 from steersman.cluster.arrays import CPU
 from steersman.cluster.model import Constraints, HostPort, Node, Pod, PodAffinityTerm, PodClass, PodSelector, Requests
 from steersman.cluster.state import ClusterState
-from steersman.core.errors import MissingExtraError, UsageError
+from steersman.core.errors import UsageError
+from steersman.core.extras import MissingExtraError
 from steersman.evaluation.bound import gpu_bound as bound_module
 from steersman.evaluation.bound.device_patterns import device_patterns
 from steersman.evaluation.bound.experiment_bounds import BOUND, ExperimentBounds, bound_summary
@@ -322,7 +323,7 @@ def test_undefined_bound_is_explained_in_one_line(monkeypatch: pytest.MonkeyPatc
         GpuBound(workload([cpus], pods(1, 1, 1)))
     with raises(UsageError):
         GpuBound(workload([gpus], pods(1, 1)))
-    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    monkeypatch.setitem(sys.modules, "scipy", None)
     with raises(MissingExtraError, "'report'"):
         GpuBound(workload([gpus], pods(1, 1, 1)))
 
@@ -392,7 +393,7 @@ def test_evaluate_rejects_undefined_bounds_before_any_run(
 
     assert "--bound belongs to --protocol inflation or arrivals" in refused("--protocol", "timed", "--load", "0.5")
     assert "cpu: its pods request no GPU" in refused("--protocol", "arrivals", workloads=("pods.csv", "cpu.csv"))
-    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    monkeypatch.setitem(sys.modules, "scipy", None)
     assert "the extra 'report'" in refused(status=1)
 
 

@@ -232,8 +232,10 @@ class Pod:
     of CPU and memory, 0 where there is none, decide nothing here and are kept for whoever writes the pod. `latency` has
     its limits of latency to its users. A `terminating` pod is being deleted: it still takes its resources.
     `estimated_seconds` is the run time that whoever submitted it stated, None if nobody did. Pods of a namespace with
-    the same `gang` start together, all or none; "": it starts alone. `ignored` says which annotations make no sense, so
-    that they do not count; those of `latency` are there.
+    the same `gang` start once `gang_minimum` of them can start together, 0: all; "": it starts alone. At most `at_once`
+    pods of its owner exist at a time, 0: any number. `nominated` is the node whose room is kept for it, "" for none.
+    `preempts` says whether kube-scheduler may preempt pods of lower priority for it. `ignored` says which annotations
+    make no sense, so that they do not count; those of `latency` are there.
     """
 
     name: str
@@ -252,6 +254,10 @@ class Pod:
     terminating: bool = False
     estimated_seconds: float | None = None
     gang: str = ""
+    gang_minimum: int = 0
+    at_once: int = 0
+    nominated: str = ""
+    preempts: bool = True
     ignored: tuple[str, ...] = field(default=(), compare=False)
 
     def unbound(self) -> Pod:

@@ -55,6 +55,3 @@ class Lives:
     ended: tuple[EndedPod, ...] = ()
     untimed: int = 0
     latest: float | None = None
-
-
-NO_LIVES = Lives()

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.device_offers import DeviceOffers
+from steersman.core.counting import counted
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.workloads.annotation_warnings import annotation_warnings
 from steersman.workloads.files import HIERARCHY_SUFFIX, folder_files, input_path, stem
-from steersman.workloads.formats.base import FormatContent, counted
+from steersman.workloads.formats.base import FormatContent
 from steersman.workloads.formats.kubernetes.devices import KINDS as DEVICE_KINDS
 from steersman.workloads.formats.kubernetes.devices import offer_warnings, offers_of
 from steersman.workloads.formats.kubernetes.expansion import Expanded, PartlyReadError
@@ -170,13 +171,15 @@ def load_workload(
     name = workload_name(given[-1])
     about_pods = (*gpu_warnings(nodes, pods), *offer_warnings(offers, pods), *annotation_warnings(pods))
     warnings += [f"{name}: {warning}" for warning in about_pods]
+    workload = Workload(name, nodes, pods, services, tuple(warnings))
     about = (content.understood() for content in for_pods.contents if pods)
-    understood = "; ".join(filter(None, (*about, _gangs(pods))))
-    workload = Workload(name, nodes, pods, services, tuple(warnings), understood=understood)
+    understood = "; ".join(filter(None, (*about, _gangs(pods), _later(workload))))
+    invalid_nodes = tuple(name for each in _objects(sources) for name in each.invalid_nodes)
+    workload = replace(workload, understood=understood, invalid_nodes=invalid_nodes)
     if lives:
         workload = _with_lives(workload, list(_objects(sources)))
     if expanded is not None and expanded.pods:
-        workload = with_running(workload, expanded, running)
+        workload = with_running(workload, expanded, running, may_be_empty=lives)
         workload = replace(workload, understood="; ".join(filter(None, (workload.understood, understood))))
     return workload.replayed() if running is RunningPods.REPLAYED else workload
 
@@ -218,10 +221,11 @@ def workload_of_objects(
     about_pods = (*gpu_warnings(nodes, pods), *offer_warnings(offers, pods), *annotation_warnings(pods))
     about_objects = (*warnings, *left_out, *objects.warnings(), *expanded.warnings, *about_pods)
     all_warnings = tuple(f"{name}: {warning}" for warning in about_objects)
-    workload = Workload(name, nodes, expanded.pods, objects.services(), all_warnings)
+    invalid_nodes = tuple(objects.invalid_nodes)
+    workload = Workload(name, nodes, expanded.pods, objects.services(), all_warnings, invalid_nodes=invalid_nodes)
     if lives:
         workload = _with_lives(workload, [objects])
-    workload = with_running(workload, expanded, running)
+    workload = with_running(workload, expanded, running, may_be_empty=lives)
     return workload.replayed() if running is RunningPods.REPLAYED else workload
 
 
@@ -302,27 +306,12 @@ def further_pods(path: str | Path, cluster: Workload) -> FurtherPods:
     pods, expanded = source.expanded(cluster.nodes)
     objects = (*_objects([source]), there)
     offers = offers_of((obj for each in objects for obj in each.of_kind(*DEVICE_KINDS)), cluster.nodes, pods)
-    first = tuple(map(offers.pod, _at_once(pods, _objects([source]))))
+    later = Workload("", cluster.nodes, pods).later
+    first = tuple(offers.pod(pod) for pod, is_later in zip(pods, later, strict=True) if not is_later)
     about_pods = (*offer_warnings(offers, first), *annotation_warnings(first))
     warnings = (*source.warnings(expanded), *(f"{source.path}: {warning}" for warning in about_pods))
     gated = 0 if expanded is None else len(expanded.gated)
     return FurtherPods(first, len(pods) - len(first), gated, warnings)
-
-
-def _at_once(pods: Iterable[Pod], objects: Iterable[Objects]) -> Iterator[Pod]:
-    """Yield the pods without those that their Jobs create once others have ended."""
-    room = {
-        (job.namespace, f"Job/{job.name}"): 1 if job.typed.spec.parallelism is None else job.typed.spec.parallelism
-        for each in objects
-        for job in each.of_kind("Job")
-    }
-    for pod in pods:
-        key = pod.namespace, pod.owner
-        if key not in room:
-            yield pod
-        elif room[key] > 0:
-            room[key] -= 1
-            yield pod
 
 
 @no_collection()
@@ -372,6 +361,12 @@ def _gangs(pods: Sequence[Pod]) -> str:
     """Return how many gangs there are, "" for none."""
     members = [(pod.namespace, pod.gang) for pod in pods if pod.gang]
     return f"{counted(len(set(members)), 'gang')} of {counted(len(members), 'pod')}" if members else ""
+
+
+def _later(workload: Workload) -> str:
+    """Return how many pods come once others have ended, "" for none."""
+    count = int(workload.later.sum())
+    return f"{counted(count, 'pod')} to be created once others of their controllers have ended" if count else ""
 
 
 def _twice(names: list[str]) -> str | None:

@@ -105,6 +105,7 @@ def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, se
         from steersman.orders.live_history import read_run_times
         from steersman.simulation.prediction.moment import moment_of
         from steersman.simulation.prediction.prediction import QueuePrediction, predict_queue, predict_wait
+        from steersman.simulation.run import Simulator
 
         policy = _policy(options)
         history = None if options.run_times is None else read_run_times(options.run_times)
@@ -117,7 +118,7 @@ def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, se
         moment = moment_of(source, now.seconds or 0.0, history)
         sample: Any = {"rollouts": options.rollouts, "seed": options.seed}
         with status_if_slow("simulating what comes"):
-            decides = _member(policy, source)
+            decides = Simulator(source).decider(policy)
             prediction: WaitPrediction | QueuePrediction
             if pods is None:
                 prediction = predict_queue(moment, decides, **sample)
@@ -142,14 +143,6 @@ def _policy(options: WaitOptions) -> Policy:
     policy = in_order(policy, order)
     check_live_order(policy.order, name, is_own=not order)
     return policy
-
-
-def _member(policy: Policy, source: Workload) -> Policy:
-    """Return who decides: of a portfolio the member that short simulations choose here."""
-    from steersman.policies.base import decided_by
-    from steersman.simulation.selection.comparison import member_choice
-
-    return decided_by(policy, member_choice(policy, source).policy) if policy.members else policy
 
 
 def _pods(source: Workload, spec: str, warn: Warnings) -> tuple[list[Pod], int]:
@@ -238,7 +231,11 @@ def _print(prediction: WaitPrediction, options: WaitOptions, now: AssumedNow, la
     nodes = f"{prediction.nodes} node{'' if prediction.nodes == 1 else 's'} could hold it once what runs there ends"
     print_text(f"it needs {prediction.needs} on one node; {nodes}")
     if prediction.gang:
-        print_text(f"it is one of the {prediction.members} pods of gang {prediction.gang}, which start together or not")
+        which = (
+            "which start" if prediction.together == prediction.members else f"of which {prediction.together} must start"
+        )
+        of_gang = f"it is one of the {prediction.members} pods of gang {prediction.gang}"
+        print_text(f"{of_gang}, {which} together")
     if prediction.refused:
         print_text(f"now: {prediction.refused}")
     others = "pod goes" if prediction.waiting == 1 else "pods go"

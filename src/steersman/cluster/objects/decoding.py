@@ -71,9 +71,19 @@ OWNER_KEY = "steersman.dev/owner"
 ESTIMATE_KEY = "steersman.dev/expected-seconds"
 """Annotation for the run time of a pod in seconds, which counts before its activeDeadlineSeconds."""
 GANG_KEY = "steersman.dev/gang"
-"""Annotation for the gang of a pod, which counts before its label `POD_GROUP`."""
-POD_GROUP = "scheduling.x-k8s.io/pod-group"
-"""Label for the PodGroup of a pod (kube-scheduler's plugin Coscheduling)."""
+"""Annotation for the gang of a pod, which counts before its label of `POD_GROUPS`."""
+GANG_MINIMUM_KEY = "steersman.dev/gang-minimum"
+"""Annotation for the number of pods of a gang that must start together; without it all of them."""
+AT_ONCE_KEY = "steersman.dev/at-once"
+"""Annotation for the number of pods of a pod's owner that exist at a time."""
+POD_GROUPS = (
+    "scheduling.x-k8s.io/pod-group",
+    "pod-group.scheduling.sigs.k8s.io",
+    "pod-group.scheduling.sigs.k8s.io/name",
+)
+"""Labels for the PodGroup of a pod (kube-scheduler's plugin Coscheduling), the current one first."""
+OLD_MINIMUM = "pod-group.scheduling.sigs.k8s.io/min-available"
+"""Label for the number of pods that older versions of Coscheduling let start together."""
 
 MAX_SECONDS = 1e15
 PLACEHOLDER_IMAGE = "steersman.dev/none"
@@ -259,6 +269,10 @@ def decode_pod(
         terminating=bool(metadata.deletion_timestamp),
         estimated_seconds=_estimate(annotations, spec, ignored),
         gang=_gang(annotations, labels, ignored),
+        gang_minimum=_count(annotations, GANG_MINIMUM_KEY, ignored) or digits(labels.get(OLD_MINIMUM)),
+        at_once=_count(annotations, AT_ONCE_KEY, ignored),
+        nominated="" if spec.node_name else obj.status.nominated_node_name or "",
+        preempts=spec.preemption_policy != "Never",
         # Last: those above fill it.
         ignored=tuple(ignored),
     )
@@ -319,7 +333,28 @@ def _gang(annotations: Object, labels: Mapping[str, str], ignored: list[str]) ->
         if isinstance(stated, str) and stated.isprintable():
             return stated
         ignored.append(_senseless(GANG_KEY, stated, "the name of a gang: printable text, in quotes if it is a number"))
-    return labels.get(POD_GROUP, "")
+    return pod_group_of(labels)
+
+
+def pod_group_of(labels: Mapping[str, str]) -> str:
+    """Return the gang that a pod's labels name, "" for none."""
+    return next((labels[key] for key in POD_GROUPS if labels.get(key)), "")
+
+
+def _count(annotations: Object, key: str, ignored: list[str]) -> int:
+    """Return a number of pods, 0 for none."""
+    value = annotations.get(key)
+    if value is None or value == "":
+        return 0
+    if not digits(value):
+        ignored.append(_senseless(key, value, "a number of pods, at least 1"))
+    return digits(value)
+
+
+def digits(value: object) -> int:
+    """Return the number that a text of digits is, 0 for any other."""
+    text = str(value)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def _senseless(key: str, value: object, expected: str) -> str:

@@ -200,6 +200,8 @@ class Headline(Standings):
         row = self.row(workload, policy, self.primary)
         if row is None or not math.isfinite(row.mean):
             return Cell(DASH)
-        share = 100 - row.mean
-        percent, gpus = f"{fixed(share, 2)} %", self.gpus.get(workload, 0) if self.on_gpu else 0
+        gpus = self.gpus.get(workload, 0) if self.on_gpu else 0
+        excess = 100 * self.excess_gpus.get(workload, 0.0) / gpus if gpus else 0.0
+        share = max(0.0, 100 - row.mean + excess)
+        percent = f"{fixed(share, 2)} %"
         return Cell(fixed(share * gpus / 100, 0), percent) if gpus else Cell(percent)

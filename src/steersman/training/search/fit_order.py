@@ -141,6 +141,7 @@ class HistoryWindows:
             time=np.concatenate([np.zeros(len(running)), since * scale]),
             duration=np.concatenate([left[running], part.duration]),
             members=np.concatenate([np.ones(len(running), dtype=np.int64), part.members]),
+            least=np.concatenate([np.ones(len(running), dtype=np.int64), part.least]),
             nodes=workload.shuffled_nodes(random),
             warm=len(running),
         )

@@ -17,10 +17,11 @@ from pathlib import Path
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.node_labels import with_standard_labels
+from steersman.core.counting import counted
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_MEMORY_BYTES, MAX_NODE_MEMORY_BYTES
 from steersman.workloads.files import SWF_SUFFIXES
-from steersman.workloads.formats.base import FormatContent, WorkloadFormat, counted, twice
+from steersman.workloads.formats.base import FormatContent, WorkloadFormat, twice
 from steersman.workloads.formats.gangs import pods_of_job
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.tables import read_text

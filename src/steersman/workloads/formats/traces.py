@@ -15,9 +15,10 @@ from typing import ClassVar
 
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
 from steersman.cluster.node_labels import GIB
+from steersman.core.counting import counted
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, ceil_div
-from steersman.workloads.formats.base import FormatContent, TableFormat, counted, twice
+from steersman.workloads.formats.base import FormatContent, TableFormat, twice
 from steersman.workloads.formats.gangs import pods_of_job
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.tables import TableRow, delimiter_of, header_of, read_text, rows

@@ -139,7 +139,8 @@ def test_running_pods_have_their_claims_and_stay_with_their_volumes(tmp_path: Pa
     assert nodes["lost"]
     # No other node allows it.
     assert [workload.pods[i].name for i in workload.standing()] == ["tied"]
-    assert placed(load(tmp_path, *objects, running=RunningPods.FROM_NOW))[0] == {"lost": "a", "tied": "b"}
+    now = load(tmp_path, *objects, pod("next", "data"), running=RunningPods.FROM_NOW)
+    assert placed(now)[0] == {"lost": "a", "tied": "b", "next": "b"}
 
 
 def test_claims_that_a_stateful_set_makes_are_not_missing(tmp_path: Path) -> None:

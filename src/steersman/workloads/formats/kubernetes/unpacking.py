@@ -8,7 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from steersman.cluster.objects.api import admission, controllers, devices, volumes
+from steersman.cluster.objects.api import admission, controllers, devices, pod_groups, volumes
 from steersman.cluster.objects.api.decoding import converted, valid_parts
 from steersman.cluster.objects.api.metadata import ManifestObject
 from steersman.cluster.objects.api.nodes import NodeObject
@@ -47,6 +47,7 @@ KINDS: Mapping[str, KindSpec] = MappingProxyType(
         "PersistentVolume": KindSpec(volumes.Volume, ("",)),
         "PersistentVolumeClaim": KindSpec(volumes.VolumeClaim, ("",)),
         "StorageClass": KindSpec(volumes.StorageClass, ("storage.k8s.io",)),
+        "PodGroup": KindSpec(pod_groups.PodGroup, pod_groups.GROUPS),
         "DeviceClass": KindSpec(devices.DeviceClass, ("resource.k8s.io",)),
         "ResourceSlice": KindSpec(devices.ResourceSlice, ("resource.k8s.io",)),
         "ResourceClaim": KindSpec(devices.ResourceClaim, ("resource.k8s.io",)),
@@ -110,6 +111,16 @@ class KubernetesObject:
     def namespace(self) -> str:
         """Return `metadata.namespace`, "default" if there is none."""
         return str(self.metadata.get("namespace") or "default")
+
+    @property
+    def group(self) -> str:
+        """Return the API group, empty for the core group."""
+        return str(self.content.get("apiVersion")).rpartition("/")[0]
+
+    @property
+    def version(self) -> str:
+        """Return the version of the API group."""
+        return str(self.content.get("apiVersion")).rpartition("/")[2]
 
     @cached_property
     def typed(self) -> Any:
@@ -191,6 +202,7 @@ def _unpacked(document: Document, kind: str, version: str, depth: int) -> Iterat
             item_kind = kind.removesuffix("List")
             yield from _unpacked(_part(document, item, f"items[{i}]"), item_kind, version, depth + 1)
         return
+    content = content if content.get("apiVersion") else {**content, "apiVersion": version}
     yield KubernetesObject(content, qualified_kind(kind, version), document)
 
 
