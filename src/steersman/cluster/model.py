@@ -194,6 +194,7 @@ class Constraints:
     """Constraints and preferences of a pod about nodes and other pods. All empty: it runs anywhere it fits.
 
     `images` are those of containers, `image_volumes` those of volumes; `node_features` must be declared by the node.
+    `volume_refusals` are reasons why the pod's volumes refuse nodes, and the names of these nodes.
     """
 
     gpu_models: tuple[str, ...] = ()
@@ -212,6 +213,7 @@ class Constraints:
     image_volumes: tuple[str, ...] = ()
     exclusive_volumes: tuple[ExclusiveVolume, ...] = ()
     node_features: tuple[str, ...] = ()
+    volume_refusals: tuple[tuple[str, tuple[str, ...]], ...] = ()
     profile: ProfileRules = ProfileRules()
 
 

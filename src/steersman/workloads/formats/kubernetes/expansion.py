@@ -44,6 +44,7 @@ from steersman.workloads.formats.kubernetes.resource_table import resource_table
 from steersman.workloads.formats.kubernetes.selectors import unmatched_selectors
 from steersman.workloads.formats.kubernetes.shared_gpus import sharing_warnings
 from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesObject
+from steersman.workloads.formats.kubernetes.volumes import PodVolumes
 
 MIRROR = "kubernetes.io/config.mirror"
 """Annotation of a mirror pod: a static pod that its kubelet runs."""
@@ -99,6 +100,7 @@ class Expansion:
         resources: what custom resources make.
         groups: PodGroups of pods.
         claims: devices that pods request by claims.
+        volumes: nodes that volumes of pods refuse.
     """
 
     objects: Sequence[KubernetesObject]
@@ -109,6 +111,7 @@ class Expansion:
     resources: CustomResources
     groups: PodGroups
     claims: PodClaims
+    volumes: PodVolumes
     _controllers: Controllers = field(init=False)
     _there: dict[Key, KubernetesObject] = field(init=False)
     _owning: set[Key | None] = field(init=False)
@@ -329,7 +332,8 @@ class Expansion:
         if admitted:
             pod = self.admission.admitted(pod, path, obj)
         decoded = decode_pod(pod, path, namespaces=self.namespaces, sharing=self._sharing)
-        return self.groups.joined(self.claims.requesting(decoded, pod), pod.metadata.annotations)
+        decoded = self.volumes.restricted(self.claims.requesting(decoded, pod), pod, obj)
+        return self.groups.joined(decoded, pod.metadata.annotations)
 
 
 def _running_part(obj: KubernetesObject) -> Pod | None:

@@ -18,7 +18,7 @@ from steersman.cluster.objects.fields import FieldError, Object, required
 from steersman.cluster.objects.gpu_shares import shared_node
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.core.errors import InputError
-from steersman.workloads.formats.kubernetes import admission, devices, pod_groups
+from steersman.workloads.formats.kubernetes import admission, devices, pod_groups, volumes
 from steersman.workloads.formats.kubernetes.controllers import (
     CONTROLLERS,
     Key,
@@ -44,8 +44,9 @@ from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesOb
 from steersman.workloads.formats.yaml_documents import Document, write_documents
 from steersman.workloads.workload import SpreadSelectors, Workload
 
-REFERABLE = (*admission.KINDS, *devices.KINDS, pod_groups.KIND, "HorizontalPodAutoscaler", "Namespace")
+REFERABLE = (*admission.KINDS, *devices.KINDS, *volumes.KINDS, pod_groups.KIND, "HorizontalPodAutoscaler", "Namespace")
 """Kinds of objects of another input that pods and controllers may refer to."""
+CLAIM_PATH = "spec.volumes[].persistentVolumeClaim"
 HOOKS = ("helm.sh/hook", "argocd.argoproj.io/hook")
 """Annotations of objects that are made at certain moments of a release and deleted again."""
 
@@ -76,7 +77,7 @@ class Objects:
         self._nodes: list[Node] = []
         self._names: dict[Key, KubernetesObject] = {}
         self._generated: Counter[Key] = Counter()
-        self._claims = devices.PodClaims(())
+        self._claims, self._volumes = devices.PodClaims(()), volumes.PodVolumes((), ())
         every = [each for document in documents for each in unpack(document)]
         self.resources = CustomResources([each for each in every if isinstance(each, KubernetesObject)])
         for obj in [each if isinstance(each, InputError) else self.resources.resolved(each) for each in every]:
@@ -157,6 +158,7 @@ class Objects:
         read_by_admission = (obj for each in every for obj in each.of_kind(*admission.KINDS))
         autoscalers = (obj for each in every for obj in each.of_kind("HorizontalPodAutoscaler"))
         self._claims = devices.PodClaims(obj for each in every for obj in each.of_kind("Pod", *devices.KINDS))
+        self._volumes = volumes.PodVolumes((obj for each in every for obj in each.of_kind(*volumes.KINDS)), nodes)
         namespaces = {name: labels for each in reversed(every) for name, labels in each._namespaces().items()}
         return Expansion(
             self.objects,
@@ -167,6 +169,7 @@ class Objects:
             self.resources,
             pod_groups.PodGroups.of(obj for each in reversed(every) for obj in each.of_kind(pod_groups.KIND)),
             self._claims,
+            self._volumes,
         ).expand()
 
     def services(self) -> SpreadSelectors:
@@ -223,6 +226,8 @@ class Objects:
             for paths, known in (((*use.unmodelled, *use.watched), unmodelled), (use.unknown, unknown)):
                 for path in paths:
                     if path == "spec.resourceClaims" and self._claims.amounts(obj.pod, obj.namespace) is not None:
+                        continue
+                    if path == CLAIM_PATH and self._volumes.is_modelled(obj.pod, obj):
                         continue
                     known.setdefault(before + path, []).append(f"{obj.kind} {obj.name}")
         for path, objects in sorted(unmodelled.items()):

@@ -8,7 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from steersman.cluster.objects.api import admission, controllers, devices, pod_groups
+from steersman.cluster.objects.api import admission, controllers, devices, pod_groups, volumes
 from steersman.cluster.objects.api.decoding import converted, valid_parts
 from steersman.cluster.objects.api.metadata import ManifestObject
 from steersman.cluster.objects.api.nodes import NodeObject
@@ -45,6 +45,9 @@ KINDS: Mapping[str, KindSpec] = MappingProxyType(
         "PriorityClass": KindSpec(admission.PriorityClass, ("scheduling.k8s.io",)),
         "RuntimeClass": KindSpec(admission.RuntimeClass, ("node.k8s.io",)),
         "HorizontalPodAutoscaler": KindSpec(admission.HorizontalPodAutoscaler, ("autoscaling",)),
+        "PersistentVolume": KindSpec(volumes.Volume, ("",)),
+        "PersistentVolumeClaim": KindSpec(volumes.VolumeClaim, ("",)),
+        "StorageClass": KindSpec(volumes.StorageClass, ("storage.k8s.io",)),
         "PodGroup": KindSpec(pod_groups.PodGroup, pod_groups.GROUPS),
         "DeviceClass": KindSpec(devices.DeviceClass, ("resource.k8s.io",)),
         "ResourceSlice": KindSpec(devices.ResourceSlice, ("resource.k8s.io",)),
