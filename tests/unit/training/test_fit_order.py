@@ -119,8 +119,8 @@ def test_nobody_waits_where_the_cluster_is_never_full(monkeypatch: pytest.Monkey
     """It is said instead of recommending an order."""
     monkeypatch.setattr(fitting, "DRAWS", 2)
     past = replace(history(), nodes=tuple(Node(f"n{i}", 64_000, 1 << 38, gpu_count=8) for i in range(400)))
-    assert fitting.fit_order(past, FGD, OrderFitOptions(None, 1, loads=(0.01, 0.01))).nobody_waits
-    busy = fitting.fit_order(history(), FGD, OrderFitOptions(None, 1))
+    assert fitting.fit_order(past, FGD, OrderFitOptions(1, loads=(0.01, 0.01))).nobody_waits
+    busy = fitting.fit_order(history(), FGD, OrderFitOptions(1))
     assert not busy.nobody_waits
     assert not busy.hardly_waits
 
@@ -156,14 +156,13 @@ def test_pods_without_gpus_have_a_load_of_cpus() -> None:
 
 def test_the_best_order_of_held_back_windows_is_recommended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fitting, "DRAWS", 6)
-    options = OrderFitOptions(None, 4)
+    options = OrderFitOptions(4)
     found, again = (fitting.fit_order(history(), FGD, options) for _ in range(2))
     assert found.waits.keys() == {*RULES, FITTED}
     best = found.ranking()[0]
     assert found.chosen == (FITTED if found.interval.high < 1 else found.rival)
     assert found.chosen == best or best == FITTED
     assert all(ratio == 1.0 for ratio, _ in found.relative("age"))
-    assert found.generations == 4
     assert found.order.weights == again.order.weights
     assert all(np.array_equal(found.waits[name], again.waits[name]) for name in found.waits)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from steersman.training.search.fit_order import OrderFit
 
-SECONDS = 120.0
+GENERATIONS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,7 @@ class OrderFittingOptions:
     load: Annotated[
         str, option("Least and largest load that windows of the history are scaled to.", metavar="LOW-HIGH")
     ] = "0.8-1.1"
-    seconds: Annotated[float | None, option(f"Duration of the search in seconds. [default: {SECONDS:g}]", min=1)] = None
-    generations: Annotated[
-        int | None, option("Search for this many generations instead of --seconds; the result is reproducible.", min=1)
-    ] = None
+    generations: Annotated[int, option("Generations of the search.", min=1)] = GENERATIONS
     seed: Annotated[int, option("Seed of the search.", min=0)] = 1
     jobs: Jobs = None
     engine: EngineOption = Engine.LOCAL
@@ -72,10 +69,8 @@ def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: Clust
     from steersman.policies.registry import resolve
     from steersman.training.search import fit_order as fitting
 
-    seconds = SECONDS if options.seconds is None and options.generations is None else options.seconds
-    generations = options.generations or fitting.MOST_GENERATIONS
     try:
-        fit_options = fitting.OrderFitOptions(seconds, generations, loads, options.seed)
+        fit_options = fitting.OrderFitOptions(options.generations, loads, options.seed)
     except UsageError as error:
         raise UsageError(f"--load: {error}") from None
     policy, warn = resolve(options.policy), Warnings()
@@ -86,7 +81,7 @@ def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: Clust
             policy,
             fit_options,
             jobs=jobs,
-            on_generation=lambda _, share: progress.update(round(100 * share), 100),
+            on_generation=lambda share: progress.update(round(100 * share), 100),
         )
     warn(result.warnings)
     if result.chosen == fitting.FITTED:

@@ -8,7 +8,6 @@ noisy and a history is one history, so a learned order is kept only if it is cle
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 
@@ -54,7 +53,7 @@ HARDLY = 0.01
 DRAWS, FIRST_DRAWS = 32, 8
 """Windows of the last comparison, and of the one that says who may overtake."""
 FIRST_HELD_BACK = 2_100_000_000
-MOST_GENERATIONS = 100_000
+GENERATIONS = 40
 SEARCH = OrderSearchConfig(population=14, episodes=12, validate_every=4, validation=24, step=0.1, delay=False)
 
 
@@ -180,8 +179,7 @@ class OrderFitOptions:
     """Options of a fit.
 
     Attributes:
-        seconds: of the search; the comparison comes on top of it. None: until the generations are done.
-        generations: at most; with these alone the result depends on the seed only.
+        generations: of the search.
         loads: least and largest load of the windows.
         seed: of the search.
         search: further options of the search.
@@ -190,8 +188,7 @@ class OrderFitOptions:
         UsageError: the loads are none, or in the wrong order.
     """
 
-    seconds: float | None = 120.0
-    generations: int = MOST_GENERATIONS
+    generations: int = GENERATIONS
     loads: tuple[float, float] = LOADS
     seed: int = 1
     search: OrderSearchConfig = SEARCH
@@ -216,7 +213,6 @@ class OrderFit:
         ratio: geometric mean of the cost of the search's order over that of the best other one, and its 95 %
             interval.
         rival: name of that one.
-        generations: of the search.
         order, card: of the search's order, for an order file.
         loads: least and largest load of the windows.
         history_load, history_waiting: load of the history, and share of its pods that wait for more than a minute in
@@ -229,7 +225,6 @@ class OrderFit:
     ratio: float
     interval: Interval
     rival: str
-    generations: int
     order: Order
     card: OrderCard
     loads: tuple[float, float]
@@ -257,8 +252,8 @@ class OrderFit:
         return sorted(self.waits, key=lambda name: _cost(self.waits[name]).mean())
 
 
-OnGeneration = Callable[[int, float], None]
-"""Called after each generation with its number and the share of the budget that is spent."""
+OnGeneration = Callable[[float], None]
+"""Called after each generation with the share of all that are done."""
 
 
 def fit_order(
@@ -296,7 +291,7 @@ def fit_order(
     best = min(RULES, key=lambda name: _cost(before[name]).mean())
     task = OrderTask((history,), earlier, cost, policy, find_order(REFERENCES[rules[best].overtaking]))
     config = replace(options.search, generations=options.generations, seed=options.seed)
-    weights, gain, generations = _search(task, config, options.seconds, jobs, on_generation)
+    weights, gain = _search(task, config, jobs, on_generation)
     searched = learned_order(replace(task.reference, ageing=AGEING), weights, FITTED)
     waits = _compare(simulator, policy, {**rules, FITTED: searched}, later, DRAWS)
     rival = min(RULES, key=lambda name: _cost(waits[name]).mean())
@@ -312,7 +307,6 @@ def fit_order(
         float(np.exp(logarithms.mean())),
         _exp(interval),
         rival,
-        generations,
         searched,
         card,
         options.loads,
@@ -324,30 +318,21 @@ def fit_order(
 
 
 def _search(
-    task: OrderTask,
-    config: OrderSearchConfig,
-    seconds: float | None,
-    jobs: int,
-    on_generation: OnGeneration | None,
-) -> tuple[Floats, float, int]:
-    """Return the best weights, their gain in validation, and the number of generations."""
-    began, done = time.monotonic(), 0
+    task: OrderTask, config: OrderSearchConfig, jobs: int, on_generation: OnGeneration | None
+) -> tuple[Floats, float]:
+    """Return the best weights, and their gain in validation."""
     start = np.array([START.get(name, 0.0) for name in LINEAR])
     search = OrderSearch(task, config, jobs=jobs, start=start)
     try:
-        while done < config.generations:
+        for done in range(1, config.generations + 1):
             search.generation()
-            done += 1
-            spent = (time.monotonic() - began) / seconds if seconds else 0.0
             if on_generation is not None:
-                on_generation(done, min(1.0, max(spent, done / config.generations)))
-            if spent >= 1.0:
-                break
+                on_generation(done / config.generations)
         if search.best_gain == -math.inf:
             search.validate()
     finally:
         search.close()
-    return search.best, search.best_gain, done
+    return search.best, search.best_gain
 
 
 def _compare(
