@@ -114,8 +114,8 @@ def section(result: Json) -> str:
             "",
             "`steersman policy fit-order` on the first half of a virtual cluster of Philly, followed on the second "
             f"half, whose times are scaled to loads of {loads} (geometric mean); `{POLICY}` places. Waits are the "
-            f"weighted geometric mean that the command minimises, relative to `{DEFAULT}`. *Best* would have been best on "
-            "the second half. One trace, and one second half each.",
+            f"weighted geometric mean that the command minimises, relative to `{DEFAULT}`. *Best* would have been "
+            "best on the second half. One trace, and one second half each.",
             "",
             tables.markdown(header, rows),
         ]
