@@ -69,16 +69,24 @@ class SimulatedHistory:
             from_now=True,
         )
         began = [*(-self._ran(k, now) for k in runs), *(plan.time[k] - now for k in waits)]
-        window = min(now, RECENT_SECONDS)
+        window, age, gone = min(now, RECENT_SECONDS), (now - plan.time).tolist(), {*ended}
         moment = ClusterMoment(
             there,
             np.array(began),
             history,
             spells=(
-                *(Spell(pods[k], float(self.ran[k]), self._ran(k, self.end[k]), True) for k in ended),
-                *(Spell(pods[k], float(self.ran[k]), self._ran(k, now), False) for k in runs),
+                *(
+                    Spell(pods[k], float(self.ran[k]), self._ran(k, min(now, self.end[k])), k in gone, age[k])
+                    for k in (*ended, *runs)
+                ),
             ),
-            arrived=tuple(Arrived(pods[k], now - plan.time[k]) for k in came if 0.0 < plan.time[k] > now - window),
+            arrived=tuple(
+                Arrived(
+                    pods[k], age[k], self._ran(k, min(now, self.end[k])) if self.start[k] <= now else 0.0, k in gone
+                )
+                for k in came.tolist()
+                if 0.0 < plan.time[k] > now - window
+            ),
             observed=window,
         )
         return moment, self.start[waits] - now

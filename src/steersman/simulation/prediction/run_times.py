@@ -15,12 +15,21 @@ prior, e.g. Ibrahim, Chen and Sinha, "Bayesian Survival Analysis" (2001); ends a
 that are always the same are not said to outrun it.
 
 A pod that stated a run time has a hazard over the ratio of actual to stated times instead.
+
+Pods that an owner submits within hours often end alike, sooner or later than its others: each rollout draws a factor of
+the hazards of each owner, by the gamma frailty model (Duchateau and Janssen, "The Frailty Model", 2008),
+
+    factor[owner] ~ Gamma(1 / variance, 1 / variance)
+
+and hazards are taken for marginal ones, whatever the factor is. The variance is estimated from the pods that were seen
+to run, by its moments: of pairs of pods of an owner and of three hours, how much more of both have ended than was expected.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +56,25 @@ MOST_ENDING = 0.99
 """Largest share of the pods that reach a bin of which a history alone says that they end there."""
 LAST_HAZARD = math.log(2.0) / BINS_PER_OCTAVE
 """Hazard beyond all that is known: one half runs for twice as long."""
+ALIKE_SECONDS = 3 * 3600.0
+"""Pods of an owner that arrive within this time may end alike."""
+PRIOR_VARIANCE, PRIOR_PAIRS = 0.1, 100.0
+"""Variance of owners' factors, as if it were known from so many pairs of pods that were expected to end."""
+LEAST_VARIANCE, MOST_VARIANCE = 1e-3, 1.0
+"""Limits of that variance: run times that are always the same say nothing of it."""
+LEAST_FACTOR = 1e-9
+
+
+class DrawnHazards(NamedTuple):
+    """Hazards of a rollout.
+
+    Attributes:
+        cumulative: [G, BINS + 1] of every group at the beginning of each bin.
+        factor: [O] of every owner.
+    """
+
+    cumulative: Floats
+    factor: Floats
 
 
 class RunTimeDraws:
@@ -65,8 +93,10 @@ class RunTimeDraws:
         seen = SeenRunTimes(history, spells)
         groups: dict[tuple[RunTimeGroup, ...], int] = {}
         known: dict[tuple[object, ...], int] = {}
-        group, unit = [], []
-        for pod in pods:
+        owners: dict[tuple[str, str], int] = {}
+        group, unit, owner = [], [], []
+        for pod in (*pods, *(spell.pod for spell in spells)):
+            owner.append(owners.setdefault((pod.namespace, recurring_owner(pod.owner)), len(owners)))
             if pod.estimated_seconds is not None:
                 group.append(-1)
                 unit.append(pod.estimated_seconds * RATIO_UNIT)
@@ -76,7 +106,7 @@ class RunTimeDraws:
                 known[key] = groups.setdefault(seen.levels(pod), len(groups))
             group.append(known[key])
             unit.append(1.0)
-        self._unit = np.array(unit)
+        self._unit, self._owner, self._owners = np.array(unit), np.array(owner, dtype=np.int64), len(owners)
         # Stated ones have the last hazard.
         self._group = np.array(group, dtype=np.int64) % (len(groups) + 1)
         numbers: dict[RunTimeGroup, int] = {}
@@ -94,9 +124,30 @@ class RunTimeDraws:
         ratios = np.array([*stated_ratios], dtype=np.float64) / RATIO_UNIT
         of_ratios = _at_risk(np.zeros(len(ratios)), ratios, np.ones(len(ratios), dtype=np.bool_))
         self._ratios = _exposure(of_ratios.sum(axis=1))
+        self._variance = self._variance_of(spells, len(pods))
 
-    def hazards(self, random: np.random.Generator) -> Floats:
-        """Return [G, BINS + 1] the cumulative hazard of every group at the beginning of each bin, drawn."""
+    def _variance_of(self, spells: Sequence[Spell], first: int) -> float:
+        """Return the variance of owners' factors; the pods of the spells are those from `first` on."""
+        columns = [(each.entered, each.left, each.ended, each.age) for each in spells]
+        entered, left, ended, age = np.array(columns, dtype=np.float64).reshape(-1, 4).T
+        pods, expected = np.arange(first, first + len(spells)), self._cumulative(None)
+        expected = self._reached(expected, pods, left) - self._reached(expected, pods, entered)
+        hours = np.array([self._owner[pods], age // ALIKE_SECONDS], dtype=np.int64)
+        alike = np.unique(hours, axis=1, return_inverse=True)[1].reshape(-1)
+
+        def pairs(values: Floats) -> float:
+            return float((np.bincount(alike, values) ** 2).sum() - (values**2).sum())
+
+        more = pairs(ended - expected) + PRIOR_PAIRS * PRIOR_VARIANCE
+        return min(max(more / (pairs(expected) + PRIOR_PAIRS), LEAST_VARIANCE), MOST_VARIANCE)
+
+    def hazards(self, random: np.random.Generator) -> DrawnHazards:
+        """Return the hazards of a rollout, drawn."""
+        factor = random.gamma(1.0 / self._variance, self._variance, self._owners)
+        return DrawnHazards(self._cumulative(random), np.maximum(factor, LEAST_FACTOR))
+
+    def _cumulative(self, random: np.random.Generator | None) -> Floats:
+        """Return [G, BINS + 1] the cumulative hazard of every group at the beginning of each bin; None: as expected."""
         drawn = np.broadcast_to(self._prior, (len(self._times), BINS))
         for level in range(LEVELS):
             first, where = self._shared[level]
@@ -104,21 +155,28 @@ class RunTimeDraws:
         every = np.vstack([drawn, _posterior(self._ratios, _ratio_hazard(), random)])
         return np.concatenate([np.zeros((len(every), 1)), np.cumsum(every, axis=1)], axis=1)
 
-    def draw(self, hazards: Floats, pods: Ints, elapsed: Floats, share: Floats) -> Floats:
+    def _reached(self, hazards: Floats, pods: Ints, elapsed: Floats) -> Floats:
+        """Return [M] the cumulative hazard of each pod at an age."""
+        group, age = self._group[pods], _position(elapsed / self._unit[pods])
+        k = np.minimum(age.astype(np.int64), BINS - 1)
+        here = hazards[group, k]
+        ending = -np.expm1(here - hazards[group, k + 1])
+        return np.asarray(here - np.log1p(-np.minimum(age - k, 1.0) * ending))
+
+    def draw(self, drawn: DrawnHazards, pods: Ints, elapsed: Floats, share: Floats) -> Floats:
         """Return [M] run times in seconds, each at least as long as the pod has run already.
 
         Args:
-            hazards: from `hazards`.
+            drawn: from `hazards`.
             pods: [M] indices of pods.
             elapsed: [M] seconds that each has run.
             share: [M] uniform in 0..1: which share of the pods that ran as long ends before.
         """
-        group, unit = self._group[pods], self._unit[pods]
-        age = _position(elapsed / unit)
-        k = np.minimum(age.astype(np.int64), BINS - 1)
-        here = hazards[group, k]
-        ending = -np.expm1(here - hazards[group, k + 1])
-        target = here - np.log1p(-np.minimum(age - k, 1.0) * ending) - np.log1p(-share)
+        hazards, group, unit = drawn.cumulative, self._group[pods], self._unit[pods]
+        age, begun = _position(elapsed / unit), self._reached(hazards, pods, elapsed)
+        # Given its factor a pod has the cumulative hazard factor * expm1(variance * hazard) / variance.
+        more = -np.log1p(-share) / drawn.factor[self._owner[pods]]
+        target = begun + np.log1p(self._variance * more * np.exp(-self._variance * begun)) / self._variance
         # The last bin that begins with no more hazard than that, by bisection.
         k, after = np.zeros(len(pods), dtype=np.int64), np.full(len(pods), BINS, dtype=np.int64)
         for _ in range(BINS.bit_length()):
@@ -129,7 +187,7 @@ class RunTimeDraws:
         inside = target < last
         width = np.where(inside, hazards[group, k + 1] - here, LAST_HAZARD)
         begin = np.where(inside, k, np.maximum(BINS, age))
-        since = np.where(inside, here, np.maximum(last, target + np.log1p(-share)))
+        since = np.where(inside, here, np.maximum(last, begun))
         # Ends in a bin are uniform, beyond all bins the hazard is constant.
         within = np.expm1(since - target) / np.minimum(np.expm1(-width), -1e-300)
         ends = begin + np.where(inside, within, (target - since) / LAST_HAZARD)
@@ -228,10 +286,13 @@ def _exposure(at_risk: Floats) -> Floats:
     return np.array([ended, np.where(ended > 0.0, ended / np.maximum(hazard, 1e-300), could)])
 
 
-def _posterior(times: Floats, prior: Floats, random: np.random.Generator) -> Floats:
-    """Return draws of hazards, [..., BINS], from times [..., 2, BINS] and those of the level above; see the module."""
-    ended, seen = times[..., 0, :], times[..., 1, :]
-    return np.asarray(random.standard_gamma(ended + PRIOR_ENDS * prior) / (seen + PRIOR_PODS))
+def _posterior(times: Floats, prior: Floats, random: np.random.Generator | None) -> Floats:
+    """Return draws of hazards, [..., BINS], from times [..., 2, BINS] and those of the level above; see the module.
+
+    None: what is expected of them.
+    """
+    shape, rate = times[..., 0, :] + PRIOR_ENDS * prior, times[..., 1, :] + PRIOR_PODS
+    return np.asarray((shape if random is None else random.standard_gamma(shape)) / rate)
 
 
 def _first_hazard() -> Floats:

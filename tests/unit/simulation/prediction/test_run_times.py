@@ -50,7 +50,7 @@ def test_unknown_run_times_have_the_prior_of_estimates() -> None:
     """From 16 seconds on, with a median of 68 minutes: draws at five levels do not change what is expected."""
     assert draws(pod()).min() >= 16.0
     made = RunTimeDraws([pod()], LiveHistory(), (), ())
-    survive = np.mean([np.exp(-made.hazards(np.random.default_rng(k))[0]) for k in range(3000)], axis=0)
+    survive = np.mean([np.exp(-made.hazards(np.random.default_rng(k)).cumulative[0]) for k in range(3000)], axis=0)
     for k, share in ((16, 0.75), (24, 0.5), (32, 0.25)):  # the bins from 8 to 40 are equally likely
         assert survive[k] == pytest.approx(share, abs=0.03)
 
@@ -138,3 +138,23 @@ def test_memoryless_run_times_stay_so(elapsed: float, within: float) -> None:
     left = draws(pod(), elapsed, history=history, spells=spells) - elapsed
     expected = np.percentile(times[times > elapsed] - elapsed, [25, 50, 75])
     assert np.percentile(left, [25, 50, 75]) == pytest.approx(expected, rel=within, abs=30.0)
+
+
+@pytest.mark.parametrize("is_alike", [True, False])
+def test_pods_of_an_owner_end_alike_if_those_of_a_burst_did(is_alike: bool) -> None:
+    """Forty bursts of ten pods: in each all ran for about as long, or as many of both kinds did."""
+    random, spells, history = np.random.default_rng(1), [], LiveHistory()
+    for burst in range(40):
+        for k in range(10):
+            seconds = float((100.0, 10 * HOUR)[(burst if is_alike else k) % 2] * random.uniform(0.7, 1.4))
+            spells.append(Spell(pod(), 0.0, seconds, True, 12 * HOUR * (burst + 3) + 60.0 * k))
+            history.note(pod(), seconds)
+    made = RunTimeDraws([pod()], history, spells, ())
+    found = []
+    for k in range(500):
+        drawn = made.hazards(random := np.random.default_rng(k))
+        times = made.draw(drawn, np.zeros(50, dtype=np.int64), np.zeros(50), random.random(50))
+        found.append(np.mean(times < HOUR))
+    # Of fifty independent pods the share has a standard deviation of 0.07.
+    assert np.mean(found) == pytest.approx(0.5, abs=0.05)
+    assert np.std(found) > 0.15 if is_alike else np.std(found) < 0.12
