@@ -74,7 +74,6 @@ class ClusterMoment:
         began: [P] when each pod began to run, or to wait, in seconds: at most 0.
         history: run times of pods that ended, as the order knows them.
         spells: pods that were seen to run, those that ended first; () : the history alone is known.
-        stated_ratios: actual over stated run time of pods that ended and had stated one.
         arrived: pods that arrived lately, whatever became of them.
         observed: seconds for which arrivals were observed, inf: since they began.
         undated: number of running pods, and of waiting ones, of which nothing says since when.
@@ -84,7 +83,6 @@ class ClusterMoment:
     began: Floats
     history: LiveHistory
     spells: tuple[Spell, ...] = ()
-    stated_ratios: tuple[float, ...] = ()
     arrived: tuple[Arrived, ...] = ()
     observed: float = field(default=RECENT_SECONDS)
     undated: tuple[int, int] = (0, 0)
@@ -134,13 +132,7 @@ def moment_of(workload: Workload, now: float, history: LiveHistory | None = None
     arrived = (each for each in every if 0.0 <= each.age <= observed and not moment.lasts(each.pod))
     if history is not None:
         return replace(moment, arrived=tuple(arrived))
-    ratios = ((each.ended - each.started, each.pod.estimated_seconds) for each in lives.ended)
-    return replace(
-        moment,
-        arrived=tuple(arrived),
-        spells=tuple(_spells(moment, now, since)),
-        stated_ratios=tuple(seconds / stated for seconds, stated in ratios if stated),
-    )
+    return replace(moment, arrived=tuple(arrived), spells=tuple(_spells(moment, now, since)))
 
 
 def _history(workload: Workload) -> LiveHistory:

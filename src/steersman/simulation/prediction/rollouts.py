@@ -37,7 +37,7 @@ LIKELY = 0.8
 """Share of the rollouts so far that would not have needed more units than the next one draws."""
 MOST_ARRIVALS = 10_000
 """Pods that arrive until the horizon of a rollout, on average; and units that it draws at most."""
-GAPS, KINDS, RUNNING, LATER, HAZARDS, STRETCHES = range(6)
+GAPS, KINDS, RUNNING, LATER, HAZARDS, STRETCHES, QUEUED = range(7)
 """Streams of random numbers of a rollout."""
 MOST_THREADS = 8
 """Rollouts that run at once: each has its own arrays, some 10 MB."""
@@ -62,8 +62,9 @@ class Rollouts:
         there = {(pod.namespace, pod.name): i for i, pod in enumerate(workload.pods)}
         gone = [each.pod for each in moment.arrived if (each.pod.namespace, each.pod.name) not in there]
         # Pods that arrive later are not those that ran, which name no node any more.
-        pods = (*workload.pods, *extra, *gone)
-        numbers = iter(range(count + len(extra), len(pods)))
+        # Extra ones come last, so that what is drawn for the others does not depend on them.
+        pods = (*workload.pods, *gone, *extra)
+        numbers = iter(range(count, len(pods)))
         index = [
             found if (found := there.get((each.pod.namespace, each.pod.name))) is not None else next(numbers)
             for each in moment.arrived
@@ -74,8 +75,8 @@ class Rollouts:
         self.simulator = Simulator(
             everything, typical_pods(workload.pods[i] for i in workload.demand()), moment.history
         )
-        self.moment, self.policy, self.extra = moment, policy, len(extra)
-        self._draws = RunTimeDraws(pods, moment.history, moment.spells, moment.stated_ratios)
+        self.moment, self.policy, self.first_extra = moment, policy, count + len(gone)
+        self._draws = RunTimeDraws(pods, moment.history, moment.spells)
         self._coming = coming_pods(moment.arrived, index, moment.observed)
         self._lives: dict[tuple[int, ...], tuple[DrawnHazards, Floats]] = {}
         self.horizon = horizon
@@ -211,7 +212,7 @@ class Rollouts:
         self, pods: Sequence[int], seed: Sequence[int], until: float, instead_of: Mapping[int, int] = NOTHING
     ) -> tuple[Schedule, Ints]:
         """Return the arrivals of a rollout until a time, and which of them are some pods; see `starts`."""
-        random = [np.random.default_rng([*seed, stream]) for stream in (GAPS, KINDS, STRETCHES, LATER)]
+        random = [np.random.default_rng([*seed, stream]) for stream in (GAPS, KINDS, STRETCHES, QUEUED, LATER)]
         hazards, duration = self._running_until(tuple(seed))
         running, began = self._running, self.moment.began[self._running]
         workload, waiting = self.simulator.workload, self.waiting
@@ -219,10 +220,14 @@ class Rollouts:
         now = Units.of(workload, np.setdiff1d(np.array(pods, dtype=np.int64), queued.pods))
         coming = self._coming.draw(until, MOST_ARRIVALS, random[:3])
         later = np.concatenate([queued.pods, now.pods, coming.pods])
-        ran, ended = np.zeros(len(later)), np.zeros(len(later), dtype=np.bool_)
-        if len(coming.pods):
-            ran[-len(coming.pods) :], ended[-len(coming.pods) :] = coming.ran, coming.ended
-        lives = np.where(ended, ran, self._draws.draw(hazards, later, ran, random[3].random(len(later))))
+        sizes = len(later) - len(coming.pods), len(coming.pods)
+        ran, ended = (
+            np.append(np.zeros(sizes[0]), coming.ran),
+            np.append(np.zeros(sizes[0], dtype=np.bool_), coming.ended),
+        )
+        # Those of what arrives are the same whoever is submitted now.
+        share = np.concatenate([each.random(size) for each, size in zip(random[3:], sizes, strict=True)])
+        lives = np.where(ended, ran, self._draws.draw(hazards, later, ran, share))
         since = np.zeros(len(workload.pods))
         since[: len(self.moment.began)] = self.moment.began
         for old, new in instead_of.items():

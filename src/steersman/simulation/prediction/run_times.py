@@ -14,7 +14,8 @@ draws its own hazards, since of many a group few pods have ended. Source: the pi
 prior, e.g. Ibrahim, Chen and Sinha, "Bayesian Survival Analysis" (2001); ends are uniform in a bin, so that run times
 that are always the same are not said to outrun it.
 
-A pod that stated a run time has a hazard over the ratio of actual to stated times instead.
+A pod that stated a run time has a hazard over the ratio of actual to stated times instead, at three levels: all pods,
+those of its namespace, and those of its owner.
 
 Pods that an owner submits within hours often end alike, sooner or later than its others: each rollout draws a factor of
 the hazards of each owner, by the gamma frailty model (Duchateau and Janssen, "The Frailty Model", 2008),
@@ -22,13 +23,14 @@ the hazards of each owner, by the gamma frailty model (Duchateau and Janssen, "T
     factor[owner] ~ Gamma(1 / variance, 1 / variance)
 
 and hazards are taken for marginal ones, whatever the factor is. The variance is estimated from the pods that were seen
-to run, by its moments: of pairs of pods of an owner and of three hours, how much more of both have ended than was expected.
+to run, by its moments: of pairs of pods of an owner that arrived within three hours, how many more have both ended, or
+both outlasted what was expected, than chance lets them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +38,7 @@ import numpy.typing as npt
 
 from steersman.cluster.model import GPU_MILLI, Pod, Requests
 from steersman.orders.estimates import BINS, BINS_PER_OCTAVE, FIRST_PRIOR, PRIOR_PODS
-from steersman.orders.live_history import EVERY_POD, LiveHistory, RunTimeGroup
+from steersman.orders.live_history import EVERY_POD, RATIO_UNIT, LiveHistory, RunTimeGroup, ratio_groups
 from steersman.orders.run_times import NORMAL_90, recurring_owner
 from steersman.simulation.prediction.moment import Spell
 
@@ -45,12 +47,9 @@ Ints = npt.NDArray[np.int64]
 
 UNKNOWN_FACTOR = 10.0
 """While nothing is known of stated run times, 90 % are within this factor of the actual ones."""
-RATIO_UNIT = 2.0 ** (-BINS / BINS_PER_OCTAVE / 2)
-"""Ratios are counted in this unit, so that a ratio of 1 is in the middle of the axis."""
 PRIOR_ENDS = 1.0 / math.log1p(1.0 / PRIOR_PODS)
 """Ends among `PRIOR_PODS` pods at a hazard of 1, by which the expected share that survives is that of the level above:
 the mean of exp(-h) over draws of the hazard h. With `PRIOR_PODS` instead it would be larger at each level."""
-LEVELS = 5
 NOTHING = np.zeros((2, BINS))
 MOST_ENDING = 0.99
 """Largest share of the pods that reach a bin of which a history alone says that they end there."""
@@ -84,22 +83,23 @@ class RunTimeDraws:
         pods: [P] the pods.
         history: run times of what ended.
         spells: pods that were seen to run; (): the history alone is known.
-        stated_ratios: actual over stated run times of what ended.
     """
 
-    def __init__(
-        self, pods: Sequence[Pod], history: LiveHistory, spells: Sequence[Spell], stated_ratios: Sequence[float]
-    ) -> None:
+    def __init__(self, pods: Sequence[Pod], history: LiveHistory, spells: Sequence[Spell]) -> None:
         seen = SeenRunTimes(history, spells)
         groups: dict[tuple[RunTimeGroup, ...], int] = {}
+        of_stated: dict[tuple[RunTimeGroup, ...], int] = {}
         known: dict[tuple[object, ...], int] = {}
         owners: dict[tuple[str, str], int] = {}
         group, unit, owner = [], [], []
-        for pod in (*pods, *(spell.pod for spell in spells)):
-            owner.append(owners.setdefault((pod.namespace, recurring_owner(pod.owner)), len(owners)))
+        for pod in (*(spell.pod for spell in spells), *pods):
+            whose = recurring_owner(pod.owner)
+            owner.append(owners.setdefault((pod.namespace, whose), len(owners)))
             if pod.estimated_seconds is not None:
-                group.append(-1)
-                unit.append(pod.estimated_seconds * RATIO_UNIT)
+                levels = EVERY_POD, *ratio_groups(pod.namespace, whose)
+                # Counted from the end, after all others.
+                group.append(-1 - of_stated.setdefault(levels, len(of_stated)))
+                unit.append(max(pod.estimated_seconds, 1.0) * RATIO_UNIT)
                 continue
             key = pod.requests, pod.namespace, pod.owner
             if key not in known:
@@ -107,30 +107,20 @@ class RunTimeDraws:
             group.append(known[key])
             unit.append(1.0)
         self._unit, self._owner, self._owners = np.array(unit), np.array(owner, dtype=np.int64), len(owners)
-        # Stated ones have the last hazard.
-        self._group = np.array(group, dtype=np.int64) % (len(groups) + 1)
-        numbers: dict[RunTimeGroup, int] = {}
-        keys = np.array([[numbers.setdefault(each, len(numbers)) for each in levels] for levels in groups])
-        keys = keys.reshape(-1, LEVELS).astype(np.int64)
-        self._times = np.array([[seen.times(each) for each in levels] for levels in groups])
-        self._times = self._times.reshape(-1, LEVELS, 2, BINS)
-        # Groups with the same levels so far share a draw: the first of them at each level, and which it is.
-        parts = (
-            np.unique(keys[:, : level + 1], axis=0, return_index=True, return_inverse=True) for level in range(LEVELS)
+        self._group = np.array(group, dtype=np.int64) % max(len(groups) + len(of_stated), 1)
+        self._hazards = HazardLevels([*groups], seen.times, _continued(seen.times(EVERY_POD)))
+        self._ratios = HazardLevels(
+            [*of_stated], lambda each: _exposure(_all_seen(history.ratio_counts(each))), _ratio_hazard()
         )
-        self._shared = [(first, where.reshape(-1)) for _, first, where in parts]
-        # At the first level all pods are one group.
-        self._prior = _continued(self._times[0, 0]) if len(self._times) else _first_hazard()
-        ratios = np.array([*stated_ratios], dtype=np.float64) / RATIO_UNIT
-        of_ratios = _at_risk(np.zeros(len(ratios)), ratios, np.ones(len(ratios), dtype=np.bool_))
-        self._ratios = _exposure(of_ratios.sum(axis=1))
-        self._variance = self._variance_of(spells, len(pods))
+        self._variance = self._variance_of(spells)
+        # From here on pods are those that were given.
+        self._group, self._unit, self._owner = (each[len(spells) :] for each in (self._group, self._unit, self._owner))
 
-    def _variance_of(self, spells: Sequence[Spell], first: int) -> float:
-        """Return the variance of owners' factors; the pods of the spells are those from `first` on."""
+    def _variance_of(self, spells: Sequence[Spell]) -> float:
+        """Return the variance of owners' factors; the first pods are those of the spells."""
         columns = [(each.entered, each.left, each.ended, each.age) for each in spells]
         entered, left, ended, age = np.array(columns, dtype=np.float64).reshape(-1, 4).T
-        pods, expected = np.arange(first, first + len(spells)), self._cumulative(None)
+        pods, expected = np.arange(len(spells)), self._cumulative(None)
         expected = self._reached(expected, pods, left) - self._reached(expected, pods, entered)
         hours = np.array([self._owner[pods], age // ALIKE_SECONDS], dtype=np.int64)
         alike = np.unique(hours, axis=1, return_inverse=True)[1].reshape(-1)
@@ -143,16 +133,14 @@ class RunTimeDraws:
 
     def hazards(self, random: np.random.Generator) -> DrawnHazards:
         """Return the hazards of a rollout, drawn."""
-        factor = random.gamma(1.0 / self._variance, self._variance, self._owners)
+        # What is drawn for some pods is the same whichever others follow them.
+        random, of_owners = random.spawn(2)
+        factor = of_owners.gamma(1.0 / self._variance, self._variance, self._owners)
         return DrawnHazards(self._cumulative(random), np.maximum(factor, LEAST_FACTOR))
 
     def _cumulative(self, random: np.random.Generator | None) -> Floats:
         """Return [G, BINS + 1] the cumulative hazard of every group at the beginning of each bin; None: as expected."""
-        drawn = np.broadcast_to(self._prior, (len(self._times), BINS))
-        for level in range(LEVELS):
-            first, where = self._shared[level]
-            drawn = _posterior(self._times[first, level], drawn[first], random)[where]
-        every = np.vstack([drawn, _posterior(self._ratios, _ratio_hazard(), random)])
+        every = np.vstack([self._hazards.draw(random), self._ratios.draw(random)[::-1]])
         return np.concatenate([np.zeros((len(every), 1)), np.cumsum(every, axis=1)], axis=1)
 
     def _reached(self, hazards: Floats, pods: Ints, elapsed: Floats) -> Floats:
@@ -194,6 +182,35 @@ class RunTimeDraws:
         return np.asarray(np.maximum(unit * 2.0 ** np.minimum(ends / BINS_PER_OCTAVE, 1000.0), elapsed))
 
 
+class HazardLevels:
+    """Hazards of G groups of pods at several levels, each smoothed by the one above it.
+
+    Args:
+        groups: [G] the group at each level; at the first one all are one.
+        times: returns [2, BINS] the pods of a group that ended in each bin, and how often they ran through it.
+        prior: [BINS] hazard above the first level.
+    """
+
+    def __init__(
+        self, groups: Sequence[tuple[RunTimeGroup, ...]], times: Callable[[RunTimeGroup], Floats], prior: Floats
+    ) -> None:
+        self._prior, self._count, self._levels = prior, len(groups), []
+        for level in range(len(groups[0]) if groups else 0):
+            # Groups with the same levels so far share a draw.
+            numbers: dict[tuple[RunTimeGroup, ...], int] = {}
+            where = np.array([numbers.setdefault(each[: level + 1], len(numbers)) for each in groups])
+            first = np.unique(where, return_index=True)[1]
+            self._levels.append((np.array([times(each[-1]) for each in numbers]), first, where))
+
+    def draw(self, random: np.random.Generator | None) -> Floats:
+        """Return [G, BINS] hazards; None: as expected."""
+        drawn = np.broadcast_to(self._prior, (self._count, BINS))
+        for times, first, where in self._levels:
+            of_level = None if random is None else random.spawn(1)[0]
+            drawn = _posterior(times, drawn[first], of_level)[where]
+        return drawn
+
+
 class SeenRunTimes:
     """Bins in which pods ended, and that they were seen to run through, by group.
 
@@ -211,9 +228,7 @@ class SeenRunTimes:
                 of_group.setdefault(group, []).append(row)
                 if group.requests is not None:
                     of_group.setdefault(group._replace(requests=gpus_of(group.requests)), []).append(row)
-            ended = copy.counts
-            left = np.cumsum(ended[:, ::-1], axis=1)[:, ::-1]
-            at_risk = np.array([ended, left])
+            at_risk = _all_seen(copy.counts)
         else:
             at_risk = _at_risk(*(np.array([getattr(each, name) for each in spells]) for name in Spell.TIMES))
             alike: dict[tuple[Requests, str, str], list[int]] = {}
@@ -273,6 +288,11 @@ def _at_risk(entered: Floats, left: Floats, ended: npt.NDArray[np.bool_]) -> Flo
     is_last = (np.minimum(end.astype(np.int64), BINS - 1) == k) & ended[:, None]
     until = np.where(is_last, k + 1, np.minimum(end, k + 1))
     return np.array([is_last, np.clip(until - np.maximum(begin, k), 0.0, 1.0)])
+
+
+def _all_seen(ended: Floats) -> Floats:
+    """Return [2, ..., BINS] pods that ended in each bin, and those that reached it, if all were seen from the first."""
+    return np.array([ended, np.cumsum(ended[..., ::-1], axis=-1)[..., ::-1]])
 
 
 def _exposure(at_risk: Floats) -> Floats:
