@@ -126,7 +126,11 @@ def moment_of(workload: Workload, now: float, history: LiveHistory | None = None
         *(Arrived(each.pod, now - each.created, each.ended - each.started, True) for each in lives.ended),
     ]
     observed = min(RECENT_SECONDS, -since, max((each.age for each in every), default=0.0))
-    known = _history(workload) if history is None else history
+    listed = _history(workload)
+    known = listed if history is None else history
+    if not known.ratios:
+        # Older files keep nothing of stated run times.
+        known.ratios.update(listed.ratios)
     of_each = len(undated) - sum(undated), sum(undated)
     moment = ClusterMoment(workload, np.array(began), known, observed=observed, undated=of_each)
     arrived = (each for each in every if 0.0 <= each.age <= observed and not moment.lasts(each.pod))
