@@ -34,6 +34,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "order-cost": orders.order_cost,
     "million-pods": orders.million_pods,
     "wait-calibration": waits.wait_calibration,
+    "wait-calibration-trace": waits.wait_calibration_trace,
     "wait-speed": waits.wait_speed,
     "learned-run": learning.learned_run,
     "evolution": learning.evolution,
