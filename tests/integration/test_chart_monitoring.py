@@ -55,6 +55,10 @@ ALERTS: dict[str, dict[str, str]] = {
     "SteersmanPolicyFileBroken": {f"steersman_policy_file_broken{OURS}}}": "1x60"},
     "SteersmanPolicyComparisonFails": {f"steersman_policy_comparison_failures_total{OURS}}}": "0+0.2x60"},
     "SteersmanTelemetryIsStale": {f'steersman_telemetry_age_seconds{OURS}, feature="cpu"}}': "0+60x60"},
+    "SteersmanAgentDoesNotAnswer": {
+        f'steersman_agent_questions_total{OURS}, result="absent"}}': "0+30x60",
+        f'steersman_agent_questions_total{OURS}, result="answered"}}': "0+20x60",
+    },
     "SteersmanServiceIsMissing": {},
     "SteersmanServiceStateIsStale": {f"steersman_service_state_age_seconds{OURS}}}": "0+60x60"},
     "SteersmanServiceScoresAreNeutral": {
@@ -82,6 +86,8 @@ HEALTHY = {
     f"steersman_nodes_not_understood{OURS}}}": "0x60",
     f"steersman_policy_file_broken{OURS}}}": "0x60",
     f"steersman_policy_comparison_failures_total{OURS}}}": "1x60",
+    f'steersman_agent_questions_total{OURS}, result="late"}}': "0+1x60",
+    f'steersman_agent_questions_total{OURS}, result="answered"}}': "0+20x60",
     f'steersman_telemetry_age_seconds{OURS}, feature="cpu"}}': "15x60",
     f'steersman_telemetry_nodes{OURS}, feature="cpu", state="fresh"}}': "9x60",
     f'steersman_telemetry_nodes{OURS}, feature="cpu", state="missing"}}': "1x60",
@@ -144,6 +150,16 @@ WORST: tuple[tuple[str, dict[str, str], dict[str, str]], ...] = (
             f'steersman_scheduling_algorithm_duration_seconds_bucket{OURS}, le="13"}}': "0x60",
             f'steersman_scheduling_algorithm_duration_seconds_bucket{OTHER}, le="0.2"}}': "0+6000x60",
             f'steersman_scheduling_algorithm_duration_seconds_bucket{OTHER}, le="+Inf"}}': "0+6000x60",
+        },
+        RELEASE,
+    ),
+    # The agent has never answered, and that of another release does.
+    (
+        "SteersmanAgentDoesNotAnswer",
+        {
+            f'steersman_agent_questions_total{OURS}, result="absent"}}': "0+1x60",
+            f'steersman_agent_questions_total{OURS}, result="answered"}}': "0x60",
+            f'steersman_agent_questions_total{OTHER}, result="answered"}}': "0+6000x60",
         },
         RELEASE,
     ),
