@@ -52,7 +52,7 @@ def hostile_pods(former: dict[str, Any], only: str = "") -> Iterator[dict[str, A
         config.write_text(KUBE_CONFIG % (kubeconfig, SCHEDULER))
         for kind in (each for each in KINDS if only in each):
             row: dict[str, Figures] = {}
-            for name in ("kube-scheduler", "steersman"):
+            for name in ("steersman", "kube-scheduler"):
                 port = free_port()
                 ours = [STEERSMAN, "schedule", "--policy", "fgd", "--kubeconfig", kubeconfig, "--port", port]
                 ours += ["--scheduler-name", SCHEDULER]
@@ -115,9 +115,10 @@ def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
 async def _bound(client: Client, seen: Bound, name: str, count: int, process: subprocess.Popen[bytes]) -> list[float]:
     """Create pods at a rate; return how long each waited for its node."""
     created: dict[str, float] = {}
+    run = f"{time.time_ns():x}"  # KWOK may delete once more what is gone, by its name
     for i in range(count):
-        created[f"default/{name}-{i}"] = time.monotonic()
-        await client.create(OTHERS, pod_object(i, name=f"{name}-{i}"))
+        created[f"default/{name}-{run}-{i}"] = time.monotonic()
+        await client.create(OTHERS, pod_object(i, name=f"{name}-{run}-{i}"))
         await asyncio.sleep(1 / PODS_PER_SECOND)
     end = time.monotonic() + LIMIT_SECONDS
     while not created.keys() <= seen.times.keys():
