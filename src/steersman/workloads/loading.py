@@ -269,13 +269,11 @@ class FurtherPods:
     Attributes:
         pods: in order of arrival; of Jobs those that start at once.
         later: number of pods of Jobs that are created once others have ended.
-        gated: number of pods that have scheduling gates.
         warnings: what a user should know about them, one line each.
     """
 
     pods: tuple[Pod, ...]
     later: int
-    gated: int
     warnings: tuple[str, ...]
 
 
@@ -300,8 +298,7 @@ def further_pods(path: str | Path, cluster: Workload) -> FurtherPods:
     first = tuple(map(offers.pod, _at_once(pods, _objects([source]))))
     about_pods = (*offer_warnings(offers, first), *annotation_warnings(first))
     warnings = (*source.warnings(expanded), *(f"{source.path}: {warning}" for warning in about_pods))
-    gated = 0 if expanded is None else len(expanded.gated)
-    return FurtherPods(first, len(pods) - len(first), gated, warnings)
+    return FurtherPods(first, len(pods) - len(first), warnings)
 
 
 def _at_once(pods: Iterable[Pod], objects: Iterable[Objects]) -> Iterator[Pod]:

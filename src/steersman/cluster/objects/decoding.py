@@ -255,6 +255,7 @@ def decode_pod(
         memory_limit_bytes=units(limits.get(MEMORY, 0)),
         latency=limits_of(annotations),
         terminating=bool(metadata.deletion_timestamp),
+        gated=bool(spec.scheduling_gates and not spec.node_name),
         estimated_seconds=_estimate(annotations, spec, ignored),
         gang=_gang(annotations, labels, ignored),
         # Last: those above fill it.

@@ -184,7 +184,7 @@ def predict_wait(
         waiting=len(queue.others(pods[0])),
         nodes=played.nodes(pods[0]),
         refused=played.refused(pods[0]),
-        assumptions=tuple(_assumptions(moment, played)),
+        assumptions=tuple(_assumptions(moment, played, pods)),
         alternatives=tuple(found),
     )
 
@@ -262,7 +262,7 @@ def predict_queue(
             p10, p50, p90 = (start_quantile(starts[i], share) for share in (P10, P50, P90))
             known = replace(known, p10=p10, p50=p50, p90=p90, never=float(np.isinf(starts[i]).mean()))
         expected.append(known)
-    assumptions = tuple(_assumptions(moment, played)) if turn else ()
+    assumptions = tuple(_assumptions(moment, played, [pods[i] for i in turn])) if turn else ()
     return QueuePrediction(policy.name, policy.order.name, played.horizon, rollouts, tuple(expected), assumptions)
 
 
@@ -324,8 +324,10 @@ def _is_significant(starts: Floats, shorter: Floats) -> bool:
     return bool(tail < SIGNIFICANT * 2**count)
 
 
-def _assumptions(moment: ClusterMoment, played: Rollouts) -> Iterator[str]:
-    """Yield what was assumed for lack of knowledge."""
+def _assumptions(moment: ClusterMoment, played: Rollouts, pods: Sequence[Pod]) -> Iterator[str]:
+    """Yield what was assumed for lack of knowledge about the waiting pods."""
+    for name in sorted({pod.other_scheduler for pod in pods} - {""}):
+        yield f"the policy also places pods whose schedulerName is {name}"
     known = moment.history.ended
     if not known:
         untimed = moment.workload.lives.untimed

@@ -89,6 +89,7 @@ class Explainer:
         else:
             raise InvalidRequestError("no cluster is watched here; send one as cluster")
         result.member, result.choice = self.choice()
+        result.not_scheduled = why_not_scheduled(pod)
         return result
 
 
@@ -147,8 +148,19 @@ def explain_placed(
     )
     query = replace(node_scorer.query(pod.unbound()), owner_pods=siblings)
     result = explanation(policy.name, node_scorer, query)
-    result.member, result.choice = member, choice
+    result.member, result.choice, result.not_scheduled = member, choice, why_not_scheduled(pod)
     return result
+
+
+def why_not_scheduled(pod: Pod) -> str:
+    """Return why no scheduler that asks a policy here places a pod now, "" if it may be placed."""
+    if pod.terminating:
+        return "it is being deleted"
+    if pod.constraints.node_name:
+        return f"it is bound to {pod.constraints.node_name} already"
+    if pod.gated:
+        return "it has scheduling gates, and no scheduler looks at it before they are removed"
+    return f"its schedulerName is {pod.other_scheduler}, and that scheduler places it" if pod.other_scheduler else ""
 
 
 def _is_sibling(other: Pod, pod: Pod) -> bool:

@@ -63,7 +63,6 @@ class Expanded:
             controller are not in it.
         absent: number of pods that their controller has yet to create.
         finished: number of Pods of the input that are left out because they have finished.
-        gated: (namespace, name) of pods without a node that have scheduling gates.
         suspended: number of pods that suspended Jobs and the like would create.
         odd_phases: phases other than Pending and Running, and the number of pods in each.
         templates: kinds that are not read otherwise, and the number of pods of templates found in each.
@@ -76,7 +75,6 @@ class Expanded:
     absent: int
     finished: int
     odd_phases: tuple[tuple[str, int], ...]
-    gated: frozenset[tuple[str, str]] = frozenset()
     suspended: int = 0
     templates: tuple[tuple[str, int], ...] = ()
     problems: tuple[InputError, ...] = ()
@@ -108,7 +106,6 @@ class Expansion:
     _pods: dict[int, Pod] = field(default_factory=dict)
     _members: dict[Key, Members] = field(default_factory=dict)
     _owners: dict[tuple[str, str], Key] = field(default_factory=dict)
-    _gated: set[tuple[str, str]] = field(default_factory=set)
     _suspended: int = 0
     _odd_phases: Counter[str] = field(default_factory=Counter)
     _templates: Counter[str] = field(default_factory=Counter)
@@ -144,10 +141,9 @@ class Expansion:
         return Expanded(
             pods=tuple(pod for _, pod in entries),
             owners=self._owners,
-            absent=sum((pod.namespace, pod.name) not in self._gated for made in missing.values() for pod in made),
+            absent=sum(not pod.gated for made in missing.values() for pod in made),
             finished=sum(each.kind == "Pod" and each.pod.finished for each in self.objects),
             odd_phases=tuple(sorted(self._odd_phases.items())),
-            gated=frozenset(self._gated),
             suspended=self._suspended,
             templates=tuple(sorted(self._templates.items())),
             problems=tuple(self._problems),
@@ -179,8 +175,6 @@ class Expansion:
             self._owners.update(((pod.namespace, pod.name), key) for key in above[-1:] if key[0] != "Node")
             if not pod.terminating:
                 has.pods.append(pod)
-            if not pod.constraints.node_name and obj.pod.spec.scheduling_gates:
-                self._gated.add((pod.namespace, pod.name))
             if (phase := obj.pod.status.phase) not in (None, "", "Pending", "Running"):
                 self._odd_phases[phase[:40]] += 1
 
@@ -236,7 +230,7 @@ class Expansion:
             return self._decode(obj, template, "spec.template", admitted=admitted)
 
         def missing(controller: KubernetesObject) -> Iterator[Pod]:
-            return self._noted(Maker(controller, has, self.nodes, self._there, decode, replicas).missing(), obj.pod)
+            return Maker(controller, has, self.nodes, self._there, decode, replicas).missing()
 
         try:
             if obj.kind not in CONTROLLERS:
@@ -262,16 +256,8 @@ class Expansion:
                 metadata = structs.replace(stated.metadata, name=prefix, namespace=obj.namespace)
                 pod = self._decode(obj, structs.replace(stated, metadata=metadata), template.path)
                 pod = replace(pod, owner=f"{obj.kind.partition('.')[0]}/{obj.name}")
-                pods = (replace(pod, name=self._free_name(obj.namespace, prefix)) for _ in range(count))
-                yield from self._noted(pods, stated)
+                yield from (replace(pod, name=self._free_name(obj.namespace, prefix)) for _ in range(count))
                 self._templates[obj.kind] += count
-
-    def _noted(self, pods: Iterator[Pod], template: PodObject) -> Iterator[Pod]:
-        """Yield the pods of a template, and note them if it has scheduling gates."""
-        for pod in pods:
-            if template.spec.scheduling_gates:
-                self._gated.add((pod.namespace, pod.name))
-            yield pod
 
     def _free_name(self, namespace: str, prefix: str) -> str:
         """Return the next name of an object's pods that no Pod of the input has."""
