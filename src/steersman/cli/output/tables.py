@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from steersman.evaluation.report.headline import Headline, TableColumn
-from steersman.evaluation.report.wording import BOUND_LABEL, INTERVAL, count, fixed
+from steersman.evaluation.report.wording import BOUND_LABEL, INTERVAL, OF_STRETCH, count, fixed
 from steersman.evaluation.summary import SummaryRow
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ LEAST_IMPORTANT = (
     "CPU %",
     "GPU %",
     f"{INTERVAL}, pods",
+    f"{OF_STRETCH}, pods",
     "Diff. pods",
     "GPUs left",
     "CPU left",
