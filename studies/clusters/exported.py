@@ -14,7 +14,6 @@ from steersman.policies.base import Policy
 from steersman.policies.formulas.policy import FormulaPolicy
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.simulation.run import Simulator
-from steersman.simulation.selection.comparison import member_choice
 from steersman.training.search.distil import DistillationOptions, distil
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from studies import tables
@@ -56,7 +55,7 @@ def run(say: Say, quick: bool = False) -> Json:
 def _cluster(asked: Json) -> Json:
     workload = random_cluster(asked["cluster"], distribution=Distribution.VALIDATION, nodes=tuple(asked["nodes"]))
     simulator = Simulator(workload)
-    source = member_choice(packaged_portfolio(), workload).policy
+    source = simulator.member(packaged_portfolio()).policy
     began = time.monotonic()
     found = distil(workload, source, DistillationOptions(seconds=asked["seconds"]))
     policies: dict[str, Policy] = {

@@ -231,8 +231,10 @@ class Pod:
     its limits of latency to its users. A `terminating` pod is being deleted: it still takes its resources.
     A `gated` one has scheduling gates and no node: no scheduler looks at it before they are removed.
     `estimated_seconds` is the run time that whoever submitted it stated, None if nobody did. Pods of a namespace with
-    the same `gang` start together, all or none; "": it starts alone. `ignored` says which annotations make no sense, so
-    that they do not count; those of `latency` are there.
+    the same `gang` start once `gang_minimum` of them can start together, 0: all; "": it starts alone. At most `at_once`
+    pods of its owner exist at a time, 0: any number. `nominated` is the node whose room is kept for it, "" for none.
+    `preempts` says whether kube-scheduler may preempt pods of lower priority for it. `ignored` says which annotations
+    make no sense, so that they do not count; those of `latency` are there.
     """
 
     name: str
@@ -252,6 +254,10 @@ class Pod:
     gated: bool = False
     estimated_seconds: float | None = None
     gang: str = ""
+    gang_minimum: int = 0
+    at_once: int = 0
+    nominated: str = ""
+    preempts: bool = True
     ignored: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -299,9 +305,10 @@ class Node:
 
     `gpu_count` devices have bits in a device mask; `gpu_resources` are the names under which they are offered, none:
     any. Further GPUs (of another vendor, or beyond the mask) are counted among `extended` under their name.
-    `gpu_memory_mib` is the memory of each GPU, `physical_gpus` the number of those whose replicas the devices are; 0
-    where nothing but labels may say it (`gpu_units`). `addresses` are those of `status.addresses` that are not its
-    name. `features` are those that its kubelet declares.
+    `gpu_memory_mib` is the memory of each GPU (in the unit of a resource that counts it, see `gpu_shares`),
+    `physical_gpus` the number of those whose replicas the devices are; 0 where nothing but labels may say it
+    (`gpu_units`). `addresses` are those of `status.addresses` that are not its name. `features` are those that its
+    kubelet declares.
     """
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,15 @@ ALL = "all"
 """Name of the mean over several workloads."""
 SEEDS, TRACE_BLOCKS = "seeds", "blocks"
 """What intervals are over: seeds that draw arrivals, or blocks of a given trace."""
+
+
+class FigureKey(NamedTuple):
+    """What tells a figure of a summary from all others; the policy's name includes its order."""
+
+    protocol: Protocol
+    workload: str
+    policy: str
+    metric: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +67,26 @@ class SummaryRow:
     difference_interval: Interval
     interval_over: str = SEEDS
 
+    @property
+    def key(self) -> FigureKey:
+        """Return what identifies it."""
+        return FigureKey(self.protocol, self.workload, self.policy, self.metric)
+
+
+def figures_by_key(rows: Iterable[SummaryRow]) -> dict[FigureKey, SummaryRow]:
+    """Return the rows of a summary, of one protocol or of several, by what identifies them."""
+    return {row.key: row for row in rows}
+
 
 class SummaryTable:
-    """Metrics of runs as one array, [workload, policy, metric, seed]; NaN where a run or a metric is missing.
+    """Metrics of runs of one protocol, [workload, policy, metric, seed]; NaN where a run or a metric is missing.
 
     Where the workload gives the arrivals (`is_given`), seeds only rank equal nodes, so intervals are over blocks of the
     trace, paired by arrival or moment, and there are none of metrics that are not means over a trace.
     """
 
     def __init__(self, runs: Sequence[RunResult]) -> None:
+        (self.protocol,) = dict.fromkeys(run.protocol for run in runs)
         self.workloads = list(dict.fromkeys(run.workload for run in runs))
         self.policies = list(dict.fromkeys(run.policy for run in runs))
         self.seeds = list(dict.fromkeys(run.seed for run in runs))
@@ -144,7 +165,7 @@ def summarise(runs: Sequence[RunResult], baseline: str) -> list[SummaryRow]:
             SummaryRow(
                 workload=workload,
                 policy=policy,
-                protocol=runs[0].protocol,
+                protocol=table.protocol,
                 metric=metric,
                 unit=table.units[metric],
                 runs=int(np.isfinite(values[i]).sum()) * per_seed,

@@ -222,7 +222,7 @@ def live_plan(
             policy,
         )
         view = find_view(card.view)
-    if view is TELEMETRY:
+    if view == TELEMETRY:
         telemetry.check(resolved, "the view 'telemetry'")
     if network_plan.name not in spec.supported_networks:
         known = ", ".join(spec.supported_networks)
@@ -291,7 +291,7 @@ def init_run(plan: LivePlan, folder: Path, nodes: tuple[Node, ...]) -> LiveRun:
         SteersmanError: another process uses the folder, it belongs to another run, or cannot be written.
     """
     require_extra("learning on a live cluster", "train", "torch")
-    if plan.find_view() is not TELEMETRY:
+    if plan.find_view() != TELEMETRY:
         objectives.check(objectives.resolve(plan.objective), "the cluster", nodes, None)
     # Before locking, which creates the folder and a file in it.
     with naming_in_errors(folder):

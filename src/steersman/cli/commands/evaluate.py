@@ -15,7 +15,7 @@ from steersman.cli.completing import orders, policies
 from steersman.cli.fitting import DURATION_HELP, describe_fit, fit_workload
 from steersman.cli.minors import chosen_minor
 from steersman.cli.options.algorithms import setting_arguments, setting_parameters, settings_of
-from steersman.cli.options.arrivals import ON_WORKLOADS, RATIO, ComparedArrivalOptions, Protocol
+from steersman.cli.options.arrivals import ON_WORKLOADS, RATIO, AnyProtocol, ComparedArrivalOptions, Protocol
 from steersman.cli.options.common import ORDERS_HELP, POLICIES_HELP, KubernetesOption, ObjectiveOption, parse_seeds
 from steersman.cli.options.declaring import (
     Excludes,
@@ -37,6 +37,7 @@ from steersman.cli.output.logs import check_log_file, log_messages
 from steersman.core.config.fields import flag
 from steersman.core.engines import use_engine
 from steersman.core.errors import UsageError
+from steersman.core.folder_lock import using_folder
 
 if TYPE_CHECKING:
     from steersman.evaluation.experiment import Experiment
@@ -186,13 +187,17 @@ def evaluate(
     if environment is not None:
         experiments, reason = [generated_experiment(environment, tuple(chosen), seeds, objectives)], ""
     else:
-        workloads = inputs.read(warn)
+        workloads = inputs.read(warn, replayed=arrivals.protocol == AnyProtocol.TIMED)
         experiments, reason = experiments_on(workloads, tuple(chosen), seeds, arrivals, objectives)
         warn_and_check(experiments, options, warn)
     # Not `results` and `server`: they change no result.
     recorded = [*to_arguments(options, inputs, arrivals, generated), *setting_arguments(settings)]
     command = shlex.join(["steersman", "evaluate", *recorded, "--output", results.output.name])
-    with tempfile.TemporaryDirectory(prefix="steersman-") as folder, use_engine(results.engine, results.jobs) as jobs:
+    with (
+        using_folder(results.output),
+        tempfile.TemporaryDirectory(prefix="steersman-") as folder,
+        use_engine(results.engine, results.jobs) as jobs,
+    ):
         notes, found = ReportNotes(command, reason), None
         if finds_baseline:
             found = cluster_baseline(inputs.live, workloads[0], Path(folder, CLUSTER_SCHEDULER), minor)

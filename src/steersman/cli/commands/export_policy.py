@@ -138,7 +138,7 @@ def _distil(spec: str, options: ExportOptions, inputs: Inputs) -> None:
     """Distil a policy for a workload, write the formula, and print how it compares."""
     from steersman.cli.compiling import compile_for
     from steersman.policies.registry import resolve
-    from steersman.simulation.selection.comparison import member_choice
+    from steersman.simulation.run import Simulator
     from steersman.training.search.distil import DistillationOptions, distil
 
     policy = resolve(spec)
@@ -146,11 +146,10 @@ def _distil(spec: str, options: ExportOptions, inputs: Inputs) -> None:
     compile_for([spec], [source])
     exported = redact(spec)
     if policy.members:
-        choice = member_choice(policy, source)
+        choice = Simulator(source).member(policy, ratio=options.ratio)
         policy = choice.policy
         exported += f", its member {policy.name},"
-        if choice.evidence:
-            say(choice.evidence)
+        say(choice.evidence)
     seconds = options.seconds
     if seconds is None and options.generations is None:
         seconds = DistillationOptions().seconds

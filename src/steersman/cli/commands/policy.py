@@ -116,15 +116,15 @@ def prepare(options: PrepareOptions, inputs: Inputs) -> None:
     _check_output(options.output)
 
     # The imports below load numba, which is slow, so the options are checked first.
-    from steersman.policies.files.policy_file import read_policy, write_policy
-    from steersman.policies.registry import policy_path
-    from steersman.simulation.selection.comparison import prepare_chosen
+    from steersman.policies.files.policy_file import write_policy
+    from steersman.policies.registry import policy_path, resolve
+    from steersman.simulation.preparation import prepare_chosen
 
     with policy_path(options.policy) as policy_file:
-        read_policy(policy_file)  # an invalid file is reported before the workload is read
+        policy = resolve(options.policy)  # an invalid file is reported before the workload is read
         (source,) = inputs.read(Warnings())
         with status_if_slow("computing the workload profile"):
-            card, arrays, evidence = prepare_chosen(policy_file, source)
+            card, arrays, evidence = prepare_chosen(policy_file, policy, source)
     write_policy(options.output, card, arrays)
     chosen = f", its member {member}" if (member := "".join(card.members)) else ""
     count = card.profile.typical_pods if card.profile else 0

@@ -15,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from steersman.core.counting import counted
 from steersman.core.statistics import BLOCKS
 from steersman.evaluation.bound.experiment_bounds import BOUND
 from steersman.evaluation.experiment import Experiment
@@ -24,7 +25,7 @@ from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.learning_curve import LearningCurve, learning_figure
 from steersman.evaluation.report.section import Plot, Section
 from steersman.evaluation.report.style import BOUND_COLOUR, SHARE_COLOURS, dark_colours, styles
-from steersman.evaluation.report.wording import BOUND_LABEL, FEW_SEEDS, INTERVAL, count, fixed, interval_text, signed
+from steersman.evaluation.report.wording import BOUND_LABEL, FEW_SEEDS, INTERVAL, fixed, interval_text, signed
 from steersman.evaluation.results import REPORT_MARK, seed_ranges
 from steersman.evaluation.summary import SummaryRow
 from steersman.simulation.result import RunResult
@@ -72,6 +73,7 @@ def write_report(
     reason: str = "",
     learning: LearningCurve | None = None,
     understood: Sequence[str] = (),
+    accounts: Sequence[str] = (),
     fitted: str = "",
 ) -> None:
     """Write the report of an experiment.
@@ -83,6 +85,7 @@ def write_report(
         reason: why these protocols, if the data chose them.
         learning: how one of the policies was trained, to be shown.
         understood: what the workloads were taken to hold, a sentence each.
+        accounts: which of their nodes and GPUs are counted, a sentence each.
         fitted: how one of the policies was fitted to the workload, if one was.
     """
     places = [(each, workload) for each in comparisons for workload in each.headline.workloads]
@@ -110,6 +113,7 @@ def write_report(
             command=command,
             reason=reason,
             understood=understood,
+            accounts=accounts,
             fitted=fitted,
             plotly=_text(resources.files("steersman.data.plotly").joinpath(PLOTLY).read_bytes()),
             # mtime=0: the same results give the same bytes.
@@ -142,9 +146,11 @@ def templates() -> Environment:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     templates.filters |= {
-        "counted": count,
+        "counted": counted,
         "fixed": fixed,
+        "general": "{:g}".format,
         "interval": interval_text,
+        "percent": lambda share: f"{100 * share:g}",
         "light_dark": lambda colour: f"light-dark({colour},{DARK[colour]})" if colour in DARK else colour,
         "ranges": seed_ranges,
         "shade": _shade,

@@ -13,7 +13,7 @@ from steersman.core.statistics import Interval, mean
 from steersman.evaluation.bound.experiment_bounds import ExperimentBounds
 from steersman.evaluation.criteria import FINAL_STATE_CRITERIA, TIMED_CRITERIA, WAITING_TIME, Criterion
 from steersman.evaluation.report.wording import INTERVAL, OF_STRETCH
-from steersman.evaluation.summary import ALL, TRACE_BLOCKS, SummaryRow, SummaryTable
+from steersman.evaluation.summary import ALL, TRACE_BLOCKS, FigureKey, SummaryRow, SummaryTable, figures_by_key
 from steersman.simulation.pod_kinds import KINDS, arrived_metric, failed_metric, wait_metric
 from steersman.simulation.result import RunResult
 from steersman.simulation.run import AS_IT_IS
@@ -69,9 +69,9 @@ class Standings:
         criteria: Sequence[Criterion] = (),
     ) -> None:
         self._table = SummaryTable(runs)
-        self._rows = {(row.workload, row.policy, row.metric): row for row in summary}
+        self._rows = figures_by_key(summary)
         self.baseline = baseline
-        self.protocol = runs[0].protocol
+        self.protocol = self._table.protocol
         self.policies = self._table.policies
         self.workloads = self._table.workloads
         self.seeds = self._table.seeds
@@ -100,7 +100,7 @@ class Standings:
         self.criteria = tuple(criteria)
         self.criterion = self.criteria[0] if criteria else self.default_criterion()
         self.computed_bounds = bounds
-        self.recorded = {row.workload for row in summary if row.policy == AS_IT_IS}
+        self.recorded = {key.workload for key in self._rows if (key.protocol, key.policy) == (self.protocol, AS_IT_IS)}
 
     def default_criterion(self) -> Criterion:
         """Return what decides if nobody said: the mean wait if times are given, else the GPU or CPU allocated."""
@@ -160,7 +160,7 @@ class Standings:
 
     def row(self, workload: str, policy: str, metric: str) -> SummaryRow | None:
         """Return the summary of a metric, None if no run has it."""
-        return self._rows.get((workload, policy, metric))
+        return self._rows.get(FigureKey(self.protocol, workload, policy, metric))
 
     def means(self, workload: str) -> dict[str, float]:
         """Return the mean of the primary metric, by policy."""

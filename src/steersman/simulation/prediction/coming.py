@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from steersman.cluster.model import Pod
 from steersman.simulation.prediction.moment import RECENT_ARRIVALS, Arrived
 
 Floats = npt.NDArray[np.float64]
@@ -33,14 +34,14 @@ class ComingPods:
         pods: indices of the pods of each unit, all units after each other.
         first: [U] position of the first pod of each unit.
         size: [U] its number of pods.
-        together: [U] whether it is a gang, whose pods start together.
+        least: [U] how many of its pods must start together, if it is a gang; else 1.
         seconds: for which they were observed, or stand for.
     """
 
     pods: Ints
     first: Ints
     size: Ints
-    together: npt.NDArray[np.bool_]
+    least: Ints
     seconds: float
 
     @property
@@ -53,8 +54,8 @@ class ComingPods:
         """Return pods a second."""
         return float(self.size.sum()) / self.seconds
 
-    def draw(self, until: float, most: int, random: Sequence[np.random.Generator]) -> tuple[Floats, Ints, Ints]:
-        """Return the pods that arrive until a time: times, indices and members as in `Schedule`, [A] each.
+    def draw(self, until: float, most: int, random: Sequence[np.random.Generator]) -> tuple[Floats, Ints, Ints, Ints]:
+        """Return the pods that arrive until a time: times, indices, members and least as in `Schedule`, [A] each.
 
         A later `until` adds arrivals to the same ones.
 
@@ -65,7 +66,7 @@ class ComingPods:
         """
         if not self.rate:
             nothing = np.zeros(0, dtype=np.int64)
-            return np.zeros(0), nothing, nothing
+            return np.zeros(0), nothing, nothing, nothing
         gaps, kinds = random
         # The rate and the mix are known from as many arrivals as were seen: a Bayesian bootstrap.
         rate = gaps.standard_gamma(len(self.first)) / self.seconds
@@ -75,10 +76,9 @@ class ComingPods:
         unit = np.minimum(np.searchsorted(mix, kinds.random(len(time)) * mix[-1], side="right"), len(mix) - 1)
         size = self.size[unit]
         nth = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
-        members = np.where(
-            nth == 0, np.repeat(np.where(self.together[unit], size, 1), size), 1 - np.repeat(self.together[unit], size)
-        )
-        return np.repeat(time, size), self.pods[np.repeat(self.first[unit], size) + nth], members.astype(np.int64)
+        least, of_unit = np.repeat(self.least[unit], size), np.repeat(size, size)
+        members = np.where(least > 1, np.where(nth == 0, of_unit, 0), 1)
+        return np.repeat(time, size), self.pods[np.repeat(self.first[unit], size) + nth], members, least
 
 
 def coming_pods(arrived: Sequence[Arrived], index: Sequence[int], observed: float) -> ComingPods:
@@ -101,9 +101,14 @@ def coming_pods(arrived: Sequence[Arrived], index: Sequence[int], observed: floa
         pods=np.array([index[i] for unit in units for i in unit], dtype=np.int64),
         first=np.cumsum(size) - size,
         size=size,
-        together=np.array([bool(arrived[unit[0]].pod.gang) for unit in units], dtype=np.bool_),
+        least=np.array([_least([arrived[i].pod for i in unit]) for unit in units], dtype=np.int64),
         seconds=observed,
     )
+
+
+def _least(pods: Sequence[Pod]) -> int:
+    """Return how many of the pods of a unit must start together."""
+    return min(pods[0].gang_minimum or len(pods), len(pods)) if pods[0].gang else 1
 
 
 def _units(arrived: Sequence[Arrived]) -> list[list[int]]:

@@ -19,7 +19,7 @@ from cmaes import CMA
 from steersman.cluster.arrays import NodeArrays
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
-from steersman.core.statistics import Interval, mean_interval
+from steersman.core.statistics import Interval
 from steersman.policies.base import Policy
 from steersman.policies.formulas.features import FEATURE_COUNT, term_column
 from steersman.policies.formulas.formula import Formula, FormulaTerm, formula_constants
@@ -27,6 +27,7 @@ from steersman.policies.formulas.kernels import NEVER_SCORED, FillingRoom, Formu
 from steersman.policies.formulas.policy import FormulaPolicy
 from steersman.simulation.arrivals import draw, resample
 from steersman.simulation.run import Simulator
+from steersman.simulation.selection.choice import draws_of, saving_interval
 from steersman.training.search.imitation_terms import ImitatedChoices, imitated_choices, imitating_terms
 from steersman.workloads.coarse import coarse
 from steersman.workloads.gpu_warnings import no_devices
@@ -101,7 +102,7 @@ class Distillation:
     @property
     def interval(self) -> Interval:
         """Return the 95 % interval of the loss."""
-        return mean_interval(self.costs - self.source_costs)
+        return saving_interval(self.costs - self.source_costs, "inflation")
 
 
 OnGeneration = Callable[[float], None]
@@ -144,12 +145,6 @@ class FormulaTrial(NamedTuple):
     capacity: float
 
 
-def _count(bounds: tuple[int, int], arrivals: int, trial: FormulaTrial) -> int:
-    """Return how many draws like one have so many arrivals, within bounds."""
-    least, most = bounds
-    return min(most, max(least, arrivals // max(1, len(trial.arrivals))))
-
-
 class FormulaTrials:
     """A workload on which formulas fill the empty cluster.
 
@@ -168,8 +163,9 @@ class FormulaTrials:
         self._demand = np.array(workload.gpu_demand, dtype=np.float64)
         self._capacity = self._state.gpu_use_by_node()[1] * workload.eligible
         nodes = len(workload.nodes)
-        self.episodes = _count(EPISODES, GENERATION_ARRIVALS, self.draw(SELECTION_SEED, MOST_NODES))
-        draws = _count(SELECTION, SELECTION_ARRIVALS, self.draw(SELECTION_SEED, nodes))
+        large, whole = (len(self.draw(SELECTION_SEED, most).arrivals) for most in (MOST_NODES, nodes))
+        self.episodes = draws_of(EPISODES, GENERATION_ARRIVALS, large)
+        draws = draws_of(SELECTION, SELECTION_ARRIVALS, whole)
         self._selection = [self.draw(SELECTION_SEED + k, nodes) for k in range(draws)]
         self._selected: dict[tuple[tuple[FormulaTerm, ...], ...], float] = {}
 
@@ -273,12 +269,10 @@ def rounded_formula(formula: Formula) -> Formula:
 def _compare(workload: Workload, formula: Formula, source: Policy, ratio: float) -> tuple[Floats, Floats]:
     """Return the costs of the formula and of the source, [V] each, in held-out draws."""
     simulator, policies = Simulator(workload), (FormulaPolicy("formula", formula), source)
-    arrivals = len(draw(workload, "inflation", HELD_OUT_SEED, ratio, None, None).pods)
-    least, most = HELD_OUT
-    draws = min(most, max(least, HELD_OUT_ARRIVALS // arrivals))
+    draws = draws_of(HELD_OUT, HELD_OUT_ARRIVALS, len(draw(workload, "inflation", HELD_OUT_SEED, ratio, None).pods))
     costs = np.empty((2, draws))
     for k in range(draws):
         seed = HELD_OUT_SEED + k
-        plan = draw(workload, "inflation", seed, ratio, None, None, bursts=True)
+        plan = draw(workload, "inflation", seed, ratio, None)
         costs[:, k] = [simulator.play(policy, plan, seed).cost("inflation") for policy in policies]
     return costs[0], costs[1]

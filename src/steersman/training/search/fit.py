@@ -17,7 +17,7 @@ import numpy.typing as npt
 from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.simulations import Evolution, SimulationTask
 from steersman.core.errors import UsageError
-from steersman.core.statistics import Interval, mean_interval
+from steersman.core.statistics import Interval
 from steersman.policies.base import Policy
 from steersman.policies.embedded_profile import embed_profile
 from steersman.policies.features import view
@@ -32,8 +32,8 @@ from steersman.simulation.arrivals import Schedule, check_times, draw
 from steersman.simulation.pod_kinds import KINDS
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
+from steersman.simulation.selection.choice import draws_of, saving_interval
 from steersman.version import __version__
-from steersman.workloads.coarse import coarse
 from steersman.workloads.gpu_warnings import no_devices
 from steersman.workloads.shapes import node_shapes, shapes_digest
 from steersman.workloads.workload import Workload
@@ -172,19 +172,15 @@ def fit(
     ):
         raise UsageError(f"{workload.name}: {no_devices(workload)}; policies are fitted to GPUs")
     # Every draw starts on empty nodes; fewer classes of pods make the runs faster.
-    workload = coarse(workload.unbound())
-    simulator = Simulator(workload)
+    simulator = Simulator(workload).emptied
+    workload = simulator.workload
     # By name, so that a rule that is also a member takes part once.
     others = {policy.name: policy for policy in (*start.members, *(heuristic(name) for name in HEURISTIC_IDS))}
+    # A search continues from weights, and a file holds them or the name of a rule.
+    others = {name: policy for name, policy in others.items() if as_linear(policy) is not None}
     candidates = list(others.values())
-    selection = simulator.select(
-        candidates,
-        protocol=options.protocol,
-        ratio=options.ratio,
-        load=options.load,
-        mean_duration=options.mean_duration,
-        limit=options.limit,
-    )
+    kind = options.protocol, options.ratio, options.load, options.mean_duration
+    selection = simulator.select(candidates, *kind, limit=options.limit)
     best = candidates[selection.leader]
     first = as_linear(best)
     assert first is not None
@@ -193,7 +189,7 @@ def fit(
     fitted = next(each for each in compared if each.name == FITTED)
     rival = next(each for each in compared if each.name != FITTED)
     gains = rival.costs - fitted.costs
-    interval = mean_interval(gains)
+    interval = saving_interval(gains, options.protocol)
     # MARGIN: rounding of equal costs is no gain.
     is_kept = interval.low > MARGIN if fitted.excess == rival.excess else fitted.excess < rival.excess
     kept = fitted if is_kept else rival
@@ -229,9 +225,7 @@ def _compare(simulator: Simulator, policies: dict[str, Policy], options: FitOpti
     def arrivals(seed: int) -> Schedule:
         return draw(simulator.workload, options.protocol, seed, options.ratio, options.load, options.mean_duration)
 
-    first = arrivals(FIRST_HELD_BACK)
-    least, most = HELD_BACK
-    draws = min(most, max(least, ARRIVALS // (len(first.pods) * len(policies))))
+    draws = draws_of(HELD_BACK, ARRIVALS, len(arrivals(FIRST_HELD_BACK).pods) * len(policies))
     costs = np.empty((len(policies), draws))
     paid, before = np.zeros((len(policies), 2, len(KINDS))), np.zeros((2, len(KINDS)))
     for k in range(draws):

@@ -81,21 +81,8 @@ def history_of(workload: Workload) -> Workload:
     Raises:
         UsageError: there are too few.
     """
-    ended = workload.lives.ended
-    if ended:
-        first = min(each.created for each in ended)
-        pods = [
-            replace(
-                each.pod.unbound(),
-                creation_time=each.created - first,
-                deletion_time=each.created - first + each.ended - each.started,
-            )
-            for each in ended
-        ]
-    else:
-        pods = [
-            pod.unbound() for pod in workload.pods if pod.creation_time is not None and pod.deletion_time is not None
-        ]
+    timed = (pod for pod in workload.replayed().pods if pod.creation_time is not None)
+    pods = [pod.unbound() for pod in timed if pod.deletion_time is not None]
     least = math.ceil(2 * LEAST_ARRIVALS / (1 - TRAINED_PART))
     if len(pods) < least:
         raise UsageError(
@@ -154,6 +141,7 @@ class HistoryWindows:
             time=np.concatenate([np.zeros(len(running)), since * scale]),
             duration=np.concatenate([left[running], part.duration]),
             members=np.concatenate([np.ones(len(running), dtype=np.int64), part.members]),
+            least=np.concatenate([np.ones(len(running), dtype=np.int64), part.least]),
             nodes=workload.shuffled_nodes(random),
             warm=len(running),
         )

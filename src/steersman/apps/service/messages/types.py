@@ -151,6 +151,7 @@ class Explanation(Struct, kw_only=True, rename="camel"):
         refused: number of nodes the pod does not fit, by reason, in kube-scheduler's words.
         other_gpus: a sentence on nodes that offer GPUs by other names than the pod requests, "" if there are none.
         nodes: number of nodes.
+        preemption: a sentence if kube-scheduler may preempt others for the pod, "" if not.
         not_scheduled: why no scheduler that asks this policy places the pod now, "" if it may be placed.
     """
 
@@ -169,6 +170,7 @@ class Explanation(Struct, kw_only=True, rename="camel"):
     decided_by: str = ""
     compared_with: str = ""
     other_gpus: str = ""
+    preemption: str = ""
     not_scheduled: str = ""
 
 

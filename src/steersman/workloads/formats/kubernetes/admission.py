@@ -76,7 +76,9 @@ class Admission:
         """
         spec, where = pod.spec, join(path, "spec")
         if spec.priority is None:
-            spec = structs.replace(spec, priority=self._priority(spec, obj))
+            chosen = self._priority_class(spec, obj)
+            policy = spec.preemption_policy or chosen.preemption_policy
+            spec = structs.replace(spec, priority=chosen.value or 0, preemption_policy=policy)
         if path or not (is_created(obj) or spec.node_name):  # else the API server has stored it
             spec = limited(spec, where, self.limits.get(obj.namespace, []))
             spec = self._with_runtime_class(spec, where, obj)
@@ -90,14 +92,15 @@ class Admission:
             for (kind, name), objects in sorted(self.absent.items())
         ]
 
-    def _priority(self, spec: PodSpec, obj: KubernetesObject) -> int:
+    def _priority_class(self, spec: PodSpec, obj: KubernetesObject) -> PriorityClass:
         name = spec.priority_class_name
         if not name:
-            return min((each.value or 0 for each in self.priorities.values() if each.global_default), default=0)
+            defaults = [each for each in self.priorities.values() if each.global_default]
+            return min(defaults, key=lambda each: each.value or 0, default=PriorityClass())
         if name not in self.priorities:
             self._note_absent("PriorityClass", name, obj)
-            return 0
-        return self.priorities[name].value or 0
+            return PriorityClass()
+        return self.priorities[name]
 
     def _with_runtime_class(self, spec: PodSpec, path: str, obj: KubernetesObject) -> PodSpec:
         name = spec.runtime_class_name

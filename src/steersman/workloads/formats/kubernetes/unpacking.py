@@ -8,7 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from steersman.cluster.objects.api import admission, controllers, devices
+from steersman.cluster.objects.api import admission, controllers, devices, pod_groups
 from steersman.cluster.objects.api.decoding import converted, valid_parts
 from steersman.cluster.objects.api.metadata import ManifestObject
 from steersman.cluster.objects.api.nodes import NodeObject
@@ -44,9 +44,11 @@ KINDS: Mapping[str, KindSpec] = MappingProxyType(
         "PriorityClass": KindSpec(admission.PriorityClass, ("scheduling.k8s.io",)),
         "RuntimeClass": KindSpec(admission.RuntimeClass, ("node.k8s.io",)),
         "HorizontalPodAutoscaler": KindSpec(admission.HorizontalPodAutoscaler, ("autoscaling",)),
+        "PodGroup": KindSpec(pod_groups.PodGroup, pod_groups.GROUPS),
         "DeviceClass": KindSpec(devices.DeviceClass, ("resource.k8s.io",)),
         "ResourceSlice": KindSpec(devices.ResourceSlice, ("resource.k8s.io",)),
         "ResourceClaim": KindSpec(devices.ResourceClaim, ("resource.k8s.io",)),
+        "ResourceClaimTemplate": KindSpec(ManifestObject, ("resource.k8s.io",)),
     }
 )
 """Kinds of objects that are read; others are custom resources, or ignored."""
@@ -75,6 +77,7 @@ _EXPORTED = {
     "csiDrivers": ("CSIDriver", "storage.k8s.io/v1"),
     "configMaps": ("ConfigMap", "v1"),
     "resourceClaims": ("ResourceClaim", "resource.k8s.io/v1"),
+    "resourceClaimTemplates": ("ResourceClaimTemplate", "resource.k8s.io/v1"),
     "resourceSlices": ("ResourceSlice", "resource.k8s.io/v1"),
     "deviceClasses": ("DeviceClass", "resource.k8s.io/v1"),
 }
@@ -105,6 +108,16 @@ class KubernetesObject:
     def namespace(self) -> str:
         """Return `metadata.namespace`, "default" if there is none."""
         return str(self.metadata.get("namespace") or "default")
+
+    @property
+    def group(self) -> str:
+        """Return the API group, empty for the core group."""
+        return str(self.content.get("apiVersion")).rpartition("/")[0]
+
+    @property
+    def version(self) -> str:
+        """Return the version of the API group."""
+        return str(self.content.get("apiVersion")).rpartition("/")[2]
 
     @cached_property
     def typed(self) -> Any:
@@ -186,6 +199,7 @@ def _unpacked(document: Document, kind: str, version: str, depth: int) -> Iterat
             item_kind = kind.removesuffix("List")
             yield from _unpacked(_part(document, item, f"items[{i}]"), item_kind, version, depth + 1)
         return
+    content = content if content.get("apiVersion") else {**content, "apiVersion": version}
     yield KubernetesObject(content, qualified_kind(kind, version), document)
 
 
