@@ -25,7 +25,7 @@ from benchmarks.live import (
 )
 from benchmarks.scaling import engines, gradients
 from benchmarks.service import hostile, load
-from benchmarks.simulation import environments, learning, live, orders, simulator, waits
+from benchmarks.simulation import coverage, environments, learning, live, orders, simulator, waits
 
 BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "fgd-run": simulator.fgd_run,
@@ -37,6 +37,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "wait-calibration": waits.wait_calibration,
     "wait-calibration-trace": waits.wait_calibration_trace,
     "wait-speed": waits.wait_speed,
+    "interval-coverage": coverage.interval_coverage,
     "learned-run": learning.learned_run,
     "evolution": learning.evolution,
     "ray-scaling": engines.ray_scaling,

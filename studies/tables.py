@@ -49,6 +49,20 @@ def spread(values: npt.ArrayLike) -> Json:
     return {"mean": mean(values), "interquartile_mean": interquartile_mean(values), "low": low, "high": high}
 
 
+def by_unit(values: npt.ArrayLike, units: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return [units, ...] means of [draws, ...] values over the draws of each unit, by the units' numbers.
+
+    Draws of one cluster, of one list of pods or of overlapping windows depend on each other. An interval over them as
+    if they were independent is too narrow, and one over the means of independent units is not.
+
+    Args:
+        values: the values.
+        units: [draws] number of the unit of each draw.
+    """
+    array, of_draw = np.asarray(values, dtype=np.float64), np.asarray(units)
+    return np.stack([array[of_draw == unit].mean(axis=0) for unit in np.unique(of_draw)])
+
+
 def difference(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Json:
     """`spread` of the paired differences of [n] values to [n] of a baseline."""
     return spread(np.asarray(values, dtype=np.float64) - np.asarray(baseline, dtype=np.float64))

@@ -131,6 +131,8 @@ def section(result: Json) -> str:
         "",
         tables.markdown(header, lines),
         "",
+        _fitted(values),
+        "",
         _learning(values),
     ]
     worst = sorted(values, key=lambda each: _difference(PACKAGED_POLICY, each))[:5]
@@ -142,6 +144,15 @@ def section(result: Json) -> str:
     kinds = tables.markdown(["kind", "clusters", "against `fgd`", "against the best of 3"], _by_kind(values))
     text += ["", f"Worst against the best of 3: {named}.", "", f"Members taken: {members}.", "", kinds]
     return "\n".join(text) + "\n"
+
+
+def _fitted(values: list[Json]) -> str:
+    """Say how a policy that is fitted to the cluster compares with the shipped one."""
+    more = np.array([_mean(FITTED, each) - _mean(PACKAGED_POLICY, each) for each in values])
+    return (
+        f"`fitted` is {'above' if more.mean() > 0 else 'below'} the shipped policy: "
+        f"{tables.interval(tables.spread(more))} points (95 % interval over clusters)."
+    )
 
 
 def _learning(values: list[Json]) -> str:

@@ -379,8 +379,10 @@ def section(result: Json) -> str:
         rows.append([arm["title"], *cells])
     lines += [tables.markdown(["", *METRICS.values()], rows), ""]
     lines += [
-        "Times kube-scheduler on the same day, geometric means with 95 % intervals (Student's t over the days), and "
-        "what the forecast expected:",
+        f"Times kube-scheduler on the same day, geometric means with 95 % intervals (Student's t over {len(dates)} "
+        "days of one trace, which follow each other and share the days before them: other weeks may be outside more "
+        "often), "
+        "and what the forecast expected:",
         "",
     ]
     rows = []

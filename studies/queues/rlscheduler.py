@@ -283,7 +283,13 @@ def section(result: Json) -> str:
             "",
             "Means over trainings with 95 % intervals, and the one training that was best on "
             f"{result['choice']} windows of each trace that it was trained on (`chosen`). These begin elsewhere than "
-            "the sequences of both tables. `rollouts, chosen` is the network that was best without rollouts.",
+            "the sequences of both tables. `rollouts, chosen` is the network that was best without rollouts. All "
+            "trainings play the same sequences of a trace, so that the intervals say how much trainings differ, and "
+            "nothing of other sequences.",
+            "",
+            "Our networks are compared here on the traces that they were trained on. So were RLScheduler's: examined "
+            "from outside, these have 0.51 to 0.72 times the slowdown of SJF on traces of their training. With "
+            "backfilling they lose on a log that no training or choice used: 161 against 74 of SJF.",
             "",
             _compared_with_published(result["rules"]),
             "",

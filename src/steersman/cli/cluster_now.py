@@ -11,8 +11,8 @@ from steersman.cli.options.cluster import ClusterOptions
 from steersman.cli.options.declaring import option
 from steersman.cli.options.recorded import RecordedCluster
 from steersman.cli.output.display import Warnings, status_if_slow
-from steersman.cli.reading import say_understood
-from steersman.core.errors import UsageError
+from steersman.cli.reading import is_named, say_understood, several_pods
+from steersman.core.errors import SteersmanError, UsageError
 from steersman.workloads.workload import RunningPods
 
 if TYPE_CHECKING:
@@ -107,6 +107,20 @@ def _time_of(text: str) -> float:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
         raise UsageError(f"--now {text}: is not a time; expected one such as 2026-11-01T12:00:00Z") from None
+
+
+def say_if_gone(workload: Workload, spec: str) -> None:
+    """Raise SteersmanError for a pod of a cluster, read with `lives`, that no scheduler looks at."""
+    if any(is_named(spec, pod.namespace, pod.name) for pod in workload.pods):
+        return
+    ended = {(each.pod.namespace, each.pod.name): each.ended for each in workload.lives.ended}
+    there = sorted(key for key in {*ended, *workload.lives.present} if is_named(spec, *key))
+    if len(there) > 1:
+        raise several_pods(spec, there)
+    if there and there[0] in ended:
+        raise SteersmanError(f"--pod {spec}: it does not wait: it ended at {clock(ended[there[0]])}")
+    if there:
+        raise SteersmanError(f"--pod {spec}: no scheduler looks at it: it has scheduling gates, or is being deleted")
 
 
 def clock(seconds: float) -> str:

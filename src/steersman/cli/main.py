@@ -41,6 +41,7 @@ from steersman.cli.commands.wait import wait
 from steersman.cli.commands.workload.files import app as workload
 from steersman.cli.help_levels import HelpLevels
 from steersman.cli.options.common import ManyValues
+from steersman.cli.options.resuming import ResumableCommand
 from steersman.cli.output.display import mirror_lines, one_line, say
 from steersman.core.errors import SteersmanError
 from steersman.core.extras import missing_extra
@@ -72,7 +73,7 @@ app.command(cls=HelpLevels)(schedule)
 app.command()(serve)
 app.command()(simulate)
 app.command()(top)
-app.command(cls=ManyValues)(train)
+app.command(cls=ResumableCommand)(train)
 app.command(cls=ManyValues)(tune)
 app.command()(wait)
 app.command()(workbench)

@@ -234,6 +234,7 @@ class Pod:
     are the devices of its node that a pod already holds where the source says so (a snapshot), else empty. The limits
     of CPU and memory, 0 where there is none, decide nothing here and are kept for whoever writes the pod. `latency` has
     its limits of latency to its users. A `terminating` pod is being deleted: it still takes its resources.
+    A `gated` one has scheduling gates and no node: no scheduler looks at it before they are removed.
     `estimated_seconds` is the run time that whoever submitted it stated, None if nobody did. Pods of a namespace with
     the same `gang` start once `gang_minimum` of them can start together, 0: all; "": it starts alone. At most `at_once`
     pods of its Job or owner exist at a time, None: all. `nominated` is the node whose room is kept for it, "" for none.
@@ -255,6 +256,7 @@ class Pod:
     memory_limit_bytes: int = 0
     latency: LatencyLimits = NO_LIMITS
     terminating: bool = False
+    gated: bool = False
     estimated_seconds: float | None = None
     gang: str = ""
     gang_minimum: int = 0
@@ -262,6 +264,11 @@ class Pod:
     nominated: str = ""
     preempts: bool = True
     ignored: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def other_scheduler(self) -> str:
+        """Return its schedulerName if that is neither the default of Kubernetes nor steersman's, else ""."""
+        return "" if self.scheduler_name in ("default-scheduler", "steersman") else self.scheduler_name
 
     def unbound(self) -> Pod:
         """Return the same pod without the node that it names."""

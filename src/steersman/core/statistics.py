@@ -99,7 +99,11 @@ def deviations(parts: Floats) -> Floats:
 
 
 def moving_block_interval(centre: float, series: Floats) -> Interval:
-    """Return the 95 % interval of a mean of consecutive, dependent values, from overlapping blocks of them.
+    """Return an interval of a mean of consecutive, dependent values, from overlapping blocks of them.
+
+    It would hold the mean of other stretches in 95 % of cases if blocks were independent. Waits are not: busy periods
+    are often longer than a block, and `python -m benchmarks interval-coverage` measures far less than 95 %. So it is
+    printed as an interval of this stretch alone.
 
     The variance is that of the means of all blocks of `K / BLOCKS` consecutive values, to which the moving block
     bootstrap (Kuensch, "The Jackknife and the Bootstrap for General Stationary Observations", Annals of Statistics 17,

@@ -33,6 +33,7 @@ from steersman.simulation.result import Curve, Metric, Timeline
 from steersman.simulation.rewards import DecisionStates
 from steersman.simulation.waiting import (
     LEAST_ARRIVALS,
+    LEAST_BUSY_PERIODS,
     Waits,
     parts_of_arrivals,
     parts_of_time,
@@ -239,9 +240,11 @@ def timed_metrics(
 def parts_of_trace(events: Timeline, waits: Waits, until: float) -> dict[str, Floats]:
     """Return what each part of a trace contributes to the metrics of `timed` that are means, see `RunResult.parts`.
 
-    Empty for a trace with too few arrivals to be divided.
+    Empty for a trace with too few arrivals or busy periods to be divided.
     """
     if len(waits.seconds) < LEAST_ARRIVALS or not until > events.time[0]:
+        return {}
+    if busy_periods(events.waiting[events.time <= until]) < LEAST_BUSY_PERIODS:
         return {}
     over_time = {
         name: parts_of_time(events.time, until, values)
@@ -249,6 +252,12 @@ def parts_of_trace(events: Timeline, waits: Waits, until: float) -> dict[str, Fl
         if not np.isnan(values).any()
     }
     return parts_of_arrivals(waits) | over_time
+
+
+def busy_periods(waiting: Floats) -> int:
+    """Return the number of periods from when a pod begins to wait to when none waits; `waiting` [E] pods that wait."""
+    waits = waiting > 0
+    return int(waits[0]) + int(np.count_nonzero(waits[1:] & ~waits[:-1]))
 
 
 def _courses(events: Timeline) -> list[tuple[str, str, Floats]]:

@@ -22,6 +22,8 @@ PARTS = 200
 """Parts of a trace whose contributions are kept."""
 LEAST_ARRIVALS = 100
 """With fewer arrivals a trace is not divided into parts."""
+LEAST_BUSY_PERIODS = 50
+"""With fewer periods in which pods wait, a trace is not divided into parts, of which too few would be independent."""
 WINSORIZED = 99.0
 """Percentile of a kind's waits beyond which `winsorized` counts a wait as that percentile."""
 MINUTE = 60.0

@@ -278,13 +278,11 @@ class FurtherPods:
     Attributes:
         pods: in order of arrival; of Jobs those that start at once.
         later: number of pods of Jobs that are created once others have ended.
-        gated: number of pods that have scheduling gates.
         warnings: what a user should know about them, one line each.
     """
 
     pods: tuple[Pod, ...]
     later: int
-    gated: int
     warnings: tuple[str, ...]
 
 
@@ -310,8 +308,7 @@ def further_pods(path: str | Path, cluster: Workload) -> FurtherPods:
     first = tuple(offers.pod(pod) for pod, is_later in zip(pods, later, strict=True) if not is_later)
     about_pods = (*offer_warnings(offers, first), *annotation_warnings(first))
     warnings = (*source.warnings(expanded), *(f"{source.path}: {warning}" for warning in about_pods))
-    gated = 0 if expanded is None else len(expanded.gated)
-    return FurtherPods(first, len(pods) - len(first), gated, warnings)
+    return FurtherPods(first, len(pods) - len(first), warnings)
 
 
 @no_collection()

@@ -69,7 +69,7 @@ def with_running(
         bound = sum(1 for pod in expanded.pods if pod.constraints.node_name)
         sentence = _sentence(workload.nodes, expanded, expanded.pods, bound, Counter(), counts)
         return replace(workload, understood=sentence)
-    there = list(_present(workload, expanded, counts))
+    there = list(_present(workload, counts))
     from_now = running in (RunningPods.FROM_NOW, RunningPods.PINNED)
     if from_now:
         names = {node.name for node in workload.nodes}
@@ -104,14 +104,14 @@ def with_running(
     )
 
 
-def _present(workload: Workload, expanded: Expanded, counts: _Counts) -> Iterator[Pod]:
+def _present(workload: Workload, counts: _Counts) -> Iterator[Pod]:
     """Yield the pods without those that are gone, and count them."""
     names = {node.name for node in workload.nodes}
     for pod in workload.pods:
         node = pod.constraints.node_name
         if pod.terminating and node not in names:
             counts.deleted += 1
-        elif (pod.namespace, pod.name) in expanded.gated:
+        elif pod.gated:
             counts.gated += 1
         elif node and node not in names and belongs_to_node(pod):
             counts.lost += 1

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.simulation.metrics import busy_periods
 from steersman.simulation.run import Simulator
 from steersman.simulation.waiting import PARTS, Waits, parts_of_arrivals, parts_of_time, waiting_metrics
 from steersman.workloads.workload import Workload
@@ -68,8 +69,9 @@ def test_parts_add_up_to_the_metrics() -> None:
 @pytest.mark.parametrize(("load", "is_given"), [(None, True), (0.9, False)])
 def test_only_a_given_trace_has_parts(load: float | None, is_given: bool) -> None:
     gpu = PodClass(Requests(1000, 0, gpu_count=1, gpu_milli=1000))
-    pods = tuple(Pod(f"p{i}", gpu, creation_time=10 * i, deletion_time=10 * i + 90) for i in range(300))
-    run = Simulator(Workload("w", (Node("n", 64000, 1 << 40, gpu_count=8, gpu_model="A"),), pods)).run(
+    # In pairs, so that the second one waits.
+    pods = tuple(Pod(f"p{i}", gpu, creation_time=50 * (i // 2), deletion_time=50 * (i // 2) + 20) for i in range(300))
+    run = Simulator(Workload("w", (Node("n", 64000, 1 << 40, gpu_count=1, gpu_model="A"),), pods)).run(
         "fgd", protocol="timed", load=load
     )
     assert run.is_given is is_given
@@ -79,3 +81,24 @@ def test_only_a_given_trace_has_parts(load: float | None, is_given: bool) -> Non
         total, weight = parts.sum(axis=0)
         if weight:
             assert total / weight == pytest.approx(metrics[name]), name
+
+
+@pytest.mark.parametrize(
+    ("waiting", "periods"),
+    [([0, 0, 0], 0), ([1, 2, 0, 0, 3, 0], 2), ([0, 1, 1, 0], 1), ([0, 1, 0, 1], 2), ([5], 1), ([0, 2, 1, 2, 1], 1)],
+)
+def test_busy_periods_begin_when_pods_first_wait(waiting: list[int], periods: int) -> None:
+    assert busy_periods(np.array(waiting, dtype=np.float64)) == periods
+
+
+@pytest.mark.parametrize(("periods", "has_parts"), [(49, False), (50, True), (60, True)])
+def test_trace_of_few_busy_periods_has_no_parts(periods: int, has_parts: bool) -> None:
+    """Two pods at a time come to one GPU, so that one waits; between them nobody does."""
+    gpu = PodClass(Requests(1000, 0, gpu_count=1, gpu_milli=1000))
+    begins = [100.0 * i for i in range(periods) for _ in range(2)]
+    # Pods that never wait: they make the arrivals enough, and the last ones end the trace when nobody waits.
+    begins += [100.0 * (periods + i) for i in range(60)]
+    pods = tuple(Pod(f"p{i}", gpu, creation_time=at, deletion_time=at + 20) for i, at in enumerate(begins))
+    node = Node("n", 64000, 1 << 40, gpu_count=1, gpu_model="A")
+    run = Simulator(Workload("w", (node,), pods)).run("fgd", protocol="timed")
+    assert bool(run.parts) is has_parts

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from steersman.cli.cluster_now import AssumedNow, ClusterOfNow, NowOption, check_moment, read_now
+from steersman.cli.cluster_now import AssumedNow, ClusterOfNow, NowOption, check_moment, read_now, say_if_gone
 from steersman.cli.completing import orders, policies
 from steersman.cli.minors import with_minor
 from steersman.cli.options.cluster import ClusterOptions, run_with_client, say_without_telemetry
@@ -78,8 +78,8 @@ class ExplainOptions:
 def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOptions, server: PolicyServer) -> None:
     """Explain where a policy would place a pod: what separates that node from the runner-up, and why others fail.
 
-    Reads a live cluster, a cluster in files or a packaged workload, and changes nothing. A pod that runs already is
-    placed as if it were still pending.
+    Reads a live cluster, a cluster in files or a packaged workload, and changes nothing. A pod that runs already,
+    is being deleted or has scheduling gates is placed as if it were pending, and the answer says so.
 
     **Example**: steersman explain --policy steersman --pod training/worker-0
 
@@ -110,13 +110,15 @@ def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOp
         else:
             source = inputs.read(warn)[0] if is_recorded else _take_snapshot(cluster, warn)
         source = scheduled_by(source, policy.selection.kube)
+        say_if_gone(source, options.pod)
         number = pod_index(source, options.pod)
         measured = None if options.telemetry is None else _measure(options.telemetry, source)
         with status_if_slow("computing the explanation"):
             if follows_order:
                 queue = _place_in_queue(options, policy.order, source, number, now.seconds or 0.0)
-                others = [each for i, each in enumerate(_as_they_run(source)) if i != number]
-                explanation = explain_placed(policy, source, source.pods[number], others, source.pods, measured)
+                others = _as_they_run(source)
+                pod = others.pop(number)
+                explanation = explain_placed(policy, source, pod, others, source.pods, measured)
             else:
                 explanation = explain_pod(policy, source, number, measured)
     if options.output_format is TableOrJson.JSON:
@@ -216,14 +218,16 @@ def _print_tables(explanation: Explanation, pod: str) -> None:
         policy = f"{explanation.policy} (its member {explanation.member})"
     if explanation.choice:
         print_text(f"short simulations with these nodes and pods: {explanation.choice}")
+    if explanation.not_scheduled:
+        print_text(f"{pod} is not placed now: {explanation.not_scheduled}")
     if not explanation.node:
         print_text(f"{policy} finds no node for {pod}: it fits on none of {explanation.nodes}")
     else:
         others = ", ".join(f"{runner_up.node} {runner_up.points:.1f}" for runner_up in explanation.runners_up)
         then = f"; then {others}" if others else ""
         print_text(
-            f"{policy} places {pod} on {explanation.node} ({explanation.points:.1f} points, score "
-            f"{explanation.score:.4g}){then}"
+            f"{policy} {'would place' if explanation.not_scheduled else 'places'} {pod} on {explanation.node} "
+            f"({explanation.points:.1f} points, score {explanation.score:.4g}){then}"
         )
         equal = explanation.equal
         ties = f"{equal} other {'nodes have' if equal > 1 else 'node has'} the same score; " if equal else ""

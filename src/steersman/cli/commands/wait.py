@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from steersman.cli.cluster_now import AssumedNow, ClusterOfNow, NowOption, check_moment, clock, read_now
+from steersman.cli.cluster_now import AssumedNow, ClusterOfNow, NowOption, check_moment, clock, read_now, say_if_gone
 from steersman.cli.completing import orders, policies
 from steersman.cli.options.cluster import ClusterOptions, say_without_telemetry
 from steersman.cli.options.common import (
@@ -23,7 +23,7 @@ from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.orders import check_live_order, split_order
 from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import Warnings, print_json, print_table, print_text, status_if_slow
-from steersman.cli.reading import is_named, pod_index, several_pods
+from steersman.cli.reading import is_named, pod_index
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.quantities import format_duration
 from steersman.workloads.files import YAML_SUFFIXES, input_path
@@ -154,8 +154,7 @@ def _pods(source: Workload, spec: str, warn: Warnings) -> tuple[list[Pod], int]:
     is_pod = any(is_named(spec, pod.namespace, pod.name) for pod in source.pods)
     if spec.endswith(YAML_SUFFIXES) or (not is_pod and input_path(spec).exists()):
         return _new_pods(source, input_path(spec), warn)
-    if not is_pod:
-        _say_if_gone(source, spec)
+    say_if_gone(source, spec)
     number = pod_index(source, spec)
     where = source.recorded[number] if source.recorded else None
     pod = source.pods[number]
@@ -165,18 +164,6 @@ def _pods(source: Workload, spec: str, warn: Warnings) -> tuple[list[Pod], int]:
     began = None if life is None else life.started or life.created
     since = "" if began is None else f" since {clock(began)}"
     raise SteersmanError(f"--pod {spec}: it does not wait: it runs on {where.node}{since}")
-
-
-def _say_if_gone(source: Workload, spec: str) -> None:
-    """Raise SteersmanError for a pod that is there and that no scheduler looks at."""
-    ended = {(each.pod.namespace, each.pod.name): each.ended for each in source.lives.ended}
-    there = sorted(key for key in {*ended, *source.lives.present} if is_named(spec, *key))
-    if len(there) > 1:
-        raise several_pods(spec, there)
-    if there and there[0] in ended:
-        raise SteersmanError(f"--pod {spec}: it does not wait: it ended at {clock(ended[there[0]])}")
-    if there:
-        raise SteersmanError(f"--pod {spec}: no scheduler looks at it: it has scheduling gates, or is being deleted")
 
 
 def _new_pods(source: Workload, file: Path, warn: Warnings) -> tuple[list[Pod], int]:
@@ -192,7 +179,7 @@ def _new_pods(source: Workload, file: Path, warn: Warnings) -> tuple[list[Pod], 
     pods = list(found.pods)
     if not pods:
         raise SteersmanError(f"--pod {file}: its Job starts no pod: spec.parallelism is 0; expected 1 or more")
-    if found.gated:
+    if any(pod.gated for pod in pods):
         gates = "they have scheduling gates; leave out spec.schedulingGates to predict their start without them"
         raise SteersmanError(f"--pod {file}: no scheduler looks at its pods: {gates}")
     if any(pod.constraints.node_name for pod in pods):

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from steersman.core.counting import counted
 from steersman.evaluation.report.headline import Headline, TableColumn
-from steersman.evaluation.report.wording import BOUND_LABEL, INTERVAL, fixed
+from steersman.evaluation.report.wording import BOUND_LABEL, INTERVAL, OF_STRETCH, fixed
 from steersman.evaluation.summary import SummaryRow
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ LEAST_IMPORTANT = (
     "CPU %",
     "GPU %",
     f"{INTERVAL}, pods",
+    f"{OF_STRETCH}, pods",
     "Diff. pods",
     "GPUs left",
     "CPU left",

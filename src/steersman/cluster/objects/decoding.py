@@ -267,6 +267,7 @@ def decode_pod(
         memory_limit_bytes=units(limits.get(MEMORY, 0)),
         latency=limits_of(annotations),
         terminating=bool(metadata.deletion_timestamp),
+        gated=bool(spec.scheduling_gates and not spec.node_name),
         estimated_seconds=_estimate(annotations, spec, ignored),
         gang=_gang(annotations, labels, ignored),
         gang_minimum=_count(annotations, GANG_MINIMUM_KEY, ignored) or digits(labels.get(OLD_MINIMUM)),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from steersman.evaluation.criteria import Criterion
 from steersman.evaluation.report import sentences
 from steersman.evaluation.report.standings import CPU_ALLOCATION, FAILED, GPU_ALLOCATION, Standings
-from steersman.evaluation.report.wording import BOUND_LABEL, DASH, INTERVAL, fixed, interval_text, signed
+from steersman.evaluation.report.wording import BOUND_LABEL, DASH, fixed, interval_text, signed
 from steersman.evaluation.summary import ARRIVED, BOUND
 from steersman.simulation.pod_kinds import KINDS
 from steersman.simulation.run import AS_IT_IS
@@ -105,7 +105,7 @@ class Headline(Standings):
         for kind, metric in self.kinds(workload).items():
             cells = {policy: self._kind_cell(workload, metric, policy) for policy in [*self.policies, AS_IT_IS]}
             cells[ARRIVED] = Cell(fixed(self.arrived(workload, kind), 1))
-            columns.append(TableColumn(KINDS[kind], SHORT_KINDS[kind], cells, f"Diff., {INTERVAL}"))
+            columns.append(TableColumn(KINDS[kind], SHORT_KINDS[kind], cells, f"Diff., {self.interval_title}"))
         return columns
 
     def _kind_cell(self, workload: str, metric: str, policy: str) -> Cell:
@@ -143,7 +143,7 @@ class Headline(Standings):
             value = ColumnFormat(each.title, each.short, each.metric, each.digits)
             title = f"Difference from {self.baseline}{', ' * bool(each.unit)}{each.unit}"
             difference = ColumnFormat(title, f"Diff. {each.unit}".rstrip(), each.metric, each.digits)
-            notes = INTERVAL if each.metric == self.primary else ""
+            notes = self.interval_title if each.metric == self.primary else ""
             columns += [self._column(workload, value), self._differences(workload, difference, notes)]
         if not (self.criteria or self.timed):
             title, short = f"{self.resources} unallocated", f"{self.resources} left"
@@ -156,7 +156,7 @@ class Headline(Standings):
         difference = ColumnFormat(f"{left}, difference from {self.baseline}", "Diff. pods", self.unplaced_metric, 1)
         return [
             self._column(workload, value, note=False),
-            self._differences(workload, difference, f"{INTERVAL}, pods"),
+            self._differences(workload, difference, f"{self.interval_title}, pods"),
             # Where pods wait, one that fails would fit nowhere even if the cluster were empty.
             *([self._column(workload, FAILED_COLUMN, note=False)] if self.timed and self.some_fail(workload) else []),
         ]

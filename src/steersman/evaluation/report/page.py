@@ -28,6 +28,7 @@ from steersman.evaluation.report.wording import BOUND_LABEL, FEW_SEEDS, INTERVAL
 from steersman.evaluation.results import REPORT_MARK, seed_ranges
 from steersman.evaluation.summary import BOUND, SummaryRow
 from steersman.simulation.result import RunResult
+from steersman.simulation.waiting import LEAST_BUSY_PERIODS
 from steersman.version import __version__
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ def templates() -> Environment:
         "bound_label": BOUND_LABEL,
         "few_seeds": FEW_SEEDS,
         "interval": INTERVAL,
+        "least_busy_periods": LEAST_BUSY_PERIODS,
         "shades": SHARE_COLOURS,
     }
     return templates

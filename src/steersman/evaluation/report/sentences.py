@@ -13,7 +13,7 @@ from functools import cached_property
 from steersman.core.counting import counted
 from steersman.core.statistics import BLOCKS, Interval
 from steersman.evaluation.report.standings import CPU_ALLOCATION, GPU_ALLOCATION, MEAN_WAIT, Difference, Standings
-from steersman.evaluation.report.wording import INTERVAL, brackets, interval_text, listed, seeds_text
+from steersman.evaluation.report.wording import brackets, interval_text, listed, seeds_text
 from steersman.simulation.pod_kinds import KINDS
 
 REACHED = 0.015
@@ -144,7 +144,7 @@ class Outcome:
         """Return the interval of a policy that is alone."""
         row = self.of.row(self.of.workload, self.best, self.of.primary)
         interval = interval_text(row.interval, self.of.criterion.digits) if row is not None else ""
-        return f", {INTERVAL} {interval}" if interval else ""
+        return f", {self.of.interval_title} {interval}" if interval else ""
 
     @property
     def seeds(self) -> str:
@@ -199,7 +199,7 @@ class Outcome:
     def evidence(self) -> str:
         """Return what intervals are over."""
         if self.of.is_given:
-            return f"intervals over {BLOCKS} blocks of the trace"
+            return f"intervals over {BLOCKS} blocks of this stretch alone"
         return seeds_text(self._against(self.reference).pairs, "paired seed")
 
     @property

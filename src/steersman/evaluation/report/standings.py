@@ -12,6 +12,7 @@ import numpy as np
 from steersman.core.statistics import Interval, mean
 from steersman.evaluation.bound.experiment_bounds import ExperimentBounds
 from steersman.evaluation.criteria import FINAL_STATE_CRITERIA, TIMED_CRITERIA, WAITING_TIME, Criterion
+from steersman.evaluation.report.wording import INTERVAL, OF_STRETCH
 from steersman.evaluation.summary import ALL, TRACE_BLOCKS, FigureKey, SummaryRow, SummaryTable, figures_by_key
 from steersman.simulation.pod_kinds import KINDS, arrived_metric, failed_metric, wait_metric
 from steersman.simulation.result import RunResult
@@ -142,6 +143,11 @@ class Standings:
             return len(self.seeds) > 1
         rows = [self.row(self.workload, policy, self.primary) for policy in self.policies]
         return any(row is not None and row.interval_over == TRACE_BLOCKS for row in rows)
+
+    @property
+    def interval_title(self) -> str:
+        """Return what intervals are called: those of a trace that is given once say nothing of another stretch."""
+        return OF_STRETCH if self.is_given else INTERVAL
 
     @property
     def differs(self) -> bool:

@@ -11,6 +11,8 @@ from steersman.core.statistics import Interval
 BOUND_LABEL = "bound (LP)"
 """Displayed name of the policy `bound` of the result files."""
 INTERVAL = "95 % interval"
+OF_STRETCH = "interval of this stretch"
+"""Title of an interval over blocks of a trace that is given once: another stretch is often outside."""
 DASH = "–"
 FEW_SEEDS = 5
 """With fewer seeds an interval is wide and leans on normally distributed values; the text says that they are few."""

@@ -350,6 +350,8 @@ def _is_significant(starts: Floats, shorter: Floats) -> bool:
 
 def _assumptions(moment: ClusterMoment, played: Rollouts, pods: Sequence[Pod]) -> Iterator[str]:
     """Yield what was assumed, of pods that wait or are submitted."""
+    for name in sorted({pod.other_scheduler for pod in pods} - {""}):
+        yield f"the policy also places pods whose schedulerName is {name}"
     preempting = [sentence for pod in pods[:MOST_EXPLAINED] if (sentence := played.preemption(pod))]
     for sentence in preempting[:SHOWN_SENTENCES]:
         yield f"no pod is preempted: {sentence}"

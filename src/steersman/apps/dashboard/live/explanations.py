@@ -54,14 +54,14 @@ class LiveExplainer:
             if not nodes:
                 raise UsageError("the cluster has no node")
             services = LiveSpreadSelectors(self._cache.selectors)()
-            pod, _, _ = pods.pop(key)
+            pod, node, devices = pods.pop(key)
             others = list(pods.values())
 
             def explain() -> Explanation:
                 placed = [_placed(*each) for each in others]
                 workload = Workload("the cluster", nodes, (pod, *placed), services)
                 chosen, member, choice = self._resolved(policy, workload)
-                result = explain_placed(chosen, workload, pod, placed, workload.pods)
+                result = explain_placed(chosen, workload, _placed(pod, node, devices), placed, workload.pods)
                 result.member, result.choice = member, choice
                 return result
 

@@ -72,5 +72,6 @@ class RunExplainer:
         pod = self._workload.pods[columns.pod[event]]
         others = pods_before(self._workload, columns, event)
         result = explain_placed(self._policy, self._workload, pod, others)
-        result.member, result.choice = self._member, self._choice
+        # In a simulation every pod is placed by this policy.
+        result.member, result.choice, result.not_scheduled = self._member, self._choice, ""
         return result

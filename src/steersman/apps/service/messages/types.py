@@ -152,6 +152,7 @@ class Explanation(Struct, kw_only=True, rename="camel"):
         other_gpus: a sentence on nodes that offer GPUs by other names than the pod requests, "" if there are none.
         nodes: number of nodes.
         preemption: a sentence if kube-scheduler may preempt others for the pod, "" if not.
+        not_scheduled: why no scheduler that asks this policy places the pod now, "" if it may be placed.
     """
 
     policy: str
@@ -170,6 +171,7 @@ class Explanation(Struct, kw_only=True, rename="camel"):
     compared_with: str = ""
     other_gpus: str = ""
     preemption: str = ""
+    not_scheduled: str = ""
 
 
 class ScoreRequest(Struct, forbid_unknown_fields=True, kw_only=True):

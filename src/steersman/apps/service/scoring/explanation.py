@@ -90,6 +90,7 @@ class Explainer:
         else:
             raise InvalidRequestError("no cluster is watched here; send one as cluster")
         result.member, result.choice = self.choice()
+        result.not_scheduled = why_not_scheduled(pod)
         return result
 
 
@@ -154,9 +155,21 @@ def explain_placed(
         refused = counted(state, query.class_id, query.labels_id)
     result = explanation(policy.name, node_scorer, query)
     result.member, result.choice, result.refused = member, choice, refused
+    result.not_scheduled = why_not_scheduled(pod)
     if not result.node:
         result.preemption = preemption(state, RunningPods.of(state, running), pod.unbound())
     return result
+
+
+def why_not_scheduled(pod: Pod) -> str:
+    """Return why no scheduler that asks a policy here places a pod now, "" if it may be placed."""
+    if pod.terminating:
+        return "it is being deleted"
+    if pod.constraints.node_name:
+        return f"it is bound to {pod.constraints.node_name} already"
+    if pod.gated:
+        return "it has scheduling gates, and no scheduler looks at it before they are removed"
+    return f"its schedulerName is {pod.other_scheduler}, and that scheduler places it" if pod.other_scheduler else ""
 
 
 def _is_sibling(other: Pod, pod: Pod) -> bool:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import enum
+import shlex
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import typer
+
 from steersman.cli.options.algorithms import list_defaults, training_parameters
 from steersman.cli.options.common import EngineOption, Jobs, path_option
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.file import merge_options
+from steersman.cli.options.resuming import WORDS, keep_words
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
 from steersman.cli.options.training_plan import TrainOptions, compile_plan, plan_of
 from steersman.cli.output.display import Scroll, TrainingProgressBar, Warnings, print_text
 from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages
 from steersman.core.engines import Engine, use_engine
+from steersman.core.errors import SteersmanError
 from steersman.workloads.files import check_writable
 
 
@@ -71,6 +76,12 @@ class TrainingRunOptions:
     log_file: MessagesFileOption = None
 
 
+class StoppedTrainingError(SteersmanError):
+    """A signal ended a run that can be continued."""
+
+    exit_status = 130
+
+
 @partial(with_options, declared=training_parameters, is_checked=False)
 def train(
     task: TrainingTask,
@@ -78,13 +89,14 @@ def train(
     scenario: Scenario,
     network_options: NetworkOptions,
     learning: LearningOptions,
+    invocation: typer.Context,
     **declared: Any,
 ) -> None:
     """Train a policy by evolution or reinforcement learning.
 
     The policy with the best validation is written to policy.safetensors in the run's folder, with a model card; pass
-    it to **simulate**, **evaluate** or **schedule** as --policy. --resume continues an interrupted run to the same
-    result as without the interruption. **tensorboard --logdir FOLDER** plots the metrics.
+    it to **simulate**, **evaluate** or **schedule** as --policy. --resume with --output alone continues an interrupted
+    run, to the same result as without the interruption. **tensorboard --logdir FOLDER** plots the metrics.
 
     **Examples**:
 
@@ -105,13 +117,24 @@ def train(
 
     from steersman.training.plans import train as run_training
     from steersman.training.result import TrainingResult
-    from steersman.training.run import TrainingLimits
+    from steersman.training.run import CHECKPOINT, POLICY, TrainingLimits
 
     iterations = run.iterations or options.algorithm.iterations
     interval = run.validate_every or options.algorithm.validate_every
     limits = TrainingLimits(iterations, run.minutes, interval, run.patience)
     compile_plan(plan)
     with use_engine(run.engine, run.jobs) as jobs, TrainingProgressBar(iterations, run.minutes, run.progress) as bar:
-        state = run_training(plan, output, limits, jobs=jobs, resume=run.resume, on_iteration=bar.update, tracker=track)
+        # Not those of a run that is there already, which `run_training` refuses to overwrite.
+        if not (run.resume or (output / CHECKPOINT).exists() or (output / POLICY).exists()):
+            keep_words(invocation.meta[WORDS], output)
+        try:
+            state = run_training(
+                plan, output, limits, jobs=jobs, resume=run.resume, on_iteration=bar.update, tracker=track
+            )
+        except KeyboardInterrupt as interruption:
+            if (output / CHECKPOINT).exists():
+                again = shlex.join(["steersman", "train", "--output", str(output), "--resume"])
+                raise StoppedTrainingError(f"interrupted; to continue: {again}") from interruption
+            raise
     trained = TrainingResult(plan, output, state)
     print_text(f"{trained.file}: {trained.summary}.")

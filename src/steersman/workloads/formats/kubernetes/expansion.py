@@ -67,7 +67,6 @@ class Expanded:
             controller are not in it.
         absent: number of pods that their controller has yet to create.
         finished: number of Pods of the input that are left out because they have finished.
-        gated: (namespace, name) of pods without a node that have scheduling gates.
         suspended: number of pods that suspended Jobs and the like would create.
         odd_phases: phases other than Pending and Running, and the number of pods in each.
         templates: kinds that are not read otherwise, and the number of pods of templates found in each.
@@ -80,7 +79,6 @@ class Expanded:
     absent: int
     finished: int
     odd_phases: tuple[tuple[str, int], ...]
-    gated: frozenset[tuple[str, str]] = frozenset()
     suspended: int = 0
     templates: tuple[tuple[str, int], ...] = ()
     problems: tuple[InputError, ...] = ()
@@ -120,7 +118,6 @@ class Expansion:
     _pods: dict[int, Pod] = field(default_factory=dict)
     _members: dict[Key, Members] = field(default_factory=dict)
     _owners: dict[tuple[str, str], Key] = field(default_factory=dict)
-    _gated: set[tuple[str, str]] = field(default_factory=set)
     _suspended: int = 0
     _odd_phases: Counter[str] = field(default_factory=Counter)
     _templates: Counter[str] = field(default_factory=Counter)
@@ -158,10 +155,9 @@ class Expansion:
         return Expanded(
             pods=tuple(pod for _, pod in entries),
             owners=self._owners,
-            absent=sum((pod.namespace, pod.name) not in self._gated for made in missing.values() for pod in made),
+            absent=sum(not pod.gated for made in missing.values() for pod in made),
             finished=sum(each.kind == "Pod" and each.pod.finished for each in self.objects),
             odd_phases=tuple(sorted(self._odd_phases.items())),
-            gated=frozenset(self._gated),
             suspended=self._suspended,
             templates=tuple(sorted(self._templates.items())),
             problems=tuple(self._problems),
@@ -198,8 +194,6 @@ class Expansion:
             self._owners.update(((pod.namespace, pod.name), key) for key in above[-1:] if key[0] != "Node")
             if not pod.terminating:
                 has.pods.append(pod)
-            if not pod.constraints.node_name and obj.pod.spec.scheduling_gates:
-                self._gated.add((pod.namespace, pod.name))
             if (phase := obj.pod.status.phase) not in (None, "", "Pending", "Running"):
                 self._odd_phases[phase[:40]] += 1
 
@@ -271,7 +265,7 @@ class Expansion:
             return self._decode(obj, template, "spec.template", admitted=admitted)
 
         def missing(controller: KubernetesObject) -> Iterator[Pod]:
-            return self._noted(Maker(controller, has, self.nodes, self._there, decode, replicas).missing(), obj.pod)
+            return Maker(controller, has, self.nodes, self._there, decode, replicas).missing()
 
         if obj.kind == "Job" and obj.typed.spec.suspend:
             resumed = {**obj.content, "spec": {**obj.content["spec"], "suspend": False}}
@@ -296,7 +290,7 @@ class Expansion:
             members = ((self._free_name(obj.namespace, name), labels) for name, labels in part.scaled(replicas))
             template = structs.replace(stated, metadata=named)
             pods = numbered_pods(template, members, lambda pod: self._decode(obj, pod, part.path))
-            yield from self._noted(pods, stated)
+            yield from pods
             return
         for child in part.objects(obj):
             if child.kind not in CONTROLLERS:
@@ -306,13 +300,6 @@ class Expansion:
                 yield from self._pods_of_controller(child, Members(), replicas)
             except FieldError as error:
                 raise FieldError(part.path + error.field.removeprefix("spec.template"), error.problem) from None
-
-    def _noted(self, pods: Iterator[Pod], template: PodObject) -> Iterator[Pod]:
-        """Yield the pods of a template, and note them if it has scheduling gates."""
-        for pod in pods:
-            if template.spec.scheduling_gates:
-                self._gated.add((pod.namespace, pod.name))
-            yield pod
 
     def _free_name(self, namespace: str, prefix: str) -> str:
         """Return a name that no Pod of the input has; one that is taken, or ends in a hyphen, gets a number."""

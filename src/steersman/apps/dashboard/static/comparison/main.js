@@ -29,7 +29,7 @@ const ALL = "all";
 /** What intervals are over, see `interval_over` in summary.csv. @type {Record<string, string>} */
 const INTERVALS = {
   seeds: "Intervals are over seeds.",
-  blocks: "Intervals are over blocks of the trace.",
+  blocks: "Intervals are over blocks of this stretch of the trace alone.",
   "": "The arrivals are given once, so there is no interval.",
 };
 

@@ -4,7 +4,7 @@ import { element, table } from "./elements.js";
 
 /**
  * @typedef {{policy: string, member: string, choice: string, node: string, score: number, points: number | null, spread: number, equal: number,
- *   decidedBy: string, comparedWith: string, nodes: number, runnersUp: {node: string, points: number | null}[],
+ *   decidedBy: string, comparedWith: string, notScheduled: string, nodes: number, runnersUp: {node: string, points: number | null}[],
  *   features: {name: string, value: number | null, other: number | null, points: number | null}[], refused: Record<string, number>}} Explanation
  */
 
@@ -14,9 +14,10 @@ const SHOWN_FEATURES = 8;
 export function explanationParts(explained) {
   if (typeof explained === "string") return [element("p", { role: "status" }, explained)];
   const parts = [];
+  if (explained.notScheduled) parts.push(element("p", { role: "status" }, `It is not placed now: ${explained.notScheduled}.`));
   if (explained.node) {
     const equal = explained.equal ? ` ${explained.equal} other nodes have the same score.` : "";
-    parts.push(element("p", {}, `${explained.member ? `The portfolio's member ${explained.member}` : "The policy"} prefers `
+    parts.push(element("p", {}, `${explained.member ? `The portfolio's member ${explained.member}` : "The policy"} ${explained.notScheduled ? "would prefer" : "prefers"} `
       + `${explained.node} (${points(explained.points)} points, by ${explained.decidedBy}).${equal}`));
     if (explained.choice) parts.push(element("p", {}, `How the member was chosen: ${explained.choice}.`));
     if (explained.runnersUp.length) {
