@@ -18,7 +18,7 @@ from steersman.core.processes import default_jobs
 from steersman.policies.registry import in_order, resolve
 from steersman.simulation.prediction.prediction import predict_wait
 from steersman.workloads.formats.openb.traces import embedded
-from steersman.workloads.formats.philly import PhillyContent
+from steersman.workloads.formats.philly import PhillyTrace
 from steersman.workloads.generators.clusters import random_cluster
 from steersman.workloads.workload import Workload
 
@@ -74,7 +74,7 @@ def _trace(clusters: Sequence[str], load: float) -> Workload:
     )
     pods = [
         pod
-        for pod in PhillyContent([trace_file(TRACE)]).pods(nodes)[0]
+        for pod in PhillyTrace().open([trace_file(TRACE)]).pods(nodes)[0]
         if pod.namespace in clusters and not pod.gang and _arrival(pod) >= TRACE_BEGIN
     ]
     end = max(map(_arrival, pods))
