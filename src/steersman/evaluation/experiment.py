@@ -28,6 +28,7 @@ from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.base import Policy
 from steersman.policies.registry import portable
 from steersman.policies.user_policy import PolicyProtocol
+from steersman.simulation.arrivals import check_arrivals
 from steersman.simulation.result import FinalNodes, Protocol, RunResult
 from steersman.simulation.run import AS_IT_IS, Simulator
 from steersman.workloads.workload import Workload
@@ -61,6 +62,7 @@ class Experiment:
     Raises:
         UsageError: an argument is empty or repeats an item, a policy's name is reserved, or one of several workloads
             has the name of their mean.
+        SteersmanError: no pod of a workload arrives.
     """
 
     workloads: tuple[Workload, ...]
@@ -84,6 +86,8 @@ class Experiment:
         _check_unique("seed", [str(seed) for seed in self.seeds])
         if len(self.workloads) > 1 and ALL in [workload.name for workload in self.workloads]:
             raise UsageError(f"a workload is called {ALL}, as the mean over all workloads is; rename its file")
+        for workload in self.workloads if self.environment is None else ():
+            check_arrivals(workload, self.protocol)
 
     @property
     def distinct_loads(self) -> tuple[float, ...]:

@@ -95,11 +95,9 @@ def schedule(
         mean_duration: mean seconds of the exponential durations of pods whose source states no end; None: such pods
             run to the end, or with `load` for `DEFAULT_DURATION` on average (`timed`).
     """
-    later, standing = int(workload.later.sum()), len(workload.standing())
-    if not (workload.drawable() if protocol == "inflation" else len(workload.pods) > later + standing):
-        which = "every pod runs already and stays where it is" if standing else "there are no pods"
-        again = "; without --from-now and --pinned they are placed again" if workload.from_now else ""
-        raise SteersmanError(f"{workload.name}: no pod arrives: {which}{again}")
+    # A single run also shows a cluster as it is.
+    if protocol == "inflation" or not workload.standing():
+        check_arrivals(workload, protocol)
     if protocol == "inflation":
         if not 0 < ratio <= 100:
             raise UsageError(f"ratio {ratio:g} must be above 0 and at most 100 times the capacity")
@@ -143,6 +141,15 @@ def schedule(
         plan = Schedule(pods, time, duration, nodes, True, len(first), warm, load is None, members, least)
         return with_controllers(plan, workload, len(pods)) if load is None else plan
     raise UsageError(f"unknown protocol {protocol!r}; known are inflation, timed, arrivals")
+
+
+def check_arrivals(workload: Workload, protocol: Protocol) -> None:
+    """Raise SteersmanError if no pod of a workload arrives in a protocol, so that policies have nothing to decide."""
+    later, standing = int(workload.later.sum()), len(workload.standing())
+    if not (workload.drawable() if protocol == "inflation" else len(workload.pods) > later + standing):
+        which = "every pod runs already and stays where it is" if standing else "there are no pods"
+        again = "; without --from-now and --pinned they are placed again" if workload.from_now else ""
+        raise SteersmanError(f"{workload.name}: no pod arrives: {which}{again}")
 
 
 def window(plan: Schedule, first: int, count: int) -> Schedule:

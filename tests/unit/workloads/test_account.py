@@ -21,6 +21,7 @@ from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
 from steersman.core.statistics import Interval
 from steersman.evaluation.bound.gpu_bound import GpuBound
+from steersman.evaluation.experiment import Experiment, run_experiment
 from steersman.evaluation.report.figures import heat_map
 from steersman.evaluation.summary import clip_interval
 from steersman.policies.registry import resolve
@@ -402,4 +403,6 @@ def test_it_is_an_error_if_no_pod_arrives(
 ) -> None:
     found = cluster(node("a", 8, labels={"kubernetes.io/hostname": "a"}), *objects, running=running)
     with raises(SteersmanError, "w: no pod arrives", *named):
-        Simulator(found).run("fgd", protocol=protocol, ratio=1.0)
+        run_experiment(Experiment((found,), ("fgd", "best-fit"), (1,), protocol, ratio=1.0), jobs=1)
+    if protocol == "arrivals":
+        assert metrics(Simulator(found).run("fgd", protocol=protocol))["pods_bound"] == 1, "a run shows what is there"
