@@ -198,3 +198,11 @@ def test_plugin_binds_pods_with_the_account_and_configuration_of_the_release(
         assert scheduler.count("decisions_total", 'outcome="scored"') == 5
         assert not re.search(r"is forbidden|cannot (list|get)", scheduler.log()), scheduler.log()
     assert lease(release, "steersman-plugin")["spec"]["holderIdentity"]
+
+
+def test_second_release_of_one_scheduler_name_is_refused_in_any_namespace(release: Release, tmp_path: Path) -> None:
+    release.apply("install")
+    options = ("--namespace", "default", "--set=fullnameOverride=second")
+    done = helm("install", "second", CHART, *options, home=tmp_path, kubeconfig=release.cluster.kubeconfig)
+    assert done.returncode == 1
+    assert 'Role "steersman-leads-steersman" in namespace "kube-system" exists' in done.stderr
