@@ -157,6 +157,10 @@ def test_accounts_have_minimal_rights(release: Release, account: str) -> None:
     assert asyncio.run(rights("default")) == {rule for rule in expected if rule[1] != "leases"}
 
 
+def lease(release: Release, name: str) -> Any:
+    return json.loads(release.cluster.kubectl("get", "lease", name, "--namespace", "kube-system", "-o", "json"))
+
+
 @pytest.mark.parametrize("name", ["steersman", "batch"])
 def test_scheduler_binds_pods_with_the_account_and_arguments_of_the_release(
     release: Release, tmp_path: Path, name: str
@@ -175,7 +179,7 @@ def test_scheduler_binds_pods_with_the_account_and_arguments_of_the_release(
             process.send_signal(signal.SIGTERM)
             process.wait(60)
     assert not re.search(r"\b403\b|forbidden", log.read_text(), re.IGNORECASE), log.read_text()
-    assert release.get("lease", name)["spec"]["holderIdentity"] == ""
+    assert lease(release, name)["spec"]["holderIdentity"] == ""
 
 
 def test_plugin_binds_pods_with_the_account_and_configuration_of_the_release(
@@ -193,4 +197,12 @@ def test_plugin_binds_pods_with_the_account_and_configuration_of_the_release(
         until(lambda: all(each["spec"].get("nodeName") for each in pods(release.cluster).values()))
         assert scheduler.count("decisions_total", 'outcome="scored"') == 5
         assert not re.search(r"is forbidden|cannot (list|get)", scheduler.log()), scheduler.log()
-    assert release.get("lease", "steersman-plugin")["spec"]["holderIdentity"]
+    assert lease(release, "steersman-plugin")["spec"]["holderIdentity"]
+
+
+def test_second_release_of_one_scheduler_name_is_refused_in_any_namespace(release: Release, tmp_path: Path) -> None:
+    release.apply("install")
+    options = ("--namespace", "default", "--set=fullnameOverride=second")
+    done = helm("install", "second", CHART, *options, home=tmp_path, kubeconfig=release.cluster.kubeconfig)
+    assert done.returncode == 1
+    assert 'Role "steersman-leads-steersman" in namespace "kube-system" exists' in done.stderr

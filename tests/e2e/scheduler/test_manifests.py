@@ -70,18 +70,26 @@ def deployed(control_plane: LocalCluster) -> Iterator[LocalCluster]:
 def applied(cluster: LocalCluster, *objects: dict[str, Any]) -> Iterator[LocalCluster]:
     """Create objects in a namespace that enforces restricted pod security, but none with pods."""
     objects = tuple(each for each in objects if each["kind"] not in ("Deployment", "Pod"))
-    text = yaml.safe_dump_all([RESTRICTED, *objects])
     cluster.must("cluster", "clean", "--name", cluster.name)
-    in_namespace = ("--namespace", NAMESPACE, "-f", "-")
-    cluster.kubectl("apply", "--server-side", *in_namespace, stdin=text)
+    text = yaml.safe_dump_all([RESTRICTED, *map(in_its_namespace, objects)])
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=text)
     yield cluster
-    cluster.kubectl("delete", *in_namespace, stdin=text)
+    cluster.kubectl("delete", "-f", "-", stdin=text)
+
+
+def in_its_namespace(obj: dict[str, Any]) -> dict[str, Any]:
+    """Return an object in the namespace of the release, unless it has another one. Cluster-scoped objects ignore it."""
+    if obj["kind"].startswith(("Cluster", "Validating")):
+        return obj
+    return {**obj, "metadata": {"namespace": NAMESPACE, **obj["metadata"]}}
 
 
 def server_takes(cluster: LocalCluster, objects: list[dict[str, Any]]) -> None:
     """Assert that the API server would take every object."""
-    apply = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--namespace", NAMESPACE, "-f", "-")
-    assert len(cluster.kubectl(*apply, stdin=yaml.safe_dump_all(objects)).splitlines()) == len(objects)
+    apply = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
+    assert len(cluster.kubectl(*apply, stdin=yaml.safe_dump_all(map(in_its_namespace, objects))).splitlines()) == len(
+        objects
+    )
 
 
 def admin(cluster: LocalCluster) -> KubeConfig:
