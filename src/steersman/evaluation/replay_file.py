@@ -58,7 +58,7 @@ class ReplayPod(msgspec.Struct, omit_defaults=True, kw_only=True):
     estimated_seconds: float | None = None
     gang: str = ""
     gang_minimum: int = 0
-    at_once: int = 0
+    at_once: int | None = None
     nominated: str = ""
     preempts: bool = True
 

@@ -22,7 +22,9 @@ from steersman.core.statistics import (
 from steersman.simulation.result import Protocol, RunResult
 
 ALL = "all"
-"""Name of the mean over several workloads."""
+"""Name of the mean over several workloads, which none of these may have."""
+BOUND, ARRIVED = "bound", "arrived"
+"""Names of the rows of the bound and of the pods that arrive, among those of policies."""
 SEEDS, TRACE_BLOCKS = "seeds", "blocks"
 """What intervals are over: seeds that draw arrivals, or blocks of a given trace."""
 
@@ -110,10 +112,14 @@ class SummaryTable:
         """Return [seed] values; all NaN if the runs have no such metric. `all` is the mean over workloads."""
         if metric not in self.units:
             return np.full(len(self.seeds), np.nan)
-        values = self.values[:, self.policies.index(policy), self.metrics.index(metric)]
+        rows = [self.workloads.index(each) for each in self.over(workload)]
         # NaN for a seed that one workload lacks: a mean over the others would be of another set.
-        chosen = values.mean(axis=0) if workload == ALL else values[self.workloads.index(workload)]
-        return np.asarray(chosen, dtype=np.float64)
+        values = self.values[rows, self.policies.index(policy), self.metrics.index(metric)].mean(axis=0)
+        return np.asarray(values, dtype=np.float64)
+
+    def over(self, workload: str) -> list[str]:
+        """Return the workloads of a row: the one of this name, else, for `all`, all of them."""
+        return [workload] if workload in self.workloads else self.workloads
 
     def interval(self, workload: str, policy: str, metric: str) -> Interval:
         """Return the 95 % interval of a metric's mean."""
@@ -138,7 +144,7 @@ class SummaryTable:
 
     def deviations(self, workload: str, policy: str, metric: str) -> npt.NDArray[np.float64]:
         """Return [K] deviations of the parts of a trace, means over seeds, of `all` over workloads; NaN: unknown."""
-        workloads = self.workloads if workload == ALL else [workload]
+        workloads = self.over(workload)
         parts = [self._parts.get((each, policy, metric)) for each in workloads]
         # Seeds only rank equal nodes here, so their parts are averaged first.
         series = [deviations(np.mean(of_seeds, axis=0)) for of_seeds in parts if of_seeds]
@@ -160,7 +166,6 @@ def summarise(runs: Sequence[RunResult], baseline: str) -> list[SummaryRow]:
     rows = []
     for i, (workload, policy, metric) in enumerate(keys):
         other = policy != baseline
-        per_seed = len(table.workloads) if workload == ALL else 1
         rows.append(
             SummaryRow(
                 workload=workload,
@@ -168,7 +173,7 @@ def summarise(runs: Sequence[RunResult], baseline: str) -> list[SummaryRow]:
                 protocol=table.protocol,
                 metric=metric,
                 unit=table.units[metric],
-                runs=int(np.isfinite(values[i]).sum()) * per_seed,
+                runs=int(np.isfinite(values[i]).sum()) * len(table.over(workload)),
                 mean=mean(values[i]),
                 interval=clip_interval(table.interval(workload, policy, metric), table.units[metric]),
                 interquartile_mean=interquartile_mean(values[i]),

@@ -95,8 +95,9 @@ def schedule(
         mean_duration: mean seconds of the exponential durations of pods whose source states no end; None: such pods
             run to the end, or with `load` for `DEFAULT_DURATION` on average (`timed`).
     """
-    if not (workload.demand() if protocol == "inflation" else len(workload.pods) > len(workload.standing())):
-        which = "every pod runs already and stays where it is" if workload.pods else "there are no pods"
+    later, standing = int(workload.later.sum()), len(workload.standing())
+    if not (workload.drawable() if protocol == "inflation" else len(workload.pods) > later + standing):
+        which = "every pod runs already and stays where it is" if standing else "there are no pods"
         again = "; without --from-now and --pinned they are placed again" if workload.from_now else ""
         raise SteersmanError(f"{workload.name}: no pod arrives: {which}{again}")
     if protocol == "inflation":
@@ -188,6 +189,8 @@ class Units:
 
         Pods of a gang start one by one if as many as it needs run from the start, or once others of it have ended.
         """
+        if not any(workload.pods[i].gang for i in pods.tolist()):
+            return cls(pods, np.ones(len(pods), dtype=np.int64), np.ones(len(pods), dtype=np.int64))
         later = workload.later
         gangs: dict[tuple[str, str] | int, list[int]] = {}
         for i in pods.tolist():
@@ -225,12 +228,12 @@ def with_controllers(plan: Schedule, workload: Workload, count: int) -> Schedule
     numbers: dict[tuple[str, str], int] = {}
     room: list[int] = []
     controller = np.full(len(plan.pods), -1, dtype=np.int64)
-    if not any(pod.at_once for pod in workload.pods):
+    if all(pod.at_once is None for pod in workload.pods):
         return plan
     for a, i in enumerate(plan.pods[:count].tolist()):
         pod = workload.pods[i]
-        if pod.at_once:
-            controller[a] = numbers.setdefault((pod.namespace, pod.owner), len(room))
+        if pod.at_once is not None:
+            controller[a] = numbers.setdefault(pod.limited_by, len(room))
             room += [pod.at_once] if controller[a] == len(room) else []
             room[controller[a]] -= a < plan.standing
     return replace(plan, controller=controller, room=np.array(room, dtype=np.int64))

@@ -248,10 +248,6 @@ class Simulator:
             self._members[key] = choice_of(policy.members, self.select(candidates, *kind, limit=limit))
         return self._members[key]
 
-    def decider(self, policy: Policy) -> Policy:
-        """Return a policy as it decides here: of a portfolio the chosen member, under its name and in its order."""
-        return decided_by(policy, self.member(policy).policy) if policy.members else policy
-
     def _tuned(self, policy: StockTunedPolicy, options: StockSearchOptions) -> MemberChoice:
         """Return kube-scheduler with the configuration that a search finds here, unless it is not clearly better."""
         if options not in self._members:
@@ -853,6 +849,11 @@ class Execution:
             outcome=[words[outcome] for outcome in outcomes],
             reason=[texts[number] for number in record.reasons.tolist()],
         )
+
+
+def decider_on(workload: Workload, policy: Policy) -> Policy:
+    """Return a policy as it decides: of a portfolio the member chosen here, under its name and in its order."""
+    return decided_by(policy, Simulator(workload).member(policy).policy) if policy.members else policy
 
 
 def infeasible_together(

@@ -182,7 +182,12 @@ class _Ties:
     def _allowed(self, c: Constraints) -> frozenset[str]:
         """Return the nodes that a pod's constraints allow, at most two of them."""
         static = Constraints(
-            c.gpu_models, "", c.tolerations, c.node_selector, c.node_affinity, node_features=c.node_features
+            gpu_models=c.gpu_models,
+            tolerations=c.tolerations,
+            node_selector=c.node_selector,
+            node_affinity=c.node_affinity,
+            node_features=c.node_features,
+            volume_refusals=c.volume_refusals,
         )
         if static not in self._known:
             # A second node is enough to know that the pod is not tied to the first.
@@ -225,6 +230,7 @@ def _freed(pod: Pod, stays: bool) -> Pod:
         node_selector=(),
         node_affinity=None,
         node_features=(),
+        volume_refusals=(),
         tolerations=(Toleration(operator="Exists"),),
     )
     return replace(pod, pod_class=replace(pod.pod_class, constraints=anywhere))

@@ -150,12 +150,11 @@ class Workload:
         import numpy as np
 
         later, made = np.zeros(len(self.pods), dtype=np.bool_), Counter[tuple[str, str]]()
-        bounded = [i for i, pod in enumerate(self.pods) if pod.at_once]
+        bounded = {i: pod.at_once for i, pod in enumerate(self.pods) if pod.at_once is not None}
         recorded = self.recorded or (None,) * len(self.pods)
         for i in sorted(bounded, key=lambda i: recorded[i] is None):
-            key = self.pods[i].namespace, self.pods[i].owner
-            made[key] += 1
-            later[i] = made[key] > self.pods[i].at_once
+            made[self.pods[i].limited_by] += 1
+            later[i] = made[self.pods[i].limited_by] > bounded[i]
         return later
 
     @cached_property

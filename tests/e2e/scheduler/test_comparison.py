@@ -107,7 +107,7 @@ def test_a_policy_that_was_fitted_to_the_cluster_decides_at_once(gpus: LocalClus
 def test_a_policy_is_fitted_beside_the_scheduler(gpus: LocalCluster, tmp_path: Path) -> None:
     file, logs = tmp_path / "mine.safetensors", tmp_path / "logs"
     logs.mkdir()
-    options = ("--policy", "steersman", "--fit", str(file), "--fit-seconds", "5")
+    options = ("--policy", "steersman", "--fit", str(file), "--fit-generations", "10")
     with scheduling(gpus, logs, *options) as running:
         create(gpus, *map(gpu_pod, range(40)))
         kept, not_kept = "the fitted policy is better and is kept", "the fitted policy is not shown to be better"

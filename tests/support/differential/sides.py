@@ -15,11 +15,11 @@ from tests.support.differential.nodes import Object
 from steersman.apps.runtime.spread_selectors import LiveSpreadSelectors
 from steersman.cluster.constraints.reasons import FurtherRefusals, refusals, unschedulable_message
 from steersman.cluster.state import ClusterState
+from steersman.cluster.volumes.rules import fit
 from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
 from steersman.kubernetes.cache.cluster_cache import ClusterCache, NodeFeed, PodFeed
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import SELECTING, Selectors
-from steersman.kubernetes.volumes.rules import fit
 from steersman.kubernetes.volumes.storage_scores import storage_scores
 from steersman.kubernetes.volumes.watch import COLLECTIONS, Volumes
 from steersman.kubernetes.watch import Handler

@@ -437,7 +437,7 @@ def test_unreachable_cluster_fails_in_one_line(cluster: Path, capsys: Capture, m
 
 
 def test_user_files_are_kept(cluster: Path) -> None:
-    (cluster / "out").mkdir()
+    assert evaluate(*RUN) == 0
     (cluster / "out" / "thesis.tex").write_text("mine")
     assert evaluate(*RUN) == 0
     assert (cluster / "out" / "thesis.tex").read_text() == "mine"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.errors import raises
 
 from steersman.apps.service.scoring.explanation import explain_pod
 from steersman.cluster.model import (
@@ -21,6 +22,7 @@ from steersman.cluster.model import (
     Requirement,
     TopologySpread,
 )
+from steersman.core.errors import SteersmanError
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.prediction.moment import moment_of
@@ -339,6 +341,24 @@ def test_the_next_pod_of_a_job_comes_when_one_ends() -> None:
     # It waits for an end of its controller, not for the scheduler.
     assert not events(result, "waiting")
     assert metric(result, "waiting_time_max_seconds") == 0
+
+
+def test_a_job_without_parallelism_has_no_pods(tmp_path: Path) -> None:
+    paused = job(4, None)
+    paused["spec"]["parallelism"] = 0
+    assert bound(run(load(tmp_path, paused, manifest("z")))) == {"z"}
+    with raises(SteersmanError, "no pod arrives"):
+        run(load(tmp_path, paused))
+
+
+def test_jobs_of_one_owner_have_their_own_pods_at_a_time(tmp_path: Path) -> None:
+    """Two Jobs of a JobSet, each of which has one of its three pods at a time."""
+    template = {"spec": job(3, 1)["spec"]}
+    parts = [{"name": "w", "replicas": 2, "template": template}]
+    resource = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "js"}}
+    workload = load(tmp_path, resource | {"spec": {"replicatedJobs": parts}})
+    assert len(workload.pods) == 6
+    assert len(bound(run(workload))) == 2
 
 
 def workflow(limit: int | None = None, **template: Any) -> dict[str, Any]:

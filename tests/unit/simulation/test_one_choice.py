@@ -17,7 +17,7 @@ from steersman.core.errors import SteersmanError
 from steersman.policies.files.policy_file import read_policy
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.preparation import prepare_chosen
-from steersman.simulation.run import Simulator
+from steersman.simulation.run import Simulator, decider_on
 from steersman.workloads.formats.openb.traces import embedded
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from steersman.workloads.loading import load_workload
@@ -129,7 +129,7 @@ def test_default_of_kube_scheduler_is_chosen_where_it_is_best() -> None:
     portfolio, simulator = resolve("steersman"), Simulator(workload)
     choice = simulator.member(portfolio)
     assert choice.policy == resolve("kube-default"), choice.evidence
-    assert simulator.decider(portfolio).name == "steersman"
+    assert decider_on(workload, portfolio).name == "steersman"
     with (
         policy_path("steersman") as path,
         raises(SteersmanError, "kube-default decides", "leave kube-scheduler as it is"),

@@ -53,7 +53,7 @@ def pod(
 
 
 NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n-0"}}
-NODE["status"] = {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"}}  # type: ignore[assignment]
+NODE["status"] = {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"}}
 JOB = {
     "apiVersion": "batch/v1",
     "kind": "Job",

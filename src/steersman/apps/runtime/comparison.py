@@ -42,8 +42,9 @@ MAX_NODE_CHANGE = 0.05
 """Share of the nodes that were added, removed or changed shape beyond which a comparison is repeated."""
 MAX_PROFILE_DISTANCE = 0.1
 """Distance between two workload profiles beyond which a comparison is repeated, in addition to sampling noise."""
-LIMIT_SECONDS = 300.0
-"""Timeout of a comparison. It takes seconds; the first one on a machine compiles for about a minute."""
+LIMIT_SECONDS = 1800.0
+"""Timeout of a comparison, whose draws are bounded: seconds on 1,000 nodes; the first one on a machine compiles for
+about a minute."""
 RETRY_SECONDS = 600.0
 """Delay after a failed comparison."""
 NICENESS = 10

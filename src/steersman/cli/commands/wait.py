@@ -105,7 +105,7 @@ def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, se
         from steersman.orders.live_history import read_run_times
         from steersman.simulation.prediction.moment import moment_of
         from steersman.simulation.prediction.prediction import QueuePrediction, predict_queue, predict_wait
-        from steersman.simulation.run import Simulator
+        from steersman.simulation.run import decider_on
 
         policy = _policy(options)
         history = None if options.run_times is None else read_run_times(options.run_times)
@@ -118,7 +118,7 @@ def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, se
         moment = moment_of(source, now.seconds or 0.0, history)
         sample: Any = {"rollouts": options.rollouts, "seed": options.seed}
         with status_if_slow("simulating what comes"):
-            decides = Simulator(source).decider(policy)
+            decides = decider_on(source, policy)
             prediction: WaitPrediction | QueuePrediction
             if pods is None:
                 prediction = predict_queue(moment, decides, **sample)

@@ -101,8 +101,9 @@ def counted(state: ClusterState, class_id: int, labels_id: int = 0, further: Fur
 
 def format_unschedulable(nodes: int, counts: Mapping[str, int]) -> str:
     """Return the sentence that none of so many nodes is available, with the number of nodes by reason."""
-    if node.AFFINITY_CONFLICT in counts:  # found before any node is looked at
-        return f"0/{nodes} nodes are available: {node.AFFINITY_CONFLICT}."
+    for why in counts:
+        if isinstance(why, node.PreFilterReason):
+            return f"0/{nodes} nodes are available: {why}."
     parts = sorted(f"{count} {why}" for why, count in counts.items() if count)
     return f"0/{nodes} nodes are available: {', '.join(parts)}."
 

@@ -271,12 +271,17 @@ def decode_pod(
         estimated_seconds=_estimate(annotations, spec, ignored),
         gang=_gang(annotations, labels, ignored),
         gang_minimum=_count(annotations, GANG_MINIMUM_KEY, ignored) or digits(labels.get(OLD_MINIMUM)),
-        at_once=_count(annotations, AT_ONCE_KEY, ignored),
-        nominated="" if spec.node_name else obj.status.nominated_node_name or "",
+        at_once=_count(annotations, AT_ONCE_KEY, ignored) or None,
+        nominated=nominated_node(obj),
         preempts=spec.preemption_policy != "Never",
         # Last: those above fill it.
         ignored=tuple(ignored),
     )
+
+
+def nominated_node(obj: PodObject) -> str:
+    """Return the node whose room kube-scheduler keeps for a pod that has none yet, "" for none."""
+    return "" if obj.spec.node_name else obj.status.nominated_node_name or ""
 
 
 def decode_requests(obj: PodObject, path: str = "", *, sharing: GpuSharing | None = None) -> Requests:

@@ -23,6 +23,7 @@ from steersman.cluster.objects.decoding import (
     GANG_MINIMUM_KEY,
     OWNER_KEY,
     decode_pod,
+    nominated_node,
 )
 from steersman.cluster.objects.fields import printable
 from steersman.cluster.objects.latency_limits import HARD_KEYS, SOFT_KEYS, USER_KEY
@@ -44,7 +45,8 @@ def decode_replica(obj: PodObject) -> Pod:
     key = msgspec.json.encode(PodObject(_metadata(obj.metadata), _spec(obj.spec), _status(obj.status)))
     pod = _decoded(key) if len(key) <= LARGEST_TEMPLATE else decode_pod(_decode(key))
     name = printable(obj.metadata.name, "metadata.name")
-    return replace(pod, name=name, terminating=bool(obj.metadata.deletion_timestamp))
+    terminating = bool(obj.metadata.deletion_timestamp)
+    return replace(pod, name=name, terminating=terminating, nominated=nominated_node(obj))
 
 
 def read_volumes(spec: PodSpec) -> list[PodVolume]:

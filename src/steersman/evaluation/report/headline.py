@@ -8,18 +8,16 @@ from copy import copy
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from steersman.evaluation.bound.experiment_bounds import BOUND
 from steersman.evaluation.criteria import Criterion
 from steersman.evaluation.report import sentences
 from steersman.evaluation.report.standings import CPU_ALLOCATION, FAILED, GPU_ALLOCATION, Standings
 from steersman.evaluation.report.wording import BOUND_LABEL, DASH, fixed, interval_text, signed
+from steersman.evaluation.summary import ARRIVED, BOUND
 from steersman.simulation.pod_kinds import KINDS
 from steersman.simulation.run import AS_IT_IS
 
 FRAGMENTED = "gpu_fragmented_percent"
 GPU_METRICS = (FRAGMENTED, "gpu_allocation_over_time_percent")
-ARRIVED = "arrived"
-"""Name of the row of the pods that arrive, in the table of kinds."""
 SHORT_KINDS = {"cpu_only": "no GPU", "gpu_share": "GPU share", "one_gpu": "one GPU", "several_gpus": "several GPUs"}
 PERCENTILE_WAIT = "waiting_time_p95_seconds"
 

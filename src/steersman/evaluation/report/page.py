@@ -17,17 +17,16 @@ from typing import TYPE_CHECKING
 
 from steersman.core.counting import counted
 from steersman.core.statistics import BLOCKS
-from steersman.evaluation.bound.experiment_bounds import BOUND
 from steersman.evaluation.experiment import Experiment
 from steersman.evaluation.generated import repr_without_defaults
 from steersman.evaluation.report.episode_figures import family_of, workload_bars
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.learning_curve import LearningCurve, learning_figure
 from steersman.evaluation.report.section import Plot, Section
-from steersman.evaluation.report.style import BOUND_COLOUR, SHARE_COLOURS, dark_colours, styles
+from steersman.evaluation.report.style import BOUND_COLOUR, SHARE_COLOURS, dark_colours, styles, with_wrapped_titles
 from steersman.evaluation.report.wording import BOUND_LABEL, FEW_SEEDS, INTERVAL, fixed, interval_text, signed
 from steersman.evaluation.results import REPORT_MARK, seed_ranges
-from steersman.evaluation.summary import SummaryRow
+from steersman.evaluation.summary import BOUND, SummaryRow
 from steersman.simulation.result import RunResult
 from steersman.simulation.waiting import LEAST_BUSY_PERIODS
 from steersman.version import __version__
@@ -96,6 +95,7 @@ def write_report(
     bars = [_workload_plot(each.headline, number) for number, each in enumerate(comparisons)]
     learned = [_learning_plot(learning)] if learning is not None else []
     plots = [*filter(None, bars), *(plot for section in sections for plot in section.plots()), *learned]
+    figures = {each.identity: with_wrapped_titles(each.figure) for each in plots}
     environment = comparisons[0].experiment.environment
     page = templates().get_template("page.html.j2")
     path.write_text(
@@ -117,7 +117,7 @@ def write_report(
             fitted=fitted,
             plotly=_text(resources.files("steersman.data.plotly").joinpath(PLOTLY).read_bytes()),
             # mtime=0: the same results give the same bytes.
-            figures=_text(gzip.compress(_json({each.identity: each.figure for each in plots}).encode(), mtime=0)),
+            figures=_text(gzip.compress(_json(figures).encode(), mtime=0)),
             dark=DARK,
         ),
         encoding="utf-8",

@@ -14,7 +14,6 @@ from steersman.core.counting import counted
 from steersman.core.statistics import BLOCKS, Interval
 from steersman.evaluation.report.standings import CPU_ALLOCATION, GPU_ALLOCATION, MEAN_WAIT, Difference, Standings
 from steersman.evaluation.report.wording import brackets, interval_text, listed, seeds_text
-from steersman.evaluation.summary import ALL
 from steersman.simulation.pod_kinds import KINDS
 
 REACHED = 0.015
@@ -136,7 +135,7 @@ class Outcome:
     @property
     def where(self) -> str:
         """Return the workload and the protocol."""
-        if self.of.workload == ALL:
+        if len(self.of.workloads) > 1:
             return f"on average over {len(self.of.workloads)} workloads ({self.of.protocol})"
         return f"on {self.of.workload} ({self.of.protocol})"
 
@@ -280,7 +279,7 @@ Case = tuple[Callable[[Outcome], object], str]
 
 ALONE: tuple[Case, ...] = (
     (
-        lambda outcome: not outcome.known and outcome.words == WAITED and outcome.of.workload == ALL,
+        lambda outcome: not outcome.known and outcome.words == WAITED and len(outcome.of.workloads) > 1,
         "There is no mean wait {0.where}: on one of them no pod was bound, {0.seeds}.",
     ),
     (lambda outcome: not outcome.known, "{0[unknown]}, {0.seeds}."),

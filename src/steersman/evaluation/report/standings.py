@@ -92,7 +92,7 @@ class Standings:
         }
         self.excess_gpus[ALL] = float(np.mean(list(self.excess_gpus.values()) or [0.0]))
         # 0: clusters of different sizes have no common number of GPUs.
-        self.gpus[ALL] = max(self.gpus.values()) if len(set(self.gpus.values())) == 1 else 0
+        self.gpus.setdefault(ALL, max(self.gpus.values()) if len(set(self.gpus.values())) == 1 else 0)
         self.nodes = len(runs[0].final_nodes.names)
         self.on_gpu = any((run.curve.gpu_allocation_percent > 0).any() for run in runs)
         self.timed = self.protocol == "timed"

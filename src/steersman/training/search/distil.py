@@ -7,7 +7,6 @@ improved by CMA-ES on draws of the workload, and the result is compared with the
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -37,7 +36,7 @@ Floats = npt.NDArray[np.float64]
 
 TERMS = 5
 """Terms for a kind of pod."""
-POPULATION = 16
+GENERATIONS, POPULATION = 400, 16
 EPISODES = (4, 24)
 """The least and the most draws of a generation."""
 GENERATION_ARRIVALS = 4_000
@@ -67,14 +66,12 @@ class DistillationOptions:
     """Options of a distillation.
 
     Attributes:
-        seconds: of the search for weights; the rest comes on top of it.
-        generations: at most; with these alone (and `seconds` None) the result depends on the seed only.
+        generations: of the search for weights, at most.
         ratio: demand that arrives over the cluster's capacity.
         seed: of the search.
     """
 
-    seconds: float | None = 30.0
-    generations: int = 100_000
+    generations: int = GENERATIONS
     ratio: float = 1.3
     seed: int = 1
 
@@ -106,7 +103,7 @@ class Distillation:
 
 
 OnGeneration = Callable[[float], None]
-"""Called after each generation with the share of the budget that is spent."""
+"""Called after each generation with the share of all that are done."""
 
 
 def distil(
@@ -221,7 +218,7 @@ def _search(
     first = _of_unit_length(first / units, start)
     strategy = CMA(first, STEP, seed=options.seed, population_size=POPULATION)
     average, random = first.copy(), np.random.default_rng(options.seed)
-    began, done = time.monotonic(), 0
+    done = 0
     while done < options.generations:
         draws = [trials.draw(int(random.integers(1 << 30)), MOST_NODES) for _ in range(trials.episodes)]
         candidates = [strategy.ask() for _ in range(POPULATION)]
@@ -232,11 +229,10 @@ def _search(
         strategy.tell(list(zip(candidates, costs, strict=True)))
         done += 1
         average = MEMORY * average + (1 - MEMORY) * strategy.mean
-        spent = (time.monotonic() - began) / options.seconds if options.seconds else 0.0
         if on_generation is not None:
-            on_generation(min(1.0, max(spent, done / options.generations)))
+            on_generation(done / options.generations)
         # The length of weights does not matter, so that a long search may let it grow without end.
-        if spent >= 1.0 or strategy.should_stop():
+        if strategy.should_stop():
             break
     return [_weighted(start, each * units) for each in (average, strategy.mean)], done
 

@@ -7,7 +7,6 @@ the others is.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
@@ -46,6 +45,10 @@ HELD_BACK = (8, 48)
 """The least and the most draws of the last comparison."""
 ARRIVALS = 2_000_000
 """Simulated arrivals of the last comparison, about 20 s, unless that is less than the least number of draws."""
+GENERATIONS = (20, 200)
+"""The least and the most generations of a search, unless they are given."""
+SEARCH_ARRIVALS = 5_000_000
+"""Simulated arrivals of a search, about a minute of two cores, unless the bounds of generations say otherwise."""
 MARGIN = 1e-9
 
 
@@ -54,8 +57,7 @@ class FitOptions:
     """Options of a fit.
 
     Attributes:
-        seconds: of the search; the comparison comes on top of it.
-        generations: at most; with these alone (and `seconds` None) the result depends on the seed only.
+        generations: of the search; None: by the arrivals of a draw, see `SEARCH_ARRIVALS`.
         protocol, ratio, load, mean_duration: of the simulations, see `simulation.arrivals.schedule`.
         seed: of the search.
         population, episodes, step: of the search, see `agents.configs.EvolutionConfig`.
@@ -63,8 +65,7 @@ class FitOptions:
             `simulation.kind_losses.kind_losses`; None: there is no limit.
     """
 
-    seconds: float | None = 60.0
-    generations: int = 100_000
+    generations: int | None = None
     protocol: Protocol = "inflation"
     ratio: float = 1.3
     load: float | None = None
@@ -140,8 +141,8 @@ class Fit:
     arrays: Arrays
 
 
-OnGeneration = Callable[[int, float], None]
-"""Called after each generation with its number and the share of the budget that is spent."""
+OnGeneration = Callable[[float], None]
+"""Called after each generation with the share of all that are done."""
 
 
 def fit(
@@ -197,26 +198,29 @@ def fit(
     return Fit(kept.name, compared, float(gains.mean()), interval, rival.name, generations, card, arrays)
 
 
+def generations_of(options: FitOptions, arrivals: int) -> int:
+    """Return the number of generations of a search whose draws have so many arrivals."""
+    least, most = GENERATIONS
+    runs = options.population * options.episodes
+    return options.generations or min(most, max(least, SEARCH_ARRIVALS // (runs * max(1, arrivals))))
+
+
 def _search(
     workload: Workload, start: LinearPolicy, options: FitOptions, jobs: int, on_generation: OnGeneration | None
 ) -> tuple[LinearPolicy, int]:
-    """Evolve from `start` until the time or the generations are used up."""
+    """Evolve from `start`; return the policy and the number of generations."""
+    plan = draw(workload, options.protocol, 0, options.ratio, options.load, options.mean_duration)
+    generations = generations_of(options, len(plan.pods))
     config = EvolutionConfig(population=options.population, episodes=options.episodes, step=options.step)
     search = Evolution((workload,), options.task, config, options.seed, jobs, start)
-    began, done = time.monotonic(), 0
     try:
-        while done < options.generations:
+        for done in range(1, generations + 1):
             search.iterate()
-            done += 1
-            spent = (time.monotonic() - began) / options.seconds if options.seconds else 0.0
-            share = max(spent, done / options.generations)
             if on_generation is not None:
-                on_generation(done, min(1.0, share))
-            if spent >= 1.0:
-                break
+                on_generation(done / generations)
     finally:
         search.close()
-    return search.policy(FITTED), done
+    return search.policy(FITTED), generations
 
 
 def _compare(simulator: Simulator, policies: dict[str, Policy], options: FitOptions) -> tuple[ComparedCandidate, ...]:

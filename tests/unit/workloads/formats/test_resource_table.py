@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import yaml
+from jinja2 import UndefinedError
+from msgspec import structs
 from tests.support.cluster_dump import Object, controller, item, listed, node, pod, pod_spec
 from tests.support.errors import raises
 
 from steersman.cluster.model import Pod
+from steersman.cluster.objects.fields import FieldError
 from steersman.core.errors import InputError
+from steersman.workloads.formats.kubernetes import custom_resources
+from steersman.workloads.formats.kubernetes.controllers import CONTROLLERS
+from steersman.workloads.formats.kubernetes.custom_resources import text, value
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.kubernetes.objects import Objects
+from steersman.workloads.formats.kubernetes.resource_table import ResourceRow, resource_table
 from steersman.workloads.formats.yaml_documents import Document
 
 TEMPLATE: Object = {"spec": pod_spec(gpus=1)}
@@ -331,10 +345,11 @@ def test_services_of_a_dynamo_graph() -> None:
             "extraPodSpec": {"nodeSelector": {"a": "b"}, "mainContainer": {"resources": {"requests": {"cpu": "3"}}}},
         },
         "Off": {"replicas": 0},
+        "Small": {"resources": {"requests": {"gpu": "1"}}},
     }
     every = pods_of(made("nvidia.com/v1alpha1", "DynamoGraphDeployment", {"services": services}))
     workers = {f"it-worker-000{i}": (3000, 0, 8) for i in (1, 2, 3, 4)}
-    assert amounts(every) == {"it-frontend-0001": (2000, 4096, 0), **workers}
+    assert amounts(every) == {"it-frontend-0001": (2000, 4096, 0), **workers, "it-small-0001": (0, 0, 1)}
     assert every["it-worker-0001"].constraints.node_selector == (("a", "b"),)
     assert every["it-worker-0001"].labels["nvidia.com/dynamo-component"] == "Worker"
     components = [{"name": "decode", "type": "decode", "replicas": 2, "podTemplate": TEMPLATE}]
@@ -418,6 +433,23 @@ def test_tasks_of_a_pipeline_are_pods() -> None:
     assert ([each.name for each in result.pods], result.suspended) == (["p"], 2)
 
 
+@pytest.mark.parametrize("case", ["master", "jobset", "ray-job"])
+def test_resources_of_other_managers_make_no_pods(case: str) -> None:
+    version, kind, spec, *_ = LABELS.get(case, ("ray.io/v1", "RayJob", {"rayClusterSpec": {}}))
+    elsewhere = {"managedBy": "kueue.x-k8s.io/multikueue"}
+    managed = made(version, kind, {**spec, **({"runPolicy": elsewhere} if kind == "PyTorchJob" else elsewhere)})
+    assert pods_of(managed, pod("p")).keys() == {"p"}
+
+
+def test_running_services_with_ended_conditions_keep_their_pods() -> None:
+    status = {"conditions": [{"type": "Terminated", "status": "True"}], "state": "failed"}
+    for version, kind, spec in (
+        ("kubeflow.org/v1", "Notebook", {"template": TEMPLATE}),
+        ("ray.io/v1", "RayCluster", {"headGroupSpec": {"template": TEMPLATE}}),
+    ):
+        assert len(pods_of(made(version, kind, spec, status=status))) == 1
+
+
 def test_stopped_notebooks_have_no_pods() -> None:
     notes = {"annotations": {"kubeflow-resource-stopped": "2026-01-01T00:00:00Z"}}
     off = made("kubeflow.org/v1", "Notebook", {"template": TEMPLATE}, metadata=notes)
@@ -472,10 +504,10 @@ def test_annotations_that_would_place_pods_are_named(key: str) -> None:
     job = controller("Job", "j", at=None) | {"apiVersion": "batch/v1"}
     job["spec"]["template"] = annotated
     expected = f"annotation kueue.x-k8s.io/{key} is not modelled and has no effect"
-    assert expanded(job).warnings == (f"{expected} (Job j)",)
+    assert expanded(job).warnings == (f"{expected} (named by Job j)",)
     group = {"jobs": [{"name": "a", "template": {"spec": {"template": annotated}}}]}
     job_set = made("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": group["jobs"]})
-    assert expanded(job_set).warnings == (f"{expected} (Job it-a-0)",)
+    assert expanded(job_set).warnings == (f"{expected} (named by Job it-a-0)",)
 
 
 def test_required_selectors_of_no_pod_are_named() -> None:
@@ -544,3 +576,96 @@ def test_a_stateful_set_waits_for_its_terminating_pod() -> None:
     stateful = controller("StatefulSet", "s", replicas=3)
     ending["metadata"]["ownerReferences"] = pod("x", stateful)["metadata"]["ownerReferences"]
     assert sorted(pods_of(node("n"), stateful, pod("s-0", stateful, on="n"), ending)) == ["s-0", "s-1", "s-2"]
+
+
+# The table ---------------------------------------------------------------------------------------------------------
+
+
+def expressions(row: ResourceRow) -> Iterator[tuple[bool, str]]:
+    """Whether it is a text with expressions, and what a resource evaluates."""
+    for each in (row.suspended, row.stopped, row.scales_down, *row.let.values()):
+        yield False, each
+    for rule in row.makes:
+        for each in (rule.template, rule.each, rule.when, rule.metadata, rule.add):
+            yield False, each
+        for each in (*rule.let.values(), *rule.count.values()):
+            yield False, each
+        for each in (rule.name, *rule.labels.values(), *rule.annotations.values()):
+            yield True, each
+
+
+def test_all_expressions_of_the_table_compile() -> None:
+    table, nothing = resource_table(), made("v1", "Nothing", {})
+    variables = {**nothing, "name": "it", "namespace": "team", "kind": "Nothing", "lookup": lambda *_: None}
+    count = 0
+    for row in (*table.resource, table.other):
+        for is_text, each in expressions(row):
+            # Nothing but amounts that are missing is an error.
+            with contextlib.suppress(FieldError, TypeError, UndefinedError):
+                text(each, variables) if is_text else value(each, variables)
+            count += 1
+    assert count > 500
+
+
+def changed(value: Any, change: Any) -> Iterator[Any]:
+    """The value with each of its parts changed in turn."""
+    yield change
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in [*entries]:
+        for each in changed(part, change):
+            copy = value.copy()
+            copy[key] = each
+            yield copy
+
+
+@pytest.mark.parametrize("change", [None, True, "x", [None], {"a": None}, 1 << 70])
+@pytest.mark.parametrize("case", [*LABELS, "inference", "dynamo", "machine", "pipeline", "train"])
+def test_strange_values_are_rejected_or_taken_but_never_crash(case: str, change: Any) -> None:
+    predictor = {"minReplicas": 1, "model": {"resources": GPUS}, "workerSpec": {"containers": [{"name": "w"}]}}
+    others: dict[str, Object] = {
+        "inference": made("serving.kserve.io/v1beta1", "InferenceService", {"predictor": predictor}),
+        "dynamo": made("nvidia.com/v1alpha1", "DynamoGraphDeployment", {"services": {"A": {"resources": GPUS}}}),
+        "machine": machine({"cpu": {"cores": 1}, "devices": {"gpus": [{"deviceName": "a/b"}]}}),
+        "pipeline": made("tekton.dev/v1", "PipelineRun", {"pipelineSpec": {"tasks": [{"taskSpec": {"steps": [{}]}}]}}),
+        "train": runtime(),
+    }
+    content = others[case] if case in others else made(*LABELS[case][:3])
+    for spec in changed(content["spec"], change):
+        found = Objects([Document(listed({**content, "spec": spec}, train_job(), pod("p")), "w.yaml", "")])
+        result = found.expanded(())
+        assert "p" in {each.name for each in result.pods}
+        assert all(isinstance(each, InputError) for each in (*found.problems, *result.problems))
+        assert found.warnings() is not None
+
+
+def test_each_kind_has_one_row() -> None:
+    kinds = [(kind, group) for row in resource_table().resource for kind in row.kinds for group in row.groups]
+    assert len(set(kinds)) == len(kinds)
+    assert not {kind for kind, _ in kinds} & {*resource_table().auxiliary, *resource_table().unmodelled}
+
+
+def test_kinds_that_are_made_are_known() -> None:
+    made_kinds = {rule.kind for row in resource_table().resource for rule in row.makes} - {"Pod", *CONTROLLERS}
+    assert made_kinds
+    assert all(resource_table().row(*kind.split(".", 1)) for kind in made_kinds)
+
+
+def test_the_kind_of_the_page_makes_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[4] / "docs/how-to/add-a-kind.md").read_text("utf-8")
+    rows, resource = (re.search(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("toml", "yaml"))
+    assert rows is not None
+    assert resource is not None
+    row = msgspec.convert(tomllib.loads(rows[1])["resource"][0], ResourceRow)
+    table = structs.replace(resource_table(), resource=[*resource_table().resource, row])
+    monkeypatch.setattr(custom_resources, "resource_table", lambda: table)
+    content = yaml.safe_load(resource[1])
+    every = pods_of(content)
+    assert amounts(every) == {"blue-sail-0": (2000, 0, 0), "blue-sail-1": (2000, 0, 0)}
+    assert every["blue-sail-1"].labels == {"fleets.example.com/fleet": "blue", "fleets.example.com/index": "1"}
+    content["metadata"]["annotations"] = {"fleets.example.com/paused": ""}
+    assert pods_of(content, pod("p")).keys() == {"p"}
+
+
+def test_an_unknown_field_of_the_table_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError, match="relpicas"):
+        msgspec.convert({"kinds": [], "groups": [], "makes": [], "relpicas": "1"}, ResourceRow)

@@ -19,7 +19,6 @@ from steersman.apps.dashboard.runs.folders import FoundRun
 from steersman.apps.dashboard.runs.tables import cell_number, cell_whole_number, rows_of
 from steersman.core.errors import InputError
 from steersman.core.statistics import Interval
-from steersman.evaluation.bound.experiment_bounds import BOUND
 from steersman.evaluation.criteria import FINAL_STATE_CRITERIA, LATENCY_CRITERIA, TIMED_CRITERIA, Criterion
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.page import report_warnings
@@ -35,6 +34,7 @@ from steersman.evaluation.results import (
     SUMMARY_COLUMNS,
 )
 from steersman.evaluation.summary import (
+    BOUND,
     SEEDS,
     TRACE_BLOCKS,
     FigureKey,

@@ -12,7 +12,7 @@ from steersman.kubernetes.client import Client
 from steersman.policies.registry import in_order, resolve
 from steersman.simulation.prediction.moment import moment_of
 from steersman.simulation.prediction.prediction import QueuePrediction, predict_queue
-from steersman.simulation.run import Simulator
+from steersman.simulation.run import decider_on
 from steersman.workloads.workload import RunningPods
 
 ORDERS = (
@@ -54,7 +54,7 @@ class LiveQueue:
             now = time.time()
 
             def predict() -> QueuePrediction:
-                decides = Simulator(workload).decider(in_order(resolve(policy), order))
+                decides = decider_on(workload, in_order(resolve(policy), order))
                 return predict_queue(moment_of(workload, now), decides)
 
             return await asyncio.to_thread(predict)

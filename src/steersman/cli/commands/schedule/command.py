@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.completing import orders, policies
+from steersman.cli.fitting import GENERATIONS_HELP
 from steersman.cli.minors import minor_of_cluster
 from steersman.cli.options.cluster import (
     ClusterOptions,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 ADDRESS, PORT = "127.0.0.1", 10269
 IN_FLIGHT = 64
-FIT_SECONDS = 60.0
 LEAST_PREDICT_SECONDS = 10.0
 
 
@@ -99,9 +99,9 @@ class ScheduleOptions:
         Excludes("shadow"),
         Excludes("learn"),
     ] = None
-    fit_seconds: Annotated[
-        float | None,
-        option(f"With --fit: duration of the search in seconds. [default: {FIT_SECONDS:g}]", min=1),
+    fit_generations: Annotated[
+        int | None,
+        option(f"With --fit: generations of the search. {GENERATIONS_HELP}", min=1),
         RequiresOption("fit"),
     ] = None
     telemetry: TelemetryOption = None
@@ -319,7 +319,7 @@ def schedule(
         if plan is not None:
             agent = stack.enter_context(agent_process(plan, live_run, target.config, telemetry, logs))
         if options.fit is not None:
-            stack.enter_context(fitting(options.fit, options.fit_seconds or FIT_SECONDS, target.config, logs))
+            stack.enter_context(fitting(options.fit, options.fit_generations, target.config, logs))
         settings = binding.settings(
             options.scheduler,
             target.config.namespace,

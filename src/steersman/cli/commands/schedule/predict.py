@@ -19,7 +19,7 @@ from steersman.policies.base import Policy, with_own_order
 from steersman.policies.registry import resolve
 from steersman.simulation.prediction.moment import moment_of
 from steersman.simulation.prediction.prediction import QueuePrediction, predict_queue
-from steersman.simulation.run import Simulator
+from steersman.simulation.run import decider_on
 from steersman.workloads.workload import RunningPods, Workload
 
 NICENESS = 19
@@ -71,7 +71,7 @@ def predict_starts(task: PredictionTask) -> list[PredictedStart]:
             return await read_workload(client, "the cluster", RunningPods.FROM_NOW, lives=True)
 
     workload, now = asyncio.run(read()), time.time()
-    decides = Simulator(workload).decider(with_own_order(resolve(task.policy), task.order))
+    decides = decider_on(workload, with_own_order(resolve(task.policy), task.order))
     return starts_of(predict_queue(moment_of(workload, now, _history(task.run_times)), decides))
 
 

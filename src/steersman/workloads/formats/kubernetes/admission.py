@@ -88,7 +88,7 @@ class Admission:
     def warnings(self) -> list[str]:
         """Return a warning for each class that is not in the input."""
         return [
-            f"{kind} {name} is not in the input; {_MISSING[kind]} ({_named_by(objects)})"
+            f"{kind} {name} is not in the input; {_MISSING[kind]} ({named_by(objects)})"
             for (kind, name), objects in sorted(self.absent.items())
         ]
 
@@ -139,5 +139,6 @@ def _nano(amounts: Mapping[str, Any]) -> dict[str, int]:
     return {name: nano(amount) for name, amount in amounts.items()}
 
 
-def _named_by(objects: Sequence[str]) -> str:
+def named_by(objects: Sequence[str]) -> str:
+    """Return which object names what a warning is about, and how many more do."""
     return f"named by {objects[0]}" + (f" and {len(objects) - 1} more" if len(objects) > 1 else "")

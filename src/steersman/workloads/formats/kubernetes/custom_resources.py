@@ -1,7 +1,7 @@
 """Pods of custom resources: what the controllers of each kind make, by a table of expressions.
 
-The table is `data/custom_resources.toml`; docs/how-to/add-a-kind.md says what its fields mean. Expressions are Jinja's,
-evaluated in its sandbox on the content of a resource. A field that is missing is undefined, as are all fields below it.
+Expressions are Jinja's, evaluated in its sandbox on the content of a resource. A field that is missing is undefined, as
+are all fields below it.
 """
 
 from __future__ import annotations
@@ -10,123 +10,29 @@ import hashlib
 import itertools
 import math
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from importlib import resources
 from typing import Any
 
-import msgspec
 from jinja2 import ChainableUndefined, TemplateError, Undefined, pass_context
 from jinja2.sandbox import SandboxedEnvironment
 
 from steersman.cluster.objects.api.controllers import MAX_REPLICAS
 from steersman.cluster.objects.fields import FieldError, Object, join
 from steersman.core.quantities import NANO, nano
-from steersman.workloads.formats.kubernetes.argo_workflows import workflow_templates
+from steersman.workloads.formats.kubernetes.admission import named_by
+from steersman.workloads.formats.kubernetes.argo_workflows import workflow_parallelism, workflow_templates
 from steersman.workloads.formats.kubernetes.controllers import Key, is_created, key_of
 from steersman.workloads.formats.kubernetes.replicas import within
-from steersman.workloads.formats.kubernetes.unknown_kinds import is_over, templates_of, whole_number
+from steersman.workloads.formats.kubernetes.resource_table import ResourceRow, Rule, resource_table
+from steersman.workloads.formats.kubernetes.unknown_kinds import requests_resources, templates_below, whole_number
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 
 Variables = Mapping[str, Any]
 _JVM_UNITS = {"k": 1 / 1024, "m": 1, "g": 1 << 10, "t": 1 << 20, "p": 1 << 30}
 _JVM_SIZE = re.compile(r"(\d{1,15})\s*([kmgtp]?)b?", re.IGNORECASE)
-
-
-class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a controller makes of each of some parts of a resource. All fields but `kind` are expressions or texts.
-
-    Attributes:
-        name: of what is made; one that ends in a hyphen gets a number.
-        each: list or mapping of the parts, by default the whole `spec`.
-        when: whether a part counts.
-        let: further variables, in order.
-        kind: Pod, a controller, or a kind of the table with its group, such as `JobSet.jobset.x-k8s.io`.
-        count: how many, by the name of the variable that counts them; several multiply.
-        template: the template of pods, or the spec of another kind.
-        metadata: of what is made, unless it is a pod.
-        add: what is merged into the template of pods.
-        labels: that the pods get; empty ones are left out.
-        annotations: the same.
-    """
-
-    name: str
-    template: str
-    each: str = "[spec]"
-    when: str = "true"
-    let: dict[str, str] = {}
-    kind: str = "Pod"
-    count: dict[str, str] = {}
-    metadata: str = "{}"
-    add: str = "{}"
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-
-
-class Resource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the controllers of some kinds make pods.
-
-    Attributes:
-        kinds, groups: that this holds for.
-        suspended: whether its pods are not created yet.
-        stopped: whether it has no pods.
-        finishes: whether one with a condition such as Complete has no more pods.
-        scales_down: reference to a workload that has no pods of its own, if any.
-        let: variables of all rules, in order.
-        makes: the rules.
-    """
-
-    kinds: list[str]
-    groups: list[str]
-    makes: list[Rule]
-    suspended: str = "spec.suspend"
-    stopped: str = "false"
-    finishes: bool = True
-    scales_down: str = "none"
-    let: dict[str, str] = {}
-
-
-class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A function of expressions: names of its arguments, and its value."""
-
-    arguments: list[str]
-    value: str
-
-
-class ResourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of the table.
-
-    Attributes:
-        resource: kinds whose pods are known.
-        functions: by name.
-        auxiliary: kinds that others refer to, or that say nothing about pods.
-        unmodelled: kinds that affect when or where pods run and are not modelled.
-        unmodelled_annotations: the same of annotations of pods.
-        clock: kinds that make objects from time to time, and the kinds of these.
-    """
-
-    resource: list[Resource]
-    functions: dict[str, Function]
-    auxiliary: list[str]
-    unmodelled: list[str]
-    unmodelled_annotations: list[str]
-    clock: dict[str, str]
-
-
-@cache
-def resource_table() -> ResourceTable:
-    """Return the table."""
-    content = tomllib.loads(resources.files("steersman.data").joinpath("custom_resources.toml").read_text("utf-8"))
-    return msgspec.convert(content, ResourceTable)
-
-
-@cache
-def _resource(kind: str, group: str) -> Resource | None:
-    rows = resource_table().resource
-    return next((row for row in rows if kind.partition(".")[0] in row.kinds and group in row.groups), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +72,7 @@ class Part:
             yield KubernetesObject(content, kind, above.document)
 
 
-class Resources:
+class CustomResources:
     """The custom resources of an input.
 
     Args:
@@ -183,54 +89,55 @@ class Resources:
         """Return an object without replicas if another one has taken over its pods."""
         if key_of(obj) not in self._scaled_down:
             return obj
-        return replace(obj, content={**obj.content, "spec": {**obj.content["spec"], "replicas": 0}})
+        return replace(obj, content=merged(obj.content, {"spec": {"replicas": 0}}))
 
     def parts(self, obj: KubernetesObject) -> Iterator[Part]:
         """Yield what the controller of a resource makes. Raises FieldError: the resource is invalid."""
-        spec = obj.content.get("spec")
-        row = _resource(obj.kind, obj.group)
-        if not isinstance(spec, dict) or (is_over(obj) and (row is None or row.finishes)):
-            return
-        if row is None:
-            for each in templates_of(obj):
-                prefix = "-".join(part for part in (obj.name, each.role) if part)
-                members: Iterable[tuple[str, Mapping[str, str]]] = itertools.repeat((f"{prefix}-", {}), each.count)
-                yield Part("Pod", each.content, each.path, members, each.is_suspended)
+        if not isinstance(obj.content.get("spec"), dict):
             return
         try:
-            yield from self._parts(obj, row)
-        except (TemplateError, TypeError, ValueError, ArithmeticError) as error:
-            if isinstance(error, FieldError):
-                raise
+            yield from self._parts(obj)
+        except FieldError:
+            raise
+        except (TemplateError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
             raise FieldError("spec", f"is not that of a {obj.kind}: {error}") from None
 
     def warnings(self) -> list[str]:
         """Return a warning for each object that others refer to and the input does not hold."""
         return [
-            f"{kind} {name} is not in the input; pods that it describes are left out (named by "
-            f"{', '.join([*users][:3])}{f' and {len(users) - 3} more' if len(users) > 3 else ''})"
+            f"{kind} {name} is not in the input; pods that it describes are left out ({named_by([*users])})"
             for (kind, name), users in sorted(self._absent.items())
         ]
 
     def _variables(self, obj: KubernetesObject) -> dict[str, Any]:
         metadata = {key: obj.metadata.get(key) or {} for key in ("labels", "annotations")}
-        named = {"name": obj.name, "namespace": obj.namespace, "kind": obj.kind, "version": obj.version}
-        return {**obj.content, **metadata, **named, "lookup": partial(self._lookup, obj)}
+        kind, lookup = obj.kind.partition(".")[0], partial(self._lookup, obj)
+        named = {"name": obj.name, "namespace": obj.namespace, "kind": kind, "version": obj.version}
+        return {**obj.content, **metadata, **named, "lookup": lookup}
 
-    def _parts(self, obj: KubernetesObject, row: Resource) -> Iterator[Part]:
-        variables = self._variables(obj)
+    def may_make_pods(self, obj: KubernetesObject) -> bool:
+        """Return whether an object of an unknown kind, without a pod template, may make pods; one of a dump has."""
+        variables, row = self._variables(obj), resource_table().other
+        is_inactive = is_created(obj) or value(resource_table().has_ended, variables) or value(row.stopped, variables)
+        return not is_inactive and requests_resources(obj.content.get("spec"))
+
+    def _parts(self, obj: KubernetesObject) -> Iterator[Part]:
+        row, variables = _row(obj) or resource_table().other, self._variables(obj)
         for name, text in row.let.items():
             variables[name] = value(text, variables)
-        if value(row.stopped, variables):
+        if value(row.stopped, variables) or (row.ends and value(resource_table().has_ended, variables)):
             return
-        suspended = bool(value(row.suspended, variables))
         for rule in row.makes:
-            for position, (key, part) in enumerate(_entries(value(rule.each, variables))):
+            parts = value(rule.each, variables) or ()
+            if not isinstance(parts, dict | list | tuple):
+                raise TypeError(f"{str(parts)[:40]!r} is neither a list nor a mapping of parts")
+            entries = parts.items() if isinstance(parts, dict) else enumerate(parts)
+            for position, (key, part) in enumerate(entries):
                 scope = {**variables, "part": part, "key": key, "position": position}
                 for name, text in rule.let.items():
                     scope[name] = value(text, scope)
                 if value(rule.when, scope):
-                    yield _part(obj, rule, scope, suspended)
+                    yield _part(obj, rule, scope, bool(value(row.suspended, scope)))
 
     def _lookup(self, obj: KubernetesObject, kinds: str, name: object, needed: bool = True) -> Object | None:
         """Return the object of one of some kinds that another one refers to; None: the input does not hold it.
@@ -240,10 +147,9 @@ class Resources:
         if not name or isinstance(name, Undefined):
             return None
         for kind in kinds.split():
-            namespace = "default" if kind.startswith("Cluster") else obj.namespace
-            namespace = namespace if (kind, namespace, str(name)) in self._objects else obj.namespace
-            if (content := self._objects.get((kind, namespace, str(name)))) is not None:
-                return content
+            for namespace in (obj.namespace, "default") if "Cluster" in kind else (obj.namespace,):
+                if (content := self._objects.get((kind, namespace, str(name)))) is not None:
+                    return content
         if needed and not (is_created(obj) and obj.namespace in self._dumped):
             kind = kinds.split()[0]
             full = str(name) if "Cluster" in kind else f"{obj.namespace}/{name}"
@@ -251,21 +157,25 @@ class Resources:
         return None
 
     def _scaled_down_by(self, obj: KubernetesObject) -> Key | None:
-        row = _resource(obj.kind, obj.group)
+        row = _row(obj)
         reference = value(row.scales_down, self._variables(obj)) if row is not None else None
-        return (str(reference["kind"]), obj.namespace, str(reference["name"])) if reference else None
+        return (reference["kind"], obj.namespace, str(reference.get("name"))) if reference else None
 
 
 def is_described(obj: KubernetesObject) -> bool:
     """Return whether the table says what an object without pods is for."""
-    return _resource(obj.kind, obj.group) is not None or obj.kind.partition(".")[0] in resource_table().auxiliary
+    return _row(obj) is not None or obj.kind.partition(".")[0] in resource_table().auxiliary
+
+
+def _row(obj: KubernetesObject) -> ResourceRow | None:
+    return resource_table().row(obj.kind.partition(".")[0], obj.group)
 
 
 def _part(obj: KubernetesObject, rule: Rule, scope: Variables, suspended: bool) -> Part:
     """Return what a rule makes of a part of a resource."""
     template: Any = value(rule.template, scope)
     if not isinstance(template, dict):
-        raise FieldError("spec", f"has no template of the pods {text(rule.name, {**scope, 'index': 0})}")
+        raise FieldError(_path_of(obj.content, scope["part"], "") or "spec", "has no template of pods")
     of_pods = template if rule.kind == "Pod" else template.get("template")
     paths = (_path_of(obj.content, each, "") for each in (of_pods, scope["part"]))
     notes = _texts(rule.annotations, scope)
@@ -282,19 +192,13 @@ def _members(rule: Rule, scope: Variables) -> Iterator[tuple[str, Mapping[str, s
     counts = [whole_number(value(each, scope), 1) for each in rule.count.values()]
     if math.prod(counts) > MAX_REPLICAS:
         raise FieldError("spec", f"stands for more than {MAX_REPLICAS} pods")
-    varies = any(name in each for name in rule.count for each in rule.labels.values())
-    labels = {} if varies else _texts(rule.labels, scope)
+    varies = any(name in each for name in rule.count for each in (rule.name, *rule.labels.values()))
+    member = None
     for numbers in itertools.product(*map(range, counts)):
-        variables = {**scope, **dict(zip(rule.count, numbers, strict=True))}
-        yield text(rule.name, variables), _texts(rule.labels, variables) if varies else labels
-
-
-def _entries(parts: object) -> Iterable[tuple[Any, Any]]:
-    if isinstance(parts, dict):
-        return parts.items()
-    if isinstance(parts, list | None):
-        return enumerate(parts or ())
-    raise FieldError("spec", f"has {str(parts)[:40]!r} where a list or mapping of parts is expected")
+        if member is None or varies:
+            variables = {**scope, **dict(zip(rule.count, numbers, strict=True))}
+            member = text(rule.name, variables), _texts(rule.labels, variables)
+        yield member
 
 
 def _path_of(content: object, target: object, path: str) -> str:
@@ -336,22 +240,25 @@ def _expressions() -> _Expressions:
         "merged": merged,
         "number": whole_number,
         "quantity": quantity,
+        "templates_below": templates_below,
         "sha1": lambda each: hashlib.sha1(str(each).encode(), usedforsecurity=False).hexdigest(),
+        "workflow_parallelism": workflow_parallelism,
         "workflow_templates": workflow_templates,
     }
-    for name, function in resource_table().functions.items():
-        environment.globals[name] = partial(_call, function)
+    for signature, result in resource_table().functions.items():
+        name, _, arguments = signature.rstrip(")").partition("(")
+        environment.globals[name] = partial(_call, result, arguments.split(", "))
     return environment
 
 
-def _call(function: Function, *arguments: object) -> Any:
-    return value(function.value, dict(zip(function.arguments, arguments, strict=False)))
+def _call(result: str, names: Sequence[str], *arguments: object) -> Any:
+    return value(result, dict(zip(names, arguments, strict=False)))
 
 
 @pass_context
 def _mapped(context: Any, items: Any, name: str, each: str) -> list[Any]:
     """Return the value of an expression for each item, which it knows by a name; those without a value are left out."""
-    values = (value(each, {**context.get_all(), name: item}) for item in items or ())
+    values = (value(each, {**context.get_all(), name: item}) for item in (items if isinstance(items, list) else ()))
     return [result for result in values if result is not None]
 
 

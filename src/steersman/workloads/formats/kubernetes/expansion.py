@@ -18,8 +18,7 @@ from steersman.cluster.objects.gpu_shares import GpuSharing, is_reservation, sha
 from steersman.cluster.objects.partial import partial_pod
 from steersman.cluster.objects.selectors import Namespaces
 from steersman.core.errors import InputError
-from steersman.workloads.formats.kubernetes.admission import Admission
-from steersman.workloads.formats.kubernetes.autoscaling import Autoscalers
+from steersman.workloads.formats.kubernetes.admission import Admission, named_by
 from steersman.workloads.formats.kubernetes.controllers import (
     CONTROLLERS,
     Controllers,
@@ -30,9 +29,9 @@ from steersman.workloads.formats.kubernetes.controllers import (
     is_terminating,
     key_of,
 )
-from steersman.workloads.formats.kubernetes.custom_resources import Part, Resources, resource_table
+from steersman.workloads.formats.kubernetes.custom_resources import CustomResources, Part
 from steersman.workloads.formats.kubernetes.devices import PodClaims
-from steersman.workloads.formats.kubernetes.pod_groups import PodGroups, as_member
+from steersman.workloads.formats.kubernetes.pod_groups import PodGroups
 from steersman.workloads.formats.kubernetes.replicas import (
     Maker,
     Members,
@@ -41,9 +40,11 @@ from steersman.workloads.formats.kubernetes.replicas import (
     numbered_pods,
     replica_name,
 )
+from steersman.workloads.formats.kubernetes.resource_table import resource_table
 from steersman.workloads.formats.kubernetes.selectors import unmatched_selectors
 from steersman.workloads.formats.kubernetes.shared_gpus import sharing_warnings
 from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesObject
+from steersman.workloads.formats.kubernetes.volumes import PodVolumes
 
 MIRROR = "kubernetes.io/config.mirror"
 """Annotation of a mirror pod: a static pod that its kubelet runs."""
@@ -93,20 +94,22 @@ class Expansion:
         nodes: nodes that a DaemonSet is expanded over.
         admission: what the API server adds to pods.
         namespaces: labels of the namespaces, None: unknown.
-        autoscalers: replicas that controllers are scaled to.
+        autoscalers: least and most replicas of controllers that are scaled.
+        resources: what custom resources make.
         groups: PodGroups of pods.
         claims: devices that pods request by claims.
-        resources: what custom resources make.
+        volumes: nodes that volumes of pods refuse.
     """
 
     objects: Sequence[KubernetesObject]
     nodes: Sequence[Node]
     admission: Admission
     namespaces: Namespaces | None
-    autoscalers: Autoscalers
+    autoscalers: Mapping[Key, tuple[int, int]]
+    resources: CustomResources
     groups: PodGroups
     claims: PodClaims
-    resources: Resources
+    volumes: PodVolumes
     _controllers: Controllers = field(init=False)
     _there: dict[Key, KubernetesObject] = field(init=False)
     _owning: set[Key | None] = field(init=False)
@@ -161,7 +164,7 @@ class Expansion:
             warnings=(
                 *self.admission.warnings(),
                 *sharing_warnings(self.objects, self._sharing),
-                *(f"annotation {key} is not modelled and has no effect ({_first(of)})" for key, of in notes),
+                *(f"annotation {key} is not modelled and has no effect ({named_by([*users])})" for key, users in notes),
                 *unmatched_selectors([pod for _, pod in entries]),
             ),
         )
@@ -240,14 +243,16 @@ class Expansion:
         """Yield the pods that a controller makes. Raises InputError."""
         if not obj.name:
             raise obj.error("metadata.name", "is missing")
-        replicas = self.autoscalers.replicas(key_of(obj))
+        replicas = self.autoscalers.get(key_of(obj))
         try:
             if obj.kind in CONTROLLERS:
                 yield from self._pods_of_controller(obj, has, replicas)
             elif not is_terminating(obj):
                 for pod in self._pods_of_resource(obj, replicas):
                     self._templates[obj.kind] += 1
-                    yield replace(pod, owner=f"{obj.kind.partition('.')[0]}/{obj.name}")
+                    # The bound of a Job of a resource is that of its pods alone.
+                    is_bounded = pod.at_once and pod.owner
+                    yield replace(pod, owner=pod.owner if is_bounded else f"{obj.kind.partition('.')[0]}/{obj.name}")
         except FieldError as error:
             raise obj.error(error.field, error.problem) from None
 
@@ -314,8 +319,8 @@ class Expansion:
         if admitted:
             pod = self.admission.admitted(pod, path, obj)
         decoded = decode_pod(pod, path, namespaces=self.namespaces, sharing=self._sharing)
-        decoded = self.groups.joined(self.claims.requesting(decoded, pod), pod.metadata.annotations)
-        return as_member(obj, decoded)
+        decoded = self.volumes.restricted(self.claims.requesting(decoded, pod), pod, obj)
+        return self.groups.joined(decoded, pod.metadata.annotations)
 
 
 def _running_part(obj: KubernetesObject) -> Pod | None:
@@ -332,9 +337,3 @@ def _running_part(obj: KubernetesObject) -> Pod | None:
 def _revision(replica_set: KubernetesObject) -> int:
     stated = str((replica_set.typed.metadata.annotations or {}).get(REVISION))
     return int(stated) if stated.isascii() and stated.isdigit() else 0
-
-
-def _first(names: Mapping[str, None]) -> str:
-    """Return the first of some names and how many more there are."""
-    first = next(iter(names))
-    return first if len(names) == 1 else f"{first} and {len(names) - 1} more"

@@ -62,7 +62,7 @@ class RunStatus(msgspec.Struct, frozen=True, rename="camel"):
     start_time: str | None = None
     container_statuses: list[ContainerEnd] | None = None
 
-    def run(self, later: Iterable[object]) -> tuple[float, float] | None:
+    def run(self, later: Iterable[object] = ()) -> tuple[float, float] | None:
         """Return when it began and when its last container ended, in seconds since 1970; None: unknown, or invalid.
 
         `later`: times of its end where no container states one.

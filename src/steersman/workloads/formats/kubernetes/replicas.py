@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import structs
 
 from steersman.cluster.constraints.node import allowed_nodes, restricted_names
-from steersman.cluster.model import Node, NodeSelectorTerm, Pod, Requirement
+from steersman.cluster.model import JOB_NAME, Node, NodeSelectorTerm, Pod, Requirement
 from steersman.cluster.objects.api.controllers import (
     MAX_REPLICAS,
     Deployment,
@@ -38,7 +38,7 @@ GENERATION = "pod-template-generation"
 POD_NAME = "statefulset.kubernetes.io/pod-name"
 POD_INDEX = "apps.kubernetes.io/pod-index"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
-JOB_NAMES = ("job-name", "batch.kubernetes.io/job-name")
+JOB_NAMES = ("job-name", JOB_NAME)
 JOB_UIDS = ("controller-uid", "batch.kubernetes.io/controller-uid")
 JOB_CONTROLLER = "kubernetes.io/job-controller"
 _HASH_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -119,7 +119,7 @@ class Maker:
         owner = self._owner()
         is_job = self.controller.kind == "Job"
         deadline = job_deadline(typed.spec) if is_job else None
-        at_once = _at_once(typed.spec) if is_job else 0
+        at_once = _at_once(typed.spec) if is_job else None
         for pod in pods:
             estimate = deadline if pod.estimated_seconds is None else pod.estimated_seconds
             yield replace(pod, owner=owner, estimated_seconds=estimate, at_once=at_once)
@@ -253,7 +253,7 @@ class Maker:
             return 0 if succeeded else parallelism
         if status.start_time or self.members.pods or succeeded:  # the remaining ones start when these end
             return min(parallelism, spec.completions - succeeded)
-        return spec.completions if parallelism else 0
+        return spec.completions
 
     # DaemonSets
 
@@ -280,9 +280,9 @@ def parallelism_of(spec: JobSpec) -> int:
     return 1 if spec.parallelism is None else spec.parallelism
 
 
-def _at_once(spec: JobSpec) -> int:
-    """Return how many pods of a Job that starts exist at a time, 0: all."""
-    return parallelism_of(spec) if (spec.completions or 0) > parallelism_of(spec) else 0
+def _at_once(spec: JobSpec) -> int | None:
+    """Return how many pods of a Job that starts exist at a time, None: all."""
+    return parallelism_of(spec) if (spec.completions or 0) > parallelism_of(spec) else None
 
 
 def numbered_pods(
