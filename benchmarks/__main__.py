@@ -14,6 +14,7 @@ from benchmarks.live import (
     dashboard,
     frozen_leader,
     heterogeneous,
+    hostile_pods,
     large,
     plugin,
     rate,
@@ -34,6 +35,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "order-cost": orders.order_cost,
     "million-pods": orders.million_pods,
     "wait-calibration": waits.wait_calibration,
+    "wait-calibration-trace": waits.wait_calibration_trace,
     "wait-speed": waits.wait_speed,
     "interval-coverage": coverage.interval_coverage,
     "learned-run": learning.learned_run,
@@ -63,6 +65,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
 IN_PARTS: dict[str, Callable[[dict[str, Any], str], Iterator[dict[str, Any]]]] = {
     "scaling": scaling.scaling,
     "waking": waking.waking,
+    "hostile-pods": hostile_pods.hostile_pods,
 }
 """Benchmarks of many scenarios. They take the results so far and `--only`, and yield the results after each."""
 DESCRIPTION = "Run the benchmarks, and keep their figures in benchmarks/results.json."

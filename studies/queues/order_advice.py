@@ -30,7 +30,7 @@ from steersman.training.search.fit_order import (
     history_of,
     history_windows,
 )
-from steersman.workloads.formats.philly import PhillyCsv
+from steersman.workloads.formats.philly import PhillyTrace
 from steersman.workloads.workload import Workload
 from studies import tables
 from studies.common import Json, Progress, Say, desk, published
@@ -65,7 +65,7 @@ def run(say: Say, quick: bool = False) -> Json:
 def virtual_cluster(name: str) -> Workload:
     """Return the jobs of a virtual cluster on as few nodes as hold its load. Raises InputError: the file is missing."""
     one = (Node("node-0", 96_000, 1 << 40, gpu_count=GPUS),)
-    pods = tuple(pod for pod in PhillyCsv().open([trace_file(PHILLY)]).pods(one)[0] if pod.namespace == name)
+    pods = tuple(pod for pod in PhillyTrace().open([trace_file(PHILLY)]).pods(one)[0] if pod.namespace == name)
     created = [pod.creation_time or 0.0 for pod in pods]
     busy = sum(pod.requests.gpu_count * ((pod.deletion_time or 0.0) - (pod.creation_time or 0.0)) for pod in pods)
     count = max(2, math.ceil(busy / (max(created) - min(created)) / GPUS))

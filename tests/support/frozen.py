@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -69,16 +70,23 @@ class SimulatedHistory:
             from_now=True,
         )
         began = [*(-self._ran(k, now) for k in runs), *(plan.time[k] - now for k in waits)]
-        window = min(now, RECENT_SECONDS)
+        window, age, gone = min(now, RECENT_SECONDS), (now - plan.time).tolist(), {*ended}
+        until = np.minimum(self.end, now).tolist()
         moment = ClusterMoment(
             there,
             np.array(began),
             history,
             spells=(
-                *(Spell(pods[k], float(self.ran[k]), self._ran(k, self.end[k]), True) for k in ended),
-                *(Spell(pods[k], float(self.ran[k]), self._ran(k, now), False) for k in runs),
+                *(
+                    Spell(pods[k], float(self.ran[k]), self._ran(k, until[k]), k in gone, age[k])
+                    for k in (*ended, *runs)
+                ),
             ),
-            arrived=tuple(Arrived(pods[k], now - plan.time[k]) for k in came if 0.0 < plan.time[k] > now - window),
+            arrived=tuple(
+                Arrived(pods[k], age[k], self._ran(k, until[k]) if self.start[k] <= now else 0.0, k in gone)
+                for k in came.tolist()
+                if 0.0 < plan.time[k] > now - window
+            ),
             observed=window,
         )
         return moment, self.start[waits] - now
@@ -114,24 +122,44 @@ def _duration(pod: Pod) -> float:
     return pod.deletion_time - (pod.creation_time or 0.0)
 
 
-def ranks(
-    history: SimulatedHistory, policy: Policy, moments: int, pods: int, rollouts: int
-) -> Iterator[tuple[bool, bool]]:
-    """Yield whether pods that wait at random moments started before, and after, the interval from P10 to P90.
+def recorded_history(workload: Workload, policy: Policy) -> SimulatedHistory:
+    """Return the run of a policy at the arrival times of a trace, from an empty cluster on."""
+    plan = schedule(workload, "timed", seed=1, ratio=1.0, load=None)
+    run = Simulator(workload).play(policy, plan, 1).run
+    start = np.where(run.slot >= 0, run.started, np.inf)
+    return SimulatedHistory(workload, plan, run, np.zeros(len(start)), start, start + plan.duration)
+
+
+class Outcome(NamedTuple):
+    """Whether a pod started before, or after, the interval from P10 to P90, and whether it has several GPUs."""
+
+    before: bool
+    after: bool
+    several_gpus: bool
+
+
+def ranks(history: SimulatedHistory, policy: Policy, moments: int, pods: int, rollouts: int) -> Iterator[Outcome]:
+    """Yield how pods that wait at random moments, in order of time, started.
 
     Args:
         history: the run.
         policy: who decided in it.
         moments: number of moments, from 20 to 80 % of the time of the arrivals.
-        pods: number of pods that wait, at each of them.
+        pods: number of pods that wait, at each of them: of one GPU and of several, half each where there are enough.
         rollouts: of each prediction.
     """
     random = np.random.default_rng(len(history.plan.pods))
     last = float(history.plan.time[-1])
-    for now in random.uniform(0.2 * last, 0.8 * last, moments):
+    for now in np.sort(random.uniform(0.2 * last, 0.8 * last, moments)):
         moment, starts = history.moment(now)
         first = len(moment.workload.pods) - len(starts)
-        some = random.choice(len(starts), min(pods, len(starts)), replace=False)
+        several = np.array([pod.requests.gpu_count > 1 for pod in moment.workload.pods[first:]], dtype=np.bool_)
+        order = random.permutation(len(starts))
+        # The first ones of each kind in turn.
+        turn = np.argsort(
+            np.where(several[order], np.cumsum(several[order]), np.cumsum(~several[order])), kind="stable"
+        )
+        some = order[turn[:pods]]
         # Nothing arrives after the last arrival, which no prediction knows.
         played = Rollouts(moment, policy, (), min(HORIZON, last - now))
         drawn = played.starts([int(first + i) for i in some], [(int(now), k) for k in range(rollouts)])
@@ -142,4 +170,4 @@ def ranks(
         later = np.isinf(drawn).sum(axis=0)
         rank = np.where(np.isinf(real), rollouts - later + random.integers(0, later + 1), (drawn < real).sum(axis=0))
         low, high = (start_rank(rollouts, share) for share in (P10, P90))
-        yield from zip((rank < low).tolist(), (rank >= high).tolist(), strict=True)
+        yield from map(Outcome, (rank < low).tolist(), (rank >= high).tolist(), several[some].tolist())

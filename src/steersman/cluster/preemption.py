@@ -21,7 +21,7 @@ from steersman.cluster.state import ClusterState, RunningPod
 Ints = npt.NDArray[np.int64]
 
 
-class RunningPods(NamedTuple):
+class RunningPodArrays(NamedTuple):
     """The pods that run in a cluster, [R] each.
 
     Attributes:
@@ -36,14 +36,14 @@ class RunningPods(NamedTuple):
     priority: Ints
 
     @classmethod
-    def of(cls, state: ClusterState, pods: Iterable[Pod]) -> RunningPods:
+    def of(cls, state: ClusterState, pods: Iterable[Pod]) -> RunningPodArrays:
         """Return the pods that are placed by their namespaces and names."""
         placed = [(state.placements.get(f"{pod.namespace}/{pod.name}"), pod.priority) for pod in pods]
         rows = [(p.class_id, p.labels_id, p.slot, p.devices, priority) for p, priority in placed if p is not None]
         return cls(*np.array(rows, dtype=np.int64).reshape(-1, len(cls._fields)).T)
 
 
-def preemption(state: ClusterState, running: RunningPods, pod: Pod) -> str:
+def preemption(state: ClusterState, running: RunningPodArrays, pod: Pod) -> str:
     """Return a sentence if kube-scheduler may preempt pods of lower priority for a pod that fits nowhere, else ""."""
     if not pod.preempts or pod.nominated in state.slots:
         return ""
@@ -57,7 +57,7 @@ def preemption(state: ClusterState, running: RunningPods, pod: Pod) -> str:
     )
 
 
-def _candidates(state: ClusterState, running: RunningPods, pod: Pod) -> Iterator[int]:
+def _candidates(state: ClusterState, running: RunningPodArrays, pod: Pod) -> Iterator[int]:
     """Yield the slots where a pod fits once all pods of lower priority there are gone."""
     lower = np.flatnonzero(running.priority < pod.priority)
     if not len(lower):

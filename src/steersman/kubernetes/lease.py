@@ -31,6 +31,8 @@ APP_LABEL = ("app.kubernetes.io/name", "steersman")
 """Label by which the leases of our schedulers are found."""
 POLICY_KEY = "steersman.dev/policy"
 """Annotation of a lease: the policy of its holder."""
+SCHEDULER_KEY = "steersman.dev/scheduler"
+"""Annotation of a lease: `schedulerName` of the pods that its holder places."""
 Spec = dict[str, Any]
 """`spec` of a Lease."""
 

@@ -2,6 +2,8 @@
 
 Levels and smoothing are those of `estimates`. An owner of which nothing has ended yet says nothing: its namespace
 stands for it, in which each owner counts once, so that Jobs of one pod teach what the next Job may take.
+
+How far stated run times were off is counted by owner, namespace and for all pods, in bins of actual over stated times.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ FIRST_ROWS = 64
 NOTHING, ALL_PODS = range(2)
 """Rows: of groups of which nothing has ended, and of all pods."""
 SCHEMA = 1
+RATIO_UNIT = 2.0 ** (-BINS / BINS_PER_OCTAVE / 2)
+"""Ratios of actual to stated run times are counted in this unit, so that 1 is in the middle of the bins."""
 
 
 class RunTimeGroup(NamedTuple):
@@ -62,11 +66,12 @@ class SavedGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     owner: str | None = None
 
 
-class SavedRunTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of run times; the group that was not used for longest comes first."""
+class SavedRunTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A file of run times; the group that was not used for longest comes first. Older files have no ratios."""
 
     run_times: int
     groups: list[SavedGroup]
+    stated_ratios: list[SavedGroup] = []
 
 
 class HistoryCopy(NamedTuple):
@@ -75,10 +80,12 @@ class HistoryCopy(NamedTuple):
     Attributes:
         groups: with their rows, the one that was not used for longest first.
         counts: [K, BINS] pods that ended, by run time.
+        ratios: see `LiveHistory`.
     """
 
     groups: list[tuple[RunTimeGroup, int]]
     counts: Floats
+    ratios: dict[RunTimeGroup, Floats]
 
 
 class LiveHistory:
@@ -95,6 +102,8 @@ class LiveHistory:
         added, dropped: groups that were added and forgotten since the beginning, after which `keys` may differ; of
             those that were added a new owner's do not count, since no pod was in them.
         dropped_rows: rows of those that were forgotten last.
+        ratios: [BINS] pods that ended and had stated a run time, by actual over stated time, of owners, namespaces and
+            all; those that were not used for longest come first and are forgotten.
     """
 
     def __init__(self, max_groups: int = MAX_GROUPS) -> None:
@@ -105,6 +114,7 @@ class LiveHistory:
         self._free = list(range(FIRST_ROWS - 1, ALL_PODS, -1))
         self.dropped_rows: deque[int] = deque(maxlen=DROPPED_ROWS)
         self._buffer = np.zeros((1, 2))
+        self.ratios: OrderedDict[RunTimeGroup, Floats] = OrderedDict()
 
     def __len__(self) -> int:
         """Return the number of groups."""
@@ -123,7 +133,7 @@ class LiveHistory:
         """Count a pod that ended after so many seconds; return whether it is the first one of its owner."""
         is_first = bool(pod.owner) and not self.knows(pod.namespace, pod.owner)
         own = recurring_owner(pod.owner)
-        k = min(max(int(BINS_PER_OCTAVE * math.log2(max(seconds, 1.0))), 0), BINS - 1)
+        k = _bin(seconds)
         groups = [RunTimeGroup(pod.requests, None, None)]
         for owner in (own, "") if is_first else (own,):
             groups += [RunTimeGroup(None, pod.namespace, owner), RunTimeGroup(pod.requests, pod.namespace, owner)]
@@ -131,6 +141,10 @@ class LiveHistory:
         for group in groups:
             # At once: the next new row may replace the arrays, or this group.
             self._count(self._row_to_count(group, of_new_owner=is_first and group.owner == own), k)
+        if pod.estimated_seconds is not None:
+            k = _bin(seconds / max(pod.estimated_seconds, 1.0) / RATIO_UNIT)
+            for group in dict.fromkeys((*ratio_groups(pod.namespace, own), EVERY_POD)):
+                self._ratios_of(group)[k] += 1.0
         self.version += 1
         return is_first
 
@@ -148,6 +162,10 @@ class LiveHistory:
         """Return [BINS] the pods of a group that ended, by run time."""
         row = ALL_PODS if group == EVERY_POD else self._rows.get(group, NOTHING)
         return np.array(self._arrays.counts[row])
+
+    def ratio_counts(self, group: RunTimeGroup) -> Floats:
+        """Return [BINS] the pods of a group that ended and had stated a run time, by actual over stated time."""
+        return self.ratios.get(group, np.zeros(BINS))
 
     def groups(self, requests: Requests, namespace: str, owner: str) -> tuple[RunTimeGroup, ...]:
         """Return the group of pods at each level."""
@@ -173,9 +191,22 @@ class LiveHistory:
 
     def copy(self) -> HistoryCopy:
         """Return what a file keeps of it now, within milliseconds."""
-        return HistoryCopy([(EVERY_POD, ALL_PODS), *self._rows.items()], self._arrays.counts.copy())
+        return HistoryCopy(
+            [(EVERY_POD, ALL_PODS), *self._rows.items()], self._arrays.counts.copy(), self._ratios_copy()
+        )
 
     # -----------------------------------------------------------------------------------------------------------------
+
+    def _ratios_copy(self) -> dict[RunTimeGroup, Floats]:
+        return {group: counts.copy() for group, counts in self.ratios.items()}
+
+    def _ratios_of(self, group: RunTimeGroup) -> Floats:
+        """Return the counts of a group, which is used and may be new."""
+        counts = self.ratios.setdefault(group, np.zeros(BINS))
+        self.ratios.move_to_end(group)
+        if len(self.ratios) > self._max_groups:
+            self.ratios.popitem(last=False)
+        return counts
 
     def _count(self, row: int, k: int) -> None:
         self._arrays.counts[row, k] += 1.0
@@ -215,22 +246,42 @@ class LiveHistory:
         self._free = list(range(2 * count - 1, count - 1, -1))
 
     def _add(self, saved: SavedGroup) -> None:
-        owner = None if saved.owner is None else recurring_owner(saved.owner)
-        group = RunTimeGroup(saved.requests, saved.namespace, owner)
+        group = _group_of(saved)
         row = ALL_PODS if group == EVERY_POD else self._row_to_count(group)
         for k, pods in saved.pods.items():
             self._arrays.counts[row, k] += pods
         self._arrays.ended[row] = self._arrays.counts[row].sum()
 
+    def _add_ratios(self, saved: SavedGroup) -> None:
+        counts = self._ratios_of(_group_of(saved))
+        for k, pods in saved.pods.items():
+            counts[k] += pods
+
+
+def ratio_groups(namespace: str, owner: str) -> tuple[RunTimeGroup, RunTimeGroup]:
+    """Return the groups by which it is counted how far stated run times are off: a namespace, and an owner in it."""
+    return RunTimeGroup(None, namespace, ""), RunTimeGroup(None, namespace, owner)
+
+
+def _group_of(saved: SavedGroup) -> RunTimeGroup:
+    owner = None if saved.owner is None else recurring_owner(saved.owner)
+    return RunTimeGroup(saved.requests, saved.namespace, owner)
+
+
+def _bin(seconds: float) -> int:
+    return min(max(int(BINS_PER_OCTAVE * math.log2(max(seconds, 1.0))), 0), BINS - 1)
+
+
+def _saved(group: RunTimeGroup, counts: Floats) -> SavedGroup:
+    return SavedGroup({int(k): float(counts[k]) for k in np.flatnonzero(counts)}, *group)
+
 
 def write_run_times(file: Path, copy: HistoryCopy) -> None:
     """Write a file of run times; missing folders are created. Raises InputError: it cannot be written."""
-    groups = []
-    for group, row in copy.groups:
-        counts = copy.counts[row]
-        groups.append(SavedGroup({int(k): float(counts[k]) for k in np.flatnonzero(counts)}, *group))
+    groups = [_saved(group, copy.counts[row]) for group, row in copy.groups]
+    ratios = [_saved(group, counts) for group, counts in copy.ratios.items()]
     with replacing(file) as part:
-        part.write_bytes(msgspec.json.encode(SavedRunTimes(SCHEMA, groups)) + b"\n")
+        part.write_bytes(msgspec.json.encode(SavedRunTimes(SCHEMA, groups, ratios)) + b"\n")
 
 
 def read_run_times(file: Path) -> LiveHistory:
@@ -252,9 +303,11 @@ def read_run_times(file: Path) -> LiveHistory:
         problem = f"{saved.run_times} is of another version of steersman; expected {SCHEMA}"
         raise InputError(file, "", "run_times", problem)
     history = LiveHistory()
-    for i, group in enumerate(saved.groups):
-        if not all(0 <= k < BINS and 0 < pods < math.inf for k, pods in group.pods.items()):
-            problem = f"expected numbers of pods above 0 by bins from 0 to {BINS - 1}"
-            raise InputError(file, f"group {i}", "pods", problem)
-        history._add(group)
+    parts = ("group", saved.groups, history._add), ("stated_ratios", saved.stated_ratios, history._add_ratios)
+    for what, groups, add in parts:
+        for i, group in enumerate(groups):
+            if not all(0 <= k < BINS and 0 < pods < math.inf for k, pods in group.pods.items()):
+                problem = f"expected numbers of pods above 0 by bins from 0 to {BINS - 1}"
+                raise InputError(file, f"{what} {i}", "pods", problem)
+            add(group)
     return history

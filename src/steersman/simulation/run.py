@@ -17,7 +17,7 @@ from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.pod_query import PodQuery
-from steersman.cluster.preemption import RunningPods, beside_nominated, preemption
+from steersman.cluster.preemption import RunningPodArrays, beside_nominated, preemption
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.errors import SteersmanError
 from steersman.objectives.fragmentation import fragment_arrays
@@ -597,13 +597,13 @@ class Execution:
             self._preempting[arrival] = pod.name
         return sentence
 
-    def running(self) -> RunningPods:
+    def running(self) -> RunningPodArrays:
         """Return the pods that run now."""
         run, arrivals = self.run, self.arrivals
         stay = np.flatnonzero((run.slot != kernels.NONE) & np.isinf(arrivals.duration))
         which = np.concatenate([run.heap[: run.cursor[event_arrays.RUNNING]], stay])
         columns = (arrivals.class_id, arrivals.labels_id, run.slot, run.devices, arrivals.priority)
-        return RunningPods(*(column[which] for column in columns))
+        return RunningPodArrays(*(column[which] for column in columns))
 
     def _refusal(self, arrival: int, members: int) -> str:
         """Return why a pod that fits on a node, or its gang, was not bound; "": not known."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,14 @@ from tests.support.errors import raises
 from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.core.errors import InputError
 from steersman.orders.estimates import empty_history, note_run_time
-from steersman.orders.live_history import SCHEMA, LiveHistory, read_run_times, write_run_times
+from steersman.orders.live_history import (
+    EVERY_POD,
+    SCHEMA,
+    LiveHistory,
+    RunTimeGroup,
+    read_run_times,
+    write_run_times,
+)
 
 SMALL, LARGE = Requests(cpu_milli=100), Requests(cpu_milli=4000, gpu_count=2, gpu_milli=1000, extended=(("x/y", 3),))
 PRIOR = 2 ** ((8 + 40) / 4)
@@ -155,6 +164,42 @@ def test_file_keeps_all_estimates(tmp_path_factory: pytest.TempPathFactory, ends
     assert again.ended == history.ended
 
 
+def test_file_keeps_how_far_stated_run_times_were_off(tmp_path: Path) -> None:
+    """By owner, whichever run of it, by namespace and of all pods; pods that stated nothing say nothing of it."""
+    file, history = tmp_path / "run-times.json", LiveHistory()
+    for k in range(139):
+        history.note(replace(pod(f"Job/late-{29384720 + k}"), estimated_seconds=60.0), 600.0)
+    history.note(replace(pod("Job/right", namespace="other"), estimated_seconds=60.0), 60.0)
+    history.note(pod("Job/silent"), 60.0)
+    write_run_times(file, history.copy())
+    again = read_run_times(file)
+    late, right = (RunTimeGroup(None, *whose) for whose in (("default", "Job/late"), ("other", "Job/right")))
+    assert [again.ratio_counts(each).sum() for each in (late, right, EVERY_POD)] == [139, 1, 140]
+    assert again.ratio_counts(late).argmax() - again.ratio_counts(right).argmax() == 6  # two bins an octave
+    assert RunTimeGroup(None, "default", "Job/silent") not in again.ratios
+    for group, counts in history.ratios.items():
+        assert again.ratio_counts(group).tolist() == counts.tolist()
+    assert list(again.ratios) == list(history.ratios)
+
+
+def test_file_without_stated_run_times_is_that_of_older_versions(tmp_path: Path) -> None:
+    """Both read it: it has no field that they do not know, and none of its errors."""
+    file, history = tmp_path / "run-times.json", LiveHistory()
+    history.note(pod("Job/a"), 60.0)
+    write_run_times(file, history.copy())
+    assert set(json.loads(file.read_bytes())) == {"run_times", "groups"}
+    assert not read_run_times(file).ratios
+
+
+def test_errors_of_owners_that_were_not_used_for_longest_are_forgotten() -> None:
+    history = LiveHistory(max_groups=10)
+    for k in range(50):
+        history.note(replace(pod(f"Job/{k}x"), estimated_seconds=60.0), 600.0)
+    assert len(history.ratios) == 10
+    assert history.ratio_counts(EVERY_POD).sum() == 50
+    assert history.ratio_counts(RunTimeGroup(None, "default", "Job/49x")).sum() == 1
+
+
 def test_file_of_another_cluster_teaches_nothing_wrong_of_this_one(tmp_path: Path) -> None:
     """It is read: namespaces and owners that are not here are not asked about, and what ended here soon counts more."""
     file, other = tmp_path / "run-times.json", LiveHistory()
@@ -177,6 +222,7 @@ def test_file_of_another_cluster_teaches_nothing_wrong_of_this_one(tmp_path: Pat
         ('{"run_times": 1, "groups": [{"pods": {"48": 1}}]}', "group 0"),
         ('{"run_times": 1, "groups": [{"pods": {"3": -1}}]}', "group 0"),
         ('{"run_times": 1, "groups": [{"pods": {}, "nodes": 3}]}', "nodes"),
+        ('{"run_times": 1, "groups": [], "stated_ratios": [{"pods": {"-1": 2}}]}', "stated_ratios 0"),
         ("\xff\xfe", "run times"),
     ],
 )

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 
-from steersman.apps.doctor.findings import Finding, node_findings, ok, pod_findings, problem, warning
+from steersman.apps.doctor.findings import (
+    Finding,
+    HeldLease,
+    held_lease,
+    leader_findings,
+    node_findings,
+    ok,
+    pod_findings,
+    problem,
+    warning,
+)
 from steersman.apps.doctor.rights import RIGHTS, rights_findings
 from steersman.apps.runtime.cluster_schedulers import FoundScheduler, find_schedulers, read_profiles
 from steersman.apps.runtime.decoding import ALL_PODS, NODES, DecodedObjects, decode_objects, documents, example
@@ -66,7 +77,10 @@ async def examine(client: Client, telemetry: Configuration | None = None) -> lis
     found += node_findings(replace(account, nodes=nodes), objects)
     if offers:
         found.append(ok("DRA", "devices of ResourceSlices are counted for DeviceClasses that steersman understands"))
-    found += pod_findings([pod_from_json(raw) for raw in listed_pods.items], await _lease_names(client))
+    leases = await _leases(client)
+    pods = [pod_from_json(raw) for raw in listed_pods.items]
+    found += pod_findings(pods, None if leases is None else [lease.metadata.name for lease in leases])
+    found += leader_findings(leases or (), {pod.scheduler for pod in pods}, datetime.now(UTC))
     found += configuration_findings(await find_schedulers(client), nearest_minor(version))
     found += _object_findings(decoded)
     if any(pod.requests.gpu_count and 0 < pod.requests.gpu_milli < 1000 for pod in decoded.pods):
@@ -113,13 +127,13 @@ def configuration_findings(schedulers: Sequence[FoundScheduler], minor: str) -> 
             yield ok(subject, f"{each.name} has {each.source}, profiles {names}: evaluate --cluster compares with it")
 
 
-async def _lease_names(client: Client) -> list[str] | None:
-    """Return the names of all leases, which schedulers give to theirs; None if they cannot be listed."""
+async def _leases(client: Client) -> list[HeldLease] | None:
+    """Return all leases, which schedulers give their names to; None if they cannot be listed."""
     try:
         listed = await client.list(LEASES)
     except ApiError:
         return None
-    return [named_object(raw).metadata.name or "" for raw in listed.items]
+    return [held_lease(raw) for raw in listed.items]
 
 
 def _object_findings(decoded: DecodedObjects) -> Iterator[Finding]:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import msgspec
 
 from steersman.cluster.account import ClusterAccount
 from steersman.cluster.gpu_resources import PLUGIN_GPUS, SHARED_GPUS
+from steersman.cluster.objects.api.metadata import NamedObject
 from steersman.cluster.objects.api.nodes import NodeObject
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER, LivePod
 from steersman.core.counting import counted, first_names
+from steersman.kubernetes.lease import SCHEDULER_KEY
 
+LEASE_AGE = timedelta(minutes=1)
+"""Time since a Lease was renewed after which nobody holds it; clocks of machines differ."""
 VENDOR_LABELS: Mapping[str, tuple[str, ...]] = {
     "nvidia.com/gpu.present": ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-"),
     "feature.node.kubernetes.io/pci-10de.present": ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-"),
@@ -161,3 +168,43 @@ def pod_findings(pods: Sequence[LivePod], leases: Iterable[str] | None) -> Itera
             yield warning("schedulers", text, remedy)
         else:
             yield problem("schedulers", f"{text} and has no lease", start)
+
+
+class LeaseHolder(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec` of a Lease."""
+
+    holder_identity: str | None = None
+    renew_time: datetime | None = None
+
+
+class HeldLease(NamedObject, frozen=True):
+    """A Lease."""
+
+    spec: LeaseHolder = LeaseHolder()
+
+
+held_lease = msgspec.json.Decoder(HeldLease).decode
+
+
+def leader_findings(leases: Iterable[HeldLease], schedulers: Set[str], now: datetime) -> Iterator[Finding]:
+    """Return which schedulers of one name decide at the same time: each holds a Lease, in another namespace.
+
+    Args:
+        leases: all Leases.
+        schedulers: `schedulerName` of all pods.
+        now: time with its zone.
+    """
+    held: dict[str, list[str]] = {}
+    for lease in leases:
+        name = (lease.metadata.annotations or {}).get(SCHEDULER_KEY, "")
+        renewed = lease.spec.renew_time
+        is_held = lease.spec.holder_identity and renewed and abs(now - renewed) < LEASE_AGE
+        if is_held and (name or lease.metadata.name in schedulers):
+            held.setdefault(name or lease.metadata.name, []).append(f"{lease.metadata.namespace}/{lease.metadata.name}")
+    for name, places in sorted(held.items()):
+        if len(places) > 1:
+            yield problem(
+                "schedulers",
+                f"{len(places)} schedulers named {name!r} decide at once, by the leases {', '.join(sorted(places))}",
+                "stop all but one, or give them different names (--scheduler-name, scheduler.schedulerName)",
+            )

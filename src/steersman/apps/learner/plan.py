@@ -274,6 +274,8 @@ class LiveRun:
         options = plan.options() | {MAX_NODES: self.capacity}
         limits = TrainingLimits(sys.maxsize, validate_every=save_every)
         resume = (self.folder / CHECKPOINT).exists()
+        for name in () if resume else (METRICS, VALIDATION):  # of an agent that died before its first checkpoint
+            set_aside(self.folder / name)
         return TrainingRun(self.folder, options, limits, resume=resume, obeyed=obeyed, lock=self.lock)
 
 

@@ -29,7 +29,7 @@ from steersman.apps.scheduler.wait_events import Predict, WaitEvents
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.events import EventRecorder
-from steersman.kubernetes.lease import APP_LABEL, POLICY_KEY, LeaderElection, Lease
+from steersman.kubernetes.lease import APP_LABEL, POLICY_KEY, SCHEDULER_KEY, LeaderElection, Lease
 from steersman.kubernetes.watch import Reflector
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.live_order import live_order
@@ -281,7 +281,7 @@ class LiveScheduler(Scheduler):
 
     def _election(self, client: Client) -> LeaderElection:
         settings = self.settings
-        annotations = {POLICY_KEY: self.policy_manager.policy.name, "steersman.dev/scheduler": settings.options.name}
+        annotations = {POLICY_KEY: self.policy_manager.policy.name, SCHEDULER_KEY: settings.options.name}
         lease = Lease(settings.lease_namespace, settings.lease_name, dict([APP_LABEL]), annotations)
         return LeaderElection(
             client, lease, may_release=lambda: self.all_bindings_ended, may_renew=lambda: not self._stuck()

@@ -216,11 +216,12 @@ class PodStore:
         for key in set().union(*(self._labelled.pop(key, ()) for key in new)):
             pod = self.pods[key]
             placed = state.placements.get(key)
-            if placed is None:
-                self.forget_numbers(pod)
-            else:
+            if pod.class_id < 0:
+                continue
+            if placed is not None:
                 state.remove(key)
-                self.renumber(pod)
+            self.renumber(pod)
+            if placed is not None:
                 state.place(key, pod.class_id, placed.slot, placed.devices, pod.labels_id, force=True)
                 self.listener.on_node_changed(placed.slot, may_have_grown=False)
 

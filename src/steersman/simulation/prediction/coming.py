@@ -1,6 +1,10 @@
-"""Draws of the pods that arrive while others wait: at the rate and of the kinds of what arrived lately.
+"""Draws of the pods that arrive while others wait: stretches of the days before, and Poisson arrivals like them.
 
-Each draw has its own rate and its own weights of the kinds. Source: Rubin, "The Bayesian bootstrap" (1981).
+A draw is put together from stretches of random lengths. Of D whole days that are known, a stretch repeats what came at
+the same time of one of these days, with the run times of its pods, in D of D + 1 cases: bursts stay together, and night
+follows day. Otherwise pods arrive at the rate and of the kinds of what arrived lately, and each draw has its own rate
+and its own weights of the kinds. Sources: Politis and Romano, "The Stationary Bootstrap" (1994), and Rubin, "The
+Bayesian bootstrap" (1981).
 """
 
 from __future__ import annotations
@@ -8,12 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import Pod
-from steersman.simulation.prediction.moment import RECENT_ARRIVALS, Arrived
+from steersman.simulation.prediction.moment import DAY, RECENT_ARRIVALS, Arrived
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -24,6 +29,31 @@ SHORTEST_SECONDS = 3600.0
 """Arrivals that were observed for less are taken to be those of so many seconds."""
 AT_ONCE_SECONDS = 60.0
 """Pods of an owner that arrive within this time arrive together."""
+STRETCH_SECONDS = 24 * 3600.0
+"""Mean length of a stretch, unless it reaches the present before."""
+
+
+class Arrivals(NamedTuple):
+    """Pods that arrive, [A] each.
+
+    Attributes:
+        time: seconds, ascending.
+        pods: indices.
+        members, least: as in `Schedule`.
+        ran: seconds that each is known to run.
+        ended: whether it ends then.
+    """
+
+    time: Floats
+    pods: Ints
+    members: Ints
+    least: Ints
+    ran: Floats
+    ended: npt.NDArray[np.bool_]
+
+    def part(self, which: slice | Ints, shift: float = 0.0) -> Arrivals:
+        """Return some of them, later."""
+        return Arrivals._make([self.time[which] + shift, *(each[which] for each in self[1:])])
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +66,8 @@ class ComingPods:
         size: [U] its number of pods.
         least: [U] how many of its pods must start together, if it is a gang; else 1.
         seconds: for which they were observed, or stand for.
+        past: all that arrived, at times before 0.
+        days: whole days for which that was observed.
     """
 
     pods: Ints
@@ -43,6 +75,8 @@ class ComingPods:
     size: Ints
     least: Ints
     seconds: float
+    past: Arrivals
+    days: int
 
     @property
     def rate(self) -> float:
@@ -51,22 +85,38 @@ class ComingPods:
 
     @property
     def pod_rate(self) -> float:
-        """Return pods a second."""
-        return float(self.size.sum()) / self.seconds
+        """Return pods a second, at most over the days or lately."""
+        of_days = len(self.past.time) / (self.days * DAY) if self.days else 0.0
+        return max(float(self.size.sum()) / self.seconds, of_days)
 
-    def draw(self, until: float, most: int, random: Sequence[np.random.Generator]) -> tuple[Floats, Ints, Ints, Ints]:
-        """Return the pods that arrive until a time: times, indices, members and least as in `Schedule`, [A] each.
-
-        A later `until` adds arrivals to the same ones.
+    def draw(self, until: float, most: int, random: Sequence[np.random.Generator]) -> Arrivals:
+        """Return the pods that arrive until a time. A later `until` adds arrivals to the same ones.
 
         Args:
             until: seconds.
-            most: units to draw at most.
-            random: two generators, of the gaps and of the kinds.
+            most: units to draw at most, and pods of the days before.
+            random: three generators, of the gaps, of the kinds and of the stretches.
         """
         if not self.rate:
-            nothing = np.zeros(0, dtype=np.int64)
-            return np.zeros(0), nothing, nothing, nothing
+            return self.past.part(slice(0))
+        drawn, stretches = self._poisson(until, most, random[:2]), random[2]
+        if not self.days:
+            return drawn
+        parts, count, begin = [drawn.part(slice(0))], 0, 0.0
+        while begin < until and count < most:
+            day, length = stretches.integers(self.days + 1), stretches.exponential(STRETCH_SECONDS)
+            since = begin % DAY - day * DAY
+            source, shift = (self.past, begin - since) if day else (drawn, 0.0)
+            first = since if day else begin
+            length = min(length, -since) if day else length
+            part = source.part(slice(*np.searchsorted(source.time, [first, first + length])), shift)
+            parts.append(part)
+            count, begin = count + len(part.time), begin + length
+        joined = Arrivals(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+        return joined.part(slice(min(int(np.searchsorted(joined.time, until, side="right")), most)))
+
+    def _poisson(self, until: float, most: int, random: Sequence[np.random.Generator]) -> Arrivals:
+        """Return Poisson arrivals of units, see `draw`."""
         gaps, kinds = random
         # The rate and the mix are known from as many arrivals as were seen: a Bayesian bootstrap.
         rate = gaps.standard_gamma(len(self.first)) / self.seconds
@@ -78,7 +128,8 @@ class ComingPods:
         nth = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
         least, of_unit = np.repeat(self.least[unit], size), np.repeat(size, size)
         members = np.where(least > 1, np.where(nth == 0, of_unit, 0), 1)
-        return np.repeat(time, size), self.pods[np.repeat(self.first[unit], size) + nth], members, least
+        pods, unknown = self.pods[np.repeat(self.first[unit], size) + nth], np.zeros(len(nth))
+        return Arrivals(np.repeat(time, size), pods, members, least, unknown, unknown.astype(np.bool_))
 
 
 def coming_pods(arrived: Sequence[Arrived], index: Sequence[int], observed: float) -> ComingPods:
@@ -89,7 +140,8 @@ def coming_pods(arrived: Sequence[Arrived], index: Sequence[int], observed: floa
         index: [R] of each in the workload.
         observed: seconds for which they were observed.
     """
-    units, observed = _units(arrived), max(observed, SHORTEST_SECONDS)
+    units, days, observed = _units(arrived), int(observed // DAY), max(observed, SHORTEST_SECONDS)
+    past = _past(arrived, index, units)
     if len(units) > RECENT_ARRIVALS:
         # A burst says nothing of the hours after it, so that the latest hours count in any case, by a sample.
         latest = max(arrived[units[RECENT_ARRIVALS - 1][0]].age, min(observed, LEAST_SECONDS))
@@ -103,12 +155,29 @@ def coming_pods(arrived: Sequence[Arrived], index: Sequence[int], observed: floa
         size=size,
         least=np.array([_least([arrived[i].pod for i in unit]) for unit in units], dtype=np.int64),
         seconds=observed,
+        past=past,
+        days=days,
     )
 
 
 def _least(pods: Sequence[Pod]) -> int:
     """Return how many of the pods of a unit must start together."""
     return min(pods[0].gang_minimum or len(pods), len(pods)) if pods[0].gang else 1
+
+
+def _past(arrived: Sequence[Arrived], index: Sequence[int], units: list[list[int]]) -> Arrivals:
+    """Return what arrived, at times before 0; a gang at that of its last pod."""
+    rows = []
+    for unit in units:
+        latest, least = arrived[unit[0]], _least([arrived[i].pod for i in unit])
+        for nth, i in enumerate(unit if latest.pod.gang else unit[::-1]):
+            each = arrived[i]
+            members = (0 if nth else len(unit)) if least > 1 else 1
+            age = (latest if each.pod.gang else each).age
+            rows.append((-age, index[i], members, least, each.ran, each.ended))
+    rows.sort(key=lambda row: row[0])
+    columns = np.array(rows, dtype=np.float64).reshape(-1, 6).T
+    return Arrivals._make([columns[0], *columns[1:4].astype(np.int64), columns[4], columns[5].astype(np.bool_)])
 
 
 def _units(arrived: Sequence[Arrived]) -> list[list[int]]:

@@ -34,10 +34,14 @@ class Arrived:
     Attributes:
         pod: the pod.
         age: seconds since its arrival.
+        ran: seconds that it has run so far, or ran until it ended.
+        ended: whether it has ended.
     """
 
     pod: Pod
     age: float
+    ran: float = 0.0
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +53,14 @@ class Spell:
         entered: seconds that it had run when it was first seen: 0 if it began later.
         left: seconds that it had run when it ended, or has run by now.
         ended: whether it has ended.
+        age: seconds since its arrival.
     """
 
     pod: Pod
     entered: float
     left: float
     ended: bool
+    age: float = 0.0
 
     TIMES: ClassVar = ("entered", "left", "ended")
 
@@ -68,7 +74,6 @@ class ClusterMoment:
         began: [P] when each pod began to run, or to wait, in seconds: at most 0.
         history: run times of pods that ended, as the order knows them.
         spells: pods that were seen to run, those that ended first; () : the history alone is known.
-        stated_ratios: actual over stated run time of pods that ended and had stated one.
         arrived: pods that arrived lately, whatever became of them.
         observed: seconds for which arrivals were observed, inf: since they began.
         undated: number of running pods, and of waiting ones, of which nothing says since when.
@@ -78,7 +83,6 @@ class ClusterMoment:
     began: Floats
     history: LiveHistory
     spells: tuple[Spell, ...] = ()
-    stated_ratios: tuple[float, ...] = ()
     arrived: tuple[Arrived, ...] = ()
     observed: float = field(default=RECENT_SECONDS)
     undated: tuple[int, int] = (0, 0)
@@ -113,28 +117,26 @@ def moment_of(workload: Workload, now: float, history: LiveHistory | None = None
     undated = [where is None for time, where in zip(since_when, recorded, strict=True) if time is None]
     # What ended before the first end that is still listed has been deleted.
     since = min((each.ended for each in lives.ended), default=-math.inf) - now
-    ages = [
+    every = [
         *(
-            (pod, now - life.created)
-            for pod, life in zip(workload.pods, present, strict=True)
+            Arrived(pod, now - life.created, 0.0 if where is None else -time)
+            for pod, life, where, time in zip(workload.pods, present, recorded, began, strict=True)
             if life.created is not None
         ),
-        *((each.pod, now - each.created) for each in lives.ended),
+        *(Arrived(each.pod, now - each.created, each.ended - each.started, True) for each in lives.ended),
     ]
-    observed = min(RECENT_SECONDS, -since, max((age for _, age in ages), default=0.0))
-    known = _history(workload) if history is None else history
+    observed = min(RECENT_SECONDS, -since, max((each.age for each in every), default=0.0))
+    listed = _history(workload)
+    known = listed if history is None else history
+    if not known.ratios:
+        # Older files keep nothing of stated run times.
+        known.ratios.update(listed.ratios)
     of_each = len(undated) - sum(undated), sum(undated)
     moment = ClusterMoment(workload, np.array(began), known, observed=observed, undated=of_each)
-    arrived = (Arrived(pod, age) for pod, age in ages if 0.0 <= age <= observed and not moment.lasts(pod))
+    arrived = (each for each in every if 0.0 <= each.age <= observed and not moment.lasts(each.pod))
     if history is not None:
         return replace(moment, arrived=tuple(arrived))
-    ratios = ((each.ended - each.started, each.pod.estimated_seconds) for each in lives.ended)
-    return replace(
-        moment,
-        arrived=tuple(arrived),
-        spells=tuple(_spells(moment, now, since)),
-        stated_ratios=tuple(seconds / stated for seconds, stated in ratios if stated),
-    )
+    return replace(moment, arrived=tuple(arrived), spells=tuple(_spells(moment, now, since)))
 
 
 def _history(workload: Workload) -> LiveHistory:
@@ -149,8 +151,10 @@ def _spells(moment: ClusterMoment, now: float, since: float) -> Iterator[Spell]:
     for each in moment.workload.lives.ended:
         # The first one counts whole, or nothing could be learned from it.
         entered = max(since + now - each.started, 0.0) if each.ended - now > since else 0.0
-        yield Spell(each.pod, entered, each.ended - each.started, True)
+        yield Spell(each.pod, entered, each.ended - each.started, True, now - each.created)
     for i in moment.workload.standing():
-        ran = -float(moment.began[i])
-        if not moment.lasts(moment.workload.pods[i]):
-            yield Spell(moment.workload.pods[i], min(max(since + ran, 0.0), ran), ran, False)
+        pod, ran = moment.workload.pods[i], -float(moment.began[i])
+        if not moment.lasts(pod):
+            created = moment.workload.lives.present.get((pod.namespace, pod.name), Life(None, None)).created
+            age = ran if created is None else now - created
+            yield Spell(pod, min(max(since + ran, 0.0), ran), ran, False, age)

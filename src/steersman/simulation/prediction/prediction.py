@@ -35,6 +35,8 @@ SIGNIFICANT = 0.01
 MOST_EXPLAINED, SHOWN_SENTENCES = 1000, 3
 """Waiting pods of which it is asked whether others would be preempted for them; sentences about them."""
 P10, P50, P90 = 0.1, 0.5, 0.9
+STEPS = (1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 2 * 3600.0, 6 * 3600.0, DAY)
+"""Seconds to which times are rounded: the largest step below their standard error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +157,14 @@ def predict_wait(
     tried = [change for change in tried if not impossible(empty, change.pod)]
     variants = [_like(change.pod, pod) for change in tried for pod in pods]
     played = Rollouts(moment, policy, (*new, *variants), horizon)
-    numbers = iter(range(len(moment.workload.pods), len(moment.workload.pods) + len(new)))
+    numbers = iter(range(played.first_extra, played.first_extra + len(new)))
     targets = [waiting[id(pod)] if id(pod) in waiting else next(numbers) for pod in pods]
     seeds, tries = [(seed, k) for k in range(rollouts)], max(SCREENING, rollouts // 2)
     starts = played.starts(targets, seeds).max(axis=1)
     median = start_quantile(starts, P50)
     found = []
     for k, change in enumerate(tried):
-        first = len(moment.workload.pods) + len(new) + k * len(pods)
+        first = played.first_extra + len(new) + k * len(pods)
         changed = [*range(first, first + len(pods))]
         instead_of = {old: changed[i] for i, old in enumerate(targets) if old < len(moment.workload.pods)}
         # A start beyond the median without the change is none that the change has brought forward.
@@ -173,9 +175,9 @@ def predict_wait(
         shorter = np.concatenate([shorter, rest])
         gain, before = _gain(starts, shorter), starts[:tries]
         if gain > 0.0 and _is_significant(np.where(before <= median, before, math.inf), shorter):
-            found.append(Alternative(change.text, start_quantile(shorter, P50), gain))
+            found.append(Alternative(change.text, _told_quantiles(shorter, P50)[0], gain))
     found.sort(key=lambda each: (-each.gain, each.seconds))
-    p10, p50, p90 = (start_quantile(starts, share) for share in (P10, P50, P90))
+    p10, p50, p90 = _told_quantiles(starts, P10, P50, P90)
     queue = WaitingQueue(moment, policy.order)
     return replace(
         result,
@@ -264,7 +266,7 @@ def predict_queue(
             members=len(gangs.get((pods[i].namespace, pods[i].gang), (i,))),
         )
         if i in starts:
-            p10, p50, p90 = (start_quantile(starts[i], share) for share in (P10, P50, P90))
+            p10, p50, p90 = _told_quantiles(starts[i], P10, P50, P90)
             known = replace(known, p10=p10, p50=p50, p90=p90, never=float(np.isinf(starts[i]).mean()))
         expected.append(known)
     assumptions = tuple(_assumptions(moment, played, [pods[i] for i in possible])) if turn else ()
@@ -297,6 +299,23 @@ def _like(changed: Pod, pod: Pod) -> Pod:
 def start_quantile(starts: Floats, share: float) -> float:
     """Return a quantile of starts, of which some may be infinite."""
     return float(np.sort(starts)[start_rank(len(starts), share) - 1])
+
+
+def _told_quantiles(starts: Floats, *shares: float) -> list[float]:
+    """Return quantiles of starts, ascending, no finer than their standard errors allow."""
+    ordered, told = np.sort(starts), 0.0
+    result = []
+    for share in shares:
+        value, around = start_quantile(starts, share), round(math.sqrt(len(starts) * share * (1.0 - share)))
+        rank = start_rank(len(starts), share) - 1
+        low, high = ordered[max(rank - around, 0)], ordered[min(rank + around, len(starts) - 1)]
+        if math.isfinite(value):
+            error = (high - low) / 2.0 if math.isfinite(high) else value - low
+            step = max((each for each in STEPS if each <= min(error, value)), default=0.0)
+            value = round(value / step) * step if step else value
+        told = max(told, value)
+        result.append(told)
+    return result
 
 
 def start_rank(count: int, share: float) -> int:
@@ -349,7 +368,7 @@ def _assumptions(moment: ClusterMoment, played: Rollouts, pods: Sequence[Pod]) -
     if waiting:
         yield f"waiting pods that state no time ({waiting}) are taken to have come now"
     stated = sum(pod.estimated_seconds is not None for pod in moment.workload.pods)
-    if stated and not moment.stated_ratios:
+    if stated and not moment.history.ratios:
         states = "1 pod states" if stated == 1 else f"{stated} pods state"
         yield f"{states} a run time, and none that did has ended: a tenth to ten times of it is likely"
     if not played.rate:

@@ -21,7 +21,7 @@ from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule, Units, with_controllers
 from steersman.simulation.prediction.coming import coming_pods
 from steersman.simulation.prediction.moment import ClusterMoment
-from steersman.simulation.prediction.run_times import RunTimeDraws
+from steersman.simulation.prediction.run_times import DrawnHazards, RunTimeDraws
 from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.profile import typical_pods
 
@@ -38,7 +38,7 @@ LIKELY = 0.8
 """Share of the rollouts so far that would not have needed more units than the next one draws."""
 MOST_ARRIVALS = 10_000
 """Pods that arrive until the horizon of a rollout, on average; and units that it draws at most."""
-GAPS, KINDS, RUNNING, LATER, HAZARDS = range(5)
+GAPS, KINDS, RUNNING, LATER, HAZARDS, STRETCHES, QUEUED = range(7)
 """Streams of random numbers of a rollout."""
 MOST_THREADS = 8
 """Rollouts that run at once: each has its own arrays, some 10 MB."""
@@ -63,8 +63,9 @@ class Rollouts:
         there = {(pod.namespace, pod.name): i for i, pod in enumerate(workload.pods)}
         gone = [each.pod for each in moment.arrived if (each.pod.namespace, each.pod.name) not in there]
         # Pods that arrive later are not those that ran, which name no node any more.
-        pods = (*workload.pods, *extra, *gone)
-        numbers = iter(range(count + len(extra), len(pods)))
+        # Extra ones come last, so that what is drawn for the others does not depend on them.
+        pods = (*workload.pods, *gone, *extra)
+        numbers = iter(range(count, len(pods)))
         index = [
             found if (found := there.get((each.pod.namespace, each.pod.name))) is not None else next(numbers)
             for each in moment.arrived
@@ -75,10 +76,10 @@ class Rollouts:
         self.simulator = Simulator(
             everything, typical_pods(workload.pods[i] for i in workload.demand()), moment.history
         )
-        self.moment, self.policy, self.extra = moment, policy, len(extra)
-        self._draws = RunTimeDraws(pods, moment.history, moment.spells, moment.stated_ratios)
+        self.moment, self.policy, self.first_extra = moment, policy, count + len(gone)
+        self._draws = RunTimeDraws(pods, moment.history, moment.spells)
         self._coming = coming_pods(moment.arrived, index, moment.observed)
-        self._lives: dict[tuple[int, ...], tuple[Floats, Floats]] = {}
+        self._lives: dict[tuple[int, ...], tuple[DrawnHazards, Floats]] = {}
         self.horizon = horizon
         if self._coming.rate:
             self.horizon = min(horizon, MOST_ARRIVALS / self._coming.pod_rate)
@@ -201,7 +202,7 @@ class Rollouts:
             playing.append(threads.submit(_starts, execution, targets, until))
         return [each.result() for each in playing]
 
-    def _running_until(self, seed: tuple[int, ...]) -> tuple[Floats, Floats]:
+    def _running_until(self, seed: tuple[int, ...]) -> tuple[DrawnHazards, Floats]:
         """Return the hazards of a rollout, and the run times of what runs; those of many rollouts are kept."""
         if seed not in self._lives:
             random = [np.random.default_rng([*seed, stream]) for stream in (HAZARDS, RUNNING)]
@@ -218,15 +219,22 @@ class Rollouts:
         self, pods: Sequence[int], seed: Sequence[int], until: float, instead_of: Mapping[int, int] = NOTHING
     ) -> tuple[Schedule, Ints]:
         """Return the arrivals of a rollout until a time, and which of them are some pods; see `starts`."""
-        random = [np.random.default_rng([*seed, stream]) for stream in (GAPS, KINDS, LATER)]
+        random = [np.random.default_rng([*seed, stream]) for stream in (GAPS, KINDS, STRETCHES, QUEUED, LATER)]
         hazards, duration = self._running_until(tuple(seed))
         running, began = self._running, self.moment.began[self._running]
         workload, waiting = self.simulator.workload, self.waiting
         queued = Units.of(workload, np.array([instead_of.get(i, i) for i in waiting.tolist()], dtype=np.int64))
         now = Units.of(workload, np.setdiff1d(np.array(pods, dtype=np.int64), queued.pods))
-        time, coming, members, least = self._coming.draw(until, MOST_ARRIVALS, random[:2])
-        later = np.concatenate([queued.pods, now.pods, coming])
-        lives = self._draws.draw(hazards, later, np.zeros(len(later)), random[2].random(len(later)))
+        coming = self._coming.draw(until, MOST_ARRIVALS, random[:3])
+        later = np.concatenate([queued.pods, now.pods, coming.pods])
+        sizes = len(later) - len(coming.pods), len(coming.pods)
+        ran, ended = (
+            np.append(np.zeros(sizes[0]), coming.ran),
+            np.append(np.zeros(sizes[0], dtype=np.bool_), coming.ended),
+        )
+        # Those of what arrives are the same whoever is submitted now.
+        share = np.concatenate([each.random(size) for each, size in zip(random[3:], sizes, strict=True)])
+        lives = np.where(ended, ran, self._draws.draw(hazards, later, ran, share))
         since = np.zeros(len(workload.pods))
         since[: len(self.moment.began)] = self.moment.began
         for old, new in instead_of.items():
@@ -234,13 +242,13 @@ class Rollouts:
         alone = np.ones(len(running), dtype=np.int64)
         plan = Schedule(
             pods=np.concatenate([running, later]),
-            time=np.concatenate([began, since[queued.pods], np.zeros(len(now.pods)), time]),
+            time=np.concatenate([began, since[queued.pods], np.zeros(len(now.pods)), coming.time]),
             duration=np.concatenate([duration, lives]),
             nodes=self._nodes,
             waits=True,
             standing=len(running),
-            members=np.concatenate([alone, queued.members, now.members, members]),
-            least=np.concatenate([alone, queued.least, now.least, least]),
+            members=np.concatenate([alone, queued.members, now.members, coming.members]),
+            least=np.concatenate([alone, queued.least, now.least, coming.least]),
             queued=len(queued.pods),
         )
         begins, ends = len(running), len(running) + len(queued.pods) + len(now.pods)

@@ -34,6 +34,7 @@ class _TaskTable(TraceTable):
     """A table of tasks, each of which has instances that start independently of each other."""
 
     owners = "job"
+    what = "task"
     instances: str
     """Name of the column with the number of instances."""
 

@@ -45,6 +45,7 @@ class AzureCsv(TraceTable):
     marks = frozenset(("vmid", "vmcreated", "vmcorecount"))
     values = (8, frozenset(("Delay-insensitive", "Interactive", "Unknown")))
     owners = "subscription"
+    what = "virtual machine"
     unused = "use of CPU is not used"
 
     def jobs(self, row: TableRow) -> Iterator[TraceJob | str]:

@@ -62,7 +62,8 @@ class GoogleJson(WorkloadFormat):
     def open(self, files: Sequence[Path]) -> TraceContent:
         """Return the instances of the files, see `WorkloadFormat`."""
         unused = "CPU and memory are parts of the largest node's, constraints and updates of requests are not used"
-        return content_of(_instances([each for file in files for each in _read(file)]), "collection", unused, files)
+        events = [each for file in files for each in _read(file)]
+        return content_of(_instances(events), "collection", unused, files, "instance")
 
 
 def _read(file: Path) -> Iterator[tuple[InstanceEvent, str, int]]:

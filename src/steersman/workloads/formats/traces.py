@@ -80,12 +80,14 @@ class TraceContent(FormatContent):
         left_out: number of rows that are left out, by reason.
         owners: what the owners of jobs are, such as "user".
         unused: what of the files is not used, a part of a sentence.
+        what: what the trace calls a job.
     """
 
     jobs: Sequence[TraceJob]
     left_out: Counter[str]
     owners: str
     unused: str
+    what: str = "job"
 
     def has_pods(self) -> bool:
         """Return True, see `FormatContent`."""
@@ -114,7 +116,7 @@ class TraceContent(FormatContent):
         endless = sum(job.run is None for job in self.jobs)
         of_models = sum(bool(job.models) for job in self.jobs)
         parts = (
-            f"{counted(len(self.jobs), 'job')} of {counted(owners, self.owners)}",
+            f"{counted(len(self.jobs), self.what)} of {counted(owners, self.owners)}",
             f"{endless} without an end" if endless else "",
             *(f"{count} left out ({why})" for why, count in sorted(self.left_out.items())),
             f"GPU models are required where a node has them ({of_models})" if of_models else "",
@@ -131,7 +133,7 @@ class TraceTable(TableFormat):
         marks: columns by which a header is recognised.
         values: of a table without a header, index of a column and the values by which it is recognised.
         any_case: whether columns may be written with capitals; they are named without.
-        owners, unused: see `TraceContent`.
+        owners, unused, what: see `TraceContent`.
     """
 
     marks: ClassVar[frozenset[str]]
@@ -139,6 +141,7 @@ class TraceTable(TableFormat):
     any_case: ClassVar[bool] = False
     owners: ClassVar[str] = "user"
     unused: ClassVar[str] = ""
+    what: ClassVar[str] = "job"
 
     @abstractmethod
     def jobs(self, row: TableRow) -> Iterator[TraceJob | str]:
@@ -158,7 +161,9 @@ class TraceTable(TableFormat):
 
     def open(self, files: Sequence[Path]) -> TraceContent:
         """Return the jobs of the files, see `WorkloadFormat`."""
-        return content_of((each for file in files for each in self._read(file)), self.owners, self.unused, files)
+        return content_of(
+            (each for file in files for each in self._read(file)), self.owners, self.unused, files, self.what
+        )
 
     def _read(self, file: Path) -> Iterator[TraceJob | str]:
         text = read_text(file)
@@ -169,7 +174,9 @@ class TraceTable(TableFormat):
             yield from self.jobs(row)
 
 
-def content_of(entries: Iterable[TraceJob | str], owners: str, unused: str, files: Sequence[Path]) -> TraceContent:
+def content_of(
+    entries: Iterable[TraceJob | str], owners: str, unused: str, files: Sequence[Path], what: str
+) -> TraceContent:
     """Return the jobs of a trace and the number of what is left out, by reason. Raises InputError: there is no job."""
     jobs: list[TraceJob] = []
     left_out: Counter[str] = Counter()
@@ -181,7 +188,7 @@ def content_of(entries: Iterable[TraceJob | str], owners: str, unused: str, file
     if not jobs:
         why = ", ".join(f"{count} left out ({reason})" for reason, count in sorted(left_out.items()))
         raise InputError(files[0], "", "", f"has no job that counts: {why}" if why else "has no jobs, only a header")
-    return TraceContent(jobs, left_out, owners, unused)
+    return TraceContent(jobs, left_out, owners, unused, what)
 
 
 # Cells

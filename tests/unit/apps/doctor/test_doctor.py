@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import msgspec
@@ -17,11 +18,20 @@ from steersman.apps.doctor.examination import (
     examine,
     version_finding,
 )
-from steersman.apps.doctor.findings import Finding, Verdict, node_findings, pod_findings
+from steersman.apps.doctor.findings import (
+    Finding,
+    HeldLease,
+    LeaseHolder,
+    Verdict,
+    leader_findings,
+    node_findings,
+    pod_findings,
+)
 from steersman.apps.runtime.cluster_schedulers import FoundScheduler
 from steersman.apps.runtime.server_version import version_of
 from steersman.cluster.account import account_of
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
+from steersman.cluster.objects.api.metadata import StoredMeta
 from steersman.cluster.objects.decoding import node_from_object
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import ApiError, Client, Listed
@@ -109,6 +119,33 @@ def test_pods_that_wait_for_nobody_are_a_problem() -> None:
     assert unknown.verdict is Verdict.WARNING, "it may hold a lease that cannot be listed"
     assert "has no lease" not in unknown.text
     assert "leases cannot be listed" in unknown.remedy
+
+
+def lease(namespace: str, name: str, scheduler: str = "", seconds_ago: float = 1.0, holder: str = "pod") -> HeldLease:
+    notes = {"steersman.dev/scheduler": scheduler} if scheduler else None
+    renewed = NOW - timedelta(seconds=seconds_ago)
+    return HeldLease(StoredMeta(name, namespace, annotations=notes), LeaseHolder(holder, renewed))
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("leases", "places"),
+    [
+        ([lease("a", "steersman", "steersman"), lease("b", "steersman", "steersman")], "a/steersman, b/steersman"),
+        ([lease("a", "one", "steersman"), lease("a", "two", "steersman")], "a/one, a/two"),
+        ([lease("a", "batch", "batch"), lease("kube-system", "batch")], "a/batch, kube-system/batch"),
+        ([lease("a", "steersman", "steersman"), lease("b", "steersman", "steersman", 3600)], ""),
+        ([lease("a", "steersman", "steersman"), lease("b", "steersman", "steersman", holder="")], ""),
+        ([lease("a", "steersman", "steersman"), lease("a", "batch", "batch")], ""),
+        ([lease("a", "controller"), lease("b", "controller")], ""),
+    ],
+)
+def test_two_schedulers_of_one_name_are_a_problem(leases: list[HeldLease], places: str) -> None:
+    found = list(leader_findings(leases, {"batch"}, NOW))
+    assert [each.verdict for each in found] == [Verdict.PROBLEM] * bool(places)
+    assert not places or found[0].text.endswith(f"by the leases {places}")
 
 
 DOUBLE = vector(({"instance": "n0", "job": "a"}, 10.0, 7), ({"instance": "n0", "job": "b"}, 10.0, 9))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from steersman.cluster.model import Pod, PodClass, Requests
-from steersman.simulation.prediction.coming import ComingPods, coming_pods
+from steersman.simulation.prediction.coming import Arrivals, ComingPods, coming_pods
 from steersman.simulation.prediction.moment import DAY, RECENT_ARRIVALS, Arrived
 
 HOUR = 3600.0
@@ -72,3 +74,53 @@ def test_a_sample_has_the_rate_of_all() -> None:
     found = coming([arrived(f"Job/{k}", float(age)) for k, age in enumerate(times)], DAY)
     assert len(found.first) <= RECENT_ARRIVALS
     assert found.rate == pytest.approx(40_000 / DAY, rel=0.03)
+
+
+def draw(found: ComingPods, until: float, seed: int) -> Arrivals:
+    return found.draw(until, 10_000, [np.random.default_rng((seed, stream)) for stream in range(3)])
+
+
+def daily(days: int) -> list[Arrived]:
+    """Return forty pods of an owner in the noon hour of each day; they ran for as long as their number says."""
+    noon = [DAY * day + 12 * HOUR - 60.0 * k for day in range(days) for k in range(40)]
+    return [replace(arrived("Job/noon", age), ran=float(k), ended=True) for k, age in enumerate(noon)]
+
+
+def test_bursts_of_each_day_come_again_at_their_hour() -> None:
+    """Seven days are known, of which a stretch repeats one in seven of eight cases, with the run times of its pods."""
+    drawn = [draw(coming(daily(7)), 7 * DAY, seed) for seed in range(50)]
+    hour = np.concatenate([each.time for each in drawn]) % DAY // HOUR
+    assert 0.8 < np.mean(hour == 12) < 0.95
+    for each in drawn:
+        assert (np.diff(each.time) >= 0.0).all()
+        assert (each.ran[each.ended] == each.pods[each.ended]).all()
+        counts = np.bincount((each.time[each.ended] // DAY).astype(int), minlength=7)
+        assert set(counts.tolist()) <= set(range(41))
+    assert np.mean([np.bincount((each.time // DAY).astype(int), minlength=7)[:7].max() >= 40 for each in drawn]) > 0.9
+
+
+def test_less_than_a_day_comes_at_random_times() -> None:
+    drawn = draw(coming(daily(1), 0.9 * DAY), 7 * DAY, 1)
+    assert not drawn.ended.any()
+    assert np.mean(drawn.time % DAY // HOUR == 12) < 0.2
+
+
+def test_a_longer_draw_begins_with_the_shorter_one() -> None:
+    found = coming([*daily(4), *(arrived(f"Job/{k}", 500.0 * k) for k in range(400))], 4 * DAY)
+    for seed in range(20):
+        long, short = draw(found, 5 * DAY, seed), draw(found, DAY, seed)
+        for whole, begin in zip(long, short, strict=True):
+            assert whole[: len(begin)].tolist() == begin.tolist()
+        assert (long.time[len(short.time) :] > DAY).all()
+
+
+def test_gangs_of_the_past_come_whole() -> None:
+    gang = [arrived("", 20 * HOUR + 500.0 * k, gang="g") for k in range(4)]
+    found = coming([*gang, *daily(2)], 2 * DAY)
+    for seed in range(20):
+        drawn = draw(found, 3 * DAY, seed)
+        (first,) = np.nonzero(drawn.members == 4)
+        assert (drawn.members == 0).sum() == 3 * len(first)
+        for k in first.tolist():
+            assert set(drawn.pods[k : k + 4].tolist()) == {0, 1, 2, 3}
+            assert len(set(drawn.time[k : k + 4].tolist())) == 1

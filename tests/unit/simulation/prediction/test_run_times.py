@@ -28,10 +28,9 @@ def draws(
     *,
     history: LiveHistory | None = None,
     spells: Sequence[Spell] = (),
-    ratios: Sequence[float] = (),
 ) -> np.ndarray:
     """Return 8000 draws, 8 of each of 1000 hazards."""
-    made = RunTimeDraws([of], history or LiveHistory(), spells, ratios)
+    made = RunTimeDraws([of], history or LiveHistory(), spells)
     pods, ran, found = np.zeros(8, dtype=np.int64), np.full(8, elapsed), []
     for k in range(1000):
         random = np.random.default_rng(k)
@@ -46,18 +45,27 @@ def after(seconds: float, count: int = 100) -> LiveHistory:
     return history
 
 
+def stating(owner: str, ratio: float, count: int = 100, history: LiveHistory | None = None) -> LiveHistory:
+    """Return a history of pods that stated run times from minutes to hours and ran for `ratio` times as long."""
+    history = LiveHistory() if history is None else history
+    for k in range(count):
+        stated = 300.0 * (1 + k % 50)
+        history.note(pod(owner=owner, stated=stated), ratio * stated)
+    return history
+
+
 def test_unknown_run_times_have_the_prior_of_estimates() -> None:
     """From 16 seconds on, with a median of 68 minutes: draws at five levels do not change what is expected."""
     assert draws(pod()).min() >= 16.0
-    made = RunTimeDraws([pod()], LiveHistory(), (), ())
-    survive = np.mean([np.exp(-made.hazards(np.random.default_rng(k))[0]) for k in range(3000)], axis=0)
+    made = RunTimeDraws([pod()], LiveHistory(), ())
+    survive = np.mean([np.exp(-made.hazards(np.random.default_rng(k)).cumulative[0]) for k in range(3000)], axis=0)
     for k, share in ((16, 0.75), (24, 0.5), (32, 0.25)):  # the bins from 8 to 40 are equally likely
         assert survive[k] == pytest.approx(share, abs=0.03)
 
 
 @given(st.floats(0.0, 1e9), st.floats(0.0, 1.0, exclude_max=True), st.booleans())
 def test_no_pod_ends_before_now(elapsed: float, share: float, is_stated: bool) -> None:
-    made = RunTimeDraws([pod(stated=60.0 if is_stated else None)], after(100.0, 3), (), ())
+    made = RunTimeDraws([pod(stated=60.0 if is_stated else None)], after(100.0, 3), ())
     hazards = made.hazards(np.random.default_rng(1))
     (seconds,) = made.draw(hazards, np.zeros(1, dtype=np.int64), np.array([elapsed]), np.array([share]))
     assert np.isfinite(seconds)
@@ -104,7 +112,7 @@ def test_pods_of_as_many_gpus_count_before_all_others() -> None:
 def test_stated_run_times_are_a_guess_until_pods_that_stated_one_end() -> None:
     unknown = draws(pod(stated=HOUR))
     assert 0.8 < np.mean((unknown > HOUR / 10) & (unknown < HOUR * 10)) < 0.97
-    known = draws(pod(stated=HOUR), ratios=[0.5] * 100)
+    known = draws(pod(stated=HOUR), history=stating("Job/a", 0.5))
     assert np.median(known) == pytest.approx(HOUR / 2, rel=0.25)
 
 
@@ -119,9 +127,34 @@ def test_pods_that_always_run_as_long_are_predicted_so(seconds: float, elapsed: 
 
 
 def test_stated_run_times_that_are_always_right_are_believed() -> None:
-    known = draws(pod(stated=HOUR), ratios=[0.99] * 200)
+    known = draws(pod(stated=HOUR), history=stating("Job/a", 0.99, 200))
     assert np.percentile(known, 95) < 1.5 * HOUR
     assert np.percentile(known, 5) > HOUR / 1.5
+
+
+def test_a_stated_run_time_is_corrected_by_those_of_its_owner() -> None:
+    """One runs for twenty times what it states, and another for half of it; a new owner is like both."""
+    history = stating("Job/early", 0.5, history=stating("Job/late", 20.0))
+    late, early, new = (
+        draws(pod(owner=owner, stated=HOUR), history=history) for owner in ("Job/late", "Job/early", "")
+    )
+    assert np.median(late) == pytest.approx(20 * HOUR, rel=0.3)
+    assert np.median(early) == pytest.approx(HOUR / 2, rel=0.3)
+    assert 0.3 < np.mean(new > 5 * HOUR) < 0.7
+    few = draws(pod(owner="Job/few", stated=HOUR), history=stating("Job/few", 20.0, 1, stating("Job/early", 0.5)))
+    assert np.median(few) < 5 * HOUR
+
+
+def test_draws_of_some_pods_do_not_depend_on_others_after_them() -> None:
+    history = stating("Job/b", 0.5, history=after(100.0))
+    some = [pod(), pod(EIGHT, "Job/b"), pod(stated=HOUR), pod(owner="Job/b", stated=60.0)]
+    more = [pod(EIGHT), pod(owner="Job/c"), pod(owner="Job/c", stated=9.0), *some]
+    spells = [Spell(pod(), 0.0, 100.0, True, 500.0)] * 9
+    share, ran, found = np.linspace(0.1, 0.9, 4), np.zeros(4), []
+    for pods in (some, [*some, *more]):
+        made = RunTimeDraws(pods, history, spells)
+        found.append(made.draw(made.hazards(np.random.default_rng(1)), np.arange(4), ran, share).tolist())
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(("elapsed", "within"), [(0.0, 0.05), (100.0, 0.05), (3000.0, 0.25)])
@@ -138,3 +171,23 @@ def test_memoryless_run_times_stay_so(elapsed: float, within: float) -> None:
     left = draws(pod(), elapsed, history=history, spells=spells) - elapsed
     expected = np.percentile(times[times > elapsed] - elapsed, [25, 50, 75])
     assert np.percentile(left, [25, 50, 75]) == pytest.approx(expected, rel=within, abs=30.0)
+
+
+@pytest.mark.parametrize("is_alike", [True, False])
+def test_pods_of_an_owner_end_alike_if_those_of_a_burst_did(is_alike: bool) -> None:
+    """Forty bursts of ten pods: in each all ran for about as long, or as many of both kinds did."""
+    random, spells, history = np.random.default_rng(1), [], LiveHistory()
+    for burst in range(40):
+        for k in range(10):
+            seconds = float((100.0, 10 * HOUR)[(burst if is_alike else k) % 2] * random.uniform(0.7, 1.4))
+            spells.append(Spell(pod(), 0.0, seconds, True, 12 * HOUR * (burst + 3) + 60.0 * k))
+            history.note(pod(), seconds)
+    made = RunTimeDraws([pod()], history, spells)
+    found = []
+    for k in range(500):
+        drawn = made.hazards(random := np.random.default_rng(k))
+        times = made.draw(drawn, np.zeros(50, dtype=np.int64), np.zeros(50), random.random(50))
+        found.append(np.mean(times < HOUR))
+    # Of fifty independent pods the share has a standard deviation of 0.07.
+    assert np.mean(found) == pytest.approx(0.5, abs=0.05)
+    assert np.std(found) > 0.15 if is_alike else np.std(found) < 0.12

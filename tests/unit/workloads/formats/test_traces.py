@@ -161,7 +161,7 @@ def test_tasks_of_pai(tmp_path: Path, header: str) -> None:
     assert [pod.constraints.gpu_models for pod in pods] == [("T4",), ("T4",), (), (), ()]
     assert [life(pod) for pod in pods[1:]] == [(0.0, 300.0), (100.0, None), (200.0, None), (300.0, 301.0)]
     assert not any(pod.gang for pod in pods)
-    for part in ("4 jobs of 4 jobs, 2 without an end, 1 left out (never ran)", "required where a node has them (2)"):
+    for part in ("4 tasks of 4 jobs, 2 without an end, 1 left out (never ran)", "required where a node has them (2)"):
         assert part in understood
     assert load_pods(tmp_path / "trace.csv", ())[-1].constraints.gpu_models == ("P100",)
 
@@ -174,7 +174,7 @@ def test_batch_tasks_of_2018(tmp_path: Path) -> None:
         ("j-1-m1-1", (500, 1.0, 0, 0), (0.0, 60.0)),
         ("j-1-r2-1", (0, 0.0, 0, 0), (60.0, None)),
     ]
-    assert "2 jobs of 1 job, 1 without an end, 1 left out (never ran)" in understood
+    assert "2 tasks of 1 job, 1 without an end, 1 left out (never ran)" in understood
 
 
 def test_virtual_machines_of_azure(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_virtual_machines_of_azure(tmp_path: Path) -> None:
         ("q-2", (30_000, 70.0, 0, 0), (0.0, 600.0), {"category": "interactive"}),
         ("zx-1", (2000, 3.5, 0, 0), (300.0, 3900.0), {"category": "delay-insensitive"}),
     ]
-    assert "2 jobs of 2 subscriptions" in understood
+    assert "2 virtual machines of 2 subscriptions" in understood
 
 
 def event(time: float, kind: int, collection: int, index: int = 0, **further: Any) -> str:
@@ -228,6 +228,7 @@ def test_instances_of_google(tmp_path: Path, name: str) -> None:
     ]
     assert sizes(workload.pods[0]) == (24_000, 25.0, 0, 0)
     assert workload.pods[0].priority == 103
+    assert "5 instances of 5 collections" in workload.understood
     assert "1 left out (never ran), 1 left out (run in an alloc set that counts)" in workload.understood
 
 

@@ -17,7 +17,7 @@ from steersman.cluster.constraints.reasons import counted, other_gpus
 from steersman.cluster.model import Pod
 from steersman.cluster.owner_pods import OwnerPods
 from steersman.cluster.pod_query import PodQuery
-from steersman.cluster.preemption import RunningPods, beside_nominated, preemption
+from steersman.cluster.preemption import RunningPodArrays, beside_nominated, preemption
 from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy, renamed
 from steersman.policies.decision.cluster_view import ClusterView
@@ -157,7 +157,7 @@ def explain_placed(
     result.member, result.choice, result.refused = member, choice, refused
     result.not_scheduled = why_not_scheduled(pod)
     if not result.node:
-        result.preemption = preemption(state, RunningPods.of(state, running), pod.unbound())
+        result.preemption = preemption(state, RunningPodArrays.of(state, running), pod.unbound())
     return result
 
 
