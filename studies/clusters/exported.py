@@ -110,7 +110,7 @@ def section(result: Json) -> str:
             "",
             tables.markdown(["policy", "GPUs allocated, %", f"against `{PACKAGED_POLICY}`", "1 below"], rows),
             "",
-            f"So `{FORMULA}`, with seconds of search on the cluster itself, is "
+            f"So `{FORMULA}`, with a search on the cluster itself, is "
             f"{'above' if losses.mean() < 0 else 'below'} the shipped policy by {abs(losses.mean()):.2f} points.",
         ]
     )
