@@ -53,7 +53,8 @@ class Arrivals(NamedTuple):
 
     def part(self, which: slice | Ints, shift: float = 0.0) -> Arrivals:
         """Return some of them, later."""
-        return Arrivals(self.time[which] + shift, *(each[which] for each in self[1:]))
+        some = Arrivals(*(each[which] for each in self))
+        return some._replace(time=some.time + shift)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,8 +169,8 @@ def _past(arrived: Sequence[Arrived], index: Sequence[int], units: list[list[int
         latest = arrived[unit[0]]
         for nth, i in enumerate(unit if latest.pod.gang else unit[::-1]):
             each = arrived[i]
-            members = (0 if nth else len(unit)) if each.pod.gang else 1
-            rows.append((-(latest if each.pod.gang else each).age, index[i], members, each.ran, each.ended))
+            starting = (0 if nth else len(unit)) if each.pod.gang else 1
+            rows.append((-(latest if each.pod.gang else each).age, index[i], starting, each.ran, each.ended))
     rows.sort(key=lambda row: row[0])
     time, pods, members, ran, ended = np.array(rows, dtype=np.float64).reshape(-1, 5).T
     return Arrivals(time, pods.astype(np.int64), members.astype(np.int64), ran, ended.astype(np.bool_))
