@@ -14,6 +14,7 @@ from benchmarks.live import (
     dashboard,
     frozen_leader,
     heterogeneous,
+    hostile_pods,
     large,
     plugin,
     rate,
@@ -63,6 +64,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
 IN_PARTS: dict[str, Callable[[dict[str, Any], str], Iterator[dict[str, Any]]]] = {
     "scaling": scaling.scaling,
     "waking": waking.waking,
+    "hostile-pods": hostile_pods.hostile_pods,
 }
 """Benchmarks of many scenarios. They take the results so far and `--only`, and yield the results after each."""
 DESCRIPTION = "Run the benchmarks, and keep their figures in benchmarks/results.json."

@@ -36,7 +36,7 @@ GROUPS = {
         "timed",
         "waiting",
     ),
-    "queues": ("rlscheduler", "learned_order", "live_orders"),
+    "queues": ("rlscheduler", "learned_order", "order_advice", "live_orders"),
     "environments": ("toy", "gradient", "balance", "latency", "locality"),
     "live": ("telemetry", "agents", "kube_scheduler_live"),
 }

@@ -39,7 +39,7 @@ CLASSES = {
         "steersman.core.errors.SteersmanError",
         "steersman.core.errors.UsageError",
         "steersman.core.errors.InputError",
-        "steersman.core.errors.MissingExtraError",
+        "steersman.core.extras.MissingExtraError",
     ),
 }
 """Classes by the title of their section."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from steersman.cli import main
 from steersman.core import errors
+from steersman.core.extras import MissingExtraError
 
 ROOT = Path(__file__).parents[1]
 TEXTS = ROOT / "tests" / "data" / "error_texts.json"
@@ -34,9 +35,10 @@ def page() -> str:
         "| class | exit status | meaning |\n| --- | ---: | --- |\n"
         + "\n".join(
             f"| `{each.__name__}` | {each.exit_status} | {_summary(each)} |"
-            for each in (errors.SteersmanError, errors.UsageError, errors.InputError, errors.MissingExtraError)
+            for each in (errors.SteersmanError, errors.UsageError, errors.InputError, MissingExtraError)
         ),
-        "In Python these are exceptions of `steersman.core.errors`; all are a `SteersmanError`.",
+        "In Python these are exceptions of `steersman.core.errors` and `steersman.core.extras`, all of them a "
+        "`SteersmanError`.",
         "## Examples",
         f"Whole texts that the tests check, {EXAMPLES} of each kind at most.",
     ]

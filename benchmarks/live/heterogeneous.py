@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.support.heterogeneous.cluster import Draw, Outcome, fit, play
 
-NODES, SEEDS, FIT_SECONDS = 200, (0, 1, 2), 60
+NODES, SEEDS, GENERATIONS = 200, (0, 1, 2), 100
 
 
 def heterogeneous() -> dict[str, Any]:
@@ -24,11 +24,11 @@ def heterogeneous() -> dict[str, Any]:
     STEERSMAN_BENCH_SEEDS chooses the draws, such as 0,1.
     """
     seeds = tuple(map(int, os.environ.get("STEERSMAN_BENCH_SEEDS", ",".join(map(str, SEEDS))).split(",")))
-    results: dict[str, Any] = {"nodes": NODES, "seeds": list(seeds), "fit_seconds": FIT_SECONDS}
+    results: dict[str, Any] = {"nodes": NODES, "seeds": list(seeds), "generations": GENERATIONS}
     for seed in seeds:
         draw = Draw(NODES, seed)
         with TemporaryDirectory() as folder:
-            fitted = str(fit(draw, Path(folder), FIT_SECONDS))
+            fitted = str(fit(draw, Path(folder), GENERATIONS))
             rows = {
                 "stock": _played(draw, "", day_before=False),
                 "fgd": _played(draw, "fgd", day_before=True),

@@ -16,9 +16,9 @@ from typing import Any
 from tests.support.servers.plugin_scheduler import configuration, free_port, plugged_scheduler, profile
 
 from benchmarks.live.rate import NODES, SCHEDULER, STEERSMAN, compared, local_cluster, run
-from steersman.policies.files.policy_file import prepare_policy, write_policy
-from steersman.policies.registry import policy_path
-from steersman.simulation.selection.comparison import choose_member
+from steersman.policies.files.policy_file import write_policy
+from steersman.policies.registry import packaged_portfolio, policy_path
+from steersman.simulation.preparation import prepare_chosen
 from steersman.workloads.formats.openb.traces import embedded
 
 PLAIN = "kube-scheduler"
@@ -51,7 +51,7 @@ def _prepared(folder: Path) -> Path:
     file = folder / "policy.safetensors"
     if not file.exists():
         with policy_path("steersman") as shipped:
-            write_policy(file, *prepare_policy(shipped, embedded("default"), choose_member))
+            write_policy(file, *prepare_chosen(shipped, packaged_portfolio(), embedded("default"))[:2])
     return file
 
 

@@ -41,6 +41,7 @@ from steersman.simulation.protocols import choose_protocols
 from steersman.simulation.result import Protocol, RunResult
 from steersman.simulation.run import Simulator
 from steersman.workloads import loading
+from steersman.workloads.files import input_path
 from steersman.workloads.formats import registry as formats
 from steersman.workloads.formats.base import WorkloadFormat
 from steersman.workloads.formats.openb.traces import embedded, known_names
@@ -76,7 +77,8 @@ def load_workload(
     Kubernetes objects that the API server would refuse are left out, and `warnings` of the workload name them.
 
     Args:
-        nodes: file or folder of nodes, or of nodes and pods; or the name of a packaged workload such as `default`.
+        nodes: file or folder of nodes, or of nodes and pods, `-` is the standard input; or the name of a packaged
+            workload such as `default`.
         pods: file or folder of pods.
         running: what to do with pods that run on a node already.
         strict: whether an invalid object is an error.
@@ -85,27 +87,27 @@ def load_workload(
         InputError: something is missing or invalid in the files.
         UsageError: `strict` and an object is invalid.
     """
-    if pods is None and not Path(nodes).exists():
+    if pods is None and not input_path(nodes).exists():
         name = str(nodes)
         if name in known_names() or (Path(name).name == name and not Path(name).suffix):
             return embedded(name)
     return loading.load_workload(nodes, pods, running=running, strict=strict)
 
 
-def _workload(given: AnyWorkload) -> Workload:
+def _workload(given: AnyWorkload, protocol: str | None = None) -> Workload:
     if isinstance(given, Workload):
         return given
     if not isinstance(given, (str, Path)):
         raise UsageError(f"{given!r} is not a workload; expected a Workload, its name, or a file or folder")
-    return load_workload(given)
+    return load_workload(given, running=RunningPods.REPLAYED if protocol == "timed" else RunningPods.FREE)
 
 
-def _workloads(given: AnyWorkload | Sequence[AnyWorkload]) -> tuple[Workload, ...]:
+def _workloads(given: AnyWorkload | Sequence[AnyWorkload], protocol: str | None = None) -> tuple[Workload, ...]:
     """Return one or several workloads. Raises UsageError: there is none, or something else."""
     several = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, Workload)) else [given]
     if not several:
         raise UsageError("no workload was given; at least one is needed")
-    return tuple(_workload(each) for each in several)
+    return tuple(_workload(each, protocol) for each in several)
 
 
 def _seeds(given: int | Iterable[int]) -> tuple[int, ...]:
@@ -148,7 +150,7 @@ def simulate(
         mean_duration: mean seconds of pods whose source states no end (`timed`).
         record: whether to keep every placement with its reason.
     """
-    return Simulator(_workload(workload)).run(
+    return Simulator(_workload(workload, protocol)).run(
         policy, protocol=protocol, seed=seed, ratio=ratio, load=load, mean_duration=mean_duration, record=record
     )
 
@@ -206,7 +208,7 @@ def evaluate(
     if isinstance(workloads, GeneratedOptions):
         generated = generated_experiment(workloads, chosen, numbers, wanted)
         return evaluate_experiments([generated], baseline=first, jobs=jobs)
-    several = _workloads(workloads)
+    several = _workloads(workloads, protocol)
     protocols = choose_protocols(several, mean_duration=mean_duration).protocols if protocol is None else (protocol,)
     protocols = check_objectives(wanted, several, protocols)
     experiments = [

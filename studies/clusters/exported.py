@@ -14,7 +14,6 @@ from steersman.policies.base import Policy
 from steersman.policies.formulas.policy import FormulaPolicy
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.simulation.run import Simulator
-from steersman.simulation.selection.comparison import member_choice
 from steersman.training.search.distil import DistillationOptions, distil
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from studies import tables
@@ -38,7 +37,7 @@ def options(quick: bool = False) -> Json:
         "clusters": 2 if quick else 200,
         "nodes": (5, 12) if quick else (5, 1_200),
         "most_pods": 8_000,
-        "seconds": 1.0 if quick else 15.0,
+        "generations": 3 if quick else 200,
         "seeds": tuple(range(42, 44 if quick else 52)),
     }
 
@@ -46,7 +45,7 @@ def options(quick: bool = False) -> Json:
 def run(say: Say, quick: bool = False) -> Json:
     """Distil a formula for every cluster; what was finished is kept cluster by cluster."""
     at, asked = desk(NAME, quick, say), options(quick)
-    depends = {name: asked[name] for name in ("policy", "nodes", "seconds", "seeds")}
+    depends = {name: asked[name] for name in ("policy", "nodes", "generations", "seeds")}
     seeds = clusters(asked["clusters"], tuple(asked["nodes"]), asked["most_pods"])
     parts = {f"validation-{seed}": {**depends, "cluster": seed} for seed in seeds}
     known = {each["name"]: each for each in published("clusters", NAME, depends, quick).get("values", ())}
@@ -56,9 +55,9 @@ def run(say: Say, quick: bool = False) -> Json:
 def _cluster(asked: Json) -> Json:
     workload = random_cluster(asked["cluster"], distribution=Distribution.VALIDATION, nodes=tuple(asked["nodes"]))
     simulator = Simulator(workload)
-    source = member_choice(packaged_portfolio(), workload).policy
+    source = simulator.member(packaged_portfolio()).policy
     began = time.monotonic()
-    found = distil(workload, source, DistillationOptions(seconds=asked["seconds"]))
+    found = distil(workload, source, DistillationOptions(generations=asked["generations"]))
     policies: dict[str, Policy] = {
         BASELINE: resolve(BASELINE),
         PACKAGED_POLICY: source,
@@ -101,8 +100,8 @@ def section(result: Json) -> str:
             "",
             f"The first {len(values)} clusters of those above, {len(result['seeds'])} seeds. `{FORMULA}` is what "
             "`steersman policy export` distils from the member of `steersman` for each of them: at most five terms "
-            f"for a kind of pod, {terms:.0f} in all on average, none of which needs a table of typical pods. The "
-            f"search for weights took {result['seconds']:g} s on one core, beside other work. The mean loss is "
+            f"for a kind of pod, {terms:.0f} in all on average, none of which needs a table of typical pods. "
+            "The mean loss is "
             f"{losses.mean():+.2f} points of allocated GPUs (the aim is at most {AIM}; below zero the formula "
             f"allocates more). The largest is {losses.max():+.2f}, on {worst['name']} ({worst['nodes']} nodes, "
             f"{worst['pods']} pods). *1 below* counts the clusters that are more than a point below `steersman`. "

@@ -37,7 +37,7 @@ def options(quick: bool = False) -> Json:
         "nodes": (5, 12) if quick else (5, 200),
         "most_pods": 1_500,
         "loads": LOADS[:1] if quick else LOADS,
-        "fit_seconds": 1.0 if quick else 10.0,
+        "fit_generations": 2 if quick else 40,
         "rules": RULES,
         "seeds": tuple(range(42, 44 if quick else 50)),
     }
@@ -46,7 +46,7 @@ def options(quick: bool = False) -> Json:
 def run(say: Say, quick: bool = False) -> Json:
     """Evaluate every cluster at every load; what was finished is kept cluster by cluster."""
     at, asked = desk(NAME, quick, say), options(quick)
-    depends = {name: asked[name] for name in ("policy", "nodes", "loads", "fit_seconds", "rules", "seeds")}
+    depends = {name: asked[name] for name in ("policy", "nodes", "loads", "fit_generations", "rules", "seeds")}
     seeds = clusters(asked["clusters"], tuple(asked["nodes"]), asked["most_pods"])
     parts = {f"cluster-{seed}": {**depends, "cluster": seed} for seed in seeds}
     return {**asked, "values": list(at.each(parts, _cluster, Progress(say, "clusters")).values())}
@@ -58,7 +58,7 @@ def _cluster(asked: Json) -> Json:
     waits: Json = {}
     kept: Json = {}
     for load in asked["loads"]:
-        result = fit(workload, policy, FitOptions(seconds=asked["fit_seconds"], protocol="timed", load=load))
+        result = fit(workload, policy, FitOptions(generations=asked["fit_generations"], protocol="timed", load=load))
         kept[str(load)] = result.chosen
         policies: dict[str, Policy] = {name: resolve(name) for name in asked["rules"]}
         for each in (policy, resolve(NOT_LEARNED)):
@@ -118,7 +118,7 @@ def section(result: Json) -> str:
             "protocol `timed`: Poisson arrivals at a load, and pods that fit nowhere wait. Pods that run at the start "
             "do not count. `steersman` is the shipped policy, of which short simulations of the same load choose a "
             "member; `rules` is the same choice among rules. "
-            f"`fitted` is the result of `policy fit` for the load, after {result['fit_seconds']:g} s on one core. "
+            "`fitted` is the result of `policy fit` for the load, after a short search. "
             f"Its search was kept {kept} times, else a member or a rule. The wait relative to `fgd` is the geometric "
             "mean over clusters, with a minute added to both waits and 95 % intervals. A cluster counts as worse if "
             "its wait is more than 5 % above the best of "

@@ -58,7 +58,7 @@ def options(quick: bool = False) -> Json:
         "openb": names[:1] if quick else names,
         "clusters": 3 if quick else 20,
         "nodes": (5, 8) if quick else (5, 120),
-        "fit_seconds": 0.2 if quick else 10.0,
+        "fit_generations": 2 if quick else 40,
         "seeds": SEEDS[:2] if quick else SEEDS[:10],
     }
 
@@ -71,7 +71,7 @@ def run(say: Say, quick: bool = False) -> Json:
     )
     traces = workloads(asked["openb"], quick)
     progress, result = Progress(say, "workloads"), []
-    depends = {name: asked[name] for name in ("policy", "fit_seconds", "seeds")}
+    depends = {name: asked[name] for name in ("policy", "fit_generations", "seeds")}
     for number, workload in enumerate((*traces, *clusters)):
         value = at.once(short_name(workload.name), depends, partial(_evaluate, workload, depends))
         result.append({"name": short_name(workload.name), **value})
@@ -116,7 +116,7 @@ def _evaluate(workload: Workload, asked: Json) -> Json:
     old, new = halves(workload)
     today = Evaluation([new], asked["seeds"])
     chosen = {name: _selected_members(name, old, today.simulators[0]) for name in (rule_choice.NAME, PACKAGED_POLICY)}
-    fitted = fit(old, packaged_portfolio(), FitOptions(seconds=asked["fit_seconds"]))
+    fitted = fit(old, packaged_portfolio(), FitOptions(generations=asked["fit_generations"]))
     kept = next(each.policy for each in fitted.compared if each.name == fitted.chosen)
     card, profile_tensors = embed_profile(old, GPU_VIEW)
     prepared = open_prepared(old.name, card, view(GPU_VIEW), profile_tensors)
@@ -184,7 +184,7 @@ def section(result: Json) -> str:
             "Policies know the workload profile of the first half of a trace, by creation time, as `policy prepare` "
             "embeds it in a file: typical pods and planned losses. For `rules` and `steersman` it also determines the "
             "member that a short simulation takes. "
-            f"`fitted` was fitted to that half for {result['fit_seconds']:g} s (the search was kept on {kept} of "
+            f"`fitted` was fitted to that half by a short search (the search was kept on {kept} of "
             f"{len(traces) + len(clusters)}). The cluster is then filled with draws of the second half. *True*: the "
             "same with the profile of the second half. *Changed*: the share of the GPU demand that is for pods of "
             f"other sizes than in the first half. GPU allocated in `inflation`, %, {len(result['seeds'])} seeds.",

@@ -185,7 +185,7 @@ def _policy(arm: str, configuration: Json) -> Policy:
 
 
 def _arrivals(simulator: Simulator, asked: Json, seed: int) -> Schedule:
-    return draw(simulator.workload, "inflation", seed, asked["ratio"], None, None, bursts=True)
+    return draw(simulator.workload, "inflation", seed, asked["ratio"], None)
 
 
 def _simulated_draws(asked: Json) -> Json:

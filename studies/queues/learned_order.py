@@ -32,7 +32,7 @@ from steersman.simulation.waiting import MINUTE, Waits
 from steersman.training.search.fit_order import START, WAITS, WEIGHTS, cost, four_waits, objective_text
 from steersman.version import __version__
 from steersman.workloads.formats.openb.traces import embedded
-from steersman.workloads.formats.philly import PhillyCsv
+from steersman.workloads.formats.philly import PhillyTrace
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from steersman.workloads.workload import Workload
 from studies import tables
@@ -114,7 +114,7 @@ def generated(distribution: Distribution, count: int) -> list[Workload]:
 def philly(nodes: int) -> Workload:
     """Return the Philly trace on so many nodes. Raises InputError: its file is missing."""
     cluster = tuple(Node(f"node-{i}", 96_000, 1 << 40, gpu_count=8) for i in range(nodes))
-    return Workload(f"philly-{nodes}", cluster, tuple(PhillyCsv().open([trace_file(PHILLY)]).pods(cluster)[0]))
+    return Workload(f"philly-{nodes}", cluster, tuple(PhillyTrace().open([trace_file(PHILLY)]).pods(cluster)[0]))
 
 
 def families(*, training: bool) -> dict[str, list[Workload]]:

@@ -34,7 +34,7 @@ def policy_of(name: str, folder: Path) -> Policy:
     if name == "prepared":
         with policy_path("steersman") as shipped:
             there = workload(SHAPES["models that nobody names"], seed=5)
-            write_policy(file, *prepare_policy(shipped, there, lambda portfolio, _: portfolio.members[0]))
+            write_policy(file, *prepare_policy(shipped, there, resolve("steersman").members[0]))
         return resolve(str(file))
     view = VIEWS[name]
     card = Card(

@@ -14,7 +14,17 @@ from tests.support.nightly import by_default
 
 from steersman.agents.evolution import simulations
 from steersman.apps.service.scoring.explanation import explain_pod
-from steersman.cluster.model import ProfileRules
+from steersman.cluster.model import (
+    Constraints,
+    Node,
+    Pod,
+    PodAffinityTerm,
+    PodClass,
+    PodSelector,
+    ProfileRules,
+    Requests,
+    Requirement,
+)
 from steersman.cluster.state import ClusterState
 from steersman.objectives.registry import resolve
 from steersman.orders.live_history import LiveHistory
@@ -45,7 +55,7 @@ from steersman.simulation.prediction.moment import ClusterMoment
 from steersman.simulation.prediction.prediction import predict_wait
 from steersman.simulation.run import Execution, Simulator
 from steersman.training.search.distil import FormulaTrials
-from steersman.workloads.workload import Recorded
+from steersman.workloads.workload import Recorded, Workload
 
 
 @pytest.mark.parametrize("shape", by_default(["one node", "everything"], SHAPES))
@@ -114,6 +124,30 @@ def test_formulas_stay_in_bounds(shape: str) -> None:
         feature_rows(formula.arrays(state.gpu_types), state.arrays, state.class_arrays, c, rows)
         assert not np.isinf(rows).any()
     assert explain_pod(policy, there, 0).policy == "rule"
+
+
+@pytest.mark.parametrize("order", ["age", "conservative", "age:easy"])
+def test_pods_that_depend_on_others_stay_in_bounds(order: str) -> None:
+    """Gangs that start in part, pods that come when others end, a pod that needs a later one, and kept room."""
+    beside = Constraints(affinity=(PodAffinityTerm(PodSelector((Requirement("app", "In", ("a",)),), None), "host"),))
+    nodes = tuple(Node(name, 4000, 1 << 34, gpu_count=2, labels={"host": name}) for name in "nm")
+    requests = Requests(1000, 1 << 20, gpu_count=1, gpu_milli=500)
+    times = {"creation_time": 0.0, "deletion_time": 10.0}
+    one = Pod("p", PodClass(requests), **times)  # type: ignore[arg-type]
+    needs = replace(one, pod_class=PodClass(requests, beside))
+    pods = (
+        *(replace(one, name=f"g{i}", gang="g", gang_minimum=3) for i in range(9)),
+        *(replace(needs, name=f"h{i}", gang="h", gang_minimum=2) for i in range(3)),
+        *(replace(one, name=f"j{i}", owner="Job/j", at_once=2) for i in range(5)),
+        replace(one, name="target", labels={"app": "a"}),
+        replace(one, name="kept", nominated="n", priority=1),
+    )
+    workload = Workload("dependent", nodes, pods)
+    for policy in ("best-fit", "kube-default"):
+        ordered = with_order(resolve_policy(policy), find_order(order))
+        assert Simulator(workload).run(ordered, protocol="timed", seed=3, record=True).final_nodes.names
+    now = replace(workload, recorded=(Recorded("n", 1), *(None,) * (len(pods) - 1)), from_now=True)
+    assert Simulator(now).run("best-fit", protocol="arrivals", seed=3, record=True).final_nodes.names
 
 
 def test_recorded_pods_stay_in_bounds() -> None:

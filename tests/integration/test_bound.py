@@ -26,16 +26,17 @@ from steersman.cli.output.tables import comparison_table, workloads_table
 from steersman.cluster.arrays import CPU
 from steersman.cluster.model import Constraints, HostPort, Node, Pod, PodAffinityTerm, PodClass, PodSelector, Requests
 from steersman.cluster.state import ClusterState
-from steersman.core.errors import MissingExtraError, UsageError
+from steersman.core.errors import UsageError
+from steersman.core.extras import MissingExtraError
 from steersman.evaluation.bound import gpu_bound as bound_module
 from steersman.evaluation.bound.device_patterns import device_patterns
-from steersman.evaluation.bound.experiment_bounds import BOUND, ExperimentBounds, bound_summary
+from steersman.evaluation.bound.experiment_bounds import ExperimentBounds, bound_summary
 from steersman.evaluation.bound.gpu_bound import GpuBound, concave_envelope
 from steersman.evaluation.bound.pod_kinds import find_kinds
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.page import Comparison, write_report
 from steersman.evaluation.report.wording import BOUND_LABEL
-from steersman.evaluation.summary import SummaryRow, SummaryTable, summarise
+from steersman.evaluation.summary import BOUND, SummaryRow, SummaryTable, summarise
 from steersman.policies.kube_scheduler import STOCK_TUNED
 from steersman.policies.registry import BUILT_IN
 from steersman.simulation.result import RunResult
@@ -322,7 +323,7 @@ def test_undefined_bound_is_explained_in_one_line(monkeypatch: pytest.MonkeyPatc
         GpuBound(workload([cpus], pods(1, 1, 1)))
     with raises(UsageError):
         GpuBound(workload([gpus], pods(1, 1)))
-    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    monkeypatch.setitem(sys.modules, "scipy", None)
     with raises(MissingExtraError, "'report'"):
         GpuBound(workload([gpus], pods(1, 1, 1)))
 
@@ -392,7 +393,7 @@ def test_evaluate_rejects_undefined_bounds_before_any_run(
 
     assert "--bound belongs to --protocol inflation or arrivals" in refused("--protocol", "timed", "--load", "0.5")
     assert "cpu: its pods request no GPU" in refused("--protocol", "arrivals", workloads=("pods.csv", "cpu.csv"))
-    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    monkeypatch.setitem(sys.modules, "scipy", None)
     assert "the extra 'report'" in refused(status=1)
 
 

@@ -152,9 +152,36 @@ def test_default_values_render_the_scheduler_alone() -> None:
         (
             *("ClusterRole", "ClusterRoleBinding", "Deployment", "NetworkPolicy", "Pod", "PodDisruptionBudget"),
             *("Role", "RoleBinding", "Service", "ServiceAccount"),
+            *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
         )
     )
-    assert {each["metadata"]["name"] for each in objects} == {"steersman", "steersman-test"}
+    assert {each["metadata"]["name"] for each in objects} == {
+        "steersman",
+        "steersman-test",
+        "steersman-leads-steersman",
+        "steersman-gpu-annotations",
+    }
+
+
+def test_order_run_times_and_predictions_are_values() -> None:
+    given = ("scheduler.order=shortest", "scheduler.runTimes.existingClaim=mine", "scheduler.predictWaits=60")
+    objects = template(*given)
+    found = container(objects, "steersman")
+    assert {"--order=shortest", "--run-times=/var/lib/steersman/run-times.json", "--predict-waits=60"} <= set(
+        found["args"]
+    )
+    assert {"name": "run-times", "mountPath": "/var/lib/steersman"} in found["volumeMounts"]
+    volumes = find(objects, "Deployment", "steersman")["spec"]["template"]["spec"]["volumes"]
+    assert {"name": "run-times", "persistentVolumeClaim": {"claimName": "mine"}} in volumes
+    plain = " ".join(container(template(), "steersman")["args"])
+    assert not re.search("--(order|run-times|predict-waits)", plain)
+
+
+@pytest.mark.parametrize("settings", ["admission.gpuAnnotations=false", "admission.enabled=true"])
+def test_policies_for_shared_gpus_are_chosen(settings: str) -> None:
+    policies = {each["metadata"]["name"] for each in template(settings) if each["kind"] == "ValidatingAdmissionPolicy"}
+    both = {"steersman-gpu-annotations", "steersman-gpu-mixing"}
+    assert policies == (both if "enabled" in settings else set())
 
 
 def test_objects_have_unique_names_and_the_standard_labels(everything: Objects) -> None:
@@ -445,7 +472,7 @@ def plugin_arguments(objects: Objects) -> dict[str, Any]:
     settings = yaml.safe_load(find(objects, "ConfigMap", "steersman-plugin")["data"]["kube-scheduler.yaml"])
     (profile,) = settings["profiles"]
     assert profile["schedulerName"] == settings["leaderElection"]["resourceName"]
-    assert settings["leaderElection"]["resourceNamespace"] == "steersman"
+    assert settings["leaderElection"]["resourceNamespace"] == "kube-system"
     (each,) = profile["pluginConfig"]
     return dict(each["args"])
 
@@ -504,7 +531,48 @@ def test_two_releases_share_no_name() -> None:
     def names(*given: str) -> set[tuple[str, str]]:
         return {(each["kind"], each["metadata"]["name"]) for each in template(*ALL, *given)}
 
-    assert names().isdisjoint(names("fullnameOverride=batch"))
+    both = names() & names("fullnameOverride=batch")
+    other = ("fullnameOverride=batch", "scheduler.schedulerName=batch", "plugin.schedulerName=batch-plugin")
+    assert names().isdisjoint(names(*other))
+    # Of two schedulers of one name Helm refuses the second, in whatever namespaces they are.
+    leading = {"steersman-leads-steersman", "steersman-leads-steersman-plugin"}
+    assert both == {(kind, name) for kind in ("Role", "RoleBinding") for name in leading}
+
+
+def test_leases_of_all_releases_are_in_one_namespace() -> None:
+    for given, namespace in (((), "kube-system"), (("leaseNamespace=mine",), "mine")):
+        objects = template(*ALL, *given)
+        assert f"--lease-namespace={namespace}" in container(objects, "steersman")["args"]
+        roles = [each for each in objects if each["metadata"]["name"].startswith("steersman-leads-")]
+        assert len(roles) == 4
+        assert {each["metadata"]["namespace"] for each in roles} == {namespace}
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        (
+            ("scheduler.schedulerName=default-scheduler",),
+            "scheduler.schedulerName: the cluster's kube-scheduler places",
+        ),
+        (("plugin.schedulerName=default-scheduler",), "plugin.schedulerName: the cluster's kube-scheduler places"),
+        (("scheduler.extraArgs={--no-leader-elect}",), "scheduler.extraArgs: --no-leader-elect needs replicaCount 1"),
+        (
+            ("scheduler.extraArgs={--in-flight=8,--no-leader-elect}", "scheduler.replicaCount=3"),
+            "scheduler.extraArgs: --no-leader-elect needs replicaCount 1",
+        ),
+    ],
+)
+def test_schedulers_that_would_overcommit_nodes_are_refused(
+    values: tuple[str, ...], error: str, tmp_path: Path
+) -> None:
+    done = helm("template", "steersman", CHART, *options((*ALL, *values), None, tmp_path), home=tmp_path)
+    assert done.returncode == 1
+    assert error in done.stderr
+
+
+def test_a_single_replica_may_do_without_leader_election() -> None:
+    template("scheduler.extraArgs={--no-leader-elect}", "scheduler.replicaCount=1")
 
 
 @pytest.mark.parametrize("release", ["my.release.v1", f"{'a' * 44}.b", f"{'a' * 40}-----b", "a" * 53, "123"])

@@ -31,11 +31,17 @@ EVERYTHING = (
     "monitoring.alerts.enabled=true",
     "monitoring.grafanaDashboard.enabled=true",
 )
-OURS = '{namespace="steersman", pod="a"'
+OURS = '{namespace="steersman", job="steersman", pod="a"'
+OTHER = '{namespace="steersman", job="other", pod="b"'
+"""A second release in the same namespace."""
 ALERTS: dict[str, dict[str, str]] = {
-    "SteersmanSchedulerHasNoLeader": {f"steersman_leader_election_master_status{OURS}}}": "0x60"},
+    "SteersmanSchedulerHasNoLeader": {f'steersman_leader_election_master_status{OURS}, name="steersman"}}': "0x60"},
     "SteersmanSchedulerIsMissing": {},
     "SteersmanTwoSchedulersOfOneName": {f"steersman_bound_by_others_total{OURS}}}": "0+1x60"},
+    "SteersmanTwoLeadersOfOneName": {
+        'steersman_leader_election_master_status{name="steersman", namespace="a"}': "1x60",
+        'steersman_leader_election_master_status{name="steersman", namespace="b"}': "1x60",
+    },
     "SteersmanBindingsFail": {
         f'steersman_bind_errors_total{OURS}, status="403"}}': "0+30x60",
         f'steersman_schedule_attempts_total{OURS}, result="scheduled"}}': "0+60x60",
@@ -49,6 +55,10 @@ ALERTS: dict[str, dict[str, str]] = {
     "SteersmanPolicyFileBroken": {f"steersman_policy_file_broken{OURS}}}": "1x60"},
     "SteersmanPolicyComparisonFails": {f"steersman_policy_comparison_failures_total{OURS}}}": "0+0.2x60"},
     "SteersmanTelemetryIsStale": {f'steersman_telemetry_age_seconds{OURS}, feature="cpu"}}': "0+60x60"},
+    "SteersmanAgentDoesNotAnswer": {
+        f'steersman_agent_questions_total{OURS}, result="absent"}}': "0+30x60",
+        f'steersman_agent_questions_total{OURS}, result="answered"}}': "0+20x60",
+    },
     "SteersmanServiceIsMissing": {},
     "SteersmanServiceStateIsStale": {f"steersman_service_state_age_seconds{OURS}}}": "0+60x60"},
     "SteersmanServiceScoresAreNeutral": {
@@ -65,8 +75,9 @@ ALERTS: dict[str, dict[str, str]] = {
 }
 """Series under which each alert fires after an hour, in promtool's notation."""
 HEALTHY = {
-    f"steersman_leader_election_master_status{OURS}}}": "1x60",
-    'steersman_leader_election_master_status{namespace="steersman", pod="b"}': "0x60",
+    f'steersman_leader_election_master_status{OURS}, name="steersman"}}': "1x60",
+    'steersman_leader_election_master_status{namespace="steersman", job="steersman", name="steersman"}': "0x60",
+    'steersman_leader_election_master_status{namespace="other", job="steersman", pod="d", name="other"}': "1x60",
     f"steersman_bound_by_others_total{OURS}}}": "0x60",
     f'steersman_bind_errors_total{OURS}, status="409"}}': "0+1x60",
     f'steersman_schedule_attempts_total{OURS}, result="scheduled"}}': "0+60x60",
@@ -75,8 +86,12 @@ HEALTHY = {
     f"steersman_nodes_not_understood{OURS}}}": "0x60",
     f"steersman_policy_file_broken{OURS}}}": "0x60",
     f"steersman_policy_comparison_failures_total{OURS}}}": "1x60",
+    f'steersman_agent_questions_total{OURS}, result="late"}}': "0+1x60",
+    f'steersman_agent_questions_total{OURS}, result="answered"}}': "0+20x60",
     f'steersman_telemetry_age_seconds{OURS}, feature="cpu"}}': "15x60",
-    f"steersman_service_state_age_seconds{OURS}}}": "1x60",
+    f'steersman_telemetry_nodes{OURS}, feature="cpu", state="fresh"}}': "9x60",
+    f'steersman_telemetry_nodes{OURS}, feature="cpu", state="missing"}}': "1x60",
+    'steersman_service_state_age_seconds{namespace="steersman", job="steersman-service", pod="a"}': "1x60",
     f'steersman_service_neutral_total{OURS}, reason="shadow"}}': "0+60x60",
     f'steersman_service_neutral_total{OURS}, reason="deadline"}}': "0+1x60",
     f'steersman_service_requests_total{OURS}, endpoint="/v1/score", status="200"}}': "0+60x60",
@@ -86,6 +101,110 @@ HEALTHY = {
     f'steersman_plugin_decisions_total{OURS}, outcome="neutral"}}': "0+60x60",
     f'steersman_plugin_policy_reads_total{OURS}, result="refused"}}': "1x60",
 }
+
+
+RELEASE = {"namespace": "steersman", "job": "steersman"}
+WORST: tuple[tuple[str, dict[str, str], dict[str, str]], ...] = (
+    # Of two releases in a namespace one has no leader.
+    (
+        "SteersmanSchedulerHasNoLeader",
+        {
+            f'steersman_leader_election_master_status{OURS}, name="steersman"}}': "0x60",
+            f'steersman_leader_election_master_status{OTHER}, name="other"}}': "1x60",
+        },
+        {"namespace": "steersman", "name": "steersman"},
+    ),
+    # One of two releases is gone.
+    (
+        "SteersmanSchedulerIsMissing",
+        {f'steersman_leader_election_master_status{OTHER}, name="other"}}': "1x60"},
+        {"namespace": "steersman", "name": "steersman"},
+    ),
+    (
+        "SteersmanServiceIsMissing",
+        {f"steersman_service_state_age_seconds{OTHER}}}": "0x60"},
+        {"namespace": "steersman", "job": "steersman-service"},
+    ),
+    # The first pod of another's that was bound.
+    (
+        "SteersmanTwoSchedulersOfOneName",
+        {f"steersman_bound_by_others_total{OURS}}}": "0x54 1x5"},
+        {**RELEASE, "pod": "a"},
+    ),
+    # No binding has ever succeeded, and those of another release do.
+    (
+        "SteersmanBindingsFail",
+        {
+            f'steersman_bind_errors_total{OURS}, status="403"}}': "0+1x60",
+            f'steersman_schedule_attempts_total{OURS}, result="scheduled"}}': "0x60",
+            f'steersman_schedule_attempts_total{OTHER}, result="scheduled"}}': "0+6000x60",
+        },
+        RELEASE,
+    ),
+    # Another release decides fast, and much more often.
+    (
+        "SteersmanDecisionsAreSlow",
+        {
+            f'steersman_scheduling_algorithm_duration_seconds_bucket{OURS}, le="0.2"}}': "0x60",
+            f'steersman_scheduling_algorithm_duration_seconds_bucket{OURS}, le="+Inf"}}': "0+1x60",
+            f'steersman_scheduling_algorithm_duration_seconds_bucket{OURS}, le="13"}}': "0x60",
+            f'steersman_scheduling_algorithm_duration_seconds_bucket{OTHER}, le="0.2"}}': "0+6000x60",
+            f'steersman_scheduling_algorithm_duration_seconds_bucket{OTHER}, le="+Inf"}}': "0+6000x60",
+        },
+        RELEASE,
+    ),
+    # The agent has never answered, and that of another release does.
+    (
+        "SteersmanAgentDoesNotAnswer",
+        {
+            f'steersman_agent_questions_total{OURS}, result="absent"}}': "0+1x60",
+            f'steersman_agent_questions_total{OURS}, result="answered"}}': "0x60",
+            f'steersman_agent_questions_total{OTHER}, result="answered"}}': "0+6000x60",
+        },
+        RELEASE,
+    ),
+    # Prometheus has never had a value.
+    (
+        "SteersmanTelemetryIsStale",
+        {
+            f'steersman_telemetry_nodes{OURS}, feature="cpu", state="fresh"}}': "0x60",
+            f'steersman_telemetry_nodes{OURS}, feature="cpu", state="missing"}}': "9x60",
+        },
+        {**RELEASE, "feature": "cpu"},
+    ),
+    # Another release answers well, and much more often.
+    (
+        "SteersmanServiceScoresAreNeutral",
+        {
+            f'steersman_service_neutral_total{OURS}, reason="stale"}}': "0+1x60",
+            f'steersman_service_requests_total{OURS}, endpoint="/v1/score", status="200"}}': "0+1x60",
+            f'steersman_service_requests_total{OTHER}, endpoint="/v1/score", status="200"}}': "0+6000x60",
+        },
+        {**RELEASE, "reason": "stale"},
+    ),
+    (
+        "SteersmanPluginDoesNotScore",
+        {
+            f'steersman_plugin_unscored_total{OURS}, reason="no policy"}}': "0+1x60",
+            f'steersman_plugin_decisions_total{OURS}, outcome="neutral"}}': "0+1x60",
+            f'steersman_plugin_decisions_total{OTHER}, outcome="scored"}}': "0+6000x60",
+        },
+        {**RELEASE, "reason": "no policy"},
+    ),
+    # The first file is refused.
+    (
+        "SteersmanPluginPolicyFileRefused",
+        {f'steersman_plugin_policy_reads_total{OURS}, result="refused"}}': "0x50 1x10"},
+        {**RELEASE, "pod": "a", "result": "refused"},
+    ),
+    # Each comparison fails after its limit of 5 minutes, and is tried again after 10.
+    (
+        "SteersmanPolicyComparisonFails",
+        {f"steersman_policy_comparison_failures_total{OURS}}}": "0x14 1x14 2x14 3x14 4x3"},
+        {**RELEASE, "pod": "a"},
+    ),
+)
+"""The worst case of alerts about ratios, missing series and several releases: alert, series, and its labels."""
 
 
 @pytest.fixture(scope="module")
@@ -127,17 +246,36 @@ def test_each_alert_fires_when_it_must_and_rests_when_all_is_well(rules: dict[st
                     "alert_rule_test": [{"eval_time": "1h", "alertname": rule["alert"], "exp_alerts": expected}],
                 }
             )
+    run_tests(tests, tmp_path)
+
+
+def run_tests(tests: list[dict[str, Any]], folder: Path) -> None:
     document = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
-    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(document))
-    promtool("test", "rules", tmp_path / "tests.yaml")
+    (folder / "tests.yaml").write_text(yaml.safe_dump(document))
+    promtool("test", "rules", folder / "tests.yaml")
+
+
+@pytest.mark.parametrize(("alert", "series", "labels"), WORST, ids=[alert for alert, _, _ in WORST])
+def test_alert_fires_in_its_worst_case(
+    rules: dict[str, Any], alert: str, series: dict[str, str], labels: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
+    (rule,) = (rule for rule in named(rules) if rule["alert"] == alert)
+    expected = {"exp_labels": {**labels, **rule["labels"]}, "exp_annotations": rule["annotations"]}
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "alert_rule_test": [{"eval_time": "1h", "alertname": alert, "exp_alerts": [expected]}],
+    }
+    run_tests([test], tmp_path)
 
 
 def labels_of(rule: dict[str, Any]) -> dict[str, str]:
     """Return the labels of an alert under its series: those of the first series that the expression keeps."""
     series = ALERTS[rule["alert"]]
     labels = dict(rule["labels"])
-    if not series:
-        return labels
+    if not series:  # `absent` has the labels that it asks for
+        return {**dict(re.findall(r'(\w+)="([^"]*)"', rule["expr"])), **labels}
     stated = dict(re.findall(r'(\w+)="([^"]*)"', next(iter(series))))
     by = re.search(r"by \(([^)]*)\)", rule["expr"])
     kept = (

@@ -7,13 +7,16 @@ what it shows. Its outputs name neither times nor folders of this machine.
 from __future__ import annotations
 
 import argparse
+import html
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import nbformat
 from nbclient import NotebookClient
@@ -23,6 +26,98 @@ TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
 CELL_SECONDS = 600
 SHOWN_STATE = "~/.local/state/steersman"
 """The folder that `STEERSMAN_STATE_DIR` stands for, as users have it."""
+
+
+class Claim(NamedTuple):
+    """What the prose of a notebook says of its outputs.
+
+    Attributes:
+        prose: the words.
+        output: a regular expression for the figures, which its groups are.
+        holds: whether the words are true of the figures, all of one match.
+    """
+
+    prose: str
+    output: str
+    holds: Callable[..., bool] = lambda *_: True
+
+
+CLAIMS: dict[str, tuple[Claim, ...]] = {
+    "01-quickstart": (
+        Claim("Of this cluster's 6,212 GPUs", r"with (6,212) GPUs"),
+        Claim("So its gain over `fgd`", r"\nfgd +([\d.]+) % allocated.*\nsteersman +([\d.]+) %", float.__lt__),
+    ),
+    "02-my-own-cluster": (
+        Claim(
+            "half of the 48 GPUs are idle", r"GPUs taken: (\d+) before, \d+ after, of (\d+)", lambda a, b: 2 * a == b
+        ),
+        Claim("All 48 GPUs are taken", r"GPUs taken: \d+ before, (\d+) after, of (\d+)", float.__eq__),
+    ),
+    "03-an-agent-on-a-live-cluster": (
+        Claim(
+            "In the other two it stays above 0.9.", r"round [23].* mean reward ([\d.]+)", lambda reward: reward > 0.9
+        ),
+        Claim("*most-even*, which computes the outcome", r"most-even is best on 10 nodes"),
+    ),
+    "04-tuning-with-optuna": (
+        Claim("was pruned after its first validation", r"pruned: (\d+)", lambda pruned: pruned == 1),
+        Claim("and the interval is below 0", r"95 % interval ([-\d.]+) to ([-\d.]+)", lambda low, high: low < high < 0),
+        Claim("*most-even*, which computes the outcome", r"most-even is best on 5 nodes"),
+    ),
+    "05-your-own": (
+        Claim(
+            "which was better than chance above", r"at_random +([\d.]+)\n *least_allocated +([\d.]+)\n\n", float.__lt__
+        ),
+        Claim("is worse than chance", r"at_random +([\d.]+)\n *least_allocated +([\d.]+)\n *most", float.__gt__),
+        Claim("It also fails more pods", r"least-free-gpu +[\d.]+ +\+[\d.]+ +\d+ +[\d.]+ +\+[\d.]+"),
+    ),
+    "06-objectives-on-telemetry": (
+        Claim("over the five clusters it keeps 87 %", r"p0 is best on 12 nodes \(latency\): share [a-z ]+ (87)\.\d+ %"),
+        Claim(
+            "`p0` broke one hard limit in the five runs", r"p0(?: +[+−\d.]+){4} +([\d.]+) +[\d.]+", lambda of: of == 0.2
+        ),
+    ),
+    "07-reading-results": (
+        Claim(
+            "for half the width take four times",
+            r"10 seeds: .* ([\d.]+) wide\n.* ([\d.]+) wide",
+            lambda a, b: b < a / 2,
+        ),
+        Claim("at least 74 % of what was possible", r"steersman +closes +(74) %"),
+        Claim("fails the fewest pods", r"best-fit .*([\d.]+) +[+−\d.]+ +[\d.]+ *\n kube-default .* \d+ +([\d.]+) "),
+    ),
+}
+"""By notebook."""
+
+
+def output_text(notebook: Any) -> str:
+    """Return what the cells print and show, without pictures: a line for a row of a table."""
+    shown = []
+    for output in (output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs):
+        data = output.get("data", {})
+        table = re.sub(r"<[^>]*>", " ", data.get("text/html", "").replace("<tr>", "\n"))
+        shown += [output.get("text", ""), html.unescape(table) or data.get("text/plain", "")]
+    return "\n".join(shown)
+
+
+def find_problems(name: str, notebook: Any) -> list[str]:
+    """Return what is wrong with the outputs of a notebook: errors, NaN, what its prose says and they do not show."""
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    text = output_text(notebook)
+    prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    problems = [f"a cell ends in {each.ename}" for each in outputs if each.output_type == "error"]
+    problems += [f"a cell writes to standard error: {each.text}" for each in outputs if each.get("name") == "stderr"]
+    problems += [f"no number: {line.strip()}" for line in re.findall(r"(?i)(?<!\S).*\b(?:nan|inf)\b.*", text)]
+    for claim in CLAIMS.get(name, ()):
+        found = [
+            [float(each) if re.fullmatch(r"[-\d.]+", each) else each for each in match.groups()]
+            for match in re.finditer(claim.output, text)
+        ]
+        if claim.prose not in prose:
+            problems.append(f"the claim is not in the prose: {claim.prose}")
+        if not found or not all(claim.holds(*figures) for figures in found):
+            problems.append(f"the outputs do not show: {claim.prose} (found {found})")
+    return problems
 
 
 def execute(notebook: Path, folder: Path) -> tuple[Any, str]:
@@ -77,6 +172,7 @@ def main() -> int:
     for name in options.names or sorted(file.stem for file in options.input.glob("*.ipynb")):
         with tempfile.TemporaryDirectory(prefix="steersman-notebook-") as scratch:
             notebook, problem = execute(options.input / f"{name}.ipynb", Path(scratch))
+            problem = problem or "; ".join(find_problems(name, notebook))
             print(f"{name}: {problem or 'done'}", flush=True)
             failed |= bool(problem)
             ((options.output or options.input) / f"{name}.ipynb").write_text(text_of(notebook, Path(scratch)))

@@ -64,6 +64,10 @@ type recorder struct{ profile string }
 
 func newRecorder(profile string) *recorder {
 	register()
+	// A series that begins with 1 has no increase, so no alert would see the first refusal.
+	for _, result := range []string{"loaded", "refused"} {
+		policyReads.WithLabelValues(profile, result).Add(0)
+	}
 	return &recorder{profile}
 }
 

@@ -19,8 +19,9 @@ from steersman.agents.configs import (
     ImitationConfig,
     PPOConfig,
 )
-from steersman.core.errors import MissingExtraError, UsageError
+from steersman.core.errors import UsageError
 from steersman.core.extensions import Registry, import_object
+from steersman.core.extras import missing_extra
 from steersman.policies.networks.registry import network_names
 
 EVOLUTION = "evolution"
@@ -70,16 +71,14 @@ class AlgorithmSpec:
         """Import the class of its agents.
 
         Raises:
-            MissingExtraError: torch or Gymnasium is not installed.
+            MissingExtraError: torch, or another package of an extra, is not installed.
             SteersmanError: it cannot be imported.
         """
         try:
             return import_object("algorithm", self.implementation)
         except UsageError as error:
             # Only an absent extra is explained; any other module that is missing is an error of the algorithm's own.
-            if isinstance(error.__cause__, ModuleNotFoundError) and error.__cause__.name in ("torch", "gymnasium"):
-                raise MissingExtraError(f"training with {self.name}", "train") from error
-            raise
+            raise missing_extra(f"training with {self.name}", error.__cause__) or error from None
 
 
 BUILT_IN = (

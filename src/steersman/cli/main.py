@@ -43,6 +43,7 @@ from steersman.cli.help_levels import HelpLevels
 from steersman.cli.options.common import ManyValues
 from steersman.cli.output.display import mirror_lines, one_line, say
 from steersman.core.errors import SteersmanError
+from steersman.core.extras import missing_extra
 from steersman.core.signals import interruptible
 from steersman.version import __version__
 
@@ -214,6 +215,8 @@ def describe(error: BaseException) -> tuple[str, int]:
             return str(error), 1
         case MemoryError():
             return "out of memory", 1
+    if missing := missing_extra("this", error):
+        return str(missing), missing.exit_status
     name = type(error).__name__
     return f"this is a bug in steersman: {name}: {error} (set {TRACEBACK}=1 to see where)", 1
 

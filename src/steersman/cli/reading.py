@@ -46,6 +46,8 @@ def say_understood(workload: Workload, warn: Warnings) -> None:
     """Print a summary of a workload and its warnings on standard error."""
     if workload.understood:
         say(one_line(f"{workload.name}: {workload.understood}"))
+    if workload.nodes and workload.account.left_out:
+        say(one_line(f"{workload.name}: {workload.account.sentence}"))
     warn(workload.warnings)
 
 

@@ -16,6 +16,9 @@ from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
 GPU_MILLI = 1000
 """Milli of one whole GPU device."""
 
+JOB_NAME = "batch.kubernetes.io/job-name"
+"""Label of a pod with the name of its Job."""
+
 UNLIMITED = 1 << 60
 """Allocatable of a resource that the source does not limit (openb knows no pod count and no storage)."""
 
@@ -191,6 +194,7 @@ class Constraints:
     """Constraints and preferences of a pod about nodes and other pods. All empty: it runs anywhere it fits.
 
     `images` are those of containers, `image_volumes` those of volumes; `node_features` must be declared by the node.
+    `volume_refusals` are reasons why the pod's volumes refuse nodes, and the names of these nodes.
     """
 
     gpu_models: tuple[str, ...] = ()
@@ -209,6 +213,7 @@ class Constraints:
     image_volumes: tuple[str, ...] = ()
     exclusive_volumes: tuple[ExclusiveVolume, ...] = ()
     node_features: tuple[str, ...] = ()
+    volume_refusals: tuple[tuple[str, tuple[str, ...]], ...] = ()
     profile: ProfileRules = ProfileRules()
 
 
@@ -230,8 +235,10 @@ class Pod:
     of CPU and memory, 0 where there is none, decide nothing here and are kept for whoever writes the pod. `latency` has
     its limits of latency to its users. A `terminating` pod is being deleted: it still takes its resources.
     `estimated_seconds` is the run time that whoever submitted it stated, None if nobody did. Pods of a namespace with
-    the same `gang` start together, all or none; "": it starts alone. `ignored` says which annotations make no sense, so
-    that they do not count; those of `latency` are there.
+    the same `gang` start once `gang_minimum` of them can start together, 0: all; "": it starts alone. At most `at_once`
+    pods of its Job or owner exist at a time, None: all. `nominated` is the node whose room is kept for it, "" for none.
+    `preempts` says whether kube-scheduler may preempt pods of lower priority for it. `ignored` says which annotations
+    make no sense, so that they do not count; those of `latency` are there.
     """
 
     name: str
@@ -250,6 +257,10 @@ class Pod:
     terminating: bool = False
     estimated_seconds: float | None = None
     gang: str = ""
+    gang_minimum: int = 0
+    at_once: int | None = None
+    nominated: str = ""
+    preempts: bool = True
     ignored: tuple[str, ...] = field(default=(), compare=False)
 
     def unbound(self) -> Pod:
@@ -263,6 +274,11 @@ class Pod:
         """Return the same pod as it runs on a node, with the devices that it holds there."""
         constraints = replace(self.constraints, node_name=node)
         return replace(self, pod_class=replace(self.pod_class, constraints=constraints), gpu_devices=devices)
+
+    @property
+    def limited_by(self) -> tuple[str, str]:
+        """Namespace and name of the controller that `at_once` is about: the pod's Job, else its owner."""
+        return self.namespace, self.labels.get(JOB_NAME, self.owner)
 
     @property
     def requests(self) -> Requests:
@@ -292,9 +308,10 @@ class Node:
 
     `gpu_count` devices have bits in a device mask; `gpu_resources` are the names under which they are offered, none:
     any. Further GPUs (of another vendor, or beyond the mask) are counted among `extended` under their name.
-    `gpu_memory_mib` is the memory of each GPU, `physical_gpus` the number of those whose replicas the devices are; 0
-    where nothing but labels may say it (`gpu_units`). `addresses` are those of `status.addresses` that are not its
-    name. `features` are those that its kubelet declares.
+    `gpu_memory_mib` is the memory of each GPU (in the unit of a resource that counts it, see `gpu_shares`),
+    `physical_gpus` the number of those whose replicas the devices are; 0 where nothing but labels may say it
+    (`gpu_units`). `addresses` are those of `status.addresses` that are not its name. `features` are those that its
+    kubelet declares.
     """
 
     name: str

@@ -97,6 +97,7 @@ def complexity(constraints: Constraints) -> int:
     of_pods = sum(1 + _size(selector.requirements or ()) for selector in pod_selectors(constraints))
     lists: tuple[Sized, ...] = (
         *(constraints.node_selector, constraints.tolerations, constraints.gpu_models, constraints.node_features),
+        constraints.volume_refusals,
         *(constraints.host_ports, constraints.exclusive_volumes, constraints.images, constraints.image_volumes),
     )
     return of_nodes + of_pods + sum(len(each) for each in lists)

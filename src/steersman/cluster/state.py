@@ -325,6 +325,11 @@ class ClusterState:
             self.terms.add_class(pod_class.constraints)
         return known
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers classes, their rules about other pods, and label sets have."""
+        return len(self.classes) + self.terms.numbers
+
     def class_ids(self, pods: Iterable[Pod]) -> npt.NDArray[np.int64]:
         """Return the class number of each pod."""
         return np.array([self.class_id(pod.pod_class) for pod in pods], dtype=np.int64)
@@ -430,7 +435,7 @@ class ClusterState:
     def mask(self, class_id: int, labels_id: int = 0) -> npt.NDArray[np.bool_]:
         """Return where a pod of the class with these labels may run now, [N]: constraints, resources and devices."""
         feasible = self.room(class_id)
-        if self.has_inter_pod_constraints(class_id, labels_id):
+        if feasible.any() and self.has_inter_pod_constraints(class_id, labels_id):
             inter_pod.inter_pod_mask(self.term_arrays, class_id, labels_id, feasible)
         return feasible
 

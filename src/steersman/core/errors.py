@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from difflib import get_close_matches
-from importlib import metadata
 from pathlib import Path
 
 from steersman.core.redaction import redact
@@ -66,31 +64,7 @@ def displayed(path: str | Path) -> str:
     return str(path).encode(errors="backslashreplace").decode()
 
 
-class MissingExtraError(SteersmanError):
-    """A feature needs an optional dependency; names the extra that installs it."""
-
-    def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs the extra '{extra}': {_command(extra)}")
-
-
 def checkout_of_this() -> Path | None:
     """Return the checkout that this code runs from; None: it is installed."""
     folder = Path(__file__).resolve().parents[3]
     return folder if (folder / "pyproject.toml").is_file() else None
-
-
-def _command(extra: str) -> str:
-    """Return what installs an extra: from this checkout or the installed wheel, since no index has the package."""
-    if checkout := checkout_of_this():
-        target = "workbench" if extra == "workbench" else "learn"
-        return f"make -C {checkout} {target}, or pip install '{checkout}[{extra}]'"
-    return f"pip install '{_requirement(extra)}'"
-
-
-def _requirement(extra: str) -> str:
-    """Return what pip installs an extra of the installed wheel from."""
-    try:
-        source = json.loads(metadata.distribution("steersman").read_text("direct_url.json") or "{}").get("url", "")
-    except (metadata.PackageNotFoundError, ValueError):
-        source = ""
-    return f"steersman[{extra}] @ {source}" if source else f"steersman-VERSION-py3-none-any.whl[{extra}]"

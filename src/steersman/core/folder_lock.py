@@ -1,7 +1,7 @@
 """Exclusive use of a folder by one command: a locked file in it, whose content says who holds it.
 
 The lock (`flock`) belongs to the open file, so the system releases it when the last process that has it ends, however
-it ends. The file stays, since whoever removed it could remove the lock of another process.
+it ends. Only the holder removes the file, and who locks a file that was removed meanwhile tries again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import fcntl
 import os
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing import reduction
 from pathlib import Path
 from typing import Any
@@ -77,6 +79,9 @@ def lock_folder(folder: Path) -> FolderLock:
                 raise SteersmanError(
                     f"{folder}: is in use by {_holder(descriptor)}; wait for it, or name another folder"
                 )
+            if not _is_at(path, descriptor):
+                lock.close()
+                return lock_folder(folder)
             # Only by the holder: others read this to name it.
             os.ftruncate(descriptor, 0)
             stamp = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -85,6 +90,25 @@ def lock_folder(folder: Path) -> FolderLock:
         lock.close()
         raise
     return lock
+
+
+@contextmanager
+def using_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder for a block, after which the lock's file is gone, and a new folder if the block left it empty.
+
+    Raises:
+        SteersmanError, InputError: see `lock_folder`.
+    """
+    folder = Path(os.path.realpath(folder))
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    with lock_folder(folder):
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # a folder that is not empty, too
+                (folder / LOCK).unlink()
+                for each in missing:
+                    each.rmdir()
 
 
 def is_locked(folder: Path) -> bool:
@@ -113,6 +137,14 @@ def _try_lock(descriptor: int) -> bool:
                 raise
         return True
     return False
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Return whether an open file is still at a path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _holder(descriptor: int) -> str:

@@ -18,8 +18,9 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from multiprocessing import connection, resource_tracker
 from multiprocessing.connection import Connection
@@ -95,6 +96,44 @@ def background_process(
     finally:
         is_over.set()
         kill([process])
+
+
+@contextmanager
+def restarted(
+    begin: Callable[[Callable[[int], None]], AbstractContextManager[None]],
+    on_end: Callable[[float], None],
+    first_seconds: float = 5.0,
+    most_seconds: float = 300.0,
+) -> Iterator[None]:
+    """Run a background process until the block ends, and start it again when it has ended.
+
+    Args:
+        begin: a `background_process`, given what it calls when the process has ended.
+        on_end: called then, in another thread, with the seconds until the next start.
+        first_seconds: time until the first start again; it doubles with each further one that comes soon.
+        most_seconds: longest time; a process that ran for longer begins with the first one again.
+    """
+    is_over, starting, processes = threading.Event(), threading.Lock(), ExitStack()
+    seconds, began = first_seconds, time.monotonic()
+
+    def restart(_: int) -> None:
+        nonlocal seconds, began
+        wait = first_seconds if time.monotonic() - began > most_seconds else seconds
+        seconds = min(2 * wait, most_seconds)
+        on_end(wait)
+        if not is_over.wait(wait):
+            with starting:
+                if not is_over.is_set():
+                    began = time.monotonic()
+                    processes.enter_context(begin(restart))
+
+    processes.enter_context(begin(restart))
+    try:
+        yield
+    finally:
+        with starting:
+            is_over.set()
+        processes.close()
 
 
 def _run_worker(work: Callable[..., object], arguments: Sequence[object]) -> None:

@@ -21,7 +21,8 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from steersman.core.early_signals import SIGNALS
-from steersman.core.errors import MissingExtraError, SteersmanError, UsageError
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.extras import require_extra
 from steersman.core.processes import default_jobs, plain_error
 from steersman.core.signals import defer_signals
 from steersman.version import __version__
@@ -114,6 +115,7 @@ def connected(jobs: int | None) -> Iterator[RayCluster]:
         UsageError: RAY_ADDRESS is not an address.
         SteersmanError: there is no cluster, or it cannot be used.
     """
+    require_extra("--engine ray", "ray", "ray")
     address = os.environ.get(ADDRESS, "")
     # Ray itself would try for minutes.
     if address and not _answers(address):
@@ -122,10 +124,8 @@ def connected(jobs: int | None) -> Iterator[RayCluster]:
         )
     own = ON_LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     os.environ.update(SETTINGS | (ELSEWHERE if address else own))  # before the import, which reads them
-    try:
-        import ray
-    except ImportError:
-        raise MissingExtraError("--engine ray", "ray") from None
+    import ray
+
     options: dict[str, Any] = {"address": address} if address else {"num_cpus": jobs or default_jobs()}
     if not address:
         options["include_dashboard"] = False

@@ -72,6 +72,20 @@ def mean_interval(values: npt.ArrayLike) -> Interval:
     return Interval(centre - half, centre + half)
 
 
+def stratified_interval(values: Floats) -> Interval:
+    """Return the 95 % interval of the mean of [n, k] values, n of each of k strata (Student's t).
+
+    Only the variance within strata counts, so that what strata differ by is no noise. Source: Cochran, "Sampling
+    Techniques" (1977), chapter 5.
+    """
+    n, k = values.shape
+    if n < 2:
+        return NO_INTERVAL
+    centre, variance = float(values.mean()), float(values.var(axis=0, ddof=1).mean())
+    half = t_critical_value(k * (n - 1)) * math.sqrt(variance / values.size)
+    return Interval(centre - half, centre + half)
+
+
 def deviations(parts: Floats) -> Floats:
     """Return [K] what each part of a series adds to the ratio of its sums, as a deviation whose mean is 0.
 

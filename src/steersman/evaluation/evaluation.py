@@ -128,6 +128,7 @@ class Evaluation:
         """
         workloads = self.experiments[0].workloads
         understood = [f"{each.name}: {each.understood}" for each in workloads if each.understood]
+        accounts = [f"{each.name}: {each.account.sentence}" for each in workloads if each.nodes]
         bounds = [each.headline.computed_bounds for each in self.comparisons if each.headline.computed_bounds]
         with staged(Path(folder), EVALUATION_FILES) as stage:
             write_evaluation(stage, self.runs, self.summary, bounds, self.recordings)
@@ -138,6 +139,7 @@ class Evaluation:
                 reason=reason,
                 learning=learning,
                 understood=understood,
+                accounts=accounts,
                 fitted=fitted,
             )
             for file in kept:

@@ -23,19 +23,21 @@ from steersman.evaluation.generated import (
     protocol_of,
     run_generated,
 )
-from steersman.evaluation.summary import ALL
+from steersman.evaluation.summary import ALL, ARRIVED, BOUND
 from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.base import Policy
 from steersman.policies.registry import portable
 from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation.result import FinalNodes, Protocol, RunResult
-from steersman.simulation.run import Simulator
+from steersman.simulation.run import AS_IT_IS, Simulator
 from steersman.workloads.workload import Workload
 
 OnRun = Callable[[int, int], None]
 """Called after each run with the numbers of finished and of all runs."""
 Finished = Callable[[], Mapping[int, RunResult]]
 """Returns the finished runs by their position."""
+RESERVED = {BOUND: "the bound", AS_IT_IS: "the recorded placement", ARRIVED: "the row of the pods that arrive"}
+"""Names that no policy may have, since they stand for something else where policies' names stand."""
 Keep = Callable[[Finished], None]
 """Called after each run, so that the finished ones may be written."""
 
@@ -57,7 +59,8 @@ class Experiment:
         loads: the load of each workload, in place of `load`; empty: it is the same for all.
 
     Raises:
-        UsageError: an argument is empty or repeats an item, or one of several workloads has the name of their mean.
+        UsageError: an argument is empty or repeats an item, a policy's name is reserved, or one of several workloads
+            has the name of their mean.
     """
 
     workloads: tuple[Workload, ...]
@@ -74,10 +77,18 @@ class Experiment:
     def __post_init__(self) -> None:
         """Check the values."""
         _check_unique("workload", [workload.name for workload in self.workloads])
-        _check_unique("policy", [redact_url(each) if isinstance(each, str) else each.name for each in self.policies])
+        policies = [redact_url(each) if isinstance(each, str) else each.name for each in self.policies]
+        _check_unique("policy", policies)
+        for name in filter(RESERVED.get, policies):
+            raise UsageError(f"a policy is called {name}, as {RESERVED[name]} is in results; rename it")
         _check_unique("seed", [str(seed) for seed in self.seeds])
         if len(self.workloads) > 1 and ALL in [workload.name for workload in self.workloads]:
             raise UsageError(f"a workload is called {ALL}, as the mean over all workloads is; rename its file")
+
+    @property
+    def distinct_loads(self) -> tuple[float, ...]:
+        """Return the loads of generated arrivals, each once; empty: the times are those of the trace."""
+        return tuple(dict.fromkeys(self.loads)) or (() if self.load is None else (self.load,))
 
     @property
     def runs(self) -> int:

@@ -36,7 +36,7 @@ LONGEST = 60
 COMPRESSION = 1
 DESCRIBED = ("workloads", "policies", "seeds", "protocol")
 """Fields of an experiment that `describe` words itself; all others count by their values."""
-NO_RESULT = ("name", "warnings", "understood", "lives", "referable")
+NO_RESULT = ("name", "warnings", "understood", "lives", "referable", "invalid_nodes")
 """Fields of a workload on which no result depends, or that `describe` compares itself."""
 
 Description = dict[str, str]

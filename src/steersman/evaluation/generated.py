@@ -147,4 +147,5 @@ def run_generated(
     run = Simulator(deployments_workload(options, seed)).run(
         policy, protocol="arrivals", seed=seed, objectives=objectives
     )
-    return replace(run, protocol="deployments")
+    # The seed draws the arrivals, which the simulated workload states.
+    return replace(run, protocol="deployments", is_given=False, parts={})

@@ -66,7 +66,7 @@ def play_all(
 def _metrics_network(policy: Policy) -> NetworkPolicy | None:
     """Return the policy if it is a network that observes metrics, else None."""
     network = observing_policy(policy)
-    return network if network is not None and network.view is TELEMETRY else None
+    return network if network is not None and network.view == TELEMETRY else None
 
 
 def check_policy(policy: Policy) -> None:

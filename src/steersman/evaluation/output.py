@@ -9,8 +9,10 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from steersman.core.atomic_files import filling, naming_in_errors
+from steersman.core.atomic_files import STAGE, filling, naming_in_errors
+from steersman.core.counting import first_names
 from steersman.core.errors import InputError, UsageError
+from steersman.core.folder_lock import LOCK
 from steersman.evaluation.replay_file import REPLAY, REPLAY_START
 from steersman.evaluation.results import COMMANDS, FINISHED, FINISHED_START, REPORT, REPORT_MARK, first_lines
 from steersman.policies.files.policy_file import SUFFIX, read_policy
@@ -22,18 +24,21 @@ FORMATS = ("table", "json", "csv", "yaml")
 
 
 def check_output(folder: Path, files: Collection[str]) -> None:
-    """Check that `files` may be written to `folder`: existing files of these names must be earlier results.
+    """Check that `files` may be written to `folder`, which must be new, empty, or hold earlier results of these names.
 
     Raises:
-        UsageError: another file has such a name, there are results of another command, it is not a folder, it is not
-            writable, or its name is that of a format.
+        UsageError: it holds something else, it is not a folder, it is not writable, or its name is that of a format.
     """
     if folder.name in FORMATS and str(folder) == folder.name and not folder.exists():
         raise UsageError(f"--output {folder}: names a folder; for the printed format give --format {folder}")
     target = Path(os.path.realpath(folder))  # `new/../x` is `x`, and does not create `new`
     if os.path.isdir(target):  # also of a name that is too long
-        for entry in sorted(target.iterdir()):
+        entries = sorted(each for each in target.iterdir() if each.name != LOCK and not each.name.startswith(STAGE))
+        for entry in entries:
             _check_entry(folder, entry, files)
+        if entries and not any(entry.name in files for entry in entries):
+            problem = f"holds {first_names([entry.name for entry in entries])}, and no earlier result of this command"
+            raise UsageError(f"--output {folder}: {problem}; name another folder")
     check_writable("--output", folder, max(files, key=len))
 
 

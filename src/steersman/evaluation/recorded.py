@@ -46,7 +46,7 @@ def recorded_summary(recordings: Recordings, workloads: Sequence[str], protocol:
             protocol=protocol,
             metric=metric.name,
             unit=metric.unit,
-            runs=1 if workload != ALL else len(workloads),
+            runs=1 if workload in recordings else len(workloads),
             mean=metric.value,
             interval=NO_INTERVAL,
             interquartile_mean=metric.value,

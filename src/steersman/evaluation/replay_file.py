@@ -57,6 +57,10 @@ class ReplayPod(msgspec.Struct, omit_defaults=True, kw_only=True):
     latency: ReplayLimits | None = None
     estimated_seconds: float | None = None
     gang: str = ""
+    gang_minimum: int = 0
+    at_once: int | None = None
+    nominated: str = ""
+    preempts: bool = True
 
 
 class ReplayFile(msgspec.Struct, kw_only=True):
@@ -229,6 +233,10 @@ def _row(pod: Pod, pod_class: int) -> ReplayPod:
         latency=latency if latency != ReplayLimits() else None,
         estimated_seconds=pod.estimated_seconds,
         gang=pod.gang,
+        gang_minimum=pod.gang_minimum,
+        at_once=pod.at_once,
+        nominated=pod.nominated,
+        preempts=pod.preempts,
     )
 
 
@@ -248,4 +256,8 @@ def _pod(row: ReplayPod, classes: tuple[PodClass, ...]) -> Pod:
         latency=LatencyLimits(soft, hard, limits.user),
         estimated_seconds=row.estimated_seconds,
         gang=row.gang,
+        gang_minimum=row.gang_minimum,
+        at_once=row.at_once,
+        nominated=row.nominated,
+        preempts=row.preempts,
     )

@@ -13,10 +13,10 @@ from typing import TextIO
 
 import numpy as np
 
-from steersman.evaluation.bound.experiment_bounds import BOUND, METRIC, ExperimentBounds
+from steersman.evaluation.bound.experiment_bounds import METRIC, ExperimentBounds
 from steersman.evaluation.recorded import Recordings
 from steersman.evaluation.replay_file import REPLAY, ReplayFile, encode_replay
-from steersman.evaluation.summary import SummaryRow, SummaryTable
+from steersman.evaluation.summary import BOUND, SummaryRow, SummaryTable
 from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
 from steersman.simulation.run import AS_IT_IS

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +22,20 @@ from steersman.core.statistics import (
 from steersman.simulation.result import Protocol, RunResult
 
 ALL = "all"
-"""Name of the mean over several workloads."""
+"""Name of the mean over several workloads, which none of these may have."""
+BOUND, ARRIVED = "bound", "arrived"
+"""Names of the rows of the bound and of the pods that arrive, among those of policies."""
 SEEDS, TRACE_BLOCKS = "seeds", "blocks"
 """What intervals are over: seeds that draw arrivals, or blocks of a given trace."""
+
+
+class FigureKey(NamedTuple):
+    """What tells a figure of a summary from all others; the policy's name includes its order."""
+
+    protocol: Protocol
+    workload: str
+    policy: str
+    metric: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +69,26 @@ class SummaryRow:
     difference_interval: Interval
     interval_over: str = SEEDS
 
+    @property
+    def key(self) -> FigureKey:
+        """Return what identifies it."""
+        return FigureKey(self.protocol, self.workload, self.policy, self.metric)
+
+
+def figures_by_key(rows: Iterable[SummaryRow]) -> dict[FigureKey, SummaryRow]:
+    """Return the rows of a summary, of one protocol or of several, by what identifies them."""
+    return {row.key: row for row in rows}
+
 
 class SummaryTable:
-    """Metrics of runs as one array, [workload, policy, metric, seed]; NaN where a run or a metric is missing.
+    """Metrics of runs of one protocol, [workload, policy, metric, seed]; NaN where a run or a metric is missing.
 
     Where the workload gives the arrivals (`is_given`), seeds only rank equal nodes, so intervals are over blocks of the
     trace, paired by arrival or moment, and there are none of metrics that are not means over a trace.
     """
 
     def __init__(self, runs: Sequence[RunResult]) -> None:
+        (self.protocol,) = dict.fromkeys(run.protocol for run in runs)
         self.workloads = list(dict.fromkeys(run.workload for run in runs))
         self.policies = list(dict.fromkeys(run.policy for run in runs))
         self.seeds = list(dict.fromkeys(run.seed for run in runs))
@@ -89,10 +112,14 @@ class SummaryTable:
         """Return [seed] values; all NaN if the runs have no such metric. `all` is the mean over workloads."""
         if metric not in self.units:
             return np.full(len(self.seeds), np.nan)
-        values = self.values[:, self.policies.index(policy), self.metrics.index(metric)]
+        rows = [self.workloads.index(each) for each in self.over(workload)]
         # NaN for a seed that one workload lacks: a mean over the others would be of another set.
-        chosen = values.mean(axis=0) if workload == ALL else values[self.workloads.index(workload)]
-        return np.asarray(chosen, dtype=np.float64)
+        values = self.values[rows, self.policies.index(policy), self.metrics.index(metric)].mean(axis=0)
+        return np.asarray(values, dtype=np.float64)
+
+    def over(self, workload: str) -> list[str]:
+        """Return the workloads of a row: the one of this name, else, for `all`, all of them."""
+        return [workload] if workload in self.workloads else self.workloads
 
     def interval(self, workload: str, policy: str, metric: str) -> Interval:
         """Return the 95 % interval of a metric's mean."""
@@ -117,7 +144,7 @@ class SummaryTable:
 
     def deviations(self, workload: str, policy: str, metric: str) -> npt.NDArray[np.float64]:
         """Return [K] deviations of the parts of a trace, means over seeds, of `all` over workloads; NaN: unknown."""
-        workloads = self.workloads if workload == ALL else [workload]
+        workloads = self.over(workload)
         parts = [self._parts.get((each, policy, metric)) for each in workloads]
         # Seeds only rank equal nodes here, so their parts are averaged first.
         series = [deviations(np.mean(of_seeds, axis=0)) for of_seeds in parts if of_seeds]
@@ -139,15 +166,14 @@ def summarise(runs: Sequence[RunResult], baseline: str) -> list[SummaryRow]:
     rows = []
     for i, (workload, policy, metric) in enumerate(keys):
         other = policy != baseline
-        per_seed = len(table.workloads) if workload == ALL else 1
         rows.append(
             SummaryRow(
                 workload=workload,
                 policy=policy,
-                protocol=runs[0].protocol,
+                protocol=table.protocol,
                 metric=metric,
                 unit=table.units[metric],
-                runs=int(np.isfinite(values[i]).sum()) * per_seed,
+                runs=int(np.isfinite(values[i]).sum()) * len(table.over(workload)),
                 mean=mean(values[i]),
                 interval=clip_interval(table.interval(workload, policy, metric), table.units[metric]),
                 interquartile_mean=interquartile_mean(values[i]),

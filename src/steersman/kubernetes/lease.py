@@ -31,6 +31,8 @@ APP_LABEL = ("app.kubernetes.io/name", "steersman")
 """Label by which the leases of our schedulers are found."""
 POLICY_KEY = "steersman.dev/policy"
 """Annotation of a lease: the policy of its holder."""
+SCHEDULER_KEY = "steersman.dev/scheduler"
+"""Annotation of a lease: `schedulerName` of the pods that its holder places."""
 Spec = dict[str, Any]
 """`spec` of a Lease."""
 
@@ -100,6 +102,7 @@ class LeaderElection:
         on_change: called with True when this starts to lead, with False when it stops.
         may_release: returns, when `lead()` has ended, whether nothing of what it began goes on. If it is false the
             lease is not released, so that the next leader knows (`succeeds`).
+        may_renew: returns whether `lead()` is alive; without it the lease is lost, so that others can take it.
         clock: monotonic clock, seconds, that counts the time in which the machine is suspended; not the event loop's,
             which may stand still while a callback runs.
 
@@ -117,13 +120,14 @@ class LeaderElection:
         times: LeaseTimes | None = None,
         on_change: Callable[[bool], None] | None = None,
         may_release: Callable[[], bool] = lambda: True,
+        may_renew: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = boot_clock,
     ) -> None:
         self.client, self.namespace, self.name = client, lease.namespace, lease.name
         self.identity, self.times = identity or own_identity(), times or LeaseTimes()
         self.labels, self.annotations = dict(lease.labels), dict(lease.annotations)
         self.holder, self.succeeds = "", False
-        self._on_change, self._may_release, self._clock = on_change, may_release, clock
+        self._on_change, self._may_release, self._may_renew, self._clock = on_change, may_release, may_renew, clock
         self._collection = LEASES.format(lease.namespace)
         self._until = -1.0
         self._spec: Spec = {}
@@ -180,7 +184,7 @@ class LeaderElection:
         while not task.done() and (left := self._until - self._clock()) > 0:
             # Not beyond the deadline, at which the leader must stop even if a renewal would be due later.
             await asyncio.wait({task}, timeout=min(self.times.retry, left))
-            if not task.done() and self.is_leader:
+            if not task.done() and self.is_leader and self._may_renew():
                 await self._try_acquire_or_renew()
 
     async def _try_acquire_or_renew(self) -> bool:

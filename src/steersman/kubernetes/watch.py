@@ -20,6 +20,7 @@ import structlog
 from steersman.cluster.objects.fields import FieldError
 from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
+from steersman.core.time_slices import TimeSlices
 from steersman.kubernetes.client import ApiError, Client, Query, Status
 
 WATCH_SECONDS = (240, 480)
@@ -146,7 +147,7 @@ class Reflector:
         Raises:
             ApiError: listing or watching is forbidden, or the collection does not exist.
         """
-        backoff = Backoff(*BACKOFF_SECONDS)
+        backoff, slices = Backoff(*BACKOFF_SECONDS), TimeSlices()
         while True:
             began, is_reported, pause, listing = time.monotonic(), False, 0.0, self._must_list
             try:
@@ -157,6 +158,7 @@ class Reflector:
                     async for event in events:
                         is_reported = True
                         self._handle(event)
+                        await slices.give_way()  # a chunk has many events
             # Expected after a long pause; listed again without a warning.
             except GoneError:
                 self._version = ""
@@ -203,12 +205,13 @@ class Reflector:
     async def _list(self) -> None:
         self.lists += 1
         number = self.lists
-        keys: set[str] = set()
-        # Page by page: a large cluster would fill memory and block the event loop.
+        keys, slices = set[str](), TimeSlices()
+        # Page by page: a large cluster would fill memory.
         async for page in self.client.pages(self.path, self.query):
             for raw in page.items:
                 keys.add(object_key(raw))
                 self.handler.change("ADDED", raw)
+                await slices.give_way()
         self.handler.keep(keys)
         self._version, self._listed = page.resource_version, number
         self._heard = time.monotonic()

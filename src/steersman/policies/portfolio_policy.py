@@ -7,9 +7,6 @@ from typing import ClassVar
 
 from steersman.orders.order import AGE, Order
 from steersman.policies.base import Need, Policy
-from steersman.policies.heuristics import HeuristicPolicy
-from steersman.policies.kube_scheduler import KubeSchedulerPolicy
-from steersman.policies.linear import LinearPolicy
 
 PORTFOLIO = "portfolio"
 """`saved_as` of a portfolio: weights of the linear members, [members, 4, W], and the rules among the members."""
@@ -33,22 +30,20 @@ class KindLimit:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PortfolioPolicy(Policy):
-    """Portfolio of linear policies and rules, one of which decides.
+    """Portfolio of linear policies, rules and kube-scheduler's default, one of which decides.
 
-    Short simulations select the member (`simulation.selection.halving`): `simulation.run.Simulator.member` for a run,
-    `simulation.selection.comparison.choose_member` for `prepare` and `explain`, and live
-    `apps.runtime.comparison.PolicyComparison` together with the rules. Before a selection, or if there is nothing to
-    simulate, the first member decides.
+    Short simulations select the member: `simulation.run.Simulator.member`, in a run, in every command, and live. Before
+    a selection the first member decides.
 
     Attributes:
         name: name in results, whichever member decides.
-        members: the policies under their own names, learned ones first.
+        members: the policies under their own names, learned ones first, `kube-default` last.
         digest: digest of the members.
         limit: what any kind of pod may lose; None: the choice is free.
     """
 
     name: str
-    members: tuple[LinearPolicy | HeuristicPolicy | KubeSchedulerPolicy, ...]
+    members: tuple[Policy, ...]
     digest: str = ""
     order: Order = AGE
     limit: KindLimit | None = None
@@ -58,4 +53,4 @@ class PortfolioPolicy(Policy):
     @property
     def needs(self) -> frozenset[Need]:
         """See `Policy`."""
-        return frozenset({Need.LEFTOVER_TABLES})
+        return frozenset({Need.LEFTOVER_TABLES}).union(*(each.needs for each in self.members))

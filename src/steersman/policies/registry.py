@@ -104,7 +104,7 @@ def split_limit(spec: str) -> tuple[str, str]:
 def _limited(name: str, percent: str) -> Policy:
     """Return a portfolio whose choice is held to what any kind of pod may lose against kube-scheduler's default.
 
-    The latter is one of its members: where no other keeps the limit, it decides.
+    The latter is one of its members: where no other keeps the limit and is better, it decides.
 
     Raises:
         UsageError: the percentage is not a number of at least 0, or the policy has no members.
@@ -114,11 +114,7 @@ def _limited(name: str, percent: str) -> Policy:
         raise UsageError(f"{spec}: expected a percentage of at least 0, such as {PACKAGED_POLICY}@{LIMIT}:2")
     if not isinstance(portfolio, PortfolioPolicy) or portfolio.limit is not None:
         raise UsageError(f"{spec}: {name} is not chosen among several; expected {' or '.join(PORTFOLIO_NAMES)}")
-    baseline = KubeSchedulerPolicy()
-    members = (*portfolio.members, baseline)
-    return replace(
-        portfolio, name=f"{portfolio.name}@{LIMIT}:{percent}", members=members, limit=KindLimit(limit, baseline)
-    )
+    return replace(portfolio, name=f"{portfolio.name}@{LIMIT}:{percent}", limit=KindLimit(limit, KubeSchedulerPolicy()))
 
 
 def _of_minor(name: str, minor: str) -> Policy:

@@ -38,6 +38,9 @@ class Schedule:
         warm: number of arrivals after those that are the pods running when generated arrivals begin.
         is_given: whether the workload gives order and times of the arrivals; else the seed draws them.
         members: [A] number of consecutive arrivals, from this one on, that start together; 0 for all but the first.
+        least: [A] how many of them must start at once; the others may follow.
+        controller: [A] number of the controller, if it has a limited number of pods at a time, else -1.
+        room: [K] how many pods controllers may make beside those that stand.
         queued: number of arrivals after the standing ones that wait at time 0, when the run begins; their times say
             since when. Standing pods whose duration is finite began at their times, and leave.
     """
@@ -51,6 +54,9 @@ class Schedule:
     warm: int = 0
     is_given: bool = False
     members: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    least: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    controller: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    room: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     queued: int = 0
 
     def __post_init__(self) -> None:
@@ -60,6 +66,10 @@ class Schedule:
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.float64))
         if len(self.members) != len(self.pods):
             object.__setattr__(self, "members", np.ones(len(self.pods), dtype=np.int64))
+        if len(self.least) != len(self.pods):
+            object.__setattr__(self, "least", np.maximum(self.members, 1))
+        if len(self.controller) != len(self.pods):
+            object.__setattr__(self, "controller", np.full(len(self.pods), -1, dtype=np.int64))
 
 
 def schedule(
@@ -85,6 +95,11 @@ def schedule(
         mean_duration: mean seconds of the exponential durations of pods whose source states no end; None: such pods
             run to the end, or with `load` for `DEFAULT_DURATION` on average (`timed`).
     """
+    later, standing = int(workload.later.sum()), len(workload.standing())
+    if not (workload.drawable() if protocol == "inflation" else len(workload.pods) > later + standing):
+        which = "every pod runs already and stays where it is" if standing else "there are no pods"
+        again = "; without --from-now and --pinned they are placed again" if workload.from_now else ""
+        raise SteersmanError(f"{workload.name}: no pod arrives: {which}{again}")
     if protocol == "inflation":
         if not 0 < ratio <= 100:
             raise UsageError(f"ratio {ratio:g} must be above 0 and at most 100 times the capacity")
@@ -99,12 +114,12 @@ def schedule(
     nodes = workload.shuffled_nodes(random)
     first = np.array(workload.standing(), dtype=np.int64)
     if protocol == "arrivals":
-        count = len(workload.pods)
-        units = Units.of(workload, np.setdiff1d(np.arange(count), first))
-        order = np.concatenate([first, units.pods])
-        times, stays = np.arange(count, dtype=np.float64), np.full(count, np.inf)
-        members = np.concatenate([np.ones(len(first), dtype=np.int64), units.members])
-        return Schedule(order, times, stays, nodes, False, len(first), is_given=True, members=members)
+        # Nothing ends, so that pods which come after others of their controller never do.
+        units = Units.of(workload, np.setdiff1d(np.flatnonzero(~workload.later), first))
+        order, alone = np.concatenate([first, units.pods]), np.ones(len(first), dtype=np.int64)
+        times, stays = np.arange(len(order), dtype=np.float64), np.full(len(order), np.inf)
+        members, least = np.concatenate([alone, units.members]), np.concatenate([alone, units.least])
+        return Schedule(order, times, stays, nodes, False, len(first), is_given=True, members=members, least=least)
     if protocol == "timed":
         if mean_duration is not None and not (math.isfinite(mean_duration) and mean_duration > 0):
             raise UsageError(f"mean duration {mean_duration:g} must be above 0 seconds")
@@ -115,16 +130,18 @@ def schedule(
             )
         warm = 0
         if load is None:
-            pods, time, duration, members = _trace_times(workload, mean_duration, random)
+            units, time, duration = _trace_times(workload, mean_duration, random)
         else:
             mean = mean_duration or DEFAULT_DURATION
-            pods, time, duration, members, warm = _poisson(workload, load, mean, random)
-        pods, stays = np.concatenate([first, pods]), np.full(len(first), np.inf)
-        members = np.concatenate([np.ones(len(first), dtype=np.int64), members])
+            units, time, duration, warm = _poisson(workload, load, mean, random)
+        pods, stays = np.concatenate([first, units.pods]), np.full(len(first), np.inf)
+        alone = np.ones(len(first), dtype=np.int64)
+        members, least = np.concatenate([alone, units.members]), np.concatenate([alone, units.least])
         # Not before the first arrival's time: times must ascend.
         time = np.concatenate([np.full(len(first), time[0] if len(time) else 0.0), time])
         duration = np.concatenate([stays, duration])
-        return Schedule(pods, time, duration, nodes, True, len(first), warm, load is None, members)
+        plan = Schedule(pods, time, duration, nodes, True, len(first), warm, load is None, members, least)
+        return with_controllers(plan, workload, len(pods)) if load is None else plan
     raise UsageError(f"unknown protocol {protocol!r}; known are inflation, timed, arrivals")
 
 
@@ -146,6 +163,8 @@ def window(plan: Schedule, first: int, count: int) -> Schedule:
         time=plan.time[part],
         duration=plan.duration[part],
         members=plan.members[part],
+        least=plan.least[part],
+        controller=np.full(end - begin, -1, dtype=np.int64),
         standing=0,
         warm=0,
     )
@@ -157,23 +176,34 @@ class Units:
 
     Attributes:
         pods: [A] index into `workload.pods`; pods of a gang follow each other.
-        members: [A] see `Schedule`.
+        members, least: [A] see `Schedule`.
     """
 
     pods: npt.NDArray[np.int64]
     members: npt.NDArray[np.int64]
+    least: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, workload: Workload, pods: npt.NDArray[np.int64]) -> Self:
-        """Return the units of some pods, in order of their first pods."""
+        """Return the units of some pods, in order of their first pods.
+
+        Pods of a gang start one by one if as many as it needs run from the start, or once others of it have ended.
+        """
+        if not any(workload.pods[i].gang for i in pods.tolist()):
+            return cls(pods, np.ones(len(pods), dtype=np.int64), np.ones(len(pods), dtype=np.int64))
+        later = workload.later
         gangs: dict[tuple[str, str] | int, list[int]] = {}
         for i in pods.tolist():
             pod = workload.pods[i]
-            gangs.setdefault((pod.namespace, pod.gang) if pod.gang else i, []).append(i)
-        if len(gangs) == len(pods):
-            return cls(pods, np.ones(len(pods), dtype=np.int64))
-        sizes = [len(gang) for gang in gangs.values()]
-        return cls(np.array([i for gang in gangs.values() for i in gang], dtype=np.int64), _members(sizes))
+            gangs.setdefault((pod.namespace, pod.gang) if pod.gang and not later[i] else i, []).append(i)
+        units: list[tuple[list[int], int]] = []
+        for key, gang in gangs.items():
+            minimum = workload.pods[gang[0]].gang_minimum
+            together = minimum - workload.running_gangs[key] if minimum and isinstance(key, tuple) else len(gang)
+            units += [(gang, together)] if together > 1 else [([i], 1) for i in gang]
+        sizes, indices = [len(gang) for gang, _ in units], [i for gang, _ in units for i in gang]
+        least = np.repeat(np.array([each for _, each in units], dtype=np.int64), sizes)
+        return cls(np.array(indices, dtype=np.int64), _members(sizes), least)
 
     @property
     def leaders(self) -> npt.NDArray[np.int64]:
@@ -187,6 +217,28 @@ def _members(sizes: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int
     return members
 
 
+def with_controllers(plan: Schedule, workload: Workload, count: int) -> Schedule:
+    """Return a schedule in which controllers make no more pods than they may have at a time.
+
+    Args:
+        plan: the schedule.
+        workload: its workload.
+        count: number of first arrivals that are the pods of controllers; others are merely like them.
+    """
+    numbers: dict[tuple[str, str], int] = {}
+    room: list[int] = []
+    controller = np.full(len(plan.pods), -1, dtype=np.int64)
+    if all(pod.at_once is None for pod in workload.pods):
+        return plan
+    for a, i in enumerate(plan.pods[:count].tolist()):
+        pod = workload.pods[i]
+        if pod.at_once is not None:
+            controller[a] = numbers.setdefault(pod.limited_by, len(room))
+            room += [pod.at_once] if controller[a] == len(room) else []
+            room[controller[a]] -= a < plan.standing
+    return replace(plan, controller=controller, room=np.array(room, dtype=np.int64))
+
+
 def resample(workload: Workload, *, ratio: float, seed: int) -> Schedule:
     """Return arrivals of the same distribution as `inflation`, from other, faster random numbers, for training.
 
@@ -194,11 +246,11 @@ def resample(workload: Workload, *, ratio: float, seed: int) -> Schedule:
     """
     random = np.random.default_rng(seed)
     demand = np.array(workload.gpu_demand, dtype=np.float64)
-    first, drawable = (np.array(some, dtype=np.int64) for some in (workload.standing(), workload.demand()))
+    first, drawable = (np.array(some, dtype=np.int64) for some in (workload.standing(), workload.drawable()))
     target = ratio * workload.gpu_capacity
     if not (target and demand[drawable].any()):
         raise SteersmanError(f"{workload.name}: its nodes or pods have no GPU, so there is no GPU demand to reach")
-    target -= demand[first].sum()
+    target -= sum(workload.recorded_demand[i] for i in workload.standing())
     pods = random.permutation(np.setdiff1d(drawable, first))
     # 20 % and 100 more than the mean demand suggests; draws beyond the target are cut off below.
     missing = int(1.2 * max(0.0, target - demand[pods].sum()) / demand[drawable].mean()) + 100
@@ -220,35 +272,33 @@ def draw(
     ratio: float,
     load: float | None,
     mean_duration: float | None = None,
-    bursts: bool = False,
 ) -> Schedule:
     """Return arrivals like those of a protocol's runs, for comparing policies before a run.
 
     `inflation`: as a run with this seed. `arrivals`: the workload's pods in random order. `timed`: Poisson arrivals at
     `load`, or at the load of the trace's times, with `mean_duration` as in `schedule`.
 
-    Controllers create pods by the dozen. With `bursts` in `inflation`, and always in `arrivals`, the pods of an owner
-    (or equal ones, if they have none) arrive together in every other draw, those of odd seeds.
+    Controllers create pods by the dozen. In draws of odd seeds of `inflation` and `arrivals` the pods of an owner (or
+    equal ones, if they have none) arrive together.
     """
     random = np.random.default_rng(seed)
     if protocol == "inflation":
         plan = schedule(workload, protocol, seed=seed, ratio=ratio, load=None)
-        if not (bursts and seed % 2):
+        if seed % 2 == 0:
             return plan
         together = _together(workload, plan.pods[plan.standing :], random)
         return replace(plan, pods=np.concatenate([plan.pods[: plan.standing], together]))
-    count = len(workload.pods)
     if protocol == "timed":
         # 0 (unknown, or all arrive at once): then the pods come in random order, below.
         load = trace_load(workload, mean_duration) if load is None else load
         if load > 0:
             return schedule(workload, protocol, seed=seed, ratio=ratio, load=load, mean_duration=mean_duration)
     first = np.array(workload.standing(), dtype=np.int64)
-    coming = random.permutation(np.setdiff1d(np.arange(count), first))
+    coming = random.permutation(np.setdiff1d(np.flatnonzero(~workload.later), first))
     if protocol == "arrivals" and seed % 2:
         coming = _together(workload, coming, random)
     pods, nodes = np.concatenate([first, coming]), workload.shuffled_nodes(random)
-    times, stays = np.arange(count, dtype=np.float64), np.full(count, np.inf)
+    times, stays = np.arange(len(pods), dtype=np.float64), np.full(len(pods), np.inf)
     return Schedule(pods, times, stays, nodes, protocol == "timed", len(first))
 
 
@@ -315,8 +365,8 @@ def check_times(workload: Workload) -> None:
 
 def _trace_times(
     workload: Workload, mean_duration: float | None, random: np.random.Generator
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Return pods, times, durations and members as in `Schedule`. A gang arrives with its last pod.
+) -> tuple[Units, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return units, and times and durations as in `Schedule`. A gang arrives with its last pod.
 
     Of those that arrive at the same time the ones of higher priority come first.
     """
@@ -331,17 +381,18 @@ def _trace_times(
         deleted = [workload.pods[i].deletion_time for i in coming]
         duration = np.array([np.inf if end is None else end for end in deleted]) - created
     if not len(coming):
-        return coming, created, duration, units.members
+        return units, created, duration
     sizes = units.members[leaders]
     arrives = np.repeat(np.maximum.reduceat(created, leaders), sizes)
     priority = np.repeat([workload.pods[i].priority for i in coming[leaders]], sizes)
     order = np.lexsort((-priority, arrives))
-    return coming[order], arrives[order], duration[order], units.members[order]
+    ordered = Units(coming[order], units.members[order], units.least[order])
+    return ordered, arrives[order], duration[order]
 
 
 def _poisson(
     workload: Workload, load: float, mean_duration: float, random: np.random.Generator
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int64], int]:
+) -> tuple[Units, npt.NDArray[np.float64], npt.NDArray[np.float64], int]:
     """Return Poisson arrivals of pods and gangs drawn from the trace, as many as it has, at a cluster in use.
 
     At the rate `load * capacity / mean(demand * duration)` demand over capacity is `load` on average. Durations of real
@@ -350,7 +401,7 @@ def _poisson(
     uniform share of its duration left (the stationary M/G/infinity queue, e.g. Takacs 1962).
 
     Returns:
-        Pods, times, durations and members as in `Schedule`, and the number of first pods that run at time 0.
+        Units, times and durations as in `Schedule`, and the number of first pods that run at time 0.
     """
     if not (math.isfinite(load) and 0 < load <= 100):
         raise UsageError(f"load {load:g} must be above 0 and at most 100 times the capacity")
@@ -375,6 +426,6 @@ def _poisson(
     # The positions of all pods of the units: from each first one on as many as the unit has.
     first = np.repeat(leaders[np.concatenate([running, drawn])], sizes)
     nth = np.arange(len(first)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    pods = units.pods[first + nth]
+    of_units = Units(units.pods[first + nth], _members(sizes), units.least[first])
     warm = int(sizes[: len(running)].sum())
-    return pods, np.repeat(time, sizes), duration[pods] * np.repeat(left, sizes), _members(sizes), warm
+    return of_units, np.repeat(time, sizes), duration[of_units.pods] * np.repeat(left, sizes), warm

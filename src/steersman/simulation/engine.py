@@ -17,9 +17,15 @@ from steersman.cluster.arrays import (
     remove,
     signed_gpu,
 )
-from steersman.cluster.constraints.inter_pod import has_inter_pod_rules, terms_place, terms_remove
+from steersman.cluster.constraints.inter_pod import (
+    InterPodArrays,
+    counts_pod,
+    has_inter_pod_rules,
+    terms_place,
+    terms_remove,
+)
 from steersman.cluster.model import GPU_MILLI
-from steersman.core.compiled import inlined_kernel, ir_inlined, kernel, unlocked_kernel
+from steersman.core.compiled import called_kernel, inlined_kernel, ir_inlined, kernel, unlocked_kernel
 from steersman.orders.conservative import is_held, note_ended, note_running, note_waiting
 from steersman.orders.queue import (
     ANYBODY,
@@ -29,6 +35,7 @@ from steersman.orders.queue import (
     NO_ONE,
     OVERTAKING,
     SCORE,
+    SHAPES,
     enqueue,
     note_end,
     note_start,
@@ -62,7 +69,9 @@ from steersman.simulation.event_arrays import (
     CPU_SHARE,
     CPU_SQUARE,
     CPU_USED,
+    CREATED,
     CURSORS,
+    DELAYED,
     DEVICES,
     DONE,
     EVENTS,
@@ -80,6 +89,7 @@ from steersman.simulation.event_arrays import (
     NEEDS_ORDER,
     NEEDS_REASON,
     NO_PASS,
+    NODE,
     NODES_USED,
     NOW_WAITING,
     OUTCOME,
@@ -87,8 +97,11 @@ from steersman.simulation.event_arrays import (
     PASSES,
     PAUSED,
     PLACED,
+    POD,
     QUESTION,
+    REFUSED,
     RESTRICTED,
+    ROOM,
     RUNNING,
     SLOT,
     TOTALS,
@@ -151,6 +164,46 @@ def _is_reserved(run: Run, n: int) -> bool:
     return bool(run.reservation.state[MADE] and run.reservation.pods[n] > 0)
 
 
+@inlined_kernel
+def _count_nominated(cluster: DecisionState, arrivals: Arrivals, run: Run, arrival: int, sign: int) -> None:
+    """Count (1) the pods that wait with a nominated node there, or (-1) undo it: others of at least the priority."""
+    nodes, classes = cluster.nodes, cluster.classes
+    for i in range(run.nominated.shape[0]):
+        # In the reverse order, so that each undoes its own.
+        k = i if sign > 0 else run.nominated.shape[0] - 1 - i
+        pod, n = run.nominated[k, POD], run.nominated[k, NODE]
+        if pod == arrival or run.slot[pod] != NONE or arrivals.priority[pod] < arrivals.priority[arrival]:
+            continue
+        c = arrivals.class_id[pod]
+        if sign > 0:
+            # As many of its devices as are idle: it waits for the others.
+            run.devices[pod] = 0
+            missing = classes.gpu_count[c]
+            for d in range(nodes.gpu_count[n]):
+                if missing > 0 and nodes.gpu_free[n, d] >= classes.gpu_milli[c]:
+                    run.devices[pod] |= 1 << d
+                    missing -= 1
+            place(nodes, classes, c, n, run.devices[pod])
+            terms_place(cluster.terms, c, arrivals.labels_id[pod], n)
+        else:
+            remove(nodes, classes, c, n, run.devices[pod])
+            terms_remove(cluster.terms, c, arrivals.labels_id[pod], n)
+            run.devices[pod] = 0
+
+
+@called_kernel
+def _keep_nominated(cluster: DecisionState, arrivals: Arrivals, run: Run, arrival: int) -> None:
+    """Close the nodes of `mask` on which a pod would take the room of pods that are nominated there.
+
+    Source: kube-scheduler 1.37, RunFilterPluginsWithNominatedPods.
+    """
+    _count_nominated(cluster, arrivals, run, arrival, 1)
+    find_feasible(cluster, run.fitting, arrivals.class_id[arrival], arrivals.labels_id[arrival])
+    _count_nominated(cluster, arrivals, run, arrival, -1)
+    for n in range(run.mask.shape[0]):
+        run.mask[n] = run.mask[n] and run.fitting[n]
+
+
 @ir_inlined
 def _choose(
     cluster: DecisionState,
@@ -172,6 +225,9 @@ def _choose(
     c, labels = arrivals.class_id[arrival], arrivals.labels_id[arrival]
     if masked:
         find_feasible(cluster, run.mask, c, labels)
+        if run.nominated.shape[0] > 0:
+            _keep_nominated(cluster, arrivals, run, arrival)
+            closed = True
         if closed:
             for i in range(run.reservation.state[NODES]):
                 run.mask[run.reservation.slots[i]] = False
@@ -313,6 +369,8 @@ def _place(
 def _start(arrivals: Arrivals, run: Run, record: EventRecord, arrival: int, time: float, waited: bool) -> None:
     """Start a placed pod, or the placed members of a gang."""
     for a in range(arrival, arrival + arrivals.members[arrival]):
+        if run.slot[a] == NONE:
+            continue
         run.started[a] = time
         note_start(run.queue, a, arrival)
         if waited:
@@ -329,11 +387,59 @@ def _start(arrivals: Arrivals, run: Run, record: EventRecord, arrival: int, time
 
 @inlined_kernel
 def _undo(cluster: DecisionState, arrivals: Arrivals, run: Run, arrival: int) -> None:
-    """Remove the members of a gang that were placed before one fitted nowhere."""
+    """Remove the members of a gang that were placed, too few to start."""
     for a in range(arrival + run.cursor[PLACED] - 1, arrival - 1, -1):
+        if run.slot[a] == NONE:
+            continue
         _change(cluster, arrivals, run, a, -1)
         run.slot[a], run.devices[a] = NONE, 0
-    run.cursor[PLACED] = 0
+    run.cursor[PLACED] = run.cursor[REFUSED] = 0
+
+
+@inlined_kernel
+def _separate(arrivals: Arrivals, run: Run, arrival: int, waited: bool) -> None:
+    """Let the members that a gang has started without be arrivals of their own, or wait on their own if they waited."""
+    for a in range(arrival, arrival + arrivals.members[arrival]):
+        arrivals.members[a] = arrivals.least[a] = arrivals.together[a] = 1
+        if waited and run.slot[a] == NONE:
+            enqueue(run.queue, a)
+            if run.reservation.held.rows.shape[0] > 0:
+                note_waiting(run.reservation, run.queue.group[a])
+
+
+@inlined_kernel
+def _is_delayed(arrivals: Arrivals, run: Run, arrival: int) -> bool:
+    """Return whether the controller of an arrival may not make it yet: it has as many pods as it may have at a time."""
+    k = arrivals.controller[arrival]
+    if k == NONE or run.room[k, ROOM] > 0:
+        return False
+    if run.room[k, DELAYED] == NONE:
+        run.room[k, DELAYED] = arrival
+    return True
+
+
+@inlined_kernel
+def _take_room(arrivals: Arrivals, run: Run, arrival: int, count: int) -> None:
+    """Count the pods of an arrival that its controller has made."""
+    k = arrivals.controller[arrival]
+    if k != NONE:
+        run.room[k, ROOM] -= count
+
+
+@inlined_kernel
+def _replace(arrivals: Arrivals, run: Run, arrival: int) -> None:
+    """Let the controller of a pod that ended make the next one, if it may not have made it before."""
+    k = arrivals.controller[arrival]
+    if k == NONE:
+        return
+    pod = run.room[k, DELAYED]
+    if pod == NONE:
+        run.room[k, ROOM] += 1
+        return
+    run.cursor[CREATED] = pod
+    arrivals.time[pod] = run.leaves[arrival]
+    following = arrivals.following[pod]
+    run.room[k, DELAYED] = following if following < run.cursor[ARRIVED] else NONE
 
 
 @ir_inlined
@@ -344,6 +450,7 @@ def _leave(cluster: DecisionState, arrivals: Arrivals, run: Run, record: EventRe
     if run.reservation.held.rows.shape[0] > 0:
         note_ended(run.reservation, arrival, run.slot[arrival])
     note_end(run.queue, arrival, arrivals.duration[arrival])
+    _replace(arrivals, run, arrival)
     _note(run, record, run.leaves[arrival], arrival, FINISHED)
     if run.queue.counts[GROUPS] > 0:
         run.cursor[PASS] = HEAD_FIRST
@@ -354,7 +461,9 @@ def _leave(cluster: DecisionState, arrivals: Arrivals, run: Run, record: EventRe
 def _queue_arrival(arrivals: Arrivals, run: Run, record: EventRecord, arrival: int, time: float, waits: bool) -> None:
     """Record that an arrival was not bound, and queue it if it may wait."""
     members = arrivals.members[arrival]
-    fails = not waits or run.infeasible[arrivals.shape[arrival]]
+    # What another pod's start may let start is tried again then, even where nothing else waits.
+    retried = waits or (run.lifted.shape[0] > 0 and run.lifted[arrivals.shape[arrival]])
+    fails = not retried or run.infeasible[arrivals.shape[arrival]]
     # A pod that could not run even on the empty cluster does not count as waiting. Where nothing waits the same total
     # counts failures, see `EventRecord`.
     if not (waits and fails):
@@ -405,8 +514,9 @@ def queue_first(cluster: DecisionState, arrivals: Arrivals, run: Run, record: Ev
     """
     cursor, q = run.cursor, run.queue
     for arrival in range(cursor[ARRIVED], cursor[ARRIVED] + count):
-        if arrivals.members[arrival] > 0:
+        if arrivals.members[arrival] > 0 and not _is_delayed(arrivals, run, arrival):
             _queue_arrival(arrivals, run, record, arrival, 0.0, True)
+            _take_room(arrivals, run, arrival, arrivals.members[arrival])
     cursor[ARRIVED] += count
     cursor[PASSES] += 1
     if q.settings[OVERTAKING] != ANYBODY or run.reservation.expected.shape[0] > 0:
@@ -439,7 +549,7 @@ def _node_for(
     run.cursor[RESTRICTED] = closed
     if arrivals.members[arrival] > 1 and run.cursor[PLACED] == 0 and not masked:
         c = arrivals.class_id[arrival]
-        if not fits_together(cluster.nodes, cluster.classes, run.reservation, c, arrivals.members[arrival], after):
+        if not fits_together(cluster.nodes, cluster.classes, run.reservation, c, arrivals.together[arrival], after):
             return NONE
     member, beside = arrival + run.cursor[PLACED], run.reservation.held.counts[ROWS] > 0
     c = arrivals.class_id[member]
@@ -452,6 +562,27 @@ def _node_for(
         if leaves_room(cluster.nodes, cluster.classes, run.reservation, reserved, n, c, devices):
             return n
         closed = True
+
+
+@inlined_kernel
+def _lifts(terms: InterPodArrays, arrivals: Arrivals, run: Run, arrival: int, members: int) -> bool:
+    """Return whether a pod that waits may start now because a pod, or one of its gang, has started.
+
+    Source: kube-scheduler 1.37, queueing hints of InterPodAffinity and PodTopologySpread for assigned pods.
+    """
+    if run.lifted.shape[0] == 0:
+        return False
+    q = run.queue
+    for i in range(q.counts[SHAPES]):
+        s = q.shapes[i]
+        if not run.lifted[s]:
+            continue
+        first = q.first[q.active[q.begins[s]]]
+        for waiting in range(first, first + arrivals.members[first]):
+            for a in range(arrival, arrival + members):
+                if run.slot[a] != NONE and counts_pod(terms, arrivals.class_id[waiting], arrivals.labels_id[a]):
+                    return True
+    return False
 
 
 @inlined_kernel
@@ -516,17 +647,28 @@ def advance(
             arrival = q.first[g]
         else:
             arriving = cursor[ARRIVED] < arrivals.class_id.shape[0]
-            if cursor[RUNNING] > 0 and (not arriving or _leaves_first(arrivals, run)):
-                _leave(cluster, arrivals, run, record)
-                continue
-            if not arriving:
-                return DONE
-            arrival = cursor[ARRIVED]
+            arrival = cursor[CREATED]
+            if arrival == NONE:
+                if cursor[RUNNING] > 0 and (not arriving or _leaves_first(arrivals, run)):
+                    _leave(cluster, arrivals, run, record)
+                    continue
+                if not arriving:
+                    return DONE
+                arrival = cursor[ARRIVED]
+                if cursor[PLACED] == 0 and run.slot[arrival] != NONE:
+                    # It has started with its gang, of which others have not.
+                    _take_room(arrivals, run, arrival, 1)
+                    cursor[ARRIVED] += 1
+                    continue
+                if _is_delayed(arrivals, run, arrival):
+                    cursor[ARRIVED] += 1
+                    continue
             time = arrivals.time[arrival]
             if q.counts[GROUPS] > 0 and run.reservation.expected.shape[0] > 0:
                 next_head(arrivals, run, time)
-        c, shape = arrivals.class_id[arrival], arrivals.shape[arrival]
-        masked = has_inter_pod_rules(cluster.terms, c, arrivals.labels_id[arrival])
+        member, shape = arrival + cursor[PLACED], arrivals.shape[arrival]
+        masked = has_inter_pod_rules(cluster.terms, arrivals.class_id[member], arrivals.labels_id[member])
+        masked = masked or run.nominated.shape[0] > 0
         # Behind the head, unless of a higher priority. By orders that commit it is the new head if it has to wait.
         behind = cursor[HEAD] != NONE and g != cursor[HEAD]
         if behind and arrivals.priority[arrival] > q.priority[q.first[cursor[HEAD]]]:
@@ -548,28 +690,42 @@ def advance(
         if n == UNDECIDED:
             return NEEDS_ACTION
         if n != NONE:
-            _place(cluster, arrivals, run, rule, arrival + cursor[PLACED], n, arrival, own, time)
-            cursor[PLACED] += 1
-            if cursor[PLACED] < arrivals.members[arrival]:
-                continue
-            cursor[PLACED] = 0
+            _place(cluster, arrivals, run, rule, member, n, arrival, own, time)
+        else:
+            cursor[REFUSED] += 1
+        cursor[PLACED] += 1
+        members, least = arrivals.members[arrival], arrivals.least[arrival]
+        starts = allowed and not run.infeasible[shape] and members - cursor[REFUSED] >= least
+        if starts and cursor[PLACED] < members:
+            continue
+        is_split = starts and cursor[REFUSED] > 0
+        if starts:
+            cursor[PLACED] = cursor[REFUSED] = 0
             _start(arrivals, run, record, arrival, time, passing)
             if cursor[HEAD] != NONE and g != cursor[HEAD] and not behind:
                 # A pod of higher priority has started: the head's reservation does not account for it.
                 cancel(run.reservation)
-        elif cursor[PLACED] > 0:
+        else:
             _undo(cluster, arrivals, run, arrival)
-        if passing and n == NONE and q.settings[OVERTAKING] == CONSERVATIVE:
+        if passing and not starts and q.settings[OVERTAKING] == CONSERVATIVE:
             hold_first(cluster, arrivals, run, g, time)
         if passing:
             # Marked only where nothing but the nodes refused it, or these and a reservation that it would delay.
             alone = allowed and not masked
-            if alone and n == NONE and after and chooser != SELECT_EXTERNAL:
+            if alone and not starts and after and chooser != SELECT_EXTERNAL:
                 run.infeasible_beside[shape] = cursor[PASSES]
-            end_attempt(run, g, n != NONE, alone and not cursor[RESTRICTED], time)
-            continue
-        cursor[ARRIVED] += arrivals.members[arrival]
-        if n != NONE:
+            end_attempt(run, g, starts, alone and not cursor[RESTRICTED], time)
+        elif cursor[CREATED] != NONE:
+            cursor[CREATED] = NONE
+        elif not is_split:
+            _take_room(arrivals, run, arrival, members)
+            cursor[ARRIVED] += members
+        if is_split:
+            _separate(arrivals, run, arrival, passing)
+        if starts and _lifts(cluster.terms, arrivals, run, arrival, members):
+            cursor[PASS] = HEAD_FIRST
+            cursor[PASSES] += 1
+        if passing or starts:
             continue
         _queue_arrival(arrivals, run, record, arrival, time, waits)
         commits = q.settings[OVERTAKING] != ANYBODY and q.settings[OVERTAKING] != CONSERVATIVE

@@ -25,9 +25,10 @@ UNDECIDED = -2
 """Value of a decision that has not been made yet."""
 
 # Columns of `Run.cursor`: arrivals handled, events recorded, pods that will leave; of a pass over the queue: what it
-# does (see NO_PASS...) and its number; members of a gang placed so far; the group whose first pod nobody may delay, or
-# NONE; the node that a pod left last; whether the last question is about `Run.mask` alone. The totals come last.
-ARRIVED, EVENTS, RUNNING, PASS, PASSES, PLACED, HEAD, FREED, RESTRICTED, TOTALS = range(10)
+# does (see NO_PASS...) and its number; members of a gang tried so far, and how many of them fit nowhere; the group
+# whose first pod nobody may delay, or NONE; the node that a pod left last; whether the last question is about
+# `Run.mask` alone; a pod that its controller makes now, since another one ended, or NONE. The totals come last.
+ARRIVED, EVENTS, RUNNING, PASS, PASSES, PLACED, REFUSED, HEAD, FREED, RESTRICTED, CREATED, TOTALS = range(12)
 WAITING_NOW, NODES_USED, GPU_USED, CPU_USED, MEMORY_USED, GPU_EXCESS = range(TOTALS, TOTALS + 6)
 CURSORS = TOTALS + 6
 # Values of PASS: no pass; the head's turn; the candidates are to be collected; they are tried.
@@ -37,6 +38,11 @@ ARRIVAL, OUTCOME, SLOT, DEVICES = range(4)
 NOW_WAITING, NODES_IN_USE, GPU_TAKEN, CPU_TAKEN, MEMORY_TAKEN, GPU_EXCEEDING = range(4, 10)
 # Columns of `Run.question`.
 QUESTION, ANSWER = range(2)
+# Columns of `Run.room`: how many more pods a controller may make now, and the first one that it may not make yet, or
+# NONE.
+ROOM, DELAYED = range(2)
+# Columns of `Run.nominated`.
+POD, NODE = range(2)
 # Columns of `Run.sums`: shares of GPU and CPU used, summed over nodes, and their squares; then causes of fragmentation.
 GPU_SHARE, GPU_SQUARE, CPU_SHARE, CPU_SQUARE, CAUSE = range(5)
 
@@ -51,7 +57,12 @@ class Arrivals(NamedTuple):
         duration: [A] seconds from binding to departure, inf: stays.
         priority: [A] waiting pods of higher priority are tried first.
         members: [A] number of consecutive arrivals, from this one on, that start together; 0 for all but the first.
-        shape: [A] number of the class and of the gang's size: what fits nowhere for one fits nowhere for the others.
+            Once as many as `least` have started, the others are arrivals of their own.
+        least: [A] how many of the members must start at once.
+        together: [A] how many of its class must fit at once, at least, so that these can.
+        shape: [A] number of the class and of `together`: what fits nowhere for one fits nowhere for the others.
+        controller: [A] number of the controller, if it has a limited number of pods at a time, else NONE.
+        following: [A] the next arrival of the same controller, or NONE.
     """
 
     class_id: npt.NDArray[np.int64]
@@ -60,7 +71,11 @@ class Arrivals(NamedTuple):
     duration: npt.NDArray[np.float64]
     priority: npt.NDArray[np.int64]
     members: npt.NDArray[np.int64]
+    least: npt.NDArray[np.int64]
+    together: npt.NDArray[np.int64]
     shape: npt.NDArray[np.int64]
+    controller: npt.NDArray[np.int64]
+    following: npt.NDArray[np.int64]
 
 
 class EventRecord(NamedTuple):
@@ -86,7 +101,7 @@ class Run(NamedTuple):
     """The state of a run, so that it can stop and resume between events.
 
     Attributes:
-        cursor: [15] counters and totals, see ARRIVED...
+        cursor: [18] counters and totals, see ARRIVED...
         question: [2] the arrival that needs a decision, and the answer (UNDECIDED: none yet).
         sums: [10] see GPU_SHARE...
         slot: [A] node of each arrival, -1 while it has none.
@@ -97,9 +112,14 @@ class Run(NamedTuple):
         queue: the waiting pods.
         reservation: of the head of the queue.
         infeasible: [S] shapes that fit on no nodes of the empty cluster: they fail at once.
+        lifted: [S] shapes whose refusal another pod's start may lift: they have a required affinity or a hard spread;
+            [0] if no shape has one.
         infeasible_in_pass: [S] the pass in which a shape was last found to fit nowhere.
         infeasible_beside: [S] the pass in which it was last found to fit nowhere beside the reservation.
         mask: [N] scratch: nodes where the current pod may run, if other pods or a reservation matter to it.
+        fitting: [N] scratch: the same beside nominated pods; [0] if there are none.
+        nominated: [M, 2] pods with a nominated node, columns POD and NODE.
+        room: [K, 2] by controller with a limited number of pods at a time, columns ROOM and DELAYED.
         eligible: [N] whether a node is part of the totals and sums, see `cluster.constraints.node.eligible_nodes`.
         rng: [1] uint64 state of the random numbers.
     """
@@ -115,9 +135,13 @@ class Run(NamedTuple):
     queue: QueueArrays
     reservation: ReservationArrays
     infeasible: npt.NDArray[np.bool_]
+    lifted: npt.NDArray[np.bool_]
     infeasible_in_pass: npt.NDArray[np.int64]
     infeasible_beside: npt.NDArray[np.int64]
     mask: npt.NDArray[np.bool_]
+    fitting: npt.NDArray[np.bool_]
+    nominated: npt.NDArray[np.int64]
+    room: npt.NDArray[np.int64]
     eligible: npt.NDArray[np.bool_]
     rng: npt.NDArray[np.uint64]
 
@@ -172,6 +196,9 @@ def new_run(
     arrivals: Arrivals,
     queue: QueueArrays,
     infeasible: npt.NDArray[np.bool_],
+    lifted: npt.NDArray[np.bool_],
+    nominated: npt.NDArray[np.int64],
+    room: npt.NDArray[np.int64],
     eligible: npt.NDArray[np.bool_],
     seed: int,
 ) -> Run:
@@ -182,6 +209,9 @@ def new_run(
         arrivals: the pods.
         queue: the empty queue.
         infeasible: [S] from `find_infeasible`.
+        lifted: [S] see `Run`.
+        nominated: [M, 2] see `Run`.
+        room: [K, 2] see `Run`.
         eligible: [N] whether a node is part of the totals.
         seed: of the random numbers.
     """
@@ -190,7 +220,7 @@ def new_run(
     # An empty cluster has fragmented GPU already: idle GPU that some typical pod cannot use.
     sums[CAUSE:] = cluster.fragments.causes[eligible].sum(axis=0)
     cursor = np.zeros(CURSORS, dtype=np.int64)
-    cursor[HEAD] = cursor[FREED] = NONE
+    cursor[HEAD] = cursor[FREED] = cursor[CREATED] = NONE
     # A gang may be larger than what is left of them.
     rows = min(MAX_HELD + int(arrivals.members.max(initial=0)), count)
     if queue.settings[OVERTAKING] != CONSERVATIVE:
@@ -208,9 +238,13 @@ def new_run(
         queue=queue,
         reservation=no_reservations(count if foresees else 0, cluster.nodes, len(queue.first), rows, MAX_HELD),
         infeasible=infeasible,
+        lifted=lifted,
         infeasible_in_pass=np.full(len(infeasible), NONE, dtype=np.int64),
         infeasible_beside=np.full(len(infeasible), NONE, dtype=np.int64),
         mask=np.zeros(len(cluster.nodes.gpu_count), dtype=np.bool_),
+        fitting=np.zeros(len(cluster.nodes.gpu_count) if len(nominated) else 0, dtype=np.bool_),
+        nominated=nominated,
+        room=room,
         eligible=eligible,
         rng=np.array([seed], dtype=np.uint64),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 import numpy.typing as npt
 
@@ -37,17 +39,16 @@ def excess_loss(sums: Floats, baseline: Floats, protocol: Protocol, percent: flo
 
 
 class KindLosses:
-    """What kinds lose under candidates that play the same draws as a baseline.
+    """What kinds lose under candidates against a baseline in the draws that each of them played.
 
     Args:
-        count: number of candidates.
         percent: what any kind may lose, see `kind_losses`.
         protocol: of the runs.
     """
 
-    def __init__(self, count: int, percent: float, protocol: Protocol) -> None:
+    def __init__(self, percent: float, protocol: Protocol) -> None:
         self._percent, self._protocol = percent, protocol
-        self._sums: list[list[Floats]] = [[] for _ in range(count)]
+        self._sums: dict[int, dict[int, Floats]] = defaultdict(dict)
         self._baseline: dict[int, Floats] = {}
 
     def has_baseline(self, seed: int) -> bool:
@@ -55,15 +56,15 @@ class KindLosses:
         return seed in self._baseline
 
     def add_baseline(self, seed: int, sums: Floats) -> None:
-        """Note what kinds paid under the baseline in the next draw."""
+        """Note what kinds paid under the baseline in a draw."""
         self._baseline[seed] = sums
 
-    def add(self, candidate: int, sums: Floats) -> None:
-        """Note what kinds paid under a candidate in the first draw that it has not played yet."""
-        self._sums[candidate].append(sums)
+    def add(self, candidate: int, seed: int, sums: Floats) -> None:
+        """Note what kinds paid under a candidate in a draw that the baseline has played."""
+        self._sums[candidate][seed] = sums
 
     def excess(self, candidate: int) -> float:
         """Return by how much the kind that loses most loses beyond the limit, in percent; 0: the limit holds."""
-        own = self._sums[candidate]
-        baseline = list(self._baseline.values())[: len(own)]
-        return excess_loss(np.sum(own, axis=0), np.sum(baseline, axis=0), self._protocol, self._percent)
+        sums = self._sums[candidate]
+        baseline = [self._baseline[seed] for seed in sums]
+        return excess_loss(np.sum(list(sums.values()), axis=0), np.sum(baseline, axis=0), self._protocol, self._percent)

@@ -371,7 +371,7 @@ def update_reservation(cluster: DecisionState, arrivals: Arrivals, run: Run, tim
     if res.state[MADE] and (res.state[MISSED] or time <= res.begins[0]):
         return
     head = run.queue.first[run.cursor[HEAD]]
-    c, members = arrivals.class_id[head], arrivals.members[head]
+    c, members = arrivals.class_id[head], max(arrivals.together[head], 1)
     running = _running(arrivals, run)
     reserve(cluster.nodes, cluster.classes, running, run.cursor[RUNNING], res, c, members, time)
 
@@ -437,7 +437,7 @@ def hold_first(cluster: DecisionState, arrivals: Arrivals, run: Run, g: int, tim
     if not may_hold(res, g):
         return
     a = run.queue.first[g]
-    c, members, priority = arrivals.class_id[a], arrivals.members[a], arrivals.priority[a]
+    c, members, priority = arrivals.class_id[a], max(arrivals.together[a], 1), arrivals.priority[a]
     running, count, seconds = _running(arrivals, run), run.cursor[RUNNING], estimate(run.queue, a)
     hold(cluster.nodes, cluster.classes, running, count, res, g, c, members, seconds, priority, np.inf, time)
     res.held.lacking[g] -= 1

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.constraints.inter_pod import KIND, SPREAD
+from steersman.cluster.constraints.inter_pod import AFFINITY, KIND, SPREAD
 from steersman.cluster.model import Pod
 from steersman.cluster.state import ClusterState
 from steersman.orders import scores
@@ -108,17 +108,12 @@ class QueueInputs:
         return np.asarray(np.maximum(np.array(main, dtype=np.float64) / MILLI, others.max(axis=1) * self.capacity))
 
     @cached_property
-    def single(self) -> npt.NDArray[np.bool_]:
-        """Return [P] whether a pod is alone in its group, since binding others may help it: it has inter-pod rules."""
+    def lifted(self) -> npt.NDArray[np.bool_]:
+        """Return [C] whether another pod's start may lift the refusal of a class: by an affinity or a hard spread."""
         terms = self.state.term_arrays
-        own = np.array(
-            [
-                bool((terms.rules[terms.rule_start[c] : terms.rule_start[c + 1], KIND] <= SPREAD).any())
-                for c in range(len(self.state.classes))
-            ],
-            dtype=np.bool_,
-        )
-        return own[self.class_id]
+        kinds = terms.rules[:, KIND]
+        lifts = np.concatenate([[0], np.cumsum((kinds == AFFINITY) | (kinds == SPREAD))])
+        return np.asarray(np.diff(lifts[terms.rule_start]) > 0)
 
     @cached_property
     def priority(self) -> Ints:
@@ -150,19 +145,59 @@ class QueueInputs:
         return int(self.history_keys.max(initial=-1)) + 1
 
 
-def shapes_of(class_id: Ints, members: Ints, classes: int) -> tuple[Ints, Ints, Ints]:
-    """Return the shape of each arrival, [A], and class and number of members of each shape, [S] each.
+@dataclass(frozen=True, eq=False)
+class Shapes:
+    """What is alike for every node: single pods of a class, and gangs of so many pods of a class.
 
-    The first shapes are single pods of each class.
+    Gangs of several classes, and those of which some pods may start later, are shapes of their own.
+
+    Attributes:
+        of_arrival: [A] the shape of an arrival.
+        together: [A] how many pods of an arrival's class must fit at once, at least, so that its gang can start.
+        needs: [F, 3] a shape, a class, and how many pods of that must fit at once, at least: every class of every
+            shape. The first ones are single pods of each class.
+        incomplete: [S] whether a gang has fewer pods than must start at once.
     """
-    shape = class_id.copy()
-    gangs = members > 1
-    of_shape, count = np.arange(classes), np.ones(classes, dtype=np.int64)
-    if gangs.any():
-        pairs, where = np.unique(np.stack([class_id[gangs], members[gangs]], axis=1), axis=0, return_inverse=True)
-        shape[gangs] = classes + where.reshape(-1)
-        of_shape, count = np.concatenate([of_shape, pairs[:, 0]]), np.concatenate([count, pairs[:, 1]])
-    return shape, of_shape.astype(np.int64), count.astype(np.int64)
+
+    of_arrival: Ints
+    together: Ints
+    needs: Ints
+    incomplete: npt.NDArray[np.bool_]
+
+
+def shapes_of(class_id: Ints, members: Ints, least: Ints, classes: int) -> Shapes:
+    """Return the shapes of arrivals of so many classes; arguments as in `Arrivals`, [A] each."""
+    leaders = np.flatnonzero(members)
+    sizes, first, minimum = members[leaders], class_id[leaders], least[leaders]
+    gang = np.repeat(np.arange(len(leaders)), sizes)
+    others = np.bincount(gang, class_id != first[gang], len(leaders)).astype(np.int64)
+    together = np.ones(len(class_id), dtype=np.int64)
+    together[leaders] = np.maximum(minimum - others, 0)
+    is_alike = (others == 0) & (minimum == sizes)
+    gangs, special = leaders[is_alike & (sizes > 1)], leaders[~is_alike]
+    pairs, where = np.unique(np.stack([class_id[gangs], members[gangs]], axis=1), axis=0, return_inverse=True)
+    shape, singles = class_id.copy(), np.arange(classes)
+    shape[gangs] = classes + where.reshape(-1)
+    shape[special] = classes + len(pairs) + np.arange(len(special))
+    # Among any pods of a gang that start at once there are as many of each class, at least.
+    of_special = ~is_alike[gang]
+    mixed, count = np.unique(
+        np.stack([gang[of_special], class_id[of_special]], axis=1).reshape(-1, 2), axis=0, return_counts=True
+    )
+    needs = np.concatenate(
+        [
+            np.stack([singles, singles, np.ones_like(singles)], axis=1),
+            np.stack([classes + np.arange(len(pairs)), pairs[:, 0], pairs[:, 1]], axis=1),
+            np.stack([shape[leaders[mixed[:, 0]]], mixed[:, 1], (minimum - sizes)[mixed[:, 0]] + count], axis=1),
+        ]
+    )
+    is_incomplete = (minimum > sizes)[~is_alike]
+    return Shapes(
+        of_arrival=shape,
+        together=together,
+        needs=needs,
+        incomplete=np.concatenate([np.zeros(classes + len(pairs), dtype=np.bool_), is_incomplete]),
+    )
 
 
 def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labels_id: Ints, seed: int) -> QueueArrays:
@@ -188,7 +223,7 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
     coming = slice(plan.standing, None)
     columns = [priority[coming], shape[coming]]
     rules = known.state.term_arrays
-    if len(rules.owned_total):
+    if len(rules.rules):
         columns.append(labels_id[coming])
     stated, keys = np.full(count, np.nan), np.zeros((count, LEVELS), dtype=np.int64)
     history = empty_history(0)
@@ -208,14 +243,10 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
     elif order.uses_estimates:
         # Scores are functions of size, estimate and age; gangs of a shape may differ in size.
         columns.append(np.unique(total[coming], return_inverse=True)[1])
-    # Nobody is queued where pods that do not fit are dropped.
+    # Nobody is queued where pods that do not fit are dropped, unless another pod's start may let them start.
     group = np.zeros(count, dtype=np.int64)
-    if plan.waits:
-        waiting = group[coming]
-        waiting[:] = _combined(columns)
-        single = known.single[pods[coming]]
-        waiting[single] = waiting.max(initial=-1) + 1 + np.arange(int(single.sum()))
-        waiting[:] = _combined([shape[coming], waiting])
+    if plan.waits or known.lifted[known.class_id[pods[coming]]].any():
+        group[coming] = _combined([shape[coming], _combined(columns)])
     groups, shapes = int(group.max(initial=-1)) + 1, int(shape.max(initial=-1)) + 1
     shape_of = np.zeros(groups, dtype=np.int64)
     shape_of[group[coming]] = shape[coming]

@@ -6,15 +6,18 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import zip_longest
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, MEMORY
+from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.preemption import RunningPods, beside_nominated, preemption
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.errors import SteersmanError
 from steersman.objectives.fragmentation import fragment_arrays
@@ -56,18 +59,17 @@ from steersman.simulation.gpus_taken import are_whole, gpus_taken
 from steersman.simulation.kind_losses import KindLosses
 from steersman.simulation.observations import RunObservations
 from steersman.simulation.pod_kinds import KINDS, kinds_of
-from steersman.simulation.queueing import QueueInputs, queue_of, shapes_of
+from steersman.simulation.queueing import QueueInputs, Shapes, queue_of, shapes_of
 from steersman.simulation.reasons import Reasons
 from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, Protocol, RunResult, Timeline
 from steersman.simulation.rewards import DecisionStates, decision_states
-from steersman.simulation.selection.choice import MemberChoice, choice_of
-from steersman.simulation.selection.halving import (
-    ARRIVALS,
-    TIMED_ARRIVALS,
+from steersman.simulation.selection.choice import (
+    FIRST_SEED,
+    MemberChoice,
     Selection,
-    default_of,
+    choice_of,
+    fallback_of,
     select,
-    unallocated_percent,
 )
 from steersman.simulation.selection.stock_search import StockSearchOptions, find_profile
 from steersman.simulation.waiting import Waits, compared_waits, estimate_metrics, waits_of
@@ -78,6 +80,8 @@ from steersman.workloads.workload import Workload
 
 AS_IT_IS = "as it is"
 """Name of the recorded placement in results, where policies' names stand."""
+MOST_PREEMPTIONS = 10_000
+"""Refusals of a run about which it is asked whether kube-scheduler would preempt other pods."""
 FIRST_STEP_EVENTS, MAX_STEP_EVENTS = 8, 20_000
 """Events between two calls of a progress callback (and two chances for Ctrl-C): the first step, and the most."""
 STEP_SECONDS = 0.25
@@ -99,7 +103,7 @@ class Simulator:
     def __init__(
         self, workload: Workload, profile: tuple[TypicalPod, ...] | None = None, past: LiveHistory | None = None
     ) -> None:
-        self.workload, self._past = workload, past
+        self.workload, self._given_profile, self._past = workload, profile, past
         self.profile = typical_pods(workload.pods[i] for i in workload.demand()) if profile is None else profile
         self._state = ClusterState(workload.nodes)
         self._class_of = self._state.class_ids(workload.pods)
@@ -132,12 +136,14 @@ class Simulator:
         """Return [S] whether `members` pods of a class, both [S], do not fit on the empty cluster together."""
         return infeasible_together(self._state, class_id, members)
 
-    def infeasible_shapes(
-        self, class_id: npt.NDArray[np.int64], members: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.bool_]:
-        """Return the same for shapes of `shapes_of`, of which those of single pods are known."""
-        singles = len(self._fits_nowhere)
-        return np.concatenate([self._fits_nowhere, self.infeasible(class_id[singles:], members[singles:])])
+    def infeasible_shapes(self, shapes: Shapes) -> npt.NDArray[np.bool_]:
+        """Return [S] which shapes cannot start on the empty cluster."""
+        singles, infeasible = len(self._fits_nowhere), shapes.incomplete.copy()
+        infeasible[:singles] = self._fits_nowhere
+        # Contiguous, or the kernel would be compiled once more.
+        shape, class_id, members = np.ascontiguousarray(shapes.needs[singles:].T)
+        infeasible[shape[self.infeasible(class_id, members)]] = True
+        return infeasible
 
     @property
     def learned(self) -> LearnedArrays:
@@ -204,9 +210,10 @@ class Simulator:
         """Return [P] which pods do not fit on the empty cluster, alone or together with their gangs."""
         never = self._fits_nowhere[self._class_of]
         gangs = np.array([i for i, pod in enumerate(self.workload.pods) if pod.gang], dtype=np.int64)
-        units = Units.of(self.workload, gangs)
+        units = Units.of(self.workload, np.setdiff1d(gangs, self.workload.standing()))
+        shapes = shapes_of(self._class_of[units.pods], units.members, units.least, len(self._fits_nowhere))
         leaders = units.leaders
-        refused = self.infeasible(self._class_of[units.pods[leaders]], units.members[leaders])
+        refused = self.infeasible_shapes(shapes)[shapes.of_arrival[leaders]]
         never[units.pods[np.repeat(refused, units.members[leaders])]] = True
         return never
 
@@ -214,7 +221,7 @@ class Simulator:
         self,
         policy: Policy,
         *,
-        protocol: Protocol,
+        protocol: Protocol = "inflation",
         ratio: float = 1.3,
         load: float | None = None,
         mean_duration: float | None = None,
@@ -223,10 +230,11 @@ class Simulator:
 
         Any other policy is its own only member.
         """
+        kind = protocol, ratio, load, mean_duration
         if (tuned := stock_tuned(policy)) is not None:
-            return self._tuned(tuned, StockSearchOptions(protocol, ratio, load, mean_duration))
+            return self._tuned(tuned, StockSearchOptions(*kind))
         if not policy.members:
-            return MemberChoice(policy, "")
+            return MemberChoice(policy)
         # The seed is not part of the key: every seed of a run has the same member.
         limit = kind_limit(policy)
         percent = None if limit is None else limit.percent
@@ -234,69 +242,83 @@ class Simulator:
         if order.overtaking == CONSERVATIVE:
             # One reservation instead of one for every pod, which would take several times as long.
             order = replace(order, overtaking=EASY)
-        key = cast(PortfolioPolicy, policy).digest, percent, order, protocol, ratio, load, mean_duration
+        key = cast(PortfolioPolicy, policy).digest, percent, order, *kind
         if key not in self._members:
-            selection = self.select(
-                [replace(cast(Any, each), order=order) for each in policy.members],
-                protocol=protocol,
-                ratio=ratio,
-                load=load,
-                mean_duration=mean_duration,
-                limit=limit,
-            )
-            self._members[key] = choice_of(policy.members, selection, protocol)
+            candidates = [replace(cast(Any, each), order=order) for each in policy.members]
+            self._members[key] = choice_of(policy.members, self.select(candidates, *kind, limit=limit))
         return self._members[key]
 
     def _tuned(self, policy: StockTunedPolicy, options: StockSearchOptions) -> MemberChoice:
         """Return kube-scheduler with the configuration that a search finds here, unless it is not clearly better."""
         if options not in self._members:
-            workload = coarse(self.workload)
-            simulator = self if workload is self.workload else Simulator(workload)
-            policies, selection = find_profile(simulator, policy.today, options)
+            policies, selection = find_profile(self, policy.today, options)
             named = [policy.today, *(renamed(each, policy.name) for each in policies[1:])]
-            choice = choice_of(named, selection, options.protocol)
+            choice = choice_of(named, selection)
             summary = policies[selection.best].profile.summary
             self._members[options] = replace(choice, evidence=f"{choice.evidence}; {summary}")
         return self._members[options]
 
+    @cached_property
+    def emptied(self) -> Simulator:
+        """The simulator that policies are compared with: the nodes without the pods that any scheduler could move.
+
+        Pods come in the order of their names, so that the choice does not depend on who read them. Costs only rank
+        policies, so that merged classes are good enough.
+        """
+        unbound = self.workload.unbound()
+        pods = sorted(zip_longest(unbound.pods, unbound.recorded), key=lambda each: (each[0].namespace, each[0].name))
+        recorded = tuple(where for _, where in pods) if unbound.recorded else ()
+        workload = coarse(replace(unbound, pods=tuple(pod for pod, _ in pods), recorded=recorded))
+        return self if workload == self.workload else Simulator(workload, self._given_profile, self._past)
+
     def select(
         self,
         policies: Sequence[Policy],
-        *,
-        protocol: Protocol,
+        protocol: Protocol = "inflation",
         ratio: float = 1.3,
         load: float | None = None,
         mean_duration: float | None = None,
-        bursts: bool = False,
-        default: int | None = None,
+        *,
+        fallback: int | None = None,
         limit: KindLimit | None = None,
     ) -> Selection:
-        """Compare policies on draws like the protocol's runs, see `arrivals.draw` and `selection.halving.select`.
+        """Compare policies by paired simulations, see `selection.choice.select`; the cost is that of `compared_cost`.
 
-        The cost is `Execution.compared_cost`. `default` is the policy that stays unless another is clearly better;
-        None: `fgd`, or the first policy where `fgd` is not among them. `limit` is what any kind of pod may lose.
+        Where no pod requests GPUs, or no node has any, `inflation` is taken for `arrivals`.
+
+        Args:
+            policies: the candidates.
+            protocol: of the draws.
+            ratio: see `arrivals.schedule`.
+            load: see `arrivals.schedule`.
+            mean_duration: see `arrivals.schedule`.
+            fallback: index of the policy that is chosen unless another is clearly better; None: the baseline of the
+                limit, else `fgd`, else the first.
+            limit: what any kind of pod may lose.
         """
-        workload = coarse(self.workload)
-        # Waits and costs only rank policies here, so that merged classes are good enough.
-        simulator = self if workload is self.workload else Simulator(workload)
+        simulator = self.emptied
+        workload = simulator.workload
+        if protocol == "inflation" and not (workload.gpu_capacity and any(workload.gpu_demand)):
+            protocol = "arrivals"
+        losses = None if limit is None else KindLosses(limit.percent, protocol)
 
-        losses = KindLosses(len(policies), limit.percent, protocol) if limit is not None else None
+        @cache
+        def drawn(seed: int) -> Schedule:
+            return draw(workload, protocol, seed, ratio, load, mean_duration)
 
-        def play(i: int, plan: Schedule, seed: int) -> float:
-            execution = simulator.play(policies[i], plan, seed)
+        def play(i: int, seed: int) -> float:
+            execution = simulator.play(policies[i], drawn(seed), seed)
             if limit is not None and losses is not None:
                 if not losses.has_baseline(seed):
-                    baseline = simulator.play(limit.baseline, plan, seed)
+                    baseline = simulator.play(limit.baseline, drawn(seed), seed)
                     losses.add_baseline(seed, baseline.paid_by_kind(protocol))
-                losses.add(i, execution.paid_by_kind(protocol))
+                losses.add(i, seed, execution.paid_by_kind(protocol))
             return execution.compared_cost(protocol)
 
-        def drawn(seed: int) -> Schedule:
-            return draw(workload, protocol, seed, ratio, load, mean_duration, bursts)
-
-        budget = TIMED_ARRIVALS if protocol == "timed" else ARRIVALS
-        stays = default_of(policies) if default is None else default
-        return select(len(policies), drawn, play, budget, stays, None if losses is None else losses.excess)
+        stays = fallback_of(policies, limit) if fallback is None else fallback
+        excess = None if losses is None else losses.excess
+        arrivals = len(drawn(FIRST_SEED).pods)
+        return select(len(policies), play, arrivals, protocol, fallback=stays, excess=excess)
 
     def play(self, policy: Policy, plan: Schedule, seed: int) -> Execution:
         """Run a policy on given arrivals to the end."""
@@ -336,7 +358,7 @@ class Simulator:
         )
         # Results bear the portfolio's name, not the member's.
         decides = asked if chosen.policy is asked else decided_by(asked, chosen.policy)
-        execution = Execution(self, plan, decides, seed, record)
+        execution = Execution(self, plan, decides, seed, record, names_preemption=True)
         execution.finish(progress)
         return replace(execution.result(protocol, seed, ratio, objectives), choice=chosen.evidence)
 
@@ -354,7 +376,7 @@ class Simulator:
         plan = Schedule(there, np.arange(count, dtype=np.float64), np.full(count, np.inf), nodes, False, count)
         # Any policy would do: all arrivals are standing.
         run = Execution(self, plan, resolve("best-fit"), 0, record=False).result("arrivals", 0, 0.0)
-        left = np.setdiff1d(np.arange(len(workload.pods)), there)
+        left = np.setdiff1d(np.flatnonzero(~workload.later), there)
         kinds = np.bincount(kinds_of(self._demand[left], self._devices[left]), minlength=len(KINDS)).tolist()
         waiting = {each.name: each.value for each in metrics.kind_metrics(kinds, kinds)} | {"pods_failed": len(left)}
         values = tuple(replace(each, value=float(waiting.get(each.name, each.value))) for each in run.metrics)
@@ -372,6 +394,7 @@ class Execution:
         record: whether reasons are noted.
         begun: a run of the same policy that has not advanced, with the same nodes and the same pods standing on them:
             its state is copied, which is faster than to place the pods again.
+        names_preemption: whether pods are named for which kube-scheduler may preempt others.
     """
 
     def __init__(
@@ -382,27 +405,40 @@ class Execution:
         seed: int,
         record: bool,
         begun: Execution | None = None,
+        names_preemption: bool = False,
     ) -> None:
         self.policy = default_member(policy)
         self.simulator = simulator = simulator.scheduled_by(self.policy)
-        self.plan, self.recorded = plan, record
+        # The event loop changes when pods arrive, and which start together.
+        self.plan, self.recorded = replace(plan, time=plan.time.copy()), record
+        plan = self.plan
         self.prepared = self.policy.prepared
         self.state: ClusterState = simulator._state.permuted(plan.nodes) if begun is None else begun.state.copy()
         class_id, labels_id = simulator._class_of[plan.pods], simulator._labels_of[plan.pods]
-        shape, *gangs = shapes_of(class_id, plan.members, len(self.state.classes))
-        queue = queue_of(simulator.queued, plan, self.policy.order, shape, labels_id, seed)
+        shapes = shapes_of(class_id, plan.members, plan.least, len(self.state.classes))
+        order = self.policy.order if plan.waits else AGE
+        queue = queue_of(simulator.queued, plan, order, shapes.of_arrival, labels_id, seed)
         self.arrivals = event_arrays.Arrivals(
             class_id=class_id,
             labels_id=labels_id,
             time=plan.time,
             duration=plan.duration,
             priority=queue.priority,
-            members=plan.members,
-            shape=shape,
+            members=plan.members.copy(),
+            least=plan.least.copy(),
+            together=shapes.together,
+            shape=shapes.of_arrival,
+            controller=plan.controller,
+            following=_following(plan.controller),
         )
         profile = simulator.profile_arrays(self.prepared)
+        lifted = simulator.queued.lifted
+        if lifted.any():
+            lifted = np.bincount(shapes.needs[:, 0], lifted[shapes.needs[:, 1]], len(shapes.incomplete)) > 0
+        else:
+            lifted = lifted[:0]
         # An arrival is at most three events: it waits, is bound, and leaves.
-        events = len(plan.pods) * (3 if plan.waits else 1)
+        events = len(plan.pods) * (3 if plan.waits else 2 if len(lifted) else 1)
         self.cluster = build_decision_state(
             self.policy,
             self.state,
@@ -414,9 +450,20 @@ class Execution:
         )
         self.eligible = simulator.workload.eligible[plan.nodes]
         self.run = event_arrays.new_run(
-            self.cluster, self.arrivals, queue, simulator.infeasible_shapes(*gangs), self.eligible, seed
+            self.cluster,
+            self.arrivals,
+            queue,
+            simulator.infeasible_shapes(shapes),
+            lifted,
+            self._nominated(),
+            np.stack([plan.room, np.full(len(plan.room), kernels.NONE)], axis=1),
+            self.eligible,
+            seed,
         )
-        self.record = event_arrays.new_record(events, reasons=record)
+        self._names_preemption = names_preemption and len(np.unique(queue.priority)) > 1
+        self._preempting: dict[int, str] = {}
+        self._checked = 0
+        self.record = event_arrays.new_record(events, reasons=record or self._names_preemption)
         self.reasons = Reasons(self.state)
         if begun is not None:
             event_arrays.stand_as(self.run, self.record, begun.run, begun.record, plan.standing)
@@ -434,6 +481,17 @@ class Execution:
         # argsort of a permutation is its inverse.
         slots = np.argsort(self.plan.nodes)[node]
         engine.stand(self.cluster, self.arrivals, self.run, self.record, slots, devices)
+
+    def _nominated(self) -> npt.NDArray[np.int64]:
+        """Return [M, 2] the pods that wait with a nominated node, see `event_arrays.Run`."""
+        workload, slots = self.simulator.workload, self.state.slots
+        if not (workload.from_now and any(pod.nominated for pod in workload.pods)):
+            return np.zeros((0, 2), dtype=np.int64)
+        # Pods that are drawn again later are not nominated.
+        waiting, first = np.unique(self.plan.pods[self.plan.standing :], return_index=True)
+        nodes = [slots.get(workload.pods[i].nominated, kernels.NONE) for i in waiting]
+        rows = np.stack([self.plan.standing + first, np.array(nodes, dtype=np.int64)], axis=1)
+        return rows[np.flatnonzero(rows[:, 1] != kernels.NONE)]
 
     @cached_property
     def _without_devices(self) -> npt.NDArray[np.int64]:
@@ -454,7 +512,7 @@ class Execution:
             simulator.profile,
             simulator.workload.services,
             node_metrics,
-            lambda view: TelemetryObservations(node_metrics) if view is TELEMETRY else self._observations(view),
+            lambda view: TelemetryObservations(node_metrics) if view == TELEMETRY else self._observations(view),
             seed,
         )
         scorer = self.policy.scorer(context)
@@ -480,6 +538,11 @@ class Execution:
             else:
                 self.answer()
             status = self.advance(until)
+        if not self.plan.waits:
+            # Pods that wait for others which have not come have failed.
+            outcome, arrival = (self.record.numbers[:, k] for k in (event_arrays.OUTCOME, event_arrays.ARRIVAL))
+            has_failed = (outcome == event_arrays.WAITING) & (self.run.slot[arrival] == kernels.NONE)
+            outcome[has_failed] = event_arrays.FAILED
         if progress is not None:
             progress(len(self.plan.pods), len(self.plan.pods))
 
@@ -508,20 +571,55 @@ class Execution:
         e = int(self.run.cursor[event_arrays.EVENTS]) - 1
         arrival = int(self.record.numbers[e, event_arrays.ARRIVAL])
         c, labels = int(self.arrivals.class_id[arrival]), int(self.arrivals.labels_id[arrival])
-        members = int(self.plan.members[arrival])
-        if self.state.mask(c, labels).any() and (text := self._refusal(c, members)):
+        members = int(self.arrivals.members[arrival])
+        preempts = self._preemption(arrival)
+        if not self.recorded:
+            return
+        if self.state.mask(c, labels).any() and (text := self._refusal(arrival, members)):
             number = self.reasons.text_number(text)
         else:
             # The change log's length differs whenever a pod came or left: a cheap version of the cluster's state.
             length, begun = self.cluster.table.logged.tolist()
             number = self.reasons.number(c, labels, begun * len(self.cluster.table.log) + length)
+        if preempts:
+            number = self.reasons.text_number(f"{self.reasons.texts()[number]} {preempts}")
         # Every pod of a gang has an event, the first one the last of them.
         self.record.reasons[e + 1 - members : e + 1] = number
 
-    def _refusal(self, class_id: int, members: int) -> str:
+    def _preemption(self, arrival: int) -> str:
+        """Return the sentence of `preemption` about a pod that was not bound just now, "": no other is preempted."""
+        if not self._names_preemption or self.arrivals.members[arrival] != 1 or self._checked >= MOST_PREEMPTIONS:
+            return ""
+        self._checked += 1
+        pod = self.simulator.workload.pods[self.plan.pods[arrival]]
+        sentence = preemption(self.state, self.running(), pod)
+        if sentence:
+            self._preempting[arrival] = pod.name
+        return sentence
+
+    def running(self) -> RunningPods:
+        """Return the pods that run now."""
+        run, arrivals = self.run, self.arrivals
+        stay = np.flatnonzero((run.slot != kernels.NONE) & np.isinf(arrivals.duration))
+        which = np.concatenate([run.heap[: run.cursor[event_arrays.RUNNING]], stay])
+        columns = (arrivals.class_id, arrivals.labels_id, run.slot, run.devices, arrivals.priority)
+        return RunningPods(*(column[which] for column in columns))
+
+    def _refusal(self, arrival: int, members: int) -> str:
         """Return why a pod that fits on a node, or its gang, was not bound; "": not known."""
+        class_id, labels_id = int(self.arrivals.class_id[arrival]), int(self.arrivals.labels_id[arrival])
+        workload = self.simulator.workload
+        if len(self.run.nominated):
+            pods = [workload.pods[i] for i in self.plan.pods[self.run.nominated[:, event_arrays.POD]]]
+            with beside_nominated(self.state, pods, workload.pods[self.plan.pods[arrival]]):
+                if not self.state.mask(class_id, labels_id).any():
+                    return unschedulable_message(self.state, class_id, labels_id)
+        least = int(self.arrivals.least[arrival])
+        if least > members:
+            return f"the gang has {members} of the {least} pods that must start together"
         gang = f"the gang of {members} pods does not fit together"
-        lacks_room = infeasible_together(self.state, np.array([class_id]), np.array([members]))
+        together = self.arrivals.together[arrival]
+        lacks_room = infeasible_together(self.state, np.array([class_id]), np.array([together]))
         head = int(self.run.cursor[event_arrays.HEAD])
         if lacks_room[0]:
             return gang
@@ -538,7 +636,12 @@ class Execution:
         Where pods or nodes have no GPUs, CPU counts in their place. Infinite if no pod was ever bound.
         """
         if protocol != "timed":
-            return unallocated_percent(self.state, self.eligible, gpus=bool(self.simulator._demand.any()))
+            used, capacity = (each[self.eligible] for each in self.state.gpu_use_by_node())
+            if capacity.any() and self.simulator._demand.any():
+                return 100.0 * (1.0 - float(used.sum()) / float(capacity.sum()))
+            arrays = self.state.arrays
+            free, allocatable = (float(each[self.eligible, CPU].sum()) for each in (arrays.free, arrays.allocatable))
+            return 100.0 * free / max(1.0, allocatable)
         # Without the pods of the warm start, whose waits say nothing of what a user would submit.
         waits = self.coming_waits.bound
         return float(waits.mean()) if len(waits) else math.inf
@@ -590,11 +693,13 @@ class Execution:
         count = len(record.time)
         self._count_gpus(record)
         demand = self.simulator._demand[self.plan.pods]
+        first = slice(self.plan.standing)
+        demand[first] = np.array(self.simulator.workload.recorded_demand, dtype=np.int64)[self.plan.pods[first]]
         # An arrival counts when it arrives, not again when it is bound after waiting or leaves.
-        first = np.zeros(count, dtype=np.int64)
+        arrived = np.zeros(count, dtype=np.int64)
         seen, where = np.unique(record.numbers[:, event_arrays.ARRIVAL], return_index=True)
-        first[where] = demand[seen]
-        events = metrics.events_of(record, np.cumsum(first), self._capacity())
+        arrived[where] = demand[seen]
+        events = metrics.events_of(record, np.cumsum(arrived), self._capacity())
         rewarded: list[Metric] = []
         if objectives:
             rewarded, rewards = metrics.reward_metrics(self._decision_states(record), objectives)
@@ -630,10 +735,18 @@ class Execution:
         )
 
     def _warnings(self) -> tuple[str, ...]:
-        if self.prepared is None:
-            return self.simulator.warnings + self._telemetry_warnings()
-        prepared = self.prepared.warnings(self.policy.name, self.state.gpu_types)
-        return self.simulator.warnings + prepared + self._telemetry_warnings()
+        prepared = () if self.prepared is None else self.prepared.warnings(self.policy.name, self.state.gpu_types)
+        return (*self.simulator.warnings, *prepared, *self._telemetry_warnings(), *self._preemption_warnings())
+
+    def _preemption_warnings(self) -> tuple[str, ...]:
+        names = sorted(set(self._preempting.values()))
+        if not names:
+            return ()
+        shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        return (
+            f"{self.simulator.workload.name}: pods fail or wait for which kube-scheduler may preempt pods of lower "
+            f"priority, which steersman does not do: {shown}",
+        )
 
     def _telemetry_warnings(self) -> tuple[str, ...]:
         if Need.TELEMETRY not in self.policy.needs:
@@ -738,6 +851,11 @@ class Execution:
         )
 
 
+def decider_on(workload: Workload, policy: Policy) -> Policy:
+    """Return a policy as it decides: of a portfolio the member chosen here, under its name and in its order."""
+    return decided_by(policy, Simulator(workload).member(policy).policy) if policy.members else policy
+
+
 def infeasible_together(
     state: ClusterState, class_id: npt.NDArray[np.int64], members: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
@@ -745,6 +863,16 @@ def infeasible_together(
     out = np.zeros(len(class_id), dtype=np.bool_)
     engine.find_infeasible(state.arrays, state.class_arrays, class_id, members, no_reservations(0, state.arrays), out)
     return out
+
+
+def _following(controller: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return [A] the next arrival of the same controller, -1: there is none, or it has no controller."""
+    following = np.full(len(controller), kernels.NONE, dtype=np.int64)
+    arrivals = np.flatnonzero(controller != kernels.NONE)
+    arrivals = arrivals[np.argsort(controller[arrivals], kind="stable")]
+    is_same = controller[arrivals[:-1]] == controller[arrivals[1:]]
+    following[arrivals[:-1][is_same]] = arrivals[1:][is_same]
+    return following
 
 
 def _same(one: ProfileArrays, other: ProfileArrays) -> bool:

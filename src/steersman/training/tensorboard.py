@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import threading
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
@@ -14,11 +13,12 @@ import numpy.typing as npt
 
 from steersman.core.atomic_files import naming_in_errors
 from steersman.core.errors import SteersmanError
+from steersman.core.extras import is_installed
 
 
 def summary_writer() -> Any:
     """Return the class that writes event files, None without TensorBoard. The first import takes seconds."""
-    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("tensorboard") is None:
+    if not (is_installed("torch") and is_installed("tensorboard")):
         return None
     from torch.utils.tensorboard import SummaryWriter
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import os
 import sys
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from steersman.core.atomic_files import write_atomically
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.extensions import attribute_errors
+from steersman.core.extras import is_installed
 from steersman.training.tensorboard import Board
 
 TRACKERS = {"tensorboard": "", "mlflow": "mlflow", "trackio": "trackio"}
@@ -86,7 +87,7 @@ def check_tracker(name: str) -> None:
     """Raise SteersmanError if the package of a tracker is not installed, UsageError if there is none of that name."""
     if name not in TRACKERS:
         raise UsageError(f"tracker {name!r}: expected one of {', '.join(TRACKERS)}")
-    if TRACKERS[name] and importlib.util.find_spec(name) is None:
+    if TRACKERS[name] and not is_installed(name):
         raise SteersmanError(f"--track {name}: {name} is not installed; pip install {TRACKERS[name]}")
 
 

@@ -2,7 +2,7 @@
 
 A simulation is fast because pods with equal requests and constraints share what is known of a node. Where
 thousands of pods have requests of their own (a vertical autoscaler does that), every decision evaluates every node
-again. Short simulations that only have to rank policies (`simulation.selection.halving`) run on a coarse workload
+again. Short simulations that only have to rank policies (`simulation.selection.choice`) run on a coarse workload
 then; published measures always come from the workload itself.
 """
 

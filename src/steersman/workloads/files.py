@@ -13,8 +13,12 @@ from steersman.core.errors import InputError, UsageError
 YAML_SUFFIXES = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
 CSV_SUFFIXES = (".csv", ".csv.gz")
 SWF_SUFFIXES = (".swf", ".swf.gz")
+STDIN = Path("/dev/stdin")
 HIERARCHY_SUFFIX = "-hier"
 """Suffix of the stem of a file that `workload topology` wrote beside its original, and which replaces it."""
+
+_piped: dict[tuple[Path, int, int], bytes] = {}
+"""What came through pipes."""
 
 
 def stem(path: Path) -> str:
@@ -23,6 +27,23 @@ def stem(path: Path) -> str:
         if path.name.endswith(suffix):
             return path.name.removesuffix(suffix)
     return path.name
+
+
+def input_path(path: str | Path) -> Path:
+    """Return the path of an input; `-` is the standard input."""
+    return STDIN if str(path) == "-" else Path(path)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file. What came through a pipe is remembered: it can be read once. Raises OSError."""
+    if path.is_file():
+        return path.read_bytes()
+    status = path.stat()
+    # Pipes of the same path are told apart.
+    key = path, status.st_dev, status.st_ino
+    if key not in _piped:
+        _piped[key] = path.read_bytes()
+    return _piped[key]
 
 
 def folder_files(folder: Path, suffixes: Sequence[str]) -> tuple[list[Path], list[Path]]:

@@ -8,10 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from steersman.cluster.gpu_resources import GPU_RESOURCES, MODEL_LABELS, is_offered
 from steersman.cluster.gpu_units import counted_milli, is_accelerator, is_unclear, offered_units
 from steersman.cluster.model import Node, Pod
+from steersman.core.counting import counted, first_names
 from steersman.workloads.workload import Workload
-
-NAMED = 3
-"""Names of nodes, models and resources in a line."""
 
 
 def gpu_warnings(nodes: Sequence[Node], pods: Sequence[Pod]) -> tuple[str, ...]:
@@ -29,22 +27,22 @@ def no_devices(workload: Workload) -> str:
         return ""
     amounts = sorted({name for node in nodes for name in counted_milli(node)})
     if amounts and not any(node.gpu_count for node in nodes):
-        return f"its nodes offer GPUs only as {_listed(amounts)}, which policies see as amounts like CPU"
+        return f"its nodes offer GPUs only as {first_names(amounts)}, which policies see as amounts like CPU"
     return "its nodes or pods have no GPU"
 
 
 def _uncounted(nodes: Iterable[Node], pods: Iterable[Pod]) -> Iterator[str]:
     """Name accelerators that are placed by their number and are no part of any percentage of GPUs."""
-    offered, requested, counted = Counter[str](), Counter[str](), set[str]()
+    offered, requested, in_gpus = Counter[str](), Counter[str](), set[str]()
     for node in nodes:
-        counted.update(counted_milli(node))
+        in_gpus.update(counted_milli(node))
         offered.update({name: amount for name, amount in node.extended if is_accelerator(name)})
     for pod in pods:
         requested.update(name for name, _ in pod.requests.extended if is_accelerator(name))
-    names = sorted((offered.keys() | requested.keys()) - counted)
+    names = sorted((offered.keys() | requested.keys()) - in_gpus)
     if names:
         each = [
-            f"{name} ({offered[name]:,} on nodes, requested by {_number(requested[name], 'pod')})" for name in names
+            f"{name} ({offered[name]:,} on nodes, requested by {counted(requested[name], 'pod')})" for name in names
         ]
         yield f"placed by their number and not counted in GPUs: {', '.join(each)}"
 
@@ -53,8 +51,8 @@ def _unclear(nodes: Iterable[Node]) -> Iterator[str]:
     names = [node.name for node in nodes if is_unclear(node)]
     if names:
         yield (
-            f"GPUs of {_number(len(names), 'node')} are shared or sliced, and no label says in how many parts: each "
-            f"part counts as a whole GPU ({_listed(names)}); nvidia.com/gpu.replicas says it"
+            f"GPUs of {counted(len(names), 'node')} are shared or sliced, and no label says in how many parts: each "
+            f"part counts as a whole GPU ({first_names(names)}); nvidia.com/gpu.replicas says it"
         )
 
 
@@ -70,8 +68,8 @@ def _missing_resources(nodes: Sequence[Node], pods: Iterable[Pod]) -> Iterator[s
             wanted[requests.gpu_resource] += 1
         wanted.update(name for name, _ in requests.extended if _is_of_gpus(name) and name not in offered)
     for name, count in sorted(wanted.items()):
-        there = f"nodes offer {_listed(sorted(offered))}" if offered else "nodes offer no GPU"
-        yield f"{_number(count, 'pod')} request{'s' * (count == 1)} {name}, which no node offers; {there}"
+        there = f"nodes offer {first_names(sorted(offered))}" if offered else "nodes offer no GPU"
+        yield f"{counted(count, 'pod')} request{'s' * (count == 1)} {name}, which no node offers; {there}"
 
 
 def _missing_models(nodes: Iterable[Node], pods: Iterable[Pod]) -> Iterator[str]:
@@ -83,17 +81,9 @@ def _missing_models(nodes: Iterable[Node], pods: Iterable[Pod]) -> Iterator[str]
             (key, value) for key, value in pod.constraints.node_selector if key in models and value not in models[key]
         )
     for (key, value), count in sorted(wanted.items()):
-        there = f"nodes have {_listed(sorted(models[key]))}" if models[key] else "no node has this label"
-        yield f"{_number(count, 'pod')} select{'s' * (count == 1)} {key}={value}, which no node has; {there}"
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+        there = f"nodes have {first_names(sorted(models[key]))}" if models[key] else "no node has this label"
+        yield f"{counted(count, 'pod')} select{'s' * (count == 1)} {key}={value}, which no node has; {there}"
 
 
 def _is_of_gpus(resource: str) -> bool:
     return is_accelerator(resource) or "gpu" in resource
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

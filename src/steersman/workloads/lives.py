@@ -15,10 +15,12 @@ class Life:
     Attributes:
         created: when it was submitted.
         started: when its kubelet began with it.
+        deleted: when it will be gone, of a pod that is being deleted.
     """
 
     created: float | None
     started: float | None
+    deleted: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class EndedPod:
         pod: the pod.
         created: when it was submitted, seconds since 1970.
         started: when its kubelet began with it.
-        ended: when its last container ended.
+        ended: when its last container ended, else its Job, or when it was deleted.
     """
 
     pod: Pod
@@ -53,6 +55,3 @@ class Lives:
     ended: tuple[EndedPod, ...] = ()
     untimed: int = 0
     latest: float | None = None
-
-
-NO_LIVES = Lives()

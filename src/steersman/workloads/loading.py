@@ -12,10 +12,11 @@ from pathlib import Path
 
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.device_offers import DeviceOffers
+from steersman.core.counting import counted
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.workloads.annotation_warnings import annotation_warnings
-from steersman.workloads.files import HIERARCHY_SUFFIX, folder_files, stem
-from steersman.workloads.formats.base import FormatContent, counted
+from steersman.workloads.files import HIERARCHY_SUFFIX, folder_files, input_path, stem
+from steersman.workloads.formats.base import FormatContent
 from steersman.workloads.formats.kubernetes.devices import KINDS as DEVICE_KINDS
 from steersman.workloads.formats.kubernetes.devices import offer_warnings, offers_of
 from steersman.workloads.formats.kubernetes.expansion import Expanded, PartlyReadError
@@ -145,7 +146,8 @@ def load_workload(
         InputError: something is missing in the files, a file is not what its name says, or nothing in it is valid.
         UsageError: neither path is given, or `strict` and an object is invalid.
     """
-    given = [Path(path) for path in (nodes_path, pods_path) if path is not None]
+    lives = lives or running is RunningPods.REPLAYED
+    given = [input_path(path) for path in (nodes_path, pods_path) if path is not None]
     if not given:
         raise UsageError("give a file or folder of nodes and one of pods, or a folder that holds both")
     # The same path given twice is one source, which holds nodes and pods.
@@ -156,7 +158,7 @@ def load_workload(
         for_pods.refer_to(for_nodes)
     has_pods = for_pods.has_pods() or not (partial and for_pods.has_nodes())
     pods, expanded = for_pods.expanded(nodes, may_have_finished=lives) if has_pods else ((), None)
-    offers = offers_of((obj for each in _objects(sources) for obj in each.of_kind(*DEVICE_KINDS)), nodes)
+    offers = offers_of((obj for each in _objects(sources) for obj in each.of_kind(*DEVICE_KINDS)), nodes, pods)
     nodes, pods, expanded = _with_devices(offers, nodes, pods, expanded)
     problems = [problem for source in sources for problem in source.problems()]
     problems += expanded.problems if expanded is not None else ()
@@ -169,15 +171,17 @@ def load_workload(
     name = workload_name(given[-1])
     about_pods = (*gpu_warnings(nodes, pods), *offer_warnings(offers, pods), *annotation_warnings(pods))
     warnings += [f"{name}: {warning}" for warning in about_pods]
+    workload = Workload(name, nodes, pods, services, tuple(warnings))
     about = (content.understood() for content in for_pods.contents if pods)
-    understood = "; ".join(filter(None, (*about, _gangs(pods))))
-    workload = Workload(name, nodes, pods, services, tuple(warnings), understood=understood)
+    understood = "; ".join(filter(None, (*about, _gangs(pods), _later(workload))))
+    invalid_nodes = tuple(name for each in _objects(sources) for name in each.invalid_nodes)
+    workload = replace(workload, understood=understood, invalid_nodes=invalid_nodes)
     if lives:
         workload = _with_lives(workload, list(_objects(sources)))
-    if expanded is None or not expanded.pods:
-        return workload
-    workload = with_running(workload, expanded, running)
-    return replace(workload, understood="; ".join(filter(None, (workload.understood, understood))))
+    if expanded is not None and expanded.pods:
+        workload = with_running(workload, expanded, running, may_be_empty=lives)
+        workload = replace(workload, understood="; ".join(filter(None, (workload.understood, understood))))
+    return workload.replayed() if running is RunningPods.REPLAYED else workload
 
 
 @no_collection()
@@ -201,10 +205,13 @@ def workload_of_objects(
     Raises:
         SteersmanError: there is no valid node, or no pod and `lives` is false.
     """
+    lives = lives or running is RunningPods.REPLAYED
     objects = Objects(documents)
     nodes = objects.nodes()
-    offers = offers_of(objects.of_kind(*DEVICE_KINDS), nodes)
-    nodes, _, expanded = _with_devices(offers, nodes, (), objects.expanded(nodes))
+    expanded: Expanded | None = objects.expanded(nodes)
+    assert expanded is not None
+    offers = offers_of(objects.of_kind(*DEVICE_KINDS), nodes, expanded.pods)
+    nodes, _, expanded = _with_devices(offers, nodes, (), expanded)
     assert expanded is not None
     for what, found in (("nodes", nodes), ("pods that have not finished", expanded.pods)):
         if not found and not (lives and nodes):
@@ -214,10 +221,12 @@ def workload_of_objects(
     about_pods = (*gpu_warnings(nodes, pods), *offer_warnings(offers, pods), *annotation_warnings(pods))
     about_objects = (*warnings, *left_out, *objects.warnings(), *expanded.warnings, *about_pods)
     all_warnings = tuple(f"{name}: {warning}" for warning in about_objects)
-    workload = Workload(name, nodes, expanded.pods, objects.services(), all_warnings)
+    invalid_nodes = tuple(objects.invalid_nodes)
+    workload = Workload(name, nodes, expanded.pods, objects.services(), all_warnings, invalid_nodes=invalid_nodes)
     if lives:
         workload = _with_lives(workload, [objects])
-    return with_running(workload, expanded, running)
+    workload = with_running(workload, expanded, running, may_be_empty=lives)
+    return workload.replayed() if running is RunningPods.REPLAYED else workload
 
 
 def _with_lives(workload: Workload, every: Sequence[Objects]) -> Workload:
@@ -296,28 +305,13 @@ def further_pods(path: str | Path, cluster: Workload) -> FurtherPods:
             content.others += (there,)
     pods, expanded = source.expanded(cluster.nodes)
     objects = (*_objects([source]), there)
-    offers = offers_of((obj for each in objects for obj in each.of_kind(*DEVICE_KINDS)), cluster.nodes)
-    first = tuple(map(offers.pod, _at_once(pods, _objects([source]))))
+    offers = offers_of((obj for each in objects for obj in each.of_kind(*DEVICE_KINDS)), cluster.nodes, pods)
+    later = Workload("", cluster.nodes, pods).later
+    first = tuple(offers.pod(pod) for pod, is_later in zip(pods, later, strict=True) if not is_later)
     about_pods = (*offer_warnings(offers, first), *annotation_warnings(first))
     warnings = (*source.warnings(expanded), *(f"{source.path}: {warning}" for warning in about_pods))
     gated = 0 if expanded is None else len(expanded.gated)
     return FurtherPods(first, len(pods) - len(first), gated, warnings)
-
-
-def _at_once(pods: Iterable[Pod], objects: Iterable[Objects]) -> Iterator[Pod]:
-    """Yield the pods without those that their Jobs create once others have ended."""
-    room = {
-        (job.namespace, f"Job/{job.name}"): 1 if job.typed.spec.parallelism is None else job.typed.spec.parallelism
-        for each in objects
-        for job in each.of_kind("Job")
-    }
-    for pod in pods:
-        key = pod.namespace, pod.owner
-        if key not in room:
-            yield pod
-        elif room[key] > 0:
-            room[key] -= 1
-            yield pod
 
 
 @no_collection()
@@ -327,7 +321,7 @@ def open_source(path: str | Path) -> Source:
     Raises:
         InputError: it is missing or empty, a file is not what its name says, or nothing in the folder is known.
     """
-    path = Path(path)
+    path = input_path(path)
     if not path.exists():
         raise InputError(path, "", "", "no such file or folder")
     suffixes = {suffix for each in formats() for suffix in each.suffixes}
@@ -367,6 +361,12 @@ def _gangs(pods: Sequence[Pod]) -> str:
     """Return how many gangs there are, "" for none."""
     members = [(pod.namespace, pod.gang) for pod in pods if pod.gang]
     return f"{counted(len(set(members)), 'gang')} of {counted(len(members), 'pod')}" if members else ""
+
+
+def _later(workload: Workload) -> str:
+    """Return how many pods come once others have ended, "" for none."""
+    count = int(workload.later.sum())
+    return f"{counted(count, 'pod')} to be created once others of their controllers have ended" if count else ""
 
 
 def _twice(names: list[str]) -> str | None:

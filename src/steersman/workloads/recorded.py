@@ -7,17 +7,17 @@ recorded node is kept beside the pod. Pods that belong to their node stay there.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from steersman.cluster.account import ClusterAccount, account_of
 from steersman.cluster.constraints.node import NodeTable, allowed_nodes
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Toleration
 from steersman.cluster.state import ClusterState, RunningPod
 from steersman.core.errors import SteersmanError
 from steersman.workloads.formats.kubernetes.expansion import Expanded
-from steersman.workloads.lives import NO_LIVES
 from steersman.workloads.workload import Recorded, RunningPods, Workload
 
 NODE_OWNERS = {"DaemonSet": "DaemonSets", "Node": "static"}
@@ -42,9 +42,13 @@ class _Counts:
     gated: int = 0
     lost: int = 0
     elsewhere: int = 0
+    ended: int = 0
+    untimed: int | None = None
 
 
-def with_running(workload: Workload, expanded: Expanded, running: RunningPods) -> Workload:
+def with_running(
+    workload: Workload, expanded: Expanded, running: RunningPods, *, may_be_empty: bool = False
+) -> Workload:
     """Return the workload with its running pods as requested, where they ran, and a sentence about all pods.
 
     A pod that runs counts where it runs, whatever its node offers by now. Pods that are being deleted and have no node
@@ -55,9 +59,10 @@ def with_running(workload: Workload, expanded: Expanded, running: RunningPods) -
         workload: nodes and pods, the latter perhaps more than those of `expanded` (of CSV files, which never run).
         expanded: the pods that come from Kubernetes objects.
         running: what to do with running pods.
+        may_be_empty: whether it is no error if no pod is left.
 
     Raises:
-        SteersmanError: no pod is left, and the lives of pods are not asked for.
+        SteersmanError: no pod is left.
     """
     counts = _Counts()
     if running is RunningPods.AS_WRITTEN:
@@ -69,7 +74,10 @@ def with_running(workload: Workload, expanded: Expanded, running: RunningPods) -
     if from_now:
         names = {node.name for node in workload.nodes}
         there.sort(key=lambda pod: (0, 0) if pod.constraints.node_name in names else (1, -pod.priority))
-    account = _Account(workload.nodes, there)
+    replayed = running is RunningPods.REPLAYED
+    # The others arrive again, whatever their nodes offer.
+    runs = [not replayed or belongs_to_node(pod) for pod in there]
+    account = _Account(workload.nodes, [pod if each else pod.unbound() for pod, each in zip(there, runs, strict=True)])
     why = _staying(workload.nodes, there, account)
     recorded = tuple(
         # Pods on a node that offers too little run there, too, but remain part of the demand.
@@ -82,8 +90,10 @@ def with_running(workload: Workload, expanded: Expanded, running: RunningPods) -
     pods = there if pinned else [_freed(pod, why.get(i, EXCEEDING) != EXCEEDING) for i, pod in enumerate(there)]
     known = {(pod.namespace, pod.name) for pod in expanded.pods}
     of_objects = [pod for pod in there if (pod.namespace, pod.name) in known]  # without those of CSV files
+    if replayed:
+        counts.ended, counts.untimed = len(workload.lives.ended), workload.lives.untimed
     sentence = _sentence(workload.nodes, expanded, of_objects, len(account.devices), Counter(why.values()), counts)
-    if not pods and workload.lives is NO_LIVES:
+    if not pods and not may_be_empty:
         raise SteersmanError(f"{workload.name}: no pod runs or may be placed: {sentence}")
     return replace(
         workload,
@@ -149,33 +159,58 @@ def _running_pod(state: ClusterState, pod: Pod) -> RunningPod:
 
 def _staying(nodes: Sequence[Node], pods: Sequence[Pod], account: _Account) -> dict[int, str]:
     """Return by index why a running pod stays; those that may go elsewhere are left out."""
-    table, names = NodeTable(nodes), [node.name for node in nodes]
-    only: dict[Constraints, frozenset[str]] = {}
-    why = {}
-    for i in account.devices:
-        pod = pods[i]
+    ties = _Ties(nodes)
+    why = {i: ties.why_stays(pods[i]) or (EXCEEDING if account.exceeds(i) else "") for i in account.devices}
+    return {i: reason for i, reason in why.items() if reason}
+
+
+class _Ties:
+    """What ties running pods to their nodes."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._table, self._names = NodeTable(nodes), [node.name for node in nodes]
+        self._known: dict[Constraints, frozenset[str]] = {}
+
+    def why_stays(self, pod: Pod) -> str:
+        """Return why a running pod stays whatever its node offers, "" if it may go elsewhere."""
         if belongs_to_node(pod):
-            why[i] = NODE_OWNERS[pod.owner.partition("/")[0]]
-        elif pod.terminating:
-            why[i] = LEAVING
-        elif _only_node(table, names, pod.constraints, only) <= {pod.constraints.node_name}:
-            why[i] = TIED
-        elif account.exceeds(i):
-            why[i] = EXCEEDING
-    return why
+            return NODE_OWNERS[pod.owner.partition("/")[0]]
+        if pod.terminating:
+            return LEAVING
+        return TIED if self._allowed(pod.constraints) <= {pod.constraints.node_name} else ""
+
+    def _allowed(self, c: Constraints) -> frozenset[str]:
+        """Return the nodes that a pod's constraints allow, at most two of them."""
+        static = Constraints(
+            gpu_models=c.gpu_models,
+            tolerations=c.tolerations,
+            node_selector=c.node_selector,
+            node_affinity=c.node_affinity,
+            node_features=c.node_features,
+            volume_refusals=c.volume_refusals,
+        )
+        if static not in self._known:
+            # A second node is enough to know that the pod is not tied to the first.
+            slots = np.flatnonzero(allowed_nodes(self._table, static))[:2].tolist()
+            self._known[static] = frozenset(self._names[slot] for slot in slots)
+        return self._known[static]
 
 
-def _only_node(
-    table: NodeTable, names: Sequence[str], c: Constraints, known: dict[Constraints, frozenset[str]]
-) -> frozenset[str]:
-    """Return the nodes that a pod's constraints allow, at most two of them."""
-    static = Constraints(
-        c.gpu_models, "", c.tolerations, c.node_selector, c.node_affinity, node_features=c.node_features
-    )
-    if static not in known:
-        # A second node is enough to know that the pod is not tied to the first.
-        known[static] = frozenset(names[slot] for slot in np.flatnonzero(allowed_nodes(table, static))[:2].tolist())
-    return known[static]
+def live_account(nodes: Sequence[Node], pods: Iterable[Pod], invalid: Sequence[str]) -> ClusterAccount:
+    """Return the account of a live cluster, as that of `Workload` for the same nodes and pods.
+
+    Args:
+        nodes: the valid nodes.
+        pods: those that have not ended.
+        invalid: names of further nodes.
+    """
+    ties, names = _Ties(nodes), {node.name for node in nodes}
+    free = {
+        pod.unbound().constraints
+        for pod in pods
+        if not (ties.why_stays(pod) if pod.constraints.node_name in names else pod.terminating)
+    }
+    return account_of(nodes, free, invalid)
 
 
 def _freed(pod: Pod, stays: bool) -> Pod:
@@ -195,6 +230,7 @@ def _freed(pod: Pod, stays: bool) -> Pod:
         node_selector=(),
         node_affinity=None,
         node_features=(),
+        volume_refusals=(),
         tolerations=(Toleration(operator="Exists"),),
     )
     return replace(pod, pod_class=replace(pod.pod_class, constraints=anywhere))
@@ -212,7 +248,7 @@ def _sentence(
     above = [expanded.owners.get((pod.namespace, pod.name)) for pod in pods]
     owners = f"{len(pods)} pods of {len({*above} - {None})} owners"
     owners += f" ({above.count(None)} without one)" if None in above else ""
-    waiting = f"{len(pods) - running} waiting"
+    waiting = f"{len(pods) - running} {'waiting' if counts.untimed is None else 'arriving'}"
     waiting += f" ({expanded.absent} of them not created yet)" if running and expanded.absent else ""
     parts = [owners, f"{running} running", waiting]
     if expanded.templates:
@@ -224,7 +260,10 @@ def _sentence(
     parts += [
         f"{number} {what}"
         for number, what in (
-            (expanded.finished, "finished left out"),
+            (counts.ended, "ended"),
+            (expanded.finished, "finished left out")
+            if counts.untimed is None
+            else (counts.untimed, "finished at unknown times left out"),
             (counts.deleted, "being deleted left out"),
             (counts.gated, "gated left out"),
             (expanded.suspended, "suspended left out"),

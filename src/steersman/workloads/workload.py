@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from steersman.cluster.gpu_units import gpu_milli, mean_milli, requested_milli
+from steersman.cluster.gpu_units import mean_milli, requested_milli
 from steersman.cluster.model import Node, Pod, Requests, Requirement
 from steersman.workloads.files import stem
-from steersman.workloads.lives import NO_LIVES, Lives
+from steersman.workloads.lives import Life, Lives
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from steersman.cluster.account import ClusterAccount
     from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 
 FIRST_SEED = 42
@@ -61,12 +63,15 @@ class RunningPods(enum.StrEnum):
     FREE: they are placed again with all others.
     PINNED: they run where they are before others arrive, and pods drawn after them may go to that node alone.
     FROM_NOW: they run where they are before others arrive, and pods drawn after them go anywhere.
+    REPLAYED: they arrive and leave again when they did, as do those that have ended. Pods of DaemonSets and static ones
+        run where they are.
     """
 
     AS_WRITTEN = "as-written"
     FREE = "free"
     PINNED = "pinned"
     FROM_NOW = "from-now"
+    REPLAYED = "replayed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,7 @@ class Workload:
         understood: a sentence on how many pods of what kind the source holds; empty for sources of pods alone.
         lives: when pods were created, began to run and ended, where that was asked for.
         referable: its Kubernetes objects that pods of other sources may refer to, where lives were asked for.
+        invalid_nodes: names of nodes that are left out since they make no sense.
     """
 
     name: str
@@ -114,8 +120,9 @@ class Workload:
     recorded: tuple[Recorded | None, ...] = ()
     from_now: bool = False
     understood: str = field(default="", compare=False)
-    lives: Lives = field(default=NO_LIVES, compare=False)
+    lives: Lives = field(default=Lives(), compare=False)
     referable: tuple[KubernetesObject, ...] = field(default=(), compare=False)
+    invalid_nodes: tuple[str, ...] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
         """Return its name and how many nodes and pods it has."""
@@ -138,27 +145,56 @@ class Workload:
         return tuple(i for i, where in enumerate(self.recorded) if where is None or not where.stays)
 
     @cached_property
-    def eligible(self) -> npt.NDArray[np.bool_]:
-        """Return which nodes are eligible, [N]: some pod of the demand may enter them, see `eligible_nodes`.
+    def later(self) -> npt.NDArray[np.bool_]:
+        """Return [P] which pods their controllers make once others have ended, see `Pod.at_once`."""
+        import numpy as np
+
+        later, made = np.zeros(len(self.pods), dtype=np.bool_), Counter[tuple[str, str]]()
+        bounded = {i: pod.at_once for i, pod in enumerate(self.pods) if pod.at_once is not None}
+        recorded = self.recorded or (None,) * len(self.pods)
+        for i in sorted(bounded, key=lambda i: recorded[i] is None):
+            made[self.pods[i].limited_by] += 1
+            later[i] = made[self.pods[i].limited_by] > bounded[i]
+        return later
+
+    @cached_property
+    def running_gangs(self) -> Counter[tuple[str, str]]:
+        """Return by namespace and name of a gang how many of its pods run from the start."""
+        pods = (self.pods[i] for i in self.standing())
+        return Counter((pod.namespace, pod.gang) for pod in pods if pod.gang)
+
+    def drawable(self) -> tuple[int, ...]:
+        """Return the demand without the pods that exist later than others of their controllers."""
+        every, later = self.demand(), set(self.later.nonzero()[0].tolist())
+        return tuple(i for i in every if i not in later) if later else every
+
+    @cached_property
+    def account(self) -> ClusterAccount:
+        """Return which nodes are eligible, since some pod of the demand may enter them, and why others are not.
 
         The node that a pod runs on says nothing about where it may: pinned pods leave the cluster as large as it is.
         """
         # The command line imports this module at its start, and must not wait for NumPy.
-        from steersman.cluster.constraints.node import eligible_nodes
+        from steersman.cluster.account import account_of
 
         runs = [where is not None for where in self.recorded] or [False] * len(self.pods)
         pods = ((self.pods[i].unbound() if runs[i] else self.pods[i]) for i in self.demand())
-        return eligible_nodes(self.nodes, (pod.constraints for pod in pods))
+        return account_of(self.nodes, (pod.constraints for pod in pods), self.invalid_nodes)
 
-    @cached_property
+    @property
+    def eligible(self) -> npt.NDArray[np.bool_]:
+        """Return which nodes are eligible, [N]."""
+        return self.account.eligible
+
+    @property
     def eligible_nodes(self) -> tuple[Node, ...]:
-        """Return the eligible nodes, see `eligible`."""
-        return tuple(node for node, counts in zip(self.nodes, self.eligible, strict=True) if counts)
+        """Return the eligible nodes."""
+        return self.account.counted
 
-    @cached_property
+    @property
     def gpu_capacity(self) -> int:
         """Return the GPU milli of the eligible nodes; a slice or a replica is as much of a GPU as it is."""
-        return sum(map(gpu_milli, self.eligible_nodes))
+        return self.account.gpu_milli
 
     @cached_property
     def gpu_demand(self) -> tuple[int, ...]:
@@ -170,6 +206,15 @@ class Workload:
                 known[pod.requests] = requested_milli(pod.requests, means)
         return tuple(known[pod.requests] for pod in self.pods)
 
+    @cached_property
+    def recorded_demand(self) -> tuple[int, ...]:
+        """Return the GPU milli of the capacity that each pod holds where it ran: 0 on a node that is not eligible."""
+        eligible = {node.name for node in self.eligible_nodes}
+        return tuple(
+            milli if where is not None and where.node in eligible else 0
+            for milli, where in zip(self.gpu_demand, self.recorded or (None,) * len(self.pods), strict=True)
+        )
+
     def shuffled_nodes(self, random: np.random.Generator) -> npt.NDArray[np.int64]:
         """Return [N] indices of nodes in random order; those that are not eligible come last and change nothing."""
         import numpy as np
@@ -178,10 +223,51 @@ class Workload:
         return np.concatenate([np.flatnonzero(self.eligible)[order], np.flatnonzero(~self.eligible)])
 
     def unbound(self) -> Workload:
-        """Return the workload with all pods unbound: future pods are like the running ones but may go anywhere."""
-        return replace(self, pods=tuple(replace(pod.unbound(), gpu_devices=()) for pod in self.pods))
+        """Return the workload with all pods unbound: future pods are like the running ones but may go anywhere.
+
+        Only pods that belong to their nodes stay there.
+        """
+        pods = tuple(replace(pod.unbound(), gpu_devices=()) for pod in self.pods)
+        return replace(self, pods=pods, from_now=False)
+
+    def replayed(self) -> Workload:
+        """Return the workload with the pods that have ended, and the times that its Kubernetes objects state.
+
+        Times are in seconds from the first pod. A pod leaves after the time for which it ran, once it has started. One
+        that is yet to be created arrives at the latest time that the objects state.
+        """
+        lives, standing = self.lives, set(self.standing())
+        present = [lives.present.get((pod.namespace, pod.name), Life(lives.latest, None)) for pod in self.pods]
+        coming = (life.created for i, life in enumerate(present) if i not in standing)
+        first = min(filter(None, (*(each.created for each in lives.ended), *coming)), default=0.0)
+        ended = [
+            replace(
+                each.pod.unbound(),
+                creation_time=each.created - first,
+                deletion_time=each.created - first + each.ended - each.started,
+            )
+            for each in sorted(lives.ended, key=lambda each: each.created)
+        ]
+        pods = [
+            pod if i in standing else _with_times(pod, life, first)
+            for i, (pod, life) in enumerate(zip(self.pods, present, strict=True))
+        ]
+        recorded = (*(None for _ in ended), *self.recorded) if self.recorded else ()
+        return replace(self, pods=(*ended, *pods), recorded=recorded)
+
+
+def _with_times(pod: Pod, life: Life, first: float) -> Pod:
+    """Return a pod that has not ended with the times of its life, unless it states others."""
+    if pod.creation_time is not None or life.created is None:
+        return pod
+    created, deleted = life.created - first, None
+    if life.deleted is not None:
+        deleted = created + max(life.deleted - (life.started or life.created), 0.0)
+    return replace(pod, creation_time=created, deletion_time=deleted)
 
 
 def workload_name(path: str | Path) -> str:
     """Return the name of a pod file or folder in results: without folder and suffix."""
-    return stem(Path(path).resolve())
+    path = Path(path)
+    # A pipe has no name but its path.
+    return stem(resolved if (resolved := path.resolve()).exists() else path)

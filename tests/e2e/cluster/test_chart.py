@@ -153,7 +153,7 @@ def test_accounts_have_minimal_rights(release: Release, account: str) -> None:
         }
 
     expected = RIGHTS if account == "steersman" else {(*rule, ()) for rule in READER_RIGHTS}
-    assert asyncio.run(rights(NAMESPACE)) == expected
+    assert asyncio.run(rights("kube-system")) == expected
     assert asyncio.run(rights("default")) == {rule for rule in expected if rule[1] != "leases"}
 
 

@@ -136,7 +136,7 @@ def test_service_account_has_minimal_rights(deployed: LocalCluster) -> None:
             if group not in FOR_EVERYBODY
         }
 
-    assert asyncio.run(rights(NAMESPACE)) == RIGHTS
+    assert asyncio.run(rights("kube-system")) == RIGHTS
     assert asyncio.run(rights("default")) == {rule for rule in RIGHTS if rule[1] != "leases"}
 
 
@@ -149,7 +149,7 @@ def test_service_account_may_lead_and_write_events(deployed: LocalCluster) -> No
     async def story() -> None:
         async with Client(config) as client:
             annotations = {POLICY_KEY: "fgd"}
-            election = LeaderElection(client, Lease(NAMESPACE, "steersman", dict([APP_LABEL]), annotations))
+            election = LeaderElection(client, Lease("kube-system", "steersman", dict([APP_LABEL]), annotations))
 
             async def lead() -> None:
                 pod = ObjectReference("default", "waits", uid)
@@ -162,10 +162,10 @@ def test_service_account_may_lead_and_write_events(deployed: LocalCluster) -> No
 
             await election.run(lead)
             with pytest.raises(ApiError, match="forbidden"):
-                await LeaderElection(client, Lease(NAMESPACE, "another")).run(lead)
+                await LeaderElection(client, Lease("kube-system", "another")).run(lead)
 
     asyncio.run(story())
-    lease = json.loads(deployed.kubectl("get", "lease", "steersman", "-n", NAMESPACE, "-o", "json"))
+    lease = json.loads(deployed.kubectl("get", "lease", "steersman", "-n", "kube-system", "-o", "json"))
     assert lease["spec"]["holderIdentity"] == ""
     assert lease["metadata"]["annotations"] == {POLICY_KEY: "fgd"}
     events = json.loads(deployed.kubectl("get", "events.v1.events.k8s.io", "-o", "json"))["items"]
@@ -205,7 +205,7 @@ def test_scheduler_runs_as_its_service_account_with_deployed_arguments(deployed:
     assert "Traceback" not in log.read_text(), log.read_text()
     events = deployed.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}").split()
     assert {"Scheduled", "FailedScheduling"} <= set(events)
-    lease = json.loads(deployed.kubectl("get", "lease", "steersman", "-n", NAMESPACE, "-o", "json"))
+    lease = json.loads(deployed.kubectl("get", "lease", "steersman", "-n", "kube-system", "-o", "json"))
     assert lease["spec"]["holderIdentity"] == ""
     assert lease["spec"]["leaseTransitions"] >= 1
 

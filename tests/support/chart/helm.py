@@ -100,11 +100,17 @@ def find(objects: Iterable[Mapping[str, Any]], kind: str, name: str) -> dict[str
 
 
 def rights(objects: Iterable[Mapping[str, Any]], name: str) -> set[tuple[str, str, tuple[str, ...], tuple[str, ...]]]:
-    """Return what the roles of a name allow: group, resource, verbs, and names of objects."""
+    """Return what the roles of an account allow: group, resource, verbs, and names of objects."""
+    objects = list(objects)
+    roles = {
+        (each["roleRef"]["kind"], each["roleRef"]["name"])
+        for each in objects
+        if each["kind"].endswith("Binding") and any(subject["name"] == name for subject in each.get("subjects", ()))
+    }
     return {
         (group, resource, tuple(sorted(rule["verbs"])), tuple(rule.get("resourceNames", ())))
         for each in objects
-        if each["kind"] in ("ClusterRole", "Role") and each["metadata"]["name"] == name
+        if (each["kind"], each["metadata"]["name"]) in roles
         for rule in each["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]

@@ -19,7 +19,7 @@ from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
 from steersman.kubernetes.cache.cluster_cache import ClusterCache, NodeFeed, PodFeed
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import SELECTING, Selectors
-from steersman.kubernetes.volumes.rules import fit
+from steersman.cluster.volumes.rules import fit
 from steersman.kubernetes.volumes.storage_scores import storage_scores
 from steersman.kubernetes.volumes.watch import COLLECTIONS, Volumes
 from steersman.kubernetes.watch import Handler

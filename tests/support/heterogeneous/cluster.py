@@ -37,7 +37,6 @@ RULES = ("fgd",)
 """Policies that decide without having been compared."""
 CHOSEN = (
     "the policy was compared",
-    "no candidate is clearly better than the active one",
     "the policy is worse than a rule on this cluster; the rule decides",
     "the policy file was compared on an equal cluster when it was written",
 )
@@ -389,20 +388,20 @@ def _events(log: Path) -> set[str]:
     return {line["event"] for line in _lines(log)}
 
 
-def fit(draw: Draw, folder: Path, seconds: int) -> Path:
+def fit(draw: Draw, folder: Path, generations: int) -> Path:
     """Fit a policy to a draw's nodes and the pods of the day before; the file.
 
     Args:
         draw: which.
         folder: for files; it must exist.
-        seconds: of the search.
+        generations: of the search.
     """
     files = {"nodes": draw.node_objects(), "pods": draw.typical()}
     for name, items in files.items():
         (folder / f"{name}.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     output = folder / "fitted.safetensors"
-    command: list[str | Path] = [STEERSMAN, "policy", "fit", "--seconds", str(seconds), "--output", output]
+    command: list[str | Path] = [STEERSMAN, "policy", "fit", "--generations", str(generations), "--output", output]
     command += ["--nodes", folder / "nodes.json", "--pods", folder / "pods.json"]
-    done = subprocess.run(command, text=True, capture_output=True, check=False, timeout=seconds + PATIENCE_SECONDS)
+    done = subprocess.run(command, text=True, capture_output=True, check=False, timeout=10 * PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr
     return output

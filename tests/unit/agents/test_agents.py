@@ -25,7 +25,8 @@ from steersman.agents.networks.score_networks import MASKED, build, sizes_of
 from steersman.agents.networks.tensors import sample_candidates
 from steersman.agents.registry import GRADIENT_ALGORITHMS, find_algorithm
 from steersman.agents.rollout_stats import RolloutStats
-from steersman.core.errors import InputError, MissingExtraError, SteersmanError, UsageError
+from steersman.core.errors import InputError, SteersmanError, UsageError
+from steersman.core.extras import MissingExtraError
 
 AGENTS = {
     "dqn": (

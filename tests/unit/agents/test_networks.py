@@ -1,6 +1,6 @@
 """Networks: any number of nodes, no care for their order, a mask, and weights that can leave torch."""
 
-import importlib
+import sys
 
 import numpy as np
 import pytest
@@ -21,7 +21,8 @@ from steersman.agents.networks.score_networks import (
     load,
     sizes_of,
 )
-from steersman.core.errors import MissingExtraError, SteersmanError, UsageError
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.extras import MissingExtraError
 from steersman.policies.features import POD_KINDS
 from steersman.policies.networks.registry import NETWORKS
 
@@ -219,15 +220,8 @@ def test_graph_network_looks_along_racks_and_servers():
 
 
 def test_graph_network_without_its_extra_fails_in_one_line(monkeypatch):
-    import_module = importlib.import_module
-
-    def missing(name):
-        if name.startswith("torch_geometric"):
-            raise ModuleNotFoundError(name)
-        return import_module(name)
-
     graph_network._geometric.cache_clear()
-    monkeypatch.setattr(importlib, "import_module", missing)
+    monkeypatch.setitem(sys.modules, "torch_geometric", None)
     with raises(MissingExtraError):
         build("gnn", SIZES)
     graph_network._geometric.cache_clear()

@@ -437,7 +437,7 @@ def test_unreachable_cluster_fails_in_one_line(cluster: Path, capsys: Capture, m
 
 
 def test_user_files_are_kept(cluster: Path) -> None:
-    (cluster / "out").mkdir()
+    assert evaluate(*RUN) == 0
     (cluster / "out" / "thesis.tex").write_text("mine")
     assert evaluate(*RUN) == 0
     assert (cluster / "out" / "thesis.tex").read_text() == "mine"
@@ -876,3 +876,10 @@ def test_a_full_disk_is_named_by_its_file_and_finished_runs_are_kept(
     assert "out/results.csv: cannot be written: No space left on device; the finished runs are in " in said
     assert len(Path(said.rpartition(" ")[2]).read_text().splitlines()) > 2
     assert not (cluster / "out").exists()
+
+
+@pytest.mark.parametrize("more", [(), ("--no-leader-elect",), ("--lease-namespace", "mine")])
+def test_name_of_the_clusters_own_scheduler_is_refused(capsys: Capture, more: tuple[str, ...]) -> None:
+    assert main(["schedule", "--policy", "fgd", "--scheduler-name", "default-scheduler", *more]) == 2
+    line = error_line(capsys)
+    assert all(part in line for part in ("--scheduler-name default-scheduler", "kube-scheduler", "--shadow")), line

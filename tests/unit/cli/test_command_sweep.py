@@ -124,7 +124,7 @@ CONTRADICTIONS: list[Options] = [
     {"--protocol": "timed", "--from-now": ""},
     {"--bound": "", "--protocol": "timed"},
     {"--bound": "", "--from-now": ""},
-    {"--fit-seconds": "10"},
+    {"--fit-generations": "10"},
     {"--policy": "fgd", "--baseline": "best-fit"},
     {"--cluster-config": "nodes.csv"},
     {"--scheduler-config": "nodes.csv"},

@@ -309,7 +309,7 @@ def test_a_gang_is_named_with_its_size(files: list[str], capsys: pytest.CaptureF
         each["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2"
     cluster.write_text(yaml.safe_dump_all(objects))
     assert main(["wait", *files, "--pod", "last", "--rollouts", "5"]) == 0
-    assert "it is one of the 2 pods of gang train, which start together or not" in capsys.readouterr().out
+    assert "it is one of the 2 pods of gang train, which start together" in capsys.readouterr().out
     assert main(["wait", *files, "--rollouts", "5"]) == 0
     assert "team/last (gang train of 2)" in capsys.readouterr().out
 

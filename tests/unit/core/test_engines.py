@@ -7,7 +7,8 @@ import pytest
 from tests.support.errors import raises
 
 from steersman.core.engines import Engine, available_workers, make_workers, runs_here, use_engine
-from steersman.core.errors import MissingExtraError, SteersmanError, UsageError
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.extras import MissingExtraError
 from steersman.core.processes import Workers, default_jobs
 from steersman.core.ray_cluster import ADDRESS
 

@@ -7,13 +7,15 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.errors import raises
 
 from steersman.core.errors import InputError, SteersmanError
-from steersman.core.folder_lock import LOCK, is_locked, lock_folder
+from steersman.core.folder_lock import LOCK, is_locked, lock_folder, using_folder
 
 PARENT = """
 import sys, time
@@ -75,6 +77,38 @@ def test_worker_holds_the_lock_until_it_ends(tmp_path: Path) -> None:
             parent.kill()
     with lock_folder(tmp_path):
         pass
+
+
+def test_used_folder_is_locked_and_left_as_it_was(tmp_path: Path) -> None:
+    for folder in (tmp_path / "new" / "out", tmp_path):
+        with using_folder(folder):
+            assert (folder / LOCK).exists()
+            with raises(SteersmanError, f"{folder}: is in use by process {os.getpid()}"), using_folder(folder):
+                pytest.fail("locked twice")
+            assert is_locked(folder)
+        assert list(tmp_path.iterdir()) == []
+    with suppress(KeyboardInterrupt), using_folder(tmp_path / "out"):
+        (tmp_path / "out" / "results.csv").write_text("")
+        raise KeyboardInterrupt
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["results.csv"]
+
+
+def test_lock_whose_file_was_removed_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The holder removes the file between another process's opening and locking of it."""
+    first, opened = lock_folder(tmp_path), os.open
+
+    def open_and_release(path: Any, *more: Any) -> int:
+        monkeypatch.setattr(os, "open", opened)
+        descriptor = opened(path, *more)
+        (tmp_path / LOCK).unlink()
+        first.close()
+        return descriptor
+
+    monkeypatch.setattr(os, "open", open_and_release)
+    with lock_folder(tmp_path):
+        assert is_locked(tmp_path)
+        with raises(SteersmanError, "in use"):
+            lock_folder(tmp_path)
 
 
 def test_holder_that_is_not_text_is_not_printed(tmp_path: Path) -> None:

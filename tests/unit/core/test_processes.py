@@ -4,9 +4,11 @@ import multiprocessing
 import os
 import queue
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
@@ -19,7 +21,7 @@ from tests.support.nightly import examples
 
 from steersman.core.early_signals import SIGNALS
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.core.processes import Workers, background_process, check_jobs, kill, start_worker
+from steersman.core.processes import Workers, background_process, check_jobs, kill, restarted, start_worker
 from steersman.core.signals import defer_signals, interruptible
 
 
@@ -211,3 +213,39 @@ def test_a_number_of_processes_below_1_is_rejected() -> None:
     for jobs in (0, -1):
         with raises(UsageError, f"--jobs must be at least 1, not {jobs}"):
             check_jobs(jobs)
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_background_process_that_ends_is_started_again(status: int) -> None:
+    waits, starts = list[float](), list[float]()
+
+    @contextmanager
+    def begin(on_exit: Callable[[int], None]) -> Iterator[None]:
+        starts.append(time.monotonic())
+        with background_process(on_exit, sys.exit, status):
+            yield
+
+    with restarted(begin, waits.append, first_seconds=0.05, most_seconds=600.0):
+        end = time.monotonic() + 60
+        while len(starts) < 4 and time.monotonic() < end:
+            time.sleep(0.02)
+    assert waits[:3] == [0.05, 0.1, 0.2]
+    assert starts[3] - starts[2] >= 0.2
+    count = len(starts)
+    time.sleep(0.6)
+    assert len(starts) == count, "none is started after the block"
+
+
+def test_process_that_is_restarted_ends_with_the_block() -> None:
+    started = threading.Event()
+
+    @contextmanager
+    def begin(on_exit: Callable[[int], None]) -> Iterator[None]:
+        with background_process(on_exit, time.sleep, 600):
+            started.set()
+            yield
+
+    began = time.monotonic()
+    with restarted(begin, lambda _: None):
+        assert started.is_set()
+    assert time.monotonic() - began < 60

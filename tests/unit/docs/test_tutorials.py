@@ -8,7 +8,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
+from tests.support.notebooks import CLAIMS, find_problems
 
 TUTORIALS = Path(__file__).parents[3] / "docs" / "tutorials"
 NOTEBOOKS = sorted(TUTORIALS.glob("*.ipynb"))
@@ -46,7 +48,7 @@ def test_outputs_come_from_one_run_and_name_no_local_folder(notebook: Path) -> N
     code = cells(notebook, "code")
     assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1)), "make notebooks"
     outputs = [output for cell in code for output in cell["outputs"]]
-    assert not [output for output in outputs if output["output_type"] == "error"]
+    assert not find_problems(notebook.stem, nbformat.read(notebook, nbformat.NO_CONVERT))
     texts = [text for output in outputs for text in (output.get("text", ""), output.get("data", {}).get("text/plain"))]
     assert not re.search(r"/(root|home|tmp|work)/", "".join(map("".join, filter(None, texts))))
 
@@ -71,3 +73,29 @@ def test_tutorial_links_resolve(notebook: Path) -> None:
     text = "".join("".join(cell["source"]) for cell in cells(notebook, "markdown"))
     links = [each.partition("#")[0] for each in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in each]
     assert not [each for each in links if not (TUTORIALS / each).exists()]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        ("interval -0.84 to -0.16", "interval nan to nan", "no number: 04-tuned - least-allocated"),
+        ("interval -0.84 to -0.16", "interval -0.84 to 0.16", "do not show: and the interval is below 0"),
+        ("most-even is best on 5", "04-tuned is best on 5", "do not show: *most-even*"),
+        (
+            "and the interval is below 0",
+            "and the interval is narrow",
+            "the claim is not in the prose: and the interval",
+        ),
+        ("-0.50 points", "-inf points", "no number"),
+    ],
+)
+def test_outputs_that_contradict_the_prose_are_problems(before: str, after: str, problem: str) -> None:
+    text = (TUTORIALS / "04-tuning-with-optuna.ipynb").read_text()
+    interval = re.search(r"interval -[\d.]+ to -[\d.]+", text)
+    assert interval is not None
+    changed = nbformat.reads(text.replace(interval[0], "interval -0.84 to -0.16").replace(before, after), 4)
+    assert any(problem in each for each in find_problems("04-tuning-with-optuna", changed))
+
+
+def test_claims_are_checked_of_every_tutorial() -> None:
+    assert list(CLAIMS) == [file.stem for file in NOTEBOOKS]

@@ -81,6 +81,16 @@ def test_success_curves_need_limits_and_have_a_band_over_seeds() -> None:
     assert success_lines({"fgd": nothing, "random": nothing}, STYLE) is None
 
 
+def test_limits_kept_are_shown_to_the_end_of_the_longest_episode() -> None:
+    runs = [replace(made_run("fgd", seed), latency=episode(3, length)) for seed, length in ((1, 20), (2, 65))]
+    plot = success_lines({"fgd": runs}, STYLE)
+    assert plot is not None
+    low, high, mean = plot["data"]
+    assert low["x0"] + low["dx"] * (len(mean["y"]) - 1) == 65
+    assert mean["y"][25:] == low["y"][25:] == high["y"][25:]
+    assert None not in mean["y"]
+
+
 def test_a_report_of_several_workloads_has_bars(tmp_path: Path) -> None:
     runs = [
         made_run(policy, seed, allocation=value + seed % 3, workload=workload)

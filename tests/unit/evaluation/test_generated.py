@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from steersman.evaluation.criteria import parse_objectives
 from steersman.evaluation.generated import check_generated, deployments_workload, nominal_workload, run_generated
 from steersman.evaluation.latency import play_all
 from steersman.evaluation.report.episode_figures import WINDOW, family_of, success_rate
+from steersman.evaluation.summary import SEEDS
 from steersman.policies.features import CLUSTER, TELEMETRY, View
 from steersman.policies.files.policy_file import Card, write_policy
 from steersman.policies.most_even import NAME as MOST_EVEN
@@ -168,6 +170,20 @@ def test_undefined_combination_is_rejected(
 ) -> None:
     with raises(UsageError, *named):
         check_generated(options, parse_objectives([objective]), (policy,))
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [(FILLING, MOST_EVEN), (replace(FILLING, nodes=(2, 5)), "best-fit"), (SMALL, "p0")],
+)
+def test_intervals_of_generated_clusters_are_over_seeds(
+    options: DeploymentsOptions | LatencyOptions, rule: str
+) -> None:
+    comparison = steersman.evaluate(options, ["kube-default", rule], seeds=3).comparisons[0]
+    other = [row for row in comparison.summary if row.baseline and row.metric == comparison.headline.primary]
+    assert other
+    assert all(row.interval_over == SEEDS and np.isfinite(row.difference_interval).all() for row in other)
+    assert "3 paired seeds" in comparison.headline.sentence()
 
 
 def test_policy_with_another_view_is_rejected(tmp_path: Path) -> None:

@@ -14,13 +14,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.errors import raises
 from tests.support.nightly import examples
 from tests.support.run_results import EXPERIMENT, figures_in, made_experiment, made_run
 
 import steersman
 from steersman.cli.output.tables import kinds_table
+from steersman.core.errors import UsageError
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.evaluation.evaluation import Evaluation
+from steersman.evaluation.experiment import Experiment
 from steersman.evaluation.output import is_result
 from steersman.evaluation.report.curves import CurveStats, curve_stats
 from steersman.evaluation.report.figures import CELLS, heat_map
@@ -39,6 +42,7 @@ from steersman.evaluation.summary import summarise
 from steersman.simulation.pod_kinds import arrived_metric, failed_metric
 from steersman.simulation.result import FinalNodes, Metric, RunResult
 from steersman.workloads.generators.deployments import DeploymentSettings
+from steersman.workloads.workload import Workload
 
 SIZE_LIMIT_BYTES = 2_000_000
 BETTER = {"kube-default": [90.0, 91.0, 92.0, 90.5], "fgd": [95.0, 95.4, 96.1, 95.2]}
@@ -84,6 +88,24 @@ def report(folder: Path, runs: Sequence[RunResult], baseline: str = "kube-defaul
 
 def sentence(runs: Sequence[RunResult], baseline: str = "kube-default") -> str:
     return Headline(runs, summarise(runs, baseline), baseline).sentence()
+
+
+@pytest.mark.parametrize("name", ["all", "default", "mean", "as it is", "bound", "arrived"])
+def test_a_workload_may_have_any_name(tmp_path: Path, name: str) -> None:
+    headline, text = report(tmp_path, made_experiment(BETTER, workloads=[name]))
+    other, _ = report(tmp_path, made_experiment(BETTER, workloads=["w"]))
+    assert headline.sentence() == other.sentence().replace("on w (", f"on {name} (")
+    assert f"{name} · 4 nodes · 20 GPUs" in " ".join(" ".join(Page(text).text).split())
+    rows = summarise(made_experiment(BETTER, workloads=[name]), "kube-default")
+    assert {(row.workload, row.runs) for row in rows} == {(name, len(BETTER["fgd"]))}
+
+
+def test_names_of_other_rows_are_refused() -> None:
+    for policy in ("bound", "as it is", "arrived"):
+        with raises(UsageError, policy, "rename it"):
+            Experiment((Workload("w", (), ()),), (policy, "fgd"), (1,))
+    with raises(UsageError, "all", "rename its file"):
+        Experiment((Workload("w", (), ()), Workload("all", (), ())), ("fgd",), (1,))
 
 
 def test_headline_names_the_best_policy_and_its_gain() -> None:
@@ -386,6 +408,21 @@ def test_report_is_one_file_with_table_and_plots(tmp_path: Path) -> None:
     assert len(text.encode()) < SIZE_LIMIT_BYTES
 
 
+def test_titles_of_axes_are_no_longer_than_the_axes(tmp_path: Path) -> None:
+    long = "a-policy-whose-name-is-much-longer-than-the-axis-of-any-plot-of-a-report"
+    _, text = report(tmp_path, made_experiment({long: [90.0, 91.0], "fgd": [95.0, 96.0]}), baseline=long)
+    titles = []
+    for plot in figures_in(text).values():
+        layout = plot["layout"]
+        for name, pixels in (("xaxis", 340), ("yaxis", layout["height"])):
+            title = layout[name].get("title", {}).get("text", "")
+            assert all(len(line) * 8.6 <= pixels - 40 for line in title.split("<br>")), title
+            titles.append(title)
+    assert any(long in title.replace("<br>", "") for title in titles)
+    assert "arrived GPU demand, % of all GPUs" in titles
+    assert not [each for _, attributes in Page(text).elements for each in attributes.values() if "<br>" in str(each)]
+
+
 def test_a_report_needs_no_package_for_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "plotly", None)
     _, text = report(tmp_path, made_experiment(BETTER))
@@ -533,13 +570,12 @@ def test_the_heat_map_of_a_huge_cluster_stays_small() -> None:
     assert heat.full == 100_000
 
 
-def test_mean_curve_ends_with_the_shortest_seed() -> None:
+def test_mean_curve_reaches_the_end_of_the_longest_seed() -> None:
     whole = made_run().curve
     shorter = replace(whole, x=whole.x[:100], gpu_allocation_percent=whole.gpu_allocation_percent[:100])
     path = curve_stats([whole, shorter], "gpu_allocation_percent", whole.x)
     for values in (path.mean, path.low, path.high):
-        assert np.isfinite(values[:100]).all()
-        assert np.isnan(values[100:]).all()
+        assert values[100:].tolist() == whole.gpu_allocation_percent[100:].tolist()
 
 
 def test_the_difference_is_the_first_column_of_the_table(tmp_path: Path) -> None:

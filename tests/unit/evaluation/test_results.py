@@ -2,6 +2,7 @@
 
 import csv
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -204,7 +205,23 @@ def test_new_files_have_default_permissions(tmp_path: Path) -> None:
     assert (tmp_path / "out").stat().st_mode == plain.stat().st_mode
 
 
-def test_other_files_of_a_folder_are_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("files", [results.EVALUATION_FILES, results.RUN_FILES, results.DEMO_FILES])
+@pytest.mark.parametrize("name", ["thesis.tex", ".gitignore", "placements.txt", "run/summary.csv"])
+def test_folder_with_nothing_but_other_files_is_rejected(tmp_path: Path, files: Sequence[str], name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine\n")
+    with raises(UsageError, f"--output {tmp_path}: holds {name.partition('/')[0]}", "name another folder"):
+        output.check_output(tmp_path, files)
+
+
+def test_lock_and_unfinished_files_are_no_other_files(tmp_path: Path) -> None:
+    (tmp_path / ".steersman-x").mkdir()
+    (tmp_path / "run.lock").write_text("process 7\n")
+    output.check_output(tmp_path, results.EVALUATION_FILES)
+
+
+def test_other_files_of_a_folder_with_results_are_kept(tmp_path: Path) -> None:
+    write(tmp_path, made_experiment(ENDS))
     for name in ("thesis.tex", "placements.csv"):  # the second has a name of ours, but not of this command
         (tmp_path / name).write_text("mine\n")
     (tmp_path / "logs").mkdir()

@@ -55,6 +55,7 @@ def test_counters_and_gauges_are_exported() -> None:
             in_flight=lambda: 7,
             bind_errors=lambda: {409: 2, 0: 1},
             is_leader=lambda: True,
+            scheduler_name="mine",
             profile_age=lambda: 12.5,
             events_dropped=lambda: 9,
         )
@@ -86,7 +87,9 @@ def test_counters_and_gauges_are_exported() -> None:
         assert value("binds_in_flight") == 7
         assert value("bind_errors_total", status="409") == 2
         assert value("bind_errors_total", status="none") == 1
-        assert value("leader_election_master_status") == 1
+        assert value("leader_election_master_status", name="mine") == 1
+        assert value("schedule_attempts_total", result="error") == 0, "alerts see the first increase"
+        assert value("bind_errors_total", status="403") == 0
         assert value("profile_age_seconds") == 12.5
         assert value("events_dropped_total") == 9
         pending["active"] = 5

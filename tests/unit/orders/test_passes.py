@@ -59,7 +59,7 @@ def test_only_pods_that_cannot_start_are_left_out(order: str) -> None:
     for seed in SEEDS:
         simulator = Simulator(random_cluster(seed))
         policy = with_order(resolve("fgd"), find_order(order))
-        plan = first_arrivals(draw(simulator.workload, "timed", seed, 1.3, 1.3, None, bursts=False))
+        plan = first_arrivals(draw(simulator.workload, "timed", seed, 1.3, 1.3, None))
         runs = [Execution(simulator, plan, policy, 0, record=False) for _ in range(2)]
         runs[0].finish(None)
         trying_everybody(runs[1])
@@ -81,7 +81,7 @@ def learned(wait: float) -> Order:
 def test_a_score_is_that_of_a_class_and_not_of_a_pod(order: str) -> None:
     """Without stated run times all pods of a class and an owner are alike, whenever they arrive."""
     simulator = Simulator(random_cluster(SEEDS[0]))
-    plan = draw(simulator.workload, "timed", SEEDS[0], 1.3, 1.3, None, bursts=False)
+    plan = draw(simulator.workload, "timed", SEEDS[0], 1.3, 1.3, None)
     policy = with_order(resolve("fgd"), learned(-1.0) if order == "learned" else find_order(order))
     queue = Execution(simulator, plan, policy, 0, record=False).run.queue
     pods = [simulator.workload.pods[i] for i in plan.pods]
@@ -92,7 +92,7 @@ def test_a_score_is_that_of_a_class_and_not_of_a_pod(order: str) -> None:
 def test_of_equal_pods_the_oldest_goes_first() -> None:
     """As in a live cluster, also where the weights prefer pods that have just come."""
     simulator = Simulator(random_cluster(SEEDS[0]))
-    plan = first_arrivals(draw(simulator.workload, "timed", SEEDS[0], 1.3, 1.3, None, bursts=False))
+    plan = first_arrivals(draw(simulator.workload, "timed", SEEDS[0], 1.3, 1.3, None))
     execution = Execution(simulator, plan, with_order(resolve("fgd"), learned(1.0)), 0, record=False)
     execution.finish(None)
     run = execution.run

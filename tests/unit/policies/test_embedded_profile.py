@@ -21,7 +21,6 @@ from steersman.policies.files.policy_file import CARD, Card, prepare_policy, rea
 from steersman.policies.gpu_state import planning
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.run import Simulator
-from steersman.simulation.selection.comparison import choose_member
 from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
 from steersman.workloads.formats.openb.traces import embedded
 from steersman.workloads.loading import load_workload
@@ -227,7 +226,7 @@ def test_prepare_show_and_use(folder, capsys):
     assert main(["policy", "show", "mine.safetensors", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["mix"]["workload"] == "pods"
     workload = load_workload("nodes.yaml", "pods.yaml")
-    member = choose_member(resolve("steersman"), workload)
+    member = Simulator(workload).member(resolve("steersman")).policy
     for seed in (1, 2):
         mine, its = (
             Simulator(workload).run(policy, seed=seed, record=True).placements

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from tests.support.nightly import examples
 
 from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
 from steersman.core.errors import UsageError
+from steersman.core.statistics import mean_interval
 from steersman.orders.queue import ANYBODY, EASY
 from steersman.orders.registry import find_order
 from steersman.policies.base import Policy, with_order
@@ -24,54 +26,82 @@ from steersman.simulation.arrivals import Schedule, draw, schedule, trace_load
 from steersman.simulation.kind_losses import KindLosses, kind_losses
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
-from steersman.simulation.selection import halving
-from steersman.simulation.selection.choice import choice_of
-from steersman.simulation.selection.halving import Selection, select
+from steersman.simulation.selection import choice as choice_module
+from steersman.simulation.selection.choice import (
+    FIRST_SEED,
+    ROUND_DRAWS,
+    TEST_DRAWS,
+    Play,
+    Selection,
+    choice_of,
+    saving_interval,
+    select,
+)
 from steersman.simulation.waiting import Waits, compared_waits, winsorized
-from steersman.workloads.coarse import coarse
 from steersman.workloads.formats.openb.traces import embedded
 from steersman.workloads.generators.clusters import random_cluster
 from steersman.workloads.workload import Recorded, Workload
 
 
-def plan(size: int = 100) -> Schedule:
-    return Schedule(np.arange(size), np.arange(size, dtype=float), np.full(size, np.inf), np.arange(3), False)
+def selected(count: int, play: Play, arrivals: int = 100, **options: Any) -> Selection:
+    return select(count, play, arrivals, "inflation", **options)
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=12, unique=True))
 def test_best_policy_is_found_without_noise(costs: list[float]) -> None:
-    found = select(len(costs), lambda _: plan(), lambda i, *_: costs[i])
-    assert found.best == int(np.argmin(costs))
+    assert selected(len(costs), lambda i, _: costs[i]).best == int(np.argmin(costs))
 
 
-def test_default_stays_unless_a_paired_test_is_significant() -> None:
-    """Heavy-tailed costs without a difference: the least mean is mostly another candidate, and the default stays."""
-    kept = leaders = 0
-    for trial in range(100):
+def test_the_fallback_stays_unless_a_paired_test_is_significant() -> None:
+    """Heavy-tailed costs without a difference: the leader is mostly another candidate, and the fallback stays."""
+    stays = leads = 0
+    for trial in range(200):
         random = np.random.default_rng(trial)
-        found = select(12, lambda _: plan(), lambda *_, random=random: float(np.log(random.pareto(1.2) + 1)), default=3)
-        kept += found.best == 3
-        leaders += found.leader == 3
-    assert leaders < 30
-    assert kept > 80
+        found = selected(12, lambda *_, random=random: float(np.log(random.pareto(1.2) + 1)), fallback=3)
+        stays += found.best == 3
+        leads += found.leader == 3
+    assert leads < 60
+    assert stays > 190, "the draws that made the leader are no part of the test"
 
 
 def test_common_draws_show_a_small_difference() -> None:
     """The draws differ by far more than the candidates; the difference in each draw is nearly the same."""
 
-    def play(i: int, _: Schedule, seed: int) -> float:
+    def play(i: int, seed: int) -> float:
         return np.random.default_rng(seed).normal(0, 50) + (0 if i == 4 else 1) + 0.1 * (seed + i) % 0.3
 
-    found = select(8, lambda _: plan(), play, default=2)
+    found = selected(8, play, fallback=2)
     assert (found.leader, found.best) == (4, 4)
 
 
-def test_the_default_plays_every_draw() -> None:
-    found = select(8, lambda _: plan(), lambda i, *_: float(-i), default=0)
-    assert found.best == 7
-    assert np.isfinite(found.costs[0]).all()
-    assert found.costs.shape[1] == halving.MOST_DRAWS
+def test_what_kinds_of_draws_differ_by_is_no_noise() -> None:
+    """A candidate loses 0.4 points without bursts and gains 3 with them, in as few draws as a large cluster has."""
+
+    def play(i: int, seed: int) -> float:
+        noise = np.random.default_rng([seed, i]).normal(0, 0.1)
+        return 20.0 + noise - (0.0 if i else 3.0 if seed % 2 else -0.4)
+
+    found = selected(2, play, arrivals=100_000, fallback=1)
+    assert found.best == 0
+    assert found.savings.shape == (TEST_DRAWS[0],)
+    assert mean_interval(found.savings).low < 0 < saving_interval(found.savings, "inflation").low
+    assert saving_interval(found.savings, "timed") == pytest.approx(mean_interval(found.savings))
+
+
+def test_draws_of_the_test_are_new() -> None:
+    seeds: dict[int, list[int]] = {0: [], 1: [], 2: []}
+
+    def play(i: int, seed: int) -> float:
+        seeds[i].append(seed)
+        return float(-i)
+
+    found = selected(3, play)
+    new = seeds[0][-len(found.savings) :]
+    assert seeds[2][-len(found.savings) :] == new
+    assert new[0] == seeds[1][-1] + 1
+    assert sorted(set(seeds[2])) == seeds[2]
+    assert sum(seed % 2 for seed in new) == len(new) / 2
 
 
 def test_single_pod_does_not_dominate_the_cost_of_waits() -> None:
@@ -90,34 +120,48 @@ def test_single_pod_does_not_dominate_the_cost_of_waits() -> None:
 
 def test_the_evidence_names_draws_and_interval() -> None:
     members = tuple(heuristic(name) for name in ("fgd", "best-fit", "gpu-packing"))
-    costs = np.array([[10.0, 11, 12, 13], [9, 10.2, 11, 11.9], [12, 12, 13, 14]])
-    assert choice_of(members, Selection(1, 0, costs, np.zeros(3)), "inflation").evidence == (
-        "best-fit decides: best-fit allocates 0.98 points more than fgd (95 % interval 0.77 to 1.18) in 4 paired draws"
+    costs = np.array([[9, 10.2, 11, 11.9], [10.0, 11, 12, 13]])
+    assert choice_of(members, Selection(1, 0, costs, (0.0, 0.0), "inflation")).evidence == (
+        "best-fit decides: best-fit allocates 0.98 points more than fgd (95 % interval 0.65 to 1.30) in 4 paired draws"
     )
-    unclear = choice_of(members, Selection(1, 0, costs[:, :1], np.zeros(3)), "timed")
+    unclear = choice_of(members, Selection(1, 0, costs[:, :2], (0.0, 0.0), "timed"))
     assert unclear.policy.name == "fgd"
     assert unclear.evidence == (
-        "fgd decides: no member is clearly better; waits and slowdowns under best-fit are 0.37 times those under fgd "
-        "in 1 paired draw"
+        "fgd decides: no member is clearly better; waits and slowdowns under best-fit are 0.41 times those under fgd "
+        "(95 % interval 0.11 to 1.45) in 2 paired draws"
     )
-    assert choice_of(members, Selection(0, 0, costs, np.zeros(3)), "inflation").evidence == (
-        "fgd decides: no member did better in 4 paired draws"
+    assert choice_of(members, Selection(0, 0, np.zeros((2, 0)), (0.0, 0.0), "inflation")).evidence == (
+        "fgd decides: no member did better in short simulations"
     )
 
 
 def test_a_candidate_that_breaks_the_limit_least_is_chosen() -> None:
     excess = {0: 3.0, 1: 0.5, 2: 0.0, 3: 0.0}
-    found = select(4, lambda _: plan(), lambda i, *_: float(i), default=0, excess=lambda i: excess[i])
+    found = selected(4, lambda i, _: float(i), fallback=0, excess=lambda i: excess[i])
     assert (found.leader, found.best) == (2, 2), "the cheapest of those that keep it, however dear"
-    assert found.excess.tolist() == [3.0, 0.5, 0.0, 0.0]
+    assert found.excess == (0.0, 3.0)
     members = tuple(heuristic(name) for name in ("fgd", "best-fit", "gpu-packing", "gpu-clustering"))
-    assert choice_of(members, found, "inflation").evidence == (
+    assert choice_of(members, found).evidence == (
         "gpu-packing decides: under fgd a kind of pod loses 3.0 % more than the limit"
     )
-    # The default keeps the limit: another one has to be clearly better, and to keep it, too.
+    # The fallback keeps the limit: another one has to be clearly better, and to keep it, too.
     excess = {0: 0.0, 1: 0.5, 2: 0.0, 3: 0.0}
-    found = select(4, lambda _: plan(), lambda i, *_: float(-i if i < 3 else 1), default=0, excess=lambda i: excess[i])
+    found = selected(4, lambda i, _: float(-i if i < 3 else 1), fallback=0, excess=lambda i: excess[i])
     assert found.best == 2
+
+
+def test_a_leader_that_breaks_the_limit_in_the_test_does_not_decide() -> None:
+    played: set[int] = set()
+
+    def play(i: int, seed: int) -> float:
+        played.add(seed)
+        return float(-i)
+
+    found = selected(2, play, excess=lambda i: 1.5 if i and len(played) > ROUND_DRAWS[1] else 0.0)
+    assert (found.leader, found.best) == (1, 0)
+    assert choice_of((heuristic("fgd"), heuristic("best-fit")), found).evidence == (
+        "fgd decides: under best-fit a kind of pod loses 1.5 % more than the limit"
+    )
 
 
 def test_losses_of_kinds_are_points_of_failed_pods_or_percent_of_waits() -> None:
@@ -130,33 +174,34 @@ def test_losses_of_kinds_are_points_of_failed_pods_or_percent_of_waits() -> None
 
 
 def test_candidates_are_compared_with_the_baseline_in_their_own_draws() -> None:
-    losses = KindLosses(2, 5.0, "inflation")
+    losses = KindLosses(5.0, "inflation")
     arrived = [0.0, 10.0, 0.0, 0.0]
     for seed, failed in ((1, 2.0), (2, 8.0)):
         assert not losses.has_baseline(seed)
         losses.add_baseline(seed, np.array([[0, failed, 0, 0], arrived]))
-        losses.add(0, np.array([[0, failed + 1, 0, 0], arrived]))
-    losses.add(1, np.array([[0, 3.0, 0, 0], arrived]))
+        losses.add(0, seed, np.array([[0, failed + 1, 0, 0], arrived]))
+    losses.add(1, 2, np.array([[0, 9.0, 0, 0], arrived]))
     assert [losses.excess(0), losses.excess(1)] == pytest.approx([5.0, 5.0]), "10 points more in each draw"
 
 
 def test_a_limited_portfolio_keeps_its_limit_or_leaves_the_choice_to_the_default() -> None:
-    """On draws of the choice no kind loses more against kube-default; with an impossible limit that decides."""
-    workload = random_cluster(12, nodes=(20, 40))
-    simulator = Simulator(workload)
-    free = simulator.member(resolve("steersman"), protocol="inflation")
+    """On the first draws of the choice no kind loses more against kube-default; with an impossible limit that decides.
+
+    Without a limit worth the name, the best member decides.
+    """
+    simulator = Simulator(random_cluster(12, nodes=(20, 40)))
+    emptied, names = simulator.emptied, set()
     for percent in (0, 1, 5, 1000):
-        policy = resolve(f"steersman@max-kind-loss:{percent}")
-        choice = simulator.member(policy, protocol="inflation")
-        losses = KindLosses(1, percent, "inflation")
-        coarsened = Simulator(coarse(workload))
-        for k in range(halving.MOST_DRAWS):
-            seed = halving.FIRST_SEED + k
-            drawn = draw(coarsened.workload, "inflation", seed, 1.3, None, None)
-            losses.add_baseline(seed, coarsened.play(resolve("kube-default"), drawn, seed).paid_by_kind("inflation"))
-            losses.add(0, coarsened.play(choice.policy, drawn, seed).paid_by_kind("inflation"))
-        assert losses.excess(0) == 0.0, (percent, choice)
-    assert choice.policy.name == free.policy.name, "1000 % is no limit"
+        choice = simulator.member(resolve(f"steersman@max-kind-loss:{percent}"))
+        losses = KindLosses(percent, "inflation")
+        for seed in range(FIRST_SEED, FIRST_SEED + 60):
+            drawn = draw(emptied.workload, "inflation", seed, 1.3, None, None)
+            losses.add_baseline(seed, emptied.play(resolve("kube-default"), drawn, seed).paid_by_kind("inflation"))
+            losses.add(0, seed, emptied.play(choice.policy, drawn, seed).paid_by_kind("inflation"))
+        assert losses.excess(0) < 0.5, (percent, choice)
+        names.add(choice.policy.name)
+    assert choice.policy.name != "kube-default", "1000 % is no limit"
+    assert len(names) > 1
 
 
 def test_the_name_of_a_limited_portfolio() -> None:
@@ -180,33 +225,41 @@ def test_the_name_of_a_limited_portfolio() -> None:
 def test_equal_policies_stop_early_with_the_first() -> None:
     played: list[int] = []
 
-    def play(i: int, *_: object) -> float:
+    def play(i: int, _: int) -> float:
         played.append(i)
         return 3.0
 
-    assert select(5, lambda _: plan(), play).best == 0
-    assert len(played) == 5 * halving.ROUND_DRAWS[0]
+    assert selected(5, play).best == 0
+    assert len(played) == 5 * ROUND_DRAWS[1]
 
 
 def test_draws_are_paired_and_the_better_half_continues() -> None:
     seeds: dict[int, list[int]] = {i: [] for i in range(8)}
 
-    def play(i: int, _: Schedule, seed: int) -> float:
+    def play(i: int, seed: int) -> float:
         seeds[i].append(seed)
         return i + 0.1 * (seed % 7)
 
-    found = select(8, lambda _: plan(), play)
+    found = selected(8, play)
     assert found.best == 0
     assert all(seeds[i] == seeds[0][: len(seeds[i])] for i in range(8))
-    assert len(seeds[0]) == halving.MOST_DRAWS
-    assert len(seeds[7]) == halving.ROUND_DRAWS[0]
+    assert [len(seeds[i]) // ROUND_DRAWS[1] for i in range(8)] == [3, 3, 2, 2, 1, 1, 1, 1]
 
 
-def test_a_large_cluster_plays_few_draws() -> None:
-    calls = []
-    found = select(10, lambda _: plan(50_000), lambda i, *_: float(calls.append(i) or i))
-    assert len(calls) < 3 * 10  # one draw of ten candidates is more than the budget
-    assert np.isfinite(found.costs[found.default]).sum() == len(halving.ROUND_DRAWS)  # yet a test is possible
+@pytest.mark.parametrize("arrivals", [10, 3_000, 50_000, 10**9])
+def test_work_is_bounded_in_draws(arrivals: int) -> None:
+    """However large the cluster, there are few runs, and enough for a test."""
+    calls: list[int] = []
+
+    def play(i: int, seed: int) -> float:
+        calls.append(i)
+        return float(i + seed % 3)
+
+    found = selected(18, play, arrivals, fallback=17)
+    most, least = ((18 + 9 + 4 + 2) * of_round + 2 * of_test for of_round, of_test in ((16, 32), (2, 8)))
+    assert least <= len(calls) <= most
+    assert (len(calls) == least) == (arrivals >= 50_000)
+    assert TEST_DRAWS[0] <= len(found.savings) <= TEST_DRAWS[1]
 
 
 def test_a_portfolio_takes_its_best_member_under_its_own_name() -> None:
@@ -269,11 +322,13 @@ def test_a_portfolio_is_chosen_by_the_durations_of_the_run(monkeypatch: pytest.M
     portfolio = PortfolioPolicy("mine", tuple(heuristic(name) for name in ("fgd", "best-fit")), "digest")
     asked = []
     monkeypatch.setattr(
-        simulator, "select", lambda _, **how: asked.append(how) or Selection(0, 0, np.zeros((2, 1)), np.zeros(2))
+        simulator,
+        "select",
+        lambda _, *how, **__: asked.append(how) or Selection(0, 0, np.zeros((2, 0)), (0.0, 0.0), "timed"),
     )
     for seconds in (60.0, 60.0, 600.0):
         simulator.run(portfolio, protocol="timed", load=0.5, mean_duration=seconds)
-    assert [how["mean_duration"] for how in asked] == [60.0, 600.0]
+    assert asked == [("timed", 1.3, 0.5, 60.0), ("timed", 1.3, 0.5, 600.0)]
 
 
 @pytest.mark.parametrize(
@@ -291,9 +346,9 @@ def test_members_are_compared_in_the_order_that_is_asked_for(
     simulator = Simulator(random_cluster(5, nodes=(5, 9)))
     orders = set()
 
-    def select(policies: Sequence[Policy], **_: object) -> Selection:
+    def select(policies: Sequence[Policy], *_: object, **__: object) -> Selection:
         orders.update(each.order.overtaking for each in policies)
-        return Selection(0, 0, np.zeros((len(policies), 2)), np.zeros(len(policies)))
+        return Selection(0, 0, np.zeros((2, 0)), (0.0, 0.0), protocol)
 
     monkeypatch.setattr(simulator, "select", select)
     simulator.member(with_order(resolve("rules"), find_order(order)), protocol=protocol)
@@ -325,15 +380,12 @@ def test_every_other_draw_has_bursts_per_owner() -> None:
     def changes(plan: Schedule) -> int:
         return int((owners[plan.pods[1:]] != owners[plan.pods[:-1]]).sum())
 
-    for protocol, bursts in (("inflation", True), ("arrivals", False)):
-        one, together = (draw(workload, protocol, seed, 1.3, None, None, bursts) for seed in (2, 3))
+    for protocol in ("inflation", "arrivals"):
+        one, together = (draw(workload, protocol, seed, 1.3, None) for seed in (2, 3))
         assert changes(together) < changes(one) / 2
-        plain = draw(workload, protocol, 3, 1.3, None)
-        assert sorted(together.pods) == sorted(plain.pods)
-        same = np.array_equal(together.pods, plain.pods)
-        assert same is (protocol == "arrivals")
-    again = draw(workload, "inflation", 3, 1.3, None, None, True)
-    assert np.array_equal(again.pods, draw(workload, "inflation", 3, 1.3, None, None, True).pods)
+        assert np.array_equal(together.pods, draw(workload, protocol, 3, 1.3, None).pods)
+    plain = schedule(workload, "inflation", seed=3, ratio=1.3, load=None)
+    assert sorted(draw(workload, "inflation", 3, 1.3, None).pods) == sorted(plain.pods)
 
 
 def test_whole_nodes_are_kept_free_for_multi_gpu_pods() -> None:
@@ -369,8 +421,7 @@ def test_chosen_policy_is_hardly_worse_on_recorded_arrivals(first: int, monkeypa
     plan = schedule(simulator.workload, "timed", seed=42, ratio=1.0, load=None)
     default = simulator.play(heuristic("fgd"), plan, 42).cost("timed")
     for seed in (2_000_000_000, 2_000_001_000, 2_000_002_000):
-        monkeypatch.setattr(halving, "FIRST_SEED", seed)
-        found = simulator.select(rules.members, protocol="timed")
-        assert np.isfinite(found.savings).sum() >= 4
+        monkeypatch.setattr(choice_module, "FIRST_SEED", seed)
+        found = simulator.select(rules.members, "timed")
         chosen = simulator.play(rules.members[found.best], plan, 42).cost("timed")
         assert chosen + 60 <= 1.1 * (default + 60), rules.members[found.best].name

@@ -32,7 +32,7 @@ from steersman.workloads.generators.clusters import Distribution, random_cluster
 from steersman.workloads.loading import load_workload
 from steersman.workloads.workload import Workload
 
-QUICK = DistillationOptions(seconds=None, generations=3)
+QUICK = DistillationOptions(generations=3)
 
 
 def cluster(seed: int, nodes: int = 24) -> Workload:

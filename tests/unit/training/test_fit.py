@@ -35,7 +35,7 @@ def workload():
 def found(workload):
     start = resolve("steersman")
     assert isinstance(start, PortfolioPolicy)
-    return fit(workload, start, FitOptions(seconds=None, generations=3, seed=1))
+    return fit(workload, start, FitOptions(generations=3, seed=1))
 
 
 def test_candidates_are_compared_on_the_same_draws(found) -> None:
@@ -48,7 +48,7 @@ def test_candidates_are_compared_on_the_same_draws(found) -> None:
 def test_no_kind_loses_more_than_it_may(workload) -> None:
     """`fgd`, from which searches start, breaks the limit; what is kept loses less, and the policies say by how much."""
     start = resolve("steersman")
-    found = fit(workload, start, FitOptions(seconds=None, generations=3, seed=1, max_kind_loss=0.0))
+    found = fit(workload, start, FitOptions(generations=3, seed=1, max_kind_loss=0.0))
     excess = {each.name: each.excess for each in found.compared}
     assert excess[found.chosen] == min(excess.values())
     assert max(excess.values()) > 0
@@ -93,7 +93,7 @@ def test_fitted_file_works_without_the_workload(found, workload, tmp_path) -> No
 
 
 def test_same_seed_same_file(found, workload) -> None:
-    again = fit(workload, resolve("steersman"), FitOptions(seconds=None, generations=3, seed=1), jobs=2)
+    again = fit(workload, resolve("steersman"), FitOptions(generations=3, seed=1), jobs=2)
     assert again.card == found.card
     assert all((again.arrays[name] == array).all() for name, array in found.arrays.items())
 
@@ -101,7 +101,7 @@ def test_same_seed_same_file(found, workload) -> None:
 def test_rule_is_written_as_a_policy_file(workload, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(fitting, "MARGIN", 1e9)  # nothing is ever shown to be that much better
     members = (resolve("steersman").members[0],)
-    found = fit(workload, PortfolioPolicy("p", members, "d"), FitOptions(seconds=None, generations=1))
+    found = fit(workload, PortfolioPolicy("p", members, "d"), FitOptions(generations=1))
     write_policy(tmp_path / "rule.safetensors", found.card, found.arrays)
     policy = open_policy(tmp_path / "rule.safetensors", "rule")
     assert policy.prepared is not None
@@ -115,7 +115,7 @@ def test_fit_without_gpus_is_rejected(workload) -> None:
 
     bare = replace(workload, pods=tuple(pod for pod in workload.pods if not pod.requests.gpu_count))
     with raises(UsageError):
-        fit(bare, resolve("steersman"), FitOptions(seconds=None, generations=1))
+        fit(bare, resolve("steersman"), FitOptions(generations=1))
     with raises(UsageError):
         FitOptions(protocol="arrivals")
 
@@ -148,7 +148,7 @@ def files(workload, tmp_path):
 def test_a_comparison_with_a_policy_fitted_to_its_workload(files, tmp_path, capsys) -> None:
     out = tmp_path / "out"
     command = ["evaluate", *files, "--policy", "best-fit", "fgd", "--seeds", "1-2", "--jobs", "1", "--output", str(out)]
-    assert main([*command, "--fit", "--fit-seconds", "1"]) == 0
+    assert main([*command, "--fit", "--fit-generations", "1"]) == 0
     said = capsys.readouterr()
     rows = [line for line in said.out.splitlines() if line.startswith(" fitted ")]
     assert len(rows) == 4, "timed and inflation, and what kinds of pods pay in each"
@@ -174,7 +174,7 @@ def test_fit_uses_timed_arrivals_if_only_timed_is_compared(files, tmp_path) -> N
     out = tmp_path / "out"
     timed = ["--protocol", "timed", "--load", "0.8", "--mean-duration", "2h"]
     command = ["evaluate", *files, "--policy", "fgd", "--seeds", "1", "--jobs", "1", *timed, "--output", str(out)]
-    assert main([*command, "--fit", "--fit-seconds", "1"]) == 0
+    assert main([*command, "--fit", "--fit-generations", "1"]) == 0
     card, _ = read_policy(out / "fitted.safetensors")
     assert (card.protocol, card.load, card.settings["mean_duration"]) == ("timed", 0.8, 7200.0)
 
@@ -182,9 +182,9 @@ def test_fit_uses_timed_arrivals_if_only_timed_is_compared(files, tmp_path) -> N
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        (("--fit-seconds", "5"), "--fit-seconds belongs to --fit"),
+        (("--fit-generations", "5"), "--fit-generations belongs to --fit"),
         (("--fit", "--workload", "default", "cpu050"), "one workload, and 2 are given"),
-        (("--fit", "--fit-seconds", "0", "--workload", "default"), "--fit-seconds"),
+        (("--fit", "--fit-generations", "0", "--workload", "default"), "--fit-generations"),
     ],
 )
 def test_invalid_fit_options_fail_in_one_line(tmp_path, capsys, more, problem) -> None:

@@ -155,8 +155,7 @@ def test_an_error_of_a_tracker_fails_in_one_line(
 def test_missing_package_is_reported_before_anything_is_written(
     name: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda each, *_: None if each == name else find(each))
+    monkeypatch.setitem(sys.modules, name, None)
     output = tmp_path / "run"
     assert main(["train", "--workload", "default-small", "--output", str(output), "--track", name]) == 1
     said = capsys.readouterr().err

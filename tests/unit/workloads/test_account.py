@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.cluster_dump import Object, controller, listed, node, pod
+from tests.support.errors import raises
 from tests.support.nightly import examples
 from tests.unit.kubernetes.cache.test_cluster_cache import cache, raw
 
 from steersman.apps.service.scoring.explanation import explain_pod
 from steersman.apps.service.scoring.node_scorer import cluster_of
 from steersman.cluster.state import ClusterState
+from steersman.core.errors import SteersmanError
 from steersman.core.statistics import Interval
 from steersman.evaluation.bound.gpu_bound import GpuBound
 from steersman.evaluation.report.figures import heat_map
@@ -182,11 +184,12 @@ def test_a_pod_that_is_being_deleted_holds_its_node_until_it_is_gone() -> None:
     leaving: dict[str, Any] = {"metadata": {"deletionTimestamp": "2026-05-02T00:00:00Z"}}
     web = controller("StatefulSet", "web", gpus=8, replicas=1)
     objects = [node("a"), web, pod("web-0", web, on="a", gpus=8, **leaving), pod("waits", gpus=1, **leaving)]
+    objects.append(pod("next"))
     for running in (RunningPods.FREE, *KEPT):
         found = cluster(*objects, running=running)
         result = run(found)
-        assert [*bound(result).values()] == ["a"]
-        assert metrics(result)["pods_failed"] == 1  # the pod that the StatefulSet creates in its place
+        assert bound(result) == {"web-0": "a", "next": "a"}
+        assert metrics(result)["pods_failed"] == 0  # the StatefulSet creates no pod in its place until it is gone
         assert "1 being deleted left out" in found.understood
         assert "1 pinned (being deleted 1)" in found.understood or "no other node allows them" in found.understood
 
@@ -250,7 +253,7 @@ def test_files_live_clusters_and_requests_count_alike(dump: tuple[list[Object], 
             counted[name] = free, gpu_free, (used + int(execution._without_devices[slot]), total)
         assert counted == there
         slot_of, next_pod = watched.state.slots, watched.pods["default/next"]
-        fits = {name for name, slot in slot_of.items() if watched.state.mask(*watched.number(next_pod.pod))[slot]}
+        fits = {name for name, slot in slot_of.items() if watched.state.mask(*watched.number(next_pod))[slot]}
         assert (bound(run(found)).get("next") in fits) if fits else ("next" not in bound(run(found)))
     written = cluster(*nodes, *pods, running=RunningPods.AS_WRITTEN)
     number = next(i for i, each in enumerate(written.pods) if each.name == "next")
@@ -273,7 +276,7 @@ def test_bound_is_at_least_the_running_allocation() -> None:
 
 
 def test_reports_show_allocation_above_capacity() -> None:
-    found = cluster(shrunk("a", 8, 7), pod("train", on="a", gpus=8), running=RunningPods.FROM_NOW)
+    found = cluster(shrunk("a", 8, 7), pod("train", on="a", gpus=8), pod("q", gpus=1), running=RunningPods.FROM_NOW)
     figure = heat_map(run(found).final_nodes, names=True)
     assert (figure.full, figure.partly, figure.empty) == (1, 0, 0)
     assert clip_interval(Interval(110.0, 118.0), "percent") == Interval(110.0, 118.0)
@@ -294,6 +297,30 @@ def test_command_line_shows_the_current_state(tmp_path: Path) -> None:
         text = (tmp_path / "out" / "metrics.csv").read_text()
         assert "cluster,as it is,,arrivals,gpu_allocation_percent,percent,53.33\n" in text
         assert "cluster,fgd,42,arrivals,gpu_allocation_percent,percent,60\n" in text
+
+
+def test_commands_say_which_nodes_are_counted_and_all_count_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from steersman.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    nodes = [node("a", 8), node("b", 8), cordoned("a7", 8), cordoned("c1", 1)]
+    pods = [pod("old", on="a7", gpus=8), pod("one", on="a", gpus=4), pod("next", gpus=2)]
+    (tmp_path / "cluster.json").write_text(json.dumps(listed(*nodes, *pods)))
+    says = "cluster: 2 of 4 nodes counted with 16 of 25 GPUs: a7, c1 are cordoned"
+    for command in (
+        "simulate --protocol arrivals --policy fgd --output run --pods cluster.json",
+        "evaluate --protocol arrivals --policy fgd --seeds 1 --output out --nodes cluster.json --pods cluster.json",
+        "wait --policy fgd --pods cluster.json",
+        "explain --policy fgd --pod next --pods cluster.json",
+    ):
+        assert main(command.split()) == 0
+        printed = capsys.readouterr()
+        assert says in printed.err, command
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert f"<dt>Cluster</dt><dd>{says}</dd>" in page
+    assert "2 nodes · 16 GPUs" in " ".join(page.split())
 
 
 # What nodes do not offer -----------------------------------------------------------------------------------------
@@ -331,3 +358,48 @@ def test_a_virtual_node_of_a_million_cores_runs_pods() -> None:
         assert (values["pods_bound"], values["pods_failed"]) == (4, 0)
         assert 0 <= values["cpu_allocation_percent"] < 0.01
         assert values["cpu_balance_percent"] >= 0
+
+
+# Nodes that take no pods ------------------------------------------------------------------------------------------
+
+
+def cordoned(name: str, gpus: int) -> Object:
+    result = node(name, gpus, labels={"kubernetes.io/hostname": name})
+    result["spec"] = {**result.get("spec", {}), "unschedulable": True}
+    return result
+
+
+@pytest.mark.parametrize("running", KEPT)
+@pytest.mark.parametrize(("ratio", "arrived"), [(1.0, 100.0), (1.5, 150.0), (1.3, 130.0)])
+def test_pods_on_cordoned_nodes_are_no_part_of_the_demand(running: RunningPods, ratio: float, arrived: float) -> None:
+    eligible = [node(name, 10, labels={"kubernetes.io/hostname": name}) for name in "ab"]
+    pods = [pod(f"old{i}", on="gone", gpus=1, at=i) for i in range(6)]
+    pods += [pod(f"run{i}", on="a", gpus=1, at=i) for i in range(3)]
+    found = cluster(*eligible, cordoned("gone", 8), *pods, pod("next", gpus=1), running=running)
+    assert found.gpu_capacity == 20_000
+    result = Simulator(found).run("best-fit", protocol="inflation", ratio=ratio, record=True)
+    assert result.timeline is not None
+    assert result.timeline.arrived_percent[-1] == arrived
+    # Pinned pods, and those drawn after them, stay on the nodes of their originals.
+    assert metrics(result)["gpu_allocation_percent"] == (50.0 if running == RunningPods.PINNED else 100.0)
+
+
+@pytest.mark.parametrize(
+    ("objects", "protocol", "running", "named"),
+    [
+        # What runs exceeds the target.
+        ([pod("p", on="a", gpus=8, at=1), pod("q", gpus=1)], "inflation", KEPT[0], ("8 of 8", "request 8", "--ratio")),
+        ([pod("p", on="a", gpus=4, at=1)], "inflation", KEPT[1], ("every pod runs already", "--pinned")),
+        # What arrives would exceed it.
+        ([pod("p", on="a", gpus=5, at=1), pod("q", gpus=8)], "inflation", KEPT[0], ("of 8", "request 5", "smallest")),
+        # Nothing waits.
+        ([pod("p", on="a", gpus=5, at=1)], "arrivals", KEPT[0], ("every pod runs already",)),
+        ([pod("p", on="a", gpus=5, at=1)], "arrivals", KEPT[1], ("every pod runs already",)),
+    ],
+)
+def test_it_is_an_error_if_no_pod_arrives(
+    objects: list[Object], protocol: Any, running: RunningPods, named: tuple[str, ...]
+) -> None:
+    found = cluster(node("a", 8, labels={"kubernetes.io/hostname": "a"}), *objects, running=running)
+    with raises(SteersmanError, "w: no pod arrives", *named):
+        Simulator(found).run("fgd", protocol=protocol, ratio=1.0)

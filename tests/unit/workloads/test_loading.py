@@ -122,7 +122,7 @@ def test_a_table_without_a_column_says_what_it_was_taken_for(tmp_path: Path, hea
         ("x.csv", NODES.replace("sn,", "node,"), "x.csv, line 1, sn: column is missing"),
         ("x.csv.gz", "not gzip", "x.csv.gz: cannot be read"),
         ("x.yaml", "", "x.yaml: is empty"),
-        ("x.txt", "text", "x.txt: has an unknown suffix; .csv, .csv.gz, .json,"),
+        ("x.txt", "text", "x.txt: no format has its content, nor its suffix; expected .csv, .csv.gz, .json,"),
     ],
 )
 def test_bad_files_are_named(tmp_path: Path, name: str, text: str, message: str) -> None:

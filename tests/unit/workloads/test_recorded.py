@@ -214,12 +214,10 @@ def test_from_now_is_rejected_in_timed(tmp_path):
         schedule(found, "timed", seed=1, ratio=1.0, load=0.5)
 
 
-def test_cluster_above_the_ratio_gets_no_pods(tmp_path):
+def test_no_pod_arrives_at_a_cluster_above_the_ratio(tmp_path):
     found = read(tmp_path, *half_full(), RunningPods.FROM_NOW)
-    plan = schedule(found, "inflation", seed=1, ratio=0.1, load=None)
-    assert (len(plan.pods), plan.standing) == (56, 56)
-    run = Simulator(found).run("fgd", protocol="inflation", ratio=0.1)
-    assert {m.name: m.value for m in run.metrics}["pods_bound"] == 56
+    with raises(SteersmanError, "no pod arrives at ratio 0.1", "run already"):
+        schedule(found, "inflation", seed=1, ratio=0.1, load=None)
 
 
 def test_cluster_of_daemons_alone_has_no_demand_to_draw(tmp_path):
@@ -229,8 +227,11 @@ def test_cluster_of_daemons_alone_has_no_demand_to_draw(tmp_path):
         schedule(found, "inflation", seed=1, ratio=1.3, load=None)
     with raises(SteersmanError):
         resample(found, ratio=1.3, seed=1)
-    run = Simulator(found).run("fgd", protocol="arrivals")
-    assert run.metrics[0].value == 12.5
+    with raises(SteersmanError, "no pod arrives"):
+        Simulator(found).run("fgd", protocol="arrivals")
+    now = Simulator(found).as_it_is()
+    assert now is not None
+    assert now.metrics[0].value == 12.5
 
 
 @st.composite

@@ -340,11 +340,13 @@ roleRef:
 
 {{/* Leader election: list $ component .Values.component, whose schedulerName is the Lease's name. */}}
 {{- define "steersman.leaderElection" -}}
-# Leader election. Creation cannot be limited by name.
+{{- $metadata := include "steersman.leaderElection.metadata" . }}
+# Leader election. Creation cannot be limited by name. The name of these objects is that of the scheduler, in one
+# namespace for all releases: Helm refuses a second release whose scheduler has the same name.
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:
-  {{- include "steersman.metadata" (list (index . 0) (index . 1)) | nindent 2 }}
+  {{- $metadata | nindent 2 }}
 rules:
   - apiGroups: [coordination.k8s.io]
     resources: [leases]
@@ -357,10 +359,17 @@ rules:
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
-  {{- include "steersman.metadata" (list (index . 0) (index . 1)) | nindent 2 }}
+  {{- $metadata | nindent 2 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: Role
-  name: {{ include "steersman.name" . | quote }}
+  name: {{ printf "steersman-leads-%s" (index . 2).schedulerName | quote }}
 {{ include "steersman.subjects" . }}
+{{- end -}}
+
+{{- define "steersman.leaderElection.metadata" -}}
+name: {{ printf "steersman-leads-%s" (index . 2).schedulerName | quote }}
+namespace: {{ (index . 0).Values.leaseNamespace | quote }}
+labels:
+  {{- include "steersman.labels" (list (index . 0) (index . 1)) | nindent 2 }}
 {{- end -}}

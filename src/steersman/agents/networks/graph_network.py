@@ -28,7 +28,7 @@ from torch.nn import functional
 from steersman.agents.networks.score_networks import Body, normalisation_layer, presence
 from steersman.agents.networks.spec import NetworkConfig
 from steersman.agents.networks.tensors import Tensors
-from steersman.core.errors import MissingExtraError
+from steersman.core.extras import require_extra
 
 RELATIONS = 6  # pod to node and back, rack to node and back, server to node and back
 OF_USE_AT_LAST = (0, 1, 2, 4)
@@ -39,12 +39,10 @@ MAX_HEADS = 4
 @cache
 def _geometric() -> Any:
     """Return PyTorch Geometric's layers, imported when a graph network is first built."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its modules use what torch deprecates
-            return importlib.import_module("torch_geometric.nn.conv")
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("the network 'gnn'", "graph") from error
+    require_extra("the network 'gnn'", "graph", "torch_geometric")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its modules use what torch deprecates
+        return importlib.import_module("torch_geometric.nn.conv")
 
 
 class GraphBody(Body):

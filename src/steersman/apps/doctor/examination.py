@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 
-from steersman.apps.doctor.findings import Finding, amount, node_findings, ok, pod_findings, problem, warning
+from steersman.apps.doctor.findings import (
+    Finding,
+    HeldLease,
+    held_lease,
+    leader_findings,
+    node_findings,
+    ok,
+    pod_findings,
+    problem,
+    warning,
+)
 from steersman.apps.doctor.rights import RIGHTS, rights_findings
 from steersman.apps.runtime.cluster_schedulers import FoundScheduler, find_schedulers, read_profiles
 from steersman.apps.runtime.decoding import ALL_PODS, NODES, DecodedObjects, decode_objects, documents, example
 from steersman.apps.runtime.device_lists import list_device_offers
 from steersman.apps.runtime.server_version import server_version
+from steersman.cluster.account import account_of
 from steersman.cluster.model import Node
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.cluster.objects.api.metadata import named_object
 from steersman.cluster.objects.api_fields import kubernetes_table
+from steersman.core.counting import counted
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import MISSING, ApiError, Client
 from steersman.kubernetes.optional_watch import REFUSALS
@@ -22,6 +36,7 @@ from steersman.prometheus.client import NotPrometheusError
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
 from steersman.prometheus.node_names import addresses_of
+from steersman.workloads.loading import workload_of_objects
 
 LEASES = "/apis/coordination.k8s.io/v1/leases"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
@@ -52,13 +67,20 @@ async def examine(client: Client, telemetry: Configuration | None = None) -> lis
     except ApiError as error:
         remedy = "see the rights for evaluate" if error.status in REFUSALS else "see whether the API server is well"
         return [*found, problem("nodes", f"nodes and pods cannot be read: {error}", remedy)]
-    decoded = decode_objects([*documents(listed_nodes, "Node"), *documents(listed_pods, "Pod")])
+    every = [*documents(listed_nodes, "Node"), *documents(listed_pods, "Pod")]
+    decoded, objects = decode_objects(every), [node_from_json(raw) for raw in listed_nodes.items]
     offers = await list_device_offers(client, {node.name for node in decoded.nodes})
     nodes = tuple(map(offers.node, decoded.nodes))
-    found += node_findings(nodes, [node_from_json(raw) for raw in listed_nodes.items])
+    # As for evaluate --cluster; without a valid node there is no workload.
+    names = [node.metadata.name for node in objects]
+    account = workload_of_objects("cluster", every, lives=True).account if nodes else account_of((), (), names)
+    found += node_findings(replace(account, nodes=nodes), objects)
     if offers:
         found.append(ok("DRA", "devices of ResourceSlices are counted for DeviceClasses that steersman understands"))
-    found += pod_findings([pod_from_json(raw) for raw in listed_pods.items], await _lease_names(client))
+    leases = await _leases(client)
+    pods = [pod_from_json(raw) for raw in listed_pods.items]
+    found += pod_findings(pods, None if leases is None else [lease.metadata.name for lease in leases])
+    found += leader_findings(leases or (), {pod.scheduler for pod in pods}, datetime.now(UTC))
     found += configuration_findings(await find_schedulers(client), nearest_minor(version))
     found += _object_findings(decoded)
     if any(pod.requests.gpu_count and 0 < pod.requests.gpu_milli < 1000 for pod in decoded.pods):
@@ -105,13 +127,13 @@ def configuration_findings(schedulers: Sequence[FoundScheduler], minor: str) -> 
             yield ok(subject, f"{each.name} has {each.source}, profiles {names}: evaluate --cluster compares with it")
 
 
-async def _lease_names(client: Client) -> list[str] | None:
-    """Return the names of all leases, which schedulers give to theirs; None if they cannot be listed."""
+async def _leases(client: Client) -> list[HeldLease] | None:
+    """Return all leases, which schedulers give their names to; None if they cannot be listed."""
     try:
         listed = await client.list(LEASES)
     except ApiError:
         return None
-    return [named_object(raw).metadata.name or "" for raw in listed.items]
+    return [held_lease(raw) for raw in listed.items]
 
 
 def _object_findings(decoded: DecodedObjects) -> Iterator[Finding]:
@@ -119,7 +141,7 @@ def _object_findings(decoded: DecodedObjects) -> Iterator[Finding]:
     if decoded.problems:
         yield problem(
             "objects",
-            f"{amount(len(decoded.problems), 'object')} not valid: {example(decoded.problems)}",
+            f"{counted(len(decoded.problems), 'object')} not valid: {example(decoded.problems)}",
             "correct the named field",
         )
     for text in decoded.warnings:
@@ -158,7 +180,7 @@ async def _metric_findings(collector: TelemetryCollector, nodes: Sequence[Node])
             continue
         measured = len(collector.store.nodes_with(name))
         label = collector.configuration.node_label(name)
-        text = f"{name}: {measured} of {amount(len(nodes), 'node')}"
+        text = f"{name}: {measured} of {counted(len(nodes), 'node')}"
         found.append(
             ok("metrics", text)
             if measured == len(nodes)

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
+import msgspec
+
+from steersman.cluster.account import ClusterAccount
 from steersman.cluster.gpu_resources import PLUGIN_GPUS, SHARED_GPUS
-from steersman.cluster.model import Node
+from steersman.cluster.objects.api.metadata import NamedObject
 from steersman.cluster.objects.api.nodes import NodeObject
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER, LivePod
+from steersman.core.counting import counted, first_names
+from steersman.kubernetes.lease import SCHEDULER_KEY
 
-NODES_SHOWN = 3
+LEASE_AGE = timedelta(minutes=1)
+"""Time since a Lease was renewed after which nobody holds it; clocks of machines differ."""
 VENDOR_LABELS: Mapping[str, tuple[str, ...]] = {
     "nvidia.com/gpu.present": ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-"),
     "feature.node.kubernetes.io/pci-10de.present": ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-"),
@@ -64,24 +71,27 @@ def problem(subject: str, text: str, remedy: str) -> Finding:
     return Finding(subject, Verdict.PROBLEM, text, remedy)
 
 
-def node_findings(nodes: Sequence[Node], objects: Sequence[NodeObject]) -> Iterator[Finding]:
-    """Return what nodes say about their GPUs.
+def node_findings(account: ClusterAccount, objects: Sequence[NodeObject]) -> Iterator[Finding]:
+    """Return which nodes are counted, and what they say about their GPUs.
 
     Args:
-        nodes: the valid nodes, with what they offer by Dynamic Resource Allocation.
+        account: of the cluster, with what nodes offer by Dynamic Resource Allocation.
         objects: all nodes as the API has them.
     """
     if not objects:
         yield problem("nodes", "the cluster has no nodes", "add nodes; 'steersman cluster up' simulates some")
         return
-    not_ready = [node.metadata.name for node in objects if not node.is_ready]
-    yield ok("nodes", f"{amount(len(objects), 'node')}, {len(not_ready)} not ready")
-    counted = Counter[str]()
-    for node in nodes:
+    yield ok("nodes", account.sentence)
+    names = {node.name for node in account.counted}
+    if not_ready := [node.metadata.name for node in objects if not node.is_ready and node.metadata.name in names]:
+        remedy = "see whether the node controller runs, which adds the taint node.kubernetes.io/not-ready"
+        yield warning("readiness", f"not ready, without a taint that says so: {first_names(not_ready)}", remedy)
+    gpus = Counter[str]()
+    for node in account.counted:
         if node.gpu_total:
-            counted[" or ".join(node.gpu_resources) or "GPU"] += node.gpu_total
-    if counted:
-        yield ok("GPUs", ", ".join(f"{count} {name}" for name, count in counted.most_common()))
+            gpus[" or ".join(node.gpu_resources) or "GPU"] += node.gpu_total
+    if gpus:
+        yield ok("GPUs", ", ".join(f"{number} {name}" for name, number in gpus.most_common()))
     else:
         yield warning(
             "GPUs",
@@ -89,11 +99,11 @@ def node_findings(nodes: Sequence[Node], objects: Sequence[NodeObject]) -> Itera
             f"it counts {', '.join((*PLUGIN_GPUS, SHARED_GPUS))}; policies for GPUs gain nothing without one",
         )
     yield from _missing_plugins(objects)
-    unnamed = [node.name for node in nodes if node.gpu_total and not node.gpu_model]
+    unnamed = [node.name for node in account.nodes if node.gpu_total and not node.gpu_model]
     if unnamed:
         yield warning(
             "GPU models",
-            f"no label states the model of {amount(len(unnamed), 'node')} with GPUs: {_first_names(unnamed)}",
+            f"no label states the model of {counted(len(unnamed), 'node')} with GPUs: {first_names(unnamed)}",
             "run the vendor's feature discovery, or label them with alibabacloud.com/gpu-card-model",
         )
     yield from _uncounted_devices(objects)
@@ -116,7 +126,7 @@ def _missing_plugins(objects: Iterable[NodeObject]) -> Iterator[Finding]:
     for vendor, names in missing.items():
         yield problem(
             "device plugin",
-            f"{amount(len(names), 'node')} with GPUs of {vendor} by labels, none allocatable: {_first_names(names)}",
+            f"{counted(len(names), 'node')} with GPUs of {vendor} by labels, none allocatable: {first_names(names)}",
             "look at the log of the device plugin's pod on such a node",
         )
 
@@ -133,7 +143,7 @@ def _uncounted_devices(objects: Iterable[NodeObject]) -> Iterator[Finding]:
         if not name.startswith("alibabacloud.com/"):
             yield warning(
                 "resources",
-                f"{name} of {amount(count, 'node')} is an extended resource: it is respected, but not counted as GPUs",
+                f"{name} of {counted(count, 'node')} is an extended resource: it is respected, but not counted as GPUs",
                 "see 'units of GPUs' in the documentation for names that are",
             )
 
@@ -148,10 +158,10 @@ def pod_findings(pods: Sequence[LivePod], leases: Iterable[str] | None) -> Itera
     placed = Counter(pod.scheduler for pod in pods if pod.node)
     waiting = Counter(pod.scheduler for pod in pods if not pod.node and not pod.finished)
     shown = ", ".join(f"{name} {placed[name]} bound, {waiting[name]} waiting" for name in sorted({*placed, *waiting}))
-    yield ok("pods", f"{amount(len(pods), 'pod')} by schedulerName: {shown}" if pods else "the cluster has no pods")
+    yield ok("pods", f"{counted(len(pods), 'pod')} by schedulerName: {shown}" if pods else "the cluster has no pods")
     known = {DEFAULT_SCHEDULER, *(leases or ()), *placed}
     for name in sorted(set(waiting) - known):
-        text = f"{amount(waiting[name], 'pod')} waiting for scheduler {name!r}, which bound nothing"
+        text = f"{counted(waiting[name], 'pod')} waiting for scheduler {name!r}, which bound nothing"
         start = f"start it ('steersman schedule --scheduler-name {name}'), or correct spec.schedulerName"
         if leases is None:
             remedy = f"see whether it runs, since leases cannot be listed; else {start}"
@@ -160,12 +170,41 @@ def pod_findings(pods: Sequence[LivePod], leases: Iterable[str] | None) -> Itera
             yield problem("schedulers", f"{text} and has no lease", start)
 
 
-def amount(count: int, noun: str) -> str:
-    """Return a number with its noun: `1 node`, `2 nodes`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+class LeaseHolder(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec` of a Lease."""
+
+    holder_identity: str | None = None
+    renew_time: datetime | None = None
 
 
-def _first_names(names: Sequence[str]) -> str:
-    """Return the first names of a list, and how many follow."""
-    rest = len(names) - NODES_SHOWN
-    return ", ".join(names[:NODES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+class HeldLease(NamedObject, frozen=True):
+    """A Lease."""
+
+    spec: LeaseHolder = LeaseHolder()
+
+
+held_lease = msgspec.json.Decoder(HeldLease).decode
+
+
+def leader_findings(leases: Iterable[HeldLease], schedulers: Set[str], now: datetime) -> Iterator[Finding]:
+    """Return which schedulers of one name decide at the same time: each holds a Lease, in another namespace.
+
+    Args:
+        leases: all Leases.
+        schedulers: `schedulerName` of all pods.
+        now: time with its zone.
+    """
+    held: dict[str, list[str]] = {}
+    for lease in leases:
+        name = (lease.metadata.annotations or {}).get(SCHEDULER_KEY, "")
+        renewed = lease.spec.renew_time
+        is_held = lease.spec.holder_identity and renewed and abs(now - renewed) < LEASE_AGE
+        if is_held and (name or lease.metadata.name in schedulers):
+            held.setdefault(name or lease.metadata.name, []).append(f"{lease.metadata.namespace}/{lease.metadata.name}")
+    for name, places in sorted(held.items()):
+        if len(places) > 1:
+            yield problem(
+                "schedulers",
+                f"{len(places)} schedulers named {name!r} decide at once, by the leases {', '.join(sorted(places))}",
+                "stop all but one, or give them different names (--scheduler-name, scheduler.schedulerName)",
+            )

@@ -106,7 +106,7 @@ class BindingObserver(Listener):
         if self._is_observed(pod):
             self._waiting.setdefault(pod.key)
         if self._decider is not None and pod.pod.scheduler_name == self.scheduler_name:
-            self._decider.expect(pod.class_id)
+            self._decider.expect(self.cache.number(pod)[0])
 
     def on_pod_bound(self, pod: CachedPod) -> None:
         """Observe the binding of a pod that waited."""
@@ -143,7 +143,7 @@ class BindingObserver(Listener):
                 await reflector.synced.wait()
             while True:
                 if self._decider is None or self._profile.is_due:
-                    await self._profile.make(self.cache.state.gpu_types, leftovers=self._settings.view is GPU)
+                    await self._profile.make(self.cache.state.gpu_types, leftovers=self._settings.view == GPU)
                     self.rebuild_decider()
                 await asyncio.sleep(PROFILE_SECONDS)
 
@@ -157,7 +157,9 @@ class BindingObserver(Listener):
                 leftovers=self._profile.leftovers,
                 telemetry=self.telemetry,
                 demand={
-                    pod.class_id for pod in self.cache.pods.values() if pod.pod.scheduler_name == self.scheduler_name
+                    self.cache.number(pod)[0]
+                    for pod in self.cache.pods.values()
+                    if pod.pod.scheduler_name == self.scheduler_name
                 },
             ),
             policy,

@@ -36,11 +36,11 @@ class BackgroundFitOptions:
 
     Attributes:
         file: policy file to write if the fitted policy is shown to be better than every candidate it is compared with.
-        seconds: duration of the search.
+        generations: of the search; None: by the size of the cluster.
     """
 
     file: Path
-    seconds: float
+    generations: int | None
 
 
 def fit_in_background(options: BackgroundFitOptions, config: KubeConfig) -> None:
@@ -64,9 +64,9 @@ def fit_in_background(options: BackgroundFitOptions, config: KubeConfig) -> None
             log.debug("a policy cannot be fitted yet", why=now.skip_reason)
         time.sleep(RETRY_INTERVAL_SECONDS)
     start = packaged_portfolio()
-    log.info("fitting", nodes=len(workload.nodes), pods=len(workload.pods), seconds=options.seconds)
+    log.info("fitting", nodes=len(workload.nodes), pods=len(workload.pods))
     began = time.monotonic()
-    fitted = fit(workload, start, FitOptions(seconds=options.seconds))
+    fitted = fit(workload, start, FitOptions(generations=options.generations))
     if fitted.chosen == FITTED:
         write_policy(options.file, fitted.card, fitted.arrays)
     _log_result(fitted, time.monotonic() - began, options.file)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from collections.abc import Mapping
@@ -14,7 +13,8 @@ from steersman.agents.networks.spec import FeatureCounts, sizes_of
 from steersman.agents.registry import AlgorithmSpec, find_algorithm
 from steersman.cluster.model import Node
 from steersman.core.atomic_files import naming_in_errors, set_aside
-from steersman.core.errors import InputError, MissingExtraError, SteersmanError, UsageError
+from steersman.core.errors import InputError, SteersmanError, UsageError
+from steersman.core.extras import require_extra
 from steersman.core.folder_lock import LOCK, FolderLock, lock_folder
 from steersman.objectives import registry as objectives
 from steersman.objectives import telemetry
@@ -222,7 +222,7 @@ def live_plan(
             policy,
         )
         view = find_view(card.view)
-    if view is TELEMETRY:
+    if view == TELEMETRY:
         telemetry.check(resolved, "the view 'telemetry'")
     if network_plan.name not in spec.supported_networks:
         known = ", ".join(spec.supported_networks)
@@ -274,6 +274,8 @@ class LiveRun:
         options = plan.options() | {MAX_NODES: self.capacity}
         limits = TrainingLimits(sys.maxsize, validate_every=save_every)
         resume = (self.folder / CHECKPOINT).exists()
+        for name in () if resume else (METRICS, VALIDATION):  # of an agent that died before its first checkpoint
+            set_aside(self.folder / name)
         return TrainingRun(self.folder, options, limits, resume=resume, obeyed=obeyed, lock=self.lock)
 
 
@@ -290,9 +292,8 @@ def init_run(plan: LivePlan, folder: Path, nodes: tuple[Node, ...]) -> LiveRun:
         UsageError: the policy's objective is undefined on these nodes.
         SteersmanError: another process uses the folder, it belongs to another run, or cannot be written.
     """
-    if importlib.util.find_spec("torch") is None:
-        raise MissingExtraError("learning on a live cluster", "train")
-    if plan.find_view() is not TELEMETRY:
+    require_extra("learning on a live cluster", "train", "torch")
+    if plan.find_view() != TELEMETRY:
         objectives.check(objectives.resolve(plan.objective), "the cluster", nodes, None)
     # Before locking, which creates the folder and a file in it.
     with naming_in_errors(folder):

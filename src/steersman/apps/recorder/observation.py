@@ -94,7 +94,7 @@ class ObservationBuilder:
         profile = profile_arrays(known.profile, state.gpu_types)
         self._profile, self._fragments = profile, fragment_arrays(profile, state.arrays)
         self._log, self._logged = np.zeros(changes, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        learned = empty_learned() if known.view is not GPU else _learned(known, profile, state)
+        learned = empty_learned() if known.view != GPU else _learned(known, profile, state)
         marks = empty_fragmentation_cache(profile_key(profile))
         context = EncodingContext(
             state.arrays, state.class_arrays, profile, self._fragments, marks, learned.leftovers, learned.room

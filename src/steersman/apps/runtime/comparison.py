@@ -1,12 +1,10 @@
-"""Choice of the active policy on a live cluster: a policy file is used only if no rule beats it there.
+"""Choice of the active policy on a live cluster: a portfolio's member, or a policy file unless a rule beats it there.
 
-The comparison is a short simulation on the cluster's nodes, empty, with pods drawn from the recent arrivals. It runs in
-a separate process and no pod waits for it: a rule decides until the result is there. A failed comparison leaves the
-active policy in place and only logs an error and increments a metric.
-
-A portfolio's active candidate, member or rule, stays until another is clearly better, even if a rule is a little. After
-a comparison in which every candidate leaves most GPUs unallocated, what is active stays. No comparison is made of a
-policy with another objective, of one that is used unchecked, and where there are no GPUs or too few pods.
+The choice is the one of all commands (`simulation.selection.choice`), on the cluster's nodes, empty, with pods drawn
+from the recent arrivals. It runs in a separate process and no pod waits for it: a rule decides until the result is
+there. A failed comparison leaves the active policy in place and only logs an error and increments a metric. No
+comparison is made of a policy with another objective, of one that is used unchecked, and where there are no GPUs or too
+few pods.
 """
 
 from __future__ import annotations
@@ -24,10 +22,11 @@ from steersman.apps.runtime.policy_reloader import PolicyReloader
 from steersman.cluster.model import Constraints, Node, Pod, PodClass
 from steersman.core.errors import SteersmanError
 from steersman.core.processes import ask_process
-from steersman.policies.base import Policy, default_member, renamed
-from steersman.policies.heuristics import heuristic
+from steersman.policies.base import Policy, decided_by, default_member
+from steersman.policies.heuristics import HEURISTIC_IDS, heuristic
 from steersman.policies.portfolio_policy import DEFAULT_RULE
-from steersman.simulation.selection.comparison import RuleComparison, compare, members_of
+from steersman.simulation.run import Simulator
+from steersman.simulation.selection.choice import MemberChoice, choice_of
 from steersman.workloads.shapes import GpuRequest, Shape, node_shapes, profile_distance, shapes_digest
 from steersman.workloads.workload import Workload
 
@@ -43,17 +42,15 @@ MAX_NODE_CHANGE = 0.05
 """Share of the nodes that were added, removed or changed shape beyond which a comparison is repeated."""
 MAX_PROFILE_DISTANCE = 0.1
 """Distance between two workload profiles beyond which a comparison is repeated, in addition to sampling noise."""
-MAX_UNALLOCATED_PERCENT = 50.0
-"""Percent of the GPUs that the best candidate may leave unallocated. Beyond it CPU or memory runs out long before the
-GPUs do under every policy, so differences between policies carry no information about GPU allocation."""
-LIMIT_SECONDS = 300.0
-"""Timeout of a comparison. It takes seconds; the first one on a machine compiles for about a minute."""
+LIMIT_SECONDS = 1800.0
+"""Timeout of a comparison, whose draws are bounded: seconds on 1,000 nodes; the first one on a machine compiles for
+about a minute."""
 RETRY_SECONDS = 600.0
 """Delay after a failed comparison."""
 NICENESS = 10
 
-Compare = Callable[[Workload, Policy, str], RuleComparison]
-"""Function that compares a policy with every rule on a workload; the third argument is the active candidate's name."""
+Compare = Callable[[tuple[Workload, Policy]], MemberChoice]
+"""Function that returns what decides on a workload, see `compare`."""
 
 log = structlog.get_logger("policy")
 
@@ -139,6 +136,23 @@ class PolicyChoice:
         return (self.policy.name, self.member, self.version) == (other.policy.name, other.member, other.version)
 
 
+def compare(task: tuple[Workload, Policy]) -> MemberChoice:
+    """Return the chosen member of a portfolio; of another policy itself, unless a rule is clearly better.
+
+    Args:
+        task: the workload, and the policy.
+
+    Raises:
+        SteersmanError: no pod requests GPUs, no node has any, or the policy failed.
+    """
+    workload, policy = task
+    simulator = Simulator(workload)
+    if policy.members:
+        return simulator.member(policy)
+    candidates = [policy, *(heuristic(name) for name in HEURISTIC_IDS if name != policy.name)]
+    return choice_of(candidates, simulator.select(candidates, fallback=0))
+
+
 class PolicyComparison:
     """Choice of the active policy on a live cluster, with its reasons in the log.
 
@@ -167,7 +181,7 @@ class PolicyComparison:
         limit: float = LIMIT_SECONDS,
     ) -> None:
         self.file, self._unchecked, self._clock, self._work, self._limit = file, unchecked, clock, work, limit
-        self.result: RuleComparison | None = None
+        self.result: MemberChoice | None = None
         self.finished, self.failures = 0.0, 0
         self._basis: ComparisonBasis | None = None
         self._retry_at = 0.0
@@ -233,8 +247,8 @@ class PolicyComparison:
         log.info("comparing the policy with every rule", policy=policy.name, nodes=len(nodes), pods=len(classes))
         began = self._clock()
         try:
-            task = _workload(nodes, classes), policy, self._active_candidate
-            result = await ask_process(_CompareTask(self._work), task, seconds=self._limit, niceness=NICENESS)
+            task = _workload(nodes, classes), policy
+            result = await ask_process(self._work, task, seconds=self._limit, niceness=NICENESS)
         except SteersmanError as error:
             self.failures += 1
             # With the version set the file counts as settled, so it is compared again after RETRY_SECONDS and not at
@@ -249,55 +263,19 @@ class PolicyComparison:
         self.result, self.finished, self._basis = result, self._clock(), now
         return self._activate(self._select(policy, result, self.finished - began))
 
-    def _select(self, policy: Policy, result: RuleComparison, seconds: float) -> PolicyChoice:
+    def _select(self, policy: Policy, result: MemberChoice, seconds: float) -> PolicyChoice:
         """Return the policy to activate after a comparison, and log the reason."""
-        own, rule, best = result.best_own, result.best_rule, result.ranking[0]
-        figures = {
-            "policy": policy.name,
-            "difference": round(result.difference, 3),
-            "best": [f"{result.names[i]} {result.mean(i):.2f} %" for i in result.ranking[:3]],
-            "draws": result.draws,
-            "seconds": round(seconds, 1),
-        }
-        if result.mean(best) > MAX_UNALLOCATED_PERCENT:
-            log.info(
-                "every candidate leaves most GPUs unallocated for these pods; the active policy stays",
-                decides=self.choice.policy.name,
-                **figures,
-            )
-            return self.choice
-        names = result.names
-        active = names.index(self._active_candidate if self._active_candidate in names else FALLBACK_RULE)
-        if policy.members and active != best and not result.is_clearly_better(best, active):
-            evidence = f"no candidate is clearly better: {result.evidence(best, active)}"
-            log.info(
-                "no candidate is clearly better than the active one",
-                decides=result.names[active],
-                evidence=evidence,
-                **figures,
-            )
-            return self._choice(policy, result, active, evidence)
-        evidence = result.evidence(own, rule)
-        if not result.is_good:
-            name = result.names[rule]
-            log.warning("the policy is worse than a rule on this cluster; the rule decides", rule=name, **figures)
-            return self._choice(policy, result, rule, evidence)
-        choice = self._choice(policy, result, own, evidence)
-        log.info("the policy was compared", member=choice.member, evidence=evidence, **figures)
-        return choice
-
-    @property
-    def _active_candidate(self) -> str:
-        """Name of the active policy among a comparison's candidates."""
-        return self.choice.member or self.choice.policy.name
-
-    def _choice(self, policy: Policy, result: RuleComparison, candidate: int, evidence: str) -> PolicyChoice:
-        name = result.names[candidate]
-        if not result.own[candidate]:
-            return PolicyChoice(heuristic(name), evidence=evidence)
-        member = name if policy.members else ""
-        chosen = renamed(members_of(policy)[name], policy.name) if policy.members else policy
-        return PolicyChoice(chosen, member, self.file.version, evidence)
+        figures = {"policy": policy.name, "evidence": result.evidence, "draws": len(result.savings)}
+        figures["seconds"] = round(seconds, 1)
+        chosen = result.policy
+        if policy.members:
+            log.info("the policy was compared", member=chosen.name, **figures)
+            return PolicyChoice(decided_by(policy, chosen), chosen.name, self.file.version, result.evidence)
+        if chosen.name == policy.name:
+            log.info("the policy was compared", **figures)
+            return PolicyChoice(policy, version=self.file.version, evidence=result.evidence)
+        log.warning("the policy is worse than a rule on this cluster; the rule decides", rule=chosen.name, **figures)
+        return PolicyChoice(chosen, evidence=result.evidence)
 
     def _activate(self, choice: PolicyChoice) -> bool:
         """Make a choice the active one; return True if it differs from the previous one."""
@@ -309,16 +287,6 @@ class PolicyComparison:
         if reason != self._logged_reason:
             self._logged_reason = reason
             log.info("the policy cannot be compared with rules yet", why=reason, decides=self.choice.policy.name)
-
-
-@dataclass(frozen=True, slots=True)
-class _CompareTask:
-    """Adapter from a process's single argument to the three of a comparison."""
-
-    compare: Compare
-
-    def __call__(self, task: tuple[Workload, Policy, str]) -> RuleComparison:
-        return self.compare(*task)
 
 
 def _workload(nodes: Sequence[Node], classes: Sequence[PodClass]) -> Workload:

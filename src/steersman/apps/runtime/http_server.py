@@ -1,11 +1,12 @@
 """HTTP server in the running event loop, with the probes and the metrics that every steersman server offers.
 
-The event loop that does the work also answers the probes: if it is blocked, a probe times out, which is the liveness
-signal.
+Where this is the event loop that does the work, a probe times out if it is blocked, which is the liveness signal. The
+scheduler answers probes in another thread (`apps.runtime.side_loop`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from steersman.apps.runtime.error_responses import ErrorAwareRunner
+from steersman.apps.runtime.side_loop import run_in_loop
 from steersman.core.errors import SteersmanError
 
 ADDRESS = "127.0.0.1"
@@ -68,6 +70,7 @@ class WebServer:
         app: application with further routes.
         headers: headers of responses to requests that no handler answers.
         keepalive_seconds: time after which an idle connection is closed.
+        loop: event loop of what the metrics are read from; None: the one that serves them.
 
     Attributes:
         port: port that the server listens on.
@@ -81,11 +84,12 @@ class WebServer:
         app: web.Application | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
         keepalive_seconds: float = KEEPALIVE_SECONDS,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self.port = listen.port
         self._address, self._tls = listen.address, listen.tls
         app = web.Application() if app is None else app
-        app.router.add_get("/metrics", _metrics_handler(registry))
+        app.router.add_get("/metrics", _metrics_handler(registry, loop))
         healthy, ready = probes.healthy, {**probes.healthy, **probes.ready}
         for path, checks in (("healthz", healthy), ("livez", healthy), ("readyz", ready)):
             app.router.add_get(f"/{path}", _probe_handler(path, checks, probes.notes))
@@ -119,10 +123,15 @@ class WebServer:
         await self._runner.cleanup()
 
 
-def _metrics_handler(registry: CollectorRegistry) -> Handler:
+def _metrics_handler(registry: CollectorRegistry, loop: asyncio.AbstractEventLoop | None) -> Handler:
     async def handle(request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+
+        async def encoded() -> bytes:
+            return encode(registry)
+
+        body = await (encoded() if loop is None else run_in_loop(loop, encoded))
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
     return handle
 

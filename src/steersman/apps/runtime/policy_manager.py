@@ -122,7 +122,8 @@ class PolicyManager:
         """Return the classes of the scheduler's pods."""
         if not self.scheduler_name:
             return set()
-        return {pod.class_id for pod in cache.pods.values() if pod.pod.scheduler_name == self.scheduler_name}
+        ours = (pod for pod in cache.pods.values() if pod.pod.scheduler_name == self.scheduler_name)
+        return {pod.class_id for pod in ours if pod.class_id >= 0}
 
     def _warn(self, types: tuple[GpuType, ...]) -> None:
         """Log, once each, the cluster's GPU models that the active policy was not trained on."""

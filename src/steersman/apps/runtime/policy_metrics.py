@@ -59,13 +59,14 @@ class PolicyMetrics(Collector):
         yield ended
         difference = GaugeMetricFamily(
             "steersman_policy_comparison_difference_points",
-            "Unallocated GPUs under the policy minus those under the best rule, in percentage points.",
+            "Unallocated GPUs under the best candidate minus those under the fallback, in percentage points.",
         )
-        difference.add_metric((), comparison.result.difference)
+        savings = comparison.result.savings
+        difference.add_metric((), -float(savings.mean()) if len(savings) else 0.0)
         yield difference
         draws = GaugeMetricFamily(
             "steersman_policy_comparison_draws",
-            "Draws of arrivals on which the last comparison simulated the policy and the best rule.",
+            "Draws of arrivals on which the last comparison tested the best candidate against the fallback.",
         )
-        draws.add_metric((), comparison.result.draws)
+        draws.add_metric((), len(savings))
         yield draws

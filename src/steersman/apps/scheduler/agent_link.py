@@ -91,6 +91,12 @@ class AgentLink:
         self._pending: Future[Any] = self._thread.submit(connection.recv)  # the agent's first message: it is ready
         self._is_ready = self._is_over = False
 
+    def replace(self, connection: Connection) -> None:
+        """Ask another process, since the last one has ended. May be called in another thread."""
+        self._connection = connection
+        self._pending = self._thread.submit(connection.recv)
+        self._is_ready = self._is_over = False
+
     def is_free_or_count(self) -> bool:
         """Return whether the agent can be asked; count the question as `absent` if not."""
         is_free = self._is_free()

@@ -108,7 +108,7 @@ class Binder:
 
     Attributes:
         errors: number of answers to bindings by HTTP status (0: no answer).
-        taken: number of pods that another scheduler had bound.
+        taken: number of pods that another scheduler had bound, be it to the same node.
     """
 
     def __init__(self, client: Client, objection: Callable[[str], str] = lambda _: "") -> None:
@@ -119,7 +119,7 @@ class Binder:
     async def bind(self, pod: CachedPod, node: str, devices: int) -> tuple[BindOutcome, str]:
         """Bind a pod, and return the outcome with the server's message if it was not bound."""
         path = f"/api/v1/namespaces/{pod.pod.namespace}/pods/{pod.pod.name}"
-        version, backoff = pod.version, Backoff(*RETRY_SECONDS)
+        version, backoff, may_be_ours = pod.version, Backoff(*RETRY_SECONDS), False
         for _ in range(TRIES):
             requested = binding(pod, node, devices, version)
             if objection := self.objection(node):
@@ -142,9 +142,11 @@ class Binder:
                 pod_now = await self._get_pod(path, pod.uid)
                 if pod_now is None:
                     return BindOutcome.LOST, message
-                # The conflict may be with our own attempt, whose answer was lost or which the server made twice.
-                # If the pod is bound as requested its resources stay reserved: the watch may report it much later.
+                # The conflict may be with our own attempt whose answer was lost. If the pod is bound as requested its
+                # resources stay reserved, whoever bound it: the watch may report it much later.
+                may_be_ours |= status != CONFLICT
                 if is_bound_so(pod_now, requested):
+                    self.taken += not may_be_ours
                     return BindOutcome.BOUND, message
                 if pod_now.node:
                     self.taken += 1

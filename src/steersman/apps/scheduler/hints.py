@@ -19,7 +19,7 @@ from steersman.cluster.state import ClusterState
 from steersman.kubernetes.cache.cached_pod import CachedPod
 
 Group = tuple[int, int, int, str]
-"""Class, labels and priority of pods, and the key of one with claims, which are its own.
+"""Class, labels and priority of pods, and the key of one with claims, which are its own, or without numbers.
 
 What fits one of them fits all, and higher priorities are tried first.
 """
@@ -28,13 +28,16 @@ NO_GROUP: Group = (-2, -2, 0, "")
 
 SHARE = 0.05
 """Share of CPU time that the search for helped pods may take."""
+SEARCH_SECONDS = 0.01
+"""CPU time of a search after which pods without numbers are left to the next one."""
 MAX_DELAY_SECONDS = 0.2
 """Maximum delay of a search, whatever its share."""
 
 
 def group_of(pod: CachedPod) -> Group:
     """Return the group of a pod."""
-    return pod.class_id, pod.labels_id, pod.pod.priority, pod.key if pod.claims else ""
+    is_single = pod.claims or pod.class_id < 0
+    return pod.class_id, pod.labels_id, pod.pod.priority, pod.key if is_single else ""
 
 
 class Hints:
@@ -50,6 +53,9 @@ class Hints:
         self._claims: set[str] = set()
         self._changed = False
         self._due_at = 0.0
+        # Pods without numbers that are still to be looked at, and the nodes that may help them.
+        self._slow: dict[Group, CachedPod] = {}
+        self._slow_freed: set[int] = set()
 
     def node_changed(self, slot: int, *, may_have_grown: bool) -> None:
         """Record a changed node, and whether it may take pods that it did not take before."""
@@ -67,6 +73,8 @@ class Hints:
         """Drop all changes."""
         self._freed.clear()
         self._claims.clear()
+        self._slow.clear()
+        self._slow_freed.clear()
         self._changed = False
 
     def wait_seconds(self) -> float | None:
@@ -80,7 +88,8 @@ class Hints:
     def helped(self, groups: Mapping[Group, CachedPod], room: Callable[[CachedPod, Set[int]], int]) -> dict[Group, int]:
         """Return how many pods of each group the collected changes help, and forget the changes.
 
-        A pod one of whose claims changed is tried in any case: the reason why it waits may be another.
+        A pod one of whose claims changed is tried in any case: the reason why it waits may be another. Pods without
+        numbers in the state take longer (`PodStore.number_waiting`), so some of them are looked at in each search.
 
         Args:
             groups: groups of the unschedulable pods, with a pod of each.
@@ -88,12 +97,26 @@ class Hints:
         """
         began = time.thread_time()
         freed, claims = frozenset(self._freed), frozenset(self._claims)
-        self.forget()
+        self._freed.clear()
+        self._claims.clear()
+        self._slow_freed |= freed
         counts = {}
         for group, pod in groups.items():
-            has_changed = bool(pod.claims) and any(claim.key in claims for claim in pod.claims)
-            if count := 1 if has_changed else room(pod, freed):
+            if bool(pod.claims) and any(claim.key in claims for claim in pod.claims):
+                counts[group] = 1
+            elif pod.class_id < 0:
+                self._slow.setdefault(group, pod)
+            elif count := room(pod, freed):
                 counts[group] = count
+        searched = time.thread_time()
+        while self._slow and time.thread_time() - searched < SEARCH_SECONDS:
+            group = next(iter(self._slow))
+            pod = self._slow.pop(group)
+            if groups.get(group) is pod and (count := room(pod, self._slow_freed)):
+                counts[group] = count
+        self._changed = bool(self._slow)
+        if not self._changed:
+            self._slow_freed.clear()
         # CPU time, not elapsed time: on a busy machine the search is not to be postponed because others ran.
         delay = (time.thread_time() - began) / SHARE
         self._due_at = self._clock() + min(delay, MAX_DELAY_SECONDS)

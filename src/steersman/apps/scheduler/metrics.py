@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -23,6 +23,8 @@ OCTAVES = (0.25, 0.5, 1, 2, 3, 4, 6, 8)
 """Buckets of errors of estimates: 1 is half or twice the run time."""
 
 Result = Literal["scheduled", "unschedulable", "error"]
+BIND_STATUSES = 0, 403, 404, 409, 422, 429, 500, 503, 504
+"""HTTP statuses of bindings that failed, whose series begin with 0: the first failure is an increase then."""
 
 
 def _nothing() -> dict[str, int]:
@@ -39,6 +41,7 @@ class MetricSources:
         bind_errors: by HTTP status, 0 where there was no answer.
         reflectors: by resource.
         is_leader: whether this scheduler may decide.
+        scheduler_name: `schedulerName` of its pods.
         profile_age: seconds since the workload profile was computed.
         events_dropped: events that were never written.
         taken: pods of ours that another scheduler bound.
@@ -50,6 +53,7 @@ class MetricSources:
     bind_errors: Callable[[], Mapping[int, int]] | None = None
     reflectors: Mapping[str, Reflector] = field(default_factory=dict)
     is_leader: Callable[[], bool] | None = None
+    scheduler_name: str = ""
     profile_age: Callable[[], float] | None = None
     events_dropped: Callable[[], int] | None = None
     taken: Callable[[], int] | None = None
@@ -70,6 +74,8 @@ class SchedulerMetrics:
             "Attempts to schedule a pod, by result: scheduled, unschedulable or error.",
             "result",
         )
+        for result in get_args(Result):
+            self._attempts.labels(result)
         self._attempt_seconds = self._seconds(
             "steersman_scheduling_attempt_duration_seconds",
             "An attempt to schedule a pod: decision and binding.",
@@ -82,7 +88,7 @@ class SchedulerMetrics:
         )
         self._pod_seconds = self._seconds(
             "steersman_pod_scheduling_sli_duration_seconds",
-            "From when a pod was queued until it was bound, all attempts.",
+            "From when a pod was created, or its gates were removed, until it was bound, all attempts.",
         )
         self._pod_attempts = Histogram(
             "steersman_pod_scheduling_attempts",
@@ -138,7 +144,8 @@ class _ScrapeCollector(Collector):
         if s.in_flight is not None:
             yield _gauge("steersman_binds_in_flight", "Binds under way.", "", {"": s.in_flight()})
         if s.bind_errors is not None:
-            errors = {str(status or "none"): count for status, count in s.bind_errors().items()}
+            counts = {**dict.fromkeys(BIND_STATUSES, 0), **s.bind_errors()}
+            errors = {str(status or "none"): count for status, count in counts.items()}
             yield _counter("steersman_bind_errors", "Binds that failed, by HTTP status.", "status", errors)
         relists = {name: max(reflector.lists - 1, 0) for name, reflector in s.reflectors.items()}
         restarts = {name: max(reflector.watches - 1, 0) for name, reflector in s.reflectors.items()}
@@ -147,12 +154,12 @@ class _ScrapeCollector(Collector):
         )
         yield _counter("steersman_watch_restarts", "Watches after the first.", "resource", restarts)
         if s.is_leader is not None:
-            leads = {"": int(s.is_leader())}
             yield _gauge(
                 "steersman_leader_election_master_status",
-                "1 if this scheduler may decide: it holds the lease, or there is no election.",
-                "",
-                leads,
+                "1 if this scheduler may decide: it holds the lease, or there is no election. The name is the "
+                "schedulerName of its pods.",
+                "name",
+                {s.scheduler_name: int(s.is_leader())},
             )
         if s.profile_age is not None:
             age = {"": s.profile_age()}

@@ -7,6 +7,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from steersman.apps.runtime.http_server import ADDRESS, ListenAddress, Probes, W
 from steersman.apps.runtime.policy_manager import PolicyManager
 from steersman.apps.runtime.policy_metrics import PolicyMetrics
 from steersman.apps.runtime.policy_reloader import PolicyReloader
+from steersman.apps.runtime.side_loop import SideLoop, entered_in_loop, run_in_loop
 from steersman.apps.scheduler.agent_policy import AgentMetrics, AgentSettings, agent_policy
 from steersman.apps.scheduler.metrics import MetricSources, SchedulerMetrics
 from steersman.apps.scheduler.queued_pod import QueuedPod
@@ -27,7 +29,7 @@ from steersman.apps.scheduler.wait_events import Predict, WaitEvents
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.events import EventRecorder
-from steersman.kubernetes.lease import APP_LABEL, POLICY_KEY, LeaderElection, Lease
+from steersman.kubernetes.lease import APP_LABEL, POLICY_KEY, SCHEDULER_KEY, LeaderElection, Lease
 from steersman.kubernetes.watch import Reflector
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.live_order import live_order
@@ -37,8 +39,8 @@ from steersman.prometheus.configuration import Configuration
 from steersman.prometheus.metrics import TelemetryMetrics
 from steersman.prometheus.node_names import Addresses, addresses_of
 
-STUCK_SECONDS = 10.0
-"""Delay of the event loop beyond which the process is unhealthy."""
+STUCK_SECONDS = 60.0
+"""Delay of the event loop beyond which the process is unhealthy, and its lease is not renewed."""
 LEASE = "steersman"
 PORT = 10269
 
@@ -155,7 +157,8 @@ class LiveScheduler(Scheduler):
         self.policy_manager = PolicyManager(
             named, self.telemetry, unchecked=settings.unchecked, scheduler_name=settings.options.name
         )
-        self.election = self._election(client) if settings.leader_elect else None
+        # A client of its own, since it is used in another thread.
+        self.election = self._election(Client(client.config)) if settings.leader_elect else None
         self.events = EventRecorder(client, busy=lambda: self.in_flight > 0)
         self.conditions = Conditions(client)
         # Filled below: the cache makes them in `super().__init__`, which needs a reporter with these metrics.
@@ -230,12 +233,16 @@ class LiveScheduler(Scheduler):
                 )
             },
         )
-        settings = self.settings
-        async with (
-            WebServer(self.metrics.registry, probes, ListenAddress(settings.address, settings.port)) as endpoints,
-            self.events,
-            asyncio.TaskGroup() as group,
-        ):
+        settings, main = self.settings, asyncio.get_running_loop()
+        listen = ListenAddress(settings.address, settings.port)
+        async with AsyncExitStack() as stack:
+            side = stack.enter_context(SideLoop()).loop
+            server = WebServer(self.metrics.registry, probes, listen, loop=main)
+            endpoints = await stack.enter_async_context(entered_in_loop(side, server))
+            if self.election is not None:
+                await stack.enter_async_context(entered_in_loop(side, self.election.client))
+            await stack.enter_async_context(self.events)
+            group = await stack.enter_async_context(asyncio.TaskGroup())
             log.info("listening", address=settings.address, port=endpoints.port)
             background = [group.create_task(each) for each in (self._beat(), self.watch(), self.conditions.run())]
             if settings.predict is not None:
@@ -261,7 +268,10 @@ class LiveScheduler(Scheduler):
             gc.freeze()  # nodes and pods stay; a garbage collection over 50,000 of them takes a tenth of a second
             background.append(group.create_task(self.policy_manager.keep(lambda: self.cache.state, self.renew)))
             try:
-                await (self.election.run(self.schedule) if self.election is not None else self.schedule())
+                if (election := self.election) is None:
+                    await self.schedule()
+                else:
+                    await run_in_loop(side, lambda: election.run(lambda: run_in_loop(main, self.schedule)))
             finally:
                 # The task group would wait for them forever.
                 for task in background:
@@ -271,9 +281,11 @@ class LiveScheduler(Scheduler):
 
     def _election(self, client: Client) -> LeaderElection:
         settings = self.settings
-        annotations = {POLICY_KEY: self.policy_manager.policy.name, "steersman.dev/scheduler": settings.options.name}
+        annotations = {POLICY_KEY: self.policy_manager.policy.name, SCHEDULER_KEY: settings.options.name}
         lease = Lease(settings.lease_namespace, settings.lease_name, dict([APP_LABEL]), annotations)
-        return LeaderElection(client, lease, may_release=lambda: self.all_bindings_ended)
+        return LeaderElection(
+            client, lease, may_release=lambda: self.all_bindings_ended, may_renew=lambda: not self._stuck()
+        )
 
     def _wait_events(self, predict: Predict) -> WaitEvents:
         return WaitEvents(
@@ -299,6 +311,7 @@ class LiveScheduler(Scheduler):
             bind_errors=lambda: self.binder.errors,
             reflectors=reflectors,
             is_leader=self._may_decide,
+            scheduler_name=self.settings.options.name,
             profile_age=lambda: time.time() - self.policy_manager.profile.made_at,
             events_dropped=lambda: self.events.dropped,
             taken=lambda: self.binder.taken,

@@ -1,7 +1,8 @@
 """Scheduling queue: pods by priority, then age, as in kube-scheduler.
 
 A pod is in one of three queues. *Active*: tried next. *Backoff*: 1 s after the first failure, twice as long after each
-further one, 10 s at most, and up to a second more, so that pods of one second are ordered by priority. While no pod is
+further one, 10 s at most, and up to a second more, so that pods of one second are ordered by priority. Active pods of a
+namespace whose last attempts were all in vain let others of their priority go first, most of the time. While no pod is
 active, those that a cluster change may have helped are tried before their backoff has passed; pods whose attempt ended
 with an error always wait for it, in a heap of their own. *Unschedulable*: tried when a cluster change helps, and in any
 case after 5 minutes.
@@ -20,6 +21,7 @@ import contextlib
 import heapq
 import math
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -38,6 +40,10 @@ MOST_DOUBLINGS = 10
 BACKOFF_WINDOW_SECONDS = 1.0
 """Pods whose backoff ends in the same window are ordered by priority."""
 UNSCHEDULABLE_SECONDS = 300.0
+FAILURES, TURN = 16, 8
+"""Attempts in vain in a row after which pods of a namespace let those of others go first, but for one of so many."""
+LISTED_SECONDS = 2.0
+"""Age of a pod from which its creation, which the API has in whole seconds, says when it began to wait."""
 FEW = 64
 """Outdated entries of a heap that are not worth removing."""
 
@@ -52,12 +58,17 @@ class SchedulingQueue:
     Args:
         clock: monotonic clock, seconds.
         ordering: who goes next; None: the oldest.
+        epoch: zero of the clock, seconds since 1970; nan: as it is now.
     """
 
     clock: Callable[[], float] = time.monotonic
     ordering: PodOrdering | None = None
+    epoch: float = math.nan
     _all: dict[str, QueuedPod] = field(default_factory=dict)
     _active: Heap = field(default_factory=list)
+    _deferred: dict[str, Heap] = field(default_factory=dict)
+    _failures: Counter[str] = field(default_factory=Counter)
+    _popped: int = 0
     _backoff_queue: Heap = field(default_factory=list)
     _error_queue: Heap = field(default_factory=list)
     _unschedulable: dict[str, QueuedPod] = field(default_factory=dict)
@@ -66,6 +77,11 @@ class SchedulingQueue:
     _last_since: float = -math.inf
     _all_moved: int = 0
     _wakes: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        """Read the clock."""
+        if math.isnan(self.epoch):
+            self.epoch = time.time() - self.clock()
 
     def __len__(self) -> int:
         """Return the number of pods in all queues."""
@@ -97,17 +113,28 @@ class SchedulingQueue:
         # A pod that was deleted and created again is another object, which begins without a backoff.
         if queued is None or queued.pod is not pod:
             self.remove(pod.key)
-            queued = self._all[pod.key] = QueuedPod(pod, self._next_since(), self.clock)
+            queued = self._all[pod.key] = QueuedPod(pod, self._since(pod), self.clock)
         if self.ordering is not None:
             # Its requests, its priority or its stated run time may have changed.
             self._regroup(queued, self.ordering)
         if queued.place != "active":
             self._activate(queued)
 
-    def _next_since(self) -> float:
-        """Return the time now, or the next number if a pod has it: of pods that come at once the first is oldest."""
-        self._last_since = max(self.clock(), math.nextafter(self._last_since, math.inf))
+    def _since(self, pod: CachedPod) -> float:
+        """Return when a pod began to wait, on the clock.
+
+        Of new pods that come at once the first is oldest. Of pods that are listed, which comes by name, those that were
+        created in the same second are in random order, the same after each restart.
+        """
+        now, since = self.clock(), math.inf if pod.waits_since is None else pod.waits_since - self.epoch
+        if now - since >= LISTED_SECONDS:
+            return since + zlib.crc32(pod.uid.encode()) / (1 << 32)
+        self._last_since = max(now, math.nextafter(self._last_since, math.inf))
         return self._last_since
+
+    def note_success(self, pod: CachedPod) -> None:
+        """Let the pods of a namespace take their turns again: one of them got a node."""
+        self._failures.pop(pod.pod.namespace, None)
 
     def remove(self, key: str) -> None:
         """Remove a bound or deleted pod."""
@@ -128,19 +155,43 @@ class SchedulingQueue:
             if chosen is not None:
                 self._move(chosen, "tried")
             return chosen
-        for heap in (self._active, self._backoff_queue):
-            while heap:
-                queued: QueuedPod
-                number, queued = heapq.heappop(heap)[-2:]
-                if queued.place in ("active", "backoff") and queued.number == number:
-                    self._move(queued, "tried")
-                    return queued
-        return None
+        self._defer()
+        heap = next(filter(_has_next, (self._next_active(), self._backoff_queue)), None)
+        if heap is None:
+            return None
+        queued: QueuedPod = heapq.heappop(heap)[-1]
+        self._popped += heap is self._active
+        self._move(queued, "tried")
+        return queued
+
+    def _defer(self) -> None:
+        """Defer the active pods at the head of the queue that are of namespaces whose pods keep failing."""
+        while _has_next(self._active):
+            namespace = self._active[0][-1].pod.pod.namespace
+            if self._failures[namespace] < FAILURES:
+                return
+            heapq.heappush(self._deferred.setdefault(namespace, []), heapq.heappop(self._active))
+
+    def _next_active(self) -> Heap:
+        """Return the heap of the active pod that goes next; an empty one if there are no active pods."""
+        self._deferred = {name: heap for name, heap in self._deferred.items() if _has_next(heap)}
+        if not self._deferred:
+            self._popped = 0
+            return self._active
+        # Of equal priorities the namespace goes first that had the fewest attempts in vain.
+        _, _, namespace = min((heap[0][0], self._failures[name], name) for name, heap in self._deferred.items())
+        deferred = self._deferred[namespace]
+        if not self._active or deferred[0][0] < self._active[0][0]:
+            return deferred
+        is_turn = self._popped >= TURN and deferred[0][0] == self._active[0][0]
+        self._popped *= not is_turn
+        return deferred if is_turn else self._active
 
     def mark_unschedulable(self, queued: QueuedPod, *, hopeful: bool = True) -> None:
         """Mark a popped pod unschedulable; if not `hopeful`, no cluster change will help it."""
         # `_wait_for_change` gives it a new one.
         popped = queued.number
+        self._failures[queued.pod.pod.namespace] += 1
         if self._count_failure(queued):
             self._wait_for_change(queued, hopeful=hopeful)
             if not hopeful:
@@ -309,7 +360,7 @@ class SchedulingQueue:
         heapq.heappush(self._active, (-queued.pod.pod.priority, queued.since, queued.number, queued))
         if len(self._active) > 2 * len(self._all) + FEW:
             # A replica that does not lead pops nothing, and would keep every pod that ever was.
-            self._active = [each for each in self._active if each[-1].place == "active" and each[-1].number == each[-2]]
+            self._active = [each for each in self._active if _is_current(each)]
             heapq.heapify(self._active)
         self._wakes.set()
 
@@ -336,3 +387,15 @@ class SchedulingQueue:
             if queued.unschedulable_since + UNSCHEDULABLE_SECONDS > now:
                 break
             self._activate(queued)
+
+
+def _is_current(entry: tuple[Any, ...]) -> bool:
+    """Return whether the pod of a heap's entry was not moved since."""
+    return bool(entry[-1].place in ("active", "backoff") and entry[-1].number == entry[-2])
+
+
+def _has_next(heap: Heap) -> bool:
+    """Drop outdated entries at the head of a heap; return whether a pod is left."""
+    while heap and not _is_current(heap[0]):
+        heapq.heappop(heap)
+    return bool(heap)

@@ -20,7 +20,7 @@ class QueuedPod:
 
     Attributes:
         pod: pod of the cache.
-        since: when it was first queued, seconds of the clock.
+        since: when it began to wait, seconds of the clock.
         clock: clock of the queue.
         attempts: failed attempts so far.
         backoff_until: end of its backoff.
@@ -55,5 +55,5 @@ class QueuedPod:
     reserved_node: str = ""
 
     def waited(self) -> float:
-        """Seconds since it was first queued."""
+        """Seconds since it began to wait."""
         return max(self.clock() - self.since, 0.0)

@@ -12,6 +12,7 @@ import structlog
 
 from steersman.apps.scheduler.metrics import SchedulerMetrics
 from steersman.apps.scheduler.queued_pod import QueuedPod
+from steersman.cluster.objects.api.pods import UNSCHEDULABLE
 from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cached_pod import CachedPod
@@ -162,12 +163,14 @@ class Conditions:
 
 
 def _condition(pod: CachedPod, why: str) -> bytes:
+    # The status has been False since the pod began to wait; after a restart that is read again (`cluster_cache`).
+    waits_since = datetime.now(UTC) if pod.waits_since is None else datetime.fromtimestamp(pod.waits_since, UTC)
     condition = {
         "type": "PodScheduled",
         "status": "False",
-        "reason": "Unschedulable",
+        "reason": UNSCHEDULABLE,
         "message": why,
-        "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "lastTransitionTime": waits_since.strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
     # The uid protects another pod of the same name, the version a pod that was bound meanwhile.
     known = {"uid": pod.uid, **({"resourceVersion": pod.version} if pod.version else {})}

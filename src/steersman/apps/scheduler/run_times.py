@@ -136,7 +136,7 @@ class _PodRun(msgspec.Struct, frozen=True):
 def _run_of(raw: msgspec.Raw) -> tuple[float, float] | None:
     """Return when a pod ran, see `RunStatus.run`."""
     try:
-        return msgspec.json.decode(raw, type=_PodRun).status.run
+        return msgspec.json.decode(raw, type=_PodRun).status.run(())
     except msgspec.MsgspecError:
         return None
 

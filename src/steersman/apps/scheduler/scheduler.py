@@ -28,12 +28,13 @@ from steersman.apps.scheduler.volume_binder import VolumeBinder
 from steersman.cluster.arrays import room_for
 from steersman.cluster.constraints.node import Mask
 from steersman.cluster.constraints.reasons import FurtherRefusals, other_gpus, unschedulable_message
+from steersman.cluster.volumes.rules import VolumeFit, VolumePlan, fit
 from steersman.core.errors import SteersmanError
+from steersman.core.time_slices import TimeSlices
 from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Selectors
-from steersman.kubernetes.volumes.rules import VolumeFit, VolumePlan, fit
 from steersman.kubernetes.volumes.storage_scores import storage_scores
 from steersman.kubernetes.volumes.watch import Volumes
 from steersman.orders.cluster_size import free_share
@@ -55,8 +56,6 @@ TELL_AGAIN_SECONDS = 30.0
 SIZE_SECONDS = 10.0
 """Interval of the checks whether the size of the cluster changed, which sizes of pods follow in orders."""
 _NUMBER = re.compile("[0-9]+")
-DECISIONS_PER_YIELD = 8
-"""Decisions after which the event loop serves watches and answers."""
 
 log = structlog.get_logger("scheduler")
 
@@ -238,8 +237,9 @@ class Scheduler(Listener):
         await asyncio.gather(*self._binding, *self._binding_volumes, return_exceptions=True)
 
     async def _loop(self) -> None:
-        decisions = 0
+        slices = TimeSlices()
         while True:
+            await slices.give_way()
             self._follow_cluster()
             self._wake()
             # Before `pop`: a pod of higher priority that arrives during the wait is then tried first.
@@ -257,9 +257,6 @@ class Scheduler(Listener):
             if self.decider is not None and self.decider.asks_first and not await self._ask(queued):
                 continue
             self._schedule_one(queued)
-            decisions += 1
-            if decisions % DECISIONS_PER_YIELD == 0:
-                await asyncio.sleep(0)
 
     def _follow_cluster(self) -> None:
         """Have the order know the size of the cluster."""
@@ -294,6 +291,13 @@ class Scheduler(Listener):
         Only nodes in `freed` can help a pod without rules about other pods, host ports or claims. Of pods with such
         rules one for each node is tried; when it is placed, that change is looked at in turn.
         """
+        state = self.cache.state
+        with self.cache.numbered(pod):
+            if not state.room(pod.class_id).any() and not self.cache.nominated:
+                return 0
+            return self._numbered_room(pod, freed)
+
+    def _numbered_room(self, pod: CachedPod, freed: Set[int]) -> int:
         state = self.cache.state
         with self._nominated_displaced(pod) as allowed:
             if pod.claims or state.has_inter_pod_constraints(pod.class_id, pod.labels_id):
@@ -363,6 +367,9 @@ class Scheduler(Listener):
             why = f"0/{len(cache.state.slots)} nodes are available: {volumes.problem}."
             self._mark_unschedulable(queued, lambda: why, began, waits_for_room=False)
             return
+        if not cache.number_waiting(pod) and not self._fits_somewhere(queued, volumes, began):
+            return
+        cache.number(pod)
         # The cached answer does not hold for a pod with claims, or one that nominated pods yield to.
         if volumes is None and not cache.reservations.displaces(pod) and self._is_known_unschedulable(pod):
             self._mark_unschedulable(queued, lambda: self._why(pod), began)
@@ -397,7 +404,7 @@ class Scheduler(Listener):
             self._refuse(queued, began)
             return
         if choice is None and (volumes is not None or mixing is not None):
-            refusals = [*([[mixing]] if mixing is not None else []), *(volumes.refusals if volumes is not None else [])]
+            refusals = self._refusals(pod, volumes)
             # GPUs that pods of another kind hold are free once these end.
             waits_for_room = None if mixing is None else cache.state.fits_when_empty(pod.class_id)
             self._mark_unschedulable(queued, lambda: self._why(pod, refusals), began, waits_for_room=waits_for_room)
@@ -410,6 +417,7 @@ class Scheduler(Listener):
         assert node is not None
         # Before anything is awaited, so that the next decision counts them.
         cache.reservations.assume(pod, choice.slot, choice.devices)
+        self.queue.note_success(pod)
         plan = VolumePlan() if volumes is None else volumes.plan(choice.slot)
         if plan:
             self.volume_binder.assume(plan, node.name)
@@ -423,6 +431,25 @@ class Scheduler(Listener):
             claims.add_done_callback(self._done)
         else:
             self._begin_binding(queued, node.name, choice.devices, began)
+
+    def _fits_somewhere(self, queued: QueuedPod, volumes: VolumeFit | None, began: float) -> bool:
+        """Return whether a pod that has no numbers fits on a node; mark it unschedulable if not."""
+        pod, why = queued.pod, queued.message
+        with self.cache.numbered(pod):
+            with self._nominated_displaced(pod) as allowed:
+                feasible = self._feasible(pod)
+            if bool((feasible if allowed is None else feasible & allowed).any()):
+                return True
+            waits_for_room = self.queue.holds_back and self._waits_for_room(pod)
+            if self._reason_is_due(queued):
+                why = self._why(pod, self._refusals(pod, volumes), shared=False)
+        self._mark_unschedulable(queued, lambda: why, began, waits_for_room=waits_for_room)
+        return False
+
+    def _refusals(self, pod: CachedPod, volumes: VolumeFit | None) -> FurtherRefusals:
+        """Return what GPU pods on nodes, and a pod's volumes, refuse."""
+        mixing = self.cache.gpu_pods.refusal(self.cache.state, pod.pod.requests)
+        return [*([[mixing]] if mixing is not None else []), *(volumes.refusals if volumes is not None else [])]
 
     def _report_ignored(self, queued: QueuedPod) -> None:
         """Tell what is not followed of a pod's annotations."""
@@ -503,23 +530,33 @@ class Scheduler(Listener):
         known = self._unschedulable_cache.get((pod.class_id, pod.labels_id))
         return known is not None and known[0] == self._stamp(pod)
 
-    def _why(self, pod: CachedPod, refusals: FurtherRefusals = ()) -> str:
-        """Return why a pod fits nowhere; `refusals` are what its volumes and GPU pods on nodes refuse."""
+    def _why(self, pod: CachedPod, refusals: FurtherRefusals = (), *, shared: bool = True) -> str:
+        """Return why a pod fits nowhere.
+
+        Args:
+            pod: the pod.
+            refusals: what its volumes and GPU pods on nodes refuse.
+            shared: whether pods with its numbers share the reason; not if they are taken back.
+        """
         key = pod.class_id, pod.labels_id
         stamp, why = self._unschedulable_cache.get(key, (None, ""))
-        if refusals or stamp != self._stamp(pod) or not why:
-            state = self.cache.state
-            if not refusals and state.mask(*key).any():  # beside nominated pods alone, which may not come
+        if refusals or not shared:
+            why = self._reason(pod, refusals)
+        elif stamp != self._stamp(pod) or not why:
+            if self.cache.state.mask(*key).any():  # beside nominated pods alone, which may not come
                 with self._nominated_displaced(pod):
-                    message = unschedulable_message(state, *key)
+                    why = self._reason(pod)
             else:
-                message = unschedulable_message(state, *key, refusals)
-            why = " ".join(filter(None, (message, other_gpus(state, key[0]))))
-            if self.cache.node_problems:
-                why += " " + node_problems_sentence(self.cache.node_problems)
-            if not refusals:  # else the reason is that of this pod alone
-                self._unschedulable_cache[key] = self._stamp(pod), why
+                why = self._reason(pod)
+            self._unschedulable_cache[key] = self._stamp(pod), why
         return why + (" steersman does not preempt pods." if pod.pod.priority > 0 else "")
+
+    def _reason(self, pod: CachedPod, refusals: FurtherRefusals = ()) -> str:
+        state = self.cache.state
+        parts = [unschedulable_message(state, pod.class_id, pod.labels_id, refusals), other_gpus(state, pod.class_id)]
+        if self.cache.node_problems:
+            parts.append(node_problems_sentence(self.cache.node_problems))
+        return " ".join(filter(None, parts))
 
     def _pre_bind_check(self, node: str) -> str:
         """Return what forbids binding to a node that was chosen a while ago, "" for nothing."""
@@ -547,19 +584,24 @@ class Scheduler(Listener):
         """
         self.queue.mark_unschedulable(queued, hopeful=hopeful)
         if self.queue.holds_back:
-            c, state = queued.pod.class_id, self.cache.state
             if waits_for_room is None:
-                # Where it has room its volumes or other pods refuse it, and no reservation would change that.
-                waits_for_room = state.fits_when_empty(c) and not state.room(c).any()
+                waits_for_room = self._waits_for_room(queued.pod)
             if not waits_for_room:
                 self.queue.let_overtake(queued)
-        now, message = self.queue.clock(), queued.message
-        if not message or now - queued.reported_at >= TELL_AGAIN_SECONDS:
-            reason, queued.reported_at = why(), now
+        message = queued.message
+        if self._reason_is_due(queued):
+            reason, queued.reported_at = why(), self.queue.clock()
             if _NUMBER.sub("", reason) != _NUMBER.sub("", message):  # else only the number of nodes differs
                 message = reason
         self.reporter.unschedulable(queued, message, self._clock() - began)
         queued.message = message
+
+    def _waits_for_room(self, pod: CachedPod) -> bool:
+        # Where it has room its volumes or other pods refuse it, and no reservation would change that.
+        return self.cache.state.fits_when_empty(pod.class_id) and not self.cache.state.room(pod.class_id).any()
+
+    def _reason_is_due(self, queued: QueuedPod) -> bool:
+        return not queued.message or self.queue.clock() - queued.reported_at >= TELL_AGAIN_SECONDS
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._binding.discard(task)

@@ -20,7 +20,7 @@ import structlog
 
 from steersman.cluster.arrays import CPU, MEMORY, PODS
 from steersman.cluster.model import GPU_MILLI
-from steersman.cluster.objects.api.pods import LivePod
+from steersman.cluster.objects.api.pods import UNSCHEDULABLE, LivePod
 from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
@@ -150,7 +150,7 @@ class CounterfactualCache(ClusterCache):
         self.has_new = False
         refused: set[tuple[int, int, str]] = set()
         for pod in sorted(self.pending.values(), key=lambda pod: -pod.pod.priority):
-            alike = (pod.class_id, pod.labels_id, pod.pod.owner)
+            alike = (*self.number(pod), pod.pod.owner)
             if alike in refused:
                 continue
             if self._place_by_policy(pod):
@@ -171,7 +171,7 @@ class CounterfactualCache(ClusterCache):
         if pod is None or pod.pod.scheduler_name != self.scheduler_name or head.node or pod.node:
             return
         # Pods that the other scheduler has not tried yet are placed by `bind`, in its order.
-        if self._waits_for_room(pod) and head.scheduled_condition.reason == "Unschedulable":
+        if self._waits_for_room(pod) and head.scheduled_condition.reason == UNSCHEDULABLE:
             self.has_new |= pod.key not in self.pending
             self.pending[pod.key] = pod
         else:

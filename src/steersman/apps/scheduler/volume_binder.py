@@ -10,9 +10,9 @@ import asyncio
 import time
 
 from steersman.cluster.objects.api.volumes import SELECTED_NODE, VolumeClaim
+from steersman.cluster.volumes.rules import VolumeObjects, VolumePlan
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import Client
-from steersman.kubernetes.volumes.rules import VolumeObjects, VolumePlan
 
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 TIMEOUT_SECONDS = 600.0

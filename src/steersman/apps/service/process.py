@@ -89,6 +89,10 @@ class WatchedCluster(Listener):
         """See `kubernetes.cache.cached_pod.Listener`."""
         self.policy_manager.see(pod)
 
+    def on_pod_pending(self, pod: CachedPod) -> None:
+        """See `kubernetes.cache.cached_pod.Listener`."""
+        self.cache.number_waiting(pod)  # it will be asked about
+
     def on_pod_bound(self, pod: CachedPod) -> None:
         """See `kubernetes.cache.cached_pod.Listener`."""
         self.metrics.bound(pod.key, pod.node)
@@ -100,6 +104,9 @@ class WatchedCluster(Listener):
 
     def on_rebuilt(self) -> None:
         """See `kubernetes.cache.cached_pod.Listener`."""
+        for pod in self.cache.pods.values():
+            if not pod.node:
+                self.cache.number_waiting(pod)
         if self._node_scorer is not None:
             self.renew()
 

@@ -14,8 +14,10 @@ from rich.text import Text
 
 from steersman.apps.top.model import ClusterUse, NodeRow
 from steersman.apps.top.watch import Leader
+from steersman.cluster.account import obstacles
 from steersman.cluster.gpu_units import gpu_milli, held_milli
 from steersman.cluster.model import GPU_MILLI, UNLIMITED
+from steersman.core.counting import counted
 
 Column = Literal["name", "cpu", "memory", "pods", "gpu"]
 TITLES: Mapping[Column, str] = {"cpu": "CPU", "memory": "GiB", "pods": "Pods", "gpu": "GPUs"}
@@ -135,6 +137,13 @@ def heading(view: ClusterUse, title: str, rate: float | None, result: Sequence[L
         f"{title}: {nodes} nodes{some}, {pods} pods{unknown}",
         f"Pending {sum(waiting.values())}{whose}" + (f", {rate:.0f} binds/s" if rate is not None else ""),
     ]
+    closed: dict[str, list[str]] = {}
+    for row in ViewOptions().of(view.rows()):
+        if row.state:
+            closed.setdefault(f"are {row.state}", []).append(row.node.name)
+    lines += [f"No new pods go to {counted(sum(map(len, closed.values())), 'node')}: {obstacles(closed)}"] * bool(
+        closed
+    )
     problems = view.node_problems()
     lines += [f"Node {name} gets no pods: {why}" for name, why in list(problems.items())[:NAMED_PROBLEMS]]
     if len(problems) > NAMED_PROBLEMS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import secrets
@@ -10,8 +9,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from steersman.core.errors import MissingExtraError
 
 ADDRESS = "127.0.0.1"
 CLUSTER = "workbench"
@@ -22,7 +19,6 @@ RUNS = "runs"
 """Folder of training runs in the folder of notebooks, which TensorBoard shows."""
 NEWS = "@jupyterlab/apputils-extension:announcements"
 """What asks for news and new versions of JupyterLab."""
-PACKAGES = ("jupyterlab", "ipykernel", "tensorboard")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +51,6 @@ class LocalService:
     def base(self) -> str:
         """Return its address without a path."""
         return f"http://{ADDRESS}:{self.port}"
-
-
-def check_packages() -> None:
-    """Check that the packages of all servers are installed. Raises MissingExtraError: one is not."""
-    if not all(map(importlib.util.find_spec, PACKAGES)):
-        raise MissingExtraError("the workbench", "workbench")
 
 
 def default_folder() -> Path:

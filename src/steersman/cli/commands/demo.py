@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from steersman.cli.options.common import Format, Jobs, path_option
 from steersman.cli.output.display import TrainingProgressBar, Warnings, print_text, say_text
+from steersman.core.folder_lock import using_folder
 from steersman.core.processes import default_jobs
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def demo(
     check_output(output, DEMO_FILES)
     processes = jobs or default_jobs()
     say_text(TRAINING_TEXT)
-    with tempfile.TemporaryDirectory(prefix="steersman-") as folder:
+    with using_folder(output), tempfile.TemporaryDirectory(prefix="steersman-") as folder:
         trained, learning = _train(Path(folder), processes)
         say_text(COMPARISON_TEXT)
         # A search for kube-scheduler's configuration would take longer than all of the rest.

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.cluster_baseline import KUBE_DEFAULT, cluster_baseline, is_to_be_found
 from steersman.cli.completing import orders, policies
-from steersman.cli.fitting import DURATION_HELP, describe_fit, fit_workload
+from steersman.cli.fitting import GENERATIONS_HELP, describe_fit, fit_workload
 from steersman.cli.minors import chosen_minor
 from steersman.cli.options.algorithms import setting_arguments, setting_parameters, settings_of
-from steersman.cli.options.arrivals import ON_WORKLOADS, RATIO, ComparedArrivalOptions, Protocol
+from steersman.cli.options.arrivals import ON_WORKLOADS, RATIO, AnyProtocol, ComparedArrivalOptions, Protocol
 from steersman.cli.options.common import ORDERS_HELP, POLICIES_HELP, KubernetesOption, ObjectiveOption, parse_seeds
 from steersman.cli.options.declaring import (
     Excludes,
@@ -37,6 +37,7 @@ from steersman.cli.output.logs import check_log_file, log_messages
 from steersman.core.config.fields import flag
 from steersman.core.engines import use_engine
 from steersman.core.errors import UsageError
+from steersman.core.folder_lock import using_folder
 
 if TYPE_CHECKING:
     from steersman.evaluation.experiment import Experiment
@@ -106,9 +107,9 @@ class ComparisonOptions:
         ),
         ON_WORKLOADS,
     ] = False
-    fit_seconds: Annotated[
-        float | None,
-        option(f"With --fit: duration of the search in seconds. {DURATION_HELP}", min=1),
+    fit_generations: Annotated[
+        int | None,
+        option(f"With --fit: generations of the search. {GENERATIONS_HELP}", min=1),
         RequiresOption("fit"),
     ] = None
 
@@ -186,13 +187,17 @@ def evaluate(
     if environment is not None:
         experiments, reason = [generated_experiment(environment, tuple(chosen), seeds, objectives)], ""
     else:
-        workloads = inputs.read(warn)
+        workloads = inputs.read(warn, replayed=arrivals.protocol == AnyProtocol.TIMED)
         experiments, reason = experiments_on(workloads, tuple(chosen), seeds, arrivals, objectives)
         warn_and_check(experiments, options, warn)
     # Not `results` and `server`: they change no result.
     recorded = [*to_arguments(options, inputs, arrivals, generated), *setting_arguments(settings)]
     command = shlex.join(["steersman", "evaluate", *recorded, "--output", results.output.name])
-    with tempfile.TemporaryDirectory(prefix="steersman-") as folder, use_engine(results.engine, results.jobs) as jobs:
+    with (
+        using_folder(results.output),
+        tempfile.TemporaryDirectory(prefix="steersman-") as folder,
+        use_engine(results.engine, results.jobs) as jobs,
+    ):
         notes, found = ReportNotes(command, reason), None
         if finds_baseline:
             found = cluster_baseline(inputs.live, workloads[0], Path(folder, CLUSTER_SCHEDULER), minor)
@@ -201,7 +206,7 @@ def evaluate(
             notes = replace(notes, kept=(Path(folder, CLUSTER_SCHEDULER),))
         if options.fit:
             file = Path(folder, FITTED)
-            experiments, fitted = fit_to(experiments, file, options.fit_seconds, jobs)
+            experiments, fitted = fit_to(experiments, file, options.fit_generations, jobs)
             notes = replace(notes, fitted=fitted, kept=(*notes.kept, file))
         outcomes = compare(
             experiments,
@@ -283,14 +288,14 @@ def warn_and_check(experiments: Sequence[Experiment], options: ComparisonOptions
 
 
 def fit_to(
-    experiments: Sequence[Experiment], file: Path, seconds: float | None, jobs: int
+    experiments: Sequence[Experiment], file: Path, generations: int | None, jobs: int
 ) -> tuple[list[Experiment], str]:
     """Fit a policy to the workload of experiments, as `policy fit` does, and add it to them.
 
     Args:
         experiments: experiments on one workload that differ in their protocols alone.
         file: policy file to write; its name becomes the policy's name.
-        seconds: duration of the search; None: by the number of nodes.
+        generations: of the search; None: by the size of the workload.
         jobs: number of processes.
 
     Returns:
@@ -311,7 +316,7 @@ def fit_to(
         "load": fitted_to.load,
         "mean_duration": fitted_to.mean_duration,
     }
-    fitted = fit_workload(fitted_to.workloads[0], settings, seconds=seconds, jobs=jobs)
+    fitted = fit_workload(fitted_to.workloads[0], settings, generations=generations, jobs=jobs)
     write_policy(file, fitted.card, fitted.arrays)
     note = describe_fit(fitted)
     say(note)

@@ -137,7 +137,7 @@ def _policy(options: ExplainOptions) -> tuple[Policy, bool]:
 
     name, order = split_order(options.policy, options.order)
     policy = resolve(name)
-    follows_order = bool(order) or policy.order is not AGE
+    follows_order = bool(order) or policy.order != AGE
     for flag, value in (("--run-times", options.run_times), ("--now", options.now)):
         if value is not None and not follows_order:
             raise UsageError(f"{flag} is about the order of waiting pods; give --order, such as --order wfp3:easy")
@@ -250,8 +250,8 @@ def _print_tables(explanation: Explanation, pod: str) -> None:
         for reason, count in sorted(explanation.refused.items(), key=lambda item: -item[1]):
             table.add_row(reason, str(count))
         print_table(table)
-    if explanation.other_gpus:
-        print_text(explanation.other_gpus)
+    for sentence in filter(None, (explanation.other_gpus, explanation.preemption)):
+        print_text(sentence)
 
 
 def _print_queue(queue: QueuePlace, now: AssumedNow) -> None:

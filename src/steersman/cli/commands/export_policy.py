@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from steersman.policies.formulas.formula import Formula
     from steersman.training.search.distil import Distillation
 
+GENERATIONS = 400
 MAX_RATIO = 10.0
 SHOWN_LOSS = 0.3
 """Percentage points of GPUs; a larger loss is said to be one."""
@@ -49,12 +50,7 @@ class ExportOptions:
         option("text, which is a policy itself; python, a module with a policy (module:Policy); or go.", "--as"),
     ]
     output: Annotated[Path, path_option("File to write: my-rule.txt, my_rule.py or rule.go, by the form.", "--output")]
-    seconds: Annotated[float | None, option("Duration of the search for weights in seconds. [default: 30]", min=1)] = (
-        None
-    )
-    generations: Annotated[
-        int | None, option("Search for this many generations instead of --seconds; the result is reproducible.", min=1)
-    ] = None
+    generations: Annotated[int, option("Generations of the search for weights.", min=1)] = GENERATIONS
     ratio: Annotated[
         float, option("GPUs that arriving pods request, as a multiple of the cluster's.", min=0.1, max=MAX_RATIO)
     ] = 1.3
@@ -138,7 +134,7 @@ def _distil(spec: str, options: ExportOptions, inputs: Inputs) -> None:
     """Distil a policy for a workload, write the formula, and print how it compares."""
     from steersman.cli.compiling import compile_for
     from steersman.policies.registry import resolve
-    from steersman.simulation.selection.comparison import member_choice
+    from steersman.simulation.run import Simulator
     from steersman.training.search.distil import DistillationOptions, distil
 
     policy = resolve(spec)
@@ -146,17 +142,11 @@ def _distil(spec: str, options: ExportOptions, inputs: Inputs) -> None:
     compile_for([spec], [source])
     exported = redact(spec)
     if policy.members:
-        choice = member_choice(policy, source)
+        choice = Simulator(source).member(policy, ratio=options.ratio)
         policy = choice.policy
         exported += f", its member {policy.name},"
-        if choice.evidence:
-            say(choice.evidence)
-    seconds = options.seconds
-    if seconds is None and options.generations is None:
-        seconds = DistillationOptions().seconds
-    settings = DistillationOptions(
-        seconds, options.generations or DistillationOptions().generations, options.ratio, options.seed
-    )
+        say(choice.evidence)
+    settings = DistillationOptions(options.generations, options.ratio, options.seed)
     with Progress("searching, percent done") as progress:
         found = distil(source, policy, settings, on_generation=lambda share: progress.update(round(100 * share), 100))
     loss = _loss(found)
@@ -172,7 +162,7 @@ def _distil(spec: str, options: ExportOptions, inputs: Inputs) -> None:
         print_table(_table(found, source.name, policy.name))
     say(loss)
     if found.loss > SHOWN_LOSS:
-        say(f"this is more than {SHOWN_LOSS} points; more --seconds may find better weights")
+        say(f"this is more than {SHOWN_LOSS} points; more --generations may find better weights")
     say(f"wrote {options.output}")
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from steersman.training.search.fit_order import OrderFit
 
-SECONDS = 120.0
+GENERATIONS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,7 @@ class OrderFittingOptions:
     load: Annotated[
         str, option("Least and largest load that windows of the history are scaled to.", metavar="LOW-HIGH")
     ] = "0.8-1.1"
-    seconds: Annotated[float | None, option(f"Duration of the search in seconds. [default: {SECONDS:g}]", min=1)] = None
-    generations: Annotated[
-        int | None, option("Search for this many generations instead of --seconds; the result is reproducible.", min=1)
-    ] = None
+    generations: Annotated[int, option("Generations of the search.", min=1)] = GENERATIONS
     seed: Annotated[int, option("Seed of the search.", min=0)] = 1
     jobs: Jobs = None
     engine: EngineOption = Engine.LOCAL
@@ -58,8 +55,9 @@ def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: Clust
 
     The history is a trace (--nodes, --pods: a table of jobs, a log in the Standard Workload Format, ...), objects of
     Kubernetes with the times of pods that have ended, or what a live cluster still lists of them. A search learns from
-    windows of its earlier part; all orders are compared on windows of the later part. The learned order is written if
-    a paired test shows that it is better than the best of the others; otherwise no file is written.
+    windows of its earlier part; all orders are compared on consecutive windows of the later part. wfp3:easy is
+    recommended unless a paired test shows that the best rule of the earlier part, or the learned order, is better. A
+    file is written for the learned order alone.
 
     **Example**: steersman policy fit-order --nodes nodes.yaml --pods jobs.csv --output order.safetensors
     """
@@ -72,10 +70,8 @@ def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: Clust
     from steersman.policies.registry import resolve
     from steersman.training.search import fit_order as fitting
 
-    seconds = SECONDS if options.seconds is None and options.generations is None else options.seconds
-    generations = options.generations or fitting.MOST_GENERATIONS
     try:
-        fit_options = fitting.OrderFitOptions(seconds, generations, loads, options.seed)
+        fit_options = fitting.OrderFitOptions(options.generations, loads, options.seed)
     except UsageError as error:
         raise UsageError(f"--load: {error}") from None
     policy, warn = resolve(options.policy), Warnings()
@@ -86,7 +82,7 @@ def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: Clust
             policy,
             fit_options,
             jobs=jobs,
-            on_generation=lambda _, share: progress.update(round(100 * share), 100),
+            on_generation=lambda share: progress.update(round(100 * share), 100),
         )
     warn(result.warnings)
     if result.chosen == fitting.FITTED:
@@ -96,15 +92,32 @@ def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: Clust
     else:
         print_table(_order_table(result, source.name))
     say(_about_load(result))
-    low, high = result.interval
-    ratio = f"{result.ratio:.2f} times the waits of {result.rival} (95 % interval {low:.2f} to {high:.2f})"
     if result.nobody_waits:
         said = f"expected a longer history, or more than --load {options.load}"
         say(f"no pod waits in these windows, so that orders do not differ; {said}")
     elif result.chosen == fitting.FITTED:
-        say(f"the learned order has {ratio}: wrote {options.output}")
+        say(f"the learned order has {_ratio_text(result, fitting.FITTED, result.rival)}: wrote {options.output}")
     else:
-        say(f"the learned order is not shown to be better ({ratio}): use --order {result.rival}; no file is written")
+        say(f"{_why_not_learned(result)}: use --order {result.chosen}; no file is written")
+
+
+def _ratio_text(result: OrderFit, name: str, other: str) -> str:
+    ratio, (low, high) = result.ratio(name, other)
+    interval = f" (95 % interval {low:.2f} to {high:.2f})" if low == low else ""  # NaN: there is one window
+    return f"{ratio:.2f} times the waits of {other}{interval}"
+
+
+def _why_not_learned(result: OrderFit) -> str:
+    """Return why a rule is recommended."""
+    from steersman.training.search.fit_order import DEFAULT, FITTED
+
+    learned = f"the learned order is not shown to be better, with {_ratio_text(result, FITTED, result.rival)}"
+    if result.rival != DEFAULT:
+        return f"{result.rival} has {_ratio_text(result, result.rival, DEFAULT)}, and {learned}"
+    windows = f"in {len(result.waits[DEFAULT])} windows no order is told apart from {DEFAULT}"
+    if result.best_rule == DEFAULT:
+        return f"{windows}; {learned}"
+    return f"{windows}: {result.best_rule} has {_ratio_text(result, result.best_rule, DEFAULT)}, and {learned}"
 
 
 def _about_load(result: OrderFit) -> str:
@@ -127,16 +140,23 @@ def _parse_loads(text: str) -> tuple[float, float]:
 
 
 def _order_record(result: OrderFit, history: str) -> dict[str, object]:
-    from steersman.training.search.fit_order import WAITS
+    from steersman.training.search.fit_order import DEFAULT, FITTED, WAITS
 
     return {
         "history": history,
         "history_load": result.history_load,
         "history_waiting_share": result.history_waiting,
         "loads": list(result.loads),
-        "draws": len(result.waits[result.rival]),
+        "windows": len(result.waits[result.rival]),
         "recommended": result.chosen,
-        "learned_over_best_rule": {"ratio": result.ratio, "low": result.interval.low, "high": result.interval.high},
+        "over_default": {
+            "default": DEFAULT,
+            **{
+                name: {"ratio": ratio, "low": interval.low, "high": interval.high}
+                for name in dict.fromkeys((result.best_rule, FITTED))
+                for ratio, interval in [result.ratio(name, DEFAULT)]
+            },
+        },
         "orders": [
             {
                 "order": name,
@@ -155,8 +175,8 @@ def _order_table(result: OrderFit, history: str) -> Table:
 
     from steersman.training.search.fit_order import WAITS
 
-    draws = len(result.waits[result.rival])
-    loads = f"{draws} windows with loads of {result.loads[0]:g} to {result.loads[1]:g} that the search did not use"
+    windows = len(result.waits[result.rival])
+    loads = f"{windows} windows with loads of {result.loads[0]:g} to {result.loads[1]:g} that the search did not use"
     title = f"{history}: waits over those in the order of age, {loads}"
     table = Table("order", title=title, title_justify="left")
     for column in WAITS:

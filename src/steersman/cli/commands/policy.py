@@ -13,7 +13,7 @@ from steersman.cli.commands.fit_order import fit_order
 from steersman.cli.commands.fit_scheduler import fit_scheduler
 from steersman.cli.commands.policy_order import join_order
 from steersman.cli.completing import packaged_policies, workloads
-from steersman.cli.fitting import DURATION_HELP, describe_fit, fit_workload
+from steersman.cli.fitting import GENERATIONS_HELP, describe_fit, fit_workload
 from steersman.cli.options.arrivals import ArrivalOptions
 from steersman.cli.options.common import (
     EngineOption,
@@ -116,15 +116,15 @@ def prepare(options: PrepareOptions, inputs: Inputs) -> None:
     _check_output(options.output)
 
     # The imports below load numba, which is slow, so the options are checked first.
-    from steersman.policies.files.policy_file import read_policy, write_policy
-    from steersman.policies.registry import policy_path
-    from steersman.simulation.selection.comparison import prepare_chosen
+    from steersman.policies.files.policy_file import write_policy
+    from steersman.policies.registry import policy_path, resolve
+    from steersman.simulation.preparation import prepare_chosen
 
     with policy_path(options.policy) as policy_file:
-        read_policy(policy_file)  # an invalid file is reported before the workload is read
+        policy = resolve(options.policy)  # an invalid file is reported before the workload is read
         (source,) = inputs.read(Warnings())
         with status_if_slow("computing the workload profile"):
-            card, arrays, evidence = prepare_chosen(policy_file, source)
+            card, arrays, evidence = prepare_chosen(policy_file, policy, source)
     write_policy(options.output, card, arrays)
     chosen = f", its member {member}" if (member := "".join(card.members)) else ""
     count = card.profile.typical_pods if card.profile else 0
@@ -138,10 +138,7 @@ class FittingOptions:
     """The search, and the file that is written."""
 
     output: PolicyFile
-    seconds: Annotated[float | None, option(f"Duration of the search in seconds. {DURATION_HELP}", min=1)] = None
-    generations: Annotated[
-        int | None, option("Search for this many generations instead of --seconds; the result is reproducible.", min=1)
-    ] = None
+    generations: Annotated[int | None, option(f"Generations of the search. {GENERATIONS_HELP}", min=1)] = None
     seed: Annotated[int, option("Seed of the search.", min=0)] = 1
     max_kind_loss: MaxKindLoss = None
     jobs: Jobs = None
@@ -175,7 +172,6 @@ def fit(options: FittingOptions, inputs: Inputs, arrivals: ArrivalOptions) -> No
         fitted = fit_workload(
             source,
             {**arrivals.settings, "seed": options.seed, "max_kind_loss": options.max_kind_loss},
-            seconds=options.seconds,
             generations=options.generations,
             jobs=jobs,
         )

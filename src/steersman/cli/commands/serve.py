@@ -181,14 +181,14 @@ def _settings(options: ServiceOptions, file: Path | None) -> ServiceConfig:
 def _prepared(policy: str, inputs: FileInputs) -> Iterator[Path]:
     """Yield a temporary file of a policy that is prepared for a workload. Raises SteersmanError: it cannot be."""
     from steersman.policies.files.policy_file import write_policy
-    from steersman.policies.registry import policy_path
-    from steersman.simulation.selection.comparison import prepare_chosen
+    from steersman.policies.registry import policy_path, resolve
+    from steersman.simulation.preparation import prepare_chosen
 
     (workload,) = inputs.read(Warnings())
     with TemporaryDirectory(prefix="steersman-") as folder, policy_path(policy) as source:
         file = Path(folder, source.name)
         with status_if_slow("preparing the policy for these nodes and pods"):
-            card, arrays, evidence = prepare_chosen(source, workload)
+            card, arrays, evidence = prepare_chosen(source, resolve(policy), workload)
         write_policy(file, card, arrays)
         if evidence:
             say(evidence)

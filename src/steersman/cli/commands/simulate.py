@@ -25,6 +25,7 @@ from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
 from steersman.core.config.fields import flag
 from steersman.core.errors import InputError, UsageError
+from steersman.core.folder_lock import using_folder
 from steersman.workloads.workload import FIRST_SEED
 
 if TYPE_CHECKING:
@@ -119,11 +120,12 @@ def simulate(
         live = inputs.live if inputs.cluster else None
         (policy,) = with_minor([str(options.policy)], options.kubernetes, live)
         check_policy_names([policy])
-        (source,) = inputs.read(warn)
+        (source,) = inputs.read(warn, replayed=arrivals.protocol is Protocol.TIMED)
         arrivals.warn_of(source, warn)
         seed = FIRST_SEED if options.seed is None else options.seed
         plan = SimulationPlan(source, policy, seed, arrivals)
-    run_and_write(plan, options, warn)
+    with using_folder(options.output):
+        run_and_write(plan, options, warn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from steersman.cli.output.display import Warnings, print_json, print_table, prin
 from steersman.cli.reading import is_named, pod_index, several_pods
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.quantities import format_duration
-from steersman.workloads.files import YAML_SUFFIXES
+from steersman.workloads.files import YAML_SUFFIXES, input_path
 from steersman.workloads.garbage_collection import no_collection
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class WaitOptions:
     pod: Annotated[
         str | None,
         option(
-            "Pod that waits, as NAME or NAMESPACE/NAME, or a YAML file with a pod, Job, Deployment, ... that was not "
-            "submitted yet: its pods are put behind the queue now. [default: all pods that wait]",
+            "Pod that waits, as NAME or NAMESPACE/NAME, or a file (-: standard input) with a pod, Job, Deployment, ... "
+            "that was not submitted yet: its pods are put behind the queue now. [default: all pods that wait]",
             metavar="NAME|FILE",
         ),
     ] = None
@@ -105,6 +105,7 @@ def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, se
         from steersman.orders.live_history import read_run_times
         from steersman.simulation.prediction.moment import moment_of
         from steersman.simulation.prediction.prediction import QueuePrediction, predict_queue, predict_wait
+        from steersman.simulation.run import decider_on
 
         policy = _policy(options)
         history = None if options.run_times is None else read_run_times(options.run_times)
@@ -117,7 +118,7 @@ def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, se
         moment = moment_of(source, now.seconds or 0.0, history)
         sample: Any = {"rollouts": options.rollouts, "seed": options.seed}
         with status_if_slow("simulating what comes"):
-            decides = _member(policy, source)
+            decides = decider_on(source, policy)
             prediction: WaitPrediction | QueuePrediction
             if pods is None:
                 prediction = predict_queue(moment, decides, **sample)
@@ -144,23 +145,16 @@ def _policy(options: WaitOptions) -> Policy:
     return policy
 
 
-def _member(policy: Policy, source: Workload) -> Policy:
-    """Return who decides: of a portfolio the member that short simulations choose here."""
-    from steersman.policies.base import decided_by
-    from steersman.simulation.selection.comparison import member_choice
-
-    return decided_by(policy, member_choice(policy, source).policy) if policy.members else policy
-
-
 def _pods(source: Workload, spec: str, warn: Warnings) -> tuple[list[Pod], int]:
     """Return the pods whose start is asked for, and how many their Jobs create once these have ended.
 
     Raises:
         SteersmanError: there is no such pod, or it is not waiting.
     """
-    if spec.endswith(YAML_SUFFIXES):
-        return _new_pods(source, Path(spec), warn)
-    if not any(is_named(spec, pod.namespace, pod.name) for pod in source.pods):
+    is_pod = any(is_named(spec, pod.namespace, pod.name) for pod in source.pods)
+    if spec.endswith(YAML_SUFFIXES) or (not is_pod and input_path(spec).exists()):
+        return _new_pods(source, input_path(spec), warn)
+    if not is_pod:
         _say_if_gone(source, spec)
     number = pod_index(source, spec)
     where = source.recorded[number] if source.recorded else None
@@ -237,7 +231,11 @@ def _print(prediction: WaitPrediction, options: WaitOptions, now: AssumedNow, la
     nodes = f"{prediction.nodes} node{'' if prediction.nodes == 1 else 's'} could hold it once what runs there ends"
     print_text(f"it needs {prediction.needs} on one node; {nodes}")
     if prediction.gang:
-        print_text(f"it is one of the {prediction.members} pods of gang {prediction.gang}, which start together or not")
+        which = (
+            "which start" if prediction.together == prediction.members else f"of which {prediction.together} must start"
+        )
+        of_gang = f"it is one of the {prediction.members} pods of gang {prediction.gang}"
+        print_text(f"{of_gang}, {which} together")
     if prediction.refused:
         print_text(f"now: {prediction.refused}")
     others = "pod goes" if prediction.waiting == 1 else "pods go"

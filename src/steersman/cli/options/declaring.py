@@ -3,7 +3,7 @@
     @dataclass(frozen=True, slots=True)
     class Fitting:
         fit: Annotated[bool, option("First fit a policy.", "--fit")] = False
-        fit_seconds: Annotated[float | None, option("Duration in seconds."), RequiresOption("fit")] = None
+        fit_generations: Annotated[int | None, option("Generations."), RequiresOption("fit")] = None
 
 A field that is such a dataclass itself stands for its fields. From this one declaration come the command line
 (`with_options`), the check of combinations (`check_options`) and the arguments that a report records (`to_arguments`).

@@ -128,8 +128,10 @@ class FileInputs:
         """Return whether to read when pods were created, began to run and ended."""
         return False
 
-    def read(self, warn: Warnings) -> tuple[Workload, ...]:
+    def read(self, warn: Warnings, *, replayed: bool = False) -> tuple[Workload, ...]:
         """Return the workloads, at least one, and print their summaries and warnings.
+
+        `replayed`: whether pods of Kubernetes objects arrive and leave when they did.
 
         Raises:
             SteersmanError: a file is invalid.
@@ -140,7 +142,14 @@ class FileInputs:
         for workload in result:
             say_understood(workload, warn)
         return result or tuple(
-            read_workload(self.nodes, file, self.running, warn, strict=self.strict, lives=self.lives)
+            read_workload(
+                self.nodes,
+                file,
+                RunningPods.REPLAYED if replayed else self.running,
+                warn,
+                strict=self.strict,
+                lives=self.lives,
+            )
             for file in self.pods or ()
         )
 
@@ -158,11 +167,11 @@ class Inputs(FileInputs):
         """Return what to do with running pods."""
         return RunningPods.PINNED if self.pinned else RunningPods.FREE
 
-    def read(self, warn: Warnings) -> tuple[Workload, ...]:
+    def read(self, warn: Warnings, *, replayed: bool = False) -> tuple[Workload, ...]:
         """Return the workloads, see `FileInputs.read`. Raises SteersmanError: a cluster does not answer."""
         if self.cluster:
-            return (read_cluster(self.live, self.running, warn),)
-        return FileInputs.read(self, warn)
+            return (read_cluster(self.live, RunningPods.REPLAYED if replayed else self.running, warn),)
+        return FileInputs.read(self, warn, replayed=replayed)
 
     def _used(self) -> list[str]:
         return [*FileInputs._used(self), *(["--cluster"] if self.cluster else [])]

@@ -19,13 +19,11 @@ def check_policies(policies: Sequence[str], baseline: str | None, *, fit: bool =
         UsageError: a policy is unknown, its name is reserved or a duplicate, or the baseline is not one of them.
     """
     from steersman.core.extensions import attribute_errors
-    from steersman.evaluation.bound.experiment_bounds import BOUND
+    from steersman.evaluation.experiment import RESERVED
     from steersman.policies.registry import resolve
-    from steersman.simulation.run import AS_IT_IS
     from steersman.training.search.fit import FITTED
 
-    reserved = {BOUND: "the bound", AS_IT_IS: "the recorded placement"}
-    reserved |= {FITTED: "the policy of --fit"} if fit else {}
+    reserved = RESERVED | ({FITTED: "the policy of --fit"} if fit else {})
     specs: dict[str, str] = {}
     for spec in policies:
         with attribute_errors(f"policy {spec!r}"):

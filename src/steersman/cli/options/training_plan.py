@@ -190,7 +190,6 @@ def _check_rules(options: TrainOptions) -> None:
 
 def _check_learning(options: TrainOptions) -> None:
     """Check what learning in environments needs. Raises SteersmanError: an extra, a device, a rule or a file."""
-    from steersman.agents.buffers import recording
     from steersman.training.environment import check_rule
     from steersman.training.learning import find_device
 
@@ -201,7 +200,9 @@ def _check_learning(options: TrainOptions) -> None:
     for rule in filter(None, (learning.teacher, learning.reference)):
         check_rule(options.protocol, rule)
     if learning.recording is not None:
-        recording.check_file(learning.recording)
+        from steersman.agents.buffers.recording import check_file
+
+        check_file(learning.recording)
 
 
 def _training_workloads(options: TrainOptions, warn: Warnings) -> tuple[Workload, ...]:

@@ -9,6 +9,7 @@ from steersman.cli.options.common import path
 from steersman.cli.output.display import Warnings
 from steersman.cli.reading import holds_nodes, read_workload
 from steersman.core.errors import unknown_name
+from steersman.workloads.files import input_path
 
 if TYPE_CHECKING:
     from steersman.workloads.workload import RunningPods, Workload
@@ -32,7 +33,8 @@ def read_workloads(names: list[str], nodes: Path | None, running: RunningPods, w
 
     result = []
     for name in names:
-        is_file = nodes is not None or (name not in known_names() and Path(name).exists() and holds_nodes(Path(name)))
+        file = input_path(name)
+        is_file = nodes is not None or (name not in known_names() and file.exists() and holds_nodes(file))
         if is_file:
             result.append(read_workload(nodes, path(name), running, warn))
         elif name in known_names():

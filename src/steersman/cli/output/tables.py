@@ -12,8 +12,9 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
+from steersman.core.counting import counted
 from steersman.evaluation.report.headline import Headline, TableColumn
-from steersman.evaluation.report.wording import BOUND_LABEL, INTERVAL, count, fixed
+from steersman.evaluation.report.wording import BOUND_LABEL, INTERVAL, fixed
 from steersman.evaluation.summary import SummaryRow
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def comparison_table(headline: Headline, width: int) -> Table:
 
     A number is never cut: if `width` is too small for the table, columns are left out and named below.
     """
-    title = f"{headline.workload}: {headline.protocol}, {count(len(headline.seeds), 'seed')}"
+    title = f"{headline.workload}: {headline.protocol}, {counted(len(headline.seeds), 'seed')}"
     return _policy_table(
         headline, headline.columns(headline.workload), headline.others(headline.workload), title, width
     )
@@ -168,7 +169,7 @@ def workloads_table(headline: Headline, width: int) -> Table:
         for w, of_workload in means.items()
         for p, mean in of_workload.items()
     }
-    title = f"{headline.primary_title}, mean of {count(len(headline.seeds), 'seed')}"
+    title = f"{headline.primary_title}, mean of {counted(len(headline.seeds), 'seed')}"
     widths = [
         max(cell_len(policy), *(cells[workload, policy].cell_len for workload in headline.workloads))
         for policy in shown

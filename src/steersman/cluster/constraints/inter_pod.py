@@ -158,6 +158,16 @@ def may_have_inter_pod_rules(terms: InterPodArrays, c: int) -> bool:
     return bool(found)
 
 
+@inlined_kernel
+def counts_pod(terms: InterPodArrays, c: int, labels: int) -> bool:
+    """Return whether a required affinity or a hard spread of class `c` counts pods with these labels."""
+    for q in range(terms.rule_start[c], terms.rule_start[c + 1]):
+        kind = terms.rules[q, KIND]
+        if kind in (AFFINITY, SPREAD) and terms.matches[labels, terms.rules[q, COUNTED]]:
+            return True
+    return False
+
+
 @kernel
 def inter_pod_mask(terms: InterPodArrays, c: int, labels: int, out: npt.NDArray[np.bool_]) -> None:
     """Clear out[n], [N] bool, where a port, a volume, other pods or a spread refuse a pod of class `c`."""
@@ -455,6 +465,11 @@ class InterPodConstraints:
     def label_sets(self) -> Sequence[LabelSet]:
         """Label sets by number."""
         return self._label_sets
+
+    @property
+    def numbers(self) -> int:
+        """How many rules and label sets there are."""
+        return len(self._rules) + len(self._label_sets)
 
     @property
     def idle(self) -> bool:

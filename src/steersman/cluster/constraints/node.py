@@ -31,7 +31,15 @@ TAINT = "node(s) had untolerated taint(s)"
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 ADDED_AFFINITY = "node(s) didn't match scheduler-enforced node affinity"
 AFFINITY_NAMES = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
-AFFINITY_CONFLICT = "pod affinity terms conflict"
+
+
+class PreFilterReason(str):
+    """A reason that kube-scheduler finds before it looks at any node."""
+
+    __slots__ = ()
+
+
+AFFINITY_CONFLICT = PreFilterReason("pod affinity terms conflict")
 GPU_MODEL = "node(s) didn't have the requested GPU model"
 FEATURES = "node(s) didn't match Pod's required features"
 
@@ -193,7 +201,9 @@ def eligible_nodes(nodes: NodeTable | Sequence[Node | None], pods: Iterable[Cons
     known = set(pods) or {Constraints()}
     eligible, occupied = np.zeros(len(table), dtype=np.bool_), table.occupied
     for constraints in known:
-        eligible |= allowed_nodes(table, replace(constraints, gpu_models=()) if constraints.gpu_models else constraints)
+        if constraints.gpu_models or constraints.volume_refusals:
+            constraints = replace(constraints, gpu_models=(), volume_refusals=())
+        eligible |= allowed_nodes(table, constraints)
         if (eligible == occupied).all():
             break
     return eligible
@@ -238,6 +248,7 @@ def constraint_refusals(
         yield AFFINITY_CONFLICT, left
         return
     filters = _filters(table, constraints, gpu_resource)
+    filters.sort(key=lambda each: not isinstance(each[0], PreFilterReason))
     if names is not None:
         filters.insert(0, (AFFINITY_NAMES, table.names.any_of(sorted(names))))
     for reason, passes in filters:
@@ -353,6 +364,8 @@ def _filters(table: NodeTable, constraints: Constraints, gpu_resource: str) -> l
         result.append((AFFINITY_NAMES, table.names.any_of(sorted(names))))
     if constraints.gpu_models:
         result.append((GPU_MODEL, table.gpu_models(gpu_resource).any_of(constraints.gpu_models)))
+    for reason, refused in constraints.volume_refusals:
+        result.append((reason, ~table.names.any_of(refused)))
     return result
 
 

@@ -45,13 +45,18 @@ def refusals(
     A node that lacks several resources has as many reasons. `further` is what other filters refuse, after those of
     resources.
     """
-    rules = _rules(state, class_id)
+    constraints = state.classes[class_id].constraints
     # The order of Filter in kube-scheduler: node plugins, NodePorts, NodeResourcesFit, VolumeRestrictions, other
     # volumes, ...
     left = state.table.occupied
     left = yield from _by_constraints(state, class_id, left)
-    left = yield from _by_rules(state, class_id, labels_id, rules.get(inter_pod.PORT, []), left)
+    if constraints.host_ports:
+        ports = _rules(state, class_id).get(inter_pod.PORT, [])
+        left = yield from _by_rules(state, class_id, labels_id, ports, left)
     left = yield from _by_resources(state, class_id, left)
+    if not left.any():  # rules about other pods would have to be read
+        return
+    rules = _rules(state, class_id)
     left = yield from _by_rules(state, class_id, labels_id, rules.get(inter_pod.VOLUME, []), left)
     for group in further:
         for why, refused in group:
@@ -61,7 +66,7 @@ def refusals(
         left = yield from _by_rules(state, class_id, labels_id, rules.get(kind, []), left)
     # InterPodAffinity.Filter looks at the anti-affinity of existing pods last.
     left = yield from _by_rules(state, class_id, labels_id, [-1], left)
-    features = node.needed_features(state.classes[class_id].constraints)
+    features = node.needed_features(constraints)
     by_class = tuple(each for each in features if each.startswith(IMPLICIT))
     without = left & ~node.declaring_nodes(state.table, by_class)
     yield NO_DEVICES, without
@@ -96,8 +101,9 @@ def counted(state: ClusterState, class_id: int, labels_id: int = 0, further: Fur
 
 def format_unschedulable(nodes: int, counts: Mapping[str, int]) -> str:
     """Return the sentence that none of so many nodes is available, with the number of nodes by reason."""
-    if node.AFFINITY_CONFLICT in counts:  # found before any node is looked at
-        return f"0/{nodes} nodes are available: {node.AFFINITY_CONFLICT}."
+    for why in counts:
+        if isinstance(why, node.PreFilterReason):
+            return f"0/{nodes} nodes are available: {why}."
     parts = sorted(f"{count} {why}" for why, count in counts.items() if count)
     return f"0/{nodes} nodes are available: {', '.join(parts)}."
 

@@ -41,7 +41,7 @@ from steersman.cluster.objects.api.pods import (
     PodToleration,
 )
 from steersman.cluster.objects.fields import FieldError, Object, indexed, join, one_of, printable, required
-from steersman.cluster.objects.gpu_shares import HAMI_MEMORY, HAMI_RESOURCES, GpuSharing, hami_register
+from steersman.cluster.objects.gpu_shares import HAMI_MEMORY, HAMI_RESOURCES, GpuSharing, hami_models, hami_register
 from steersman.cluster.objects.latency_limits import SHOWN, limits_of
 from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY, node_gpus
 from steersman.cluster.objects.pod_features import (
@@ -71,9 +71,19 @@ OWNER_KEY = "steersman.dev/owner"
 ESTIMATE_KEY = "steersman.dev/expected-seconds"
 """Annotation for the run time of a pod in seconds, which counts before its activeDeadlineSeconds."""
 GANG_KEY = "steersman.dev/gang"
-"""Annotation for the gang of a pod, which counts before its label `POD_GROUP`."""
-POD_GROUP = "scheduling.x-k8s.io/pod-group"
-"""Label for the PodGroup of a pod (kube-scheduler's plugin Coscheduling)."""
+"""Annotation for the gang of a pod, which counts before its label of `POD_GROUPS`."""
+GANG_MINIMUM_KEY = "steersman.dev/gang-minimum"
+"""Annotation for the number of pods of a gang that must start together; without it all of them."""
+AT_ONCE_KEY = "steersman.dev/at-once"
+"""Annotation for the number of pods of a pod's owner that exist at a time."""
+POD_GROUPS = (
+    "scheduling.x-k8s.io/pod-group",
+    "pod-group.scheduling.sigs.k8s.io",
+    "pod-group.scheduling.sigs.k8s.io/name",
+)
+"""Labels for the PodGroup of a pod (kube-scheduler's plugin Coscheduling), the current one first."""
+OLD_MINIMUM = "pod-group.scheduling.sigs.k8s.io/min-available"
+"""Label for the number of pods that older versions of Coscheduling let start together."""
 
 MAX_SECONDS = 1e15
 PLACEHOLDER_IMAGE = "steersman.dev/none"
@@ -238,6 +248,8 @@ def decode_pod(
     requests = decode_requests(obj, path, sharing=sharing)
     limits = pod_limits(spec, spec_path)
     models = gpu_models(annotations, notes, requests.gpu_count)
+    if sharing is not None and requests.gpu_count:
+        models = models or hami_models(annotations, sharing)
     of_pods = selectors.PodScope(namespace, labels, namespaces)
     ignored: list[str] = []
     return Pod(
@@ -257,9 +269,18 @@ def decode_pod(
         terminating=bool(metadata.deletion_timestamp),
         estimated_seconds=_estimate(annotations, spec, ignored),
         gang=_gang(annotations, labels, ignored),
+        gang_minimum=_count(annotations, GANG_MINIMUM_KEY, ignored) or digits(labels.get(OLD_MINIMUM)),
+        at_once=_count(annotations, AT_ONCE_KEY, ignored) or None,
+        nominated=nominated_node(obj),
+        preempts=spec.preemption_policy != "Never",
         # Last: those above fill it.
         ignored=tuple(ignored),
     )
+
+
+def nominated_node(obj: PodObject) -> str:
+    """Return the node whose room kube-scheduler keeps for a pod that has none yet, "" for none."""
+    return "" if obj.spec.node_name else obj.status.nominated_node_name or ""
 
 
 def decode_requests(obj: PodObject, path: str = "", *, sharing: GpuSharing | None = None) -> Requests:
@@ -272,8 +293,9 @@ def decode_requests(obj: PodObject, path: str = "", *, sharing: GpuSharing | Non
             raise FieldError(f"{where}.containers", f"request {key}, which belongs into metadata.annotations")
     share = None if sharing is None else shared_gpus(spec, where, plain, annotations, notes, sharing)
     gpu_count, gpu_milli, gpu_resource = share[:3] if share else pod_gpus(plain, where, annotations, notes)
-    if share:
-        plain = {name: amount for name, amount in plain.items() if name not in HAMI_RESOURCES}
+    if share and sharing:
+        counted = {*HAMI_RESOURCES, *dict(sharing.cards)}
+        plain = {name: amount for name, amount in plain.items() if name not in counted}
         plain |= {HAMI_MEMORY: share.too_large * NANO}  # which no node offers
     extended = sorted((name, units(plain[name])) for name in plain.keys() - _POD_RESOURCES if plain[name])
     return Requests(
@@ -316,7 +338,28 @@ def _gang(annotations: Object, labels: Mapping[str, str], ignored: list[str]) ->
         if isinstance(stated, str) and stated.isprintable():
             return stated
         ignored.append(_senseless(GANG_KEY, stated, "the name of a gang: printable text, in quotes if it is a number"))
-    return labels.get(POD_GROUP, "")
+    return pod_group_of(labels)
+
+
+def pod_group_of(labels: Mapping[str, str]) -> str:
+    """Return the gang that a pod's labels name, "" for none."""
+    return next((labels[key] for key in POD_GROUPS if labels.get(key)), "")
+
+
+def _count(annotations: Object, key: str, ignored: list[str]) -> int:
+    """Return a number of pods, 0 for none."""
+    value = annotations.get(key)
+    if value is None or value == "":
+        return 0
+    if not digits(value):
+        ignored.append(_senseless(key, value, "a number of pods, at least 1"))
+    return digits(value)
+
+
+def digits(value: object) -> int:
+    """Return the number that a text of digits is, 0 for any other."""
+    text = str(value)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def _senseless(key: str, value: object, expected: str) -> str:

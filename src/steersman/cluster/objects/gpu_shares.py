@@ -1,9 +1,11 @@
 """Shares of GPUs that other schedulers give away: KAI's fractions, open-simulator's memory, HAMi's memory and cores.
 
-kube-scheduler knows none of them; they are read from files, where pods are placed again. A request for memory is the
-share of the smallest of the nodes' GPUs that has as much.
+Alibaba's gpushare extender and Volcano put a pod's memory on one GPU of its node. kube-scheduler knows none of them;
+they are read from files, where pods are placed again. A request for memory is the share of the smallest of the nodes'
+GPUs that has as much.
 
-Sources: KAI Scheduler 0.9 (docs/gpu-sharing), open-simulator (pkg/utils), HAMi 2.6 (docs/develop/protocol.md).
+Sources: KAI Scheduler 0.9 (docs/gpu-sharing), open-simulator (pkg/utils), HAMi 2.6 (docs/develop/protocol.md,
+pkg/device/nvidia), gpushare-scheduler-extender (pkg/cache), Volcano 1.12 (docs/design/gpu-sharing.md).
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from steersman.cluster.gpu_resources import SHARED_GPUS
-from steersman.cluster.gpu_units import NVIDIA_GPUS
+from steersman.cluster.gpu_resources import SHARED_GPUS, gpu_model
+from steersman.cluster.gpu_units import NVIDIA_GPUS, PARTS
 from steersman.cluster.model import GPU_MILLI, Node
 from steersman.cluster.objects.api.metadata import ObjectMeta
 from steersman.cluster.objects.api.pods import NO_RESOURCES, Container, PodObject, PodSpec
@@ -33,6 +35,8 @@ GPU_MEM = "alibabacloud.com/gpu-mem"
 
 HAMI_REGISTER = "hami.io/node-nvidia-register"
 HAMI_MEMORY, HAMI_PERCENT, HAMI_CORES = "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"
+HAMI_USE, HAMI_NOT = "nvidia.com/use-gputype", "nvidia.com/nouse-gputype"
+"""HAMi's annotations: parts of names of GPU models that a pod may have, and may not have, separated by commas."""
 HAMI_RESOURCES = (HAMI_MEMORY, HAMI_PERCENT, HAMI_CORES)
 """Resources that HAMi's scheduler counts and no node offers: MiB, percent of the memory and of the cores of a GPU."""
 
@@ -50,24 +54,45 @@ class GpuShare(NamedTuple):
 
 
 class GpuSharing(NamedTuple):
-    """What nodes say of GPUs that pods share: MiB of a GPU, ascending, and whether HAMi gives shares away."""
+    """What nodes say of GPUs that pods share.
+
+    Attributes:
+        memory_mib: MiB of a GPU, ascending.
+        hami: whether HAMi gives shares away.
+        models: of HAMi's GPUs.
+        cards: by a resource of `PARTS`, which counts the memory of all GPUs of a node, that of one GPU, ascending.
+    """
 
     memory_mib: tuple[int, ...] = ()
     hami: bool = False
+    models: tuple[str, ...] = ()
+    cards: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def memory_share(self, mib: int) -> tuple[int, int]:
         """Return the milli of a GPU that MiB of its memory are, and the MiB again if no GPU has as much."""
-        if not self.memory_mib:
-            return GPU_MILLI, 0
-        size = next((each for each in self.memory_mib if each >= mib), 0)
-        return (share_milli(mib, size), 0) if size else (GPU_MILLI, mib)
+        return _share_of(mib, self.memory_mib) if self.memory_mib else (GPU_MILLI, 0)
 
 
 def sharing_of(nodes: Iterable[Node]) -> GpuSharing:
     """Return what nodes say of GPUs that pods share."""
     nodes = [node for node in nodes if node.gpu_total]
-    sizes = sorted({size for node in nodes if (size := memory_mib(node))})
-    return GpuSharing(tuple(sizes), any(node.physical_gpus for node in nodes))
+    of_cards = {node.name: resource for node in nodes if (resource := _card_resource(node))}
+    sizes = sorted({size for node in nodes if node.name not in of_cards and (size := memory_mib(node))})
+    cards = {
+        resource: tuple(sorted({node.gpu_memory_mib for node in nodes if of_cards.get(node.name) == resource}))
+        for resource in sorted({*of_cards.values()})
+    }
+    hami = [node for node in nodes if node.physical_gpus]
+    models = tuple(sorted({node.gpu_model for node in hami}))
+    return GpuSharing(tuple(sizes), bool(hami), models, tuple(cards.items()))
+
+
+def _card_resource(node: Node) -> str:
+    """Return the resource that counts the memory of a node's GPUs, of each of which pods have shares; else ""."""
+    if node.gpu_resources != (SHARED_GPUS,) or not node.gpu_memory_mib:
+        return ""
+    offered = dict(node.extended)
+    return next((resource for resource, (number, _) in PARTS.items() if number and offered.get(number)), "")
 
 
 def memory_mib(node: Node) -> int:
@@ -81,14 +106,28 @@ def memory_mib(node: Node) -> int:
     return int(stated) if stated.isascii() and stated.isdecimal() and len(stated) < 10 else 0
 
 
-def shared_node(node: Node) -> Node:
-    """Return a node of HAMi's with its GPUs, of which pods have shares, in place of the replicas that it offers."""
+def shared_node(node: Node, annotations: Mapping[str, Any]) -> Node:
+    """Return a node with its GPUs, of which pods have shares, in place of replicas or of the memory of all GPUs."""
     offered = dict(node.extended)
+    for resource, (number, _) in PARTS.items():
+        count = offered.get(number, 0)
+        if 0 < count <= MAX_NODE_GPUS and offered.get(resource, 0) >= count and not node.gpu_count:
+            # In the unit of the resource, which may be GiB or MiB.
+            memory = offered.pop(resource) // count
+            model, extended = gpu_model(node.labels, ()), tuple(sorted(offered.items()))
+            shared = replace(node, gpu_count=count, gpu_model=model, gpu_resources=(SHARED_GPUS,))
+            return replace(shared, gpu_memory_mib=memory, extended=extended)
     if not node.physical_gpus or not (NVIDIA_GPUS in node.gpu_resources or offered.pop(NVIDIA_GPUS, 0)):
         return node
     extended = tuple(sorted(offered.items()))
-    model, count = node.gpu_model_for(NVIDIA_GPUS), min(node.physical_gpus, MAX_NODE_GPUS)
+    model, count = node.gpu_model_for(NVIDIA_GPUS) or _hami_type(annotations), min(node.physical_gpus, MAX_NODE_GPUS)
     return replace(node, gpu_count=count, gpu_resources=(NVIDIA_GPUS,), gpu_model=model, extended=extended)
+
+
+def _share_of(amount: int, sizes: Iterable[int]) -> tuple[int, int]:
+    """Return the milli of the smallest size that has an amount, and the amount again if none has."""
+    size = next((each for each in sizes if each >= amount), 0)
+    return (share_milli(amount, size), 0) if size else (GPU_MILLI, amount)
 
 
 def share_milli(part: int, whole: int) -> int:
@@ -100,18 +139,54 @@ def share_milli(part: int, whole: int) -> int:
 
 def hami_register(annotations: Mapping[str, Any]) -> tuple[int, int]:
     """Return the number of a node's healthy GPUs by HAMi's annotation, and the MiB of the smallest; else (0, 0)."""
+    sizes = [size for size, _ in _hami_gpus(annotations)]
+    return (len(sizes), min(sizes)) if sizes else (0, 0)
+
+
+def _hami_type(annotations: Mapping[str, Any]) -> str:
+    """Return the model of a node's first healthy GPU by HAMi's annotation, "" if it states none."""
+    return next((model for _, model in _hami_gpus(annotations)), "")
+
+
+def _hami_gpus(annotations: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """Return the MiB and the model of a node's healthy GPUs by HAMi's annotation."""
     text = annotations.get(HAMI_REGISTER)
     if not isinstance(text, str):
-        return 0, 0
+        return []
     try:
         if text.startswith("["):
-            sizes = [int(each["devmem"]) for each in json.loads(text) if each.get("health", True)]
-        else:
-            entries = [entry.split(",") for entry in text.split(":") if entry]
-            sizes = [int(entry[2]) for entry in entries if entry[6] == "true"]
+            gpus = [each for each in json.loads(text) if each.get("health", True)]
+            return [(int(each["devmem"]), str(each.get("type") or "")) for each in gpus]
+        entries = [entry.split(",") for entry in text.split(":") if entry]
+        return [(int(entry[2]), entry[4]) for entry in entries if entry[6] == "true"]
     except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-        return 0, 0
-    return (len(sizes), min(sizes)) if sizes else (0, 0)
+        return []
+
+
+def hami_models(annotations: Object, sharing: GpuSharing) -> tuple[str, ...]:
+    """Return the models of HAMi's GPUs that a pod may have by its annotations; empty: any.
+
+    Where there is no such model, a name that no GPU has is returned.
+    """
+    wanted, unwanted = (_words(annotations.get(key)) for key in (HAMI_USE, HAMI_NOT))
+    if not sharing.hami or not (wanted or unwanted):
+        return ()
+    allowed = (
+        model
+        for model in sharing.models
+        if (not wanted or any(word in _plain(model) for word in wanted))
+        and not any(word in _plain(model) for word in unwanted)
+    )
+    return tuple(allowed) or (",".join(wanted) or f"not {','.join(unwanted)}",)
+
+
+def _words(stated: object) -> list[str]:
+    return [_plain(word) for word in str(stated or "").split(",") if word.strip()]
+
+
+def _plain(model: str) -> str:
+    """Return a model as HAMi compares it; a label has hyphens for spaces."""
+    return model.strip().upper().replace(" ", "-")
 
 
 def is_reservation(metadata: ObjectMeta) -> bool:
@@ -164,6 +239,15 @@ def gpu_mem_share(annotations: Object, notes: str, count: int, sharing: GpuShari
         raise FieldError(join(notes, GPU_MEM), str(error)) from None
     milli, too_large = sharing.memory_share(mib)
     return GpuShare(count or 1, milli, SHARED_GPUS, too_large) if mib else None
+
+
+def card_share(plain: Mapping[str, int], sharing: GpuSharing) -> GpuShare | None:
+    """Return the share of one GPU that a pod's memory of GPUs is, None without it; `plain`: nano-units by resource."""
+    for resource, sizes in sharing.cards:
+        if amount := ceil_div(plain.get(resource, 0), NANO):
+            milli, too_large = _share_of(amount, sizes)
+            return GpuShare(1, milli, SHARED_GPUS, too_large)
+    return None
 
 
 def hami_share(containers: Iterable[Container], path: str, sharing: GpuSharing) -> GpuShare | None:

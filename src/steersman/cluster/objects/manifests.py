@@ -32,13 +32,15 @@ from steersman.cluster.model import (
 from steersman.cluster.objects.api.devices import IMPLICIT
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER, PREFERRED, REQUIRED
 from steersman.cluster.objects.decoding import (
+    AT_ONCE_KEY,
     CREATION_KEY,
     DELETION_KEY,
     ESTIMATE_KEY,
     GANG_KEY,
+    GANG_MINIMUM_KEY,
     OWNER_KEY,
     PLACEHOLDER_IMAGE,
-    POD_GROUP,
+    pod_group_of,
 )
 from steersman.cluster.objects.gpu_shares import DEVICES, FRACTION, HAMI_REGISTER
 from steersman.cluster.objects.latency_limits import HARD_KEYS, SOFT_KEYS, USER_KEY
@@ -124,8 +126,11 @@ def pod_to_object(pod: Pod) -> Manifest:
     for key, seconds in times:
         if seconds is not None:
             annotations[key] = format_seconds(seconds)
-    if pod.gang and pod.gang != pod.labels.get(POD_GROUP, ""):
+    if pod.gang and pod.gang != pod_group_of(pod.labels):
         annotations[GANG_KEY] = pod.gang
+    for key, count in ((GANG_MINIMUM_KEY, pod.gang_minimum), (AT_ONCE_KEY, pod.at_once)):
+        if count:
+            annotations[key] = str(count)
     if pod.owner:
         annotations[OWNER_KEY] = pod.owner
     for key, milliseconds in ((SOFT_KEYS[0], pod.latency.soft), (HARD_KEYS[0], pod.latency.hard)):
@@ -143,9 +148,11 @@ def pod_to_object(pod: Pod) -> Manifest:
     limits = {CPU: format_cpu(pod.cpu_limit_milli)} if pod.cpu_limit_milli else {}
     limits |= {MEMORY: format_bytes(pod.memory_limit_bytes)} if pod.memory_limit_bytes else {}
     spec = {**_containers(requests, constraints, limits), **_constraints(constraints)}
-    spec |= _present(priority=pod.priority, schedulerName=scheduler)
+    preemption = "" if pod.preempts else "Never"
+    spec |= _present(priority=pod.priority, preemptionPolicy=preemption, schedulerName=scheduler)
     _need_features(spec, constraints.node_features)
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    status = _present(status=_present(nominatedNodeName=pod.nominated))
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, **status}
 
 
 def service_to_object(name: str, namespace: str, labels: Iterable[tuple[str, str]]) -> Manifest:

@@ -8,7 +8,7 @@ from steersman.cluster.gpu_resources import GPU_MODEL_KEY, PLUGIN_GPUS, SHARED_G
 from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.objects.api.pods import PodSpec
 from steersman.cluster.objects.fields import FieldError, Object, join, text
-from steersman.cluster.objects.gpu_shares import GpuShare, GpuSharing, gpu_mem_share, hami_share, kai_share
+from steersman.cluster.objects.gpu_shares import GpuShare, GpuSharing, card_share, gpu_mem_share, hami_share, kai_share
 from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY
 from steersman.cluster.objects.requests import units
 from steersman.core.quantities import MAX_NODE_GPUS, MAX_POD_GPUS, whole
@@ -29,7 +29,7 @@ def shared_gpus(
     if annotations.get(GPU_MILLI_KEY) is None:
         count = _annotated(annotations, GPU_COUNT_KEY, notes, MAX_POD_GPUS, "devices")
         share = gpu_mem_share(annotations, notes, count or 0, sharing)
-    return share or hami_share(spec.containers or (), f"{path}.containers", sharing)
+    return share or card_share(plain, sharing) or hami_share(spec.containers or (), f"{path}.containers", sharing)
 
 
 def pod_gpus(plain: Mapping[str, int], path: str, annotations: Object, notes: str) -> tuple[int, int, str]:

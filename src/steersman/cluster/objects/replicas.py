@@ -14,7 +14,17 @@ from steersman.cluster.gpu_resources import GPU_MODEL_KEY
 from steersman.cluster.model import Pod
 from steersman.cluster.objects.api.metadata import ObjectMeta
 from steersman.cluster.objects.api.pods import NO_STATUS, PodCondition, PodObject, PodSpec, PodStatus, PodVolume
-from steersman.cluster.objects.decoding import CREATION_KEY, DELETION_KEY, ESTIMATE_KEY, GANG_KEY, OWNER_KEY, decode_pod
+from steersman.cluster.objects.decoding import (
+    AT_ONCE_KEY,
+    CREATION_KEY,
+    DELETION_KEY,
+    ESTIMATE_KEY,
+    GANG_KEY,
+    GANG_MINIMUM_KEY,
+    OWNER_KEY,
+    decode_pod,
+    nominated_node,
+)
 from steersman.cluster.objects.fields import printable
 from steersman.cluster.objects.latency_limits import HARD_KEYS, SOFT_KEYS, USER_KEY
 from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY
@@ -25,7 +35,7 @@ TEMPLATES_KEPT, LARGEST_TEMPLATE = 4096, 8 << 10
 """Templates whose pods are decoded once, and the bytes of the largest."""
 READ_ANNOTATIONS = frozenset(
     (CREATION_KEY, DELETION_KEY, OWNER_KEY, GPU_COUNT_KEY, GPU_MILLI_KEY, GPU_MODEL_KEY, GPU_INDEX_KEY)
-) | {*SOFT_KEYS, *HARD_KEYS, USER_KEY, ESTIMATE_KEY, GANG_KEY}
+) | {*SOFT_KEYS, *HARD_KEYS, USER_KEY, ESTIMATE_KEY, GANG_KEY, GANG_MINIMUM_KEY, AT_ONCE_KEY}
 
 _decode = msgspec.json.Decoder(PodObject).decode
 
@@ -35,7 +45,8 @@ def decode_replica(obj: PodObject) -> Pod:
     key = msgspec.json.encode(PodObject(_metadata(obj.metadata), _spec(obj.spec), _status(obj.status)))
     pod = _decoded(key) if len(key) <= LARGEST_TEMPLATE else decode_pod(_decode(key))
     name = printable(obj.metadata.name, "metadata.name")
-    return replace(pod, name=name, terminating=bool(obj.metadata.deletion_timestamp))
+    terminating = bool(obj.metadata.deletion_timestamp)
+    return replace(pod, name=name, terminating=terminating, nominated=nominated_node(obj))
 
 
 def read_volumes(spec: PodSpec) -> list[PodVolume]:

@@ -264,7 +264,11 @@ def arrivals_of(batch: Batch, e: int) -> Arrivals:
         b.duration[e, :count],
         b.priority[e, :count],
         b.members[e, :count],
+        b.least[e, :count],
+        b.together[e, :count],
         b.shape[e, :count],
+        b.controller[e, :count],
+        b.following[e, :count],
     )
 
 
@@ -358,9 +362,14 @@ def run_of(b: Run, e: int) -> Run:
         _queue(b.queue, e),
         _reservation(b.reservation, e),
         b.infeasible[e],
+        b.lifted[e],
         b.infeasible_in_pass[e],
         b.infeasible_beside[e],
         b.mask[e],
+        # Padding would nominate nodes for pods.
+        b.fitting[e, :0],
+        b.nominated[e, :0],
+        b.room[e],
         b.eligible[e],
         b.rng[e],
     )

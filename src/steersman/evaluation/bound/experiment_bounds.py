@@ -14,12 +14,10 @@ from steersman.core.errors import SteersmanError
 from steersman.core.statistics import interquartile_mean, mean, mean_interval
 from steersman.evaluation.bound.gpu_bound import GpuBound, check_bound
 from steersman.evaluation.experiment import Experiment, OnRun
-from steersman.evaluation.summary import ALL, SummaryRow, SummaryTable, clip_interval
+from steersman.evaluation.summary import ALL, BOUND, SummaryRow, SummaryTable, clip_interval
 from steersman.simulation.result import Protocol
 from steersman.workloads.workload import Workload
 
-BOUND = "bound"
-"""Name of the bound in result files, where policies' names stand."""
 METRIC = "gpu_allocation_percent"
 
 Floats = npt.NDArray[np.float64]
@@ -43,7 +41,7 @@ class ExperimentBounds:
 
     def get(self, workload: str) -> Floats:
         """Return [S] bounds of a workload; of `all` the mean over workloads."""
-        return np.mean(list(self.percent.values()), axis=0) if workload == ALL else self.percent[workload]
+        return self.percent[workload] if workload in self.percent else np.mean(list(self.percent.values()), axis=0)
 
 
 def check_bounded(experiment: Experiment) -> None:
@@ -111,7 +109,7 @@ def bound_summary(bounds: ExperimentBounds, table: SummaryTable, baseline: str) 
             protocol=bounds.protocol,
             metric=METRIC,
             unit="percent",
-            runs=int(np.isfinite(values[i]).sum()) * (len(table.workloads) if workload == ALL else 1),
+            runs=int(np.isfinite(values[i]).sum()) * len(table.over(workload)),
             mean=mean(values[i]),
             interval=clip_interval(mean_interval(values[i]), "percent"),
             interquartile_mean=interquartile_mean(values[i]),

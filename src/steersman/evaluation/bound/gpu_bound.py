@@ -35,7 +35,8 @@ import numpy.typing as npt
 from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.gpu_units import counted_milli, device_milli
 from steersman.cluster.model import GPU_MILLI, UNLIMITED
-from steersman.core.errors import MissingExtraError, SteersmanError, UsageError
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.extras import require_extra
 from steersman.core.quantities import ceil_div
 from steersman.evaluation.bound.device_patterns import device_patterns
 from steersman.evaluation.bound.pod_kinds import find_kinds
@@ -91,10 +92,7 @@ def check_bound(workload: Workload, protocol: Protocol) -> None:
         raise UsageError(
             f"{workload.name}: its pods request no GPU, and the bound is one of GPU allocation; leave it out"
         )
-    try:
-        import scipy.optimize  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("the bound", "report") from None
+    require_extra("the bound", "report", "scipy")
 
 
 @dataclass(frozen=True, slots=True)

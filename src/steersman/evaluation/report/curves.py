@@ -41,16 +41,16 @@ def grid(curves: Sequence[Curve]) -> Floats:
 
 
 def curve_stats(curves: Sequence[Curve], quantity: str, x: Floats) -> CurveStats:
-    """Return statistics of a quantity (see `Curve.values`) at `x`, over the seeds, as long as all of them run."""
+    """Return statistics of a quantity (see `Curve.values`) at `x`, over the seeds that have not ended there."""
     values = np.stack([at_points(curve.x, curve.values(quantity), x) for curve in curves])
-    values[:, x > min(curve.x[-1] for curve in curves)] = np.nan  # a mean of other seeds would jump there
+    return CurveStats(x, mean_of_known(values), np.fmin.reduce(values), np.fmax.reduce(values), len(curves))
+
+
+def mean_of_known(values: Floats) -> Floats:
+    """Return the means over the first axis without NaN; NaN where nothing else is."""
     known = np.isfinite(values)
-    count = known.sum(axis=0)
     with np.errstate(invalid="ignore"):
-        mean = np.where(known, values, 0).sum(axis=0) / count
-    low = np.where(known, values, np.inf).min(axis=0)
-    high = np.where(known, values, -np.inf).max(axis=0)
-    return CurveStats(x, mean, np.where(count > 0, low, np.nan), np.where(count > 0, high, np.nan), len(curves))
+        return np.asarray(np.where(known, values, 0.0).sum(axis=0) / known.sum(axis=0), dtype=np.float64)
 
 
 def at_points(own: Floats, values: Floats, x: Floats) -> Floats:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from steersman.evaluation.report.curves import CurveStats, band_and_line
+from steersman.evaluation.report.curves import CurveStats, band_and_line, mean_of_known
 from steersman.evaluation.report.style import (
     Figure,
     Floats,
@@ -154,13 +154,16 @@ def success_lines(runs: Mapping[str, Sequence[RunResult]], style: Mapping[str, S
         rates = [success_rate(run.latency.kept) for run in of_policy if run.latency is not None]
         if not rates:
             continue
-        shortest = min(map(len, rates))
-        values: Floats = np.stack([rate[:shortest] for rate in rates])
-        known = np.isfinite(values).all(axis=0)
-        if known.any():
-            values = values[:, known]
-            decisions = 1 + np.flatnonzero(known).astype(np.float64)
-            stats = CurveStats(decisions, values.mean(axis=0), values.min(axis=0), values.max(axis=0), len(values))
+        # Of the seeds that have not ended, once all have had a pod with limits.
+        values: Floats = np.full((len(rates), max(map(len, rates))), np.nan)
+        for i, rate in enumerate(rates):
+            values[i, : len(rate)] = rate
+        first = max(int(np.argmax(np.isfinite(rate))) if np.isfinite(rate).any() else len(rate) for rate in rates)
+        values = values[:, first:]
+        if values.shape[1]:
+            decisions = np.arange(first + 1.0, first + 1.0 + values.shape[1], dtype=np.float64)
+            low, high = np.fmin.reduce(values), np.fmax.reduce(values)
+            stats = CurveStats(decisions, mean_of_known(values), low, high, len(values))
             data += band_and_line(policy, style[policy], stats, 1, " %")
     if not data:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from steersman.evaluation.report.curves import at_points, grid
+from steersman.evaluation.report.curves import at_points, grid, mean_of_known
 from steersman.evaluation.report.style import (
     CAUSE_COLOURS,
     Figure,
@@ -68,7 +68,10 @@ def _causes(runs: Sequence[RunResult], *, at_end: bool) -> Floats:
 def causes_over_run(runs: Mapping[str, Sequence[RunResult]], x_title: str) -> dict[str, Figure]:
     """Return stacked areas of the same over the course of the runs, a figure per policy, all on one scale."""
     x = grid([run.curve for of_policy in runs.values() for run in of_policy])
-    means = {policy: np.mean([_areas(run.curve, x) for run in of_policy], axis=0) for policy, of_policy in runs.items()}
+    means = {
+        policy: mean_of_known(np.stack([_areas(run.curve, x) for run in of_policy]))
+        for policy, of_policy in runs.items()
+    }
     known = {policy: mean for policy, mean in means.items() if np.isfinite(mean).any()}
     top = max((float(np.nanmax(mean.sum(axis=0))) for mean in known.values()), default=0.0) * 1.05 or 1.0
     x_axis, y_axis = titled(x_title), titled("% of all GPUs", range=[0, top])

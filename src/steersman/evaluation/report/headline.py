@@ -8,18 +8,16 @@ from copy import copy
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from steersman.evaluation.bound.experiment_bounds import BOUND
 from steersman.evaluation.criteria import Criterion
 from steersman.evaluation.report import sentences
 from steersman.evaluation.report.standings import CPU_ALLOCATION, FAILED, GPU_ALLOCATION, Standings
 from steersman.evaluation.report.wording import BOUND_LABEL, DASH, INTERVAL, fixed, interval_text, signed
+from steersman.evaluation.summary import ARRIVED, BOUND
 from steersman.simulation.pod_kinds import KINDS
 from steersman.simulation.run import AS_IT_IS
 
 FRAGMENTED = "gpu_fragmented_percent"
 GPU_METRICS = (FRAGMENTED, "gpu_allocation_over_time_percent")
-ARRIVED = "arrived"
-"""Name of the row of the pods that arrive, in the table of kinds."""
 SHORT_KINDS = {"cpu_only": "no GPU", "gpu_share": "GPU share", "one_gpu": "one GPU", "several_gpus": "several GPUs"}
 PERCENTILE_WAIT = "waiting_time_p95_seconds"
 
@@ -200,6 +198,8 @@ class Headline(Standings):
         row = self.row(workload, policy, self.primary)
         if row is None or not math.isfinite(row.mean):
             return Cell(DASH)
-        share = 100 - row.mean
-        percent, gpus = f"{fixed(share, 2)} %", self.gpus.get(workload, 0) if self.on_gpu else 0
+        gpus = self.gpus.get(workload, 0) if self.on_gpu else 0
+        excess = 100 * self.excess_gpus.get(workload, 0.0) / gpus if gpus else 0.0
+        share = max(0.0, 100 - row.mean + excess)
+        percent = f"{fixed(share, 2)} %"
         return Cell(fixed(share * gpus / 100, 0), percent) if gpus else Cell(percent)

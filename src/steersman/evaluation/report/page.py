@@ -15,18 +15,18 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from steersman.core.counting import counted
 from steersman.core.statistics import BLOCKS
-from steersman.evaluation.bound.experiment_bounds import BOUND
 from steersman.evaluation.experiment import Experiment
 from steersman.evaluation.generated import repr_without_defaults
 from steersman.evaluation.report.episode_figures import family_of, workload_bars
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.learning_curve import LearningCurve, learning_figure
 from steersman.evaluation.report.section import Plot, Section
-from steersman.evaluation.report.style import BOUND_COLOUR, SHARE_COLOURS, dark_colours, styles
-from steersman.evaluation.report.wording import BOUND_LABEL, FEW_SEEDS, INTERVAL, count, fixed, interval_text, signed
+from steersman.evaluation.report.style import BOUND_COLOUR, SHARE_COLOURS, dark_colours, styles, with_wrapped_titles
+from steersman.evaluation.report.wording import BOUND_LABEL, FEW_SEEDS, INTERVAL, fixed, interval_text, signed
 from steersman.evaluation.results import REPORT_MARK, seed_ranges
-from steersman.evaluation.summary import SummaryRow
+from steersman.evaluation.summary import BOUND, SummaryRow
 from steersman.simulation.result import RunResult
 from steersman.version import __version__
 
@@ -71,6 +71,7 @@ def write_report(
     reason: str = "",
     learning: LearningCurve | None = None,
     understood: Sequence[str] = (),
+    accounts: Sequence[str] = (),
     fitted: str = "",
 ) -> None:
     """Write the report of an experiment.
@@ -82,6 +83,7 @@ def write_report(
         reason: why these protocols, if the data chose them.
         learning: how one of the policies was trained, to be shown.
         understood: what the workloads were taken to hold, a sentence each.
+        accounts: which of their nodes and GPUs are counted, a sentence each.
         fitted: how one of the policies was fitted to the workload, if one was.
     """
     places = [(each, workload) for each in comparisons for workload in each.headline.workloads]
@@ -92,6 +94,7 @@ def write_report(
     bars = [_workload_plot(each.headline, number) for number, each in enumerate(comparisons)]
     learned = [_learning_plot(learning)] if learning is not None else []
     plots = [*filter(None, bars), *(plot for section in sections for plot in section.plots()), *learned]
+    figures = {each.identity: with_wrapped_titles(each.figure) for each in plots}
     environment = comparisons[0].experiment.environment
     page = templates().get_template("page.html.j2")
     path.write_text(
@@ -109,10 +112,11 @@ def write_report(
             command=command,
             reason=reason,
             understood=understood,
+            accounts=accounts,
             fitted=fitted,
             plotly=_text(resources.files("steersman.data.plotly").joinpath(PLOTLY).read_bytes()),
             # mtime=0: the same results give the same bytes.
-            figures=_text(gzip.compress(_json({each.identity: each.figure for each in plots}).encode(), mtime=0)),
+            figures=_text(gzip.compress(_json(figures).encode(), mtime=0)),
             dark=DARK,
         ),
         encoding="utf-8",
@@ -141,9 +145,11 @@ def templates() -> Environment:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     templates.filters |= {
-        "counted": count,
+        "counted": counted,
         "fixed": fixed,
+        "general": "{:g}".format,
         "interval": interval_text,
+        "percent": lambda share: f"{100 * share:g}",
         "light_dark": lambda colour: f"light-dark({colour},{DARK[colour]})" if colour in DARK else colour,
         "ranges": seed_ranges,
         "shade": _shade,

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from steersman.core.counting import counted
 from steersman.core.statistics import BLOCKS, Interval
 from steersman.evaluation.report.standings import CPU_ALLOCATION, GPU_ALLOCATION, MEAN_WAIT, Difference, Standings
-from steersman.evaluation.report.wording import INTERVAL, brackets, count, interval_text, listed, seeds_text
-from steersman.evaluation.summary import ALL
+from steersman.evaluation.report.wording import INTERVAL, brackets, interval_text, listed, seeds_text
 from steersman.simulation.pod_kinds import KINDS
 
 REACHED = 0.015
@@ -130,12 +130,12 @@ class Outcome:
     def of_whole(self) -> str:
         """Return what allocation is a share of."""
         gpus = self.of.gpus.get(self.of.workload, 0) if self.of.on_gpu else 0
-        return f"of {count(gpus, 'GPU')}" if gpus else f"of the {self.of.resources}"
+        return f"of {counted(gpus, 'GPU')}" if gpus else f"of the {self.of.resources}"
 
     @property
     def where(self) -> str:
         """Return the workload and the protocol."""
-        if self.of.workload == ALL:
+        if len(self.of.workloads) > 1:
             return f"on average over {len(self.of.workloads)} workloads ({self.of.protocol})"
         return f"on {self.of.workload} ({self.of.protocol})"
 
@@ -154,12 +154,12 @@ class Outcome:
     @property
     def is_alone(self) -> bool:
         """Return whether there is nothing to compare: one policy has a value, or no pod waits under any that has."""
-        return len(self.known) < 2 or (self.words is WAITED and not any(self._means[each] for each in self.known))
+        return len(self.known) < 2 or (self.words == WAITED and not any(self._means[each] for each in self.known))
 
     @property
     def nobody_waits(self) -> bool:
         """Return whether the mean wait decides, and every policy has one of 0."""
-        return self.words is WAITED and all(mean == 0 for mean in self._means.values())
+        return self.words == WAITED and all(mean == 0 for mean in self._means.values())
 
     @cached_property
     def rivals(self) -> list[str]:
@@ -279,7 +279,7 @@ Case = tuple[Callable[[Outcome], object], str]
 
 ALONE: tuple[Case, ...] = (
     (
-        lambda outcome: not outcome.known and outcome.words is WAITED and outcome.of.workload == ALL,
+        lambda outcome: not outcome.known and outcome.words == WAITED and len(outcome.of.workloads) > 1,
         "There is no mean wait {0.where}: on one of them no pod was bound, {0.seeds}.",
     ),
     (lambda outcome: not outcome.known, "{0[unknown]}, {0.seeds}."),

@@ -12,7 +12,7 @@ import numpy as np
 from steersman.core.statistics import Interval, mean
 from steersman.evaluation.bound.experiment_bounds import ExperimentBounds
 from steersman.evaluation.criteria import FINAL_STATE_CRITERIA, TIMED_CRITERIA, WAITING_TIME, Criterion
-from steersman.evaluation.summary import ALL, TRACE_BLOCKS, SummaryRow, SummaryTable
+from steersman.evaluation.summary import ALL, TRACE_BLOCKS, FigureKey, SummaryRow, SummaryTable, figures_by_key
 from steersman.simulation.pod_kinds import KINDS, arrived_metric, failed_metric, wait_metric
 from steersman.simulation.result import RunResult
 from steersman.simulation.run import AS_IT_IS
@@ -68,9 +68,9 @@ class Standings:
         criteria: Sequence[Criterion] = (),
     ) -> None:
         self._table = SummaryTable(runs)
-        self._rows = {(row.workload, row.policy, row.metric): row for row in summary}
+        self._rows = figures_by_key(summary)
         self.baseline = baseline
-        self.protocol = runs[0].protocol
+        self.protocol = self._table.protocol
         self.policies = self._table.policies
         self.workloads = self._table.workloads
         self.seeds = self._table.seeds
@@ -79,8 +79,19 @@ class Standings:
         self.gpus = {
             run.workload: round(float(run.final_nodes.gpu_count.sum())) for run in runs if run.final_nodes.names
         }
+        # Over-committed nodes: what is requested beyond their GPUs leaves no GPU of another node less idle.
+        self.excess_gpus = {
+            run.workload: float(
+                (run.final_nodes.gpu_count * np.maximum(run.final_nodes.gpu_used_share - 1, 0.0))[
+                    run.final_nodes.gpu_count > 0
+                ].sum()
+            )
+            for run in runs
+            if run.final_nodes.names
+        }
+        self.excess_gpus[ALL] = float(np.mean(list(self.excess_gpus.values()) or [0.0]))
         # 0: clusters of different sizes have no common number of GPUs.
-        self.gpus[ALL] = max(self.gpus.values()) if len(set(self.gpus.values())) == 1 else 0
+        self.gpus.setdefault(ALL, max(self.gpus.values()) if len(set(self.gpus.values())) == 1 else 0)
         self.nodes = len(runs[0].final_nodes.names)
         self.on_gpu = any((run.curve.gpu_allocation_percent > 0).any() for run in runs)
         self.timed = self.protocol == "timed"
@@ -88,7 +99,7 @@ class Standings:
         self.criteria = tuple(criteria)
         self.criterion = self.criteria[0] if criteria else self.default_criterion()
         self.computed_bounds = bounds
-        self.recorded = {row.workload for row in summary if row.policy == AS_IT_IS}
+        self.recorded = {key.workload for key in self._rows if (key.protocol, key.policy) == (self.protocol, AS_IT_IS)}
 
     def default_criterion(self) -> Criterion:
         """Return what decides if nobody said: the mean wait if times are given, else the GPU or CPU allocated."""
@@ -143,7 +154,7 @@ class Standings:
 
     def row(self, workload: str, policy: str, metric: str) -> SummaryRow | None:
         """Return the summary of a metric, None if no run has it."""
-        return self._rows.get((workload, policy, metric))
+        return self._rows.get(FigureKey(self.protocol, workload, policy, metric))
 
     def means(self, workload: str) -> dict[str, float]:
         """Return the mean of the primary metric, by policy."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,9 @@ CAUSE_COLOURS = {
 """By the label of a cause, in the order of `objectives.fragmentation.CAUSES`."""
 # Cividis (Nuñez, Anderton and Renslow 2018) from its light end: idle nodes stand out, also to the colour-blind.
 SHARE_COLOURS = ("#ffea46", "#cbba69", "#958f78", "#666970", "#31446b", "#00204d")
+
+NARROWEST, MARGINS, CHARACTER = 340, 40, 8.6
+"""Pixels: the least width of a plot, by how much a title must be shorter, and the width of a character of it."""
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
 
@@ -82,6 +86,17 @@ def figure(data: Sequence[Figure], x_axis: Figure, y_axis: Figure, *, height: in
 def titled(title: str, **more: Any) -> Figure:
     """Return an axis with a title."""
     return {"title": {"text": title}, **more}
+
+
+def with_wrapped_titles(plot: Figure) -> Figure:
+    """Return a figure whose axes' titles fit: beyond the length of its axis Plotly cuts a title."""
+    layout = dict(plot["layout"])
+    lengths = {"xaxis": NARROWEST - MARGINS, "yaxis": layout["height"] - MARGINS}
+    for name, pixels in lengths.items():
+        if title := layout[name].get("title"):
+            lines = textwrap.wrap(title["text"], max(int(pixels / CHARACTER), 1))
+            layout[name] = layout[name] | {"title": title | {"text": "<br>".join(lines)}}
+    return plot | {"layout": layout}
 
 
 def error_bars(mean: Floats, low: Floats, high: Floats, digits: int) -> Figure:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from steersman.core.counting import counted
 from steersman.core.statistics import Interval
 
 BOUND_LABEL = "bound (LP)"
@@ -51,9 +52,4 @@ def listed(names: Sequence[str]) -> str:
 
 def seeds_text(number: int, noun: str) -> str:
     """Return the number of seeds of a claim, with a note if they are few."""
-    return f"{'only ' if number < FEW_SEEDS else ''}{count(number, noun)}"
-
-
-def count(number: int, noun: str) -> str:
-    """Return a number and a noun in singular or plural."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{'only ' if number < FEW_SEEDS else ''}{counted(number, noun)}"

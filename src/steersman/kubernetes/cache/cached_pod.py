@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from steersman.cluster.model import Pod
 from steersman.cluster.objects.api.pods import LivePod
-from steersman.kubernetes.volumes.pod_claims import PodClaim
+from steersman.cluster.volumes.pod_claims import PodClaim
 
 
 @dataclass(slots=True, eq=False)
@@ -24,7 +24,7 @@ class CachedPod:
         devices: bit mask of the GPU devices that it is known to hold; None: unknown.
         assumed: whether it is there by our decision, which the watch has not confirmed yet.
         unmodelled: features it uses that affect its placement and that the model lacks.
-        class_id, labels_id: numbers in the state.
+        class_id, labels_id: numbers in the state; -1: it has none, see `PodStore.number`.
         notes: its annotations as last decoded, since they hold requests and may change; None once the API has confirmed
             our binding.
         gated: whether it has scheduling gates.
@@ -34,6 +34,8 @@ class CachedPod:
         claims: its persistent volume claims.
         has_device_claims: whether its GPUs are those of its ResourceClaims.
         seen: monotonic seconds at which it was first seen.
+        waits_since: when it began to wait for its scheduler, seconds since 1970: its creation, or when its gates were
+            removed; None: the API does not say.
         started: when its kubelet began with it, seconds since 1970; None: it has not, or its node does not say.
     """
 
@@ -56,6 +58,7 @@ class CachedPod:
     claims: tuple[PodClaim, ...] = ()
     has_device_claims: bool = False
     seen: float = field(default_factory=time.monotonic)
+    waits_since: float | None = None
     started: float | None = None
 
     @property

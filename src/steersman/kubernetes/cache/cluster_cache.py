@@ -7,6 +7,7 @@ ResourceClaims.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Set
 from dataclasses import replace
 from datetime import datetime
@@ -17,7 +18,7 @@ import structlog
 from steersman.cluster.model import GPU_MILLI, Node, Pod
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json, valid_pod
 from steersman.cluster.objects.api.metadata import named_object
-from steersman.cluster.objects.api.pods import LivePod
+from steersman.cluster.objects.api.pods import UNSCHEDULABLE, LivePod
 from steersman.cluster.objects.decoding import decode_node
 from steersman.cluster.objects.device_offers import DeviceOffers
 from steersman.cluster.objects.fields import FieldError
@@ -26,7 +27,7 @@ from steersman.kubernetes.cache.cached_pod import CachedPod, Listener, may_diffe
 from steersman.kubernetes.cache.device_claims import DeviceClaims
 from steersman.kubernetes.cache.pod_decoder import PodDecoder
 from steersman.kubernetes.cache.reservations import Reservations
-from steersman.kubernetes.cache.store import PodStore, selected_keys
+from steersman.kubernetes.cache.store import PodStore
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.namespaces import Namespaces
 from steersman.kubernetes.selectors import Selectors, as_written
@@ -114,6 +115,7 @@ class ClusterCache(PodStore):
             known = None
         if known is None:
             known = self._decoded(head, raw)
+            known.waits_since = _waits_since(head)
             self.keep(known)
             self.listener.on_pod_added(known)
             self._settle(known, head, raw, new=True)
@@ -143,14 +145,15 @@ class ClusterCache(PodStore):
         known = [pod.class_id for pod in pending]  # before the keys are followed, which numbers pods, too
         self.follow(keys)
         for pod, before in zip(pending, known, strict=True):
-            self.renumber(pod)
-            if pod.class_id != before and not pod.gated and not pod.deleting:
+            if before >= 0:
+                self.renumber(pod)
+            # Of a pod without numbers it is not known which class it had.
+            if (before < 0 or pod.class_id != before) and not pod.gated and not pod.deleting:
                 self.listener.on_pod_pending(pod)
 
     def _decoded(self, head: LivePod, raw: msgspec.Raw) -> CachedPod:
         """Return a pod as it is now, to be kept or compared with the one that is known."""
         pod, known = self._decoder.decode(head, raw), self.pods.get(head.key)
-        self.select(selected_keys(pod.pod.constraints))
         if pod.problem and (known is None or known.problem != pod.problem):
             log.warning("pod half understood", pod=pod.key, why=pod.problem)
         return pod
@@ -185,6 +188,8 @@ class ClusterCache(PodStore):
         pod.problem = fresh.problem
         if (fresh.pod, fresh.unmodelled, fresh.gated) == (pod.pod, pod.unmodelled, pod.gated):
             return False
+        if pod.gated and not fresh.gated:
+            pod.waits_since = time.time()
         pod.unmodelled, pod.gated = fresh.unmodelled, fresh.gated
         self.remodel(pod, fresh.pod, may_have_grown=True)
         return True
@@ -287,7 +292,7 @@ class ClusterCache(PodStore):
         if node:
             self.take(pod)
         pod.pod, pod.unmodelled = model, uses
-        self.renumber(pod)
+        self.forget_numbers(pod)
         if node:
             self.put(pod, node, None)
 
@@ -310,7 +315,7 @@ class ClusterCache(PodStore):
         requests = replace(pod.pod.requests, gpu_count=count, gpu_milli=milli, gpu_resource=resource)
         if requests != pod.pod.requests:
             pod.pod = replace(pod.pod, pod_class=replace(pod.pod.pod_class, requests=requests))
-            self.renumber(pod)
+            self.forget_numbers(pod)
 
 
 class PodFeed:
@@ -360,6 +365,13 @@ def _seconds(stamp: str) -> float | None:
         return datetime.fromisoformat(stamp).timestamp()
     except ValueError:
         return None
+
+
+def _waits_since(head: LivePod) -> float | None:
+    """Return when a pod began to wait, as `apps.scheduler.reporting` wrote it where it was gated after its creation."""
+    created, condition = _seconds(head.metadata.creation_timestamp or ""), head.scheduled_condition
+    told = _seconds(condition.last_transition_time or "") if condition.reason == UNSCHEDULABLE else None
+    return max((seconds for seconds in (created, told) if seconds is not None), default=None)
 
 
 def _devices(head: LivePod, pod: Pod) -> int:

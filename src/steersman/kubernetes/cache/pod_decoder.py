@@ -18,11 +18,11 @@ from steersman.cluster.objects.partial import partial_pod
 from steersman.cluster.objects.replicas import decode_replica
 from steersman.cluster.objects.requests import is_resizing
 from steersman.cluster.objects.selectors import selects_namespaces
+from steersman.cluster.volumes.pod_claims import pod_claims
 from steersman.core.errors import InputError
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.device_claims import DeviceClaims
 from steersman.kubernetes.namespaces import Namespaces
-from steersman.kubernetes.volumes.pod_claims import pod_claims
 
 log = structlog.get_logger("cache")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from steersman.cluster.model import Constraints, Node, Pod, PodClass
 from steersman.cluster.namespace_use import NamespaceUse
 from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
 from steersman.cluster.pod_query import PodQuery
-from steersman.cluster.provisional import pod_selectors, selector_keys
+from steersman.cluster.provisional import pod_selectors, provisional_numbers, selector_keys
 from steersman.cluster.state import ClusterState, RunningPod
 from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
 from steersman.kubernetes.cache.gpu_mixing import GpuPods
@@ -24,6 +24,9 @@ from steersman.kubernetes.selectors import as_written
 
 CLASSES_KEPT = 2_000
 """Number of pod classes, label sets and selectors beyond which unused ones are forgotten."""
+NUMBERS_OF_WAITING = 256
+"""Classes, rules and label sets of a namespace's pending pods that stay in the state. Further pods without a node have
+numbers during an attempt alone, or pods that fit nowhere would make all decisions slower."""
 
 
 class PodStore:
@@ -61,6 +64,8 @@ class PodStore:
         self._followed: set[str] = set()
         # Pods by label keys that nobody selects by yet.
         self._labelled: dict[str, set[str]] = defaultdict(set)
+        self._waiting_numbers = Counter[str]()  # by namespace, for pending pods
+        self._charged: dict[str, int] = {}  # by pod, its part of these
 
     def owner_pods(self, pod: Pod) -> OwnerPods:
         """Return the pods of the same owner."""
@@ -73,7 +78,7 @@ class PodStore:
 
     def query(self, pod: CachedPod) -> PodQuery:
         """Return a pod that wants a node, as policies are asked about it."""
-        return PodQuery(pod.class_id, pod.labels_id, self.owner_pods(pod.pod), pod.pod.latency, pod=pod.pod)
+        return PodQuery(*self.number(pod), self.owner_pods(pod.pod), pod.pod.latency, pod=pod.pod)
 
     def pods_on(self, node: str) -> list[CachedPod]:
         """Return the pods that are bound to a node or assumed there."""
@@ -99,7 +104,7 @@ class PodStore:
         slot = self.state.slots.get(node.name)
         if slot is None:
             slot = self.state.add_node(node)
-            self._place_on(self.state, node.name, slot)
+            self._place_on(node.name, slot)
         elif self.state.nodes[slot] == node:
             return
         else:
@@ -129,16 +134,14 @@ class PodStore:
         for pod in self.pods.values():
             self._selected |= selected_keys(pod.pod.constraints)
         self._labelled.clear()
-        numbers = {}
+        self._waiting_numbers.clear()
+        self._charged.clear()
+        self.state = state
         for pod in self.pods.values():
             self._note_labels(pod)
-            # Only after all keys are known, since labels are stored by them.
-            numbers[pod.key] = self._number(pod.pod, state)
-        for pod in self.pods.values():
-            pod.class_id, pod.labels_id = numbers[pod.key]
+            self.forget_numbers(pod)
         for name, slot in state.slots.items():
-            self._place_on(state, name, slot)
-        self.state = state
+            self._place_on(name, slot)
         self.listener.on_rebuilt()
 
     def tidy(self) -> None:
@@ -161,20 +164,46 @@ class PodStore:
         """Label keys by which pods are told apart in the state."""
         return self._selected
 
-    def number(self, pod: Pod) -> tuple[int, int]:
-        """Return the class and labels of a pod in the state, without labels that nobody selects by."""
-        self.select(selected_keys(pod.constraints))
-        return self._number(pod)
-
-    def _number(self, pod: Pod, state: ClusterState | None = None) -> tuple[int, int]:
-        state = self.state if state is None else state
-        labels = {key: value for key, value in pod.labels.items() if key in self._selected}
-        c = state.class_id(self._read(pod))
-        return c, state.terms.labels_id(pod.namespace, labels, terminating=pod.terminating)
+    def number(self, pod: CachedPod) -> tuple[int, int]:
+        """Return the class and labels of a pod in the state, without labels that no pod selects by."""
+        if pod.class_id < 0:
+            self.renumber(pod)
+        return pod.class_id, pod.labels_id
 
     def renumber(self, pod: CachedPod) -> None:
         """Set the numbers that a pod's model has in the state."""
-        pod.class_id, pod.labels_id = self._number(pod.pod)
+        model, state = pod.pod, self.state
+        self.select(selected_keys(model.constraints))
+        labels = {key: value for key, value in model.labels.items() if key in self._selected}
+        pod.class_id = state.class_id(self._read(model))
+        pod.labels_id = state.terms.labels_id(model.namespace, labels, terminating=model.terminating)
+
+    def forget_numbers(self, pod: CachedPod) -> None:
+        """Have a pod numbered again when it is next placed or tried."""
+        pod.class_id = pod.labels_id = -1
+
+    def number_waiting(self, pod: CachedPod) -> bool:
+        """Give a pending pod numbers unless its namespace has too many; return whether it has them."""
+        namespace, before = pod.pod.namespace, self.state.numbers
+        if pod.class_id < 0 and self._waiting_numbers[namespace] < NUMBERS_OF_WAITING:
+            self.renumber(pod)
+            self._charged[pod.key] = self.state.numbers - before
+            self._waiting_numbers[namespace] += self._charged[pod.key]
+        return pod.class_id >= 0
+
+    @contextmanager
+    def numbered(self, pod: CachedPod) -> Iterator[None]:
+        """Give a pod numbers inside the block, if it has none; nothing may be placed there."""
+        if pod.class_id >= 0:
+            yield
+            return
+        self.select(selected_keys(pod.pod.constraints))
+        with provisional_numbers(self.state):
+            self.renumber(pod)
+            try:
+                yield
+            finally:
+                self.forget_numbers(pod)
 
     def select(self, keys: Set[str]) -> None:
         """Tell pods apart by the labels of these keys."""
@@ -187,6 +216,8 @@ class PodStore:
         for key in set().union(*(self._labelled.pop(key, ()) for key in new)):
             pod = self.pods[key]
             placed = state.placements.get(key)
+            if pod.class_id < 0:
+                continue
             if placed is not None:
                 state.remove(key)
             self.renumber(pod)
@@ -215,7 +246,6 @@ class PodStore:
 
     def keep(self, pod: CachedPod) -> None:
         """Add a new pod."""
-        self.renumber(pod)
         self.pods[pod.key] = pod
         self._count_owned(pod, 1)
         self._note_labels(pod)
@@ -223,6 +253,7 @@ class PodStore:
     def drop(self, pod: CachedPod) -> None:
         """Remove a pod that is not among `pods` any more; it still names its node."""
         self._forget_labels(pod)
+        self._charged.pop(pod.key, None)
         if pod.node:
             # Listeners are told of the deletion next, and read the node.
             self.take(pod, keep_node=True)
@@ -240,7 +271,7 @@ class PodStore:
         self._count_owned(pod, 1)
         self._count_running(pod, pod.node, 1)
         self._note_labels(pod)
-        self.renumber(pod)
+        self.forget_numbers(pod)
         if placed is not None:
             self.place(pod, placed.slot)
             self.listener.on_node_changed(placed.slot, may_have_grown=may_have_grown)
@@ -250,6 +281,7 @@ class PodStore:
         pod.node, pod.devices = node, devices
         if not pod.assumed:
             pod.notes = None
+        self._waiting_numbers[pod.pod.namespace] -= self._charged.pop(pod.key, 0)
         self._on_node[node].add(pod.key)
         self.gpu_pods.add(node, pod.pod.requests)
         if pod.claims:
@@ -282,14 +314,19 @@ class PodStore:
 
     def place(self, pod: CachedPod, slot: int) -> None:
         """Place a pod on its node whatever the constraints say, since it is there."""
-        running = RunningPod(pod.key, pod.class_id, slot, pod.devices or 0, pod.labels_id)
-        pod.devices = self.state.place_running([running])[pod.key].devices
+        self._place_all([pod], slot)
 
-    def _place_on(self, state: ClusterState, name: str, slot: int) -> None:
+    def _place_on(self, name: str, slot: int) -> None:
         """Place all pods of a node."""
-        here = [self.pods[key] for key in (*self._on_node.get(name, ()), *self.nominated.get(name, ()))]
-        running = (RunningPod(pod.key, pod.class_id, slot, pod.devices or 0, pod.labels_id) for pod in here)
-        for key, placed in state.place_running(running).items():
+        self._place_all([self.pods[key] for key in (*self._on_node.get(name, ()), *self.nominated.get(name, ()))], slot)
+
+    def _place_all(self, pods: Sequence[CachedPod], slot: int) -> None:
+        for pod in pods:
+            self.number(pod)
+        # Only now: each may select by further labels, which takes the numbers of pods that are not placed yet.
+        numbered = [(pod, *self.number(pod)) for pod in pods]
+        running = (RunningPod(pod.key, c, slot, pod.devices or 0, labels) for pod, c, labels in numbered)
+        for key, placed in self.state.place_running(running).items():
             self.pods[key].devices = placed.devices
 
     def _count_owned(self, pod: CachedPod, amount: int) -> None:

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from steersman.kubernetes.volumes.rules import VolumeFit, volume_bytes
+from steersman.cluster.volumes.rules import VolumeFit, volume_bytes
 
 Ints = npt.NDArray[np.int64]
 

@@ -8,9 +8,9 @@ import msgspec
 import structlog
 
 from steersman.cluster.objects.api.volumes import CsiDriver, CsiNode, StorageCapacity, StorageClass, Volume, VolumeClaim
+from steersman.cluster.volumes.rules import VolumeObjects
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.optional_watch import NeededReflector
-from steersman.kubernetes.volumes.rules import VolumeObjects
 
 log = structlog.get_logger("volumes")
 

@@ -141,7 +141,7 @@ class LiveArrays:
 
     def observations(self, view: View) -> Observations:
         """Return an encoder of the cluster in a view."""
-        if view is TELEMETRY:
+        if view == TELEMETRY:
             return TelemetryObservations(self.node_metrics)
         return LiveObservations(view, self.view.state.nodes, self.arrays)
 

@@ -6,7 +6,6 @@ Nothing in such a file is executed when it is read.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from steersman.policies.embedded_profile import (
 from steersman.policies.features import POD_KINDS, VIEWS, View
 from steersman.policies.gpu_state.arrays import GPU_VIEW, RULE_COUNT, WEIGHTS
 from steersman.policies.heuristics import HEURISTIC_IDS, HeuristicPolicy, heuristic
+from steersman.policies.kube_scheduler import KubeSchedulerPolicy
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.networks.layers import check_arrays
 from steersman.policies.networks.numpy_networks import check_network, mlp_shapes, open_network
@@ -270,7 +270,8 @@ def open_portfolio(file: str, name: str, card: Card, arrays: Arrays) -> Portfoli
     points = _as_float64(arrays[RULE_WEIGHTS])
     learned = [LinearPolicy(each, _as_float64(arrays[LINEAR][i]), points[i].copy()) for i, each in enumerate(names)]
     digest = hashlib.sha256(_as_float64(arrays[LINEAR]).tobytes() + points.tobytes() + repr(card.members).encode())
-    return PortfolioPolicy(name, (*learned, *(heuristic(rule) for rule in rules)), digest.hexdigest())
+    members = (*learned, *(heuristic(rule) for rule in rules), KubeSchedulerPolicy())
+    return PortfolioPolicy(name, members, digest.hexdigest())
 
 
 def _inputs(weights: Arrays) -> int:
@@ -315,28 +316,23 @@ def tensors_of(policy: Policy) -> Arrays:
     return dict(policy.tensors()) if isinstance(policy, LinearPolicy) else {}
 
 
-def prepare_policy(
-    path: Path,
-    workload: Workload,
-    choose: Callable[[Policy, Workload], Policy] | None = None,
-) -> tuple[Card, Arrays]:
+def prepare_policy(path: Path, workload: Workload, member: Policy | None = None) -> tuple[Card, Arrays]:
     """Return a policy file's card and arrays with the profile of a workload; a previous profile is replaced.
 
     Args:
         path: path of the file.
         workload: its pods are typical.
-        choose: chooses the member of a portfolio, whose weights or rule alone are prepared.
+        member: of a portfolio, whose weights or rule alone are prepared.
 
     Raises:
-        InputError: see `open_policy`; or the file is a portfolio, and `choose` is None.
+        InputError: see `open_policy`; or the file is a portfolio, and `member` is None.
     """
     policy = open_policy(path, path.stem)
     card, arrays = read_policy(path)
     weights = split(arrays)[0]
     if policy.members:
-        if choose is None:
+        if member is None:
             raise InputError(str(path), "card", "network", "is a portfolio; one member has to be chosen for a workload")
-        member = choose(policy, workload)
         weights = tensors_of(member)
         card = msgspec.structs.replace(card, network=network_of(member), members=(member.name,))
     profile, profile_tensors = embed_profile(workload, card.view)

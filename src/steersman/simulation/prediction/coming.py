@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from steersman.cluster.model import Pod
 from steersman.simulation.prediction.moment import DAY, RECENT_ARRIVALS, Arrived
 
 Floats = npt.NDArray[np.float64]
@@ -28,8 +29,6 @@ SHORTEST_SECONDS = 3600.0
 """Arrivals that were observed for less are taken to be those of so many seconds."""
 AT_ONCE_SECONDS = 60.0
 """Pods of an owner that arrive within this time arrive together."""
-
-
 STRETCH_SECONDS = 24 * 3600.0
 """Mean length of a stretch, unless it reaches the present before."""
 
@@ -40,7 +39,7 @@ class Arrivals(NamedTuple):
     Attributes:
         time: seconds, ascending.
         pods: indices.
-        members: as in `Schedule`.
+        members, least: as in `Schedule`.
         ran: seconds that each is known to run.
         ended: whether it ends then.
     """
@@ -48,13 +47,13 @@ class Arrivals(NamedTuple):
     time: Floats
     pods: Ints
     members: Ints
+    least: Ints
     ran: Floats
     ended: npt.NDArray[np.bool_]
 
     def part(self, which: slice | Ints, shift: float = 0.0) -> Arrivals:
         """Return some of them, later."""
-        some = Arrivals(*(each[which] for each in self))
-        return some._replace(time=some.time + shift)
+        return Arrivals._make([self.time[which] + shift, *(each[which] for each in self[1:])])
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +64,7 @@ class ComingPods:
         pods: indices of the pods of each unit, all units after each other.
         first: [U] position of the first pod of each unit.
         size: [U] its number of pods.
-        together: [U] whether it is a gang, whose pods start together.
+        least: [U] how many of its pods must start together, if it is a gang; else 1.
         seconds: for which they were observed, or stand for.
         past: all that arrived, at times before 0.
         days: whole days for which that was observed.
@@ -74,7 +73,7 @@ class ComingPods:
     pods: Ints
     first: Ints
     size: Ints
-    together: npt.NDArray[np.bool_]
+    least: Ints
     seconds: float
     past: Arrivals
     days: int
@@ -127,11 +126,10 @@ class ComingPods:
         unit = np.minimum(np.searchsorted(mix, kinds.random(len(time)) * mix[-1], side="right"), len(mix) - 1)
         size = self.size[unit]
         nth = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
-        members = np.where(
-            nth == 0, np.repeat(np.where(self.together[unit], size, 1), size), 1 - np.repeat(self.together[unit], size)
-        )
+        least, of_unit = np.repeat(self.least[unit], size), np.repeat(size, size)
+        members = np.where(least > 1, np.where(nth == 0, of_unit, 0), 1)
         pods, unknown = self.pods[np.repeat(self.first[unit], size) + nth], np.zeros(len(nth))
-        return Arrivals(np.repeat(time, size), pods, members.astype(np.int64), unknown, unknown.astype(np.bool_))
+        return Arrivals(np.repeat(time, size), pods, members, least, unknown, unknown.astype(np.bool_))
 
 
 def coming_pods(arrived: Sequence[Arrived], index: Sequence[int], observed: float) -> ComingPods:
@@ -155,25 +153,31 @@ def coming_pods(arrived: Sequence[Arrived], index: Sequence[int], observed: floa
         pods=np.array([index[i] for unit in units for i in unit], dtype=np.int64),
         first=np.cumsum(size) - size,
         size=size,
-        together=np.array([bool(arrived[unit[0]].pod.gang) for unit in units], dtype=np.bool_),
+        least=np.array([_least([arrived[i].pod for i in unit]) for unit in units], dtype=np.int64),
         seconds=observed,
         past=past,
         days=days,
     )
 
 
+def _least(pods: Sequence[Pod]) -> int:
+    """Return how many of the pods of a unit must start together."""
+    return min(pods[0].gang_minimum or len(pods), len(pods)) if pods[0].gang else 1
+
+
 def _past(arrived: Sequence[Arrived], index: Sequence[int], units: list[list[int]]) -> Arrivals:
     """Return what arrived, at times before 0; a gang at that of its last pod."""
     rows = []
     for unit in units:
-        latest = arrived[unit[0]]
+        latest, least = arrived[unit[0]], _least([arrived[i].pod for i in unit])
         for nth, i in enumerate(unit if latest.pod.gang else unit[::-1]):
             each = arrived[i]
-            starting = (0 if nth else len(unit)) if each.pod.gang else 1
-            rows.append((-(latest if each.pod.gang else each).age, index[i], starting, each.ran, each.ended))
+            members = (0 if nth else len(unit)) if least > 1 else 1
+            age = (latest if each.pod.gang else each).age
+            rows.append((-age, index[i], members, least, each.ran, each.ended))
     rows.sort(key=lambda row: row[0])
-    time, pods, members, ran, ended = np.array(rows, dtype=np.float64).reshape(-1, 5).T
-    return Arrivals(time, pods.astype(np.int64), members.astype(np.int64), ran, ended.astype(np.bool_))
+    columns = np.array(rows, dtype=np.float64).reshape(-1, 6).T
+    return Arrivals._make([columns[0], *columns[1:4].astype(np.int64), columns[4], columns[5].astype(np.bool_)])
 
 
 def _units(arrived: Sequence[Arrived]) -> list[list[int]]:

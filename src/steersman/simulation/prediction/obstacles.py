@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -25,11 +25,14 @@ def impossible(empty: ClusterState, pod: Pod) -> str:
     return "" if empty.fits_when_empty(c) else unschedulable_message(empty, c, labels)
 
 
-def impossible_pods(empty: ClusterState, pods: Sequence[Pod]) -> list[str]:
-    """Return why each of the pods that wait can never start on an empty cluster, alone or with its gang, "": it can."""
+def impossible_pods(empty: ClusterState, pods: Sequence[Pod], running: Mapping[tuple[str, str], int]) -> list[str]:
+    """Return why each of the pods that wait can never start on an empty cluster, alone or with its gang, "": it can.
+
+    `running` has the numbers of pods of gangs that run.
+    """
     reasons = [impossible(empty, pod) for pod in pods]
-    for members in gangs_of(pods).values():
-        why = _impossible_gang(empty, [pods[i] for i in members], [reasons[i] for i in members])
+    for gang, members in gangs_of(pods).items():
+        why = _impossible_gang(empty, [pods[i] for i in members], [reasons[i] for i in members], running.get(gang, 0))
         for i in members:
             reasons[i] = reasons[i] or why
     return reasons
@@ -44,19 +47,37 @@ def gangs_of(pods: Sequence[Pod]) -> dict[tuple[str, str], list[int]]:
     return gangs
 
 
-def _impossible_gang(empty: ClusterState, pods: Sequence[Pod], reasons: Sequence[str]) -> str:
-    """Return why a gang can never start, "": it can. `reasons` has those of its pods alone."""
+def least_of(pods: Sequence[Pod], running: Mapping[tuple[str, str], int]) -> int:
+    """Return how many of the waiting pods of a gang must start at once; arguments as of `impossible_pods`."""
+    return max(_least(pods, running.get((pods[0].namespace, pods[0].gang), 0)), 1)
+
+
+def _least(pods: Sequence[Pod], running: int) -> int:
+    return pods[0].gang_minimum - running if pods[0].gang_minimum else len(pods)
+
+
+def _impossible_gang(empty: ClusterState, pods: Sequence[Pod], reasons: Sequence[str], running: int) -> str:
+    """Return why a gang, some of whose pods run, can never start, "": it can. `reasons` has those of its pods alone."""
+    minimum, least = pods[0].gang_minimum, _least(pods, running)
+    if least <= 1:
+        return ""
     what = f"gang {pods[0].gang} of {len(pods)} pods"
-    for pod, reason in zip(pods, reasons, strict=True):
-        if reason:
-            return f"{what} starts as one, and {pod.namespace}/{pod.name} never can: {reason}"
-    counts = Counter(pod.pod_class for pod in pods)
+    if least > len(pods):
+        return f"{what} lacks {least - len(pods)} of the {minimum} pods that must run at once"
+    able = [pod for pod, reason in zip(pods, reasons, strict=True) if not reason]
+    if len(able) < least:
+        pod, reason = next((pod, reason) for pod, reason in zip(pods, reasons, strict=True) if reason)
+        together = "as one" if least == len(pods) else f"with {least} pods at once"
+        return f"{what} starts {together}, and {pod.namespace}/{pod.name} never can: {reason}"
+    # Of a class there are as many among any pods that start at once, at least.
+    counts = {each: least - len(able) + count for each, count in Counter(pod.pod_class for pod in able).items()}
+    counts = {each: count for each, count in counts.items() if count > 0}
     classes = np.array([empty.class_id(each) for each in counts], dtype=np.int64)
     if not infeasible_together(empty, classes, np.array([*counts.values()], dtype=np.int64)).any():
         return ""
-    gpus = sum(pod.requests.gpu_count * pod.requests.gpu_milli for pod in pods) / GPU_MILLI
+    gpus = sum(pod.requests.gpu_count * pod.requests.gpu_milli for pod in able[:least]) / GPU_MILLI
     total = [f"{gpus:g} GPU{'' if gpus == 1 else 's'}"] if gpus else []
-    every = [pod.requests for pod in pods]
+    every = [pod.requests for pod in able[:least]]
     total += _cpu_and_memory(sum(each.cpu_milli for each in every), sum(each.memory_bytes for each in every))
     return f"{what} does not fit on the empty cluster: it needs {', '.join(total) or 'room for all'} at once"
 

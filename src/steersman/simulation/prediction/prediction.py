@@ -18,7 +18,7 @@ from steersman.policies.base import Policy
 from steersman.simulation.prediction.alternatives import changes
 from steersman.simulation.prediction.coming import SHORTEST_SECONDS
 from steersman.simulation.prediction.moment import DAY, ClusterMoment
-from steersman.simulation.prediction.obstacles import gangs_of, impossible, impossible_pods, needs_of
+from steersman.simulation.prediction.obstacles import gangs_of, impossible, impossible_pods, least_of, needs_of
 from steersman.simulation.prediction.queue_place import WaitingQueue
 from steersman.simulation.prediction.rollouts import Rollouts
 
@@ -32,6 +32,8 @@ LEAST_GAIN_SECONDS, LEAST_GAIN_SHARE = 60.0, 0.1
 """A median wait that is shorter by less is no gain."""
 SIGNIFICANT = 0.01
 """Probability below which a sign test finds a gain."""
+MOST_EXPLAINED, SHOWN_SENTENCES = 1000, 3
+"""Waiting pods of which it is asked whether others would be preempted for them; sentences about them."""
 P10, P50, P90 = 0.1, 0.5, 0.9
 STEPS = (1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 2 * 3600.0, 6 * 3600.0, DAY)
 """Seconds to which times are rounded: the largest step below their standard error."""
@@ -73,7 +75,8 @@ class WaitPrediction:
         refused: why no node takes it now, "": one does.
         impossible: why it, or its gang as a whole, could never start, "": it can; nothing else is predicted then.
         gang: its gang, "": it starts alone.
-        members: pods that wait for each other to start: those of its gang.
+        members: pods of its gang that wait.
+        together: how many of them must start at once.
         assumptions: what was assumed for lack of knowledge, in sentences.
         alternatives: changes that let it start sooner, the largest gain first.
     """
@@ -95,6 +98,7 @@ class WaitPrediction:
     impossible: str = ""
     gang: str = ""
     members: int = 1
+    together: int = 1
     assumptions: tuple[str, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
 
@@ -137,8 +141,9 @@ def predict_wait(
         needs=needs_of(pods[0]),
         gang=pods[0].gang,
         members=len(together),
+        together=least_of(together, moment.workload.running_gangs),
     )
-    if reason := impossible_pods(empty, together)[0]:
+    if reason := impossible_pods(empty, together, moment.workload.running_gangs)[0]:
         return replace(result, impossible=reason)
     tried = list(
         changes(
@@ -186,7 +191,7 @@ def predict_wait(
         waiting=len(queue.others(pods[0])),
         nodes=played.nodes(pods[0]),
         refused=played.refused(pods[0]),
-        assumptions=tuple(_assumptions(moment, played)),
+        assumptions=tuple(_assumptions(moment, played, pods)),
         alternatives=tuple(found),
     )
 
@@ -242,7 +247,7 @@ def predict_queue(
     empty, pods = ClusterState(moment.workload.nodes), moment.workload.pods
     turn = WaitingQueue(moment, policy.order).turn()
     waiting = [pods[i] for i in turn]
-    reasons = dict(zip(turn, impossible_pods(empty, waiting), strict=True))
+    reasons = dict(zip(turn, impossible_pods(empty, waiting, moment.workload.running_gangs), strict=True))
     gangs = gangs_of(waiting)
     # A pod that can never start would keep every rollout from ending.
     possible = [i for i in turn if not reasons[i]]
@@ -264,7 +269,7 @@ def predict_queue(
             p10, p50, p90 = _told_quantiles(starts[i], P10, P50, P90)
             known = replace(known, p10=p10, p50=p50, p90=p90, never=float(np.isinf(starts[i]).mean()))
         expected.append(known)
-    assumptions = tuple(_assumptions(moment, played)) if turn else ()
+    assumptions = tuple(_assumptions(moment, played, [pods[i] for i in possible])) if turn else ()
     return QueuePrediction(policy.name, policy.order.name, played.horizon, rollouts, tuple(expected), assumptions)
 
 
@@ -343,8 +348,13 @@ def _is_significant(starts: Floats, shorter: Floats) -> bool:
     return bool(tail < SIGNIFICANT * 2**count)
 
 
-def _assumptions(moment: ClusterMoment, played: Rollouts) -> Iterator[str]:
-    """Yield what was assumed for lack of knowledge."""
+def _assumptions(moment: ClusterMoment, played: Rollouts, pods: Sequence[Pod]) -> Iterator[str]:
+    """Yield what was assumed, of pods that wait or are submitted."""
+    preempting = [sentence for pod in pods[:MOST_EXPLAINED] if (sentence := played.preemption(pod))]
+    for sentence in preempting[:SHOWN_SENTENCES]:
+        yield f"no pod is preempted: {sentence}"
+    if len(preempting) > SHOWN_SENTENCES:
+        yield f"nor is any for {len(preempting) - SHOWN_SENTENCES} more waiting pods"
     known = moment.history.ended
     if not known:
         untimed = moment.workload.lives.untimed

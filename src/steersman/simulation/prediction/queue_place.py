@@ -127,7 +127,7 @@ class WaitingQueue:
                 self._live.use.count(pod, 1)
         self._waiting = [i for i in range(len(pods)) if not moment.runs(i)]
         # Pods that can never start do not hold up others.
-        reasons = impossible_pods(empty, [pods[i] for i in self._waiting])
+        reasons = impossible_pods(empty, [pods[i] for i in self._waiting], moment.workload.running_gangs)
         self._hopeless = {i for i, reason in zip(self._waiting, reasons, strict=True) if reason}
 
     def others(self, pod: Pod) -> list[int]:

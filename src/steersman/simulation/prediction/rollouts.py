@@ -13,11 +13,12 @@ import numpy.typing as npt
 
 from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.model import Pod
+from steersman.cluster.preemption import beside_nominated, preemption
 from steersman.core.processes import default_jobs
 from steersman.policies.base import Policy, default_member
 from steersman.policies.decision.kernels import NONE, SELECT_EXTERNAL
 from steersman.simulation import event_arrays
-from steersman.simulation.arrivals import Schedule, Units
+from steersman.simulation.arrivals import Schedule, Units, with_controllers
 from steersman.simulation.prediction.coming import coming_pods
 from steersman.simulation.prediction.moment import ClusterMoment
 from steersman.simulation.prediction.run_times import DrawnHazards, RunTimeDraws
@@ -119,7 +120,13 @@ class Rollouts:
         """Return why one of the pods fits on no node now, "" if it fits on one."""
         state = self._begun.state
         c, labels = state.class_id(pod.pod_class), state.labels_id(pod)
-        return "" if state.mask(c, labels).any() else unschedulable_message(state, c, labels)
+        pods = self.simulator.workload.pods
+        with beside_nominated(state, (pods[i] for i in self.waiting), pod):
+            return "" if state.mask(c, labels).any() else unschedulable_message(state, c, labels)
+
+    def preemption(self, pod: Pod) -> str:
+        """Return the sentence of `preemption` about a pod that waits, "": it fits, or no other is preempted for it."""
+        return preemption(self._begun.state, self._begun.running(), pod) if not pod.gang and self.refused(pod) else ""
 
     def nodes(self, pod: Pod) -> int:
         """Return how many nodes could hold one of the pods beside the pods that stay."""
@@ -232,6 +239,7 @@ class Rollouts:
         since[: len(self.moment.began)] = self.moment.began
         for old, new in instead_of.items():
             since[new] = since[old]
+        alone = np.ones(len(running), dtype=np.int64)
         plan = Schedule(
             pods=np.concatenate([running, later]),
             time=np.concatenate([began, since[queued.pods], np.zeros(len(now.pods)), coming.time]),
@@ -239,12 +247,12 @@ class Rollouts:
             nodes=self._nodes,
             waits=True,
             standing=len(running),
-            members=np.concatenate(
-                [np.ones(len(running), dtype=np.int64), queued.members, now.members, coming.members]
-            ),
+            members=np.concatenate([alone, queued.members, now.members, coming.members]),
+            least=np.concatenate([alone, queued.least, now.least, coming.least]),
             queued=len(queued.pods),
         )
         begins, ends = len(running), len(running) + len(queued.pods) + len(now.pods)
+        plan = with_controllers(plan, workload, ends)
         place = {int(pod): k for k, pod in enumerate(plan.pods[begins:ends], begins)}
         return plan, np.array([place[pod] for pod in pods], dtype=np.int64)
 

@@ -4,7 +4,7 @@ A profile has a scoring strategy over CPU, memory and GPUs, weights of the two p
 of NodeResourcesBalancedAllocation; everything else stays as it is today. CMA-ES (Hansen and Ostermeier, "Completely
 Derandomized Self-Adaptation in Evolution Strategies", 2001; the library `cmaes`) moves the shape of
 RequestedToCapacityRatio, which contains the other two strategies up to rounding, and the weights. Every generation
-plays draws of its own. What it found, a few plain profiles and today's are then compared by successive halving.
+plays draws of its own. What it found, a few plain profiles and today's are then compared by `selection.choice`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from steersman.policies.portfolio_policy import KindLimit
 from steersman.simulation.arrivals import Schedule, draw
 from steersman.simulation.kind_losses import excess_loss
 from steersman.simulation.result import Protocol
-from steersman.simulation.selection.halving import Selection
+from steersman.simulation.selection.choice import Selection
 from steersman.workloads.workload import Workload
 
 Floats = npt.NDArray[np.float64]
 
 FIRST_SEED = 1_700_000_000
-"""First seed of the draws of generations; those of `halving`, of validations and of evaluations are others."""
+"""First seed of the draws of generations; those of `choice`, of validations and of evaluations are others."""
 POPULATION, STEP = 14, 0.6
 DRAWS = (2, 4)
 """Draws of a generation, of large and of small workloads."""
@@ -73,22 +73,25 @@ class DrawPlayer(Interface):
     def workload(self) -> Workload:
         """Return the workload."""
 
+    @property
+    def emptied(self) -> DrawPlayer:
+        """Return what policies are compared with."""
+
     def play(self, policy: Policy, plan: Schedule, seed: int) -> PlayedRun:
         """Run a policy on given arrivals to the end."""
 
     def select(
         self,
         policies: Sequence[Policy],
-        *,
         protocol: Protocol,
         ratio: float,
         load: float | None,
         mean_duration: float | None,
-        bursts: bool,
-        default: int | None,
+        *,
+        fallback: int | None,
         limit: KindLimit | None,
     ) -> Selection:
-        """Compare policies by successive halving."""
+        """Compare policies by paired simulations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,26 +185,19 @@ def find_profile(
     """Return the profiles that are left at the end, today's first, and their comparison.
 
     Args:
-        simulator: of the workload, whose nodes are empty.
+        simulator: of the workload.
         today: the configuration that runs today.
         options: options of the search.
         progress: called with generations done and all of them.
     """
+    simulator = simulator.emptied
     space = ProfileSpace(today.profile, gpu_name(simulator.workload), simple=options.simple)
     found = _evolve(simulator, space, today, options, progress or (lambda *_: None))
     profiles = list(dict.fromkeys([today.profile, *found, *space.plain()]))
     policies = [replace(today, name=f"{today.name}-{i}", profile=profile) for i, profile in enumerate(profiles)]
     policies[0] = today
-    return policies, simulator.select(
-        policies,
-        protocol=options.protocol,
-        ratio=options.ratio,
-        load=options.load,
-        mean_duration=options.mean_duration,
-        bursts=options.protocol == "inflation",
-        default=0,
-        limit=options.limit,
-    )
+    kind = options.protocol, options.ratio, options.load, options.mean_duration
+    return policies, simulator.select(policies, *kind, fallback=0, limit=options.limit)
 
 
 def _evolve(
@@ -215,9 +211,7 @@ def _evolve(
     from cmaes import CMA  # not to be waited for where nothing is searched
 
     def drawn(seed: int) -> Schedule:
-        bursts = options.protocol == "inflation"
-        kind = options.protocol, seed, options.ratio, options.load, options.mean_duration
-        return draw(simulator.workload, *kind, bursts=bursts)
+        return draw(simulator.workload, options.protocol, seed, options.ratio, options.load, options.mean_duration)
 
     arrivals, nodes = max(1, len(drawn(FIRST_SEED).pods)), max(1, len(simulator.workload.nodes))
     draws = DRAWS[0] if arrivals >= LARGE else DRAWS[1]

@@ -7,7 +7,6 @@ improved by CMA-ES on draws of the workload, and the result is compared with the
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from cmaes import CMA
 from steersman.cluster.arrays import NodeArrays
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
-from steersman.core.statistics import Interval, mean_interval
+from steersman.core.statistics import Interval
 from steersman.policies.base import Policy
 from steersman.policies.formulas.features import FEATURE_COUNT, term_column
 from steersman.policies.formulas.formula import Formula, FormulaTerm, formula_constants
@@ -27,6 +26,7 @@ from steersman.policies.formulas.kernels import NEVER_SCORED, FillingRoom, Formu
 from steersman.policies.formulas.policy import FormulaPolicy
 from steersman.simulation.arrivals import draw, resample
 from steersman.simulation.run import Simulator
+from steersman.simulation.selection.choice import draws_of, saving_interval
 from steersman.training.search.imitation_terms import ImitatedChoices, imitated_choices, imitating_terms
 from steersman.workloads.coarse import coarse
 from steersman.workloads.gpu_warnings import no_devices
@@ -36,7 +36,7 @@ Floats = npt.NDArray[np.float64]
 
 TERMS = 5
 """Terms for a kind of pod."""
-POPULATION = 16
+GENERATIONS, POPULATION = 400, 16
 EPISODES = (4, 24)
 """The least and the most draws of a generation."""
 GENERATION_ARRIVALS = 4_000
@@ -66,14 +66,12 @@ class DistillationOptions:
     """Options of a distillation.
 
     Attributes:
-        seconds: of the search for weights; the rest comes on top of it.
-        generations: at most; with these alone (and `seconds` None) the result depends on the seed only.
+        generations: of the search for weights, at most.
         ratio: demand that arrives over the cluster's capacity.
         seed: of the search.
     """
 
-    seconds: float | None = 30.0
-    generations: int = 100_000
+    generations: int = GENERATIONS
     ratio: float = 1.3
     seed: int = 1
 
@@ -101,11 +99,11 @@ class Distillation:
     @property
     def interval(self) -> Interval:
         """Return the 95 % interval of the loss."""
-        return mean_interval(self.costs - self.source_costs)
+        return saving_interval(self.costs - self.source_costs, "inflation")
 
 
 OnGeneration = Callable[[float], None]
-"""Called after each generation with the share of the budget that is spent."""
+"""Called after each generation with the share of all that are done."""
 
 
 def distil(
@@ -144,12 +142,6 @@ class FormulaTrial(NamedTuple):
     capacity: float
 
 
-def _count(bounds: tuple[int, int], arrivals: int, trial: FormulaTrial) -> int:
-    """Return how many draws like one have so many arrivals, within bounds."""
-    least, most = bounds
-    return min(most, max(least, arrivals // max(1, len(trial.arrivals))))
-
-
 class FormulaTrials:
     """A workload on which formulas fill the empty cluster.
 
@@ -168,8 +160,9 @@ class FormulaTrials:
         self._demand = np.array(workload.gpu_demand, dtype=np.float64)
         self._capacity = self._state.gpu_use_by_node()[1] * workload.eligible
         nodes = len(workload.nodes)
-        self.episodes = _count(EPISODES, GENERATION_ARRIVALS, self.draw(SELECTION_SEED, MOST_NODES))
-        draws = _count(SELECTION, SELECTION_ARRIVALS, self.draw(SELECTION_SEED, nodes))
+        large, whole = (len(self.draw(SELECTION_SEED, most).arrivals) for most in (MOST_NODES, nodes))
+        self.episodes = draws_of(EPISODES, GENERATION_ARRIVALS, large)
+        draws = draws_of(SELECTION, SELECTION_ARRIVALS, whole)
         self._selection = [self.draw(SELECTION_SEED + k, nodes) for k in range(draws)]
         self._selected: dict[tuple[tuple[FormulaTerm, ...], ...], float] = {}
 
@@ -225,7 +218,7 @@ def _search(
     first = _of_unit_length(first / units, start)
     strategy = CMA(first, STEP, seed=options.seed, population_size=POPULATION)
     average, random = first.copy(), np.random.default_rng(options.seed)
-    began, done = time.monotonic(), 0
+    done = 0
     while done < options.generations:
         draws = [trials.draw(int(random.integers(1 << 30)), MOST_NODES) for _ in range(trials.episodes)]
         candidates = [strategy.ask() for _ in range(POPULATION)]
@@ -236,11 +229,10 @@ def _search(
         strategy.tell(list(zip(candidates, costs, strict=True)))
         done += 1
         average = MEMORY * average + (1 - MEMORY) * strategy.mean
-        spent = (time.monotonic() - began) / options.seconds if options.seconds else 0.0
         if on_generation is not None:
-            on_generation(min(1.0, max(spent, done / options.generations)))
+            on_generation(done / options.generations)
         # The length of weights does not matter, so that a long search may let it grow without end.
-        if spent >= 1.0 or strategy.should_stop():
+        if strategy.should_stop():
             break
     return [_weighted(start, each * units) for each in (average, strategy.mean)], done
 
@@ -273,12 +265,10 @@ def rounded_formula(formula: Formula) -> Formula:
 def _compare(workload: Workload, formula: Formula, source: Policy, ratio: float) -> tuple[Floats, Floats]:
     """Return the costs of the formula and of the source, [V] each, in held-out draws."""
     simulator, policies = Simulator(workload), (FormulaPolicy("formula", formula), source)
-    arrivals = len(draw(workload, "inflation", HELD_OUT_SEED, ratio, None, None).pods)
-    least, most = HELD_OUT
-    draws = min(most, max(least, HELD_OUT_ARRIVALS // arrivals))
+    draws = draws_of(HELD_OUT, HELD_OUT_ARRIVALS, len(draw(workload, "inflation", HELD_OUT_SEED, ratio, None).pods))
     costs = np.empty((2, draws))
     for k in range(draws):
         seed = HELD_OUT_SEED + k
-        plan = draw(workload, "inflation", seed, ratio, None, None, bursts=True)
+        plan = draw(workload, "inflation", seed, ratio, None)
         costs[:, k] = [simulator.play(policy, plan, seed).cost("inflation") for policy in policies]
     return costs[0], costs[1]

@@ -7,7 +7,6 @@ the others is.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.simulations import Evolution, SimulationTask
 from steersman.core.errors import UsageError
-from steersman.core.statistics import Interval, mean_interval
+from steersman.core.statistics import Interval
 from steersman.policies.base import Policy
 from steersman.policies.embedded_profile import embed_profile
 from steersman.policies.features import view
@@ -32,8 +31,8 @@ from steersman.simulation.arrivals import Schedule, check_times, draw
 from steersman.simulation.pod_kinds import KINDS
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
+from steersman.simulation.selection.choice import draws_of, saving_interval
 from steersman.version import __version__
-from steersman.workloads.coarse import coarse
 from steersman.workloads.gpu_warnings import no_devices
 from steersman.workloads.shapes import node_shapes, shapes_digest
 from steersman.workloads.workload import Workload
@@ -46,6 +45,10 @@ HELD_BACK = (8, 48)
 """The least and the most draws of the last comparison."""
 ARRIVALS = 2_000_000
 """Simulated arrivals of the last comparison, about 20 s, unless that is less than the least number of draws."""
+GENERATIONS = (20, 200)
+"""The least and the most generations of a search, unless they are given."""
+SEARCH_ARRIVALS = 5_000_000
+"""Simulated arrivals of a search, about a minute of two cores, unless the bounds of generations say otherwise."""
 MARGIN = 1e-9
 
 
@@ -54,8 +57,7 @@ class FitOptions:
     """Options of a fit.
 
     Attributes:
-        seconds: of the search; the comparison comes on top of it.
-        generations: at most; with these alone (and `seconds` None) the result depends on the seed only.
+        generations: of the search; None: by the arrivals of a draw, see `SEARCH_ARRIVALS`.
         protocol, ratio, load, mean_duration: of the simulations, see `simulation.arrivals.schedule`.
         seed: of the search.
         population, episodes, step: of the search, see `agents.configs.EvolutionConfig`.
@@ -63,8 +65,7 @@ class FitOptions:
             `simulation.kind_losses.kind_losses`; None: there is no limit.
     """
 
-    seconds: float | None = 60.0
-    generations: int = 100_000
+    generations: int | None = None
     protocol: Protocol = "inflation"
     ratio: float = 1.3
     load: float | None = None
@@ -140,8 +141,8 @@ class Fit:
     arrays: Arrays
 
 
-OnGeneration = Callable[[int, float], None]
-"""Called after each generation with its number and the share of the budget that is spent."""
+OnGeneration = Callable[[float], None]
+"""Called after each generation with the share of all that are done."""
 
 
 def fit(
@@ -172,19 +173,15 @@ def fit(
     ):
         raise UsageError(f"{workload.name}: {no_devices(workload)}; policies are fitted to GPUs")
     # Every draw starts on empty nodes; fewer classes of pods make the runs faster.
-    workload = coarse(workload.unbound())
-    simulator = Simulator(workload)
+    simulator = Simulator(workload).emptied
+    workload = simulator.workload
     # By name, so that a rule that is also a member takes part once.
     others = {policy.name: policy for policy in (*start.members, *(heuristic(name) for name in HEURISTIC_IDS))}
+    # A search continues from weights, and a file holds them or the name of a rule.
+    others = {name: policy for name, policy in others.items() if as_linear(policy) is not None}
     candidates = list(others.values())
-    selection = simulator.select(
-        candidates,
-        protocol=options.protocol,
-        ratio=options.ratio,
-        load=options.load,
-        mean_duration=options.mean_duration,
-        limit=options.limit,
-    )
+    kind = options.protocol, options.ratio, options.load, options.mean_duration
+    selection = simulator.select(candidates, *kind, limit=options.limit)
     best = candidates[selection.leader]
     first = as_linear(best)
     assert first is not None
@@ -193,7 +190,7 @@ def fit(
     fitted = next(each for each in compared if each.name == FITTED)
     rival = next(each for each in compared if each.name != FITTED)
     gains = rival.costs - fitted.costs
-    interval = mean_interval(gains)
+    interval = saving_interval(gains, options.protocol)
     # MARGIN: rounding of equal costs is no gain.
     is_kept = interval.low > MARGIN if fitted.excess == rival.excess else fitted.excess < rival.excess
     kept = fitted if is_kept else rival
@@ -201,26 +198,29 @@ def fit(
     return Fit(kept.name, compared, float(gains.mean()), interval, rival.name, generations, card, arrays)
 
 
+def generations_of(options: FitOptions, arrivals: int) -> int:
+    """Return the number of generations of a search whose draws have so many arrivals."""
+    least, most = GENERATIONS
+    runs = options.population * options.episodes
+    return options.generations or min(most, max(least, SEARCH_ARRIVALS // (runs * max(1, arrivals))))
+
+
 def _search(
     workload: Workload, start: LinearPolicy, options: FitOptions, jobs: int, on_generation: OnGeneration | None
 ) -> tuple[LinearPolicy, int]:
-    """Evolve from `start` until the time or the generations are used up."""
+    """Evolve from `start`; return the policy and the number of generations."""
+    plan = draw(workload, options.protocol, 0, options.ratio, options.load, options.mean_duration)
+    generations = generations_of(options, len(plan.pods))
     config = EvolutionConfig(population=options.population, episodes=options.episodes, step=options.step)
     search = Evolution((workload,), options.task, config, options.seed, jobs, start)
-    began, done = time.monotonic(), 0
     try:
-        while done < options.generations:
+        for done in range(1, generations + 1):
             search.iterate()
-            done += 1
-            spent = (time.monotonic() - began) / options.seconds if options.seconds else 0.0
-            share = max(spent, done / options.generations)
             if on_generation is not None:
-                on_generation(done, min(1.0, share))
-            if spent >= 1.0:
-                break
+                on_generation(done / generations)
     finally:
         search.close()
-    return search.policy(FITTED), done
+    return search.policy(FITTED), generations
 
 
 def _compare(simulator: Simulator, policies: dict[str, Policy], options: FitOptions) -> tuple[ComparedCandidate, ...]:
@@ -229,9 +229,7 @@ def _compare(simulator: Simulator, policies: dict[str, Policy], options: FitOpti
     def arrivals(seed: int) -> Schedule:
         return draw(simulator.workload, options.protocol, seed, options.ratio, options.load, options.mean_duration)
 
-    first = arrivals(FIRST_HELD_BACK)
-    least, most = HELD_BACK
-    draws = min(most, max(least, ARRIVALS // (len(first.pods) * len(policies))))
+    draws = draws_of(HELD_BACK, ARRIVALS, len(arrivals(FIRST_HELD_BACK).pods) * len(policies))
     costs = np.empty((len(policies), draws))
     paid, before = np.zeros((len(policies), 2, len(KINDS))), np.zeros((2, len(KINDS)))
     for k in range(draws):

@@ -1,14 +1,14 @@
 """Fit an order of waiting pods to a history of arrivals, and keep what a paired test supports.
 
-The history is divided by time: the search draws windows from its earlier part, and the other orders and the result
-are compared on windows of the later part, at loads to which the windows' times are scaled. A search for weights is
-noisy and a history is one history, so a learned order is kept only if it is clearly better than the best of the others.
+The history is divided by time. On its earlier part a search learns weights, and the best rule is found. On its later
+part both are tested against `DEFAULT`, by pairs of waits in consecutive windows without a common arrival, whose times
+are scaled to loads. Windows that overlap would count the same arrivals several times. An order that is not told apart
+from `DEFAULT` is not recommended.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 
@@ -35,7 +35,12 @@ Floats = npt.NDArray[np.float64]
 WAITS = ("mean wait", "by GPUs", "p99, several GPUs", "longest")
 WEIGHTS = (0.3, 0.3, 0.25, 0.15)
 """Of the logarithms of the four waits in the cost."""
-RULES = ("age", "smallest", "shortest", "wfp3", "easy", "wfp3:easy", "learned")
+DEFAULT = "wfp3:easy"
+"""The order that is recommended unless another is clearly better."""
+RULES = (
+    *("age", "smallest", "shortest", "wfp3", "easy"),
+    *(DEFAULT, "shortest:easy", "area:easy", "unicef:easy", "learned"),
+)
 """Orders that are compared, the simplest first."""
 REFERENCES = {ANYBODY: "age", EASY: "easy"}
 """By who may overtake: the order that candidates of the search are compared with."""
@@ -46,15 +51,15 @@ TRAINED_PART = 0.6
 """Share of the history, by arrivals, that the search draws from."""
 LOADS, MOST_LOAD = (0.8, 1.1), 100.0
 MOST_ARRIVALS, LEAST_ARRIVALS = 2_000, 100
-"""Arrivals of a window: at most, and half of the later part at least."""
+"""Arrivals of a window."""
+WINDOWS = 8
+"""Windows of the later part, unless they would have too many or too few arrivals."""
 AGEING = 7 * 24 * 3600.0
 """Ageing of a learned order in seconds, as written to its file. Training has no ageing, so that long waits cost."""
 HARDLY = 0.01
 """Share of waiting pods below which a history says nothing of what an order would change in it."""
-DRAWS, FIRST_DRAWS = 32, 8
-"""Windows of the last comparison, and of the one that says who may overtake."""
 FIRST_HELD_BACK = 2_100_000_000
-MOST_GENERATIONS = 100_000
+GENERATIONS = 40
 SEARCH = OrderSearchConfig(population=14, episodes=12, validate_every=4, validation=24, step=0.1, delay=False)
 
 
@@ -81,21 +86,8 @@ def history_of(workload: Workload) -> Workload:
     Raises:
         UsageError: there are too few.
     """
-    ended = workload.lives.ended
-    if ended:
-        first = min(each.created for each in ended)
-        pods = [
-            replace(
-                each.pod.unbound(),
-                creation_time=each.created - first,
-                deletion_time=each.created - first + each.ended - each.started,
-            )
-            for each in ended
-        ]
-    else:
-        pods = [
-            pod.unbound() for pod in workload.pods if pod.creation_time is not None and pod.deletion_time is not None
-        ]
+    timed = (pod for pod in workload.replayed().pods if pod.creation_time is not None)
+    pods = [pod.unbound() for pod in timed if pod.deletion_time is not None]
     least = math.ceil(2 * LEAST_ARRIVALS / (1 - TRAINED_PART))
     if len(pods) < least:
         raise UsageError(
@@ -112,11 +104,11 @@ def history_of(workload: Workload) -> Workload:
 
 @dataclass(frozen=True, slots=True)
 class HistoryWindows:
-    """Draw windows of a history, with times scaled to a load, and with the pods that would run at their beginning.
+    """Windows of a history, with times scaled to a load, and with the pods that would run at their beginning.
 
     Attributes:
         whole: arrivals of the history.
-        plan: those of the part that windows lie in.
+        first, last: the first arrival of the part that windows lie in, and the one after its last.
         demand: [P] what each pod of the workload requests, in the unit of `capacity`.
         capacity: of the cluster.
         loads: least and largest load.
@@ -124,7 +116,8 @@ class HistoryWindows:
     """
 
     whole: Schedule
-    plan: Schedule
+    first: int
+    last: int
     demand: Floats
     capacity: float
     loads: tuple[float, float]
@@ -137,10 +130,23 @@ class HistoryWindows:
         return float(self.demand[self.whole.pods] @ self.whole.duration) / (self.capacity * span)
 
     def __call__(self, workload: Workload, seed: int) -> Schedule:
-        """Return the arrivals of a seed, see `agents.evolution.orders.Draw`."""
+        """Return a window of a seed, see `agents.evolution.orders.Draw`."""
         random = np.random.default_rng(seed)
         load = float(random.uniform(*self.loads))
-        part = window(self.plan, int(random.integers(len(self.plan.pods) - self.count + 1)), self.count)
+        first = self.first + int(random.integers(self.last - self.first - self.count + 1))
+        return self.window_at(first, load, workload.shuffled_nodes(random))
+
+    def consecutive(self, workload: Workload) -> list[Schedule]:
+        """Return windows without a common arrival, one after the other."""
+        random = np.random.default_rng(FIRST_HELD_BACK)
+        return [
+            self.window_at(first, float(random.uniform(*self.loads)), workload.shuffled_nodes(random))
+            for first in range(self.first, self.last - self.count + 1, self.count)
+        ]
+
+    def window_at(self, first: int, load: float, nodes: npt.NDArray[np.int64]) -> Schedule:
+        """Return the window that begins with an arrival, its times scaled to a load."""
+        part = window(self.whole, first, self.count)
         since = part.time - part.time[0]
         work = float(self.demand[part.pods] @ part.duration)
         scale = work / (load * self.capacity * max(float(since[-1]), 1.0))
@@ -154,7 +160,8 @@ class HistoryWindows:
             time=np.concatenate([np.zeros(len(running)), since * scale]),
             duration=np.concatenate([left[running], part.duration]),
             members=np.concatenate([np.ones(len(running), dtype=np.int64), part.members]),
-            nodes=workload.shuffled_nodes(random),
+            least=np.concatenate([np.ones(len(running), dtype=np.int64), part.least]),
+            nodes=nodes,
             warm=len(running),
         )
 
@@ -169,9 +176,10 @@ def history_windows(history: Workload, loads: tuple[float, float]) -> tuple[Hist
     if not (capacity and demand.any()):
         raise UsageError(f"{history.name}: its pods request no GPU and no CPU, so there is no load to scale to")
     edge, last = int(TRAINED_PART * len(plan.pods)), len(plan.pods)
-    parts = window(plan, 0, edge), window(plan, edge, last - edge)
-    count = min(MOST_ARRIVALS, min(len(part.pods) for part in parts) // 2)
-    earlier, later = (HistoryWindows(plan, part, demand, capacity, loads, count) for part in parts)
+    # A window that is shorter than a gang might be empty.
+    least = max(LEAST_ARRIVALS, 2 * int(plan.members.max(initial=0)))
+    count = min(last - edge, max(least, min(MOST_ARRIVALS, (last - edge) // WINDOWS)))
+    earlier, later = (HistoryWindows(plan, *part, demand, capacity, loads, count) for part in ((0, edge), (edge, last)))
     return earlier, later
 
 
@@ -180,8 +188,7 @@ class OrderFitOptions:
     """Options of a fit.
 
     Attributes:
-        seconds: of the search; the comparison comes on top of it. None: until the generations are done.
-        generations: at most; with these alone the result depends on the seed only.
+        generations: of the search.
         loads: least and largest load of the windows.
         seed: of the search.
         search: further options of the search.
@@ -190,8 +197,7 @@ class OrderFitOptions:
         UsageError: the loads are none, or in the wrong order.
     """
 
-    seconds: float | None = 120.0
-    generations: int = MOST_GENERATIONS
+    generations: int = GENERATIONS
     loads: tuple[float, float] = LOADS
     seed: int = 1
     search: OrderSearchConfig = SEARCH
@@ -212,11 +218,9 @@ class OrderFit:
 
     Attributes:
         chosen: name of the recommended order, `FITTED` if it is the search's.
-        waits: by order [draws, 4] the waits of `WAITS` in seconds, with a minute added.
-        ratio: geometric mean of the cost of the search's order over that of the best other one, and its 95 %
-            interval.
-        rival: name of that one.
-        generations: of the search.
+        best_rule: the order with the least cost in the earlier part, apart from the search's.
+        rival: that one if it is clearly better than `DEFAULT` in the later part, else `DEFAULT`.
+        waits: by order [windows, 4] the waits of `WAITS` in seconds in the later part, with a minute added.
         order, card: of the search's order, for an order file.
         loads: least and largest load of the windows.
         history_load, history_waiting: load of the history, and share of its pods that wait for more than a minute in
@@ -225,17 +229,20 @@ class OrderFit:
     """
 
     chosen: str
-    waits: Mapping[str, Floats]
-    ratio: float
-    interval: Interval
+    best_rule: str
     rival: str
-    generations: int
+    waits: Mapping[str, Floats]
     order: Order
     card: OrderCard
     loads: tuple[float, float]
     history_load: float
     history_waiting: float
     warnings: tuple[str, ...]
+
+    def ratio(self, name: str, other: str) -> tuple[float, Interval]:
+        """Return the cost of an order over that of another: geometric mean over the windows and 95 % interval."""
+        logarithms = _cost(self.waits[name]) - _cost(self.waits[other])
+        return float(np.exp(logarithms.mean())), _exp(mean_interval(logarithms))
 
     def relative(self, name: str) -> list[tuple[float, Interval]]:
         """Return the four waits of an order over those of the order of age: geometric means and 95 % intervals."""
@@ -257,8 +264,8 @@ class OrderFit:
         return sorted(self.waits, key=lambda name: _cost(self.waits[name]).mean())
 
 
-OnGeneration = Callable[[int, float], None]
-"""Called after each generation with its number and the share of the budget that is spent."""
+OnGeneration = Callable[[float], None]
+"""Called after each generation with the share of all that are done."""
 
 
 def fit_order(
@@ -291,28 +298,23 @@ def fit_order(
         choice = simulator.member(policy, protocol="timed", load=float(np.mean(options.loads)))
         policy = decided_by(policy, choice.policy)
     rules = {name: find_order(name) for name in RULES}
-    before = _compare(simulator, policy, rules, earlier, FIRST_DRAWS)
-    # Reservations help where large pods starve, and cost much where nearly all pods are small.
+    before = _compare(simulator, policy, rules, earlier)
     best = min(RULES, key=lambda name: _cost(before[name]).mean())
+    # Reservations help where large pods starve, and cost much where nearly all pods are small.
     task = OrderTask((history,), earlier, cost, policy, find_order(REFERENCES[rules[best].overtaking]))
     config = replace(options.search, generations=options.generations, seed=options.seed)
-    weights, gain, generations = _search(task, config, options.seconds, jobs, on_generation)
+    weights, gain = _search(task, config, jobs, on_generation)
     searched = learned_order(replace(task.reference, ageing=AGEING), weights, FITTED)
-    waits = _compare(simulator, policy, {**rules, FITTED: searched}, later, DRAWS)
-    rival = min(RULES, key=lambda name: _cost(waits[name]).mean())
-    logarithms = _cost(waits[FITTED]) - _cost(waits[rival])
-    interval = mean_interval(logarithms)
-    chosen = FITTED if interval.high < 0 else rival
+    waits = _compare(simulator, policy, {**rules, FITTED: searched}, later)
+    rival = _clearly_better(waits, best, DEFAULT)
     load = earlier.history_load
     seconds = waits_under(with_order(policy, AGE), simulator, earlier.whole, FIRST_HELD_BACK).seconds
     card = _card(history, searched, task.reference, gain, config, options, load)
     return OrderFit(
-        chosen,
-        waits,
-        float(np.exp(logarithms.mean())),
-        _exp(interval),
+        _clearly_better(waits, FITTED, rival),
+        best,
         rival,
-        generations,
+        waits,
         searched,
         card,
         options.loads,
@@ -324,47 +326,43 @@ def fit_order(
 
 
 def _search(
-    task: OrderTask,
-    config: OrderSearchConfig,
-    seconds: float | None,
-    jobs: int,
-    on_generation: OnGeneration | None,
-) -> tuple[Floats, float, int]:
-    """Return the best weights, their gain in validation, and the number of generations."""
-    began, done = time.monotonic(), 0
+    task: OrderTask, config: OrderSearchConfig, jobs: int, on_generation: OnGeneration | None
+) -> tuple[Floats, float]:
+    """Return the best weights, and their gain in validation."""
     start = np.array([START.get(name, 0.0) for name in LINEAR])
     search = OrderSearch(task, config, jobs=jobs, start=start)
     try:
-        while done < config.generations:
+        for done in range(1, config.generations + 1):
             search.generation()
-            done += 1
-            spent = (time.monotonic() - began) / seconds if seconds else 0.0
             if on_generation is not None:
-                on_generation(done, min(1.0, max(spent, done / config.generations)))
-            if spent >= 1.0:
-                break
+                on_generation(done / config.generations)
         if search.best_gain == -math.inf:
             search.validate()
     finally:
         search.close()
-    return search.best, search.best_gain, done
+    return search.best, search.best_gain
 
 
 def _compare(
-    simulator: Simulator, policy: Policy, orders: Mapping[str, Order], windows: HistoryWindows, draws: int
+    simulator: Simulator, policy: Policy, orders: Mapping[str, Order], windows: HistoryWindows
 ) -> dict[str, Floats]:
-    """Return by order [draws, 4] the waits in the same windows."""
-    found: dict[str, list[Floats]] = {name: [] for name in orders}
-    for k in range(draws):
-        plan = windows(simulator.workload, FIRST_HELD_BACK + k)
-        for name, order in orders.items():
-            waits = waits_under(with_order(policy, order), simulator, plan, FIRST_HELD_BACK + k)
-            found[name].append(four_waits(waits))
-    return {name: np.array(rows) for name, rows in found.items()}
+    """Return by order [windows, 4] the waits in the same windows."""
+    plans = windows.consecutive(simulator.workload)
+    return {
+        name: np.array(
+            [four_waits(waits_under(with_order(policy, order), simulator, plan, FIRST_HELD_BACK)) for plan in plans]
+        )
+        for name, order in orders.items()
+    }
+
+
+def _clearly_better(waits: Mapping[str, Floats], one: str, other: str) -> str:
+    """Return an order if a paired test over windows shows that it costs less than another, else the other."""
+    return one if mean_interval(_cost(waits[one]) - _cost(waits[other])).high < 0 else other
 
 
 def _cost(waits: Floats) -> Floats:
-    """Return [draws] the logarithm of the cost from the four waits, [draws, 4]."""
+    """Return [windows] the logarithm of the cost from the four waits, [windows, 4]."""
     return np.asarray(np.log(waits) @ np.array(WEIGHTS))
 
 

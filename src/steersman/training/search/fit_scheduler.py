@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.core.errors import UsageError
-from steersman.core.statistics import Interval, mean_interval
+from steersman.core.statistics import Interval
 from steersman.policies.base import Policy
 from steersman.policies.kinds import kube_scheduler
 from steersman.policies.kube_scheduler import STOCK_TUNED, KubeSchedulerPolicy
@@ -26,9 +26,8 @@ from steersman.simulation.kind_losses import excess_loss
 from steersman.simulation.pod_kinds import KINDS
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
-from steersman.simulation.selection.halving import is_clear
+from steersman.simulation.selection.choice import draws_of, is_clear, saving_interval
 from steersman.simulation.selection.stock_search import StockSearchOptions, find_profile
-from steersman.workloads.coarse import coarse
 from steersman.workloads.workload import Workload
 
 Floats = npt.NDArray[np.float64]
@@ -92,7 +91,7 @@ class SchedulerFit:
     @property
     def is_better(self) -> bool:
         """Whether the gain is clear, and no kind of pod loses more than it may."""
-        return is_clear(self.savings) and not self.breaks_limit
+        return is_clear(self.savings, self.options.protocol) and not self.breaks_limit
 
     @property
     def breaks_limit(self) -> bool:
@@ -106,7 +105,7 @@ class SchedulerFit:
         Percentage points of allocated GPUs (without GPUs: CPU); in `timed` the logarithm of a ratio of waits.
         """
         savings = self.costs[self.today] - self.costs[policy]
-        return float(savings.mean()), mean_interval(savings)
+        return float(savings.mean()), saving_interval(savings, self.options.protocol)
 
     def by_kind(self, policy: str) -> Floats:
         """Return [4] the pods of each kind that fail in a draw, in `timed` their mean wait in seconds; NaN: none."""
@@ -152,7 +151,7 @@ def fit_scheduler(
     limit = None if options.max_kind_loss is None else KindLimit(options.max_kind_loss, today)
     kind = options.protocol, options.ratio, options.load, options.mean_duration
     search = StockSearchOptions(*kind, simple=options.simple, limit=limit, seed=options.seed)
-    policies, selection = find_profile(Simulator(coarse(workload.unbound())), runs, search, progress)
+    policies, selection = find_profile(Simulator(workload), runs, search, progress)
     profile = policies[selection.leader].profile
     compared = [today, KubeSchedulerPolicy(STOCK_TUNED, profile), *beside]
     costs, paid = _validate(workload, compared, options)
@@ -163,8 +162,7 @@ def _validate(
     workload: Workload, policies: Sequence[Policy], options: SchedulerFitOptions
 ) -> tuple[dict[str, Floats], dict[str, Floats]]:
     """Return costs, [V], and what kinds of pods paid, [2, 4], see `Execution.paid_by_kind`, by policy."""
-    simulator = Simulator(workload.unbound())
-    protocol, bursts = options.protocol, options.protocol == "inflation"
+    simulator, protocol = Simulator(workload.unbound()), options.protocol
     kind = options.ratio, options.load, options.mean_duration
     members = {
         each.name: simulator.member(each, protocol=protocol, ratio=kind[0], load=kind[1], mean_duration=kind[2]).policy
@@ -172,10 +170,9 @@ def _validate(
     }
     costs: dict[str, list[float]] = {name: [] for name in members}
     paid = {name: np.zeros((2, len(KINDS))) for name in members}
-    arrivals = len(draw(simulator.workload, protocol, VALIDATION_SEED, *kind, bursts=bursts).pods)
-    least, most = VALIDATION
-    for seed in range(VALIDATION_SEED, VALIDATION_SEED + min(most, max(least, ARRIVALS // max(1, arrivals)))):
-        plan = draw(simulator.workload, protocol, seed, *kind, bursts=bursts)
+    arrivals = len(draw(simulator.workload, protocol, VALIDATION_SEED, *kind).pods)
+    for seed in range(VALIDATION_SEED, VALIDATION_SEED + draws_of(VALIDATION, ARRIVALS, arrivals)):
+        plan = draw(simulator.workload, protocol, seed, *kind)
         for name, policy in members.items():
             execution = simulator.play(policy, plan, seed)
             costs[name].append(execution.compared_cost(protocol))

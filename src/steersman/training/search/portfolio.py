@@ -9,7 +9,7 @@
 5. *Without a search*: `greedy-forecast`, whose weights are fixed, and rules, so that learning has to beat them.
 
 Where the portfolio is used, short simulations of the cluster choose its best member
-(`simulation.selection.halving`), rules included.
+(`simulation.selection.choice`), rules included.
 """
 
 from __future__ import annotations

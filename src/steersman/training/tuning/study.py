@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from steersman.agents.registry import AlgorithmSpec
 from steersman.core.atomic_files import naming_in_errors, write_atomically
-from steersman.core.errors import InputError, MissingExtraError, SteersmanError, UsageError
+from steersman.core.errors import InputError, SteersmanError, UsageError
+from steersman.core.extras import MissingExtraError, require_extra
 from steersman.core.processes import kill, start_worker
 from steersman.core.signals import defer_signals
 from steersman.training.plans import AnyPlan, algorithm_of, train
@@ -162,15 +163,14 @@ def tune(
         on_trial: progress; called in this process only.
 
     Raises:
-        MissingExtraError: Optuna is not installed.
+        MissingExtraError: Optuna or Plotly is not installed.
         UsageError: the plan or `storage` is invalid, or the study is of another algorithm, task or other fixed options.
         InputError: the database of the study, or a result, cannot be read or written.
         SteersmanError: no trial finished.
     """
-    try:
-        import optuna
-    except ImportError:
-        raise MissingExtraError("tuning", "train") from None
+    require_extra("tuning", "train", "optuna", "plotly")
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # a trial's log has the reason; Ctrl-C needs no traceback
     with naming_in_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -139,8 +139,8 @@ class WorkloadFormat(ABC):
     headers: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = ()
 
     def recognises(self, file: Path) -> bool:
-        """Return whether a file with one of the format's suffixes is in this format. Raises InputError: unreadable."""
-        return True
+        """Return whether a file is in this format, by default by its suffix. Raises InputError: unreadable."""
+        return file.name.endswith(self.suffixes)
 
     @abstractmethod
     def open(self, files: Sequence[Path]) -> FormatContent:
@@ -199,8 +199,3 @@ def twice(name: str, places: Iterable[tuple[str, int]], field: str, advice: str)
     (file, line), (again, second) = found
     where = f"line {line}" if again == file else f"{file}, line {line}"
     return InputError(again, f"line {second}", field, f"{name} is in {where}, too; names must be unique: {advice}")
-
-
-def counted(count: int, what: str) -> str:
-    """Return a number of things in words: "1 job", "2 jobs"."""
-    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -25,9 +25,10 @@ from steersman.cluster.model import (
     Requirement,
 )
 from steersman.cluster.node_labels import GIB, HOSTNAME
+from steersman.core.counting import counted
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, MAX_POD_GPUS
-from steersman.workloads.formats.base import FormatContent, TableFormat, counted, twice
+from steersman.workloads.formats.base import FormatContent, TableFormat, twice
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.tables import TableRow, read_text, rows
 

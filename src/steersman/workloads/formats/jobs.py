@@ -18,6 +18,7 @@ from steersman.cluster.gpu_resources import SHARED_GPUS
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
 from steersman.cluster.node_labels import GIB
 from steersman.cluster.objects.manifests import format_seconds
+from steersman.core.counting import counted
 from steersman.core.errors import InputError
 from steersman.core.quantities import (
     MAX_CPU_MILLI,
@@ -28,7 +29,7 @@ from steersman.core.quantities import (
     format_bytes,
     plausible,
 )
-from steersman.workloads.formats.base import FormatContent, Losses, TableFormat, counted, differences, twice
+from steersman.workloads.formats.base import FormatContent, Losses, TableFormat, differences, twice
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.kubernetes.objects import write_nodes
 from steersman.workloads.formats.tables import PLAIN, PLAIN_TABLE, TableRow, is_plain, read_text, rows

@@ -1,130 +1,117 @@
-"""Microsoft's Philly trace of deep-learning jobs, as the artifact of Sia has it: a table of jobs.
+"""Microsoft's Philly trace of deep-learning jobs: its own JSON, and a table of jobs as the artifact of Sia has it.
 
-Columns: `timestamp,duration,num_gpus,gpu_time,cluster`. A timestamp is a date with a time of day, a duration is in
-seconds, GPUs are whole. Sources: Jeon et al., "Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training
-Workloads", USENIX ATC 2019, and Jayaram Subramanya et al., "Sia", SOSP 2023.
+`cluster_job_log` is an array of jobs with their attempts. The columns of the table are
+`timestamp,duration,num_gpus,gpu_time,cluster`: a date with a time of day, seconds, whole GPUs. Sources: README of
+philly-traces; Jeon et al., "Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads", USENIX ATC
+2019; Jayaram Subramanya et al., "Sia", SOSP 2023.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
-from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
+import msgspec
+
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_POD_GPUS
-from steersman.workloads.formats.base import FormatContent, TableFormat, counted
-from steersman.workloads.formats.gangs import pods_of_job
-from steersman.workloads.formats.kubernetes.expansion import Expanded
-from steersman.workloads.formats.tables import TableRow, read_text, rows
+from steersman.workloads.files import CSV_SUFFIXES
+from steersman.workloads.formats.tables import TableRow, read_text
+from steersman.workloads.formats.traces import NEVER_RAN, TraceJob, TraceTable, date, namespace_of, pod_name
 
-COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
-"""Columns that a table must have."""
-TITLE = "a table of Philly's jobs"
-MAX_LABEL = 63
-"""Longest name of a namespace."""
+_LOG = re.compile(r'\s*\[\s*\{[^{]*"(attempts|jobid)"')
 
 
-@dataclass(frozen=True, slots=True)
-class _PhillyJob:
-    """A row of a table; `submit` in Unix seconds."""
+class ServerGpus(msgspec.Struct, frozen=True):
+    """The GPUs of an attempt on one server."""
 
-    submit: float
-    duration: float
-    gpus: int
-    cluster: str
+    gpus: list[Any]
 
 
-class PhillyContent(FormatContent):
-    """Tables of jobs.
+class Attempt(msgspec.Struct, frozen=True):
+    """A part of a job's run."""
 
-    Args:
-        files: the tables.
-    """
+    start_time: str | None = None
+    end_time: str | None = None
+    detail: list[ServerGpus] = msgspec.field(default_factory=list)
 
-    def __init__(self, files: Sequence[Path]) -> None:
-        self.jobs = [job for file in files for job in _read(file)]
-
-    def has_pods(self) -> bool:
-        """Return True, see `FormatContent`."""
-        return True
-
-    def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
-        """Return a pod for each job in order of time, a gang for one that no node is large enough for."""
-        largest = max((node.gpu_count for node in nodes), default=0)
-        start = min(job.submit for job in self.jobs)
-        # Named by their rows, so that a job is found again in the table.
-        numbered = sorted(enumerate(self.jobs, start=1), key=lambda entry: entry[1].submit)
-        return [pod for number, job in numbered for pod in _pods(number, job, start, largest)], None
-
-    def understood(self) -> str:
-        """Return how many jobs there are, and what is not known of them; see `FormatContent`."""
-        clusters = len({job.cluster for job in self.jobs})
-        parts = (
-            f"{counted(len(self.jobs), 'job')} of {counted(clusters, 'virtual cluster')}",
-            "CPU and memory are not stated and count as 0",
-        )
-        return ", ".join(parts)
+    def row(self, job: TableRow) -> TableRow:
+        """Return the times of a job's attempt as a row."""
+        return TableRow(job.file, job.line, {"start_time": self.start_time or "", "end_time": self.end_time or ""})
 
 
-class PhillyCsv(TableFormat):
+class LoggedJob(msgspec.Struct, frozen=True):
+    """A job of `cluster_job_log`."""
+
+    jobid: str
+    vc: str
+    submitted_time: str
+    attempts: list[Attempt]
+
+
+class PhillyTrace(TraceTable):
     """The format of the Philly trace, which has no nodes."""
 
     name = "philly"
-    title = "Philly CSV"
-    headers = ((TITLE, COLUMNS),)
+    title = "Philly CSV or JSON"
+    suffixes = (*CSV_SUFFIXES, ".json", ".json.gz")
+    headers = (("a table of Philly's jobs", ("timestamp", "duration", "num_gpus", "cluster")),)
+    marks = frozenset(("timestamp", "num_gpus"))
+    owners = "virtual cluster"
+    unused = "CPU and memory are not stated and count as 0"
 
-    def has_header(self, columns: Set[str]) -> bool:
-        """Return whether a header is that of a table of jobs, see `TableFormat`."""
-        return {"timestamp", "num_gpus"} <= columns
+    def recognises(self, file: Path) -> bool:
+        """Return whether a file is a log of jobs or has the header of the table, see `WorkloadFormat`."""
+        return _is_log(file) or super().recognises(file)
 
-    def open(self, files: Sequence[Path]) -> PhillyContent:
-        """Return the jobs of the files, see `WorkloadFormat`."""
-        return PhillyContent(files)
+    def jobs(self, row: TableRow) -> Iterator[TraceJob]:
+        """Yield the job of a row, see `TraceTable`."""
+        duration = row.seconds("duration")
+        if duration is None:
+            raise row.error("duration", "is empty; expected seconds, 0 or more")
+        gpus = row.integer("num_gpus", MAX_POD_GPUS)
+        if not gpus:
+            raise row.error("num_gpus", "0 GPUs; a job needs at least 1")
+        yield _job("", row.date("timestamp"), duration, gpus, row.name("cluster"), row.file, row.line)
 
-
-def _read(file: Path) -> Iterator[_PhillyJob]:
-    """Yield the jobs of a table in order. Raises InputError: a row is invalid, or there is none."""
-    row = None
-    for row in rows(str(file), read_text(file), COLUMNS, TITLE):
-        yield _job(row)
-    if row is None:
-        raise InputError(file, "", "", "has no jobs, only a header")
-
-
-def _job(row: TableRow) -> _PhillyJob:
-    duration = row.seconds("duration")
-    if duration is None:
-        raise row.error("duration", "is empty; expected seconds, 0 or more")
-    gpus = row.integer("num_gpus", MAX_POD_GPUS)
-    if not gpus:
-        raise row.error("num_gpus", "0 GPUs; a job needs at least 1")
-    return _PhillyJob(row.date("timestamp"), duration, gpus, row.name("cluster"))
+    def _read(self, file: Path) -> Iterator[TraceJob | str]:
+        return _logged_jobs(file) if _is_log(file) else super()._read(file)
 
 
-def _pods(number: int, job: _PhillyJob, start: float, largest: int) -> Iterator[Pod]:
-    """Yield the pods of a job on nodes with at most `largest` GPUs, 0: there are no nodes."""
-    created = job.submit - start
-    pod = Pod(
-        f"job-{number}",
-        _pod_class(job.gpus),
-        namespace=_namespace(job.cluster),
-        owner=f"VirtualCluster/{job.cluster}",
-        creation_time=created,
-        deletion_time=created + job.duration,
+def _job(name: str, submitted: float, run: float | None, gpus: int, cluster: str, file: str, line: int) -> TraceJob:
+    return TraceJob(
+        name,
+        submitted,
+        run,
+        gpus=Decimal(gpus),
+        owner=f"VirtualCluster/{cluster}",
+        namespace=namespace_of(cluster),
+        file=file,
+        line=line,
     )
-    return pods_of_job(pod, job.gpus, largest, _pod_class)
 
 
-@cache
-def _pod_class(gpus: int) -> PodClass:
-    return PodClass(Requests(gpu_count=gpus, gpu_milli=GPU_MILLI))
+def _is_log(file: Path) -> bool:
+    return bool(_LOG.match(read_text(file, head=True)))
 
 
-@cache
-def _namespace(cluster: str) -> str:
-    """Return a name of a namespace (a label of RFC 1123) for a virtual cluster."""
-    return re.sub("[^a-z0-9]+", "-", cluster.lower())[:MAX_LABEL].strip("-") or "default"
+def _logged_jobs(file: Path) -> Iterator[TraceJob | str]:
+    """Yield the jobs of a log, or why one is left out. Raises InputError: it is not a log, or a date is invalid."""
+    try:
+        jobs = msgspec.json.decode(read_text(file), type=list[LoggedJob])
+    except msgspec.DecodeError as error:
+        raise InputError(file, "", "", f"is not a cluster_job_log: {error}") from None
+    for number, job in enumerate(jobs, start=1):
+        row = TableRow(str(file), number, {"submitted_time": job.submitted_time})
+        submitted = date(row, "submitted_time")
+        starts = [start for each in job.attempts if (start := date(each.row(row), "start_time")) is not None]
+        gpus = max((sum(len(place.gpus) for place in each.detail) for each in job.attempts), default=0)
+        if submitted is None or not starts or not gpus:
+            yield NEVER_RAN
+            continue
+        ended = date(job.attempts[-1].row(row), "end_time")
+        run = None if ended is None else max(ended - min(starts), 0.0)
+        yield _job(pod_name(job.jobid), submitted, run, gpus, job.vc, str(file), number)

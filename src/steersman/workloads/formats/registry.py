@@ -1,6 +1,6 @@
 """Formats of workload files by name. An installed package adds one by an entry point of the group `steersman.formats`.
 
-The format of a file is found by its suffix and, where several formats share it, by its content.
+The format of a file is found by its suffix and, where several formats share it or none has it, by its content.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ BUILT_IN = {
     "openb": "steersman.workloads.formats.openb.format:OpenbCsv",
     "deployments": "steersman.workloads.formats.deployments:DeploymentsCsv",
     "gpu-v2025": "steersman.workloads.formats.gpu_v2025:GpuV2025Csv",
-    "philly": "steersman.workloads.formats.philly:PhillyCsv",
+    "philly": "steersman.workloads.formats.philly:PhillyTrace",
+    "sacct": "steersman.workloads.formats.slurm:SacctTable",
+    "helios": "steersman.workloads.formats.helios:HeliosCsv",
+    "gpu-v2020": "steersman.workloads.formats.alibaba:PaiCsv",
+    "alibaba-v2018": "steersman.workloads.formats.alibaba:BatchTaskCsv",
+    "azure": "steersman.workloads.formats.azure:AzureCsv",
+    "google-v3": "steersman.workloads.formats.google:GoogleJson",
     "jobs": "steersman.workloads.formats.jobs:JobsCsv",
     "swf": "steersman.workloads.formats.swf:Swf",
     "yaml": "steersman.workloads.formats.kubernetes.format:KubernetesYaml",
@@ -52,14 +58,15 @@ def formats() -> tuple[WorkloadFormat, ...]:
 
 
 def format_of(file: Path) -> WorkloadFormat:
-    """Return the format of a file. Raises InputError: no format has its suffix, or none of those recognises it."""
+    """Return the format of a file. Raises InputError: none recognises it."""
     named = [each for each in formats() if file.name.endswith(each.suffixes)]
-    if not named:
-        known = sorted({suffix for each in formats() for suffix in each.suffixes})
-        raise InputError(file, "", "", f"has an unknown suffix; {', '.join(known[:-1])} and {known[-1]} are known")
-    for each in named:
+    for each in named or formats():
         if each.recognises(file):
             return each
+    if not named:
+        suffixes = sorted({suffix for each in formats() for suffix in each.suffixes})
+        problem = f"no format has its content, nor its suffix; expected {', '.join(suffixes[:-1])} or {suffixes[-1]}"
+        raise InputError(file, "", "", problem)
     raise _unknown_header(file, dict(header for each in named for header in each.headers))
 
 

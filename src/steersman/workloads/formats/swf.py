@@ -17,10 +17,11 @@ from pathlib import Path
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.node_labels import with_standard_labels
+from steersman.core.counting import counted
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_MEMORY_BYTES, MAX_NODE_MEMORY_BYTES
 from steersman.workloads.files import SWF_SUFFIXES
-from steersman.workloads.formats.base import FormatContent, WorkloadFormat, counted, twice
+from steersman.workloads.formats.base import FormatContent, WorkloadFormat, twice
 from steersman.workloads.formats.gangs import pods_of_job
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.tables import read_text
@@ -48,6 +49,7 @@ DID_NOT_RUN, WITHOUT_RUN_TIME, PART = (
     "part of a job with a line of its own",
 )
 """Why lines are left out."""
+_FIRST_LINE = re.compile(r"\s*(;|(-?[0-9.]+\s+){17}-?[0-9.]+\s)")
 _MACHINE = re.compile(r";\s*(MaxProcs|MaxNodes)\s*:\s*([0-9]+)")
 
 
@@ -153,6 +155,10 @@ class Swf(WorkloadFormat):
     name = "swf"
     title = "the Standard Workload Format"
     suffixes = SWF_SUFFIXES
+
+    def recognises(self, file: Path) -> bool:
+        """Return whether a file is a log by its suffix or its first line, see `WorkloadFormat`."""
+        return super().recognises(file) or bool(_FIRST_LINE.match(read_text(file, "replace", head=True)))
 
     def open(self, files: Sequence[Path]) -> SwfContent:
         """Return the jobs of the files, see `WorkloadFormat`."""

@@ -6,6 +6,7 @@ import codecs
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,10 +14,15 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from steersman.core.errors import InputError
+from steersman.workloads.files import read_bytes
 
 PLAIN = ("submit", "duration")
 """Columns that a table of jobs must have."""
 PLAIN_TABLE = "a table of jobs written by hand"
+HEAD_BYTES = 1 << 16
+"""Bytes of a file by which its format is recognised."""
+GZIP = b"\x1f\x8b"
+_CLOCK = re.compile(r"(?:([0-9]+)-)?([0-9]+(?::[0-9]+){0,2}(?:\.[0-9]*)?)", re.ASCII)
 
 
 class TableRow:
@@ -71,14 +77,18 @@ class TableRow:
         return value
 
     def seconds(self, field: str, *, positive: bool = False) -> float | None:
-        """Return a time, None if the cell is empty. Raises InputError: it is negative, or 0 and must be positive."""
+        """Return a time such as 90, 1:30 or 1-02:03:04 in seconds, None if the cell is empty.
+
+        Raises:
+            InputError: it is negative, or 0 and must be positive.
+        """
         text = self.cells.get(field, "").strip()
         if not text:
             return None
         try:
-            value = float(text)
+            value = float(text) if (clock := clock_seconds(text)) is None else clock
         except ValueError:
-            raise self.error(field, f"{text!r} is not a number of seconds") from None
+            raise self.error(field, f"{text!r} is not a number of seconds, nor a time such as 1-02:03:04") from None
         if positive and not 0 < value < 1e15:
             raise self.error(field, f"{text} is not a time above 0 seconds")
         if not 0 <= value < 1e15:
@@ -95,22 +105,39 @@ class TableRow:
             raise self.error(field, f"{text!r} is not a date; expected one such as 2024-05-01 12:00:00") from None
 
 
-def read_text(path: str | Path, errors: str = "strict") -> str:
-    """Return the text of a file, decompressed if its name ends in `.gz`: UTF-8, or UTF-16 as PowerShell writes it.
+def clock_seconds(text: str) -> float | None:
+    """Return the seconds of MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS, None of any other text."""
+    match = _CLOCK.fullmatch(text)
+    if match is None or not (match[1] or ":" in text):
+        return None
+    parts = [float(part) for part in match[2].split(":")]
+    missing = [0.0] * (3 - len(parts))
+    hours, minutes, seconds = [*parts, *missing] if match[1] else [*missing, *parts]
+    return float(match[1] or 0) * 86_400 + hours * 3600 + minutes * 60 + seconds
+
+
+def read_text(path: str | Path, errors: str = "strict", *, head: bool = False) -> str:
+    """Return the text of a file, decompressed if it is gzip: UTF-8, or UTF-16 as PowerShell writes it.
 
     Args:
         path: the file.
         errors: what becomes of bytes that are not text: "strict", an error, or "replace".
+        head: whether to read its beginning alone, of `HEAD_BYTES`.
 
     Raises:
-        InputError: the file is missing, unreadable, not gzip or neither UTF-8 nor UTF-16.
+        InputError: the file is missing, unreadable, not gzip though its name says so, or neither UTF-8 nor UTF-16.
     """
     path = Path(path)
     try:
-        data = path.read_bytes()
-        if path.name.endswith(".gz"):
-            data = gzip.decompress(data)
-        return data.decode(_encoding(data), errors)
+        with path.open("rb") if path.is_file() else io.BytesIO(read_bytes(path)) as file:
+            is_gzip = path.name.endswith(".gz") or file.read(len(GZIP)) == GZIP
+            file.seek(0)
+            content = gzip.GzipFile(fileobj=file) if is_gzip else file
+            data = content.read(HEAD_BYTES if head else -1)
+        encoding = _encoding(data)
+        # A beginning may end within a character.
+        whole = len(data) != HEAD_BYTES
+        return codecs.getincrementaldecoder(encoding)(errors).decode(data, final=whole or not head)
     except FileNotFoundError:
         raise InputError(path, "", "", "no such file") from None
     except (OSError, EOFError, zlib.error) as error:
@@ -131,14 +158,14 @@ def _encoding(data: bytes) -> str:
 
 
 def delimiter_of(text: str) -> str:
-    """Return what separates the columns of a CSV text: a comma, or the semicolon or tab that spreadsheets write."""
+    """Return what separates columns: a comma, the semicolon or tab of spreadsheets, or the vertical bar of sacct."""
     header = text.partition("\n")[0]
-    return max(",;\t", key=header.count)
+    return max(",;\t|", key=header.count)
 
 
 def header_of(file: Path) -> list[str]:
     """Return the columns that the first line of a CSV file names. Raises InputError: it is empty or unreadable."""
-    text = read_text(file)
+    text = read_text(file, head=True)
     if not text.strip():
         raise InputError(file, "", "", "is empty")
     return [cell.strip(' "') for cell in text.splitlines()[0].split(delimiter_of(text))]
@@ -156,7 +183,13 @@ def needs(what: str, required: Sequence[str]) -> str:
 
 
 def rows(
-    file: str, text: str, required: Sequence[str], taken_for: str, *, any_case: bool = False
+    file: str,
+    text: str,
+    required: Sequence[str],
+    taken_for: str,
+    *,
+    any_case: bool = False,
+    without_header: bool = False,
 ) -> Iterator[TableRow]:
     """Yield the rows of a CSV text.
 
@@ -166,13 +199,16 @@ def rows(
         required: columns that must be there.
         taken_for: what the header was taken for, such as `a table of jobs`.
         any_case: whether columns may be written with capitals; they are named without.
+        without_header: whether the first line is a row; the columns are then those that must be there.
 
     Raises:
         InputError: a required column is missing, or a row has more or fewer cells.
     """
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter_of(text))
+    delimiter = delimiter_of(text)
+    quotechar = None if delimiter == "|" else '"'  # sacct quotes nothing
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter, quotechar=quotechar)
     try:
-        header = next(reader, None)
+        header = required if without_header else next(reader, None)
         if header is None:
             raise InputError(file, "", "", f"is empty; expected a header with {','.join(required)}")
         header = [cell.strip().lower() if any_case else cell.strip() for cell in header]

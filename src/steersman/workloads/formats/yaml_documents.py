@@ -71,7 +71,7 @@ def write_documents(path: Path, documents: Iterable[Any]) -> None:
 
 def _json_in_yaml(path: Path, text: str) -> list[Document] | None:
     """Return the documents of JSON in a file of YAML, which are read much faster as JSON; None: there are others."""
-    if not text.lstrip().startswith("{"):
+    if not text.lstrip().startswith(("{", "[")):
         return None
     try:
         # All at once, since only the end of the file shows that everything is JSON.

@@ -44,7 +44,7 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
         SteersmanError: the workload's nodes or pods have no GPU, so no GPU demand can be reached.
     """
     capacity, demand = workload.gpu_capacity, list(workload.gpu_demand)
-    standing, drawable = workload.standing(), workload.demand()
+    standing, drawable = workload.standing(), workload.drawable()
     if not capacity or not any(demand[i] for i in drawable):
         who = "pods" if capacity else "nodes"
         raise SteersmanError(
@@ -60,14 +60,18 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
     order = [i for i in (by_name if shuffle else drawable) if i not in there]
     if shuffle:
         random.shuffle(order)
-    target = ratio * capacity - sum(demand[i] for i in standing)
+    running = sum(workload.recorded_demand[i] for i in standing)
+    target = ratio * capacity - running
     _check_reachable(workload, [demand[i] for i in drawable], target - sum(demand[i] for i in order))
     requests = [pod.requests for pod in workload.pods]
     device_milli = [min(r.gpu_milli, whole) or whole for r, whole in zip(requests, demand, strict=True)]
     _tune(order, by_name, demand, device_milli, target, random)
-    if not order and not standing:
+    if not order:
+        whole, wanted = capacity / GPU_MILLI, ratio * capacity / GPU_MILLI
         raise SteersmanError(
-            f"{workload.name}: at ratio {ratio:g} of {capacity / GPU_MILLI:g} GPUs not one pod is left"
+            f"{workload.name}: no pod arrives at ratio {ratio:g}, a demand of {wanted:g} of {whole:g} GPUs: "
+            f"pods that run already request {running / GPU_MILLI:g}, and the smallest other pod "
+            f"{min(demand[i] for i in drawable) / GPU_MILLI:g}; expected a larger --ratio"
         )
     for _ in range(DISCARDED_DRAWS):
         random.int63()

@@ -21,6 +21,7 @@ from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.results import write_evaluation
 from steersman.evaluation.summary import SummaryRow, summarise
 from steersman.simulation.result import Curve, Metric, Protocol, RunResult
+from steersman.simulation.run import AS_IT_IS
 
 POLICIES, WORKLOADS, SEEDS = ("fgd", "best-fit", "mine"), ("one", "two"), (1, 2, 3, 4, 5, 6)
 METRIC = "gpu_allocation_percent"
@@ -97,6 +98,39 @@ def test_sentence_equals_the_report(tmp_path: Path) -> None:
     expected = Headline(alone, summarise(alone, "fgd"), "fgd").sentence()
     assert sentence_of(found, Subject("two", "inflation"), METRIC, "fgd") == expected
     assert found.headline(Subject("two", "inflation"), "pods_failed", "fgd") is None
+
+
+def reversed_in_arrivals(run: RunResult) -> RunResult:
+    """The run in another protocol, in which the worst policy is the best, and pays for it with other pods."""
+    metrics = [replace(each, value=round(100.0 - each.value, 2)) for each in run.metrics]
+    return replace(run, protocol="arrivals", metrics=tuple(metrics))
+
+
+@pytest.mark.parametrize("first", ["inflation", "arrivals"])
+@pytest.mark.parametrize("workload", [*WORKLOADS, "all"])
+@pytest.mark.parametrize("baseline", POLICIES)
+def test_figures_are_those_of_the_chosen_protocol(tmp_path: Path, first: str, workload: str, baseline: str) -> None:
+    by_protocol = {"inflation": runs(), "arrivals": tuple(map(reversed_in_arrivals, runs()))}
+    protocols = sorted(by_protocol, key=lambda each: each != first)
+    (tmp_path / "run").mkdir()
+    summary = [row for each in protocols for row in summarise(by_protocol[each], "fgd")]
+    # The recorded placement of one protocol is no row of the other.
+    recorded = replace(
+        summary[0], policy=AS_IT_IS, workload=workload, protocol="arrivals", baseline="", interval_over=""
+    )
+    write_evaluation(tmp_path / "run", [run for each in protocols for run in by_protocol[each]], [*summary, recorded])
+    folder = EvaluationFolder(find_runs([tmp_path / "run"])[0][0])
+    for protocol, of_protocol in by_protocol.items():
+        chosen = [run for run in of_protocol if workload in ("all", run.workload)]
+        expected = Headline(chosen, summarise(chosen, baseline), baseline)
+        shown = folder.headline(Subject(workload, of_protocol[0].protocol), METRIC, baseline)
+        assert shown is not None
+        assert shown.sentence() == expected.sentence()
+        assert shown.order(workload) == expected.order(workload)
+        assert shown.kinds_sentence() == expected.kinds_sentence()
+        for one, other in zip(shown.kind_columns(workload), expected.kind_columns(workload), strict=True):
+            assert [one.cells[policy] for policy in POLICIES] == [other.cells[policy] for policy in POLICIES]
+        assert (AS_IT_IS in shown.others(workload)) == (protocol == "arrivals")
 
 
 def test_curves_are_those_of_the_runs(tmp_path: Path) -> None:

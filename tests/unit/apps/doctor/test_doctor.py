@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import msgspec
@@ -17,10 +18,20 @@ from steersman.apps.doctor.examination import (
     examine,
     version_finding,
 )
-from steersman.apps.doctor.findings import Finding, Verdict, node_findings, pod_findings
+from steersman.apps.doctor.findings import (
+    Finding,
+    HeldLease,
+    LeaseHolder,
+    Verdict,
+    leader_findings,
+    node_findings,
+    pod_findings,
+)
 from steersman.apps.runtime.cluster_schedulers import FoundScheduler
 from steersman.apps.runtime.server_version import version_of
+from steersman.cluster.account import account_of
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
+from steersman.cluster.objects.api.metadata import StoredMeta
 from steersman.cluster.objects.decoding import node_from_object
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import ApiError, Client, Listed
@@ -30,13 +41,15 @@ def node(name: str, labels: dict[str, str] | None = None, **resources: str) -> d
     """A node with 8 CPUs and these further resources; `gpu` is nvidia.com/gpu."""
     named = {key.replace("gpu", "nvidia.com/gpu") if key == "gpu" else key: value for key, value in resources.items()}
     amounts = {"cpu": "8", "memory": "32Gi", "pods": "110", **named}
-    return {"metadata": {"name": name, "labels": labels or {}}, "status": {"allocatable": amounts, "capacity": amounts}}
+    status = {"allocatable": amounts, "capacity": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+    return {"metadata": {"name": name, "labels": labels or {}}, "status": status}
 
 
 def found(*nodes: dict[str, Any]) -> dict[str, Finding]:
     """Findings of nodes by subject."""
     typed = [node_from_json(json.dumps(each).encode()) for each in nodes]
-    return {each.subject: each for each in node_findings([node_from_object(each) for each in nodes], typed)}
+    account = account_of([node_from_object(each) for each in nodes], ())
+    return {each.subject: each for each in node_findings(account, typed)}
 
 
 def pod(name: str, scheduler: str, node_name: str = "", phase: str = "Pending") -> Any:
@@ -108,6 +121,33 @@ def test_pods_that_wait_for_nobody_are_a_problem() -> None:
     assert "leases cannot be listed" in unknown.remedy
 
 
+def lease(namespace: str, name: str, scheduler: str = "", seconds_ago: float = 1.0, holder: str = "pod") -> HeldLease:
+    notes = {"steersman.dev/scheduler": scheduler} if scheduler else None
+    renewed = NOW - timedelta(seconds=seconds_ago)
+    return HeldLease(StoredMeta(name, namespace, annotations=notes), LeaseHolder(holder, renewed))
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("leases", "places"),
+    [
+        ([lease("a", "steersman", "steersman"), lease("b", "steersman", "steersman")], "a/steersman, b/steersman"),
+        ([lease("a", "one", "steersman"), lease("a", "two", "steersman")], "a/one, a/two"),
+        ([lease("a", "batch", "batch"), lease("kube-system", "batch")], "a/batch, kube-system/batch"),
+        ([lease("a", "steersman", "steersman"), lease("b", "steersman", "steersman", 3600)], ""),
+        ([lease("a", "steersman", "steersman"), lease("b", "steersman", "steersman", holder="")], ""),
+        ([lease("a", "steersman", "steersman"), lease("a", "batch", "batch")], ""),
+        ([lease("a", "controller"), lease("b", "controller")], ""),
+    ],
+)
+def test_two_schedulers_of_one_name_are_a_problem(leases: list[HeldLease], places: str) -> None:
+    found = list(leader_findings(leases, {"batch"}, NOW))
+    assert [each.verdict for each in found] == [Verdict.PROBLEM] * bool(places)
+    assert not places or found[0].text.endswith(f"by the leases {places}")
+
+
 DOUBLE = vector(({"instance": "n0", "job": "a"}, 10.0, 7), ({"instance": "n0", "job": "b"}, 10.0, 9))
 """Two series of the one node."""
 
@@ -139,6 +179,20 @@ class Api:
 
 def examined(**answers: Any) -> dict[str, Finding]:
     return {each.subject: each for each in asyncio.run(examine(cast("Client", Api(**answers))))}
+
+
+def test_nodes_that_are_not_counted_are_named_with_the_reason() -> None:
+    cordoned, tainted, broken = node("a7", gpu="8"), node("l3", gpu="1"), node("b", gpu="4")
+    cordoned["spec"] = {"unschedulable": True}
+    tainted["spec"] = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
+    broken["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    findings = examined(nodes=[node("a", gpu="4"), broken, cordoned, tainted, node("x", cpu="many")])
+    left_out = "a7 is cordoned, l3 is not ready, x is invalid"
+    assert findings["nodes"].text == f"2 of 5 nodes counted with 8 of 17 GPUs: {left_out}"
+    assert findings["readiness"].text == "not ready, without a taint that says so: b"
+    assert findings["GPUs"].text == "8 nvidia.com/gpu"
+    assert examined(pods=[])["nodes"].text == "1 node"
+    assert examined(nodes=[node("x", cpu="many")])["nodes"].text == "0 of 1 node counted: x is invalid"
 
 
 def test_policies_of_any_release_are_found() -> None:

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +32,16 @@ from steersman.cluster.model import Node, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
 from steersman.core.processes import ask_process
-from steersman.policies.base import Policy
+from steersman.policies.base import Need, Policy
 from steersman.policies.files.policy_file import ComparedOn, prepare_policy, read_policy, write_policy
-from steersman.policies.heuristics import HeuristicPolicy
+from steersman.policies.heuristics import HEURISTIC_IDS, HeuristicPolicy, heuristic
+from steersman.policies.kinds import kube_scheduler
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.registry import policy_path, resolve
-from steersman.simulation.selection.comparison import CLEAR_POINTS, RuleComparison, choose_member, compare
-from steersman.workloads.generators.clusters import random_cluster
+from steersman.simulation.preparation import prepare_chosen
+from steersman.simulation.run import Simulator
+from steersman.simulation.selection.choice import MemberChoice
 from steersman.workloads.shapes import node_shapes, profile_distance, shapes_digest
 from steersman.workloads.workload import Workload
 
@@ -53,30 +54,32 @@ def some_nodes(count: int = 6, gpus: int = 8) -> list[Node]:
     return [Node(f"n{i}", 96_000, 512 << 30, gpu_count=gpus, gpu_model="A100" if gpus else "") for i in range(count)]
 
 
-def made_up(policy: Policy, *costs: float, excess: Sequence[float] = ()) -> RuleComparison:
-    """The policy, or two members of a portfolio, and two rules at these costs in each of two draws."""
-    own = [each.name for each in policy.members[:2]] if isinstance(policy, PortfolioPolicy) else [policy.name]
-    names = (*own, "best-fit", "fgd")
-    assert len(names) == len(costs)
-    flags = [i < len(own) for i in range(len(names))]
-    table = np.repeat(np.array(costs)[:, None], 2, axis=1)
-    broken = np.array(excess or [0.0] * len(names))
-    return RuleComparison(names, tuple(not flag for flag in flags), tuple(flags), table, 0.5, broken)
+def made_up(decides: Policy) -> MemberChoice:
+    """The outcome of a comparison in two draws."""
+    return MemberChoice(decides, f"{decides.name} decides: as the test says", np.array([2.0, 4.0]))
 
 
-def second_member(_: Workload, policy: Policy, __: str) -> RuleComparison:
-    return made_up(policy, 9.0, 5.0, 7.0, 8.0)
+def second_member(task: tuple[Workload, Policy]) -> MemberChoice:
+    return made_up(task[1].members[1])
 
 
-def first_member(_: Workload, policy: Policy, __: str) -> RuleComparison:
-    return made_up(policy, 4.0, 5.0, 7.0, 8.0)
+def first_member(task: tuple[Workload, Policy]) -> MemberChoice:
+    return made_up(task[1].members[0])
 
 
-def as_good_as_a_rule(_: Workload, policy: Policy, __: str) -> RuleComparison:
-    return made_up(policy, 7.0, 7.0, 8.0)
+def default_of_kube_scheduler(task: tuple[Workload, Policy]) -> MemberChoice:
+    return made_up(task[1].members[-1])
 
 
-def failing(_: Workload, __: Policy, ___: str) -> RuleComparison:
+def a_rule(_: tuple[Workload, Policy]) -> MemberChoice:
+    return made_up(heuristic("best-fit"))
+
+
+def the_policy(task: tuple[Workload, Policy]) -> MemberChoice:
+    return made_up(task[1])
+
+
+def failing(_: tuple[Workload, Policy]) -> MemberChoice:
     raise SteersmanError("no luck")
 
 
@@ -84,7 +87,7 @@ def dying(*_: object) -> Any:
     os._exit(3)
 
 
-def sleeping(_: Workload, __: Policy, ___: str) -> RuleComparison:
+def sleeping(_: tuple[Workload, Policy]) -> MemberChoice:
     time.sleep(600)
     raise AssertionError
 
@@ -147,94 +150,39 @@ def test_best_member_decides_after_the_comparison_and_the_rule_before() -> None:
     np.testing.assert_array_equal(made.choice.policy.weights, member.weights)  # type: ignore[union-attr]
     assert (made.choice.policy.name, made.choice.member) == ("steersman", member.name)
     (said,) = [each for each in log if each["event"] == "the policy was compared"]
-    assert said["best"] == [f"{member.name} 5.00 %", "best-fit 7.00 %", "fgd 8.00 %"]
-    assert (said["difference"], said["draws"]) == (-2.0, 2)
+    assert (said["member"], said["draws"]) == (member.name, 2)
+    assert said["evidence"] == made.choice.evidence == f"{member.name} decides: as the test says"
     text = scraped(made)
     assert f'member="{member.name}",name="steersman"}} 1.0' in text
-    assert "steersman_policy_comparison_difference_points -2.0" in text
+    assert "steersman_policy_comparison_difference_points -3.0" in text
     assert "steersman_policy_comparison_timestamp_seconds 1000.0" in text
 
 
 @pytest.mark.usefixtures("_at_once")
 def test_a_rule_that_is_better_decides_with_a_warning(tmp_path: Path) -> None:
-    made = comparison(bad_policy(tmp_path), work=_of_one_policy)
+    made = comparison(bad_policy(tmp_path), work=a_rule)
     with capture_logs() as log:
         assert look(made)
     assert made.choice.policy == resolve("best-fit")
     (said,) = [each for each in log if each["log_level"] == "warning"]
-    assert (said["rule"], said["policy"], said["difference"]) == ("best-fit", "bad", 2.0)
-    assert "steersman_policy_comparison_difference_points 2.0" in scraped(made)
-
-
-def most_unused(_: Workload, policy: Policy, __: str) -> RuleComparison:
-    return made_up(policy, 81.0, 80.9, 81.0, 81.1)
+    assert (said["rule"], said["policy"]) == ("best-fit", "bad")
 
 
 @pytest.mark.usefixtures("_at_once")
-def test_comparison_with_mostly_idle_gpus_changes_nothing() -> None:
-    made = comparison(work=most_unused)
-    with capture_logs() as log:
-        assert not look(made)
-    assert (made.choice.policy, made.choice.version) == (resolve("fgd"), "")
-    (said,) = [each for each in log if each["event"].startswith("every candidate leaves most GPUs")]
-    assert (said["decides"], said["difference"]) == ("fgd", -0.1)
-    made._work = second_member
-    assert not look(made)  # nodes and pods are the same
-    assert look(made, pods=PODS * 10)
-    assert made.choice.member
-
-
-def _of_one_policy(_: Workload, policy: Policy, __: str) -> RuleComparison:
-    return made_up(policy, 9.0, 7.0, 8.0)
-
-
-@pytest.mark.usefixtures("_at_once")
-def test_equal_policy_is_accepted(tmp_path: Path) -> None:
-    made = comparison(bad_policy(tmp_path), work=as_good_as_a_rule)
+def test_policy_that_no_rule_clearly_beats_is_accepted(tmp_path: Path) -> None:
+    made = comparison(bad_policy(tmp_path), work=the_policy)
     assert look(made)
-    assert made.choice.policy.name == "bad"
+    assert (made.choice.policy.name, made.choice.version) == ("bad", made.file.version)
 
 
 @pytest.mark.usefixtures("_at_once")
-@pytest.mark.parametrize(("gain", "changes"), [(0.0, False), (0.2, False), (0.3, True)])
-def test_decider_is_replaced_only_by_a_clearly_better_one(gain: float, changes: bool) -> None:
-    made = comparison(work=second_member)
+def test_default_of_kube_scheduler_decides_under_the_name_of_the_portfolio() -> None:
+    """Its Services are watched from the start, since it spreads the pods that they select."""
+    made = comparison(work=default_of_kube_scheduler)
     assert look(made)
-    first, second = made.choice, f"{5.0 - gain:.2f} %"
-    made._work = partial(improved, gain)
-    with capture_logs() as log:
-        assert look(made, some_nodes(12)) == changes
-    assert made.choice.is_same(first) != changes
-    assert log[-1]["best"][0].endswith(second)
-    assert log[-1]["event"] == "the policy was compared" or not changes
-
-
-def second_breaks_the_limit(_: Workload, policy: Policy, __: str) -> RuleComparison:
-    return made_up(policy, 6.0, 5.0, 4.0, 8.0, excess=(0.0, 0.1, 2.0, 0.0))
-
-
-@pytest.mark.usefixtures("_at_once")
-def test_a_member_within_the_limit_decides_however_good_others_are() -> None:
-    made = comparison("steersman@max-kind-loss:2", work=second_breaks_the_limit)
-    assert made.is_needed
-    assert look(made)
-    assert isinstance(made.file.policy, PortfolioPolicy)
-    assert made.choice.member == made.file.policy.members[0].name
-    assert made.choice.policy.name == "steersman@max-kind-loss:2"
-
-
-def test_comparison_of_a_limited_portfolio_names_who_breaks_the_limit() -> None:
-    workload = random_cluster(12, nodes=(20, 40))
-    found = compare(workload, resolve("steersman@max-kind-loss:0"))
-    default = found.names.index("kube-default")
-    assert found.own[default]
-    assert found.excess[default] == 0.0
-    assert found.excess[found.best_own] == 0.0
-    assert found.excess.max() > 0.0
-
-
-def improved(gain: float, _: Workload, policy: Policy, __: str) -> RuleComparison:
-    return made_up(policy, 5.0 - gain, 5.0, 7.0, 8.0)
+    assert (made.choice.policy.name, made.choice.member) == ("steersman", "kube-default")
+    assert kube_scheduler(made.choice.policy) is not None
+    assert Need.SELECTORS in made.file.policy.needs
 
 
 @pytest.mark.usefixtures("_at_once")
@@ -404,7 +352,7 @@ def fitted_to(folder: Path, nodes: Sequence[Node]) -> Path:
     """A prepared file whose card says that it was compared on these nodes."""
     workload = live_comparison._workload(nodes, PODS)
     with policy_path("steersman") as path:
-        card, arrays = prepare_policy(path, workload, lambda portfolio, _: portfolio.members[2])
+        card, arrays = prepare_policy(path, workload, resolve("steersman").members[2])
     made = ComparedOn(len(nodes), shapes_digest(node_shapes(nodes)), 8)
     file = folder / "mine.safetensors"
     write_policy(file, msgspec.structs.replace(card, compared_on=made), arrays)
@@ -425,12 +373,12 @@ def test_a_file_that_was_fitted_to_this_cluster_is_not_compared_again(tmp_path: 
 @pytest.mark.usefixtures("_at_once")
 def test_a_file_that_was_fitted_to_another_cluster_is_compared(tmp_path: Path) -> None:
     file = fitted_to(tmp_path, some_nodes())
-    others = comparison(file, work=_of_one_policy)
+    others = comparison(file, work=a_rule)
     assert not others.recognise(some_nodes(7), PODS)
     assert others.choice.policy.name == "fgd"
     assert look(others, some_nodes(7))
     assert others.choice.policy.name == "best-fit"
-    drifted = comparison(file, work=_of_one_policy)
+    drifted = comparison(file, work=a_rule)
     assert look(drifted, pods=[PodClass(MANY)] * 100)
     assert drifted.choice.policy.name == "best-fit"
 
@@ -456,7 +404,7 @@ def test_fitted_file_replaces_the_policy_once_written(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_at_once")
 def test_a_changed_file_is_compared_while_the_former_one_decides(tmp_path: Path) -> None:
     file = PolicyReloader(str(bad_policy(tmp_path)))
-    made = PolicyComparison(file, work=_good_policy)
+    made = PolicyComparison(file, work=the_policy)
     assert look(made)
     former = made.choice
     card, arrays = read_policy(tmp_path / "bad.safetensors")
@@ -467,55 +415,52 @@ def test_a_changed_file_is_compared_while_the_former_one_decides(tmp_path: Path)
     assert made.choice.version != former.version
 
 
-def _good_policy(_: Workload, policy: Policy, __: str) -> RuleComparison:
-    return made_up(policy, 1.0, 7.0, 8.0)
-
-
 # The real comparison, in a real process ------------------------------------------------------------------------------
 
 
 def test_inverted_policy_is_detected(tmp_path: Path) -> None:
     made = comparison(bad_policy(tmp_path))
-    look(made)  # of equal rules the one that decides already stays
-    assert made.result is not None
-    assert made.result.difference > 1
+    assert look(made)
     assert isinstance(made.choice.policy, HeuristicPolicy)
-    assert made.choice.policy.name == made.result.names[made.result.best_rule]
-    assert made.result.names[0] == "bad"
+    assert made.choice.policy.name in HEURISTIC_IDS
+    assert f"{made.choice.policy.name} allocates" in made.choice.evidence
+    assert "more than bad" in made.choice.evidence
 
 
-def test_the_shipped_policy_is_at_least_as_good_as_the_best_rule() -> None:
+def test_member_of_a_real_comparison_is_the_one_of_every_command() -> None:
     made = comparison()
     assert look(made)
-    assert made.result is not None
     assert made.choice.policy.name == "steersman"
-    best, chosen = made.result.ranking[0], made.result.names.index(made.choice.member)
-    assert made.result.mean(chosen) <= made.result.mean(best) + CLEAR_POINTS
-    assert made.result.difference <= 0
+    workload = live_comparison._workload(some_nodes(), PODS)
+    promised = Simulator(workload).member(resolve("steersman"))
+    assert (made.choice.member, made.choice.evidence) == (promised.policy.name, promised.evidence)
+
+
+def test_policy_that_is_a_rule_is_not_compared_with_itself(tmp_path: Path) -> None:
+    file = tmp_path / "best-fit.safetensors"
+    workload = live_comparison._workload(some_nodes(), PODS)
+    with policy_path("rules") as path:
+        write_policy(file, *prepare_policy(path, workload, heuristic("best-fit")))
+    choice = live_comparison.compare((workload, resolve(str(file))))
+    assert choice.evidence.count("best-fit") <= 1
 
 
 def test_the_member_that_is_prepared_is_the_one_that_does_best(tmp_path: Path) -> None:
     workload = live_comparison._workload(some_nodes(), PODS)
     portfolio = resolve("steersman")
-    assert isinstance(portfolio, PortfolioPolicy)
-    member = choose_member(portfolio, workload)
+    member = Simulator(workload).member(portfolio).policy
     with policy_path("steersman") as path:
-        card, arrays = prepare_policy(path, workload, choose_member)
+        card, arrays, evidence = prepare_chosen(path, portfolio, workload)
         with raises(SteersmanError):
             prepare_policy(path, workload)
     assert card.members == (member.name,)
+    assert evidence.startswith(f"{member.name} decides: ")
     assert card.network == ("rule" if isinstance(member, HeuristicPolicy) else "linear")
     write_policy(tmp_path / "p.safetensors", card, arrays)
     assert resolve(str(tmp_path / "p.safetensors")).name == "p"
     assert main(["policy", "show", str(tmp_path / "p.safetensors")]) == main(["policy", "show", "steersman"]) == 0
-    bound = [replace(pod.constraints, node_name=f"n{i % 6}") for i, pod in enumerate(workload.pods)]
-    classes = [PodClass(pod.requests, where) for pod, where in zip(workload.pods, bound, strict=True)]
-    pods = tuple(replace(pod, pod_class=each) for pod, each in zip(workload.pods, classes, strict=True))
-    running = replace(workload, pods=pods)
-    assert choose_member(portfolio, running) is member, "pods that run are no less typical"
-    np.testing.assert_array_equal(compare(running, portfolio).costs, compare(workload, portfolio).costs)
     bare = replace(workload, pods=tuple(replace(pod, pod_class=CPU_PODS[0]) for pod in workload.pods))
-    assert choose_member(portfolio, bare) in portfolio.members
+    assert Simulator(bare).member(portfolio).policy in portfolio.members
 
 
 def test_deciders_are_rebuilt_when_another_policy_decides() -> None:

@@ -90,7 +90,7 @@ class Live:
         self.decider.live.arrays.kube.cursor[START] = 0
         self.decider.follow()
         self.decider.live.arrays.kube.cursor[START] = 0
-        choice = self.decider.choose(PodQuery(found.class_id, found.labels_id))
+        choice = self.decider.choose(PodQuery(*self.cache.number(found)))
         state = self.cache.state
         return "" if choice is None else state.nodes[choice.slot].name, scored(state, self.decider.live.arrays.kube)
 
@@ -236,7 +236,7 @@ def test_a_live_pod_is_filtered_by_the_profile() -> None:
             live.cache.upsert_node(raw(obj))
         live.cache.upsert_pod(raw(pod("p", cpu="100m")))
         found = live.cache.pods["default/p"]
-        mask = live.cache.state.mask(found.class_id, found.labels_id)
+        mask = live.cache.state.mask(*live.cache.number(found))
         assert {each.name for each, fits in zip(live.cache.state.nodes, mask, strict=True) if each and fits} == expected
 
 
@@ -280,9 +280,9 @@ def test_labels_are_distinguished_only_for_selectors() -> None:
         obj = pod(f"w{i}", on="n")
         obj["metadata"]["labels"] = {"app": "w", "statefulset.kubernetes.io/pod-name": f"w{i}", "rev": str(i % 2)}
         live.cache.upsert_pod(raw(obj))
-    assert len({each.labels_id for each in live.cache.pods.values()}) == 1
+    assert len({live.cache.number(each)[1] for each in live.cache.pods.values()}) == 1
     live.feeds["StatefulSet"].change("ADDED", raw(selecting("StatefulSet", "w", matchLabels={"app": "w", "rev": "1"})))
-    assert len({each.labels_id for each in live.cache.pods.values()}) == 2
+    assert len({live.cache.number(each)[1] for each in live.cache.pods.values()}) == 2
     state = live.cache.state
     live.feeds["Service"].change("ADDED", raw(selecting("Service", "w", app="w")))
     assert live.cache.state is state  # the labels are known already
@@ -382,10 +382,7 @@ def test_empty_cluster_fits_no_pod() -> None:
     live.feeds["Service"].change("ADDED", raw(selecting("Service", "w", app="w")))
     assert live.choose("w0") == ("", {})
     found = live.cache.pods["default/w0"]
-    assert (
-        unschedulable_message(live.cache.state, found.class_id, found.labels_id)
-        == "no nodes available to schedule pods"
-    )
+    assert unschedulable_message(live.cache.state, *live.cache.number(found)) == "no nodes available to schedule pods"
 
 
 @pytest.mark.parametrize(
@@ -404,7 +401,7 @@ def test_missing_gpus_are_named_by_the_requested_resource(resources: Object, not
     obj["spec"]["containers"][0]["resources"] = resources
     live.cache.upsert_pod(raw(obj))
     found = live.cache.pods["default/w0"]
-    why = unschedulable_message(live.cache.state, found.class_id, found.labels_id)
+    why = unschedulable_message(live.cache.state, *live.cache.number(found))
     assert why == f"0/1 nodes are available: 1 Insufficient {word}."
 
 

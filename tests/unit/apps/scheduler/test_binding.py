@@ -81,7 +81,7 @@ async def elsewhere(double: LiveDouble, _: web.Request) -> web.StreamResponse:
 
 
 async def taken(double: LiveDouble, _: web.Request) -> web.StreamResponse:
-    """Another scheduler of the same name was faster, and decided the same; or the server itself tried twice."""
+    """Another scheduler of the same name was faster, and decided the same."""
     double.bind("web", "node-1")
     return failure(409, "Conflict")
 
@@ -120,6 +120,31 @@ def test_binding_outcome_follows_from_the_responses(answers: list[Answer], outco
         assert len(bindings.came) == attempts
         placed = double.objects[PODS, "web"]["spec"].get("nodeName")
         assert (placed == "node-1") == (outcome is BindOutcome.BOUND)
+
+    on_double(test)
+
+
+@pytest.mark.parametrize(
+    ("answers", "count"),
+    [
+        ([bind], 0),
+        ([lost], 0),
+        ([taken], 1),
+        ([elsewhere], 1),
+        ([says(429), taken], 1),
+        # The first attempt may have succeeded on the server.
+        ([says(503), taken], 0),
+        ([says(504), taken], 0),
+        ([dropped, taken], 0),
+        ([says(503), elsewhere], 1),
+    ],
+)
+def test_binding_of_another_scheduler_counts_unless_it_may_be_ours(answers: list[Answer], count: int) -> None:
+    async def test(double: LiveDouble, client: Client) -> None:
+        Bindings(double, *answers)
+        binder = Binder(client)
+        await binder.bind(cached(double), "node-1", 0)
+        assert binder.taken == count
 
     on_double(test)
 

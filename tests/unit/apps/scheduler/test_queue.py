@@ -8,7 +8,13 @@ from tests.support.nightly import examples
 from tests.support.servers.fake_api_server import clock as loop_clock
 from tests.support.servers.fake_api_server import play
 
-from steersman.apps.scheduler.queue import MAX_BACKOFF_SECONDS, UNSCHEDULABLE_SECONDS, SchedulingQueue
+from steersman.apps.scheduler.queue import (
+    FAILURES,
+    MAX_BACKOFF_SECONDS,
+    TURN,
+    UNSCHEDULABLE_SECONDS,
+    SchedulingQueue,
+)
 from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.kubernetes.cache.cached_pod import CachedPod
 
@@ -21,9 +27,9 @@ class Clock:
         return self.now
 
 
-def pod(name: str, priority: int = 0) -> CachedPod:
-    model = Pod(name, PodClass(Requests(cpu_milli=100)), priority=priority)
-    return CachedPod(f"default/{name}", name, model, 1)
+def pod(name: str, priority: int = 0, namespace: str = "default") -> CachedPod:
+    model = Pod(name, PodClass(Requests(cpu_milli=100)), namespace, priority=priority)
+    return CachedPod(f"{namespace}/{name}", name, model, 1)
 
 
 @pytest.fixture
@@ -48,6 +54,70 @@ def test_queue_orders_by_priority_then_age(queue: SchedulingQueue, clock: Clock)
         queue.add(pod(name, priority))
         clock.now += 1
     assert popped(queue) == ["b", "d", "a", "c"]
+
+
+def fail(queue: SchedulingQueue, count: int) -> list[str]:
+    """Attempt so many pods in vain; return their names."""
+    names = []
+    for _ in range(count):
+        queued = queue.pop()
+        assert queued is not None
+        queue.mark_unschedulable(queued)
+        names.append(queued.pod.pod.name)
+    return names
+
+
+@pytest.mark.parametrize("others", [1, 3])
+def test_pods_of_others_overtake_a_namespace_whose_pods_keep_failing(queue: SchedulingQueue, others: int) -> None:
+    for i in range(100):
+        queue.add(pod(f"vain-{i}", namespace="full"))
+    fail(queue, FAILURES)
+    for i in range(others):
+        queue.add(pod(f"other-{i}", namespace=f"other-{i}"))
+    assert fail(queue, others) == [f"other-{i}" for i in range(others)]
+    assert len(popped(queue)) == 100 - FAILURES
+
+
+def test_namespace_whose_pods_keep_failing_has_a_share_of_the_attempts(queue: SchedulingQueue) -> None:
+    for i in range(100):
+        queue.add(pod(f"vain-{i}", namespace="full"))
+    fail(queue, FAILURES)
+    for i in range(100):
+        queue.add(pod(f"other-{i}", namespace="other"))
+    tried = []
+    for _ in range(3 * TURN):
+        queued = queue.pop()
+        assert queued is not None
+        tried.append(queued.pod.pod.namespace)
+    assert 1 < tried.count("full") <= 3
+
+
+def test_higher_priority_of_a_namespace_whose_pods_keep_failing_goes_first(queue: SchedulingQueue) -> None:
+    for i in range(50):
+        queue.add(pod(f"vain-{i}", 7, namespace="full"))
+    fail(queue, FAILURES)
+    queue.add(pod("other", 3, namespace="other"))
+    assert popped(queue)[-1] == "other"
+
+
+def test_two_failing_namespaces_take_turns(queue: SchedulingQueue) -> None:
+    for i in range(100):
+        queue.add(pod(f"many-{i}", namespace="many"))
+    for i in range(FAILURES + 2):
+        queue.add(pod(f"few-{i}", namespace="few"))
+    tried = fail(queue, 2 * FAILURES + 4)
+    assert {f"few-{i}" for i in range(FAILURES + 2)} <= set(tried)
+
+
+def test_pod_that_gets_a_node_restores_the_order_of_its_namespace(queue: SchedulingQueue) -> None:
+    for i in range(100):
+        queue.add(pod(f"vain-{i}", namespace="full"))
+    fail(queue, FAILURES)
+    queue.note_success(pod("vain-0", namespace="full"))
+    queue.add(pod("first", namespace="full"))
+    queue.add(pod("second", namespace="other"))
+    names = popped(queue)
+    assert names.index("first") < names.index("second")
 
 
 def test_unschedulable_pod_is_retried_when_resources_are_freed(queue: SchedulingQueue, clock: Clock) -> None:

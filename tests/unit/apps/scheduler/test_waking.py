@@ -16,6 +16,8 @@ from tests.unit.apps.scheduler.test_binding import Notes
 
 from steersman.apps.scheduler.queued_pod import QueuedPod
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
+from steersman.kubernetes.cache import store
+from steersman.kubernetes.cache.store import NUMBERS_OF_WAITING
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.policies.decision.cluster_view import ClusterView
@@ -110,8 +112,10 @@ class World:
         return self.scheduler.cache.pods[key].node
 
 
-@pytest.fixture
-def world() -> World:
+@pytest.fixture(params=[NUMBERS_OF_WAITING, 0], ids=["", "without numbers"])
+def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Also one in which no pod without a node keeps numbers in the state."""
+    monkeypatch.setattr(store, "NUMBERS_OF_WAITING", request.param)
     return World()
 
 

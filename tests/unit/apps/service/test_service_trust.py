@@ -31,6 +31,7 @@ from steersman.apps.service.scoring.node_scorer import NodeScorer, Pods
 from steersman.apps.service.scoring.time_budget import TimeBudget
 from steersman.cluster.pod_query import PodQuery
 from steersman.kubernetes.cache import cluster_cache
+from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.policies.decision.cluster_view import ClusterView
@@ -239,7 +240,8 @@ def test_requested_pods_leave_no_state(policy: str, data: st.DataObject) -> None
         with cluster.query(decoded) as (asked, query):
             ranking = asked.ask(query).settled()
             refused = asked.refused(query)
-        known = PodQuery(*twin.cache.number(decoded))  # the twin keeps apart whatever the pod selects by
+        # The twin keeps apart whatever the pod selects by.
+        known = PodQuery(*twin.cache.number(CachedPod(decoded.name, "", decoded, 1)))
         expected = NodeScorer(Decider(ClusterView(twin.cache.state, profile=profile), resolve(policy)))
         if policy != "kube-default":  # which begins its search where the last one ended
             assert ranking.raw.tolist() == expected.ask(known).raw.tolist(), each

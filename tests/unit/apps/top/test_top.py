@@ -221,9 +221,10 @@ def test_once_prints_plain_text(tmp_path: Path) -> None:
         text, error = run("--kubeconfig", str(kubeconfig), "--once", "--filter", "n", "--sort", "cpu")
         assert error is None, error
         lines = text.splitlines()
-        assert lines[:3] == [
+        assert lines[:4] == [
             "test: 3 nodes, 2 shown, 2 pods",
             "Pending 1 (other 1)",
+            "No new pods go to 1 node: n2 is not ready",
             "Scheduler kube-system/steersman: policy fgd, led by pod-7",
         ]
         shown = [line.split() for line in lines if line.lstrip().startswith("n")]

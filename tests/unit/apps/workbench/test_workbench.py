@@ -15,6 +15,7 @@ import pytest
 from steersman.apps.workbench import services, supervisor
 from steersman.apps.workbench.services import LocalService
 from steersman.cli.main import main
+from steersman.core import extras
 from steersman.core.errors import SteersmanError
 
 PORTS = {"--jupyter-port": "0", "--tensorboard-port": "0", "--dashboard-port": "0"}
@@ -27,7 +28,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), http.server.SimpleHTTPRe
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "check_packages", lambda: None)
+    monkeypatch.setattr(extras, "is_installed", lambda _: True)
 
 
 @pytest.mark.parametrize("option", PORTS)
@@ -43,7 +44,7 @@ def test_a_port_in_use_is_named_with_its_option(option: str, capsys: pytest.Capt
 
 
 def test_missing_programs_are_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(services, "PACKAGES", ("no_such_package",))
+    monkeypatch.setitem(sys.modules, "jupyterlab", None)
     assert main(["workbench"]) == 1
     assert capsys.readouterr().err.startswith("error: the workbench needs the extra 'workbench': make -C ")
 

@@ -37,7 +37,6 @@ from steersman.policies.files.policy_file import open_policy, prepare_policy, wr
 from steersman.policies.gpu_state.leftovers import leftover_arrays
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.run import Simulator
-from steersman.simulation.selection.comparison import choose_member
 from steersman.workloads.profile import TypicalPod, profile_arrays, typical_pods
 from steersman.workloads.workload import Workload
 
@@ -452,7 +451,7 @@ def test_prepared_policy_distinguishes_vendors(tmp_path: Path, base: str):
 def test_card_with_mismatched_resource_names_is_rejected(tmp_path: Path):
     workload = Workload("w", (node_of("a", 4, NVIDIA),), (pod_of(1, NVIDIA), pod_of(2, NVIDIA, name="q")))
     with policy_path("steersman") as packaged:
-        card, arrays = prepare_policy(packaged, workload, choose_member)
+        card, arrays = prepare_policy(packaged, workload, resolve("fgd"))
     assert card.profile is not None
     file = tmp_path / "policy.safetensors"
     write_policy(file, replace_struct(card, profile=replace_struct(card.profile, resources=(NVIDIA,))), arrays)

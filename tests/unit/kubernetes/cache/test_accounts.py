@@ -105,18 +105,18 @@ def test_invalid_node_takes_no_pods_and_keeps_its_own() -> None:
     tested.upsert_pod(raw(pod("a0", cpu="3", on="n")))
     tested.upsert_pod(raw(pod("b0", tolerations=[{"operator": "Exists"}])))
     waits = tested.pods["default/b0"]
-    assert tested.state.mask(waits.class_id, waits.labels_id).any()
+    assert tested.state.mask(*tested.number(waits)).any()
     strange = node("n", gpus=4)
     strange["status"]["allocatable"]["nvidia.com/gpu"] = "7"  # type: ignore[index]
     tested.upsert_node(raw(strange))
     tested.upsert_node(raw(strange))
-    assert not tested.state.mask(waits.class_id, waits.labels_id).any()
+    assert not tested.state.mask(*tested.number(waits)).any()
     assert (free_cpu(tested, "n"), list(tested.state.pods_on(0))) == (5000, ["default/a0"])
     problems = [about for what, about in tested.listener.told if what == "node problem"]  # type: ignore[attr-defined]
     assert [name for name, _ in problems] == ["n"]
     assert "contradicts" in tested.node_problems["n"]
     tested.upsert_node(raw(node("n", gpus=4)))
-    assert tested.state.mask(waits.class_id, waits.labels_id).any()
+    assert tested.state.mask(*tested.number(waits)).any()
     assert not tested.node_problems
 
 
@@ -202,7 +202,7 @@ def test_resources_are_reserved_for_nominated_pods() -> None:
     def fits(who: Any) -> bool:
         with tested.reservations.without_nominated(who) as beside:
             assert free_cpu(tested, "n") == 8000, "nodes are scored without nominated pods"
-            found = tested.state.mask(who.class_id, who.labels_id)
+            found = tested.state.mask(*tested.number(who))
         return bool(found.any() if beside is None else (found & beside).any())
 
     assert [fits(each) for each in (waits, urgent, itself)] == [False, True, True]
@@ -228,7 +228,7 @@ def test_required_affinity_ignores_nominated_pods() -> None:
     with tested.reservations.without_nominated(waits) as beside:
         assert beside is not None
         assert beside.any(), "beside it the pod has what it wants to be near"
-        assert not tested.state.mask(waits.class_id, waits.labels_id).any(), "which may never come"
+        assert not tested.state.mask(*tested.number(waits)).any(), "which may never come"
 
 
 def test_reservation_ends_with_the_nomination() -> None:
@@ -351,7 +351,7 @@ def test_anti_affinity_with_namespace_selector_repels_pods() -> None:
 
     def allowed() -> list[bool]:
         waits = tested.pods["theirs/b0"]
-        return tested.state.mask(waits.class_id, waits.labels_id).tolist()
+        return tested.state.mask(*tested.number(waits)).tolist()
 
     def namespace(name: str, **labels: str) -> Any:
         return raw({"metadata": {"name": name, "labels": labels}})
@@ -380,11 +380,11 @@ def test_namespaces_are_watched_on_demand() -> None:
             double.put("/api/v1/pods", pod("b0"))
             await asyncio.sleep(1.0)
             waits = tested.pods["default/b0"]
-            assert not tested.state.mask(waits.class_id, waits.labels_id).any()
+            assert not tested.state.mask(*tested.number(waits)).any()
             double.put("/api/v1/namespaces", {"metadata": {"name": "default", "labels": {"team": "blue"}}})
             await asyncio.sleep(2.0)
             waits = tested.pods["default/b0"]
-            assert tested.state.mask(waits.class_id, waits.labels_id).all()
+            assert tested.state.mask(*tested.number(waits)).all()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

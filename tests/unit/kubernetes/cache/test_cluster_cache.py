@@ -257,10 +257,10 @@ def test_labels_are_tracked_only_if_selected() -> None:
     }
     tested.upsert_pod(raw(pod("z0", affinity=apart)))
     waits = tested.pods["default/z0"]
-    assert not tested.state.mask(waits.class_id, waits.labels_id).any()  # app=1 is there since before the question
+    assert not tested.state.mask(*tested.number(waits)).any()  # app=1 is there since before the question
     for i in range(20):
         tested.delete_pod(f"default/{i}x")
-    assert tested.state.mask(waits.class_id, waits.labels_id).any()
+    assert tested.state.mask(*tested.number(waits)).any()
 
 
 def spreading(name: str) -> dict[str, object]:
@@ -289,19 +289,19 @@ def test_a_terminating_pod_keeps_its_resources_and_leaves_topology_spread(delete
     elif deleted == "later":
         tested.upsert_pod(raw(old))
         new = tested.pods["default/a2"]
-        assert tested.state.mask(new.class_id, new.labels_id).tolist() == [True, True]
+        assert tested.state.mask(*tested.number(new)).tolist() == [True, True]
         tested.listener.told.clear()
     tested.upsert_pod(raw(terminating(old)))
     if deleted == "later":
         assert ("node", False) in tested.listener.told
     new, other = tested.pods["default/a2"], tested.pods["default/c0"]
     assert tested.pods["default/a0"].deleting
-    assert tested.state.mask(new.class_id, new.labels_id).tolist() == [True, False]
-    assert not tested.state.mask(other.class_id, other.labels_id).any(), "anti-affinity counts it"
+    assert tested.state.mask(*tested.number(new)).tolist() == [True, False]
+    assert not tested.state.mask(*tested.number(other)).any(), "anti-affinity counts it"
     assert tested.state.arrays.free[0, 0] == 7000
     tested.rebuild()
     new = tested.pods["default/a2"]
-    assert tested.state.mask(new.class_id, new.labels_id).tolist() == [True, False]
+    assert tested.state.mask(*tested.number(new)).tolist() == [True, False]
     tested.delete_pod("default/a0")
     assert tested.state.arrays.free[0, 0] == 8000
 
@@ -318,10 +318,10 @@ def test_pods_with_one_exclusive_volume_share_no_node() -> None:
     tested.upsert_pod(raw(pod("a0", on="n", volumes=[disk])))
     tested.upsert_pod(raw(pod("b0", volumes=[disk])))
     waits = tested.pods["default/b0"]
-    why = unschedulable_message(tested.state, waits.class_id, waits.labels_id)
+    why = unschedulable_message(tested.state, *tested.number(waits))
     assert why == "0/1 nodes are available: 1 node(s) had no available disk."
     tested.delete_pod("default/a0")
-    assert tested.state.mask(waits.class_id, waits.labels_id).any()
+    assert tested.state.mask(*tested.number(waits)).any()
 
 
 def test_a_pod_waits_until_a_node_declares_the_features_that_it_needs() -> None:
@@ -329,14 +329,14 @@ def test_a_pod_waits_until_a_node_declares_the_features_that_it_needs() -> None:
     tested.upsert_node(raw(node("n")))
     tested.upsert_pod(raw(pod("a0", hostNetwork=True, hostUsers=False)))
     waits = tested.pods["default/a0"]
-    why = unschedulable_message(tested.state, waits.class_id, waits.labels_id)
+    why = unschedulable_message(tested.state, *tested.number(waits))
     assert why == "0/1 nodes are available: 1 node(s) didn't match Pod's required features."
     changed = node("n")
     changed["status"]["declaredFeatures"] = ["UserNamespacesHostNetworkSupport"]  # type: ignore[index]
     tested.listener.told.clear()
     tested.upsert_node(raw(changed))
     assert tested.listener.told == [("node", True)]
-    assert tested.state.mask(waits.class_id, waits.labels_id).any()
+    assert tested.state.mask(*tested.number(waits)).any()
 
 
 def test_invalid_objects_are_skipped_and_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -439,14 +439,14 @@ def test_devices_of_slices_are_extended_resources_of_their_node(first: str) -> N
         assert ("waits", "default/b0") in tested.listener.told
     for name in ("a0", "b0"):
         waits = tested.pods[f"default/{name}"]
-        assert tested.state.mask(waits.class_id, waits.labels_id).tolist() == [True, False]
+        assert tested.state.mask(*tested.number(waits)).tolist() == [True, False]
         assert tested.offered_devices(waits.pod, "m") == ["nvidia.com/gpu"]
         assert tested.offered_devices(waits.pod, "n") == []
     tested.upsert_pod(raw({**requesting("a0"), "spec": {**requesting("a0")["spec"], "nodeName": "m"}}))
     waits = tested.pods["default/b0"]
-    assert not tested.state.mask(waits.class_id, waits.labels_id).any()
+    assert not tested.state.mask(*tested.number(waits)).any()
     devices(tested, "m", 2)
-    assert tested.state.mask(waits.class_id, waits.labels_id).any()
+    assert tested.state.mask(*tested.number(waits)).any()
 
 
 def test_pods_of_devices_that_are_not_modelled_are_left_to_kube_scheduler() -> None:

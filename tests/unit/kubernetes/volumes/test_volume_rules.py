@@ -22,10 +22,10 @@ from steersman.cluster.objects.api.volumes import (
     Volume,
     VolumeClaim,
 )
-from steersman.kubernetes.volumes import rules
-from steersman.kubernetes.volumes.pod_claims import PodClaim, pod_claims
-from steersman.kubernetes.volumes.rules import VolumeFit, VolumeObjects, VolumePlan
-from steersman.kubernetes.volumes.translation import volume_attachment
+from steersman.cluster.volumes import rules
+from steersman.cluster.volumes.pod_claims import PodClaim, pod_claims
+from steersman.cluster.volumes.rules import VolumeFit, VolumeObjects, VolumePlan
+from steersman.cluster.volumes.translation import volume_attachment
 
 ZONE = "topology.kubernetes.io/zone"
 NODES = ["n0", "n1", "n2"]

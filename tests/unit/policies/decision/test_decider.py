@@ -13,7 +13,6 @@ from steersman.policies.gpu_state.leftovers import leftover_arrays
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
-from steersman.simulation.selection.comparison import choose_member
 from steersman.workloads.formats.openb.traces import embedded
 from steersman.workloads.profile import profile_arrays
 from steersman.workloads.workload import Workload
@@ -102,7 +101,7 @@ def choosy() -> Workload:
 def policies(choosy: Workload, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Policy]:
     file = tmp_path_factory.mktemp("policy") / "prepared.safetensors"
     with policy_path("steersman") as shipped:
-        write_policy(file, *prepare_policy(shipped, choosy, choose_member))
+        write_policy(file, *prepare_policy(shipped, choosy, Simulator(choosy).member(resolve("steersman")).policy))
     return {"fgd": resolve("fgd"), "steersman": concrete("steersman"), "prepared": resolve(str(file))}
 
 

@@ -42,7 +42,7 @@ def test_pods_of_an_owner_that_come_one_by_one_are_apart() -> None:
 def test_pods_of_a_gang_are_together_whenever_they_came() -> None:
     found = coming([arrived("", 500.0 * k, gang="g") for k in range(4)])
     assert found.size.tolist() == [4]
-    assert found.together.tolist() == [True]
+    assert found.least.tolist() == [4]
 
 
 def test_a_burst_of_jobs_is_spread_over_hours() -> None:

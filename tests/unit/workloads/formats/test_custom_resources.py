@@ -1,4 +1,4 @@
-"""Pod templates of any kind of object are found by their shape, and how many pods they stand for."""
+"""Custom resources make the pods that their controllers make; templates of other kinds are found by their shape."""
 
 from __future__ import annotations
 
@@ -45,13 +45,14 @@ RAY = {
         {"groupName": "none", "template": TEMPLATE},
     ],
 }
-RAY_PODS = {"it-head": 1, "it-small": 3, "it-large": 8, "it-later": 1}
+RAY_PODS = {"it-head": 1, "it-small-worker": 3, "it-large-worker": 8, "it-later-worker": 1}
+RAY_PODS_BELOW = {name.replace("it-", "it-0001-"): count for name, count in RAY_PODS.items()}
 ROLES = {"Master": {"template": TEMPLATE}, "Worker": {"replicas": 3, "template": TEMPLATE}}
 JOB_OF_SET = {"spec": {"parallelism": 2, "completions": 2, "template": TEMPLATE}}
 KINDS: dict[str, tuple[str, Any, dict[str, int]]] = {
     "RayCluster": ("ray.io", RAY, RAY_PODS),
-    "RayJob": ("ray.io", {"rayClusterSpec": RAY, "submitterPodTemplate": TEMPLATE}, RAY_PODS | {"it-submitterpod": 1}),
-    "RayService": ("ray.io", {"serveConfigV2": "", "rayClusterConfig": RAY}, RAY_PODS),
+    "RayJob": ("ray.io", {"rayClusterSpec": RAY, "submitterPodTemplate": TEMPLATE}, RAY_PODS_BELOW | {"it": 1}),
+    "RayService": ("ray.io", {"serveConfigV2": "", "rayClusterConfig": RAY}, RAY_PODS_BELOW),
     "PyTorchJob": ("kubeflow.org", {"pytorchReplicaSpecs": ROLES}, {"it-master": 1, "it-worker": 3}),
     "MPIJob": (
         "kubeflow.org",
@@ -59,7 +60,7 @@ KINDS: dict[str, tuple[str, Any, dict[str, int]]] = {
             "slotsPerWorker": 2,
             "mpiReplicaSpecs": {"Launcher": {"template": TEMPLATE}, "Worker": {"replicas": 2, "template": TEMPLATE}},
         },
-        {"it-launcher": 1, "it-worker": 2},
+        {"it": 1, "it-worker": 2},
     ),
     "JobSet": (
         "jobset.x-k8s.io",
@@ -69,7 +70,7 @@ KINDS: dict[str, tuple[str, Any, dict[str, int]]] = {
                 {"name": "workers", "replicas": 3, "template": JOB_OF_SET},
             ]
         },
-        {"it-driver": 1, "it-workers": 6},
+        {"it-driver-0": 1} | {f"it-workers-{i}": 2 for i in range(3)},
     ),
     "Job": (
         "batch.volcano.sh",
@@ -102,7 +103,7 @@ KINDS: dict[str, tuple[str, Any, dict[str, int]]] = {
     ),
     "Training": ("example.com", {"numWorkers": 4, "worker": {"template": TEMPLATE}}, {"it": 4}),
     "Gang": ("example.com", {"minMember": 5, "template": TEMPLATE}, {"it": 5}),
-    "Service": ("serving.knative.dev", {"template": TEMPLATE}, {"it": 1}),
+    "Service": ("serving.knative.dev", {"template": TEMPLATE}, {"it-00001-deployment": 1}),
     "Empty": ("example.com", {"replicas": 0, "template": TEMPLATE}, {}),
     "Text": ("example.com", {"size": "10Gi", "template": TEMPLATE}, {"it": 1}),
 }
@@ -118,11 +119,14 @@ def test_templates_make_their_number_of_pods(kind: str) -> None:
     assert len(set(result.owners.values())) == bool(expected)
 
 
-@pytest.mark.parametrize(("leader", "expected"), [(False, {"it": 8}), (True, {"it-leader": 2, "it-worker": 6})])
-def test_groups_of_a_leader_worker_set(leader: bool, expected: dict[str, int]) -> None:
-    templates = {"size": 4, "workerTemplate": TEMPLATE} | ({"leaderTemplate": TEMPLATE} if leader else {})
+@pytest.mark.parametrize("leader", [False, True])
+def test_groups_of_a_leader_worker_set(leader: bool) -> None:
+    templates = {"size": 4, "workerTemplate": TEMPLATE}
+    templates |= {"leaderTemplate": {"spec": pod_spec(cpu="2")}} if leader else {}
     spec = {"replicas": 2, "leaderWorkerTemplate": templates}
-    assert counts(expanded(made("LeaderWorkerSet", "leaderworkerset.x-k8s.io", spec))) == expected
+    result = expanded(made("LeaderWorkerSet", "leaderworkerset.x-k8s.io", spec))
+    assert counts(result) == {"it": 2, "it-0": 3, "it-1": 3}
+    assert {each.requests.cpu_milli for each in result.pods if each.name in ("it-0", "it-1")} == {1000 + 1000 * leader}
 
 
 @pytest.mark.parametrize(
@@ -149,19 +153,19 @@ def test_objects_repeated_by_queues_are_counted_once() -> None:
 
 
 def test_minimum_scale_of_a_template_is_honoured() -> None:
-    service = made("Service.serving", "knative.dev", {"template": TEMPLATE})
+    service = made("Service", "serving.knative.dev", {"template": TEMPLATE})
     scaled = {**TEMPLATE, "metadata": {"annotations": {"autoscaling.knative.dev/min-scale": "3"}}}
     assert len(expanded(service).pods) == 1
-    assert len(expanded(made("Service.serving", "knative.dev", {"template": scaled})).pods) == 3
+    assert len(expanded(made("Service", "serving.knative.dev", {"template": scaled})).pods) == 3
 
 
 def test_unknown_workload_kinds_are_reported() -> None:
     model = {"predictor": {"model": {"resources": {"limits": {"nvidia.com/gpu": "1"}}}}}
-    found = Objects([Document(listed(made("InferenceService", "serving.kserve.io", model), pod("p")), "w.yaml", "")])
-    assert found.warnings() == ("pods of these kinds are not known and left out: InferenceService 1",)
+    found = Objects([Document(listed(made("Predictor", "example.com", model), pod("p")), "w.yaml", "")])
+    assert found.warnings() == ("pods of these kinds are not known and left out: Predictor 1",)
     claim = {"resources": {"requests": {"storage": "1Gi"}}}
-    service = made("InferenceService", "serving.kserve.io", model, uid="u")
-    for other in (made("PersistentVolumeClaim", "core", claim), service):
+    service = made("Predictor", "example.com", model, uid="u")
+    for other in (made("StorageBucket", "example.com", claim), service):
         found = Objects([Document(listed(other, pod("p")), "w.yaml", "")])
         assert found.warnings() == (
             f"ignored objects that are neither nodes nor pods nor make pods: {other['kind']} 1",
@@ -229,6 +233,7 @@ def test_an_argo_workflow_stands_for_the_pods_that_it_runs() -> None:
     del main["steps"][1][1]
     result = expanded(made("Workflow", "argoproj.io", spec))
     assert counts(result) == {"it-prepare": 1, "it-work": 15, "it-notify": 1}
+    assert {each.labels["workflows.argoproj.io/workflow"] for each in result.pods} == {"it"}
     pods = {each.name: each for each in result.pods}
     assert {each.priority for each in result.pods} == {2_000_001_000}
     assert pods["it-prepare-0001"].constraints.node_selector == (("pool", "batch"),)

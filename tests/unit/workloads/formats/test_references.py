@@ -28,7 +28,7 @@ def counts(found: Objects) -> dict[str, int]:
 
 def made(kind: str, spec: Any, name: str = "it", **more: Any) -> Object:
     return {
-        "apiVersion": "x.io/v1",
+        "apiVersion": f"{'sparkoperator.k8s.io' if 'Spark' in kind else 'argoproj.io'}/v1",
         "kind": kind,
         "metadata": {"name": name, **more.pop("metadata", {})},
         "spec": spec,
@@ -181,11 +181,13 @@ SPARK: Object = {
 
 def test_a_spark_application_stands_for_a_driver_and_executors() -> None:
     found = read(made("SparkApplication", SPARK))
-    assert counts(found) == {"it-driver": 1, "it-executor": 3}
+    assert counts(found) == {"it": 1, "it-exec": 3}
     driver, executor = found.pods(())[0], found.pods(())[1]
     assert (driver.requests.cpu_milli, driver.cpu_limit_milli) == (1000, 1200)
     assert driver.requests.memory_bytes == (512 + 384) << 20
-    assert driver.labels == {"version": "3", "spark-role": "driver", "sparkoperator.k8s.io/app-name": "it"}
+    assert driver.labels["version"] == "3"
+    assert [each.labels["spark-role"] for each in found.pods(())] == ["driver"] + ["executor"] * 3
+    assert {each.labels["sparkoperator.k8s.io/app-name"] for each in found.pods(())} == {"it"}
     assert (executor.requests.cpu_milli, executor.requests.gpu_count) == (2000, 1)
     assert executor.requests.memory_bytes == (8192 + 819) << 20
     assert executor.constraints.node_selector == (("pool", "gpu"),)
@@ -211,7 +213,7 @@ def test_a_spark_application_stands_for_a_driver_and_executors() -> None:
     ],
 )
 def test_spark_units_of_executors_are_read(change: Object, memory: int | None, executors: int) -> None:
-    pods = [each for each in read(made("SparkApplication", SPARK | change)).pods(()) if "executor" in each.name]
+    pods = [each for each in read(made("SparkApplication", SPARK | change)).pods(()) if "exec" in each.name]
     assert len(pods) == executors
     assert {each.requests.memory_bytes >> 20 for each in pods} == ({memory} if executors else set())
 

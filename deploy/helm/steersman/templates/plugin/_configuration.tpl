@@ -35,7 +35,7 @@ kind: KubeSchedulerConfiguration
 leaderElection:
   leaderElect: true
   resourceName: {{ .Values.plugin.schedulerName | quote }}
-  resourceNamespace: {{ .Release.Namespace | quote }}
+  resourceNamespace: {{ .Values.leaseNamespace | quote }}
 profiles:
   - schedulerName: {{ .Values.plugin.schedulerName | quote }}
     plugins:

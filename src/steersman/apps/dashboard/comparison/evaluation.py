@@ -19,7 +19,6 @@ from steersman.apps.dashboard.runs.folders import FoundRun
 from steersman.apps.dashboard.runs.tables import cell_number, cell_whole_number, rows_of
 from steersman.core.errors import InputError
 from steersman.core.statistics import Interval
-from steersman.evaluation.bound.experiment_bounds import BOUND
 from steersman.evaluation.criteria import FINAL_STATE_CRITERIA, LATENCY_CRITERIA, TIMED_CRITERIA, Criterion
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.page import report_warnings
@@ -34,7 +33,15 @@ from steersman.evaluation.results import (
     SUMMARY,
     SUMMARY_COLUMNS,
 )
-from steersman.evaluation.summary import SEEDS, TRACE_BLOCKS, SummaryRow, summarise
+from steersman.evaluation.summary import (
+    BOUND,
+    SEEDS,
+    TRACE_BLOCKS,
+    FigureKey,
+    SummaryRow,
+    figures_by_key,
+    summarise,
+)
 from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.result import Curve, FinalNodes, Metric, Protocol, RunResult
 from steersman.simulation.run import AS_IT_IS
@@ -129,18 +136,15 @@ class EvaluationFolder:
 
     def rows(self, subject: Subject, metric: str, baseline: str) -> list[SummaryRow]:
         """Return a metric's summary; differences from another baseline than the folder's are computed as there."""
-        rows = self.summary
-        if baseline != self.baseline and baseline in self.policies:
-            rows = [*self._summarised(subject.protocol, baseline), *(row for row in rows if row.policy in BESIDE)]
-        chosen = [
-            row
-            for row in rows
-            if (row.workload, row.protocol, row.metric) == (subject.workload, subject.protocol, metric)
-        ]
-        return sorted(chosen, key=lambda row: row.policy in BESIDE)
+        rows = figures_by_key(self._summary_against(subject.protocol, baseline))
+        keys = (FigureKey(subject.protocol, subject.workload, policy, metric) for policy in (*self.policies, *BESIDE))
+        return [rows[key] for key in keys if key in rows]
 
-    def _summarised(self, protocol: Protocol, baseline: str) -> list[SummaryRow]:
-        return summarise([run for run in self.runs if run.protocol == protocol], baseline)
+    def _summary_against(self, protocol: Protocol, baseline: str) -> list[SummaryRow]:
+        if baseline == self.baseline or baseline not in self.policies:
+            return self.summary
+        computed = summarise([run for run in self.runs if run.protocol == protocol], baseline)
+        return [*computed, *(row for row in self.summary if row.policy in BESIDE)]
 
     def headline(self, subject: Subject, metric: str, baseline: str) -> Headline | None:
         """Return the report's comparison by a metric, None if the folder has no runs or no sentence speaks of it."""
@@ -150,7 +154,7 @@ class EvaluationFolder:
         if not runs:
             return None
         used = baseline if baseline in {run.policy for run in runs} else runs[0].policy
-        headline = Headline(runs, self.summary if used == self.baseline else summarise(runs, used), used)
+        headline = Headline(runs, self._summary_against(subject.protocol, used), used)
         criterion = headline.criterion if headline.primary == metric else CRITERIA.get(metric)
         return headline.with_criterion(criterion) if criterion is not None else None
 

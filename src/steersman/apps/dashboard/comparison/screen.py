@@ -12,7 +12,13 @@ import numpy.typing as npt
 from aiohttp import web
 
 from steersman.apps.dashboard.access import refused
-from steersman.apps.dashboard.comparison.evaluation import EvaluationFolder, Subject, criterion_of, version_of
+from steersman.apps.dashboard.comparison.evaluation import (
+    BESIDE,
+    EvaluationFolder,
+    Subject,
+    criterion_of,
+    version_of,
+)
 from steersman.apps.dashboard.runs.entries import RunEntries
 from steersman.apps.dashboard.runs.folders import FoundRun
 from steersman.apps.dashboard.screens import json_response
@@ -186,11 +192,15 @@ class ComparisonScreen:
         if known is not None:
             title = MetricTitle(title=known.title, larger_is_better=known.larger_is_better, digits=known.digits)
         by_workload = {
-            name: [
-                _policy_row(each, row)
-                for each in chosen
-                for row in each.rows(Subject(name, subject.protocol), metric, baseline)
-            ]
+            # As the curves, which recorded placements and bounds lack: a policy has the same colour in both.
+            name: sorted(
+                (
+                    _policy_row(each, row)
+                    for each in chosen
+                    for row in each.rows(Subject(name, subject.protocol), metric, baseline)
+                ),
+                key=lambda row: row.policy in BESIDE,
+            )
             for name in workloads
         }
         having = [each for each in chosen if subject in each.subjects]

@@ -20,6 +20,7 @@ from steersman.apps.dashboard.live.documents import (
 )
 from steersman.apps.dashboard.live.status import ReadinessFeed, WaitingFeed, reason_without_counts
 from steersman.apps.top.model import BindingRate
+from steersman.cluster.account import ClusterAccount, account_of
 from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI, Node
 from steersman.cluster.state import device_indices
@@ -29,6 +30,7 @@ from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Selectors
 from steersman.kubernetes.watch import Reflector, TeeHandler
 from steersman.workloads.gpu_warnings import gpu_warnings
+from steersman.workloads.recorded import live_account
 
 BINDINGS_KEPT = 2000
 """Bindings that latency by node is of."""
@@ -99,6 +101,7 @@ class ClusterWatch(Listener):
         self._rate = BindingRate()
         self._groups_of, self._groups = -1, list[WaitingGroup]()
         self._reasons_of, self._reasons = -1, Counter[str]()
+        self._account_of, self._account = (-1, -1, -1), account_of((), ())
         self.began = False
 
     async def listed(self) -> None:
@@ -184,13 +187,25 @@ class ClusterWatch(Listener):
         """Return nodes and what is on all of them."""
         self._lay_out()
         present = [node for node in self.cache.state.nodes if node is not None]
+        left_out = [self.account.sentence] if self.account.left_out else []
         return Snapshot(
             nodes=self.columns(),
             use=self._with_unknown(self._use(self._order)),
             profile=profile_rows(self.rules.profile),
             layout=self.layout,
-            warnings=list(gpu_warnings(present, [pod.pod for pod in self.cache.pods.values()])),
+            warnings=[*left_out, *gpu_warnings(present, [pod.pod for pod in self.cache.pods.values()])],
         )
+
+    @property
+    def account(self) -> ClusterAccount:
+        """Return which nodes are counted. It depends on nodes and constraints of pods, which rarely change."""
+        state, pods = self.cache.state, self.cache.pods
+        version = self.layout, len(pods), len(state.classes)
+        if version != self._account_of:
+            present = [node for node in state.nodes if node is not None]
+            self._account_of = version
+            self._account = live_account(present, (pod.pod for pod in pods.values()), self._unknown)
+        return self._account
 
     def columns(self) -> NodeColumns:
         """Return the columns of all nodes, in the order of their positions.
@@ -229,8 +244,9 @@ class ClusterWatch(Listener):
         """Return counts of the whole cluster."""
         self._lay_out()
         state, pods = self.cache.state, self.cache.pods
-        used, whole = state.gpu_use_by_node()
-        cpu = state.arrays.allocatable[:, CPU].sum()
+        slots = [state.slots[node.name] for node in self.account.counted]
+        used, whole = (each[slots] for each in state.gpu_use_by_node())
+        cpu = state.arrays.allocatable[slots, CPU].sum()
         return Summary(
             # Infinite before the first list, which JSON cannot express.
             age=round(self.age) if self.age < 1e9 else None,
@@ -242,7 +258,7 @@ class ClusterWatch(Listener):
             bound=self.bound,
             rate=round(self._rate.of(now, self.bound), 1),
             gpu=round(100.0 * float(used.sum()) / float(whole.sum()), 2) if whole.sum() else None,
-            cpu=round(100.0 * float(cpu - state.arrays.free[:, CPU].sum()) / float(cpu), 2) if cpu else None,
+            cpu=round(100.0 * float(cpu - state.arrays.free[slots, CPU].sum()) / float(cpu), 2) if cpu else None,
             rules=[
                 RuleRate(rule=rule, agreed=sum(outcomes), of=len(outcomes))
                 for rule, outcomes in self.rules.recent.items()

@@ -70,7 +70,7 @@ class Summary(LiveDocument):
         nodes, not_ready, pods, waiting, bound: numbers.
         groups: waiting pods by scheduler and reason, the most first.
         rate: bindings per second.
-        gpu, cpu: requested percent; None where there is none.
+        gpu, cpu: requested percent of the nodes that are counted; None where there is none.
         rules: what rules would have decided.
         skipped: bindings that were not compared with rules.
         odd: nodes that are not understood.

@@ -14,7 +14,7 @@ from steersman.core.errors import UsageError
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.policies.base import Policy, renamed
 from steersman.policies.registry import PACKAGED_POLICY, resolve
-from steersman.simulation.selection.comparison import member_choice
+from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
 
 EXPLAINED = (*COMPARED_RULES, PACKAGED_POLICY)
@@ -72,7 +72,7 @@ class LiveExplainer:
         if name not in self._policies:
             policy, member, choice = resolve(name), "", ""
             if policy.members:
-                chosen = member_choice(policy, workload)
+                chosen = Simulator(workload).member(policy)
                 policy, member, choice = renamed(chosen.policy, name), chosen.policy.name, chosen.evidence
             self._policies[name] = policy, member, choice
         return self._policies[name]

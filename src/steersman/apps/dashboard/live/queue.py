@@ -9,11 +9,10 @@ from steersman.apps.dashboard.live.explanations import EXPLAINED
 from steersman.apps.recorder.live_workload import read_workload
 from steersman.core.errors import UsageError
 from steersman.kubernetes.client import Client
-from steersman.policies.base import decided_by
 from steersman.policies.registry import in_order, resolve
 from steersman.simulation.prediction.moment import moment_of
 from steersman.simulation.prediction.prediction import QueuePrediction, predict_queue
-from steersman.simulation.selection.comparison import member_choice
+from steersman.simulation.run import decider_on
 from steersman.workloads.workload import RunningPods
 
 ORDERS = (
@@ -55,9 +54,7 @@ class LiveQueue:
             now = time.time()
 
             def predict() -> QueuePrediction:
-                decides = in_order(resolve(policy), order)
-                if decides.members:
-                    decides = decided_by(decides, member_choice(decides, workload).policy)
+                decides = decider_on(workload, in_order(resolve(policy), order))
                 return predict_queue(moment_of(workload, now), decides)
 
             return await asyncio.to_thread(predict)

@@ -10,7 +10,7 @@ from steersman.apps.service.scoring.explanation import explain_placed
 from steersman.cluster.model import Pod
 from steersman.core.errors import UsageError
 from steersman.policies.base import Policy, renamed
-from steersman.simulation.selection.comparison import member_choice
+from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
 
 BOUND, FINISHED = OUTCOMES.index("bound"), OUTCOMES.index("finished")
@@ -66,7 +66,7 @@ class RunExplainer:
         if columns.outcome[event] == FINISHED:
             raise UsageError(f"event {event} is the end of a pod, and no decision")
         if self._policy.members:
-            chosen = member_choice(self._policy, self._workload)
+            chosen = Simulator(self._workload).member(self._policy)
             self._member, self._choice = chosen.policy.name, chosen.evidence
             self._policy = renamed(chosen.policy, self._policy.name)
         pod = self._workload.pods[columns.pod[event]]

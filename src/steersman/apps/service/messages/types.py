@@ -151,6 +151,7 @@ class Explanation(Struct, kw_only=True, rename="camel"):
         refused: number of nodes the pod does not fit, by reason, in kube-scheduler's words.
         other_gpus: a sentence on nodes that offer GPUs by other names than the pod requests, "" if there are none.
         nodes: number of nodes.
+        preemption: a sentence if kube-scheduler may preempt others for the pod, "" if not.
     """
 
     policy: str
@@ -168,6 +169,7 @@ class Explanation(Struct, kw_only=True, rename="camel"):
     decided_by: str = ""
     compared_with: str = ""
     other_gpus: str = ""
+    preemption: str = ""
 
 
 class ScoreRequest(Struct, forbid_unknown_fields=True, kw_only=True):

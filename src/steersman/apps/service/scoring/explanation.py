@@ -17,6 +17,7 @@ from steersman.cluster.constraints.reasons import counted, other_gpus
 from steersman.cluster.model import Pod
 from steersman.cluster.owner_pods import OwnerPods
 from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.preemption import RunningPods, beside_nominated, preemption
 from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy, renamed
 from steersman.policies.decision.cluster_view import ClusterView
@@ -25,7 +26,7 @@ from steersman.policies.decision.decider import Decider
 from steersman.policies.decision.kernels import SELECT_RANDOM
 from steersman.policies.node_metrics.view import Telemetry
 from steersman.policies.node_scores.default_spreading import scheduled_by
-from steersman.simulation.selection.comparison import member_choice
+from steersman.simulation.run import Simulator
 from steersman.workloads.profile import typical_pods
 from steersman.workloads.workload import Workload
 
@@ -133,7 +134,7 @@ def explain_placed(
     """
     member = choice = ""
     if policy.members:
-        chosen = member_choice(policy, workload)
+        chosen = Simulator(workload).member(policy)
         member, choice, policy = chosen.policy.name, chosen.evidence, renamed(chosen.policy, policy.name)
     state = ClusterState(workload.nodes)
     running = [each for each in others if each.constraints.node_name in state.slots]
@@ -146,8 +147,15 @@ def explain_placed(
         Decider(ClusterView(state, profile=profile, selectors=lambda: workload.services, telemetry=telemetry), policy)
     )
     query = replace(node_scorer.query(pod.unbound()), owner_pods=siblings)
+    waiting = [each for each in others if not each.constraints.node_name]
+    with beside_nominated(state, waiting, pod) as nominated:
+        if nominated:
+            query = query.within(state.mask(query.class_id, query.labels_id))
+        refused = counted(state, query.class_id, query.labels_id)
     result = explanation(policy.name, node_scorer, query)
-    result.member, result.choice = member, choice
+    result.member, result.choice, result.refused = member, choice, refused
+    if not result.node:
+        result.preemption = preemption(state, RunningPods.of(state, running), pod.unbound())
     return result
 
 

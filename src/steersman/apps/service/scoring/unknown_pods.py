@@ -74,7 +74,7 @@ class UnknownPods:
             UnusualPodError: it is not in the cluster, and scoring it costs more than is left.
         """
         if waiting is not None:
-            yield node_scorer, self._query(node_scorer, pod, (waiting.class_id, waiting.labels_id))
+            yield node_scorer, self._query(node_scorer, pod, self._cache.number(waiting))
             return
         decider, kept, constraints = node_scorer.decider, self._cache.selected, pod.pod_class.constraints
         state = decider.state

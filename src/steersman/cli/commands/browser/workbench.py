@@ -14,6 +14,7 @@ from steersman.cli.options.common import path_option
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.output.display import say, status_if_slow
 from steersman.core.errors import UsageError
+from steersman.core.extras import require_extra
 from steersman.core.signals import defer_signals
 
 JUPYTER_PORT, TENSORBOARD_PORT = 8888, 6006
@@ -52,7 +53,7 @@ def workbench(
     from steersman.apps.workbench import services
     from steersman.apps.workbench.supervisor import choose_port, running, watch
 
-    services.check_packages()
+    require_extra("the workbench", "workbench", "jupyterlab", "ipykernel", "tensorboard")
     in_existing = existing.load() is not None  # what is wrong with it is said before anything starts
     opened = services.default_folder() if folder is None else folder.absolute()
     if not opened.is_dir():

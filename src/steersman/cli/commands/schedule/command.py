@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.completing import orders, policies
+from steersman.cli.fitting import GENERATIONS_HELP
 from steersman.cli.minors import minor_of_cluster
 from steersman.cli.options.cluster import (
     ClusterOptions,
@@ -33,6 +34,7 @@ from steersman.cli.options.orders import check_live_order, split_order
 from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import status_if_slow
 from steersman.cli.output.logs import LogOptions
+from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.workloads.files import check_writable
 
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
 ADDRESS, PORT = "127.0.0.1", 10269
 IN_FLIGHT = 64
-FIT_SECONDS = 60.0
+LEASE_NAMESPACE = "kube-system"
 LEAST_PREDICT_SECONDS = 10.0
 
 
@@ -99,9 +101,9 @@ class ScheduleOptions:
         Excludes("shadow"),
         Excludes("learn"),
     ] = None
-    fit_seconds: Annotated[
-        float | None,
-        option(f"With --fit: duration of the search in seconds. [default: {FIT_SECONDS:g}]", min=1),
+    fit_generations: Annotated[
+        int | None,
+        option(f"With --fit: generations of the search. {GENERATIONS_HELP}", min=1),
         RequiresOption("fit"),
     ] = None
     telemetry: TelemetryOption = None
@@ -109,7 +111,7 @@ class ScheduleOptions:
     @property
     def scheduler(self) -> str:
         """Return the name of the scheduler whose pods are placed, or which is followed."""
-        return self.scheduler_name or ("default-scheduler" if self.shadow else "steersman")
+        return self.scheduler_name or (DEFAULT_SCHEDULER if self.shadow else "steersman")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,13 @@ class BindingOptions:
         Excludes("shadow"),
     ] = None
     lease_namespace: Annotated[
-        str, option("Namespace of the Lease. [default: the context's namespace]", metavar="NAME"), Excludes("shadow")
+        str,
+        option(
+            "Namespace of the Lease, the same for all schedulers of a cluster: of two of one name only one leads. "
+            f"[default: {LEASE_NAMESPACE}]",
+            metavar="NAME",
+        ),
+        Excludes("shadow"),
     ] = ""
     lease_name: Annotated[
         str, option("Name of the Lease. [default: the value of --scheduler-name]", metavar="NAME"), Excludes("shadow")
@@ -192,15 +200,15 @@ class BindingOptions:
         Excludes("shadow"),
     ] = None
 
-    def settings(self, scheduler: str, namespace: str, **further: Any) -> SchedulerSettings:
-        """Return the settings of the scheduler of that name; `namespace` is the default of its Lease."""
+    def settings(self, scheduler: str, **further: Any) -> SchedulerSettings:
+        """Return the settings of the scheduler of that name."""
         from steersman.apps.scheduler.process import SchedulerSettings
         from steersman.apps.scheduler.scheduler import SchedulerOptions
 
         return SchedulerSettings(
             options=SchedulerOptions(scheduler, self.in_flight or IN_FLIGHT),
             leader_elect=self.leader_elect is not False,
-            lease_namespace=self.lease_namespace or namespace,
+            lease_namespace=self.lease_namespace or LEASE_NAMESPACE,
             lease_name=self.lease_name or scheduler,
             address=self.address or ADDRESS,
             port=PORT if self.port is None else self.port,
@@ -255,6 +263,11 @@ def schedule(
     **Try it on a real cluster without binding**: steersman schedule --policy steersman --shadow
     """
     server.use()
+    if options.scheduler == DEFAULT_SCHEDULER and not options.shadow:
+        raise UsageError(
+            f"--scheduler-name {DEFAULT_SCHEDULER}: the cluster's kube-scheduler places these pods, and two schedulers "
+            "of one name overcommit nodes; give another name, which pods have as spec.schedulerName, or add --shadow"
+        )
     order = queue.order or ""
     if options.policy is not None:
         name, order = queue.split(options.policy, shadow=options.shadow)
@@ -319,10 +332,9 @@ def schedule(
         if plan is not None:
             agent = stack.enter_context(agent_process(plan, live_run, target.config, telemetry, logs))
         if options.fit is not None:
-            stack.enter_context(fitting(options.fit, options.fit_seconds or FIT_SECONDS, target.config, logs))
+            stack.enter_context(fitting(options.fit, options.fit_generations, target.config, logs))
         settings = binding.settings(
             options.scheduler,
-            target.config.namespace,
             policy=policy,
             agent=agent,
             fitted=options.fit,

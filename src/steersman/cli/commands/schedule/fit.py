@@ -18,14 +18,14 @@ log = structlog.get_logger("fit")
 
 
 @contextmanager
-def fitting(file: Path, seconds: float, config: KubeConfig, logs: LogOptions) -> Iterator[None]:
+def fitting(file: Path, generations: int | None, config: KubeConfig, logs: LogOptions) -> Iterator[None]:
     """Fit a policy in a background process, which ends when it is done or with this block."""
 
     def on_exit(status: int) -> None:
         if status:
             log.error("the process that fits a policy died; scheduling continues", status=status)
 
-    with background_process(on_exit, _fit, BackgroundFitOptions(file, seconds), config, logs):
+    with background_process(on_exit, _fit, BackgroundFitOptions(file, generations), config, logs):
         yield
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -23,7 +23,7 @@ from steersman.apps.scheduler.agent_policy import AgentSettings
 from steersman.cli.options.cluster import run_with_client
 from steersman.cli.output.logs import LogLevel, LogOptions
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.core.processes import background_process
+from steersman.core.processes import background_process, restarted
 from steersman.kubernetes.config import KubeConfig
 from steersman.objectives import registry as objectives
 from steersman.prometheus.configuration import Configuration
@@ -63,7 +63,7 @@ def agent_settings(plan: LivePlan, link: AgentLink | None = None) -> AgentSettin
 def agent_process(
     plan: LivePlan, live_run: LiveRun, kubeconfig: KubeConfig, telemetry_config: Configuration | None, logs: LogOptions
 ) -> Iterator[AgentSettings]:
-    """Run the agent in a background process until the block ends.
+    """Run the agent in a background process until the block ends; one that dies is started again.
 
     Args:
         plan: the plan.
@@ -72,17 +72,30 @@ def agent_process(
         telemetry_config: Prometheus queries; None: no telemetry.
         logs: options of the log.
     """
+    link: AgentLink | None = None
     is_closing = False
 
-    def on_exit(_: int) -> None:
-        if not is_closing:
-            log.error("the agent's process has ended; the fallback decides", folder=str(live_run.folder))
+    @contextmanager
+    def begin(on_exit: Callable[[int], None]) -> Iterator[None]:
+        nonlocal link
+        here, there = multiprocessing.Pipe()
+        with background_process(on_exit, _learn, plan, live_run, there, kubeconfig, telemetry_config, logs):
+            # The child has a copy. With ours open, reading would not end when the child dies.
+            there.close()
+            if link is None:
+                link = AgentLink(here, asks_fallback=plan.asks_fallback)
+            else:
+                link.replace(here)
+            yield
 
-    here, there = multiprocessing.Pipe()
-    with background_process(on_exit, _learn, plan, live_run, there, kubeconfig, telemetry_config, logs):
-        # The child has a copy. With ours open, reading would not end when the child dies.
-        there.close()
-        link = AgentLink(here, asks_fallback=plan.asks_fallback)
+    def on_end(seconds: float) -> None:
+        if not is_closing:
+            log.error(
+                "the agent's process has ended; the fallback decides", folder=str(live_run.folder), again_in=seconds
+            )
+
+    with restarted(begin, on_end):
+        assert link is not None
         try:
             yield agent_settings(plan, link)
         finally:

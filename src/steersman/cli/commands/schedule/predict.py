@@ -15,11 +15,11 @@ from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeConfig
 from steersman.orders.live_history import LiveHistory, read_run_times
 from steersman.orders.order import Order
-from steersman.policies.base import Policy, decided_by, with_own_order
+from steersman.policies.base import Policy, with_own_order
 from steersman.policies.registry import resolve
 from steersman.simulation.prediction.moment import moment_of
 from steersman.simulation.prediction.prediction import QueuePrediction, predict_queue
-from steersman.simulation.selection.comparison import member_choice
+from steersman.simulation.run import decider_on
 from steersman.workloads.workload import RunningPods, Workload
 
 NICENESS = 19
@@ -71,9 +71,7 @@ def predict_starts(task: PredictionTask) -> list[PredictedStart]:
             return await read_workload(client, "the cluster", RunningPods.FROM_NOW, lives=True)
 
     workload, now = asyncio.run(read()), time.time()
-    decides = with_own_order(resolve(task.policy), task.order)
-    if decides.members:
-        decides = decided_by(decides, member_choice(decides, workload).policy)
+    decides = decider_on(workload, with_own_order(resolve(task.policy), task.order))
     return starts_of(predict_queue(moment_of(workload, now, _history(task.run_times)), decides))
 
 

@@ -14,6 +14,7 @@ class PriorityClass(msgspec.Struct, frozen=True, rename="camel"):
 
     value: Annotated[int, msgspec.Meta(ge=-INT32_MAX - 1, le=INT32_MAX)] | None = None
     global_default: bool | None = None
+    preemption_policy: str | None = None
 
 
 class RuntimeOverhead(msgspec.Struct, frozen=True, rename="camel"):

@@ -10,7 +10,7 @@ from steersman.cluster.objects.api.metadata import LabelSelector, ManifestObject
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-DEFAULT_SCHEDULER = "default-scheduler"
+DEFAULT_SCHEDULER, UNSCHEDULABLE = "default-scheduler", "Unschedulable"
 INT32_MAX = (1 << 31) - 1
 MAX_WEIGHT = 100
 MAX_PORT = 65535
@@ -218,6 +218,7 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     scheduler_name: str | None = None
     priority: Annotated[int, msgspec.Meta(ge=-INT32_MAX - 1, le=INT32_MAX)] | None = None
     priority_class_name: str | None = None
+    preemption_policy: str | None = None
     runtime_class_name: str | None = None
     overhead: dict[str, Any] | None = None
     resources: ResourceRequirements | None = None

@@ -76,7 +76,9 @@ class Admission:
         """
         spec, where = pod.spec, join(path, "spec")
         if spec.priority is None:
-            spec = structs.replace(spec, priority=self._priority(spec, obj))
+            chosen = self._priority_class(spec, obj)
+            policy = spec.preemption_policy or chosen.preemption_policy
+            spec = structs.replace(spec, priority=chosen.value or 0, preemption_policy=policy)
         if path or not (is_created(obj) or spec.node_name):  # else the API server has stored it
             spec = limited(spec, where, self.limits.get(obj.namespace, []))
             spec = self._with_runtime_class(spec, where, obj)
@@ -86,18 +88,19 @@ class Admission:
     def warnings(self) -> list[str]:
         """Return a warning for each class that is not in the input."""
         return [
-            f"{kind} {name} is not in the input; {_MISSING[kind]} ({_named_by(objects)})"
+            f"{kind} {name} is not in the input; {_MISSING[kind]} ({named_by(objects)})"
             for (kind, name), objects in sorted(self.absent.items())
         ]
 
-    def _priority(self, spec: PodSpec, obj: KubernetesObject) -> int:
+    def _priority_class(self, spec: PodSpec, obj: KubernetesObject) -> PriorityClass:
         name = spec.priority_class_name
         if not name:
-            return min((each.value or 0 for each in self.priorities.values() if each.global_default), default=0)
+            defaults = [each for each in self.priorities.values() if each.global_default]
+            return min(defaults, key=lambda each: each.value or 0, default=PriorityClass())
         if name not in self.priorities:
             self._note_absent("PriorityClass", name, obj)
-            return 0
-        return self.priorities[name].value or 0
+            return PriorityClass()
+        return self.priorities[name]
 
     def _with_runtime_class(self, spec: PodSpec, path: str, obj: KubernetesObject) -> PodSpec:
         name = spec.runtime_class_name
@@ -136,5 +139,6 @@ def _nano(amounts: Mapping[str, Any]) -> dict[str, int]:
     return {name: nano(amount) for name, amount in amounts.items()}
 
 
-def _named_by(objects: Sequence[str]) -> str:
+def named_by(objects: Sequence[str]) -> str:
+    """Return which object names what a warning is about, and how many more do."""
     return f"named by {objects[0]}" + (f" and {len(objects) - 1} more" if len(objects) > 1 else "")

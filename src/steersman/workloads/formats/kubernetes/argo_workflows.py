@@ -1,108 +1,140 @@
-"""Pods of an Argo Workflow: one for each step or task that runs a container, from its entrypoint on."""
+"""Templates of an Argo Workflow that run containers, how often each runs, and how many pods run at a time."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from steersman.cluster.objects.fields import Object
+from steersman.cluster.objects.partial import list_or_empty, mapping_or_empty
 
 MAX_DEPTH = 20
 """Deepest nesting of templates that is followed: a template may call itself until a condition ends it."""
 MAX_PODS = 100_000
-_INHERITED = ("nodeSelector", "tolerations", "affinity", "schedulerName", "hostNetwork")
-_OWN = (*_INHERITED, "initContainers", "priorityClassName", "volumes")
-_EXECUTOR: Object = {"name": "wait"}
-"""The container that Argo adds to each pod; by default it requests nothing."""
+Scope = tuple[str, str]
+"""Kind and name of the object that holds a template; both empty: the Workflow itself."""
 
 
-def is_workflow(spec: Object) -> bool:
-    """Return whether the spec of an object is that of a Workflow."""
-    return isinstance(spec.get("entrypoint"), str) and isinstance(spec.get("templates"), list)
-
-
-def workflow_pods(spec: Object) -> Iterator[tuple[Object, str, str, int]]:
-    """Yield pod template, path, name and number of pods of each template of a Workflow that runs containers.
+def workflow_templates(spec: Object, lookup: Callable[[str, str], Object | None]) -> list[Object]:
+    """Return `template`, `name` and `count` of each template of a Workflow that runs containers.
 
     Loops over a parameter count once, and conditions as met.
+
+    Args:
+        spec: of the Workflow, with the templates of the object that it names by `workflowTemplateRef`.
+        lookup: returns the object of a kind and name that steps refer to by `templateRef`.
     """
-    named: dict[str, tuple[Object, str]] = {
-        str(template.get("name")): (template, f"spec.templates[{i}]")
-        for i, template in enumerate(spec["templates"])
-        if isinstance(template, dict)
-    }
-    counts: Counter[str] = Counter()
-    for start in (spec["entrypoint"], spec.get("onExit")):
-        if isinstance(start, str):
-            _count(named, start, 1, counts, 0)
-    for name, (template, path) in named.items():
-        if counts[name] and (containers := _containers(template)):
-            yield _pod(spec, template, containers), path, name.rpartition("/")[2], counts[name]
+    scopes: dict[Scope, dict[str, Object]] = {("", ""): _named(spec)}
+    counts: Counter[tuple[Scope, str]] = Counter()
+
+    def count(scope: Scope, name: str, times: int, depth: int) -> None:
+        if scope not in scopes:
+            scopes[scope] = _named(mapping_or_empty((lookup(*scope) or {}).get("spec")))
+        if name not in scopes[scope] or not times or depth > MAX_DEPTH or counts.total() + times > MAX_PODS:
+            return
+        counts[scope, name] += times
+        for call in _calls(scopes[scope][name]):
+            there = call.get("templateRef")
+            if isinstance(there, dict):
+                kind = "ClusterWorkflowTemplate" if there.get("clusterScope") is True else "WorkflowTemplate"
+                count((kind, str(there.get("name"))), str(there.get("template")), times * _loops(call), depth + 1)
+            else:
+                count(scope, str(call.get("template")), times * _loops(call), depth + 1)
+
+    for start in (spec.get("entrypoint"), spec.get("onExit")):
+        count(("", ""), str(start), 1, 0)
+    return [
+        {"template": scopes[scope][name], "name": name, "count": times, "containers": containers}
+        for (scope, name), times in counts.items()
+        if (containers := _containers(scopes[scope][name]))
+    ]
 
 
-def _count(named: dict[str, tuple[Object, str]], name: str, times: int, counts: Counter[str], depth: int) -> None:
-    """Add how often a template and those that it calls run."""
-    if name not in named or not times or depth > MAX_DEPTH or counts.total() + times > MAX_PODS:
-        return
-    counts[name] += times
-    for call in calls(named[name][0]):
-        target = call.get("template")
-        if isinstance(target, str):
-            _count(named, target, times * _loops(call), counts, depth + 1)
+def _named(spec: Object) -> dict[str, Object]:
+    return {str(each.get("name")): each for each in list_or_empty(spec.get("templates")) if isinstance(each, dict)}
 
 
-def calls(template: Object) -> Iterator[Object]:
+def _calls(template: Object) -> Iterator[Object]:
     """Yield the steps and tasks of a template."""
-    dag = template.get("dag")
-    pending = [template.get("steps"), dag.get("tasks") if isinstance(dag, dict) else None]
+    pending = [template.get("steps"), mapping_or_empty(template.get("dag")).get("tasks")]
     while pending:
-        part = pending.pop()
+        part = pending.pop(0)
         if isinstance(part, list):
-            pending += part
+            pending = part + pending
         elif isinstance(part, dict):
             yield part
 
 
-def with_calls(template: Object, changed: Callable[[Object], Object]) -> Object:
-    """Return a template whose steps and tasks are changed."""
-
-    def deep(part: Any) -> Any:
-        if isinstance(part, list):
-            return [deep(each) for each in part]
-        return changed(part) if isinstance(part, dict) else part
-
-    dag = template.get("dag")
-    tasks = {"dag": {**dag, "tasks": deep(dag.get("tasks"))}} if isinstance(dag, dict) else {}
-    return {**template, **({"steps": deep(template["steps"])} if "steps" in template else {}), **tasks}
-
-
 def _loops(call: Object) -> int:
     """Return how often a step runs."""
-    items, sequence = call.get("withItems"), call.get("withSequence")
+    items, sequence = call.get("withItems"), mapping_or_empty(call.get("withSequence"))
     if isinstance(items, list):
         return len(items)
-    count = str(sequence.get("count")) if isinstance(sequence, dict) else ""
+    count = str(sequence.get("count"))
     return min(int(count), MAX_PODS) if count.isascii() and count.isdigit() and len(count) < 10 else 1
 
 
 def _containers(template: Object) -> list[Any]:
     """Return the containers that a template runs."""
-    group = template.get("containerSet")
-    grouped = group.get("containers") if isinstance(group, dict) else None
     main = [template[key] for key in ("container", "script") if isinstance(template.get(key), dict)]
-    sidecars = template.get("sidecars")
-    own = [*main, *(grouped if isinstance(grouped, list) else ())]
-    return [*own, *(sidecars if isinstance(sidecars, list) else ())] if own else []
+    own = main + list_or_empty(mapping_or_empty(template.get("containerSet")).get("containers"))
+    return own + list_or_empty(template.get("sidecars")) if own else []
 
 
-def _pod(spec: Object, template: Object, containers: list[Any]) -> Object:
-    pod = {key: spec[key] for key in _INHERITED if spec.get(key)}
-    pod |= {"priorityClassName": spec["podPriorityClassName"]} if spec.get("podPriorityClassName") else {}
-    pod |= {key: template[key] for key in _OWN if template.get(key)}
-    metadata: dict[str, Any] = {}
-    for part in (spec.get("podMetadata"), template.get("metadata")):
-        for key in ("labels", "annotations"):
-            if isinstance(part, dict) and isinstance(part.get(key), dict):
-                metadata[key] = {**metadata.get(key, {}), **part[key]}
-    return {"metadata": metadata, "spec": {**pod, "containers": [*containers, _EXECUTOR]}}
+def workflow_parallelism(spec: Object) -> int:
+    """Return how many pods a Workflow has at a time, if all pods that run at once take as long.
+
+    Source: Argo Workflows, fields `parallelism` of a Workflow and of its templates, `steps` and `dag`.
+    """
+    starts = (spec.get("entrypoint"), spec.get("onExit"))
+    return _limited(spec, max(_parallelism(_named(spec), start, 0) for start in starts))
+
+
+def _parallelism(templates: Mapping[str, Object], name: Any, depth: int) -> int:
+    """Return the same of a template; one that is not there, such as another object's, has one pod."""
+    template = templates.get(name) if isinstance(name, str) else None
+    if template is None or depth > MAX_DEPTH:
+        return 1
+    dag = template.get("dag")
+    if isinstance(template.get("steps"), list):
+        groups = [group if isinstance(group, list) else [group] for group in template["steps"]]
+    elif isinstance(dag, dict) and isinstance(dag.get("tasks"), list):
+        groups = _levels([task for task in dag["tasks"] if isinstance(task, dict)])
+    else:
+        return 1
+    sums = [
+        sum(
+            _parallelism(templates, call.get("template"), depth + 1) * _loops(call)
+            for call in group
+            if isinstance(call, dict)
+        )
+        for group in groups
+    ]
+    return _limited(template, min(max(sums, default=1), MAX_PODS))
+
+
+def _levels(tasks: list[Object]) -> list[list[Object]]:
+    """Return tasks by how many others have to end one after another before each."""
+    left, levels = {str(task.get("name")): task for task in tasks}, list[list[Object]]()
+    while left:
+        ready = [task for task in left.values() if not any(each in left for each in _dependencies(task))]
+        levels.append(ready or [*left.values()])
+        left = {name: task for name, task in left.items() if task not in levels[-1]}
+    return levels
+
+
+def _dependencies(task: Object) -> list[str]:
+    """Return the tasks that must end before a task: a list, or an expression such as `a && b.Succeeded`."""
+    stated = task.get("dependencies")
+    if isinstance(stated, list):
+        return [each for each in stated if isinstance(each, str)]
+    expression = str(task.get("depends") or "")
+    for sign in "!&|()":
+        expression = expression.replace(sign, " ")
+    return [each.partition(".")[0] for each in expression.split()]
+
+
+def _limited(values: Object, count: int) -> int:
+    limit = values.get("parallelism")
+    return min(count, limit) if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 else count

@@ -11,6 +11,8 @@ from datetime import datetime
 
 from steersman.cluster.constraints.node import holds
 from steersman.cluster.model import Requirement
+from steersman.cluster.objects.api.admission import AutoscalerSpec, ScaleTarget
+from steersman.cluster.objects.api.pods import INT32_MAX
 from steersman.cluster.objects.decoding import OWNER_KEY
 from steersman.workloads.formats.kubernetes.spread_selectors import selector_of
 from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesObject, qualified_kind
@@ -66,6 +68,15 @@ def created(obj: KubernetesObject) -> float | None:
     except (ValueError, OverflowError):
         pass
     raise obj.error("metadata.creationTimestamp", f"{stamp!r} is not a time; expected one such as 2024-05-01T12:00:00Z")
+
+
+def scaled(obj: KubernetesObject) -> tuple[Key, tuple[int, int]]:
+    """Return what a HorizontalPodAutoscaler scales, and the least and the most replicas."""
+    spec: AutoscalerSpec = obj.typed.spec
+    least, most = 1 if spec.min_replicas is None else spec.min_replicas, spec.max_replicas or INT32_MAX
+    target = spec.scale_target_ref or ScaleTarget()
+    kind = qualified_kind(target.kind or "", target.api_version or "")
+    return (kind, obj.namespace, target.name or ""), (least, max(least, most))
 
 
 class Controllers:

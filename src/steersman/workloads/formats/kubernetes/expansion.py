@@ -18,8 +18,7 @@ from steersman.cluster.objects.gpu_shares import GpuSharing, is_reservation, sha
 from steersman.cluster.objects.partial import partial_pod
 from steersman.cluster.objects.selectors import Namespaces
 from steersman.core.errors import InputError
-from steersman.workloads.formats.kubernetes.admission import Admission
-from steersman.workloads.formats.kubernetes.autoscaling import Autoscalers
+from steersman.workloads.formats.kubernetes.admission import Admission, named_by
 from steersman.workloads.formats.kubernetes.controllers import (
     CONTROLLERS,
     Controllers,
@@ -30,17 +29,22 @@ from steersman.workloads.formats.kubernetes.controllers import (
     is_terminating,
     key_of,
 )
-from steersman.workloads.formats.kubernetes.custom_resources import templates_of
+from steersman.workloads.formats.kubernetes.custom_resources import CustomResources, Part
+from steersman.workloads.formats.kubernetes.devices import PodClaims
+from steersman.workloads.formats.kubernetes.pod_groups import PodGroups
 from steersman.workloads.formats.kubernetes.replicas import (
     Maker,
     Members,
     completion_index,
     job_deadline,
+    numbered_pods,
     replica_name,
-    within,
 )
+from steersman.workloads.formats.kubernetes.resource_table import resource_table
+from steersman.workloads.formats.kubernetes.selectors import unmatched_selectors
 from steersman.workloads.formats.kubernetes.shared_gpus import sharing_warnings
 from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesObject
+from steersman.workloads.formats.kubernetes.volumes import PodVolumes
 
 MIRROR = "kubernetes.io/config.mirror"
 """Annotation of a mirror pod: a static pod that its kubelet runs."""
@@ -92,14 +96,22 @@ class Expansion:
         nodes: nodes that a DaemonSet is expanded over.
         admission: what the API server adds to pods.
         namespaces: labels of the namespaces, None: unknown.
-        autoscalers: replicas that controllers are scaled to.
+        autoscalers: least and most replicas of controllers that are scaled.
+        resources: what custom resources make.
+        groups: PodGroups of pods.
+        claims: devices that pods request by claims.
+        volumes: nodes that volumes of pods refuse.
     """
 
     objects: Sequence[KubernetesObject]
     nodes: Sequence[Node]
     admission: Admission
     namespaces: Namespaces | None
-    autoscalers: Autoscalers
+    autoscalers: Mapping[Key, tuple[int, int]]
+    resources: CustomResources
+    groups: PodGroups
+    claims: PodClaims
+    volumes: PodVolumes
     _controllers: Controllers = field(init=False)
     _there: dict[Key, KubernetesObject] = field(init=False)
     _owning: set[Key | None] = field(init=False)
@@ -113,6 +125,7 @@ class Expansion:
     _odd_phases: Counter[str] = field(default_factory=Counter)
     _templates: Counter[str] = field(default_factory=Counter)
     _problems: list[InputError] = field(default_factory=list)
+    _unmodelled_notes: dict[str, dict[str, None]] = field(default_factory=dict)
     _numbers: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -141,6 +154,7 @@ class Expansion:
             moment = created(obj) if pods and not (has.pods or has.elsewhere) else None
             entries += ((math.inf if moment is None else moment, pod) for pod in pods)
         entries.sort(key=lambda entry: entry[0])
+        notes = sorted(self._unmodelled_notes.items())
         return Expanded(
             pods=tuple(pod for _, pod in entries),
             owners=self._owners,
@@ -151,7 +165,12 @@ class Expansion:
             suspended=self._suspended,
             templates=tuple(sorted(self._templates.items())),
             problems=tuple(self._problems),
-            warnings=(*self.admission.warnings(), *sharing_warnings(self.objects, self._sharing)),
+            warnings=(
+                *self.admission.warnings(),
+                *sharing_warnings(self.objects, self._sharing),
+                *(f"annotation {key} is not modelled and has no effect ({named_by([*users])})" for key, users in notes),
+                *unmatched_selectors([pod for _, pod in entries]),
+            ),
         )
 
     def _read_pods(self) -> None:
@@ -230,7 +249,23 @@ class Expansion:
         """Yield the pods that a controller makes. Raises InputError."""
         if not obj.name:
             raise obj.error("metadata.name", "is missing")
-        replicas = self.autoscalers.replicas(key_of(obj))
+        replicas = self.autoscalers.get(key_of(obj))
+        try:
+            if obj.kind in CONTROLLERS:
+                yield from self._pods_of_controller(obj, has, replicas)
+            elif not is_terminating(obj):
+                for pod in self._pods_of_resource(obj, replicas):
+                    self._templates[obj.kind] += 1
+                    # The bound of a Job of a resource is that of its pods alone.
+                    is_bounded = pod.at_once and pod.owner
+                    yield replace(pod, owner=pod.owner if is_bounded else f"{obj.kind.partition('.')[0]}/{obj.name}")
+        except FieldError as error:
+            raise obj.error(error.field, error.problem) from None
+
+    def _pods_of_controller(
+        self, obj: KubernetesObject, has: Members, replicas: tuple[int, int] | None
+    ) -> Iterator[Pod]:
+        """Yield the pods that a controller of Kubernetes has yet to make. Raises FieldError."""
 
         def decode(template: PodObject, admitted: bool) -> Pod:
             return self._decode(obj, template, "spec.template", admitted=admitted)
@@ -238,33 +273,39 @@ class Expansion:
         def missing(controller: KubernetesObject) -> Iterator[Pod]:
             return self._noted(Maker(controller, has, self.nodes, self._there, decode, replicas).missing(), obj.pod)
 
-        try:
-            if obj.kind not in CONTROLLERS:
-                if not is_terminating(obj):
-                    yield from self._pods_of_templates(obj, replicas)
-                return
-            if obj.kind == "Job" and obj.typed.spec.suspend:
-                resumed = {**obj.content, "spec": {**obj.content["spec"], "suspend": False}}
-                self._suspended += sum(1 for _ in missing(replace(obj, content=resumed)))
-            yield from missing(obj)
-        except FieldError as error:
-            raise obj.error(error.field, error.problem) from None
+        if obj.kind == "Job" and obj.typed.spec.suspend:
+            resumed = {**obj.content, "spec": {**obj.content["spec"], "suspend": False}}
+            self._suspended += sum(1 for _ in missing(replace(obj, content=resumed)))
+        yield from missing(obj)
 
-    def _pods_of_templates(self, obj: KubernetesObject, replicas: tuple[int, int] | None) -> Iterator[Pod]:
-        """Yield the pods of templates that are found in an object by their shape. Raises FieldError."""
-        for template in templates_of(obj):
-            prefix = "-".join(part for part in (obj.name, template.role) if part)
-            count = within(template.count, None if template.role else replicas)
-            if template.is_suspended:
-                self._suspended += count
-            elif count:
-                stated = converted(template.content, PodObject, template.path)
-                metadata = structs.replace(stated.metadata, name=prefix, namespace=obj.namespace)
-                pod = self._decode(obj, structs.replace(stated, metadata=metadata), template.path)
-                pod = replace(pod, owner=f"{obj.kind.partition('.')[0]}/{obj.name}")
-                pods = (replace(pod, name=self._free_name(obj.namespace, prefix)) for _ in range(count))
-                yield from self._noted(pods, stated)
-                self._templates[obj.kind] += count
+    def _pods_of_resource(self, obj: KubernetesObject, replicas: tuple[int, int] | None) -> Iterator[Pod]:
+        """Yield the pods that a custom resource stands for. Raises FieldError."""
+        parts = list(self.resources.parts(obj))
+        replicas = replicas if len(parts) == 1 else None
+        for part in parts:
+            pods = self._pods_of_part(obj, part, replicas)
+            if part.is_suspended:
+                self._suspended += sum(1 for _ in pods)
+            else:
+                yield from pods
+
+    def _pods_of_part(self, obj: KubernetesObject, part: Part, replicas: tuple[int, int] | None) -> Iterator[Pod]:
+        if part.kind == "Pod":
+            stated = converted(part.template, PodObject, part.path)
+            named = structs.replace(stated.metadata, name=obj.name, namespace=obj.namespace)
+            members = ((self._free_name(obj.namespace, name), labels) for name, labels in part.scaled(replicas))
+            template = structs.replace(stated, metadata=named)
+            pods = numbered_pods(template, members, lambda pod: self._decode(obj, pod, part.path))
+            yield from self._noted(pods, stated)
+            return
+        for child in part.objects(obj):
+            if child.kind not in CONTROLLERS:
+                yield from self._pods_of_resource(child, None)
+                continue
+            try:
+                yield from self._pods_of_controller(child, Members(), replicas)
+            except FieldError as error:
+                raise FieldError(part.path + error.field.removeprefix("spec.template"), error.problem) from None
 
     def _noted(self, pods: Iterator[Pod], template: PodObject) -> Iterator[Pod]:
         """Yield the pods of a template, and note them if it has scheduling gates."""
@@ -274,7 +315,10 @@ class Expansion:
             yield pod
 
     def _free_name(self, namespace: str, prefix: str) -> str:
-        """Return the next name of an object's pods that no Pod of the input has."""
+        """Return a name that no Pod of the input has; one that is taken, or ends in a hyphen, gets a number."""
+        if not prefix.endswith("-") and ("Pod", namespace, prefix) not in self._there:
+            return prefix
+        prefix = prefix.removesuffix("-")
         while True:
             self._numbers[namespace, prefix] += 1
             name = replica_name(prefix, self._numbers[namespace, prefix])
@@ -283,9 +327,13 @@ class Expansion:
 
     def _decode(self, obj: KubernetesObject, pod: PodObject, path: str, *, admitted: bool = True) -> Pod:
         """Return a pod of an object. Raises FieldError."""
+        for key in set(pod.metadata.annotations or ()).intersection(resource_table().unmodelled_annotations):
+            self._unmodelled_notes.setdefault(key, {})[f"{obj.kind} {obj.name}"] = None
         if admitted:
             pod = self.admission.admitted(pod, path, obj)
-        return decode_pod(pod, path, namespaces=self.namespaces, sharing=self._sharing)
+        decoded = decode_pod(pod, path, namespaces=self.namespaces, sharing=self._sharing)
+        decoded = self.volumes.restricted(self.claims.requesting(decoded, pod), pod, obj)
+        return self.groups.joined(decoded, pod.metadata.annotations)
 
 
 def _running_part(obj: KubernetesObject) -> Pod | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,12 @@ from steersman.workloads.files import YAML_SUFFIXES
 from steersman.workloads.formats.base import FormatContent, Losses, WorkloadFormat
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.kubernetes.objects import Objects, write_nodes, write_pods, write_services
+from steersman.workloads.formats.tables import read_text
 from steersman.workloads.formats.yaml_documents import read_documents
 from steersman.workloads.workload import SpreadSelectors, Workload
+
+_BEGINNING = re.compile(r"(\s|#[^\n]*\n)*(\{|\[|---|%YAML|- |[\"']?[a-zA-Z]\w*[\"']?:(\s|$))")
+"""How documents of YAML or JSON begin."""
 
 
 @dataclass(slots=True)
@@ -68,6 +73,10 @@ class KubernetesYaml(WorkloadFormat):
     name = "yaml"
     title = "YAML"
     suffixes = YAML_SUFFIXES
+
+    def recognises(self, file: Path) -> bool:
+        """Return whether a file is YAML or JSON by its suffix or its beginning, see `WorkloadFormat`."""
+        return super().recognises(file) or bool(_BEGINNING.match(read_text(file, head=True)))
 
     def open(self, files: Sequence[Path]) -> KubernetesContent:
         """Return the objects of the files, see `WorkloadFormat`."""

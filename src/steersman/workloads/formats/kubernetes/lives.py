@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -14,7 +14,7 @@ from steersman.cluster.objects.decoding import decode_pod
 from steersman.cluster.objects.fields import FieldError
 from steersman.cluster.objects.gpu_shares import GpuSharing, sharing_of
 from steersman.core.errors import InputError
-from steersman.workloads.formats.kubernetes.controllers import created
+from steersman.workloads.formats.kubernetes.controllers import Key, controller_of, created, key_of
 from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 from steersman.workloads.lives import EndedPod, Life, Lives
@@ -40,6 +40,7 @@ PAST = frozenset(
 class Terminated(msgspec.Struct, frozen=True, rename="camel"):
     """`terminated` of a container's state."""
 
+    started_at: str | None = None
     finished_at: str | None = None
 
 
@@ -61,12 +62,17 @@ class RunStatus(msgspec.Struct, frozen=True, rename="camel"):
     start_time: str | None = None
     container_statuses: list[ContainerEnd] | None = None
 
-    @property
-    def run(self) -> tuple[float, float] | None:
-        """When it began and when its last container ended, seconds since 1970; None: it does not say, or is invalid."""
-        began = _seconds(self.start_time)
+    def run(self, later: Iterable[object] = ()) -> tuple[float, float] | None:
+        """Return when it began and when its last container ended, in seconds since 1970; None: unknown, or invalid.
+
+        `later`: times of its end where no container states one.
+        """
         stated = [each.state.terminated for each in self.container_statuses or () if each.state]
-        ends = [end for each in stated if each is not None and (end := _seconds(each.finished_at)) is not None]
+        ended = [each for each in stated if each is not None]
+        starts = [_seconds(self.start_time)] if self.start_time else [_seconds(each.started_at) for each in ended]
+        began = min((start for start in starts if start is not None), default=None)
+        ends = [end for each in ended if (end := _seconds(each.finished_at)) is not None]
+        ends = ends or [end for stamp in later if (end := _seconds(stamp)) is not None][:1]
         return None if began is None or not ends or max(ends) < began else (began, max(ends))
 
 
@@ -76,6 +82,7 @@ def lives_of(sources: Iterable[Objects], nodes: Sequence[Node]) -> Lives:
     present: dict[tuple[str, str], Life] = {}
     ended, untimed = [], 0
     every = [obj for objects in sources for obj in objects.objects]
+    jobs = {key_of(obj): (obj.content.get("status") or {}).get("completionTime") for obj in every if obj.kind == "Job"}
     for obj in (obj for obj in every if obj.kind == "Pod"):
         try:
             began = created(obj)
@@ -83,8 +90,8 @@ def lives_of(sources: Iterable[Objects], nodes: Sequence[Node]) -> Lives:
             began = None
         started = _seconds(obj.pod.status.start_time)
         if not obj.pod.finished:
-            present[obj.namespace, obj.name] = Life(began, started)
-        elif (pod := _ended_pod(obj, began, sharing)) is not None:
+            present[obj.namespace, obj.name] = Life(began, started, _seconds(obj.metadata.get("deletionTimestamp")))
+        elif (pod := _ended_pod(obj, began, sharing, jobs)) is not None:
             ended.append(pod)
         else:
             untimed += 1
@@ -118,10 +125,13 @@ def _stamps(value: object) -> Iterator[object]:
                 yield from _stamps(part)
 
 
-def _ended_pod(obj: KubernetesObject, began: float | None, sharing: GpuSharing) -> EndedPod | None:
-    """Return a pod that has ended; None: it does not say when, or is invalid."""
+def _ended_pod(
+    obj: KubernetesObject, began: float | None, sharing: GpuSharing, jobs: Mapping[Key, object]
+) -> EndedPod | None:
+    """Return a pod that has ended; None: it does not say when, or is invalid. `jobs`: when each was complete."""
+    later = jobs.get(controller_of(obj) or ("", "", "")), obj.metadata.get("deletionTimestamp")
     try:
-        run = msgspec.convert(obj.content["status"], RunStatus).run
+        run = msgspec.convert(obj.content["status"], RunStatus).run(later)
         pod = decode_pod(converted(obj.content, PodObject), sharing=sharing)
     except (msgspec.ValidationError, FieldError):
         return None

@@ -18,8 +18,7 @@ from steersman.cluster.objects.fields import FieldError, Object, required
 from steersman.cluster.objects.gpu_shares import shared_node
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.core.errors import InputError
-from steersman.workloads.formats.kubernetes import admission, devices
-from steersman.workloads.formats.kubernetes.autoscaling import Autoscalers
+from steersman.workloads.formats.kubernetes import admission, devices, pod_groups, volumes
 from steersman.workloads.formats.kubernetes.controllers import (
     CONTROLLERS,
     Key,
@@ -27,16 +26,13 @@ from steersman.workloads.formats.kubernetes.controllers import (
     created,
     is_created,
     key_of,
+    scaled,
 )
-from steersman.workloads.formats.kubernetes.custom_resources import (
-    TEMPLATES_ALONE,
-    is_over,
-    requests_resources,
-    templates_of,
-)
+from steersman.workloads.formats.kubernetes.custom_resources import CustomResources, is_described
 from steersman.workloads.formats.kubernetes.expansion import MADE, Expanded, Expansion
 from steersman.workloads.formats.kubernetes.limit_ranges import limits_of, quantities
-from steersman.workloads.formats.kubernetes.references import References
+from steersman.workloads.formats.kubernetes.names import check_names
+from steersman.workloads.formats.kubernetes.resource_table import resource_table
 from steersman.workloads.formats.kubernetes.spread_selectors import (
     BY_LABELS,
     BY_REQUIREMENTS,
@@ -48,18 +44,11 @@ from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesOb
 from steersman.workloads.formats.yaml_documents import Document, write_documents
 from steersman.workloads.workload import SpreadSelectors, Workload
 
-REFERABLE = (*admission.KINDS, *devices.KINDS, "HorizontalPodAutoscaler", "Namespace")
+REFERABLE = (*admission.KINDS, *devices.KINDS, *volumes.KINDS, pod_groups.KIND, "HorizontalPodAutoscaler", "Namespace")
 """Kinds of objects of another input that pods and controllers may refer to."""
+CLAIM_PATH = "spec.volumes[].persistentVolumeClaim"
 HOOKS = ("helm.sh/hook", "argocd.argoproj.io/hook")
 """Annotations of objects that are made at certain moments of a release and deleted again."""
-
-STARTED_BY_A_CLOCK = {
-    "CronJob": "Job",
-    "CronWorkflow": "Workflow",
-    "ScheduledSparkApplication": "SparkApplication",
-    "ScheduledWorkflow": "Workflow",
-}
-"""Kinds that make objects from time to time, and the kinds of these."""
 
 
 class Objects:
@@ -73,7 +62,8 @@ class Objects:
         ignored: number of objects of each other kind.
         opaque: the same of those that say what containers request, and have no pod template.
         problems: errors of objects that are left out.
-        references: what custom resources refer to.
+        resources: what custom resources make.
+        invalid_nodes: names of the nodes among these.
         hooks: hooks of Helm and Argo CD, which do not run with the rest, and when they do.
     """
 
@@ -83,18 +73,19 @@ class Objects:
         self.opaque: Counter[str] = Counter()
         self.problems: list[InputError] = []
         self.hooks: list[str] = []
+        self.invalid_nodes: list[str] = []
         self._nodes: list[Node] = []
         self._names: dict[Key, KubernetesObject] = {}
         self._generated: Counter[Key] = Counter()
+        self._claims, self._volumes = devices.PodClaims(()), volumes.PodVolumes((), ())
         every = [each for document in documents for each in unpack(document)]
-        self.references = References([each for each in every if isinstance(each, KubernetesObject)])
-        for obj in [each if isinstance(each, InputError) else self.references.resolved(each) for each in every]:
+        self.resources = CustomResources([each for each in every if isinstance(each, KubernetesObject)])
+        for obj in [each if isinstance(each, InputError) else self.resources.resolved(each) for each in every]:
             if isinstance(obj, InputError):
                 self.problems.append(obj)
-            elif obj.kind not in KINDS and not _has_templates(obj):
-                known = self.references.is_known(obj)
-                unknown = self.opaque if not known and _may_make_pods(obj) else self.ignored
-                unknown[obj.kind] += not known
+            elif obj.kind not in KINDS and not self._has_pods(obj):
+                if not is_described(obj):
+                    (self.opaque if self.resources.may_make_pods(obj) else self.ignored)[obj.kind] += 1
             elif hook := _hook(obj):
                 self.hooks.append(f"{obj.kind} {obj.namespace}/{obj.name} ({hook})")
             else:
@@ -106,13 +97,18 @@ class Objects:
             _check(obj)
             node = decode_node(obj.typed) if obj.kind == "Node" else None
             _claim(self._names, obj)
-        except FieldError as error:
-            self.problems.append(obj.error(error.field, error.problem))
-        except InputError as problem:
-            self.problems.append(problem)
+        except (FieldError, InputError) as error:
+            self.problems.append(obj.error(error.field, error.problem) if isinstance(error, FieldError) else error)
+            self.invalid_nodes += [obj.name] if obj.kind == "Node" else []
         else:
             self.objects.append(obj)
-            self._nodes += [] if node is None else [shared_node(node)]
+            self._nodes += [] if node is None else [shared_node(node, obj.metadata.get("annotations") or {})]
+
+    def _has_pods(self, obj: KubernetesObject) -> bool:
+        try:
+            return any(True for _ in self.resources.parts(obj))
+        except FieldError:  # it is said when its pods are read
+            return True
 
     def _named(self, obj: KubernetesObject) -> KubernetesObject:
         """Return the object with a name like the one that the API server generates from `metadata.generateName`."""
@@ -161,13 +157,19 @@ class Objects:
         every = (self, *others)
         read_by_admission = (obj for each in every for obj in each.of_kind(*admission.KINDS))
         autoscalers = (obj for each in every for obj in each.of_kind("HorizontalPodAutoscaler"))
+        self._claims = devices.PodClaims(obj for each in every for obj in each.of_kind("Pod", *devices.KINDS))
+        self._volumes = volumes.PodVolumes((obj for each in every for obj in each.of_kind(*volumes.KINDS)), nodes)
         namespaces = {name: labels for each in reversed(every) for name, labels in each._namespaces().items()}
         return Expansion(
             self.objects,
             nodes,
             admission.Admission.of(read_by_admission, nodes),
             namespaces or None,
-            Autoscalers.of(autoscalers),
+            dict(map(scaled, autoscalers)),
+            self.resources,
+            pod_groups.PodGroups.of(obj for each in reversed(every) for obj in each.of_kind(pod_groups.KIND)),
+            self._claims,
+            self._volumes,
         ).expand()
 
     def services(self) -> SpreadSelectors:
@@ -181,20 +183,24 @@ class Objects:
 
     def warnings(self) -> tuple[str, ...]:
         """Return warnings: kinds that are ignored, and constraints that are not modelled."""
-        lines = []
-        ignored = {kind: count for kind, count in self.ignored.items() if count and kind not in STARTED_BY_A_CLOCK}
-        if self.opaque:
-            kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(self.opaque.items()))
-            lines.append(f"pods of these kinds are not known and left out: {kinds}")
-        if quotas := ignored.pop("ResourceQuota", 0):
-            lines.append(f"{quotas} ResourceQuotas are not applied: pods that they would refuse count")
-        if ignored:
-            kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(ignored.items()))
-            lines.append(f"ignored objects that are neither nodes nor pods nor make pods: {kinds}")
+        table = resource_table()
+        ignored = {kind: count for kind, count in self.ignored.items() if kind not in table.clock}
+        quotas = ignored.pop("ResourceQuota", 0)
+        unmodelled = {kind: ignored.pop(kind) for kind in table.unmodelled if kind in ignored}
+        lines = [f"{quotas} ResourceQuotas are not applied: pods that they would refuse count"] if quotas else []
+        lines += [
+            f"{what}: {', '.join(f'{kind} {count}' for kind, count in sorted(kinds.items()))}"
+            for what, kinds in (
+                ("pods of these kinds are not known and left out", self.opaque),
+                ("objects of these kinds are not modelled and have no effect", unmodelled),
+                ("ignored objects that are neither nodes nor pods nor make pods", ignored),
+            )
+            if kinds
+        ]
         if self.hooks:
             lines.append(f"hooks do not run with the rest and are left out: {', '.join(self.hooks)}")
-        lines += self.references.warnings()
-        for kind, started in STARTED_BY_A_CLOCK.items():
+        lines += self.resources.warnings()
+        for kind, started in table.clock.items():
             count = sum(1 for _ in self.of_kind(kind)) or self.ignored[kind]
             if count:
                 lines.append(f"{count} {kind}s stand for no pods; the {started}s that they have started do")
@@ -219,6 +225,10 @@ class Objects:
             before = "" if is_whole else "spec.template."
             for paths, known in (((*use.unmodelled, *use.watched), unmodelled), (use.unknown, unknown)):
                 for path in paths:
+                    if path == "spec.resourceClaims" and self._claims.amounts(obj.pod, obj.namespace) is not None:
+                        continue
+                    if path == CLAIM_PATH and self._volumes.is_modelled(obj.pod, obj):
+                        continue
                     known.setdefault(before + path, []).append(f"{obj.kind} {obj.name}")
         for path, objects in sorted(unmodelled.items()):
             yield f"{path} is not modelled and has no effect ({_named(objects)})"
@@ -257,6 +267,7 @@ def write_services(services: SpreadSelectors, path: Path) -> None:
 def _check(obj: KubernetesObject) -> None:
     """Check what is read of an object besides nodes and pods. Raises FieldError or InputError."""
     typed = obj.typed
+    check_names(obj)
     if obj.kind in MADE or obj.kind not in KINDS:
         created(obj)
     if obj.kind in (*BY_LABELS, *BY_REQUIREMENTS):
@@ -267,23 +278,6 @@ def _check(obj: KubernetesObject) -> None:
         quantities(typed.overhead.pod_fixed, "overhead.podFixed")
     elif obj.kind in devices.KINDS:
         required(obj.name, "metadata.name")
-
-
-def _has_templates(obj: KubernetesObject) -> bool:
-    try:
-        return bool(templates_of(obj))
-    except FieldError:  # it is said when its pods are read
-        return True
-
-
-def _may_make_pods(obj: KubernetesObject) -> bool:
-    """Return whether an object without a pod template may make pods that only its controller knows.
-
-    Those of a dump have made them.
-    """
-    if is_created(obj) or is_over(obj) or obj.kind.endswith(TEMPLATES_ALONE):
-        return False
-    return requests_resources(obj.content.get("spec"))
 
 
 def _hook(obj: KubernetesObject) -> str:

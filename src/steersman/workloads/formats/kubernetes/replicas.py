@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import structs
 
 from steersman.cluster.constraints.node import allowed_nodes, restricted_names
-from steersman.cluster.model import Node, NodeSelectorTerm, Pod, Requirement
+from steersman.cluster.model import JOB_NAME, Node, NodeSelectorTerm, Pod, Requirement
 from steersman.cluster.objects.api.controllers import (
     MAX_REPLICAS,
     Deployment,
@@ -38,7 +38,7 @@ GENERATION = "pod-template-generation"
 POD_NAME = "statefulset.kubernetes.io/pod-name"
 POD_INDEX = "apps.kubernetes.io/pod-index"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
-JOB_NAMES = ("job-name", "batch.kubernetes.io/job-name")
+JOB_NAMES = ("job-name", JOB_NAME)
 JOB_UIDS = ("controller-uid", "batch.kubernetes.io/controller-uid")
 JOB_CONTROLLER = "kubernetes.io/job-controller"
 _HASH_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -117,10 +117,12 @@ class Maker:
             case _:
                 pods = self._equal_pods(self._deployment_labels(), self._wanted(typed.spec) - len(self.members.pods))
         owner = self._owner()
-        deadline = job_deadline(typed.spec) if self.controller.kind == "Job" else None
+        is_job = self.controller.kind == "Job"
+        deadline = job_deadline(typed.spec) if is_job else None
+        at_once = _at_once(typed.spec) if is_job else None
         for pod in pods:
             estimate = deadline if pod.estimated_seconds is None else pod.estimated_seconds
-            yield replace(pod, owner=owner, estimated_seconds=estimate)
+            yield replace(pod, owner=owner, estimated_seconds=estimate, at_once=at_once)
 
     def _owner(self) -> str:
         if self.members.pods:
@@ -162,13 +164,8 @@ class Maker:
             yield from (replace(pod, name=name) for name in itertools.islice(self._names(above.name), count))
 
     def _numbered_pods(self, made: Iterable[tuple[str, Mapping[str, str]]], **spec: Any) -> Iterator[Pod]:
-        """Yield a pod for each name and its labels."""
-        pod = None
-        for name, labels in made:
-            template = self._labelled(labels, **spec)
-            if pod is None or _selects_by_own_labels(template.spec):
-                pod = self.decode(template, True)
-            yield replace(pod, name=name, labels=template.metadata.labels or {})
+        """Return a pod for each name and its labels."""
+        return numbered_pods(self._labelled({}, **spec), made, lambda pod: self.decode(pod, True))
 
     def _member_label(self, key: str) -> str:
         return self.members.pods[-1].labels.get(key, "") if self.members.pods else ""
@@ -213,12 +210,10 @@ class Maker:
         return [*own, *(each for each in self._template.spec.volumes or () if each.name not in claims)]
 
     def _ordinal_name(self, ordinal: int) -> str:
-        """Return the name of a pod that is missing; empty: a pod without an owner has its name."""
+        """Return the name of a pod that is missing; empty: another pod has its name, be it that it terminates."""
         name = f"{self.controller.name}-{ordinal}"
         other = self.there.get(("Pod", self.controller.namespace, name))
-        if other is None or (other.kind == "Pod" and other.pod.finished):
-            return name
-        return replica_name(name, 1) if is_terminating(other) else ""
+        return name if other is None or (other.kind == "Pod" and other.pod.finished) else ""
 
     # Jobs
 
@@ -252,7 +247,7 @@ class Maker:
         is_over = any(each.type in _OVER and each.status == "True" for each in status.conditions or ())
         if spec.suspend or is_over or spec.managed_by not in (None, JOB_CONTROLLER):
             return 0
-        parallelism = 1 if spec.parallelism is None else spec.parallelism
+        parallelism = parallelism_of(spec)
         succeeded = max(self.members.succeeded, status.succeeded or 0)
         if spec.completions is None:  # a work queue: no other pod starts once one has succeeded
             return 0 if succeeded else parallelism
@@ -280,10 +275,31 @@ class Maker:
                 yield replace(pod, name=next(names), pod_class=replace(pod.pod_class, constraints=constraints))
 
 
+def parallelism_of(spec: JobSpec) -> int:
+    """Return how many pods of a Job exist at a time."""
+    return 1 if spec.parallelism is None else spec.parallelism
+
+
+def _at_once(spec: JobSpec) -> int | None:
+    """Return how many pods of a Job that starts exist at a time, None: all."""
+    return parallelism_of(spec) if (spec.completions or 0) > parallelism_of(spec) else None
+
+
+def numbered_pods(
+    template: PodObject, made: Iterable[tuple[str, Mapping[str, str]]], decode: Callable[[PodObject], Pod]
+) -> Iterator[Pod]:
+    """Yield a pod of a template for each name and its labels. Raises FieldError."""
+    pod = None
+    for name, labels in made:
+        metadata = structs.replace(template.metadata, labels={**(template.metadata.labels or {}), **labels})
+        if pod is None or _selects_by_own_labels(template.spec):
+            pod = decode(structs.replace(template, metadata=metadata))
+        yield replace(pod, name=name, labels=metadata.labels or {})
+
+
 def job_deadline(spec: JobSpec) -> float | None:
     """Return the longest run time of a Job's only pod in seconds; None: no deadline, or several pods share it."""
-    parallelism = 1 if spec.parallelism is None else spec.parallelism
-    count = parallelism if spec.completions is None else spec.completions
+    count = parallelism_of(spec) if spec.completions is None else spec.completions
     return float(spec.active_deadline_seconds) if spec.active_deadline_seconds and count == 1 else None
 
 

@@ -8,13 +8,14 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from steersman.cluster.objects.api import admission, controllers, devices
+from steersman.cluster.objects.api import admission, controllers, devices, pod_groups, volumes
 from steersman.cluster.objects.api.decoding import converted, valid_parts
 from steersman.cluster.objects.api.metadata import ManifestObject
 from steersman.cluster.objects.api.nodes import NodeObject
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.fields import FieldError, Object, join
 from steersman.core.errors import InputError
+from steersman.workloads.formats.kubernetes.resource_table import resource_table
 from steersman.workloads.formats.yaml_documents import NESTED, Document
 
 MAX_LIST_DEPTH = 8
@@ -44,42 +45,18 @@ KINDS: Mapping[str, KindSpec] = MappingProxyType(
         "PriorityClass": KindSpec(admission.PriorityClass, ("scheduling.k8s.io",)),
         "RuntimeClass": KindSpec(admission.RuntimeClass, ("node.k8s.io",)),
         "HorizontalPodAutoscaler": KindSpec(admission.HorizontalPodAutoscaler, ("autoscaling",)),
+        "PersistentVolume": KindSpec(volumes.Volume, ("",)),
+        "PersistentVolumeClaim": KindSpec(volumes.VolumeClaim, ("",)),
+        "StorageClass": KindSpec(volumes.StorageClass, ("storage.k8s.io",)),
+        "PodGroup": KindSpec(pod_groups.PodGroup, pod_groups.GROUPS),
         "DeviceClass": KindSpec(devices.DeviceClass, ("resource.k8s.io",)),
         "ResourceSlice": KindSpec(devices.ResourceSlice, ("resource.k8s.io",)),
         "ResourceClaim": KindSpec(devices.ResourceClaim, ("resource.k8s.io",)),
+        "ResourceClaimTemplate": KindSpec(ManifestObject, ("resource.k8s.io",)),
     }
 )
 """Kinds of objects that are read; others are custom resources, or ignored."""
 
-_EXPORTED = {
-    "nodes": ("Node", "v1"),
-    "pods": ("Pod", "v1"),
-    "namespaces": ("Namespace", "v1"),
-    "services": ("Service", "v1"),
-    "limitRanges": ("LimitRange", "v1"),
-    "replicationControllers": ("ReplicationController", "v1"),
-    "deployments": ("Deployment", "apps/v1"),
-    "replicaSets": ("ReplicaSet", "apps/v1"),
-    "statefulSets": ("StatefulSet", "apps/v1"),
-    "daemonSets": ("DaemonSet", "apps/v1"),
-    "jobs": ("Job", "batch/v1"),
-    "cronJobs": ("CronJob", "batch/v1"),
-    "priorityClasses": ("PriorityClass", "scheduling.k8s.io/v1"),
-    "runtimeClasses": ("RuntimeClass", "node.k8s.io/v1"),
-    "pvs": ("PersistentVolume", "v1"),
-    "persistentVolumes": ("PersistentVolume", "v1"),
-    "pvcs": ("PersistentVolumeClaim", "v1"),
-    "persistentVolumeClaims": ("PersistentVolumeClaim", "v1"),
-    "storageClasses": ("StorageClass", "storage.k8s.io/v1"),
-    "csiNodes": ("CSINode", "storage.k8s.io/v1"),
-    "csiDrivers": ("CSIDriver", "storage.k8s.io/v1"),
-    "configMaps": ("ConfigMap", "v1"),
-    "resourceClaims": ("ResourceClaim", "resource.k8s.io/v1"),
-    "resourceSlices": ("ResourceSlice", "resource.k8s.io/v1"),
-    "deviceClasses": ("DeviceClass", "resource.k8s.io/v1"),
-}
-"""Lists in the exports of kube-scheduler-simulator and KAI, and what their objects are: they need not say so."""
-_EXPORTED_BY_NAME = {name.lower(): (name, *which) for name, which in _EXPORTED.items()}
 _KAI_OBJECTS = "rawObjects"
 
 
@@ -105,6 +82,16 @@ class KubernetesObject:
     def namespace(self) -> str:
         """Return `metadata.namespace`, "default" if there is none."""
         return str(self.metadata.get("namespace") or "default")
+
+    @property
+    def group(self) -> str:
+        """Return the API group, empty for the core group."""
+        return str(self.content.get("apiVersion")).rpartition("/")[0]
+
+    @property
+    def version(self) -> str:
+        """Return the version of the API group."""
+        return str(self.content.get("apiVersion")).rpartition("/")[2]
 
     @cached_property
     def typed(self) -> Any:
@@ -165,12 +152,12 @@ def _exports(content: Any) -> list[tuple[str, str, str, list[Any]]]:
         return []
     path = _KAI_OBJECTS if isinstance(content.get(_KAI_OBJECTS), dict) else ""
     lists = content[path] if path else content
-    found = []
-    for key, items in lists.items():
-        known = _EXPORTED_BY_NAME.get(str(key).lower())
-        if known is not None and isinstance(items, list):
-            found.append((join(path, str(key)), known[1], known[2], items))
-    return found
+    exported = {name.lower(): which.partition(" ") for name, which in resource_table().exports.items()}
+    return [
+        (join(path, key), exported[key.lower()][2], exported[key.lower()][0], items)
+        for key, items in lists.items()
+        if isinstance(items, list) and isinstance(key, str) and key.lower() in exported
+    ]
 
 
 def _unpacked(document: Document, kind: str, version: str, depth: int) -> Iterator[KubernetesObject | InputError]:
@@ -186,6 +173,7 @@ def _unpacked(document: Document, kind: str, version: str, depth: int) -> Iterat
             item_kind = kind.removesuffix("List")
             yield from _unpacked(_part(document, item, f"items[{i}]"), item_kind, version, depth + 1)
         return
+    content = content if content.get("apiVersion") else {**content, "apiVersion": version}
     yield KubernetesObject(content, qualified_kind(kind, version), document)
 
 

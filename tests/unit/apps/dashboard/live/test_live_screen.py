@@ -350,6 +350,31 @@ def test_gpus_that_are_counted_are_those_of_the_card_and_the_map() -> None:
     watched(story)
 
 
+def test_shares_are_of_the_nodes_that_are_counted_and_the_page_names_the_others() -> None:
+    async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+        closed, other = node("a7"), node("a8")
+        closed["spec"] = {**closed.get("spec", {}), "unschedulable": True}
+        for each, where in (("one", "a8"), ("two", "a7")):
+            new = pod(each, on=where)
+            new["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
+            double.put(PODS, new)
+        for made in (closed, other):
+            made["status"]["allocatable"]["nvidia.com/gpu"] = "4"
+            double.put(NODES, made)
+        await until(lambda: len(screen._cluster.account.nodes) == 4)
+        async with browser.events() as events:
+            await until(lambda: events.pods().get("a7") == 1 and events.pods().get("a8") == 1)
+            snapshot = events.last("snapshot")
+        account = screen._cluster.account
+        assert snapshot["warnings"][0] == account.sentence
+        assert account.sentence.startswith("3 of 4 nodes counted with ")
+        assert account.sentence.endswith(": a7 is cordoned")
+        gpus = sum(node.gpu_total for node in account.counted)
+        assert screen._cluster.summary(0.0).gpu == round(100 / gpus, 2)
+
+    watched(story)
+
+
 def test_invalid_node_is_on_the_map_and_has_a_card() -> None:
     async def story(double: LiveDouble, _: LiveScreen, browser: Browser) -> None:
         odd = node("odd")

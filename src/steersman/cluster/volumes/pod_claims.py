@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from steersman.cluster.objects.api.pods import PodObject
-from steersman.kubernetes.volumes.translation import Attachment, attachment
+from steersman.cluster.volumes.translation import Attachment, attachment
 
 
 @dataclass(frozen=True, slots=True)

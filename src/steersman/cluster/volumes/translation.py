@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from urllib.parse import urlsplit
 
 from steersman.cluster.objects.api.pods import InTreeSources
 from steersman.cluster.objects.api.volumes import Volume
@@ -71,7 +70,8 @@ def _ebs(stated: str) -> str:
     """Return `vol-1` of `vol-1` and of `aws://ZONE/vol-1`."""
     if not stated.startswith("aws://"):
         return stated
-    volume = urlsplit(stated).path.strip("/")
+    path = re.split("[?#]", stated.removeprefix("aws://"))[0].partition("/")[2]
+    volume = path.strip("/")
     return volume if _EBS.fullmatch(volume) else ""
 
 

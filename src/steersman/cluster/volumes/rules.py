@@ -24,9 +24,9 @@ from steersman.cluster.objects.api.volumes import (
     VolumeClaim,
 )
 from steersman.cluster.objects.selectors import label_selector, node_term
+from steersman.cluster.volumes.pod_claims import PodClaim
+from steersman.cluster.volumes.translation import NOT_COUNTED, PROVISIONERS, Attachment, volume_attachment
 from steersman.core.quantities import bytes_
-from steersman.kubernetes.volumes.pod_claims import PodClaim
-from steersman.kubernetes.volumes.translation import NOT_COUNTED, PROVISIONERS, Attachment, volume_attachment
 
 IN_USE = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"

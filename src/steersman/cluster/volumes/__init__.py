@@ -1,0 +1,1 @@
+"""Rules of kube-scheduler about volumes."""

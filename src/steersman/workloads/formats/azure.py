@@ -1,0 +1,68 @@
+"""Microsoft Azure's traces of virtual machines of 2017 and 2019: `vmtable`, a table without a header.
+
+Times are in seconds from the start of the trace, memory is in GiB. The trace of 2019 has buckets of cores and memory;
+the open ones, `>24` and `>64`, stand for 30 cores and 70 GiB, as in Microsoft's analysis. Source: AzurePublicDataset;
+Cortez et al., "Resource Central", SOSP 2017.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from steersman.cluster.node_labels import GIB
+from steersman.workloads.formats.tables import TableRow
+from steersman.workloads.formats.traces import (
+    MAX_CORES,
+    MAX_GIB,
+    NEVER_RAN,
+    TraceJob,
+    TraceTable,
+    amount,
+    pod_name,
+    seconds,
+)
+
+OPEN_BUCKETS: Mapping[str, str] = MappingProxyType({">24": "30", ">64": "70"})
+"""What the buckets without an upper bound stand for."""
+
+
+class AzureCsv(TraceTable):
+    """The format of both traces, which have no nodes."""
+
+    name = "azure"
+    title = "Azure's vmtable CSV"
+    headers = (
+        (
+            "a table of Azure's virtual machines",
+            (
+                *("vmid", "subscriptionid", "deploymentid", "vmcreated", "vmdeleted", "maxcpu", "avgcpu", "p95maxcpu"),
+                *("vmcategory", "vmcorecount", "vmmemory"),
+            ),
+        ),
+    )
+    marks = frozenset(("vmid", "vmcreated", "vmcorecount"))
+    values = (8, frozenset(("Delay-insensitive", "Interactive", "Unknown")))
+    owners = "subscription"
+    unused = "use of CPU is not used"
+
+    def jobs(self, row: TableRow) -> Iterator[TraceJob | str]:
+        """Yield the virtual machine of a row, see `TraceTable`."""
+        created, deleted = seconds(row, "vmcreated"), seconds(row, "vmdeleted")
+        if created is None or (deleted is not None and deleted < created):
+            yield NEVER_RAN
+            return
+        sizes = {column: OPEN_BUCKETS.get(row.text(column), row.text(column)) for column in ("vmcorecount", "vmmemory")}
+        size = TableRow(row.file, row.line, sizes)
+        yield TraceJob(
+            pod_name(row.name("vmid")),
+            created,
+            None if deleted is None else deleted - created,
+            cpu_milli=math.ceil(amount(size, "vmcorecount", MAX_CORES) * 1000),
+            memory_bytes=math.ceil(amount(size, "vmmemory", MAX_GIB) * GIB),
+            owner=f"Subscription/{row.name('subscriptionid')}",
+            labels=(("category", row.name("vmcategory").lower()),),
+            file=row.file,
+            line=row.line,
+        )

@@ -1,0 +1,43 @@
+"""Gangs by objects: PodGroups of schedulers. Those of Volcano's Jobs are in the table of custom resources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from steersman.cluster.model import Pod
+from steersman.cluster.objects.decoding import digits
+from steersman.cluster.objects.fields import Object
+from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
+
+KIND = "PodGroup"
+NAMED_BY = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name", "pod-group-name")
+"""Annotations of pods with the name of their PodGroup: Volcano's, and KAI's."""
+KUEUE_GROUP, KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
+"""Label of pods that Kueue admits together, and annotation with their number."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroups:
+    """The PodGroups of an input.
+
+    Attributes:
+        minimum: by namespace and name how many of its pods must start together.
+    """
+
+    minimum: Mapping[tuple[str, str], int]
+
+    @classmethod
+    def of(cls, objects: Iterable[KubernetesObject]) -> PodGroups:
+        """Return the PodGroups, all of which are valid. One that states no number lets its pods start one by one."""
+        return cls({(obj.namespace, obj.name): obj.typed.spec.min_member or 1 for obj in objects})
+
+    def joined(self, pod: Pod, annotations: Object | None) -> Pod:
+        """Return a pod as a member of its PodGroup, if that is in the input, or of its group of Kueue."""
+        notes = annotations or {}
+        if not pod.gang and (group := pod.labels.get(KUEUE_GROUP)):
+            return replace(pod, gang=group, gang_minimum=digits(notes.get(KUEUE_TOTAL)))
+        names = (pod.gang, *(notes.get(key) for key in NAMED_BY))
+        known = (name for name in names if isinstance(name, str) and (pod.namespace, name) in self.minimum)
+        name = next(known, None)
+        return pod if name is None else replace(pod, gang=name, gang_minimum=self.minimum[pod.namespace, name])

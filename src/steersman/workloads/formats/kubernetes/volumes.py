@@ -1,0 +1,110 @@
+"""Claims of pods in files: the nodes that their volumes refuse, by the rules of a live cluster (`cluster.volumes`).
+
+What other pods use is not counted: a volume that waits for its first consumer may be matched by several pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from msgspec import structs
+
+from steersman.cluster.constraints.node import NodeTable, PreFilterReason
+from steersman.cluster.model import Node, Pod
+from steersman.cluster.objects.api.pods import PodObject
+from steersman.cluster.objects.api.volumes import BIND_COMPLETED, VolumeClaim
+from steersman.cluster.volumes.pod_claims import PodClaim, pod_claims
+from steersman.cluster.volumes.rules import WAIT_FOR_CONSUMER, VolumeObjects, fit
+from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
+
+KINDS = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
+
+
+class PodVolumes:
+    """Nodes that the claims of pods refuse. Claims are not modelled where the input holds none, or not their volumes.
+
+    Args:
+        objects: those of the `KINDS` of all inputs.
+        nodes: that are refused.
+    """
+
+    def __init__(self, objects: Iterable[KubernetesObject], nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._known = VolumeObjects()
+        self._refusals: dict[tuple[PodClaim, ...], tuple[tuple[str, tuple[str, ...]], ...]] = {}
+        for obj in objects:
+            if obj.kind == "PersistentVolumeClaim":
+                claim = _completed(obj.typed, obj.namespace)
+                self._known.claims[claim.key] = claim
+            elif obj.kind == "PersistentVolume":
+                self._known.volumes[obj.name] = obj.typed
+            else:
+                self._known.classes[obj.name] = obj.typed
+
+    def is_modelled(self, pod: PodObject, obj: KubernetesObject) -> bool:
+        """Return whether the claims that an object states for its pods are all modelled."""
+        stated = structs.replace(pod, metadata=structs.replace(pod.metadata, namespace=obj.namespace))
+        claims = [each for each in pod_claims(stated) if each.attachment is None]
+        return bool(claims) and len(claims) == len(list(self._modelled(stated, obj)))
+
+    def restricted(self, pod: Pod, stated: PodObject, obj: KubernetesObject) -> Pod:
+        """Return a pod of an object that cannot go to the nodes that its claims refuse."""
+        claims = tuple(self._modelled(stated, obj)) if stated.spec.volumes and self._known.claims else ()
+        if not claims:
+            return pod
+        if claims not in self._refusals:
+            self._refusals[claims] = tuple(self._refused(claims))
+        constraints = replace(pod.constraints, volume_refusals=self._refusals[claims])
+        return replace(pod, pod_class=replace(pod.pod_class, constraints=constraints))
+
+    def _modelled(self, stated: PodObject, obj: KubernetesObject) -> Iterator[PodClaim]:
+        """Yield the claims of an object's pod of which it is known what they refuse."""
+        known = self._known
+        made = _made_claims(obj)
+        for each in pod_claims(stated) if known.claims else ():
+            claim = known.claims.get(each.key)
+            if each.attachment is not None or each.key in made:
+                continue
+            if claim is None:
+                # A pod that runs has its claims, and an ephemeral one is made together with its pod.
+                if not (each.is_ephemeral or stated.spec.node_name):
+                    yield each
+            elif claim.is_bound:
+                if known.volumes:
+                    yield PodClaim(each.key)
+            # Any other class provisions the volume at once, wherever the pod is to run.
+            elif (found := known.classes.get(claim.class_name)) and found.volume_binding_mode == WAIT_FOR_CONSUMER:
+                yield PodClaim(each.key)
+
+    def _refused(self, claims: Sequence[PodClaim]) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield reasons, and the names of the nodes that each applies to."""
+        result = fit(self._known, claims, "", self._table, {})
+        names = [node.name for node in self._nodes]
+        if result.problem:
+            yield PreFilterReason(result.problem), tuple(names)
+        for group in result.refusals:
+            for reason, refused in group:
+                if refused.any():
+                    yield reason, tuple(names[slot] for slot in np.flatnonzero(refused).tolist())
+
+    @cached_property
+    def _table(self) -> NodeTable:
+        return NodeTable(self._nodes)
+
+
+def _completed(claim: VolumeClaim, namespace: str) -> VolumeClaim:
+    """Return a claim as the volume controller leaves it: one that names its volume is bound."""
+    notes = {**(claim.metadata.annotations or {}), **({BIND_COMPLETED: "yes"} if claim.spec.volume_name else {})}
+    return structs.replace(claim, metadata=structs.replace(claim.metadata, namespace=namespace, annotations=notes))
+
+
+def _made_claims(obj: KubernetesObject) -> set[str]:
+    """Return the keys of claims that a StatefulSet makes together with its pods, see `replicas`."""
+    if obj.kind != "StatefulSet":
+        return set()
+    templates: Iterable[Any] = obj.typed.spec.volume_claim_templates or ()
+    return {f"{obj.namespace}/{each.metadata.name}-{obj.name}-0" for each in templates}

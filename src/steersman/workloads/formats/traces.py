@@ -1,0 +1,284 @@
+"""Jobs of recorded traces, whichever format states them, and the pods that they become."""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import ClassVar
+
+from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
+from steersman.cluster.node_labels import GIB
+from steersman.core.counting import counted
+from steersman.core.errors import InputError
+from steersman.core.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, ceil_div
+from steersman.workloads.formats.base import FormatContent, TableFormat, twice
+from steersman.workloads.formats.gangs import pods_of_job
+from steersman.workloads.formats.kubernetes.expansion import Expanded
+from steersman.workloads.formats.tables import TableRow, delimiter_of, header_of, read_text, rows
+
+MAX_CORES, MAX_GIB, MAX_PODS = MAX_CPU_MILLI // 1000, MAX_MEMORY_BYTES // GIB, 100_000
+MAX_LABEL = 63
+"""Longest name of a namespace."""
+NEVER_RAN = "never ran"
+"""Why jobs are left out."""
+NO_TIME = frozenset(("", "none", "nan", "null", "unknown", "n/a"))
+"""What a cell without a time holds, in lower case."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceJob:
+    """A job of a trace: one pod, or several equal ones.
+
+    Attributes:
+        name: of the pod, "": its number among the jobs; several pods are numbered.
+        submit: when it was submitted, in seconds.
+        run: seconds for which it ran, None: without an end.
+        cpu_milli, memory_bytes: that a pod requests.
+        cpu_share, memory_share: that a pod requests besides, as parts of the largest node.
+        gpus: that a pod requests: a whole number, or a part of one GPU.
+        models: GPU models of which it requests one; models that no node has are not required.
+        count: number of pods.
+        is_gang: whether several pods start together.
+        owner: as `Kind/name`.
+        namespace, labels, priority, estimate: of the pods.
+        file, line: where it is stated.
+    """
+
+    name: str
+    submit: float
+    run: float | None
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    cpu_share: float = 0.0
+    memory_share: float = 0.0
+    gpus: Decimal = Decimal(0)
+    models: tuple[str, ...] = ()
+    count: int = 1
+    is_gang: bool = False
+    owner: str = ""
+    namespace: str = "default"
+    labels: tuple[tuple[str, str], ...] = ()
+    priority: int = 0
+    estimate: float | None = None
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class TraceContent(FormatContent):
+    """Jobs of some files.
+
+    Attributes:
+        jobs: in any order.
+        left_out: number of rows that are left out, by reason.
+        owners: what the owners of jobs are, such as "user".
+        unused: what of the files is not used, a part of a sentence.
+    """
+
+    jobs: Sequence[TraceJob]
+    left_out: Counter[str]
+    owners: str
+    unused: str
+
+    def has_pods(self) -> bool:
+        """Return True, see `FormatContent`."""
+        return True
+
+    def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
+        """Return the pods of the jobs in order of submission, in seconds from the first; see `FormatContent`."""
+        start = min(job.submit for job in self.jobs)
+        largest = _LargestNode.of(nodes)
+        ordered = sorted(self.jobs, key=lambda job: job.submit)
+        return [pod for job in ordered for pod in _pods(job, start, largest)], None
+
+    def named_twice(self, name: str, nodes: Sequence[Node]) -> InputError | None:
+        """Return the error of a name that two jobs have, see `FormatContent`."""
+        largest = _LargestNode.of(nodes)
+        places = (
+            (job.file, job.line)
+            for job in self.jobs
+            if any(f"{pod.namespace}/{pod.name}" == name for pod in _pods(job, 0.0, largest))
+        )
+        return twice(name, places, "", "remove the duplicate")
+
+    def understood(self) -> str:
+        """Return how many jobs there are, and what is left out or not used; see `FormatContent`."""
+        owners = len({job.owner for job in self.jobs})
+        endless = sum(job.run is None for job in self.jobs)
+        of_models = sum(bool(job.models) for job in self.jobs)
+        parts = (
+            f"{counted(len(self.jobs), 'job')} of {counted(owners, self.owners)}",
+            f"{endless} without an end" if endless else "",
+            *(f"{count} left out ({why})" for why, count in sorted(self.left_out.items())),
+            f"GPU models are required where a node has them ({of_models})" if of_models else "",
+            self.unused,
+        )
+        return ", ".join(filter(None, parts))
+
+
+class TraceTable(TableFormat):
+    """A trace that is a table: a row states a job.
+
+    Attributes:
+        headers: what the table is called, and the columns that it must have; all in order, if it may have no header.
+        marks: columns by which a header is recognised.
+        values: of a table without a header, index of a column and the values by which it is recognised.
+        any_case: whether columns may be written with capitals; they are named without.
+        owners, unused: see `TraceContent`.
+    """
+
+    marks: ClassVar[frozenset[str]]
+    values: ClassVar[tuple[int, frozenset[str]] | None] = None
+    any_case: ClassVar[bool] = False
+    owners: ClassVar[str] = "user"
+    unused: ClassVar[str] = ""
+
+    @abstractmethod
+    def jobs(self, row: TableRow) -> Iterator[TraceJob | str]:
+        """Yield the jobs of a row, or why it is left out. Raises InputError: a cell is invalid."""
+
+    def has_header(self, columns: Iterable[str]) -> bool:
+        """Return whether a header is that of the table, see `TableFormat`."""
+        return self.marks <= {column.lower() if self.any_case else column for column in columns}
+
+    def recognises(self, file: Path) -> bool:
+        """Return whether the header is that of the table, or its first row looks like one; see `WorkloadFormat`."""
+        return super().recognises(file) or self._is_without_header(header_of(file))
+
+    def _is_without_header(self, cells: Sequence[str]) -> bool:
+        (_, columns), values = self.headers[0], self.values
+        return values is not None and len(cells) == len(columns) and cells[values[0]] in values[1]
+
+    def open(self, files: Sequence[Path]) -> TraceContent:
+        """Return the jobs of the files, see `WorkloadFormat`."""
+        return content_of((each for file in files for each in self._read(file)), self.owners, self.unused, files)
+
+    def _read(self, file: Path) -> Iterator[TraceJob | str]:
+        text = read_text(file)
+        first = [cell.strip(' "') for cell in text.partition("\n")[0].split(delimiter_of(text))]
+        without_header = self._is_without_header(first)
+        (table, columns), case = self.headers[0], self.any_case
+        for row in rows(str(file), text, columns, table, any_case=case, without_header=without_header):
+            yield from self.jobs(row)
+
+
+def content_of(entries: Iterable[TraceJob | str], owners: str, unused: str, files: Sequence[Path]) -> TraceContent:
+    """Return the jobs of a trace and the number of what is left out, by reason. Raises InputError: there is no job."""
+    jobs: list[TraceJob] = []
+    left_out: Counter[str] = Counter()
+    for each in entries:
+        if isinstance(each, str):
+            left_out[each] += 1
+        else:
+            jobs.append(each if each.name else replace(each, name=f"job-{len(jobs) + 1}"))
+    if not jobs:
+        why = ", ".join(f"{count} left out ({reason})" for reason, count in sorted(left_out.items()))
+        raise InputError(files[0], "", "", f"has no job that counts: {why}" if why else "has no jobs, only a header")
+    return TraceContent(jobs, left_out, owners, unused)
+
+
+# Cells
+
+
+def amount(row: TableRow, column: str, limit: int) -> Decimal:
+    """Return a number from 0 to a limit, 0 if the cell is empty or missing. Raises InputError."""
+    return row.number(column, limit) if row.text(column).lower() not in NO_TIME else Decimal(0)
+
+
+def seconds(row: TableRow, column: str) -> float | None:
+    """Return a time in seconds, None if it is not stated. Raises InputError."""
+    return None if row.text(column).lower() in NO_TIME else row.seconds(column)
+
+
+def date(row: TableRow, column: str) -> float | None:
+    """Return a date in Unix seconds, None if it is not stated. Raises InputError."""
+    return None if row.text(column).lower() in NO_TIME else row.date(column)
+
+
+def pod_name(*parts: str) -> str:
+    """Return a name of a pod: the parts in small letters, with a hyphen for what a name cannot have."""
+    return re.sub("[^a-z0-9.]+", "-", "-".join(parts).lower()).strip("-.") or "job"
+
+
+@cache
+def namespace_of(name: str) -> str:
+    """Return a name of a namespace (a label of RFC 1123)."""
+    return re.sub("[^a-z0-9]+", "-", name.lower())[:MAX_LABEL].strip("-") or "default"
+
+
+# Pods
+
+
+@dataclass(frozen=True, slots=True)
+class _LargestNode:
+    """The most that a node has of each resource, 0 without nodes, and the GPU models of the nodes, None without."""
+
+    cpu_milli: int
+    memory_bytes: int
+    gpus: int
+    models: frozenset[str] | None
+
+    @classmethod
+    def of(cls, nodes: Sequence[Node]) -> _LargestNode:
+        return cls(
+            max((node.cpu_milli for node in nodes), default=0),
+            max((node.memory_bytes for node in nodes), default=0),
+            max((node.gpu_count for node in nodes), default=0),
+            frozenset(node.gpu_model for node in nodes if node.gpu_model) if nodes else None,
+        )
+
+
+def _pods(job: TraceJob, start: float, largest: _LargestNode) -> Iterator[Pod]:
+    """Yield the pods of a job; one of more GPUs than a node has is a gang."""
+    cpu = job.cpu_milli + math.ceil(job.cpu_share * largest.cpu_milli)
+    memory = job.memory_bytes + math.ceil(job.memory_share * largest.memory_bytes)
+    models = _models(job.models, largest.models)
+    gpus = math.ceil(job.gpus)
+
+    def class_of(share: int) -> PodClass:
+        """Return the class of a pod with so many of the job's GPUs, and as large a part of the rest."""
+        of_one = max(gpus, 1)
+        part = Decimal(share) if gpus > 1 else job.gpus
+        return _pod_class(ceil_div(cpu * share, of_one), ceil_div(memory * share, of_one), part, models)
+
+    created = job.submit - start
+    pod = Pod(
+        job.name,
+        class_of(gpus or 1),
+        namespace=job.namespace,
+        labels=dict(job.labels),
+        priority=job.priority,
+        owner=job.owner,
+        creation_time=created,
+        deletion_time=None if job.run is None else created + job.run,
+        estimated_seconds=job.estimate,
+    )
+    if job.count == 1:
+        yield from pods_of_job(pod, gpus, largest.gpus, class_of)
+        return
+    gang = job.name if job.is_gang else ""
+    yield from (replace(pod, name=f"{job.name}-{i}", gang=gang) for i in range(job.count))
+
+
+# Jobs of equal size share a class.
+@cache
+def _pod_class(cpu: int, memory: int, gpus: Decimal, models: tuple[str, ...]) -> PodClass:
+    milli = math.ceil(min(gpus, Decimal(1)) * GPU_MILLI)
+    requests = Requests(cpu_milli=cpu, memory_bytes=memory, gpu_count=math.ceil(gpus), gpu_milli=milli)
+    return PodClass(requests, Constraints(gpu_models=models if gpus else ()))
+
+
+@cache
+def _models(wanted: tuple[str, ...], offered: frozenset[str] | None) -> tuple[str, ...]:
+    """Return the models of nodes that are the wanted ones, in other letters or more words; without nodes those."""
+    if offered is None:
+        return wanted
+    words = {model.casefold() for model in wanted}
+    return tuple(sorted(each for each in offered if words & {each.casefold(), *re.split(r"\W+", each.casefold())}))

@@ -1,0 +1,671 @@
+"""Custom resources of the table: pods, labels, amounts and placement rules are those that their controllers give."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from jinja2 import UndefinedError
+from msgspec import structs
+from tests.support.cluster_dump import Object, controller, item, listed, node, pod, pod_spec
+from tests.support.errors import raises
+
+from steersman.cluster.model import Pod
+from steersman.cluster.objects.fields import FieldError
+from steersman.core.errors import InputError
+from steersman.workloads.formats.kubernetes import custom_resources
+from steersman.workloads.formats.kubernetes.controllers import CONTROLLERS
+from steersman.workloads.formats.kubernetes.custom_resources import text, value
+from steersman.workloads.formats.kubernetes.expansion import Expanded
+from steersman.workloads.formats.kubernetes.objects import Objects
+from steersman.workloads.formats.kubernetes.resource_table import ResourceRow, resource_table
+from steersman.workloads.formats.yaml_documents import Document
+
+TEMPLATE: Object = {"spec": pod_spec(gpus=1)}
+GPUS = {"limits": {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "2"}}
+
+
+def made(version: str, kind: str, spec: Any, name: str = "it", **more: Any) -> Object:
+    metadata = {"name": name, "namespace": "team", **more.pop("metadata", {})}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec, **more}
+
+
+def read(*content: Object) -> Objects:
+    found = Objects([Document(listed(*content), "w.yaml", "")])
+    assert not found.problems
+    return found
+
+
+def expanded(*content: Object) -> Expanded:
+    found = read(*content)
+    result = found.expanded(found.nodes())
+    assert not result.problems
+    return result
+
+
+def pods_of(*content: Object) -> dict[str, Pod]:
+    return {each.name: each for each in expanded(*content).pods}
+
+
+def amounts(every: dict[str, Pod]) -> dict[str, tuple[int, int, int]]:
+    """CPU in milli, memory in MiB and GPUs by name."""
+    return {
+        name: (each.requests.cpu_milli, each.requests.memory_bytes >> 20, each.requests.gpu_count)
+        for name, each in every.items()
+    }
+
+
+ROLES: Object = {"Master": {"template": TEMPLATE}, "Worker": {"replicas": 2, "template": TEMPLATE}}
+JOB_SET: Object = {"replicatedJobs": [{"name": "a", "template": {"spec": {"template": TEMPLATE}}}]}
+JOB_SET["replicatedJobs"].append(
+    {"name": "b", "replicas": 2, "template": {"spec": {"parallelism": 2, "completions": 2, "template": TEMPLATE}}}
+)
+LWS: Object = {"replicas": 2, "leaderWorkerTemplate": {"size": 3, "workerTemplate": TEMPLATE}}
+LABELS: dict[str, tuple[str, str, Any, str, Object]] = {
+    "master": (
+        "kubeflow.org/v1",
+        "PyTorchJob",
+        {"pytorchReplicaSpecs": ROLES},
+        "it-master-0",
+        {"training.kubeflow.org/job-role": "master", "training.kubeflow.org/operator-name": "pytorchjob-controller"},
+    ),
+    "xgboost": (
+        "kubeflow.org/v1",
+        "XGBoostJob",
+        {"xgbReplicaSpecs": ROLES},
+        "it-worker-1",
+        {
+            "training.kubeflow.org/replica-type": "worker",
+            "training.kubeflow.org/replica-index": "1",
+            "training.kubeflow.org/job-name": "it",
+        },
+    ),
+    "mpi-launcher": (
+        "kubeflow.org/v2beta1",
+        "MPIJob",
+        {"mpiReplicaSpecs": {"Launcher": {"template": TEMPLATE}}},
+        "it-launcher-0001",
+        {"training.kubeflow.org/job-role": "launcher", "batch.kubernetes.io/job-name": "it-launcher"},
+    ),
+    "mpi-first-worker": (
+        "kubeflow.org/v2beta1",
+        "MPIJob",
+        {"runLauncherAsWorker": True, "mpiReplicaSpecs": {"Worker": {"template": TEMPLATE}}},
+        "it-worker-0",
+        {"training.kubeflow.org/replica-index": "1", "training.kubeflow.org/job-name": "it"},
+    ),
+    "jobset": (
+        "jobset.x-k8s.io/v1alpha2",
+        "JobSet",
+        JOB_SET,
+        "it-b-1-0",
+        {
+            "jobset.sigs.k8s.io/replicatedjob-name": "b",
+            "jobset.sigs.k8s.io/job-index": "1",
+            "jobset.sigs.k8s.io/job-global-index": "2",
+            "jobset.sigs.k8s.io/global-replicas": "3",
+            "batch.kubernetes.io/job-name": "it-b-1",
+            "batch.kubernetes.io/job-completion-index": "0",
+        },
+    ),
+    "leader": (
+        "leaderworkerset.x-k8s.io/v1",
+        "LeaderWorkerSet",
+        LWS,
+        "it-1",
+        {
+            "leaderworkerset.sigs.k8s.io/name": "it",
+            "leaderworkerset.sigs.k8s.io/group-index": "1",
+            "leaderworkerset.sigs.k8s.io/worker-index": "0",
+        },
+    ),
+    "lws-worker": (
+        "leaderworkerset.x-k8s.io/v1",
+        "LeaderWorkerSet",
+        LWS,
+        "it-1-2",
+        {"leaderworkerset.sigs.k8s.io/worker-index": "2", "statefulset.kubernetes.io/pod-name": "it-1-2"},
+    ),
+    "ray-worker": (
+        "ray.io/v1",
+        "RayService",
+        {"rayClusterConfig": {"workerGroupSpecs": [{"groupName": "g", "replicas": 1, "template": TEMPLATE}]}},
+        "it-0001-g-worker-0001",
+        {"ray.io/group": "g", "ray.io/node-type": "worker", "ray.io/cluster": "it-0001"},
+    ),
+    "volcano": (
+        "batch.volcano.sh/v1alpha1",
+        "Job",
+        {"tasks": [{"replicas": 2, "template": TEMPLATE}], "queue": "gold"},
+        "it-default0-1",
+        {"volcano.sh/job-name": "it", "volcano.sh/task-index": "1", "volcano.sh/queue-name": "gold"},
+    ),
+    "knative": (
+        "serving.knative.dev/v1",
+        "Service",
+        {"template": TEMPLATE},
+        "it-00001-deployment-0001",
+        {"serving.knative.dev/revision": "it-00001", "serving.knative.dev/configuration": "it"},
+    ),
+    "notebook": (
+        "kubeflow.org/v1",
+        "Notebook",
+        {"template": TEMPLATE},
+        "it-0",
+        {"notebook-name": "it", "apps.kubernetes.io/pod-index": "0"},
+    ),
+    "spark": (
+        "sparkoperator.k8s.io/v1beta2",
+        "SparkApplication",
+        {"executor": {"instances": 2}},
+        "it-exec-2",
+        {"spark-role": "executor", "spark-exec-id": "2"},
+    ),
+    "clique": (
+        "grove.io/v1alpha1",
+        "PodCliqueSet",
+        {"replicas": 2, "template": {"cliques": [{"name": "c", "spec": {"podSpec": pod_spec()}}]}},
+        "it-1-c-0",
+        {"grove.io/podclique": "it-1-c", "grove.io/podgang": "it-1", "app.kubernetes.io/part-of": "it"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LABELS)
+def test_pods_have_the_labels_of_their_controller(case: str) -> None:
+    version, kind, spec, name, labels = LABELS[case]
+    found = pods_of(made(version, kind, spec))[name].labels
+    assert {key: found.get(key) for key in labels} == labels
+
+
+def test_jobs_of_a_set_have_exclusive_domains() -> None:
+    """Each pod requires its own Job in its domain and no other Job's pods there."""
+    key = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+    every = pods_of(made("jobset.x-k8s.io/v1alpha2", "JobSet", JOB_SET, metadata={"annotations": {key: "rack"}}))
+    affine, opposed = every["it-b-1-1"].constraints.affinity[0], every["it-b-1-1"].constraints.anti_affinity[0]
+    own = every["it-b-1-0"].labels["jobset.sigs.k8s.io/job-key"]
+    assert own != every["it-b-0-0"].labels["jobset.sigs.k8s.io/job-key"]
+    assert (affine.topology_key, affine.selector.namespaces) == ("rack", None)
+    assert [(each.operator, each.values) for each in affine.selector.requirements or ()] == [("In", (own,))]
+    assert {each.operator: each.values for each in opposed.selector.requirements or ()} == {
+        "Exists": (),
+        "NotIn": (own,),
+    }
+    inner = made(
+        "jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": [dict(each) for each in JOB_SET["replicatedJobs"]]}
+    )
+    template = inner["spec"]["replicatedJobs"][0]["template"]
+    inner["spec"]["replicatedJobs"][0]["template"] = {**template, "metadata": {"annotations": {key: "zone"}}}
+    assert [len(each.constraints.affinity) for each in expanded(inner).pods] == [1, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("key", ["exclusive-topology", "subgroup-exclusive-topology"])
+def test_groups_of_a_leader_worker_set_have_exclusive_domains(key: str) -> None:
+    spec: Object = {"replicas": 1, "leaderWorkerTemplate": {**LWS["leaderWorkerTemplate"], "size": 4}}
+    spec["leaderWorkerTemplate"] |= {"subGroupPolicy": {"subGroupSize": 2}}
+    notes = {f"leaderworkerset.sigs.k8s.io/{key}": "rack"}
+    every = pods_of(made("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec, metadata={"annotations": notes}))
+    groups = {each.constraints.affinity[0].selector for each in every.values()}
+    assert len(groups) == (2 if key.startswith("sub") else 1)
+    assert [each.labels["leaderworkerset.sigs.k8s.io/subgroup-index"] for each in every.values()] == [
+        "0",
+        "0",
+        "1",
+        "1",
+    ]
+
+
+def runtime(kind: str = "ClusterTrainingRuntime", **policy: Any) -> Object:
+    def job(name: str, container: str, **labels: str) -> Object:
+        template = {"spec": {"containers": [{"name": container, "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}}
+        return {"name": name, "template": {"metadata": {"labels": labels}, "spec": {"template": template}}}
+
+    jobs = [job("load", "load"), job("node", "node", **{"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"})]
+    jobs += [job("launcher", "node")] if "mpi" in policy else []
+    spec = {"mlPolicy": {"numNodes": 3, **policy}, "template": {"spec": {"replicatedJobs": jobs}}}
+    return made("trainer.kubeflow.org/v1alpha1", kind, spec, "torch")
+
+
+def train_job(**spec: Any) -> Object:
+    return made("trainer.kubeflow.org/v1alpha1", "TrainJob", {"runtimeRef": {"name": "torch"}, **spec}, "llm")
+
+
+def test_a_train_job_runs_what_its_runtime_describes() -> None:
+    every = pods_of(runtime(), train_job())
+    assert amounts(every) == {"llm-load-0-0": (0, 0, 1), **{f"llm-node-0-{i}": (0, 0, 1) for i in range(3)}}
+    assert every["llm-node-0-2"].labels["jobset.sigs.k8s.io/jobset-name"] == "llm"
+    assert read(runtime(), train_job()).warnings() == ()
+
+
+def test_a_train_job_overrides_its_runtime() -> None:
+    trainer = {"numNodes": 2, "resourcesPerNode": {"requests": {"cpu": "8"}, "limits": {"nvidia.com/gpu": 4}}}
+    override = {"targetJobs": [{"name": "node"}], "spec": {"nodeSelector": {"pool": "a"}}}
+    local = train_job(
+        runtimeRef={"name": "torch", "kind": "TrainingRuntime"}, trainer=trainer, podTemplateOverrides=[override]
+    )
+    every = pods_of(runtime("TrainingRuntime"), local)
+    assert amounts(every) == {"llm-load-0-0": (0, 0, 1), **{f"llm-node-0-{i}": (8000, 0, 4) for i in range(2)}}
+    assert [each.constraints.node_selector for each in every.values()] == [(), *[(("pool", "a"),)] * 2]
+    launched = pods_of(runtime(mpi={"runLauncherAsNode": True}), train_job(trainer={"numNodes": 4}))
+    assert sorted(launched) == ["llm-launcher-0-0", "llm-load-0-0", *(f"llm-node-0-{i}" for i in range(3))]
+
+
+def test_inactive_train_jobs_make_no_pods() -> None:
+    assert expanded(runtime(), train_job(suspend=True), pod("p")).suspended == 4
+    over = train_job() | {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+    assert len(expanded(runtime(), over, pod("p")).pods) == 1
+    found = read(train_job(), pod("p"))
+    assert len(found.pods(())) == 1
+    (warning,) = found.warnings()
+    assert warning.startswith("ClusterTrainingRuntime torch is not in the input")
+
+
+def test_parts_of_an_inference_service_are_deployments() -> None:
+    containers = [{"name": "kserve-container", "resources": {"requests": {"memory": "1Gi"}}}, {"name": "side"}]
+    spec = {
+        "predictor": {"minReplicas": 3, "model": {"runtime": "vllm", "resources": GPUS}, "nodeSelector": {"a": "b"}},
+        "transformer": {"containers": [{"name": "t", "resources": {"requests": {"cpu": "500m"}}}], "minReplicas": 0},
+    }
+    serving = made("serving.kserve.io/v1alpha1", "ServingRuntime", {"containers": containers}, "vllm")
+    every = pods_of(serving, made("serving.kserve.io/v1beta1", "InferenceService", spec))
+    predictors = {f"it-predictor-000{i}": (4000, 1024, 2) for i in (1, 2, 3)}
+    assert amounts(every) == {**predictors, "it-transformer-0001": (500, 0, 0)}
+    assert every["it-predictor-0002"].constraints.node_selector == (("a", "b"),)
+    assert every["it-transformer-0001"].labels["component"] == "transformer"
+    plain = made("serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"sklearn": {"storageUri": "x"}}})
+    assert amounts(pods_of(plain)) == {"it-predictor-0001": (1000, 2048, 0)}
+    stopped = plain | {"metadata": {"name": "it", "annotations": {"serving.kserve.io/stop": "true"}}}
+    assert pods_of(stopped, pod("p")).keys() == {"p"}
+
+
+def test_workers_of_an_inference_service_are_further_pods() -> None:
+    spec = {
+        "predictor": {
+            "model": {"resources": GPUS},
+            "workerSpec": {"pipelineParallelSize": 3, "containers": [{"name": "w", "resources": GPUS}]},
+        }
+    }
+    every = pods_of(made("serving.kserve.io/v1beta1", "InferenceService", spec))
+    assert sorted(every) == ["it-predictor-0001", "it-predictor-worker-0001", "it-predictor-worker-0002"]
+    assert {each.requests.gpu_count for each in every.values()} == {2}
+
+
+def test_roles_of_an_llm_inference_service() -> None:
+    container = {"containers": [{"name": "main", "resources": GPUS}]}
+    spec = {
+        "replicas": 2,
+        "template": container,
+        "prefill": {
+            "replicas": 1,
+            "parallelism": {"data": 8, "dataLocal": 4},
+            "template": container,
+            "worker": container,
+        },
+        "router": {"scheduler": {"template": {"containers": [{"name": "epp"}]}}},
+    }
+    every = pods_of(made("serving.kserve.io/v1alpha1", "LLMInferenceService", spec))
+    assert sorted(every) == [
+        "it-kserve-0001",
+        "it-kserve-0002",
+        "it-kserve-mn-prefill-0",
+        "it-kserve-mn-prefill-0-1",
+        "it-kserve-router-scheduler-0001",
+    ]
+    assert every["it-kserve-0001"].labels["llm-d.ai/role"] == "decode"
+    assert every["it-kserve-mn-prefill-0-1"].labels["leaderworkerset.sigs.k8s.io/worker-index"] == "1"
+
+
+def test_scaling_groups_multiply_their_cliques() -> None:
+    cliques = [
+        {"name": n, "spec": {"replicas": r, "podSpec": pod_spec(r)}}
+        for n, r in (("route", 1), ("lead", 1), ("work", 2))
+    ]
+    groups = [{"name": "g", "replicas": 2, "minAvailable": 1, "cliqueNames": ["lead", "work"]}]
+    spec = {"replicas": 1, "template": {"cliques": cliques, "podCliqueScalingGroups": groups}}
+    every = pods_of(made("grove.io/v1alpha1", "PodCliqueSet", spec))
+    work = [f"it-0-g-{group}-work-{i}" for group in (0, 1) for i in (0, 1)]
+    assert sorted(every) == sorted(["it-0-route-0", "it-0-g-0-lead-0", "it-0-g-1-lead-0", *work])
+    assert [every[f"it-0-g-{i}-work-1"].labels["grove.io/podgang"] for i in (0, 1)] == ["it-0", "it-0-g-0"]
+
+
+def test_services_of_a_dynamo_graph() -> None:
+    services = {
+        "Frontend": {"componentType": "frontend", "resources": {"requests": {"cpu": "2", "memory": "4Gi"}}},
+        "Worker": {
+            "replicas": 2,
+            "multinode": {"nodeCount": 2},
+            "resources": {"limits": {"gpu": "8"}},
+            "extraPodSpec": {"nodeSelector": {"a": "b"}, "mainContainer": {"resources": {"requests": {"cpu": "3"}}}},
+        },
+        "Off": {"replicas": 0},
+        "Small": {"resources": {"requests": {"gpu": "1"}}},
+    }
+    every = pods_of(made("nvidia.com/v1alpha1", "DynamoGraphDeployment", {"services": services}))
+    workers = {f"it-worker-000{i}": (3000, 0, 8) for i in (1, 2, 3, 4)}
+    assert amounts(every) == {"it-frontend-0001": (2000, 4096, 0), **workers, "it-small-0001": (0, 0, 1)}
+    assert every["it-worker-0001"].constraints.node_selector == (("a", "b"),)
+    assert every["it-worker-0001"].labels["nvidia.com/dynamo-component"] == "Worker"
+    components = [{"name": "decode", "type": "decode", "replicas": 2, "podTemplate": TEMPLATE}]
+    assert len(pods_of(made("nvidia.com/v1beta1", "DynamoGraphDeployment", {"components": components}))) == 2
+
+
+def machine(domain: Object, kind: str = "VirtualMachine", **spec: Any) -> Object:
+    return made("kubevirt.io/v1", kind, {"template": {"spec": {"domain": domain}}, **spec}, "vm")
+
+
+@pytest.mark.parametrize(
+    ("domain", "cpu", "memory"),
+    [
+        (
+            {"cpu": {"cores": 2, "sockets": 2, "threads": 2}, "memory": {"guest": "4Gi"}},
+            800,
+            4096 + 8 + 220 + 64 + 8 + 16,
+        ),
+        ({"resources": {"requests": {"cpu": "3", "memory": "1Gi"}}}, 3000, 1024 + 2 + 220 + 24 + 8 + 16),
+        ({"resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}, 2000, 1024 + 2 + 220 + 16 + 8 + 16),
+        (
+            {"cpu": {"cores": 4, "dedicatedCpuPlacement": True}, "memory": {"guest": "1Gi"}},
+            4000,
+            1024 + 2 + 220 + 32 + 8 + 16 + 100,
+        ),
+        (
+            {"memory": {"guest": "1Gi"}, "devices": {"hostDevices": [{"deviceName": "nvidia.com/gpu"}]}},
+            100,
+            1024 + 2 + 220 + 8 + 8 + 16 + 1024,
+        ),
+    ],
+)
+def test_a_virtual_machine_runs_in_one_pod(domain: Object, cpu: int, memory: int) -> None:
+    devices = len(domain.get("devices", {}).get("hostDevices", ()))
+    assert amounts(pods_of(machine(domain, running=True))) == {"virt-launcher-vm-0001": (cpu, memory, devices)}
+
+
+def test_instance_types_and_states_of_virtual_machines() -> None:
+    kind = {
+        "cpu": {"guest": 8},
+        "memory": {"guest": "2Gi"},
+        "gpus": [{"name": "a", "deviceName": "nvidia.com/gpu"}] * 2,
+    }
+    big = made("instancetype.kubevirt.io/v1beta1", "VirtualMachineClusterInstancetype", kind, "big")
+    every = pods_of(big, machine({}, instancetype={"name": "big"}, runStrategy="Always"))
+    assert every["virt-launcher-vm-0001"].requests.gpu_count == 2
+    assert every["virt-launcher-vm-0001"].requests.cpu_milli == 800
+    assert every["virt-launcher-vm-0001"].labels["vm.kubevirt.io/name"] == "vm"
+    off = [machine({}, running=False), machine({}, runStrategy="Halted") | {"metadata": {"name": "b"}}]
+    assert pods_of(*off, pod("p")).keys() == {"p"}
+    assert read(*off, pod("p")).warnings() == ()
+    (warning,) = read(machine({}, instancetype={"name": "big"}), pod("p")).warnings()
+    assert warning.startswith("VirtualMachineClusterInstancetype big is not in the input")
+    instance = made("kubevirt.io/v1", "VirtualMachineInstance", {"domain": {"cpu": {"cores": 5}}}, "vm")
+    assert amounts(pods_of(instance))["virt-launcher-vm-0001"][0] == 500
+    many = machine({}, "VirtualMachineInstanceReplicaSet", replicas=3)
+    assert len(pods_of(many)) == 3
+
+
+def test_tasks_of_a_pipeline_are_pods() -> None:
+    steps = [
+        {"name": "a", "computeResources": {"requests": {"cpu": "1"}}},
+        {"name": "b", "resources": {"requests": {"cpu": "2"}}},
+    ]
+    task = made("tekton.dev/v1", "Task", {"steps": steps}, "build")
+    pipeline = {
+        "tasks": [{"name": "one", "taskRef": {"name": "build"}}],
+        "finally": [{"name": "end", "taskSpec": {"steps": [{"name": "s"}]}}],
+    }
+    run = made("tekton.dev/v1", "PipelineRun", {"pipelineSpec": pipeline})
+    every = pods_of(task, run)
+    assert amounts(every) == {"it-one-pod": (3000, 0, 0), "it-end-pod": (0, 0, 0)}
+    assert every["it-one-pod"].labels["tekton.dev/pipelineTask"] == "one"
+    single = made(
+        "tekton.dev/v1", "TaskRun", {"taskRef": {"name": "build"}, "computeResources": {"requests": {"cpu": "5"}}}
+    )
+    assert amounts(pods_of(task, single)) == {"it-pod": (5000, 0, 0)}
+    failed = single | {"status": {"conditions": [{"type": "Succeeded", "status": "False"}]}}
+    waiting = run | {"spec": {**run["spec"], "status": "PipelineRunPending"}}
+    result = expanded(task, failed, waiting, pod("p"))
+    assert ([each.name for each in result.pods], result.suspended) == (["p"], 2)
+
+
+@pytest.mark.parametrize("case", ["master", "jobset", "ray-job"])
+def test_resources_of_other_managers_make_no_pods(case: str) -> None:
+    version, kind, spec, *_ = LABELS.get(case, ("ray.io/v1", "RayJob", {"rayClusterSpec": {}}))
+    elsewhere = {"managedBy": "kueue.x-k8s.io/multikueue"}
+    managed = made(version, kind, {**spec, **({"runPolicy": elsewhere} if kind == "PyTorchJob" else elsewhere)})
+    assert pods_of(managed, pod("p")).keys() == {"p"}
+
+
+def test_running_services_with_ended_conditions_keep_their_pods() -> None:
+    status = {"conditions": [{"type": "Terminated", "status": "True"}], "state": "failed"}
+    for version, kind, spec in (
+        ("kubeflow.org/v1", "Notebook", {"template": TEMPLATE}),
+        ("ray.io/v1", "RayCluster", {"headGroupSpec": {"template": TEMPLATE}}),
+    ):
+        assert len(pods_of(made(version, kind, spec, status=status))) == 1
+
+
+def test_stopped_notebooks_have_no_pods() -> None:
+    notes = {"annotations": {"kubeflow-resource-stopped": "2026-01-01T00:00:00Z"}}
+    off = made("kubeflow.org/v1", "Notebook", {"template": TEMPLATE}, metadata=notes)
+    assert pods_of(off, pod("p")).keys() == {"p"}
+    assert read(off, pod("p")).warnings() == ()
+
+
+def test_sidecars_of_controllers_request_resources() -> None:
+    service = made("serving.knative.dev/v1", "Service", {"template": TEMPLATE})
+    assert amounts(pods_of(service))["it-00001-deployment-0001"] == (1025, 0, 1)
+    head = {"headGroupSpec": {"template": TEMPLATE}, "enableInTreeAutoscaling": True}
+    assert amounts(pods_of(made("ray.io/v1", "RayCluster", head))) == {"it-head-0001": (1500, 512, 1)}
+    job = made("ray.io/v1", "RayJob", {"rayClusterSpec": {"headGroupSpec": {"template": TEMPLATE}}})
+    assert amounts(pods_of(job))["it-0001"] == (500, 200, 0)
+    by_http = job | {"spec": {**job["spec"], "submissionMode": "HTTPMode"}}
+    assert pods_of(by_http).keys() == {"it-0001-head-0001"}
+
+
+def test_suspended_worker_groups_have_no_pods() -> None:
+    groups = [{"groupName": "a", "replicas": 2, "suspend": True, "template": TEMPLATE}]
+    assert pods_of(made("ray.io/v1", "RayCluster", {"workerGroupSpecs": groups}), pod("p")).keys() == {"p"}
+
+
+def test_a_kind_of_another_group_is_read_by_its_shape() -> None:
+    every = pods_of(made("example.com/v1", "JobSet", {"workers": {"replicas": 2, "template": TEMPLATE}}))
+    assert [each.labels for each in every.values()] == [{}, {}]
+
+
+def test_errors_name_the_field_of_the_resource() -> None:
+    bad = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "much"}}}]}}
+    jobs = {"replicatedJobs": [{"name": "a", "template": {"spec": {"template": bad}}}]}
+    for content, field in (
+        (
+            made("jobset.x-k8s.io/v1alpha2", "JobSet", jobs),
+            "spec.replicatedJobs[0].template.spec.template.spec.containers[0]",
+        ),
+        (
+            made("batch.volcano.sh/v1alpha1", "Job", {"tasks": [{"template": bad}]}),
+            "spec.tasks[0].template.spec.containers[0]",
+        ),
+        (made("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": "x"}), "spec"),
+        (machine({"memory": {"guest": "lots"}}), "spec.domain.memory.guest"),
+    ):
+        (problem,) = read(content).expanded(()).problems
+        with raises(InputError, content["kind"], field):
+            raise problem
+
+
+@pytest.mark.parametrize("key", ["podset-required-topology", "podset-preferred-topology"])
+def test_annotations_that_would_place_pods_are_named(key: str) -> None:
+    annotated = {**TEMPLATE, "metadata": {"annotations": {f"kueue.x-k8s.io/{key}": "rack"}}}
+    job = controller("Job", "j", at=None) | {"apiVersion": "batch/v1"}
+    job["spec"]["template"] = annotated
+    expected = f"annotation kueue.x-k8s.io/{key} is not modelled and has no effect"
+    assert expanded(job).warnings == (f"{expected} (named by Job j)",)
+    group = {"jobs": [{"name": "a", "template": {"spec": {"template": annotated}}}]}
+    job_set = made("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": group["jobs"]})
+    assert expanded(job_set).warnings == (f"{expected} (named by Job it-a-0)",)
+
+
+def test_required_selectors_of_no_pod_are_named() -> None:
+    def term(value: str) -> Object:
+        return {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": value}}}
+
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    spread = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **term("gone")}
+    soft = {**spread, "whenUnsatisfiable": "ScheduleAnyway", **term("soft")}
+    lonely = pod("p", affinity={"podAffinity": {required: [term("web")]}}, topologySpreadConstraints=[spread, soft])
+    apart = pod("q", affinity={"podAntiAffinity": {required: [term("p"), term("db")]}})
+    assert expanded(lonely, apart).warnings == (
+        "required pod affinity of p selects no pod of the input: app In web",
+        "required topology spread (DoNotSchedule) of p selects no pod of the input: app In gone",
+        "required pod anti-affinity of q selects no pod of the input: app In db",
+    )
+    assert expanded(lonely, pod("r", app="web"), pod("s", app="gone")).warnings == ()
+    other = made("v1", "Pod", pod_spec(), "r") | {"metadata": {"name": "r", "namespace": "b", "labels": {"app": "web"}}}
+    assert len(expanded(lonely, other, pod("s", app="gone")).warnings) == 1
+
+
+def test_auxiliary_kinds_are_not_called_unrelated() -> None:
+    kinds = [("scheduling.x-k8s.io/v1alpha1", "PodGroup"), ("v1", "PersistentVolumeClaim")]
+    queues = [("scheduling.volcano.sh/v1beta1", "Queue"), ("kueue.x-k8s.io/v1beta1", "ClusterQueue")]
+    every = [made(version, kind, {}) for version, kind in (*kinds, *queues)]
+    assert read(*every, pod("p")).warnings() == (
+        "objects of these kinds are not modelled and have no effect: ClusterQueue 1, Queue 1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"name": "Upper"}, "metadata.name"),
+        ({"name": "a_b"}, "metadata.name"),
+        ({"name": "ü"}, "metadata.name"),
+        ({"name": "-a"}, "metadata.name"),
+        ({"name": "a..b"}, "metadata.name"),
+        ({"name": "a" * 254}, "metadata.name"),
+        ({"namespace": "a.b"}, "metadata.namespace"),
+        ({"labels": {"a": "b c"}}, "metadata.labels.a"),
+        ({"labels": {"a": "b" * 64}}, "metadata.labels.a"),
+        ({"labels": {"A.b/c/d": "b"}}, "metadata.labels"),
+    ],
+)
+def test_names_that_kubernetes_refuses_leave_objects_out(change: Object, field: str) -> None:
+    bad = pod("bad")
+    bad["metadata"] |= change
+    found = Objects([Document(listed(pod("a.b-1", metadata={"labels": {"x.io/a": "B_c"}}), bad), "w.yaml", "")])
+    assert [each.name for each in found.pods(())] == ["a.b-1"]
+    (problem,) = found.problems
+    with raises(InputError, field, "Kubernetes"):
+        raise problem
+
+
+def test_labels_of_templates_and_names_of_services_are_checked() -> None:
+    deployment = controller("Deployment", "web")
+    deployment["spec"]["template"]["metadata"]["labels"]["a"] = "-"
+    service = item("Service", "a.b", spec={}) | {"apiVersion": "v1"}
+    found = Objects([Document(listed(pod("p"), deployment, service), "w.yaml", "")])
+    assert [each.field for each in found.problems] == ["spec.template.metadata.labels.a", "metadata.name"]
+
+
+def test_a_stateful_set_waits_for_its_terminating_pod() -> None:
+    ending = pod("s-1", on="n", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    stateful = controller("StatefulSet", "s", replicas=3)
+    ending["metadata"]["ownerReferences"] = pod("x", stateful)["metadata"]["ownerReferences"]
+    assert sorted(pods_of(node("n"), stateful, pod("s-0", stateful, on="n"), ending)) == ["s-0", "s-1", "s-2"]
+
+
+# The table ---------------------------------------------------------------------------------------------------------
+
+
+def expressions(row: ResourceRow) -> Iterator[tuple[bool, str]]:
+    """Whether it is a text with expressions, and what a resource evaluates."""
+    for each in (row.suspended, row.stopped, row.scales_down, *row.let.values()):
+        yield False, each
+    for rule in row.makes:
+        for each in (rule.template, rule.each, rule.when, rule.metadata, rule.add):
+            yield False, each
+        for each in (*rule.let.values(), *rule.count.values()):
+            yield False, each
+        for each in (rule.name, *rule.labels.values(), *rule.annotations.values()):
+            yield True, each
+
+
+def test_all_expressions_of_the_table_compile() -> None:
+    table, nothing = resource_table(), made("v1", "Nothing", {})
+    variables = {**nothing, "name": "it", "namespace": "team", "kind": "Nothing", "lookup": lambda *_: None}
+    count = 0
+    for row in (*table.resource, table.other):
+        for is_text, each in expressions(row):
+            # Nothing but amounts that are missing is an error.
+            with contextlib.suppress(FieldError, TypeError, UndefinedError):
+                text(each, variables) if is_text else value(each, variables)
+            count += 1
+    assert count > 500
+
+
+def changed(value: Any, change: Any) -> Iterator[Any]:
+    """The value with each of its parts changed in turn."""
+    yield change
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in [*entries]:
+        for each in changed(part, change):
+            copy = value.copy()
+            copy[key] = each
+            yield copy
+
+
+@pytest.mark.parametrize("change", [None, True, "x", [None], {"a": None}, 1 << 70])
+@pytest.mark.parametrize("case", [*LABELS, "inference", "dynamo", "machine", "pipeline", "train"])
+def test_strange_values_are_rejected_or_taken_but_never_crash(case: str, change: Any) -> None:
+    predictor = {"minReplicas": 1, "model": {"resources": GPUS}, "workerSpec": {"containers": [{"name": "w"}]}}
+    others: dict[str, Object] = {
+        "inference": made("serving.kserve.io/v1beta1", "InferenceService", {"predictor": predictor}),
+        "dynamo": made("nvidia.com/v1alpha1", "DynamoGraphDeployment", {"services": {"A": {"resources": GPUS}}}),
+        "machine": machine({"cpu": {"cores": 1}, "devices": {"gpus": [{"deviceName": "a/b"}]}}),
+        "pipeline": made("tekton.dev/v1", "PipelineRun", {"pipelineSpec": {"tasks": [{"taskSpec": {"steps": [{}]}}]}}),
+        "train": runtime(),
+    }
+    content = others[case] if case in others else made(*LABELS[case][:3])
+    for spec in changed(content["spec"], change):
+        found = Objects([Document(listed({**content, "spec": spec}, train_job(), pod("p")), "w.yaml", "")])
+        result = found.expanded(())
+        assert "p" in {each.name for each in result.pods}
+        assert all(isinstance(each, InputError) for each in (*found.problems, *result.problems))
+        assert found.warnings() is not None
+
+
+def test_each_kind_has_one_row() -> None:
+    kinds = [(kind, group) for row in resource_table().resource for kind in row.kinds for group in row.groups]
+    assert len(set(kinds)) == len(kinds)
+    assert not {kind for kind, _ in kinds} & {*resource_table().auxiliary, *resource_table().unmodelled}
+
+
+def test_kinds_that_are_made_are_known() -> None:
+    made_kinds = {rule.kind for row in resource_table().resource for rule in row.makes} - {"Pod", *CONTROLLERS}
+    assert made_kinds
+    assert all(resource_table().row(*kind.split(".", 1)) for kind in made_kinds)
+
+
+def test_the_kind_of_the_page_makes_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[4] / "docs/how-to/add-a-kind.md").read_text("utf-8")
+    rows, resource = (re.search(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("toml", "yaml"))
+    assert rows is not None
+    assert resource is not None
+    row = msgspec.convert(tomllib.loads(rows[1])["resource"][0], ResourceRow)
+    table = structs.replace(resource_table(), resource=[*resource_table().resource, row])
+    monkeypatch.setattr(custom_resources, "resource_table", lambda: table)
+    content = yaml.safe_load(resource[1])
+    every = pods_of(content)
+    assert amounts(every) == {"blue-sail-0": (2000, 0, 0), "blue-sail-1": (2000, 0, 0)}
+    assert every["blue-sail-1"].labels == {"fleets.example.com/fleet": "blue", "fleets.example.com/index": "1"}
+    content["metadata"]["annotations"] = {"fleets.example.com/paused": ""}
+    assert pods_of(content, pod("p")).keys() == {"p"}
+
+
+def test_an_unknown_field_of_the_table_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError, match="relpicas"):
+        msgspec.convert({"kinds": [], "groups": [], "makes": [], "relpicas": "1"}, ResourceRow)
