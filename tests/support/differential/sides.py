@@ -105,7 +105,9 @@ class LiveCluster:
         self.pods.change("ADDED", _raw(obj))
         key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
         try:
-            return self._decide(self.cache.pods[key])
+            pod = self.cache.pods[key]
+            with self.cache.numbered(pod):
+                return self._decide(pod)
         finally:
             self.cache.delete_pod(key)
 
