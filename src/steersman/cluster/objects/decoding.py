@@ -333,7 +333,6 @@ def _estimate(annotations: Object, spec: PodSpec, ignored: list[str]) -> float |
 
 
 def _gang(annotations: Object, labels: Mapping[str, str], ignored: list[str]) -> str:
-    """Return the gang of a pod, "" for none."""
     stated = annotations.get(GANG_KEY)
     if stated is not None and stated != "":
         if isinstance(stated, str) and stated.isprintable():
@@ -462,7 +461,6 @@ def _host_ports(spec: PodSpec, path: str) -> tuple[HostPort, ...]:
 
 
 def _ports(container: Container, path: str, *, on_host: bool) -> Iterator[HostPort]:
-    """Yield the host ports of a container, which may be on the host's network."""
     for stated, where in indexed(container.ports, f"{path}.ports"):
         number = stated.container_port
         if on_host and number is not None and not 1 <= number <= MAX_PORT:

@@ -267,7 +267,8 @@ class ClusterCache(PodStore):
         if written is None or not offered:
             return []
         names = (pod.requests.gpu_resource, *dict(pod.requests.extended))
-        return [name for name in names if name in offered and name not in _offered(written)]
+        by_plugin = {*written.gpu_resources, *dict(written.extended)}
+        return [name for name in names if name in offered and name not in by_plugin]
 
     def _offers_changed(self, last: DeviceOffers) -> None:
         """Follow what nodes offer by DRA, and names of resources."""
@@ -395,7 +396,3 @@ def _with_gpus_of(known: Pod, fresh: Pod) -> Pod:
         return fresh
     requests = replace(now, gpu_count=was.gpu_count, gpu_milli=was.gpu_milli, gpu_resource=was.gpu_resource)
     return replace(fresh, pod_class=replace(fresh.pod_class, requests=requests))
-
-
-def _offered(node: Node) -> set[str]:
-    return {*node.gpu_resources, *dict(node.extended)}

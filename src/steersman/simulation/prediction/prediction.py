@@ -15,10 +15,11 @@ from steersman.core.errors import UsageError
 from steersman.core.quantities import format_duration
 from steersman.orders.live_order import check_live
 from steersman.policies.base import Policy
+from steersman.simulation.arrivals import least_of
 from steersman.simulation.prediction.alternatives import changes
 from steersman.simulation.prediction.coming import SHORTEST_SECONDS
 from steersman.simulation.prediction.moment import DAY, ClusterMoment
-from steersman.simulation.prediction.obstacles import gangs_of, impossible, impossible_pods, least_of, needs_of
+from steersman.simulation.prediction.obstacles import gangs_of, impossible, impossible_pods, needs_of
 from steersman.simulation.prediction.queue_place import WaitingQueue
 from steersman.simulation.prediction.rollouts import Rollouts
 

@@ -97,12 +97,10 @@ class Rollouts:
 
     @cached_property
     def _lasting(self) -> npt.NDArray[np.bool_]:
-        """Return for each running pod whether it stays."""
         return np.array([self.moment.lasts(self.moment.workload.pods[i]) for i in self._running], dtype=np.bool_)
 
     @cached_property
     def _deleted(self) -> npt.NDArray[np.bool_]:
-        """Return for each running pod whether it is being deleted."""
         return np.array([self.moment.workload.pods[i].terminating for i in self._running], dtype=np.bool_)
 
     @cached_property

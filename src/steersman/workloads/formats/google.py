@@ -91,10 +91,10 @@ def _instances(events: Sequence[tuple[InstanceEvent, str, int]]) -> Iterator[Tra
         elif any(event.alloc_collection_id in alloc_sets for event in of_instance):
             yield IN_ALLOC_SET
         else:
-            yield _instance(f"{collection}-{index}", of_instance, file, line)
+            yield _instance(f"{collection}-{index}", of_instance, (file, line))
 
 
-def _instance(name: str, events: Sequence[InstanceEvent], file: str, line: int) -> TraceJob | str:
+def _instance(name: str, events: Sequence[InstanceEvent], place: tuple[str, int]) -> TraceJob | str:
     """Return an instance of its events in order of time."""
     created, ran, since, has_ended = events[0].time, 0, None, False
     for event in events:
@@ -119,6 +119,5 @@ def _instance(name: str, events: Sequence[InstanceEvent], file: str, line: int) 
         memory_share=request.memory or 0.0,
         owner=f"Collection/{events[0].collection_id}",
         priority=max(event.priority or 0 for event in events),
-        file=file,
-        line=line,
+        place=place,
     )

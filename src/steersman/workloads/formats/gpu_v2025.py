@@ -81,8 +81,8 @@ class GpuV2025Content(FormatContent):
 
     def named_twice(self, name: str, nodes: Sequence[Node]) -> InputError | None:
         """Return the error of a name that two rows have, see `FormatContent`."""
-        places = ((each.file, each.line) for each in self._instances if f"{each.pod.namespace}/{each.pod.name}" == name)
-        return twice(name, places, "instance_sn", "number them")
+        jobs = ((each.file, each.line, (each.pod,)) for each in self._instances)
+        return twice(name, jobs, "instance_sn", "number them")
 
     def understood(self) -> str:
         """Return how many instances there are, and what is not known of them or not used; see `FormatContent`."""

@@ -95,12 +95,8 @@ class JobsContent(FormatContent):
 
     def named_twice(self, name: str, nodes: Sequence[Node]) -> InputError | None:
         """Return the error of a name that two rows have, see `FormatContent`."""
-        places = (
-            (job.file, job.line)
-            for job in self.jobs
-            if any(f"{pod.namespace}/{pod.name}" == name for pod in _pods(job, 0.0))
-        )
-        return twice(name, places, "name", "number them, or leave out the column name")
+        jobs = ((job.file, job.line, _pods(job, 0.0)) for job in self.jobs)
+        return twice(name, jobs, "name", "number them, or leave out the column name")
 
     def understood(self) -> str:
         """Return how many jobs there are, see `FormatContent`."""
@@ -251,7 +247,6 @@ def _node_count(row: TableRow) -> int:
 
 
 def _pods(job: _JobRow, created: float) -> Iterator[Pod]:
-    """Yield the pods of a job that is created at a time."""
     kind = job.kind
     gang = job.name if kind.nodes > 1 else ""
     for i in range(kind.nodes):

@@ -115,15 +115,10 @@ class SwfContent(FormatContent):
     def named_twice(self, name: str, nodes: Sequence[Node]) -> InputError | None:
         """Return the error of a job number that two lines have, see `FormatContent`."""
         largest = _largest(nodes)
-        places = (
-            (str(log.file), job.line)
-            for log in self.logs
-            for job in log.jobs
-            if any(f"{pod.namespace}/{pod.name}" == name for pod in _pods(job, largest))
-        )
+        jobs = ((str(log.file), job.line, _pods(job, largest)) for log in self.logs for job in log.jobs)
         # Not numbered here: a log that has a number twice most likely has jobs twice.
         advice = "remove the duplicate, or renumber the jobs"
-        return twice(name, places, f"field {JOB + 1} ({FIELDS[JOB]})", advice)
+        return twice(name, jobs, f"field {JOB + 1} ({FIELDS[JOB]})", advice)
 
     def understood(self) -> str:
         """Return how many jobs there are, and what is left out or not used; see `FormatContent`."""

@@ -21,7 +21,7 @@ from steersman.core.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, ceil_div
 from steersman.workloads.formats.base import FormatContent, TableFormat, twice
 from steersman.workloads.formats.gangs import pods_of_job
 from steersman.workloads.formats.kubernetes.expansion import Expanded
-from steersman.workloads.formats.tables import TableRow, delimiter_of, header_of, read_text, rows
+from steersman.workloads.formats.tables import TableRow, header_of, read_text, rows
 
 MAX_CORES, MAX_GIB, MAX_PODS = MAX_CPU_MILLI // 1000, MAX_MEMORY_BYTES // GIB, 100_000
 MAX_LABEL = 63
@@ -48,7 +48,7 @@ class TraceJob:
         is_gang: whether several pods start together.
         owner: as `Kind/name`.
         namespace, labels, priority, estimate: of the pods.
-        file, line: where it is stated.
+        place: file and line.
     """
 
     name: str
@@ -67,8 +67,7 @@ class TraceJob:
     labels: tuple[tuple[str, str], ...] = ()
     priority: int = 0
     estimate: float | None = None
-    file: str = ""
-    line: int = 0
+    place: tuple[str, int] = ("", 0)
 
 
 @dataclass(frozen=True)
@@ -103,12 +102,8 @@ class TraceContent(FormatContent):
     def named_twice(self, name: str, nodes: Sequence[Node]) -> InputError | None:
         """Return the error of a name that two jobs have, see `FormatContent`."""
         largest = _LargestNode.of(nodes)
-        places = (
-            (job.file, job.line)
-            for job in self.jobs
-            if any(f"{pod.namespace}/{pod.name}" == name for pod in _pods(job, 0.0, largest))
-        )
-        return twice(name, places, "", "remove the duplicate")
+        jobs = ((*job.place, _pods(job, 0.0, largest)) for job in self.jobs)
+        return twice(name, jobs, "", "remove the duplicate")
 
     def understood(self) -> str:
         """Return how many jobs there are, and what is left out or not used; see `FormatContent`."""
@@ -166,11 +161,9 @@ class TraceTable(TableFormat):
         )
 
     def _read(self, file: Path) -> Iterator[TraceJob | str]:
-        text = read_text(file)
-        first = [cell.strip(' "') for cell in text.partition("\n")[0].split(delimiter_of(text))]
-        without_header = self._is_without_header(first)
+        without_header = self._is_without_header(header_of(file))
         (table, columns), case = self.headers[0], self.any_case
-        for row in rows(str(file), text, columns, table, any_case=case, without_header=without_header):
+        for row in rows(str(file), read_text(file), columns, table, any_case=case, without_header=without_header):
             yield from self.jobs(row)
 
 
@@ -197,6 +190,11 @@ def content_of(
 def amount(row: TableRow, column: str, limit: int) -> Decimal:
     """Return a number from 0 to a limit, 0 if the cell is empty or missing. Raises InputError."""
     return row.number(column, limit) if row.text(column).lower() not in NO_TIME else Decimal(0)
+
+
+def gib(row: TableRow, column: str) -> int:
+    """Return an amount of memory in GiB in bytes, 0 if the cell is empty or missing. Raises InputError."""
+    return math.ceil(amount(row, column, MAX_GIB) * GIB)
 
 
 def seconds(row: TableRow, column: str) -> float | None:

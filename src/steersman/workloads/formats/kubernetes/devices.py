@@ -11,6 +11,7 @@ from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.api.devices import IMPLICIT
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.device_offers import DeviceOffers, device_offers
+from steersman.cluster.objects.partial import mapping_or_empty
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 
 KINDS = ("DeviceClass", "ResourceSlice", "ResourceClaim", "ResourceClaimTemplate")
@@ -41,21 +42,21 @@ class PodClaims:
                 self._requests[obj.kind, obj.namespace, obj.name] = spec
             elif obj.kind == "Pod":
                 for each in obj.pod.spec.resource_claims or ():
-                    self._users[obj.namespace, str(_entry(each).get("resourceClaimName") or "")] += 1
+                    self._users[obj.namespace, str(mapping_or_empty(each).get("resourceClaimName") or "")] += 1
 
     def amounts(self, pod: PodObject, namespace: str) -> Counter[str] | None:
         """Return how many devices of each extended resource the claims of a pod request; None: not modelled."""
         total: Counter[str] = Counter()
-        for claim in map(_entry, pod.spec.resource_claims or ()):
+        for claim in map(mapping_or_empty, pod.spec.resource_claims or ()):
             name, template = str(claim.get("resourceClaimName") or ""), claim.get("resourceClaimTemplateName")
             key = ("ResourceClaim", namespace, name) if name else ("ResourceClaimTemplate", namespace, str(template))
-            devices = _entry(self._requests.get(key, {}).get("devices"))
+            devices = mapping_or_empty(self._requests.get(key, {}).get("devices"))
             if not self._classes or not devices.get("requests") or devices.get("constraints"):
                 return None
             if name and self._users[namespace, name] > 1:
                 return None
             for request in devices["requests"]:
-                stated = {**_entry(request), **_entry(_entry(request).get("exactly"))}
+                stated = {**mapping_or_empty(request), **mapping_or_empty(mapping_or_empty(request).get("exactly"))}
                 count = stated.get("count", 1)
                 mode, device_class = stated.get("allocationMode", "ExactCount"), stated.get("deviceClassName")
                 if stated.keys() - _MODELLED or mode != "ExactCount" or type(count) is not int or not device_class:
@@ -70,10 +71,6 @@ class PodClaims:
             return pod
         extended = tuple(sorted((Counter(dict(pod.requests.extended)) + amounts).items()))
         return replace(pod, pod_class=replace(pod.pod_class, requests=replace(pod.requests, extended=extended)))
-
-
-def _entry(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def offers_of(objects: Iterable[KubernetesObject], nodes: Sequence[Node], pods: Iterable[Pod]) -> DeviceOffers:

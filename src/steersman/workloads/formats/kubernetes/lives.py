@@ -100,7 +100,6 @@ def lives_of(sources: Iterable[Objects], nodes: Sequence[Node]) -> Lives:
 
 
 def _past_times(obj: KubernetesObject) -> Iterator[float]:
-    """Yield the times that an object states as past."""
     metadata = obj.metadata
     fields = metadata.get("managedFields")
     stamps = [metadata.get("creationTimestamp"), *_stamps(obj.content.get("status"))]

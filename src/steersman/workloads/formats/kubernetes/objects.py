@@ -92,7 +92,6 @@ class Objects:
                 self._add(self._named(obj))
 
     def _add(self, obj: KubernetesObject) -> None:
-        """Add an object, or its error."""
         try:
             _check(obj)
             node = decode_node(obj.typed) if obj.kind == "Node" else None
@@ -237,7 +236,6 @@ class Objects:
             yield f"{path} is not a field of Kubernetes {minor} and has no effect ({_named(objects)})"
 
     def _namespaces(self) -> dict[str, dict[str, str]]:
-        """Return the labels of the Namespaces of the input."""
         return {obj.name: obj.typed.metadata.labels or {} for obj in self.of_kind("Namespace")}
 
 

@@ -18,7 +18,7 @@ from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.api.volumes import BIND_COMPLETED, VolumeClaim
 from steersman.cluster.volumes.pod_claims import PodClaim, pod_claims
-from steersman.cluster.volumes.rules import WAIT_FOR_CONSUMER, VolumeObjects, fit
+from steersman.cluster.volumes.rules import VolumeObjects, fit, waits_for_consumer
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 
 KINDS = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
@@ -77,7 +77,7 @@ class PodVolumes:
                 if known.volumes:
                     yield PodClaim(each.key)
             # Any other class provisions the volume at once, wherever the pod is to run.
-            elif (found := known.classes.get(claim.class_name)) and found.volume_binding_mode == WAIT_FOR_CONSUMER:
+            elif waits_for_consumer(known, claim):
                 yield PodClaim(each.key)
 
     def _refused(self, claims: Sequence[PodClaim]) -> Iterator[tuple[str, tuple[str, ...]]]:
