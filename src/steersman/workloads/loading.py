@@ -170,9 +170,8 @@ def load_workload(
     services = SpreadSelectors.union(source.services() for source in sources)
     name = workload_name(given[-1])
     warnings += [f"{name}: {warning}" for warning in _about_pods(nodes, pods, offers)]
-    workload = Workload(name, nodes, pods, services, tuple(warnings))
-    about = (content.understood() for content in for_pods.contents if pods)
-    workload = replace(workload, understood="; ".join(filter(None, (*about, *_dependencies(workload)))))
+    about = filter(None, (content.understood() for content in for_pods.contents if pods))
+    workload = Workload(name, nodes, pods, services, tuple(warnings), understood="; ".join(about))
     with_pods = expanded if expanded is not None and expanded.pods else None
     return _of_objects(workload, list(_objects(sources)), with_pods, running, lives=lives)
 
@@ -225,14 +224,15 @@ def _of_objects(
     workload: Workload, every: Sequence[Objects], expanded: Expanded | None, running: RunningPods, *, lives: bool
 ) -> Workload:
     """Return a workload with what its objects say: invalid nodes, lives of pods if asked for, and running pods."""
-    workload = replace(workload, invalid_nodes=tuple(name for each in every for name in each.invalid_nodes))
+    understood = "; ".join(filter(None, (workload.understood, *_dependencies(workload))))
+    invalid_nodes = tuple(name for each in every for name in each.invalid_nodes)
+    workload = replace(workload, understood=understood, invalid_nodes=invalid_nodes)
     if lives:
         referable = tuple(obj for objects in every for obj in objects.of_kind(*REFERABLE))
         workload = replace(workload, lives=lives_of(every, workload.nodes), referable=referable)
     if expanded is not None:
-        placed = with_running(workload, expanded, running, may_be_empty=lives)
-        understood = "; ".join(filter(None, (placed.understood, workload.understood)))
-        workload = replace(placed, understood=understood)
+        workload = with_running(workload, expanded, running, may_be_empty=lives)
+        workload = replace(workload, understood="; ".join(filter(None, (workload.understood, understood))))
     return workload.replayed() if running is RunningPods.REPLAYED else workload
 
 
