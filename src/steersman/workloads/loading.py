@@ -20,7 +20,6 @@ from steersman.workloads.formats.base import FormatContent
 from steersman.workloads.formats.kubernetes.devices import KINDS as DEVICE_KINDS
 from steersman.workloads.formats.kubernetes.devices import offer_warnings, offers_of
 from steersman.workloads.formats.kubernetes.expansion import Expanded, PartlyReadError
-from steersman.workloads.formats.kubernetes.format import KubernetesContent
 from steersman.workloads.formats.kubernetes.lives import lives_of
 from steersman.workloads.formats.kubernetes.objects import REFERABLE, Objects
 from steersman.workloads.formats.registry import format_of, formats
@@ -208,7 +207,7 @@ def workload_of_objects(
     for what, found in (("nodes", nodes), ("pods that have not finished", expanded.pods)):
         if not found and not (lives and nodes):
             raise SteersmanError(f"{name}: there are no {what}")
-    left_out = _left_out((*objects.problems, *expanded.problems))
+    left_out = _left_out((*objects.problems(), *expanded.problems))
     about_pods = _about_pods(nodes, expanded.pods, offers)
     about_objects = (*warnings, *left_out, *objects.warnings(), *expanded.warnings, *about_pods)
     all_warnings = tuple(f"{name}: {warning}" for warning in about_objects)
@@ -237,7 +236,7 @@ def _of_objects(
 
 
 def _objects(sources: Iterable[Source]) -> Iterator[Objects]:
-    return (each.objects for source in sources for each in source.contents if isinstance(each, KubernetesContent))
+    return (each for source in sources for each in source.contents if isinstance(each, Objects))
 
 
 def _with_devices(
@@ -299,8 +298,7 @@ def further_pods(path: str | Path, cluster: Workload) -> FurtherPods:
     """
     source, there = open_source(path), Objects.checked(cluster.referable)
     for content in source.contents:
-        if isinstance(content, KubernetesContent):
-            content.others += (there,)
+        content.refer_to(there)
     pods, expanded = source.expanded(cluster.nodes)
     objects = (*_objects([source]), there)
     offers = offers_of((obj for each in objects for obj in each.of_kind(*DEVICE_KINDS)), cluster.nodes, pods)

@@ -122,6 +122,14 @@ class FormatContent:
         return ""
 
 
+class PodContent(FormatContent):
+    """The content of files that list pods."""
+
+    def has_pods(self) -> bool:
+        """Return True."""
+        return True
+
+
 class WorkloadFormat(ABC):
     """A format of workload files.
 

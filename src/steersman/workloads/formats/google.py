@@ -16,7 +16,7 @@ import msgspec
 from steersman.core.errors import InputError
 from steersman.workloads.formats.base import WorkloadFormat
 from steersman.workloads.formats.tables import read_text
-from steersman.workloads.formats.traces import NEVER_RAN, TraceContent, TraceJob, content_of
+from steersman.workloads.formats.traces import NEVER_RAN, TraceContent, TraceJob
 
 SUBMIT, SCHEDULE, EVICT, FAIL, FINISH, KILL, LOST = 0, 3, 4, 5, 6, 7, 8
 ENDS = (EVICT, FAIL, FINISH, KILL, LOST)
@@ -63,7 +63,7 @@ class GoogleJson(WorkloadFormat):
         """Return the instances of the files, see `WorkloadFormat`."""
         unused = "CPU and memory are parts of the largest node's, constraints and updates of requests are not used"
         events = [each for file in files for each in _read(file)]
-        return content_of(_instances(events), "collection", unused, files, "instance")
+        return TraceContent(files, _instances(events), "collection", unused, "instance")
 
 
 def _read(file: Path) -> Iterator[tuple[InstanceEvent, str, int]]:

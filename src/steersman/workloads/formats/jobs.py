@@ -29,7 +29,7 @@ from steersman.core.quantities import (
     format_bytes,
     plausible,
 )
-from steersman.workloads.formats.base import FormatContent, Losses, TableFormat, differences, twice
+from steersman.workloads.formats.base import Losses, PodContent, TableFormat, differences, twice
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.kubernetes.objects import write_nodes
 from steersman.workloads.formats.tables import PLAIN, PLAIN_TABLE, TableRow, is_plain, read_text, rows
@@ -69,7 +69,7 @@ class _JobRow:
     line: int
 
 
-class JobsContent(FormatContent):
+class JobsContent(PodContent):
     """Tables of jobs.
 
     Args:
@@ -82,10 +82,6 @@ class JobsContent(FormatContent):
         self.has_dates: bool | None = None
         for file in files:
             self._read(file, kinds)
-
-    def has_pods(self) -> bool:
-        """Return True, see `FormatContent`."""
-        return True
 
     def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
         """Return the pods of each job in the order of the rows, see `FormatContent`."""

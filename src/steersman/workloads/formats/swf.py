@@ -21,7 +21,7 @@ from steersman.core.counting import counted
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_MEMORY_BYTES, MAX_NODE_MEMORY_BYTES
 from steersman.workloads.files import SWF_SUFFIXES
-from steersman.workloads.formats.base import FormatContent, WorkloadFormat, twice
+from steersman.workloads.formats.base import PodContent, WorkloadFormat, twice
 from steersman.workloads.formats.gangs import pods_of_job
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.tables import read_text
@@ -81,7 +81,7 @@ class _JobLog:
 
 
 @dataclass(frozen=True, slots=True)
-class SwfContent(FormatContent):
+class SwfContent(PodContent):
     """Logs of jobs; several are of one machine."""
 
     logs: tuple[_JobLog, ...]
@@ -89,10 +89,6 @@ class SwfContent(FormatContent):
     def has_nodes(self) -> bool:
         """Return whether a header states the size of the machine."""
         return self._processors > 0
-
-    def has_pods(self) -> bool:
-        """Return True, see `FormatContent`."""
-        return True
 
     def is_stand_in(self) -> bool:
         """Return True: the machine is known by its size alone, see `FormatContent`."""

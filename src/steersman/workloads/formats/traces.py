@@ -18,7 +18,7 @@ from steersman.cluster.node_labels import GIB
 from steersman.core.counting import counted
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, ceil_div
-from steersman.workloads.formats.base import FormatContent, TableFormat, twice
+from steersman.workloads.formats.base import PodContent, TableFormat, twice
 from steersman.workloads.formats.gangs import pods_of_job
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.tables import TableRow, header_of, read_text, rows
@@ -70,27 +70,36 @@ class TraceJob:
     place: tuple[str, int] = ("", 0)
 
 
-@dataclass(frozen=True)
-class TraceContent(FormatContent):
+class TraceContent(PodContent):
     """Jobs of some files.
 
-    Attributes:
-        jobs: in any order.
-        left_out: number of rows that are left out, by reason.
+    Args:
+        files: the files.
+        entries: jobs in any order, and why others are left out.
         owners: what the owners of jobs are, such as "user".
         unused: what of the files is not used, a part of a sentence.
         what: what the trace calls a job.
+
+    Raises:
+        InputError: there is no job.
     """
 
-    jobs: Sequence[TraceJob]
-    left_out: Counter[str]
-    owners: str
-    unused: str
-    what: str = "job"
-
-    def has_pods(self) -> bool:
-        """Return True, see `FormatContent`."""
-        return True
+    def __init__(
+        self, files: Sequence[Path], entries: Iterable[TraceJob | str], owners: str, unused: str, what: str
+    ) -> None:
+        self.jobs: list[TraceJob] = []
+        left_out: Counter[str] = Counter()
+        for each in entries:
+            if isinstance(each, str):
+                left_out[each] += 1
+            else:
+                self.jobs.append(each if each.name else replace(each, name=f"job-{len(self.jobs) + 1}"))
+        self._left_out = [f"{count} left out ({why})" for why, count in sorted(left_out.items())]
+        self._owners, self._unused, self._what = owners, unused, what
+        if not self.jobs:
+            why = ", ".join(self._left_out)
+            problem = f"has no job that counts: {why}" if why else "has no jobs, only a header"
+            raise InputError(files[0], "", "", problem)
 
     def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
         """Return the pods of the jobs in order of submission, in seconds from the first; see `FormatContent`."""
@@ -111,11 +120,11 @@ class TraceContent(FormatContent):
         endless = sum(job.run is None for job in self.jobs)
         of_models = sum(bool(job.models) for job in self.jobs)
         parts = (
-            f"{counted(len(self.jobs), self.what)} of {counted(owners, self.owners)}",
+            f"{counted(len(self.jobs), self._what)} of {counted(owners, self._owners)}",
             f"{endless} without an end" if endless else "",
-            *(f"{count} left out ({why})" for why, count in sorted(self.left_out.items())),
+            *self._left_out,
             f"GPU models are required where a node has them ({of_models})" if of_models else "",
-            self.unused,
+            self._unused,
         )
         return ", ".join(filter(None, parts))
 
@@ -156,32 +165,14 @@ class TraceTable(TableFormat):
 
     def open(self, files: Sequence[Path]) -> TraceContent:
         """Return the jobs of the files, see `WorkloadFormat`."""
-        return content_of(
-            (each for file in files for each in self._read(file)), self.owners, self.unused, files, self.what
-        )
+        entries = (each for file in files for each in self._read(file))
+        return TraceContent(files, entries, self.owners, self.unused, self.what)
 
     def _read(self, file: Path) -> Iterator[TraceJob | str]:
         without_header = self._is_without_header(header_of(file))
         (table, columns), case = self.headers[0], self.any_case
         for row in rows(str(file), read_text(file), columns, table, any_case=case, without_header=without_header):
             yield from self.jobs(row)
-
-
-def content_of(
-    entries: Iterable[TraceJob | str], owners: str, unused: str, files: Sequence[Path], what: str
-) -> TraceContent:
-    """Return the jobs of a trace and the number of what is left out, by reason. Raises InputError: there is no job."""
-    jobs: list[TraceJob] = []
-    left_out: Counter[str] = Counter()
-    for each in entries:
-        if isinstance(each, str):
-            left_out[each] += 1
-        else:
-            jobs.append(each if each.name else replace(each, name=f"job-{len(jobs) + 1}"))
-    if not jobs:
-        why = ", ".join(f"{count} left out ({reason})" for reason, count in sorted(left_out.items()))
-        raise InputError(files[0], "", "", f"has no job that counts: {why}" if why else "has no jobs, only a header")
-    return TraceContent(jobs, left_out, owners, unused, what)
 
 
 # Cells
