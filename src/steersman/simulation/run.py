@@ -17,7 +17,7 @@ from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.pod_query import PodQuery
-from steersman.cluster.preemption import RunningPodArrays, beside_nominated, preemption
+from steersman.cluster.preemption import RunningPodArrays, preemption, with_nominated
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.errors import SteersmanError
 from steersman.objectives.fragmentation import fragment_arrays
@@ -607,7 +607,7 @@ class Execution:
         workload = self.simulator.workload
         if len(self.run.nominated):
             pods = [workload.pods[i] for i in self.plan.pods[self.run.nominated[:, event_arrays.POD]]]
-            with beside_nominated(self.state, pods, workload.pods[self.plan.pods[arrival]]):
+            with with_nominated(self.state, pods, workload.pods[self.plan.pods[arrival]]):
                 if not self.state.mask(class_id, labels_id).any():
                     return unschedulable_message(self.state, class_id, labels_id)
         least = int(self.arrivals.least[arrival])

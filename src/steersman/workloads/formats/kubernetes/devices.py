@@ -75,20 +75,20 @@ class PodClaims:
 
 def offers_of(objects: Iterable[KubernetesObject], nodes: Sequence[Node], pods: Iterable[Pod]) -> DeviceOffers:
     """Return what the nodes offer by objects of the `KINDS`. Devices that `pods` request are not allocated already."""
-    known: dict[str, list[Any]] = {kind: [] for kind in KINDS}
+    by_kind: dict[str, list[Any]] = {kind: [] for kind in KINDS}
     for obj in objects:
-        known[obj.kind].append(obj.typed)
+        by_kind[obj.kind].append(obj.typed)
     names = {node.name for node in nodes}
     requesting = (pod for pod in pods if any(name.startswith(IMPLICIT) for name, _ in pod.requests.extended))
     counted = {(pod.namespace, pod.name) for pod in requesting}
     claims = (
         claim
-        for claim in known["ResourceClaim"]
+        for claim in by_kind["ResourceClaim"]
         if not any(
             (claim.metadata.namespace or "default", user.name) in counted for user in claim.status.reserved_for or ()
         )
     )
-    return device_offers(known["DeviceClass"], known["ResourceSlice"], claims, names)
+    return device_offers(by_kind["DeviceClass"], by_kind["ResourceSlice"], claims, names)
 
 
 def offer_warnings(offers: DeviceOffers, pods: Iterable[Pod]) -> Iterator[str]:

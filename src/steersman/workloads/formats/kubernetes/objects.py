@@ -233,13 +233,13 @@ class Objects(FormatContent):
             is_whole = obj.kind in ("Node", "Pod")
             use = field_use(obj.content if is_whole else _template(obj), obj.kind if is_whole else "Pod")
             before = "" if is_whole else "spec.template."
-            for paths, known in (((*use.unmodelled, *use.watched), unmodelled), (use.unknown, unknown)):
+            for paths, users in (((*use.unmodelled, *use.watched), unmodelled), (use.unknown, unknown)):
                 for path in paths:
                     if path == "spec.resourceClaims" and self._claims.amounts(obj.pod, obj.namespace) is not None:
                         continue
                     if path == CLAIM_PATH and self._volumes.is_modelled(obj.pod, obj):
                         continue
-                    known.setdefault(before + path, []).append(f"{obj.kind} {obj.name}")
+                    users.setdefault(before + path, []).append(f"{obj.kind} {obj.name}")
         for path, objects in sorted(unmodelled.items()):
             yield f"{path} is not modelled and has no effect ({_named(objects)})"
         for path, objects in sorted(unknown.items()):
