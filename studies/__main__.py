@@ -21,6 +21,8 @@ import steersman
 from steersman.core.engines import Engine, use_engine
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.signals import interruptible
+from steersman.policies.registry import packaged_portfolio
+from steersman.simulation.selection import choice
 from studies.common import BUILD, desk, duration, plain, write_json
 
 GROUPS = {
@@ -53,7 +55,7 @@ INTRODUCTION = """# Results
 Written by `make study` from `studies/results`, which hold every single value. Claims are paired by seed;
 intervals are those of means, 95 % (Student's t); no seed of an evaluation was used in training or validation.
 """
-STALE = "Measured with an earlier policy file or other options; with the present ones: "
+STALE = "Measured with an earlier policy file, choice of its member or options; with the present ones: "
 """Note below a result that was not made from the present options; a result may have a more exact one (`note`)."""
 QUICK_WARNING = "\n**A quick run that shows that the studies work: its numbers mean nothing.**\n"
 
@@ -86,7 +88,10 @@ class Study:
     def options(self, quick: bool) -> dict[str, Any]:
         """Return what its result depends on, as JSON; empty if it does not say."""
         result = self.module.options(quick) if hasattr(self.module, "options") else {}
-        return dict(plain(result))
+        # A portfolio's results also depend on how its member is chosen.
+        is_of_portfolio = result.get("policy") == packaged_portfolio().digest
+        chosen = {"choice": [choice.ROUND_DRAWS, choice.TEST_DRAWS, choice.FIRST_SEED]} if is_of_portfolio else {}
+        return dict(plain({**result, **chosen}))
 
     def has_quick(self) -> bool:
         """Whether it can be run on small."""
