@@ -755,7 +755,7 @@ class Execution:
         if whole and self.prepared is None:
             return
         profile = self.simulator.profile_arrays(None)
-        if whole and all(map(np.array_equal, profile, self.cluster.profile)):
+        if whole and _same(profile, self.cluster.profile):
             return
         # The nodes as they were at the start: the run has changed its own copy.
         state = self.simulator._state.permuted(self.plan.nodes)
@@ -861,6 +861,10 @@ def _following(controller: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     is_same = controller[arrivals[:-1]] == controller[arrivals[1:]]
     following[arrivals[:-1][is_same]] = arrivals[1:][is_same]
     return following
+
+
+def _same(one: ProfileArrays, other: ProfileArrays) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 def _curve(protocol: Protocol, events: Timeline, ratio: float, until: float) -> Curve:

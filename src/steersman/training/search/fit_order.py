@@ -386,7 +386,7 @@ def _card(
         estimates=order.run_times.source,
         ageing=order.ageing,
         hidden=config.hidden,
-        objective=", ".join(f"{weight:g} log({name})" for name, weight in zip(WAITS, WEIGHTS, strict=True)),
+        objective=objective_text(),
         training=(history.name,),
         settings={
             **asdict(config),
@@ -397,3 +397,8 @@ def _card(
         reference=reference.name,
         made_by=__version__,
     )
+
+
+def objective_text() -> str:
+    """Return the logarithm of `cost` in words."""
+    return ", ".join(f"{weight:g} log({name})" for name, weight in zip(WAITS, WEIGHTS, strict=True))
