@@ -1,4 +1,4 @@
-"""The account of a cluster: of which nodes and GPUs figures are, and why the others are left out."""
+"""The account of a cluster: the nodes and GPUs that figures count, and why the others are left out."""
 
 from __future__ import annotations
 

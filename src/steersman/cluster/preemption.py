@@ -83,7 +83,7 @@ def _candidates(state: ClusterState, running: RunningPodArrays, pod: Pod) -> Ite
 
 
 @contextmanager
-def beside_nominated(state: ClusterState, waiting: Iterable[Pod], pod: Pod) -> Generator[list[Pod]]:
+def with_nominated(state: ClusterState, waiting: Iterable[Pod], pod: Pod) -> Generator[list[Pod]]:
     """Count pods that wait on their nominated nodes inside the block: others of at least the priority of a pod.
 
     Yield these pods.

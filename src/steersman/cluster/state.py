@@ -175,7 +175,6 @@ class ClusterState:
         return self._pods.get(slot, {})
 
     def _write(self, slot: int, node: Node | None) -> None:
-        """Write a slot's node to all arrays."""
         arrays = self.arrays
         self._gpu_weights = None
         arrays.allocatable[slot] = 0

@@ -230,7 +230,6 @@ class LeaderElection:
         return True
 
     async def _read(self) -> dict[str, Any] | None:
-        """Return the lease, None if there is none."""
         try:
             lease: dict[str, Any] = await self.client.get(f"{self._collection}/{self.name}")
         except ApiError as error:

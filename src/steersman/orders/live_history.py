@@ -191,14 +191,10 @@ class LiveHistory:
 
     def copy(self) -> HistoryCopy:
         """Return what a file keeps of it now, within milliseconds."""
-        return HistoryCopy(
-            [(EVERY_POD, ALL_PODS), *self._rows.items()], self._arrays.counts.copy(), self._ratios_copy()
-        )
+        ratios = {group: counts.copy() for group, counts in self.ratios.items()}
+        return HistoryCopy([(EVERY_POD, ALL_PODS), *self._rows.items()], self._arrays.counts.copy(), ratios)
 
     # -----------------------------------------------------------------------------------------------------------------
-
-    def _ratios_copy(self) -> dict[RunTimeGroup, Floats]:
-        return {group: counts.copy() for group, counts in self.ratios.items()}
 
     def _ratios_of(self, group: RunTimeGroup) -> Floats:
         """Return the counts of a group, which is used and may be new."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.model import PodClass
+from steersman.cluster.model import Pod, PodClass
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.simulation.result import Protocol
 from steersman.workloads.generators.inflation import MAX_DRAWS, inflate
@@ -205,8 +205,8 @@ class Units:
             gangs.setdefault((pod.namespace, pod.gang) if pod.gang and not later[i] else i, []).append(i)
         units: list[tuple[list[int], int]] = []
         for key, gang in gangs.items():
-            minimum = workload.pods[gang[0]].gang_minimum
-            together = minimum - workload.running_gangs[key] if minimum and isinstance(key, tuple) else len(gang)
+            is_gang = isinstance(key, tuple)
+            together = least_of([workload.pods[i] for i in gang], workload.running_gangs) if is_gang else 1
             units += [(gang, together)] if together > 1 else [([i], 1) for i in gang]
         sizes, indices = [len(gang) for gang, _ in units], [i for gang, _ in units for i in gang]
         least = np.repeat(np.array([each for _, each in units], dtype=np.int64), sizes)
@@ -216,6 +216,12 @@ class Units:
     def leaders(self) -> npt.NDArray[np.int64]:
         """Return [U] the positions of the first pods of units."""
         return np.flatnonzero(self.members)
+
+
+def least_of(pods: Sequence[Pod], running: Mapping[tuple[str, str], int]) -> int:
+    """Return how many pods of a gang that wait must start at once; `running`: how many run, by namespace and gang."""
+    gang, minimum = (pods[0].namespace, pods[0].gang), pods[0].gang_minimum
+    return max(minimum - running.get(gang, 0), 1) if minimum else len(pods)
 
 
 def _members(sizes: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -44,20 +44,15 @@ class KindLosses:
     Args:
         percent: what any kind may lose, see `kind_losses`.
         protocol: of the runs.
+
+    Attributes:
+        baseline: by seed of a draw what kinds paid under the baseline.
     """
 
     def __init__(self, percent: float, protocol: Protocol) -> None:
         self._percent, self._protocol = percent, protocol
         self._sums: dict[int, dict[int, Floats]] = defaultdict(dict)
-        self._baseline: dict[int, Floats] = {}
-
-    def has_baseline(self, seed: int) -> bool:
-        """Return whether the baseline has played a draw."""
-        return seed in self._baseline
-
-    def add_baseline(self, seed: int, sums: Floats) -> None:
-        """Note what kinds paid under the baseline in a draw."""
-        self._baseline[seed] = sums
+        self.baseline: dict[int, Floats] = {}
 
     def add(self, candidate: int, seed: int, sums: Floats) -> None:
         """Note what kinds paid under a candidate in a draw that the baseline has played."""
@@ -66,5 +61,5 @@ class KindLosses:
     def excess(self, candidate: int) -> float:
         """Return by how much the kind that loses most loses beyond the limit, in percent; 0: the limit holds."""
         sums = self._sums[candidate]
-        baseline = [self._baseline[seed] for seed in sums]
+        baseline = [self.baseline[seed] for seed in sums]
         return excess_loss(np.sum(list(sums.values()), axis=0), np.sum(baseline, axis=0), self._protocol, self._percent)

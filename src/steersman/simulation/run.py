@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from itertools import zip_longest
@@ -17,7 +17,7 @@ from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.pod_query import PodQuery
-from steersman.cluster.preemption import RunningPodArrays, beside_nominated, preemption
+from steersman.cluster.preemption import RunningPodArrays, preemption, with_nominated
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.errors import SteersmanError
 from steersman.objectives.fragmentation import fragment_arrays
@@ -111,7 +111,7 @@ class Simulator:
         self._demand = np.array(workload.gpu_demand, dtype=np.int64)
         self._devices = np.array([pod.requests.gpu_count for pod in workload.pods], dtype=np.int64)
         classes = len(self._state.classes)
-        self._fits_nowhere = self.infeasible(np.arange(classes), np.ones(classes, dtype=np.int64))
+        self._fits_nowhere = infeasible_together(self._state, np.arange(classes), np.ones(classes, dtype=np.int64))
         self.queued = QueueInputs(workload, self._state, self._class_of, past)
         self._whole_gpus = are_whole(self._state, *self._state.gpu_weights())
         self._learned: tuple[str, LearnedArrays] | None = None
@@ -132,17 +132,13 @@ class Simulator:
             self._scheduled[profile] = Simulator(workload, self.profile, self._past)
         return self._scheduled[profile]
 
-    def infeasible(self, class_id: npt.NDArray[np.int64], members: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return [S] whether `members` pods of a class, both [S], do not fit on the empty cluster together."""
-        return infeasible_together(self._state, class_id, members)
-
     def infeasible_shapes(self, shapes: Shapes) -> npt.NDArray[np.bool_]:
         """Return [S] which shapes cannot start on the empty cluster."""
         singles, infeasible = len(self._fits_nowhere), shapes.incomplete.copy()
         infeasible[:singles] = self._fits_nowhere
         # Contiguous, or the kernel would be compiled once more.
         shape, class_id, members = np.ascontiguousarray(shapes.needs[singles:].T)
-        infeasible[shape[self.infeasible(class_id, members)]] = True
+        infeasible[shape[infeasible_together(self._state, class_id, members)]] = True
         return infeasible
 
     @property
@@ -309,9 +305,9 @@ class Simulator:
         def play(i: int, seed: int) -> float:
             execution = simulator.play(policies[i], drawn(seed), seed)
             if limit is not None and losses is not None:
-                if not losses.has_baseline(seed):
+                if seed not in losses.baseline:
                     baseline = simulator.play(limit.baseline, drawn(seed), seed)
-                    losses.add_baseline(seed, baseline.paid_by_kind(protocol))
+                    losses.baseline[seed] = baseline.paid_by_kind(protocol)
                 losses.add(i, seed, execution.paid_by_kind(protocol))
             return execution.compared_cost(protocol)
 
@@ -611,7 +607,7 @@ class Execution:
         workload = self.simulator.workload
         if len(self.run.nominated):
             pods = [workload.pods[i] for i in self.plan.pods[self.run.nominated[:, event_arrays.POD]]]
-            with beside_nominated(self.state, pods, workload.pods[self.plan.pods[arrival]]):
+            with with_nominated(self.state, pods, workload.pods[self.plan.pods[arrival]]):
                 if not self.state.mask(class_id, labels_id).any():
                     return unschedulable_message(self.state, class_id, labels_id)
         least = int(self.arrivals.least[arrival])
@@ -727,35 +723,28 @@ class Execution:
             curve=curve,
             metrics=(*values, *rewarded),
             final_nodes=self._final_nodes(),
-            warnings=self._warnings(),
+            warnings=(*self.simulator.warnings, *self._own_warnings()),
             timeline=events if self.recorded else None,
             placements=self._placements(record) if self.recorded else None,
             is_given=self.plan.is_given,
             parts=parts,
         )
 
-    def _warnings(self) -> tuple[str, ...]:
-        prepared = () if self.prepared is None else self.prepared.warnings(self.policy.name, self.state.gpu_types)
-        return (*self.simulator.warnings, *prepared, *self._telemetry_warnings(), *self._preemption_warnings())
-
-    def _preemption_warnings(self) -> tuple[str, ...]:
-        names = sorted(set(self._preempting.values()))
-        if not names:
-            return ()
-        shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-        return (
-            f"{self.simulator.workload.name}: pods fail or wait for which kube-scheduler may preempt pods of lower "
-            f"priority, which steersman does not do: {shown}",
-        )
-
-    def _telemetry_warnings(self) -> tuple[str, ...]:
-        if Need.TELEMETRY not in self.policy.needs:
-            return ()
-        instead = "it has no metrics to decide by" if self.policy.is_learned else "it decides by requests alone"
-        return (
-            f"policy {self.policy.name!r} decides by nodes' metrics, and a simulated workload has none: {instead}; "
-            "steersman/Latency-v0 simulates them",
-        )
+    def _own_warnings(self) -> Iterator[str]:
+        if self.prepared is not None:
+            yield from self.prepared.warnings(self.policy.name, self.state.gpu_types)
+        if Need.TELEMETRY in self.policy.needs:
+            instead = "it has no metrics to decide by" if self.policy.is_learned else "it decides by requests alone"
+            yield (
+                f"policy {self.policy.name!r} decides by nodes' metrics, and a simulated workload has none: {instead}; "
+                "steersman/Latency-v0 simulates them"
+            )
+        if names := sorted(set(self._preempting.values())):
+            shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+            yield (
+                f"{self.simulator.workload.name}: pods fail or wait for which kube-scheduler may preempt pods of lower "
+                f"priority, which steersman does not do: {shown}"
+            )
 
     def _count_gpus(self, record: event_arrays.EventRecord) -> None:
         """Count in GPUs what the event loop counts in devices and units, where these are not whole GPUs.
@@ -787,7 +776,6 @@ class Execution:
         )
 
     def _decision_states(self, record: event_arrays.EventRecord) -> DecisionStates:
-        """Return the states around the decisions of a record."""
         simulator, nodes = self.simulator, self.plan.nodes
         empty = simulator._state.permuted(nodes).arrays
         profile, places = simulator.profile_arrays(None), simulator.places

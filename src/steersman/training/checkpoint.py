@@ -58,7 +58,6 @@ def read_identity(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, npt.NDArray[Any]]]:
-    """Return a checkpoint's metadata and arrays."""
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}

@@ -383,7 +383,8 @@ class TrainingRun:
 
     def _record(self, numbers: dict[str, Any], tracker_log: trackers.AnyTracker) -> dict[str, float]:
         """Record an iteration's metrics; return the scalars among them."""
-        progress, scalars = self.progress, _scalars(numbers)
+        progress = self.progress
+        scalars = {name: float(value) for name, value in numbers.items() if not isinstance(value, np.ndarray)}
         self._newest = numbers
         scalars["throughput"] = scalars.get("steps", 0.0) / max(progress.seconds, 1e-9)
         self._append(METRICS, {"iteration": progress.iteration, "seconds": round(progress.seconds, 1), **scalars})
@@ -410,7 +411,9 @@ class TrainingRun:
             path = self.folder / name
             if path.exists():
                 header, *rows = path.read_text().splitlines()
-                kept = [row for row in rows if _is_whole(row) and int(row.split(",")[0]) <= self.progress.iteration]
+                numbers = (row.split(",")[0] for row in rows)
+                last = self.progress.iteration
+                kept = [row for row, n in zip(rows, numbers, strict=True) if n.isdigit() and int(n) <= last]
                 if len(kept) < len(rows):
                     keep_copy(path)
                     write_atomically(path, ("\n".join([header, *kept]) + "\n").encode())
@@ -445,14 +448,6 @@ def _widen(path: Path, header: list[str]) -> None:
     writer.writeheader()
     writer.writerows(rows)
     write_atomically(path, content.getvalue().encode())
-
-
-def _is_whole(row: str) -> bool:
-    return row.split(",")[0].isdigit()
-
-
-def _scalars(numbers: dict[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in numbers.items() if not isinstance(value, np.ndarray)}
 
 
 def _nothing() -> None:

@@ -66,7 +66,8 @@ def _missing_resources(nodes: Sequence[Node], pods: Iterable[Pod]) -> Iterator[s
         named = bool(requests.gpu_resource) and not serves_any
         if requests.gpu_count and named and not (offered and is_offered(requests.gpu_resource, tuple(offered))):
             wanted[requests.gpu_resource] += 1
-        wanted.update(name for name, _ in requests.extended if _is_of_gpus(name) and name not in offered)
+        missing = (name for name, _ in requests.extended if name not in offered)
+        wanted.update(name for name in missing if is_accelerator(name) or "gpu" in name)
     for name, count in sorted(wanted.items()):
         there = f"nodes offer {first_names(sorted(offered))}" if offered else "nodes offer no GPU"
         yield f"{counted(count, 'pod')} request{'s' * (count == 1)} {name}, which no node offers; {there}"
@@ -83,7 +84,3 @@ def _missing_models(nodes: Iterable[Node], pods: Iterable[Pod]) -> Iterator[str]
     for (key, value), count in sorted(wanted.items()):
         there = f"nodes have {first_names(sorted(models[key]))}" if models[key] else "no node has this label"
         yield f"{counted(count, 'pod')} select{'s' * (count == 1)} {key}={value}, which no node has; {there}"
-
-
-def _is_of_gpus(resource: str) -> bool:
-    return is_accelerator(resource) or "gpu" in resource

@@ -20,7 +20,6 @@ from steersman.workloads.formats.base import FormatContent
 from steersman.workloads.formats.kubernetes.devices import KINDS as DEVICE_KINDS
 from steersman.workloads.formats.kubernetes.devices import offer_warnings, offers_of
 from steersman.workloads.formats.kubernetes.expansion import Expanded, PartlyReadError
-from steersman.workloads.formats.kubernetes.format import KubernetesContent
 from steersman.workloads.formats.kubernetes.lives import lives_of
 from steersman.workloads.formats.kubernetes.objects import REFERABLE, Objects
 from steersman.workloads.formats.registry import format_of, formats
@@ -169,19 +168,11 @@ def load_workload(
         warnings = [*for_nodes.warnings(), *warnings, *_unused(for_nodes, for_pods)]
     services = SpreadSelectors.union(source.services() for source in sources)
     name = workload_name(given[-1])
-    about_pods = (*gpu_warnings(nodes, pods), *offer_warnings(offers, pods), *annotation_warnings(pods))
-    warnings += [f"{name}: {warning}" for warning in about_pods]
-    workload = Workload(name, nodes, pods, services, tuple(warnings))
-    about = (content.understood() for content in for_pods.contents if pods)
-    understood = "; ".join(filter(None, (*about, _gangs(pods), _later(workload))))
-    invalid_nodes = tuple(name for each in _objects(sources) for name in each.invalid_nodes)
-    workload = replace(workload, understood=understood, invalid_nodes=invalid_nodes)
-    if lives:
-        workload = _with_lives(workload, list(_objects(sources)))
-    if expanded is not None and expanded.pods:
-        workload = with_running(workload, expanded, running, may_be_empty=lives)
-        workload = replace(workload, understood="; ".join(filter(None, (workload.understood, understood))))
-    return workload.replayed() if running is RunningPods.REPLAYED else workload
+    warnings += [f"{name}: {warning}" for warning in _about_pods(nodes, pods, offers)]
+    about = filter(None, (content.understood() for content in for_pods.contents if pods))
+    workload = Workload(name, nodes, pods, services, tuple(warnings), understood="; ".join(about))
+    with_pods = expanded if expanded is not None and expanded.pods else None
+    return _of_objects(workload, list(_objects(sources)), with_pods, running, lives=lives)
 
 
 @no_collection()
@@ -216,30 +207,36 @@ def workload_of_objects(
     for what, found in (("nodes", nodes), ("pods that have not finished", expanded.pods)):
         if not found and not (lives and nodes):
             raise SteersmanError(f"{name}: there are no {what}")
-    left_out = _left_out((*objects.problems, *expanded.problems))
-    pods = expanded.pods
-    about_pods = (*gpu_warnings(nodes, pods), *offer_warnings(offers, pods), *annotation_warnings(pods))
+    left_out = _left_out((*objects.problems(), *expanded.problems))
+    about_pods = _about_pods(nodes, expanded.pods, offers)
     about_objects = (*warnings, *left_out, *objects.warnings(), *expanded.warnings, *about_pods)
     all_warnings = tuple(f"{name}: {warning}" for warning in about_objects)
-    invalid_nodes = tuple(objects.invalid_nodes)
-    workload = Workload(name, nodes, expanded.pods, objects.services(), all_warnings, invalid_nodes=invalid_nodes)
-    further = _gangs(pods), _later(workload)
+    workload = Workload(name, nodes, expanded.pods, objects.services(), all_warnings)
+    return _of_objects(workload, [objects], expanded, running, lives=lives)
+
+
+def _about_pods(nodes: Sequence[Node], pods: Sequence[Pod], offers: DeviceOffers) -> tuple[str, ...]:
+    return (*gpu_warnings(nodes, pods), *offer_warnings(offers, pods), *annotation_warnings(pods))
+
+
+def _of_objects(
+    workload: Workload, every: Sequence[Objects], expanded: Expanded | None, running: RunningPods, *, lives: bool
+) -> Workload:
+    """Return a workload with what its objects say: invalid nodes, lives of pods if asked for, and running pods."""
+    understood = "; ".join(filter(None, (workload.understood, *_dependencies(workload))))
+    invalid_nodes = tuple(name for each in every for name in each.invalid_nodes)
+    workload = replace(workload, understood=understood, invalid_nodes=invalid_nodes)
     if lives:
-        workload = _with_lives(workload, [objects])
-    workload = with_running(workload, expanded, running, may_be_empty=lives)
-    workload = replace(workload, understood="; ".join(filter(None, (workload.understood, *further))))
+        referable = tuple(obj for objects in every for obj in objects.of_kind(*REFERABLE))
+        workload = replace(workload, lives=lives_of(every, workload.nodes), referable=referable)
+    if expanded is not None:
+        workload = with_running(workload, expanded, running, may_be_empty=lives)
+        workload = replace(workload, understood="; ".join(filter(None, (workload.understood, understood))))
     return workload.replayed() if running is RunningPods.REPLAYED else workload
 
 
-def _with_lives(workload: Workload, every: Sequence[Objects]) -> Workload:
-    """Return a workload with the lives of the pods of its objects, and what further pods may refer to."""
-    referable = tuple(obj for objects in every for obj in objects.of_kind(*REFERABLE))
-    return replace(workload, lives=lives_of(every, workload.nodes), referable=referable)
-
-
 def _objects(sources: Iterable[Source]) -> Iterator[Objects]:
-    """Yield the Kubernetes objects of all sources."""
-    return (each.objects for source in sources for each in source.contents if isinstance(each, KubernetesContent))
+    return (each for source in sources for each in source.contents if isinstance(each, Objects))
 
 
 def _with_devices(
@@ -301,8 +298,7 @@ def further_pods(path: str | Path, cluster: Workload) -> FurtherPods:
     """
     source, there = open_source(path), Objects.checked(cluster.referable)
     for content in source.contents:
-        if isinstance(content, KubernetesContent):
-            content.others += (there,)
+        content.refer_to(there)
     pods, expanded = source.expanded(cluster.nodes)
     objects = (*_objects([source]), there)
     offers = offers_of((obj for each in objects for obj in each.of_kind(*DEVICE_KINDS)), cluster.nodes, pods)
@@ -356,16 +352,12 @@ def _unused(nodes: Source, pods: Source) -> list[str]:
     return result
 
 
-def _gangs(pods: Sequence[Pod]) -> str:
-    """Return how many gangs there are, "" for none."""
-    members = [(pod.namespace, pod.gang) for pod in pods if pod.gang]
-    return f"{counted(len(set(members)), 'gang')} of {counted(len(members), 'pod')}" if members else ""
-
-
-def _later(workload: Workload) -> str:
-    """Return how many pods come once others have ended, "" for none."""
-    count = int(workload.later.sum())
-    return f"{counted(count, 'pod')} to be created once others of their controllers have ended" if count else ""
+def _dependencies(workload: Workload) -> Iterator[str]:
+    """Yield how many gangs there are, and how many pods come once others have ended."""
+    if members := [(pod.namespace, pod.gang) for pod in workload.pods if pod.gang]:
+        yield f"{counted(len(set(members)), 'gang')} of {counted(len(members), 'pod')}"
+    if later := int(workload.later.sum()):
+        yield f"{counted(later, 'pod')} to be created once others of their controllers have ended"
 
 
 def _twice(names: list[str]) -> str | None:

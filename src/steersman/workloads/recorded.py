@@ -78,7 +78,9 @@ def with_running(
     # The others arrive again, whatever their nodes offer.
     runs = [not replayed or belongs_to_node(pod) for pod in there]
     account = _Account(workload.nodes, [pod if each else pod.unbound() for pod, each in zip(there, runs, strict=True)])
-    why = _staying(workload.nodes, there, account)
+    ties = _Ties(workload.nodes)
+    stays = ((i, ties.why_stays(there[i]) or EXCEEDING * account.exceeds(i)) for i in account.devices)
+    why = {i: reason for i, reason in stays if reason}
     recorded = tuple(
         # Pods on a node that offers too little run there, too, but remain part of the demand.
         Recorded(pod.constraints.node_name, account.devices[i], why.get(i, EXCEEDING) != EXCEEDING, account.exceeds(i))
@@ -155,13 +157,6 @@ def _running_pod(state: ClusterState, pod: Pod) -> RunningPod:
     """Return a pod on its node without its constraints: it runs, whatever they say."""
     slot, devices = state.slots[pod.constraints.node_name], sum(1 << device for device in pod.gpu_devices)
     return RunningPod(_key(pod), state.class_id(PodClass(pod.requests)), slot, devices)
-
-
-def _staying(nodes: Sequence[Node], pods: Sequence[Pod], account: _Account) -> dict[int, str]:
-    """Return by index why a running pod stays; those that may go elsewhere are left out."""
-    ties = _Ties(nodes)
-    why = {i: ties.why_stays(pods[i]) or (EXCEEDING if account.exceeds(i) else "") for i in account.devices}
-    return {i: reason for i, reason in why.items() if reason}
 
 
 class _Ties:
@@ -244,7 +239,6 @@ def _sentence(
     staying: Counter[str],
     counts: _Counts,
 ) -> str:
-    """Return a sentence about what the source was taken to hold."""
     above = [expanded.owners.get((pod.namespace, pod.name)) for pod in pods]
     owners = f"{len(pods)} pods of {len({*above} - {None})} owners"
     owners += f" ({above.count(None)} without one)" if None in above else ""

@@ -168,7 +168,7 @@ def _documents(file: Path) -> list[Document]:
 def _change(documents: list[Document], numbering: _Numbering, scheduler_name: str) -> HierarchySummary:
     """Label the nodes and name the scheduler in place, after checking that everything is valid."""
     objects = Objects(documents)
-    if problems := (*objects.problems, *objects.expanded(()).problems):
+    if problems := (*objects.problems(), *objects.expanded(()).problems):
         raise problems[0]
     nodes = objects.nodes()
     numbering.start([node.name for node in nodes])

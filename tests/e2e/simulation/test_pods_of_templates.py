@@ -125,7 +125,7 @@ def controllers() -> list[Object]:
 
 def expanded(objects: list[Object]) -> Expanded:
     found = Objects([Document({"apiVersion": "v1", "kind": "List", "items": objects}, "objects", "")])
-    assert not found.problems
+    assert not found.problems()
     result = found.expanded(found.nodes())
     assert not result.problems
     assert not result.warnings

@@ -357,7 +357,7 @@ def test_jobs_of_one_owner_have_their_own_pods_at_a_time(tmp_path: Path) -> None
     parts = [{"name": "w", "replicas": 2, "template": template}]
     resource = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "js"}}
     workload = load(tmp_path, resource | {"spec": {"replicatedJobs": parts}})
-    assert len(workload.pods) == 6
+    assert [pod.owner for pod in workload.pods] == ["JobSet/js"] * 6, "as without a limit"
     assert len(bound(run(workload))) == 2
 
 

@@ -177,8 +177,8 @@ def test_candidates_are_compared_with_the_baseline_in_their_own_draws() -> None:
     losses = KindLosses(5.0, "inflation")
     arrived = [0.0, 10.0, 0.0, 0.0]
     for seed, failed in ((1, 2.0), (2, 8.0)):
-        assert not losses.has_baseline(seed)
-        losses.add_baseline(seed, np.array([[0, failed, 0, 0], arrived]))
+        assert seed not in losses.baseline
+        losses.baseline[seed] = np.array([[0, failed, 0, 0], arrived])
         losses.add(0, seed, np.array([[0, failed + 1, 0, 0], arrived]))
     losses.add(1, 2, np.array([[0, 9.0, 0, 0], arrived]))
     assert [losses.excess(0), losses.excess(1)] == pytest.approx([5.0, 5.0]), "10 points more in each draw"
@@ -196,7 +196,7 @@ def test_a_limited_portfolio_keeps_its_limit_or_leaves_the_choice_to_the_default
         losses = KindLosses(percent, "inflation")
         for seed in range(FIRST_SEED, FIRST_SEED + 60):
             drawn = draw(emptied.workload, "inflation", seed, 1.3, None, None)
-            losses.add_baseline(seed, emptied.play(resolve("kube-default"), drawn, seed).paid_by_kind("inflation"))
+            losses.baseline[seed] = emptied.play(resolve("kube-default"), drawn, seed).paid_by_kind("inflation")
             losses.add(0, seed, emptied.play(choice.policy, drawn, seed).paid_by_kind("inflation"))
         assert losses.excess(0) < 0.5, (percent, choice)
         names.add(choice.policy.name)

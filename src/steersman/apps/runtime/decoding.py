@@ -53,7 +53,7 @@ def decode_objects(documents: Iterable[Document]) -> DecodedObjects:
     """Decode nodes and pods; an invalid one does not affect the others."""
     objects = Objects(documents)
     expanded = objects.expanded(())
-    problems = (*objects.problems, *expanded.problems)
+    problems = (*objects.problems(), *expanded.problems)
     return DecodedObjects(objects.nodes(), expanded.pods, problems, objects.warnings())
 
 

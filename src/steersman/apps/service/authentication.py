@@ -13,6 +13,7 @@ from aiohttp import web
 
 from steersman.apps.service.config import ServiceConfig, Tls, read_token
 from steersman.core.errors import InputError
+from steersman.kubernetes.credentials import file_stamp
 
 CHECK_SECONDS = 10.0
 """Interval between checks of the files."""
@@ -86,20 +87,12 @@ class Authenticator:
             _load(context, self._config.tls)
 
     def _now(self) -> tuple[tuple[int, int, int] | None, ...]:
-        return tuple(_stamp(Path(file)) for file in self._files())
+        return tuple(file_stamp(Path(file)) for file in self._files())
 
     def _files(self) -> Iterator[str]:
         tls = self._config.tls
         files = (self._config.token_file, *((tls.certificate, tls.key, tls.client_ca) if tls else ()))
         return (file for file in files if file)
-
-
-def _stamp(file: Path) -> tuple[int, int, int] | None:
-    try:
-        stat = file.stat()
-    except OSError:
-        return None
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 def _load(context: ssl.SSLContext, files: Tls) -> None:

@@ -123,11 +123,6 @@ def _offered_gpus(offering: Node | None) -> tuple[str, ...]:
     return () if offering is None else (*offering.gpu_resources, *offering.counted_gpus)
 
 
-def insufficient_gpu(resource: str) -> str:
-    """Return the reason for nodes that have too few GPUs of a name."""
-    return f"Insufficient {shown_name(resource)}"
-
-
 def _rules(state: ClusterState, class_id: int) -> dict[int, list[int]]:
     """Return the class's rules about other pods, by kind."""
     terms, result = state.term_arrays, dict[int, list[int]]()
@@ -174,7 +169,7 @@ def _by_resources(state: ClusterState, class_id: int, left: Mask) -> Refusing:
         offered = node.offering_nodes(state.table, requests.gpu_resource)
         short = left & ((enough < requests.gpu_count) | ~offered)
         refused |= short
-        yield insufficient_gpu(requests.gpu_resource), short
+        yield f"Insufficient {shown_name(requests.gpu_resource)}", short
     return left & ~refused
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 from steersman.cluster.gpu_resources import PLUGIN_GPUS
@@ -40,7 +39,16 @@ from steersman.cluster.objects.api.pods import (
     PodSpec,
     PodToleration,
 )
-from steersman.cluster.objects.fields import FieldError, Object, indexed, join, one_of, printable, required
+from steersman.cluster.objects.fields import (
+    FieldError,
+    Object,
+    indexed,
+    join,
+    one_of,
+    printable,
+    required,
+    unix_seconds,
+)
 from steersman.cluster.objects.gpu_shares import HAMI_MEMORY, HAMI_RESOURCES, GpuSharing, hami_models, hami_register
 from steersman.cluster.objects.latency_limits import SHOWN, limits_of
 from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY, node_gpus
@@ -333,7 +341,6 @@ def _estimate(annotations: Object, spec: PodSpec, ignored: list[str]) -> float |
 
 
 def _gang(annotations: Object, labels: Mapping[str, str], ignored: list[str]) -> str:
-    """Return the gang of a pod, "" for none."""
     stated = annotations.get(GANG_KEY)
     if stated is not None and stated != "":
         if isinstance(stated, str) and stated.isprintable():
@@ -374,20 +381,12 @@ def _seconds(annotations: Object, key: str, path: str) -> float | None:
     value = annotations.get(key)
     if value is None or value == "":
         return None
-    seconds = _timestamp(value) if isinstance(value, str) and "T" in value else _number(value)
-    if not 0 <= seconds < MAX_SECONDS:
+    seconds = unix_seconds(value) if isinstance(value, str) and "T" in value else _number(value)
+    if seconds is None or not 0 <= seconds < MAX_SECONDS:
         raise FieldError(
             join(path, key), f"{value!r} is not a time; expected seconds, 0 or more, or 2024-05-01T12:00:00Z"
         )
     return seconds
-
-
-def _timestamp(value: str) -> float:
-    try:
-        stamp = datetime.fromisoformat(value)
-    except ValueError:
-        return math.nan
-    return stamp.timestamp() if stamp.tzinfo else math.nan
 
 
 def _number(value: object) -> float:
@@ -462,7 +461,6 @@ def _host_ports(spec: PodSpec, path: str) -> tuple[HostPort, ...]:
 
 
 def _ports(container: Container, path: str, *, on_host: bool) -> Iterator[HostPort]:
-    """Yield the host ports of a container, which may be on the host's network."""
     for stated, where in indexed(container.ports, f"{path}.ports"):
         number = stated.container_port
         if on_host and number is not None and not 1 <= number <= MAX_PORT:

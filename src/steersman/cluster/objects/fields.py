@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -117,6 +118,15 @@ def boolean(parent: Object, key: str, path: str) -> bool:
 def choice(parent: Object, key: str, path: str, allowed: Sequence[str], default: str = "") -> str:
     """Return one of the `allowed` strings; missing, null and empty are `default` where there is one."""
     return one_of(text(parent, key, path), allowed, join(path, key), default)
+
+
+def unix_seconds(stamp: object) -> float | None:
+    """Return a time of the API in seconds since 1970, None if it is missing or invalid."""
+    try:
+        moment = datetime.fromisoformat(stamp) if isinstance(stamp, str) else None
+        return None if moment is None or moment.tzinfo is None else moment.timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _checked(value: object, path: str) -> Object:

@@ -120,7 +120,8 @@ def shared_node(node: Node, annotations: Mapping[str, Any]) -> Node:
     if not node.physical_gpus or not (NVIDIA_GPUS in node.gpu_resources or offered.pop(NVIDIA_GPUS, 0)):
         return node
     extended = tuple(sorted(offered.items()))
-    model, count = node.gpu_model_for(NVIDIA_GPUS) or _hami_type(annotations), min(node.physical_gpus, MAX_NODE_GPUS)
+    count, stated = min(node.physical_gpus, MAX_NODE_GPUS), (model for _, model in _hami_gpus(annotations))
+    model = node.gpu_model_for(NVIDIA_GPUS) or next(stated, "")
     return replace(node, gpu_count=count, gpu_resources=(NVIDIA_GPUS,), gpu_model=model, extended=extended)
 
 
@@ -141,11 +142,6 @@ def hami_register(annotations: Mapping[str, Any]) -> tuple[int, int]:
     """Return the number of a node's healthy GPUs by HAMi's annotation, and the MiB of the smallest; else (0, 0)."""
     sizes = [size for size, _ in _hami_gpus(annotations)]
     return (len(sizes), min(sizes)) if sizes else (0, 0)
-
-
-def _hami_type(annotations: Mapping[str, Any]) -> str:
-    """Return the model of a node's first healthy GPU by HAMi's annotation, "" if it states none."""
-    return next((model for _, model in _hami_gpus(annotations)), "")
 
 
 def _hami_gpus(annotations: Mapping[str, Any]) -> list[tuple[int, str]]:
@@ -218,7 +214,8 @@ def kai_share(annotations: Object, notes: str, sharing: GpuSharing) -> GpuShare 
         count = _whole(annotations[DEVICES], join(notes, DEVICES))
     if fraction is None:
         mib = _whole(memory, join(notes, MEMORY))
-        return GpuShare(count, *_named(sharing.memory_share(mib)))
+        milli, too_large = sharing.memory_share(mib)
+        return GpuShare(count, milli, NVIDIA_GPUS, too_large)
     try:
         share = float(fraction)
     except (TypeError, ValueError):
@@ -286,10 +283,6 @@ def _hami_shares(containers: Iterable[Container], path: str, sharing: GpuSharing
         memory, over = sharing.memory_share(mib) if mib else (min(percent or 100, 100) * GPU_MILLI // 100, 0)
         milli = max(memory, min(cores, 100) * GPU_MILLI // 100)
         yield GpuShare(gpus if NVIDIA_GPUS in amounts else 1, milli, NVIDIA_GPUS, over)
-
-
-def _named(share: tuple[int, int]) -> tuple[int, str, int]:
-    return share[0], NVIDIA_GPUS, share[1]
 
 
 def _whole(value: object, path: str) -> int:

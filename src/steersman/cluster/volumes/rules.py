@@ -196,7 +196,7 @@ def _problem(known: VolumeObjects, claims: Sequence[PodClaim], pod_uid: str) -> 
             return f"PVC {needed.key} was not created for pod {needed.made_for} (pod is not owner)"
     for needed in claims:
         claim = known.claims[needed.key]
-        if not claim.is_bound and (claim.spec.volume_name or not _waits_for_consumer(known, claim)):
+        if not claim.is_bound and (claim.spec.volume_name or not waits_for_consumer(known, claim)):
             return UNBOUND
     for needed in claims:
         volume = known.claims[needed.key].spec.volume_name
@@ -205,7 +205,8 @@ def _problem(known: VolumeObjects, claims: Sequence[PodClaim], pod_uid: str) -> 
     return ""
 
 
-def _waits_for_consumer(known: VolumeObjects, claim: VolumeClaim) -> bool:
+def waits_for_consumer(known: VolumeObjects, claim: VolumeClaim) -> bool:
+    """Return whether a claim gets its volume once a pod that uses it is bound."""
     storage_class = known.classes.get(claim.class_name)
     return storage_class is not None and storage_class.volume_binding_mode == WAIT_FOR_CONSUMER
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Set
 from dataclasses import replace
-from datetime import datetime
 
 import msgspec
 import structlog
@@ -21,7 +20,7 @@ from steersman.cluster.objects.api.metadata import named_object
 from steersman.cluster.objects.api.pods import UNSCHEDULABLE, LivePod
 from steersman.cluster.objects.decoding import decode_node
 from steersman.cluster.objects.device_offers import DeviceOffers
-from steersman.cluster.objects.fields import FieldError
+from steersman.cluster.objects.fields import FieldError, unix_seconds
 from steersman.cluster.objects.pod_gpus import GPU_INDEX_KEY, device_numbers
 from steersman.kubernetes.cache.cached_pod import CachedPod, Listener, may_differ
 from steersman.kubernetes.cache.device_claims import DeviceClaims
@@ -163,7 +162,7 @@ class ClusterCache(PodStore):
         node, deleting = head.node, head.metadata.deletion_timestamp is not None
         pod.version = head.metadata.resource_version
         if pod.started is None and head.status.start_time:
-            pod.started = _seconds(head.status.start_time)
+            pod.started = unix_seconds(head.status.start_time)
         changed = new or deleting != pod.deleting
         if deleting != pod.deleting:  # topology spread counts it no more, but it keeps its resources
             self.remodel(pod, replace(pod.pod, terminating=deleting), may_have_grown=False)
@@ -267,7 +266,8 @@ class ClusterCache(PodStore):
         if written is None or not offered:
             return []
         names = (pod.requests.gpu_resource, *dict(pod.requests.extended))
-        return [name for name in names if name in offered and name not in _offered(written)]
+        by_plugin = {*written.gpu_resources, *dict(written.extended)}
+        return [name for name in names if name in offered and name not in by_plugin]
 
     def _offers_changed(self, last: DeviceOffers) -> None:
         """Follow what nodes offer by DRA, and names of resources."""
@@ -359,18 +359,10 @@ class NodeFeed:
             self.cache.upsert_node(obj)
 
 
-def _seconds(stamp: str) -> float | None:
-    """Return the seconds since 1970 of a time of the API, None if it is none."""
-    try:
-        return datetime.fromisoformat(stamp).timestamp()
-    except ValueError:
-        return None
-
-
 def _waits_since(head: LivePod) -> float | None:
     """Return when a pod began to wait, as `apps.scheduler.reporting` wrote it where it was gated after its creation."""
-    created, condition = _seconds(head.metadata.creation_timestamp or ""), head.scheduled_condition
-    told = _seconds(condition.last_transition_time or "") if condition.reason == UNSCHEDULABLE else None
+    created, condition = unix_seconds(head.metadata.creation_timestamp), head.scheduled_condition
+    told = unix_seconds(condition.last_transition_time) if condition.reason == UNSCHEDULABLE else None
     return max((seconds for seconds in (created, told) if seconds is not None), default=None)
 
 
@@ -395,7 +387,3 @@ def _with_gpus_of(known: Pod, fresh: Pod) -> Pod:
         return fresh
     requests = replace(now, gpu_count=was.gpu_count, gpu_milli=was.gpu_milli, gpu_resource=was.gpu_resource)
     return replace(fresh, pod_class=replace(fresh.pod_class, requests=requests))
-
-
-def _offered(node: Node) -> set[str]:
-    return {*node.gpu_resources, *dict(node.extended)}

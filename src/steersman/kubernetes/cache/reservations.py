@@ -84,12 +84,10 @@ class Reservations:
                     self._store.listener.on_node_changed(slot, may_have_grown=False)
 
     def _nominated_pods(self) -> list[CachedPod]:
-        """Return the pods that count on nominated nodes."""
         placed = self._store.state.placements
         return [self._store.pods[key] for keys in self._store.nominated.values() for key in keys if key in placed]
 
     def _displace(self, pod: CachedPod, *, may_have_grown: bool = False) -> None:
-        """Remove a pod from its nominated node."""
         if pod.key in self._store.state.placements:
             slot = self._store.state.remove(pod.key).slot
             pod.devices = None

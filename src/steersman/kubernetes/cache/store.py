@@ -317,7 +317,6 @@ class PodStore:
         self._place_all([pod], slot)
 
     def _place_on(self, name: str, slot: int) -> None:
-        """Place all pods of a node."""
         self._place_all([self.pods[key] for key in (*self._on_node.get(name, ()), *self.nominated.get(name, ()))], slot)
 
     def _place_all(self, pods: Sequence[CachedPod], slot: int) -> None:
@@ -330,7 +329,6 @@ class PodStore:
             self.pods[key].devices = placed.devices
 
     def _count_owned(self, pod: CachedPod, amount: int) -> None:
-        """Count a pod among those of its owner."""
         if pod.pod.owner:
             owner = _owner(pod.pod)
             self._owned[owner] += amount

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import Pod
+from steersman.simulation.arrivals import least_of
 from steersman.simulation.prediction.moment import DAY, RECENT_ARRIVALS, Arrived
 
 Floats = npt.NDArray[np.float64]
@@ -26,7 +27,7 @@ Ints = npt.NDArray[np.int64]
 LEAST_SECONDS = 6 * 3600.0
 """Of these latest seconds all arrivals count, or a sample of them."""
 SHORTEST_SECONDS = 3600.0
-"""ArrivingPods that were observed for less are taken to be those of so many seconds."""
+"""Arrivals that were observed for less are taken to be those of so many seconds."""
 AT_ONCE_SECONDS = 60.0
 """Pods of an owner that arrive within this time arrive together."""
 STRETCH_SECONDS = 24 * 3600.0
@@ -116,7 +117,6 @@ class ComingPods:
         return joined.part(slice(min(int(np.searchsorted(joined.time, until, side="right")), most)))
 
     def _poisson(self, until: float, most: int, random: Sequence[np.random.Generator]) -> ArrivingPods:
-        """Return Poisson arrivals of units, see `draw`."""
         gaps, kinds = random
         # The rate and the mix are known from as many arrivals as were seen: a Bayesian bootstrap.
         rate = gaps.standard_gamma(len(self.first)) / self.seconds
@@ -161,8 +161,7 @@ def coming_pods(arrived: Sequence[Arrived], index: Sequence[int], observed: floa
 
 
 def _least(pods: Sequence[Pod]) -> int:
-    """Return how many of the pods of a unit must start together."""
-    return min(pods[0].gang_minimum or len(pods), len(pods)) if pods[0].gang else 1
+    return min(least_of(pods, {}), len(pods)) if pods[0].gang else 1
 
 
 def _past(arrived: Sequence[Arrived], index: Sequence[int], units: list[list[int]]) -> ArrivingPods:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -61,8 +60,6 @@ class Spell:
     left: float
     ended: bool
     age: float = 0.0
-
-    TIMES: ClassVar = ("entered", "left", "ended")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.model import GPU_MILLI, Pod
 from steersman.cluster.state import ClusterState
+from steersman.simulation.arrivals import least_of
 from steersman.simulation.run import infeasible_together
 
 GIB = 1 << 30
@@ -31,8 +32,9 @@ def impossible_pods(empty: ClusterState, pods: Sequence[Pod], running: Mapping[t
     `running` has the numbers of pods of gangs that run.
     """
     reasons = [impossible(empty, pod) for pod in pods]
-    for gang, members in gangs_of(pods).items():
-        why = _impossible_gang(empty, [pods[i] for i in members], [reasons[i] for i in members], running.get(gang, 0))
+    for members in gangs_of(pods).values():
+        some = [pods[i] for i in members]
+        why = _impossible_gang(empty, some, [reasons[i] for i in members], least_of(some, running))
         for i in members:
             reasons[i] = reasons[i] or why
     return reasons
@@ -47,23 +49,13 @@ def gangs_of(pods: Sequence[Pod]) -> dict[tuple[str, str], list[int]]:
     return gangs
 
 
-def least_of(pods: Sequence[Pod], running: Mapping[tuple[str, str], int]) -> int:
-    """Return how many of the waiting pods of a gang must start at once; arguments as of `impossible_pods`."""
-    return max(_least(pods, running.get((pods[0].namespace, pods[0].gang), 0)), 1)
-
-
-def _least(pods: Sequence[Pod], running: int) -> int:
-    return pods[0].gang_minimum - running if pods[0].gang_minimum else len(pods)
-
-
-def _impossible_gang(empty: ClusterState, pods: Sequence[Pod], reasons: Sequence[str], running: int) -> str:
-    """Return why a gang, some of whose pods run, can never start, "": it can. `reasons` has those of its pods alone."""
-    minimum, least = pods[0].gang_minimum, _least(pods, running)
-    if least <= 1:
+def _impossible_gang(empty: ClusterState, pods: Sequence[Pod], reasons: Sequence[str], least: int) -> str:
+    """Return why a gang, `least` of whose pods must start at once, never can, "": it can; `reasons`: of pods alone."""
+    if least == 1:
         return ""
     what = f"gang {pods[0].gang} of {len(pods)} pods"
     if least > len(pods):
-        return f"{what} lacks {least - len(pods)} of the {minimum} pods that must run at once"
+        return f"{what} lacks {least - len(pods)} of the {pods[0].gang_minimum} pods that must run at once"
     able = [pod for pod, reason in zip(pods, reasons, strict=True) if not reason]
     if len(able) < least:
         pod, reason = next((pod, reason) for pod, reason in zip(pods, reasons, strict=True) if reason)

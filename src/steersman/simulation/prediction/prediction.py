@@ -15,10 +15,11 @@ from steersman.core.errors import UsageError
 from steersman.core.quantities import format_duration
 from steersman.orders.live_order import check_live
 from steersman.policies.base import Policy
+from steersman.simulation.arrivals import least_of
 from steersman.simulation.prediction.alternatives import changes
 from steersman.simulation.prediction.coming import SHORTEST_SECONDS
 from steersman.simulation.prediction.moment import DAY, ClusterMoment
-from steersman.simulation.prediction.obstacles import gangs_of, impossible, impossible_pods, least_of, needs_of
+from steersman.simulation.prediction.obstacles import gangs_of, impossible, impossible_pods, needs_of
 from steersman.simulation.prediction.queue_place import WaitingQueue
 from steersman.simulation.prediction.rollouts import Rollouts
 
@@ -162,7 +163,7 @@ def predict_wait(
     seeds, tries = [(seed, k) for k in range(rollouts)], max(SCREENING, rollouts // 2)
     starts = played.starts(targets, seeds).max(axis=1)
     median = start_quantile(starts, P50)
-    found = []
+    alternatives = []
     for k, change in enumerate(tried):
         first = played.first_extra + len(new) + k * len(pods)
         changed = [*range(first, first + len(pods))]
@@ -175,8 +176,8 @@ def predict_wait(
         shorter = np.concatenate([shorter, rest])
         gain, before = _gain(starts, shorter), starts[:tries]
         if gain > 0.0 and _is_significant(np.where(before <= median, before, math.inf), shorter):
-            found.append(Alternative(change.text, _told_quantiles(shorter, P50)[0], gain))
-    found.sort(key=lambda each: (-each.gain, each.seconds))
+            alternatives.append(Alternative(change.text, _told_quantiles(shorter, P50)[0], gain))
+    alternatives.sort(key=lambda each: (-each.gain, each.seconds))
     p10, p50, p90 = _told_quantiles(starts, P10, P50, P90)
     queue = WaitingQueue(moment, policy.order)
     return replace(
@@ -192,7 +193,7 @@ def predict_wait(
         nodes=played.nodes(pods[0]),
         refused=played.refused(pods[0]),
         assumptions=tuple(_assumptions(moment, played, pods)),
-        alternatives=tuple(found),
+        alternatives=tuple(alternatives),
     )
 
 
@@ -256,7 +257,7 @@ def predict_queue(
     expected = []
     for i in turn:
         name, waited = f"{pods[i].namespace}/{pods[i].name}", -float(moment.began[i])
-        known = ExpectedStart(
+        start = ExpectedStart(
             name,
             pods[i].priority,
             waited,
@@ -267,8 +268,8 @@ def predict_queue(
         )
         if i in starts:
             p10, p50, p90 = _told_quantiles(starts[i], P10, P50, P90)
-            known = replace(known, p10=p10, p50=p50, p90=p90, never=float(np.isinf(starts[i]).mean()))
-        expected.append(known)
+            start = replace(start, p10=p10, p50=p50, p90=p90, never=float(np.isinf(starts[i]).mean()))
+        expected.append(start)
     assumptions = tuple(_assumptions(moment, played, [pods[i] for i in possible])) if turn else ()
     return QueuePrediction(policy.name, policy.order.name, played.horizon, rollouts, tuple(expected), assumptions)
 
@@ -357,8 +358,7 @@ def _assumptions(moment: ClusterMoment, played: Rollouts, pods: Sequence[Pod]) -
         yield f"no pod is preempted: {sentence}"
     if len(preempting) > SHOWN_SENTENCES:
         yield f"nor is any for {len(preempting) - SHOWN_SENTENCES} more waiting pods"
-    known = moment.history.ended
-    if not known:
+    if not moment.history.ended:
         untimed = moment.workload.lives.untimed
         why = f"pods that ended state no times ({untimed})" if untimed else "no pod is known to have ended"
         yield f"{why}: run times may be anything from seconds to weeks"

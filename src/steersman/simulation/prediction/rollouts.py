@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.model import Pod
-from steersman.cluster.preemption import beside_nominated, preemption
+from steersman.cluster.preemption import preemption, with_nominated
 from steersman.core.processes import default_jobs
 from steersman.policies.base import Policy, default_member
 from steersman.policies.decision.kernels import NONE, SELECT_EXTERNAL
@@ -97,12 +97,10 @@ class Rollouts:
 
     @cached_property
     def _lasting(self) -> npt.NDArray[np.bool_]:
-        """Return for each running pod whether it stays."""
         return np.array([self.moment.lasts(self.moment.workload.pods[i]) for i in self._running], dtype=np.bool_)
 
     @cached_property
     def _deleted(self) -> npt.NDArray[np.bool_]:
-        """Return for each running pod whether it is being deleted."""
         return np.array([self.moment.workload.pods[i].terminating for i in self._running], dtype=np.bool_)
 
     @cached_property
@@ -121,7 +119,7 @@ class Rollouts:
         state = self._begun.state
         c, labels = state.class_id(pod.pod_class), state.labels_id(pod)
         pods = self.simulator.workload.pods
-        with beside_nominated(state, (pods[i] for i in self.waiting), pod):
+        with with_nominated(state, (pods[i] for i in self.waiting), pod):
             return "" if state.mask(c, labels).any() else unschedulable_message(state, c, labels)
 
     def preemption(self, pod: Pod) -> str:

@@ -230,7 +230,8 @@ class SeenRunTimes:
                     of_group.setdefault(group._replace(requests=gpus_of(group.requests)), []).append(row)
             at_risk = _all_seen(copy.counts)
         else:
-            at_risk = _at_risk(*(np.array([getattr(each, name) for each in spells]) for name in Spell.TIMES))
+            columns = zip(*((each.entered, each.left, each.ended) for each in spells), strict=True)
+            at_risk = _at_risk(*map(np.array, columns))
             alike: dict[tuple[Requests, str, str], list[int]] = {}
             for i, spell in enumerate(spells):
                 owner = recurring_owner(spell.pod.owner)

@@ -83,19 +83,9 @@ class PortfolioPlan:
     jobs: int = 1
 
     @property
-    def round_generations(self) -> int:
-        """Return the generations of each member in a round."""
+    def short_generations(self) -> int:
+        """Return the generations of the search on openb, and of each member in a round."""
         return math.ceil(self.generations * 2 / 15)
-
-    @property
-    def openb_generations(self) -> int:
-        """Return the generations of the search on openb."""
-        return math.ceil(self.generations * 2 / 15)
-
-    @property
-    def waiting_generations(self) -> int:
-        """Return the generations of the search for short waits."""
-        return math.ceil(self.generations / 5)
 
 
 Search = Callable[[PortfolioPlan, Say], tuple[Members, int]]
@@ -136,9 +126,8 @@ def _on_random_clusters(plan: PortfolioPlan, say: Say) -> tuple[Members, int]:
 
 
 def _on_openb(plan: PortfolioPlan, say: Say) -> tuple[Members, int]:
-    """Return weights for the traces of openb."""
     search = Evolution(plan.openb, SimulationTask(), EvolutionConfig(), plan.seed)
-    return {OPENB: _searched(search, plan.openb_generations, OPENB, say)}, search.steps
+    return {OPENB: _searched(search, plan.short_generations, OPENB, say)}, search.steps
 
 
 def _for_short_waits(plan: PortfolioPlan, say: Say) -> tuple[Members, int]:
@@ -146,7 +135,7 @@ def _for_short_waits(plan: PortfolioPlan, say: Say) -> tuple[Members, int]:
     workloads = _clusters(plan, max(1, plan.clusters // 3), MOST_TIMED_PODS)
     task = SimulationTask("waiting-time", "timed", load=1.0)
     search = Evolution(workloads, task, EvolutionConfig(episodes=6, planned_weight=10.0), plan.seed)
-    return {WAITING: _searched(search, plan.waiting_generations, WAITING, say)}, search.steps
+    return {WAITING: _searched(search, math.ceil(plan.generations / 5), WAITING, say)}, search.steps
 
 
 def _searched(search: Evolution, generations: int, name: str, say: Say) -> LinearPolicy:
@@ -187,7 +176,7 @@ def _members(
             # With fewer than `episodes` of such clusters a search draws from all of them, see `draw_from`.
             search.draw_from(np.flatnonzero(row <= costs.min(axis=0) + NEARLY))
         for name, search in searches.items():
-            for _ in range(plan.round_generations):
+            for _ in range(plan.short_generations):
                 search.iterate()
             policies[name] = search.policy(name)
         costs = _costs(evaluator, list(policies.values()))

@@ -8,35 +8,47 @@ alibaba/clusterdata#129, schema of cluster-trace-v2018; Weng et al., "MLaaS in t
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import replace
+from typing import ClassVar
 
-from steersman.cluster.node_labels import GIB
 from steersman.core.quantities import MAX_CPU_MILLI, MAX_POD_GPUS
 from steersman.workloads.formats.tables import TableRow
 from steersman.workloads.formats.traces import (
-    MAX_GIB,
     MAX_PODS,
     NEVER_RAN,
     TraceJob,
     TraceTable,
     amount,
+    gib,
     pod_name,
     seconds,
 )
 
 MISCELLANEOUS = "MISC"
 """GPUs of several older models."""
+PAI_COLUMNS = (
+    *("job_name", "task_name", "inst_num", "status", "start_time", "end_time"),
+    *("plan_cpu", "plan_mem", "plan_gpu", "gpu_type"),
+)
+BATCH_COLUMNS = (
+    *("task_name", "instance_num", "job_name", "task_type", "status", "start_time", "end_time"),
+    *("plan_cpu", "plan_mem"),
+)
 
 
 class _TaskTable(TraceTable):
-    """A table of tasks, each of which has instances that start independently of each other."""
+    """A table of tasks, each of which has instances that start independently of each other.
+
+    Attributes:
+        instances: column with the number of instances.
+        memory_gib, memory_percent: column with the memory in GiB, or in percent of the largest machine's.
+    """
 
     owners = "job"
     what = "task"
-    instances: str
-    """Name of the column with the number of instances."""
+    instances: ClassVar[str]
+    memory_gib: ClassVar[str] = ""
+    memory_percent: ClassVar[str] = ""
 
     def jobs(self, row: TableRow) -> Iterator[TraceJob | str]:
         """Yield the task of a row, see `TraceTable`."""
@@ -45,24 +57,20 @@ class _TaskTable(TraceTable):
         if not started or (ended and ended < started):
             yield NEVER_RAN
             return
-        job, task = row.name("job_name"), row.name("task_name")
-        yield self.task(
-            row,
-            TraceJob(
-                pod_name(job, task),
-                started,
-                ended - started if ended else None,
-                cpu_milli=math.ceil(amount(row, "plan_cpu", MAX_CPU_MILLI // 10) * 10),
-                count=math.ceil(amount(row, self.instances, MAX_PODS)) or 1,
-                owner=f"Job/{job}",
-                file=row.file,
-                line=row.line,
-            ),
+        job, task, model = row.name("job_name"), row.name("task_name"), row.text("gpu_type")
+        yield TraceJob(
+            pod_name(job, task),
+            started,
+            ended - started if ended else None,
+            cpu_milli=math.ceil(amount(row, "plan_cpu", MAX_CPU_MILLI // 10) * 10),
+            memory_bytes=gib(row, self.memory_gib),
+            memory_share=float(amount(row, self.memory_percent, 100)) / 100,
+            gpus=amount(row, "plan_gpu", MAX_POD_GPUS * 100) / 100,
+            models=(model,) if model and model != MISCELLANEOUS else (),
+            count=math.ceil(amount(row, self.instances, MAX_PODS)) or 1,
+            owner=f"Job/{job}",
+            place=(row.file, row.line),
         )
-
-    @abstractmethod
-    def task(self, row: TableRow, job: TraceJob) -> TraceJob:
-        """Return a task with the requests that the table alone has. Raises InputError: a cell is invalid."""
 
 
 class PaiCsv(_TaskTable):
@@ -70,29 +78,11 @@ class PaiCsv(_TaskTable):
 
     name = "gpu-v2020"
     title = "gpu-v2020 CSV"
-    headers = (
-        (
-            "a table of gpu-v2020's tasks",
-            (
-                *("job_name", "task_name", "inst_num", "status", "start_time", "end_time"),
-                *("plan_cpu", "plan_mem", "plan_gpu", "gpu_type"),
-            ),
-        ),
-    )
+    headers = (("a table of gpu-v2020's tasks", PAI_COLUMNS),)
     marks = frozenset(("job_name", "inst_num", "plan_gpu"))
     values = (3, frozenset(("Running", "Terminated", "Failed", "Waiting")))
-    instances = "inst_num"
+    instances, memory_gib = "inst_num", "plan_mem"
     unused = "tasks arrive when they started, and their status is not used"
-
-    def task(self, row: TableRow, job: TraceJob) -> TraceJob:
-        """Return a task with GPUs and memory, see `_TaskTable`."""
-        model = row.text("gpu_type")
-        return replace(
-            job,
-            memory_bytes=math.ceil(amount(row, "plan_mem", MAX_GIB) * GIB),
-            gpus=amount(row, "plan_gpu", MAX_POD_GPUS * 100) / 100,
-            models=(model,) if model and model != MISCELLANEOUS else (),
-        )
 
 
 class BatchTaskCsv(_TaskTable):
@@ -100,23 +90,11 @@ class BatchTaskCsv(_TaskTable):
 
     name = "alibaba-v2018"
     title = "batch_task CSV"
-    headers = (
-        (
-            "a table of cluster-trace-v2018's batch tasks",
-            (
-                *("task_name", "instance_num", "job_name", "task_type", "status", "start_time", "end_time"),
-                *("plan_cpu", "plan_mem"),
-            ),
-        ),
-    )
+    headers = (("a table of cluster-trace-v2018's batch tasks", BATCH_COLUMNS),)
     marks = frozenset(("task_name", "instance_num", "plan_cpu"))
     values = (4, frozenset(("Ready", "Waiting", "Running", "Terminated", "Failed", "Cancelled", "Interrupted")))
-    instances = "instance_num"
+    instances, memory_percent = "instance_num", "plan_mem"
     unused = (
         "memory is a part of the largest node's, tasks arrive when they started, and their status and the dependencies "
         "in their names are not used"
     )
-
-    def task(self, row: TableRow, job: TraceJob) -> TraceJob:
-        """Return a task with memory, see `_TaskTable`."""
-        return replace(job, memory_share=float(amount(row, "plan_mem", 100)) / 100)

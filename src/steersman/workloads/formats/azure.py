@@ -11,15 +11,14 @@ import math
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from steersman.cluster.node_labels import GIB
 from steersman.workloads.formats.tables import TableRow
 from steersman.workloads.formats.traces import (
     MAX_CORES,
-    MAX_GIB,
     NEVER_RAN,
     TraceJob,
     TraceTable,
     amount,
+    gib,
     pod_name,
     seconds,
 )
@@ -28,20 +27,18 @@ OPEN_BUCKETS: Mapping[str, str] = MappingProxyType({">24": "30", ">64": "70"})
 """What the buckets without an upper bound stand for."""
 
 
+COLUMNS = (
+    *("vmid", "subscriptionid", "deploymentid", "vmcreated", "vmdeleted", "maxcpu", "avgcpu", "p95maxcpu"),
+    *("vmcategory", "vmcorecount", "vmmemory"),
+)
+
+
 class AzureCsv(TraceTable):
     """The format of both traces, which have no nodes."""
 
     name = "azure"
     title = "Azure's vmtable CSV"
-    headers = (
-        (
-            "a table of Azure's virtual machines",
-            (
-                *("vmid", "subscriptionid", "deploymentid", "vmcreated", "vmdeleted", "maxcpu", "avgcpu", "p95maxcpu"),
-                *("vmcategory", "vmcorecount", "vmmemory"),
-            ),
-        ),
-    )
+    headers = (("a table of Azure's virtual machines", COLUMNS),)
     marks = frozenset(("vmid", "vmcreated", "vmcorecount"))
     values = (8, frozenset(("Delay-insensitive", "Interactive", "Unknown")))
     owners = "subscription"
@@ -61,9 +58,8 @@ class AzureCsv(TraceTable):
             created,
             None if deleted is None else deleted - created,
             cpu_milli=math.ceil(amount(size, "vmcorecount", MAX_CORES) * 1000),
-            memory_bytes=math.ceil(amount(size, "vmmemory", MAX_GIB) * GIB),
+            memory_bytes=gib(size, "vmmemory"),
             owner=f"Subscription/{row.name('subscriptionid')}",
             labels=(("category", row.name("vmcategory").lower()),),
-            file=row.file,
-            line=row.line,
+            place=(row.file, row.line),
         )

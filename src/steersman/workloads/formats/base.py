@@ -122,6 +122,14 @@ class FormatContent:
         return ""
 
 
+class PodContent(FormatContent):
+    """The content of files that list pods."""
+
+    def has_pods(self) -> bool:
+        """Return True."""
+        return True
+
+
 class WorkloadFormat(ABC):
     """A format of workload files.
 
@@ -184,15 +192,16 @@ def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
             yield path + field.name
 
 
-def twice(name: str, places: Iterable[tuple[str, int]], field: str, advice: str) -> InputError | None:
+def twice(name: str, jobs: Iterable[tuple[str, int, Iterable[Pod]]], field: str, advice: str) -> InputError | None:
     """Return the error of a name that two lines give to a pod; None: fewer than two do.
 
     Args:
-        name: the name.
-        places: file and line of each.
+        name: namespace and name of the pod.
+        jobs: file, line and pods of each job.
         field: that has the name.
         advice: what to do.
     """
+    places = ((file, line) for file, line, pods in jobs if any(f"{pod.namespace}/{pod.name}" == name for pod in pods))
     found = [*islice(places, 2)]
     if len(found) < 2:
         return None

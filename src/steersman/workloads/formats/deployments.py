@@ -9,7 +9,7 @@ from pathlib import Path
 
 from steersman.cluster.model import Node, Pod
 from steersman.core.errors import InputError
-from steersman.workloads.formats.base import FormatContent, Losses, TableFormat, differences
+from steersman.workloads.formats.base import Losses, PodContent, TableFormat, differences
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.kubernetes.objects import write_nodes
 from steersman.workloads.generators import deployments
@@ -17,14 +17,10 @@ from steersman.workloads.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class DeploymentsContent(FormatContent):
+class DeploymentsContent(PodContent):
     """Rows of Deployments; replaying them gives the pods."""
 
     files: tuple[Path, ...]
-
-    def has_pods(self) -> bool:
-        """Return True, see `FormatContent`."""
-        return True
 
     def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
         """Return the pods of a replay, see `FormatContent`."""

@@ -16,7 +16,7 @@ import msgspec
 from steersman.core.errors import InputError
 from steersman.workloads.formats.base import WorkloadFormat
 from steersman.workloads.formats.tables import read_text
-from steersman.workloads.formats.traces import NEVER_RAN, TraceContent, TraceJob, content_of
+from steersman.workloads.formats.traces import NEVER_RAN, TraceContent, TraceJob
 
 SUBMIT, SCHEDULE, EVICT, FAIL, FINISH, KILL, LOST = 0, 3, 4, 5, 6, 7, 8
 ENDS = (EVICT, FAIL, FINISH, KILL, LOST)
@@ -63,7 +63,7 @@ class GoogleJson(WorkloadFormat):
         """Return the instances of the files, see `WorkloadFormat`."""
         unused = "CPU and memory are parts of the largest node's, constraints and updates of requests are not used"
         events = [each for file in files for each in _read(file)]
-        return content_of(_instances(events), "collection", unused, files, "instance")
+        return TraceContent(files, _instances(events), "collection", unused, "instance")
 
 
 def _read(file: Path) -> Iterator[tuple[InstanceEvent, str, int]]:
@@ -91,10 +91,10 @@ def _instances(events: Sequence[tuple[InstanceEvent, str, int]]) -> Iterator[Tra
         elif any(event.alloc_collection_id in alloc_sets for event in of_instance):
             yield IN_ALLOC_SET
         else:
-            yield _instance(f"{collection}-{index}", of_instance, file, line)
+            yield _instance(f"{collection}-{index}", of_instance, (file, line))
 
 
-def _instance(name: str, events: Sequence[InstanceEvent], file: str, line: int) -> TraceJob | str:
+def _instance(name: str, events: Sequence[InstanceEvent], place: tuple[str, int]) -> TraceJob | str:
     """Return an instance of its events in order of time."""
     created, ran, since, has_ended = events[0].time, 0, None, False
     for event in events:
@@ -119,6 +119,5 @@ def _instance(name: str, events: Sequence[InstanceEvent], file: str, line: int) 
         memory_share=request.memory or 0.0,
         owner=f"Collection/{events[0].collection_id}",
         priority=max(event.priority or 0 for event in events),
-        file=file,
-        line=line,
+        place=place,
     )

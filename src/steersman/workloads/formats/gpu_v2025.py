@@ -28,7 +28,7 @@ from steersman.cluster.node_labels import GIB, HOSTNAME
 from steersman.core.counting import counted
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, MAX_POD_GPUS
-from steersman.workloads.formats.base import FormatContent, TableFormat, twice
+from steersman.workloads.formats.base import PodContent, TableFormat, twice
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.tables import TableRow, read_text, rows
 
@@ -61,7 +61,7 @@ class _Instance:
     line: int
 
 
-class GpuV2025Content(FormatContent):
+class GpuV2025Content(PodContent):
     """Tables of instances.
 
     Args:
@@ -71,18 +71,14 @@ class GpuV2025Content(FormatContent):
     def __init__(self, files: Sequence[Path]) -> None:
         self.files = tuple(files)
 
-    def has_pods(self) -> bool:
-        """Return True, see `FormatContent`."""
-        return True
-
     def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
         """Return a pod for each instance, see `FormatContent`."""
         return [each.pod for each in self._instances], None
 
     def named_twice(self, name: str, nodes: Sequence[Node]) -> InputError | None:
         """Return the error of a name that two rows have, see `FormatContent`."""
-        places = ((each.file, each.line) for each in self._instances if f"{each.pod.namespace}/{each.pod.name}" == name)
-        return twice(name, places, "instance_sn", "number them")
+        jobs = ((each.file, each.line, (each.pod,)) for each in self._instances)
+        return twice(name, jobs, "instance_sn", "number them")
 
     def understood(self) -> str:
         """Return how many instances there are, and what is not known of them or not used; see `FormatContent`."""

@@ -11,18 +11,17 @@ import math
 from collections.abc import Iterator
 from decimal import Decimal
 
-from steersman.cluster.node_labels import GIB
 from steersman.core.quantities import MAX_POD_GPUS
 from steersman.workloads.formats.tables import TableRow
 from steersman.workloads.formats.traces import (
     MAX_CORES,
-    MAX_GIB,
     MAX_PODS,
     NEVER_RAN,
     TraceJob,
     TraceTable,
     amount,
     date,
+    gib,
     namespace_of,
     pod_name,
     seconds,
@@ -59,12 +58,11 @@ class HeliosCsv(TraceTable):
             submitted,
             run,
             cpu_milli=math.ceil(cores * 1000 / nodes),
-            memory_bytes=math.ceil(amount(row, "mem_per_pod_gb", MAX_GIB) * GIB),
+            memory_bytes=gib(row, "mem_per_pod_gb"),
             gpus=Decimal(math.ceil(gpus / nodes)),
             count=nodes,
             is_gang=nodes > 1,
             owner=f"User/{row.name('user')}",
             namespace=namespace_of(row.text("vc")),
-            file=row.file,
-            line=row.line,
+            place=(row.file, row.line),
         )

@@ -29,7 +29,7 @@ from steersman.core.quantities import (
     format_bytes,
     plausible,
 )
-from steersman.workloads.formats.base import FormatContent, Losses, TableFormat, differences, twice
+from steersman.workloads.formats.base import Losses, PodContent, TableFormat, differences, twice
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.kubernetes.objects import write_nodes
 from steersman.workloads.formats.tables import PLAIN, PLAIN_TABLE, TableRow, is_plain, read_text, rows
@@ -69,7 +69,7 @@ class _JobRow:
     line: int
 
 
-class JobsContent(FormatContent):
+class JobsContent(PodContent):
     """Tables of jobs.
 
     Args:
@@ -83,10 +83,6 @@ class JobsContent(FormatContent):
         for file in files:
             self._read(file, kinds)
 
-    def has_pods(self) -> bool:
-        """Return True, see `FormatContent`."""
-        return True
-
     def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
         """Return the pods of each job in the order of the rows, see `FormatContent`."""
         # Dates are counted from the first one.
@@ -95,12 +91,8 @@ class JobsContent(FormatContent):
 
     def named_twice(self, name: str, nodes: Sequence[Node]) -> InputError | None:
         """Return the error of a name that two rows have, see `FormatContent`."""
-        places = (
-            (job.file, job.line)
-            for job in self.jobs
-            if any(f"{pod.namespace}/{pod.name}" == name for pod in _pods(job, 0.0))
-        )
-        return twice(name, places, "name", "number them, or leave out the column name")
+        jobs = ((job.file, job.line, _pods(job, 0.0)) for job in self.jobs)
+        return twice(name, jobs, "name", "number them, or leave out the column name")
 
     def understood(self) -> str:
         """Return how many jobs there are, see `FormatContent`."""
@@ -251,7 +243,6 @@ def _node_count(row: TableRow) -> int:
 
 
 def _pods(job: _JobRow, created: float) -> Iterator[Pod]:
-    """Yield the pods of a job that is created at a time."""
     kind = job.kind
     gang = job.name if kind.nodes > 1 else ""
     for i in range(kind.nodes):

@@ -75,13 +75,13 @@ class PhillyTrace(TraceTable):
         gpus = row.integer("num_gpus", MAX_POD_GPUS)
         if not gpus:
             raise row.error("num_gpus", "0 GPUs; a job needs at least 1")
-        yield _job("", row.date("timestamp"), duration, gpus, row.name("cluster"), row.file, row.line)
+        yield _job("", row.date("timestamp"), duration, gpus, row.name("cluster"), row)
 
     def _read(self, file: Path) -> Iterator[TraceJob | str]:
         return _logged_jobs(file) if _is_log(file) else super()._read(file)
 
 
-def _job(name: str, submitted: float, run: float | None, gpus: int, cluster: str, file: str, line: int) -> TraceJob:
+def _job(name: str, submitted: float, run: float | None, gpus: int, cluster: str, row: TableRow) -> TraceJob:
     return TraceJob(
         name,
         submitted,
@@ -89,8 +89,7 @@ def _job(name: str, submitted: float, run: float | None, gpus: int, cluster: str
         gpus=Decimal(gpus),
         owner=f"VirtualCluster/{cluster}",
         namespace=namespace_of(cluster),
-        file=file,
-        line=line,
+        place=(row.file, row.line),
     )
 
 
@@ -114,4 +113,4 @@ def _logged_jobs(file: Path) -> Iterator[TraceJob | str]:
             continue
         ended = date(job.attempts[-1].row(row), "end_time")
         run = None if ended is None else max(ended - min(starts), 0.0)
-        yield _job(pod_name(job.jobid), submitted, run, gpus, job.vc, str(file), number)
+        yield _job(pod_name(job.jobid), submitted, run, gpus, job.vc, row)

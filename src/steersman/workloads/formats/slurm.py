@@ -99,8 +99,7 @@ class SacctTable(TraceTable):
             priority=min(int(amount(row, "priority", 1 << 63)), MAX_PRIORITY),
             # UNLIMITED, or the limit of the partition, is no estimate.
             estimate=clock_seconds(row.text("timelimit")) or None,
-            file=row.file,
-            line=row.line,
+            place=(row.file, row.line),
         )
 
 

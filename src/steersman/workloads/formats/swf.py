@@ -21,7 +21,7 @@ from steersman.core.counting import counted
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_MEMORY_BYTES, MAX_NODE_MEMORY_BYTES
 from steersman.workloads.files import SWF_SUFFIXES
-from steersman.workloads.formats.base import FormatContent, WorkloadFormat, twice
+from steersman.workloads.formats.base import PodContent, WorkloadFormat, twice
 from steersman.workloads.formats.gangs import pods_of_job
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.tables import read_text
@@ -81,7 +81,7 @@ class _JobLog:
 
 
 @dataclass(frozen=True, slots=True)
-class SwfContent(FormatContent):
+class SwfContent(PodContent):
     """Logs of jobs; several are of one machine."""
 
     logs: tuple[_JobLog, ...]
@@ -89,10 +89,6 @@ class SwfContent(FormatContent):
     def has_nodes(self) -> bool:
         """Return whether a header states the size of the machine."""
         return self._processors > 0
-
-    def has_pods(self) -> bool:
-        """Return True, see `FormatContent`."""
-        return True
 
     def is_stand_in(self) -> bool:
         """Return True: the machine is known by its size alone, see `FormatContent`."""
@@ -115,15 +111,10 @@ class SwfContent(FormatContent):
     def named_twice(self, name: str, nodes: Sequence[Node]) -> InputError | None:
         """Return the error of a job number that two lines have, see `FormatContent`."""
         largest = _largest(nodes)
-        places = (
-            (str(log.file), job.line)
-            for log in self.logs
-            for job in log.jobs
-            if any(f"{pod.namespace}/{pod.name}" == name for pod in _pods(job, largest))
-        )
+        jobs = ((str(log.file), job.line, _pods(job, largest)) for log in self.logs for job in log.jobs)
         # Not numbered here: a log that has a number twice most likely has jobs twice.
         advice = "remove the duplicate, or renumber the jobs"
-        return twice(name, places, f"field {JOB + 1} ({FIELDS[JOB]})", advice)
+        return twice(name, jobs, f"field {JOB + 1} ({FIELDS[JOB]})", advice)
 
     def understood(self) -> str:
         """Return how many jobs there are, and what is left out or not used; see `FormatContent`."""

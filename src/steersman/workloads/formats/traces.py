@@ -18,10 +18,10 @@ from steersman.cluster.node_labels import GIB
 from steersman.core.counting import counted
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, ceil_div
-from steersman.workloads.formats.base import FormatContent, TableFormat, twice
+from steersman.workloads.formats.base import PodContent, TableFormat, twice
 from steersman.workloads.formats.gangs import pods_of_job
 from steersman.workloads.formats.kubernetes.expansion import Expanded
-from steersman.workloads.formats.tables import TableRow, delimiter_of, header_of, read_text, rows
+from steersman.workloads.formats.tables import TableRow, header_of, read_text, rows
 
 MAX_CORES, MAX_GIB, MAX_PODS = MAX_CPU_MILLI // 1000, MAX_MEMORY_BYTES // GIB, 100_000
 MAX_LABEL = 63
@@ -48,7 +48,7 @@ class TraceJob:
         is_gang: whether several pods start together.
         owner: as `Kind/name`.
         namespace, labels, priority, estimate: of the pods.
-        file, line: where it is stated.
+        place: file and line.
     """
 
     name: str
@@ -67,31 +67,39 @@ class TraceJob:
     labels: tuple[tuple[str, str], ...] = ()
     priority: int = 0
     estimate: float | None = None
-    file: str = ""
-    line: int = 0
+    place: tuple[str, int] = ("", 0)
 
 
-@dataclass(frozen=True)
-class TraceContent(FormatContent):
+class TraceContent(PodContent):
     """Jobs of some files.
 
-    Attributes:
-        jobs: in any order.
-        left_out: number of rows that are left out, by reason.
+    Args:
+        files: the files.
+        entries: jobs in any order, and why others are left out.
         owners: what the owners of jobs are, such as "user".
         unused: what of the files is not used, a part of a sentence.
         what: what the trace calls a job.
+
+    Raises:
+        InputError: there is no job.
     """
 
-    jobs: Sequence[TraceJob]
-    left_out: Counter[str]
-    owners: str
-    unused: str
-    what: str = "job"
-
-    def has_pods(self) -> bool:
-        """Return True, see `FormatContent`."""
-        return True
+    def __init__(
+        self, files: Sequence[Path], entries: Iterable[TraceJob | str], owners: str, unused: str, what: str
+    ) -> None:
+        self.jobs: list[TraceJob] = []
+        left_out: Counter[str] = Counter()
+        for each in entries:
+            if isinstance(each, str):
+                left_out[each] += 1
+            else:
+                self.jobs.append(each if each.name else replace(each, name=f"job-{len(self.jobs) + 1}"))
+        self._left_out = [f"{count} left out ({why})" for why, count in sorted(left_out.items())]
+        self._owners, self._unused, self._what = owners, unused, what
+        if not self.jobs:
+            why = ", ".join(self._left_out)
+            problem = f"has no job that counts: {why}" if why else "has no jobs, only a header"
+            raise InputError(files[0], "", "", problem)
 
     def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
         """Return the pods of the jobs in order of submission, in seconds from the first; see `FormatContent`."""
@@ -103,12 +111,8 @@ class TraceContent(FormatContent):
     def named_twice(self, name: str, nodes: Sequence[Node]) -> InputError | None:
         """Return the error of a name that two jobs have, see `FormatContent`."""
         largest = _LargestNode.of(nodes)
-        places = (
-            (job.file, job.line)
-            for job in self.jobs
-            if any(f"{pod.namespace}/{pod.name}" == name for pod in _pods(job, 0.0, largest))
-        )
-        return twice(name, places, "", "remove the duplicate")
+        jobs = ((*job.place, _pods(job, 0.0, largest)) for job in self.jobs)
+        return twice(name, jobs, "", "remove the duplicate")
 
     def understood(self) -> str:
         """Return how many jobs there are, and what is left out or not used; see `FormatContent`."""
@@ -116,11 +120,11 @@ class TraceContent(FormatContent):
         endless = sum(job.run is None for job in self.jobs)
         of_models = sum(bool(job.models) for job in self.jobs)
         parts = (
-            f"{counted(len(self.jobs), self.what)} of {counted(owners, self.owners)}",
+            f"{counted(len(self.jobs), self._what)} of {counted(owners, self._owners)}",
             f"{endless} without an end" if endless else "",
-            *(f"{count} left out ({why})" for why, count in sorted(self.left_out.items())),
+            *self._left_out,
             f"GPU models are required where a node has them ({of_models})" if of_models else "",
-            self.unused,
+            self._unused,
         )
         return ", ".join(filter(None, parts))
 
@@ -161,34 +165,14 @@ class TraceTable(TableFormat):
 
     def open(self, files: Sequence[Path]) -> TraceContent:
         """Return the jobs of the files, see `WorkloadFormat`."""
-        return content_of(
-            (each for file in files for each in self._read(file)), self.owners, self.unused, files, self.what
-        )
+        entries = (each for file in files for each in self._read(file))
+        return TraceContent(files, entries, self.owners, self.unused, self.what)
 
     def _read(self, file: Path) -> Iterator[TraceJob | str]:
-        text = read_text(file)
-        first = [cell.strip(' "') for cell in text.partition("\n")[0].split(delimiter_of(text))]
-        without_header = self._is_without_header(first)
+        without_header = self._is_without_header(header_of(file))
         (table, columns), case = self.headers[0], self.any_case
-        for row in rows(str(file), text, columns, table, any_case=case, without_header=without_header):
+        for row in rows(str(file), read_text(file), columns, table, any_case=case, without_header=without_header):
             yield from self.jobs(row)
-
-
-def content_of(
-    entries: Iterable[TraceJob | str], owners: str, unused: str, files: Sequence[Path], what: str
-) -> TraceContent:
-    """Return the jobs of a trace and the number of what is left out, by reason. Raises InputError: there is no job."""
-    jobs: list[TraceJob] = []
-    left_out: Counter[str] = Counter()
-    for each in entries:
-        if isinstance(each, str):
-            left_out[each] += 1
-        else:
-            jobs.append(each if each.name else replace(each, name=f"job-{len(jobs) + 1}"))
-    if not jobs:
-        why = ", ".join(f"{count} left out ({reason})" for reason, count in sorted(left_out.items()))
-        raise InputError(files[0], "", "", f"has no job that counts: {why}" if why else "has no jobs, only a header")
-    return TraceContent(jobs, left_out, owners, unused, what)
 
 
 # Cells
@@ -197,6 +181,11 @@ def content_of(
 def amount(row: TableRow, column: str, limit: int) -> Decimal:
     """Return a number from 0 to a limit, 0 if the cell is empty or missing. Raises InputError."""
     return row.number(column, limit) if row.text(column).lower() not in NO_TIME else Decimal(0)
+
+
+def gib(row: TableRow, column: str) -> int:
+    """Return an amount of memory in GiB in bytes, 0 if the cell is empty or missing. Raises InputError."""
+    return math.ceil(amount(row, column, MAX_GIB) * GIB)
 
 
 def seconds(row: TableRow, column: str) -> float | None:

@@ -104,14 +104,6 @@ class _Shape:
     memory_bytes: int
     pool: str = ""
 
-    @property
-    def cpu_for_device(self) -> float:
-        return self.cpu_milli / max(1, self.devices)
-
-    @property
-    def memory_for_device(self) -> float:
-        return self.memory_bytes / max(1, self.devices)
-
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
@@ -273,8 +265,9 @@ def _gpu_pod(
     """Return a pod that fits on an empty node of the shape; its CPU and memory are roughly proportional to its GPUs."""
     gpus = count * milli / GPU_MILLI
     cpu, memory = np.exp(random.normal(np.log(centre), 0.4)) * gpus
-    cpu_milli = min(max(100, round(cpu * shape.cpu_for_device / 500) * 500), shape.cpu_milli)
-    gibibytes = max(1, round(memory * shape.memory_for_device / GIB))
+    devices = max(1, shape.devices)
+    cpu_milli = min(max(100, round(cpu * (shape.cpu_milli / devices) / 500) * 500), shape.cpu_milli)
+    gibibytes = max(1, round(memory * (shape.memory_bytes / devices) / GIB))
     return Requests(cpu_milli, min(gibibytes * GIB, shape.memory_bytes), gpu_count=count, gpu_milli=milli)
 
 

@@ -56,7 +56,7 @@ def test_a_wrong_selector_is_a_problem_that_names_its_field():
     broken = controller(matchExpressions=[{"key": "app", "operator": "In", "values": []}])
     objects = Objects([Document(broken, "f.yaml", "")])
     assert objects.services() == SpreadSelectors()
-    (problem,) = objects.problems
+    (problem,) = objects.problems()
     assert problem.field == "spec.selector.matchExpressions[0].values"
 
 
@@ -80,7 +80,7 @@ def test_written_selectors_round_trip_without_pods(wanted):
     # Two values of one key are two pairs, of which an object keeps one: such a selector selects nothing anyway.
     assert back.expressions == found.expressions
     assert set(back.selectors) >= {each for each in found.selectors if len(dict(each[1])) == len(each[1])}
-    assert objects.pods(()) == ()
+    assert objects.expanded(()).pods == ()
 
 
 @given(selectors)

@@ -21,7 +21,7 @@ def objects(*content: Object) -> Objects:
 
 def admitted(*content: Object) -> list[Pod]:
     found = objects(*content)
-    assert not found.problems
+    assert not found.problems()
     result = found.expanded(found.nodes())
     assert not result.problems
     return list(result.pods)
@@ -29,7 +29,7 @@ def admitted(*content: Object) -> list[Pod]:
 
 def refusal(*content: Object) -> str:
     found = objects(*content)
-    (problem,) = (*found.problems, *found.expanded(found.nodes()).problems)
+    (problem,) = (*found.problems(), *found.expanded(found.nodes()).problems)
     return str(problem)
 
 

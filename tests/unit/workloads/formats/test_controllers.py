@@ -28,7 +28,7 @@ def owners(expanded: Expanded) -> tuple[int, int]:
 
 def names(*content: Object, nodes: tuple[Object, ...] = ()) -> list[str]:
     given_nodes = objects(*nodes).nodes() if nodes else ()
-    return [each.name for each in objects(*content).pods(given_nodes)]
+    return [each.name for each in objects(*content).expanded(given_nodes).pods]
 
 
 def test_a_deployment_that_runs_is_counted_once_with_and_without_its_replica_sets():
@@ -107,9 +107,11 @@ def test_job_requests_its_remaining_completions(spec, status, phases, count):
 )
 def test_deadline_of_a_job_is_that_of_its_only_pod(spec, estimate):
     job = controller("Job", "job", activeDeadlineSeconds=600, **spec)
-    assert {each.estimated_seconds for each in objects(job).pods(())} == {estimate}
+    assert {each.estimated_seconds for each in objects(job).expanded(()).pods} == {estimate}
     running = objects(job, pod("job-x", job, on="n"), pod("other", on="n"))
-    assert {each.name: each.estimated_seconds for each in running.pods(()) if each.name in ("job-x", "other")} == {
+    assert {
+        each.name: each.estimated_seconds for each in running.expanded(()).pods if each.name in ("job-x", "other")
+    } == {
         "job-x": estimate,
         "other": None,
     }
@@ -118,17 +120,17 @@ def test_deadline_of_a_job_is_that_of_its_only_pod(spec, estimate):
 def test_estimate_of_a_pod_counts_before_the_deadline_of_its_job():
     job = controller("Job", "job", activeDeadlineSeconds=600)
     job["spec"]["template"]["metadata"]["annotations"] = {"steersman.dev/expected-seconds": "60"}
-    assert [each.estimated_seconds for each in objects(job).pods(())] == [60.0]
+    assert [each.estimated_seconds for each in objects(job).expanded(()).pods] == [60.0]
     own = pod("job-x", job, on="n", activeDeadlineSeconds=90)
-    assert [each.estimated_seconds for each in objects(job, own).pods(())] == [90.0]
+    assert [each.estimated_seconds for each in objects(job, own).expanded(()).pods] == [90.0]
 
 
 @pytest.mark.parametrize("deadline", [-1, 1.5, "long"])
 def test_invalid_deadline_of_a_job_leaves_it_out(deadline):
     found = objects(controller("Job", "job", activeDeadlineSeconds=deadline))
-    (problem,) = found.problems
+    (problem,) = found.problems()
     assert problem.field == "spec.activeDeadlineSeconds"
-    assert found.pods(()) == ()
+    assert found.expanded(()).pods == ()
 
 
 def test_daemon_set_lacks_a_pod_on_uncovered_nodes():
@@ -145,7 +147,7 @@ def test_cron_job_makes_no_pods_but_its_jobs_do():
     cron = item("CronJob", "nightly", at=0, spec={"schedule": "0 0 * * *", "jobTemplate": {"spec": {}}})
     job = controller("Job", "nightly-1", owner=cron, status={"startTime": "t"})
     found = objects(cron, job, pod("nightly-1-a", job, on="n"))
-    assert [each.name for each in found.pods(())] == ["nightly-1-a"]
+    assert [each.name for each in found.expanded(()).pods] == ["nightly-1-a"]
     assert owners(found.expanded(())) == (1, 0)
     assert found.warnings() == ("1 CronJobs stand for no pods; the Jobs that they have started do",)
     assert names(cron) == []
@@ -176,7 +178,7 @@ def test_pods_are_ordered_by_creation_time_then_file_order():
 def test_invalid_creation_time_is_reported():
     bad = pod("p")
     bad["metadata"]["creationTimestamp"] = "yesterday"
-    (problem,) = objects(bad).problems
+    (problem,) = objects(bad).problems()
     assert "items[0], Pod default/p, metadata.creationTimestamp" in str(problem)
 
 

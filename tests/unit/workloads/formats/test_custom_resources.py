@@ -24,7 +24,7 @@ def made(kind: str, group: str, spec: Any, **metadata: Any) -> Object:
 
 def expanded(*content: Object) -> Expanded:
     found = Objects([Document(listed(*content), "w.yaml", "")])
-    assert not found.problems
+    assert not found.problems()
     result = found.expanded(found.nodes())
     assert not result.problems
     return result
@@ -275,7 +275,7 @@ def test_hooks_are_left_out_unless_running(key: str) -> None:
     for each, when in ((test, "test"), (cleanup, "pre-delete,post-delete")):
         each["metadata"] = {"name": each["metadata"]["name"], "annotations": {key: when}}
     found = Objects([Document(listed(test, cleanup, controller("Deployment", "app")), "w.yaml", "")])
-    assert [each.name for each in found.pods(())] == ["app-0001"]
+    assert [each.name for each in found.expanded(()).pods] == ["app-0001"]
     left_out = "Pod default/test (test), Job default/cleanup (pre-delete,post-delete)"
     assert found.warnings() == (f"hooks do not run with the rest and are left out: {left_out}",)
     running = pod("test", on="n", metadata={"annotations": {key: "test"}})

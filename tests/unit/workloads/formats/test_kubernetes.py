@@ -47,7 +47,7 @@ def controller(kind: str, name: str, **spec: Any) -> dict[str, Any]:
 
 
 def pods_of(path: Path, nodes: tuple[Node, ...] = ()) -> list[str]:
-    return [p.name for p in Objects(read_documents(path)).pods(nodes)]
+    return [p.name for p in Objects(read_documents(path)).expanded(nodes).pods]
 
 
 def refusal(path: Path) -> str:
@@ -90,7 +90,7 @@ def test_controllers_are_expanded_in_place(tmp_path: Path) -> None:
         controller("Job", "queue", parallelism=2),
         pod("after"),
     )
-    pods = Objects(read_documents(file)).pods(())
+    pods = Objects(read_documents(file)).expanded(()).pods
     assert [p.name for p in pods] == [
         *("before", "web-0001", "web-0002", "one-0001", "old-0001"),
         *("batch-0001", "batch-0002", "batch-0003", "queue-0001", "queue-0002", "after"),
@@ -171,7 +171,7 @@ def test_skipped_objects_are_reported_once(tmp_path: Path) -> None:
 def test_priority_classes_of_the_input_are_known(tmp_path: Path) -> None:
     high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 77}
     important = pod("p") | {"spec": {**TEMPLATE["spec"], "priorityClassName": "high"}}
-    assert Objects(read_documents(write(tmp_path / "w.yaml", important, high))).pods(())[0].priority == 77
+    assert Objects(read_documents(write(tmp_path / "w.yaml", important, high))).expanded(()).pods[0].priority == 77
 
 
 def test_hierarchy_file_replaces_its_original(tmp_path: Path) -> None:
@@ -273,12 +273,12 @@ def test_ambiguous_yaml_text_round_trips(tmp_path: Path) -> None:
     labels = {key: key for key in ("1e3", "yes", "12", "1.5", "2024-01-01", "null", "0x1", "Off", "1_0")}
     found = Pod("p", pods_one(tmp_path).pod_class, labels=labels)
     write_pods([found], tmp_path / "out.yaml")
-    assert Objects(read_documents(tmp_path / "out.yaml")).pods(()) == (found,)
+    assert Objects(read_documents(tmp_path / "out.yaml")).expanded(()).pods == (found,)
     assert "'1e3': '1e3'" in (tmp_path / "out.yaml").read_text()
 
 
 def pods_one(folder: Path) -> Pod:
-    return Objects(read_documents(write(folder / "one.yaml", pod("p")))).pods(())[0]
+    return Objects(read_documents(write(folder / "one.yaml", pod("p")))).expanded(()).pods[0]
 
 
 def test_written_files_are_in_reference_conventions(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_thousand_pods_round_trip(tmp_path: Path) -> None:
     example = load_workload(Path(__file__).parents[3] / "data" / "simon-example" / "cluster", None)
     many = [Pod(f"p{i}", example.pods[i % 13].pod_class) for i in range(1_000)]
     write_pods(many, tmp_path / "pods.yaml")
-    assert list(Objects(read_documents(tmp_path / "pods.yaml")).pods(())) == many
+    assert list(Objects(read_documents(tmp_path / "pods.yaml")).expanded(()).pods) == many
 
 
 OWNED = pod("p", ownerReferences=[{"kind": "ReplicaSet", "name": "r", "controller": True}], labels={"a": "b"})
@@ -354,7 +354,7 @@ def test_strange_values_anywhere_are_rejected_or_taken_but_never_crash(new: obje
         try:
             objects = Objects(documents)
             nodes = objects.nodes()
-            objects.pods(nodes)
+            objects.expanded(nodes)
             objects.services()
             objects.warnings()
         except InputError as error:

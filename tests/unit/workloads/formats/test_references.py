@@ -17,12 +17,12 @@ CONTAINER = {"image": "x", "resources": {"requests": {"cpu": "2"}}}
 
 def read(*content: Object) -> Objects:
     found = Objects([Document(listed(*content), "w.yaml", "")])
-    assert not found.problems
+    assert not found.problems()
     return found
 
 
 def counts(found: Objects) -> dict[str, int]:
-    names = [each.name.rpartition("-")[0] for each in found.pods(())]
+    names = [each.name.rpartition("-")[0] for each in found.expanded(()).pods]
     return {name: names.count(name) for name in dict.fromkeys(names)}
 
 
@@ -46,7 +46,7 @@ def workload_ref(kind: str = "Deployment", **more: Any) -> Object:
 def test_a_rollout_has_the_template_of_the_workload_that_it_names(scale_down: Object, of_deployment: int) -> None:
     deployment = controller("Deployment", "web", replicas=2, gpus=1, at=None)
     found = read(made("Rollout", workload_ref(**scale_down)), deployment)
-    pods = found.pods(())
+    pods = found.expanded(()).pods
     assert [each.requests.gpu_count for each in pods] == [1] * (3 + of_deployment)
     assert sum(each.owner == "Rollout/it" for each in pods) == 3
     assert found.warnings() == ()
@@ -91,7 +91,7 @@ def test_missing_reference_is_reported() -> None:
 def test_created_objects_of_a_dump_are_counted_once() -> None:
     rollout = made("Rollout", workload_ref(), metadata={"uid": "u"})
     found = read(rollout, pod("web-1", on="n"))
-    assert len(found.pods(())) == 1
+    assert len(found.expanded(()).pods) == 1
     assert found.warnings() == ()
 
 
@@ -136,7 +136,7 @@ def test_a_workflow_takes_templates_of_other_objects() -> None:
     found = read(whole, steps, shared, wide)
     assert counts(found) == {"whole-work": 2, "steps-work": 2, "steps-all": 2}
     assert found.warnings() == ()
-    assert {each.constraints.node_selector for each in found.pods(()) if each.name.startswith("whole")} == {
+    assert {each.constraints.node_selector for each in found.expanded(()).pods if each.name.startswith("whole")} == {
         (("pool", "a"),)
     }
 
@@ -182,12 +182,12 @@ SPARK: Object = {
 def test_a_spark_application_stands_for_a_driver_and_executors() -> None:
     found = read(made("SparkApplication", SPARK))
     assert counts(found) == {"it": 1, "it-exec": 3}
-    driver, executor = found.pods(())[0], found.pods(())[1]
+    driver, executor = found.expanded(()).pods[0], found.expanded(()).pods[1]
     assert (driver.requests.cpu_milli, driver.cpu_limit_milli) == (1000, 1200)
     assert driver.requests.memory_bytes == (512 + 384) << 20
     assert driver.labels["version"] == "3"
-    assert [each.labels["spark-role"] for each in found.pods(())] == ["driver"] + ["executor"] * 3
-    assert {each.labels["sparkoperator.k8s.io/app-name"] for each in found.pods(())} == {"it"}
+    assert [each.labels["spark-role"] for each in found.expanded(()).pods] == ["driver"] + ["executor"] * 3
+    assert {each.labels["sparkoperator.k8s.io/app-name"] for each in found.expanded(()).pods} == {"it"}
     assert (executor.requests.cpu_milli, executor.requests.gpu_count) == (2000, 1)
     assert executor.requests.memory_bytes == (8192 + 819) << 20
     assert executor.constraints.node_selector == (("pool", "gpu"),)
@@ -213,7 +213,7 @@ def test_a_spark_application_stands_for_a_driver_and_executors() -> None:
     ],
 )
 def test_spark_units_of_executors_are_read(change: Object, memory: int | None, executors: int) -> None:
-    pods = [each for each in read(made("SparkApplication", SPARK | change)).pods(()) if "exec" in each.name]
+    pods = [each for each in read(made("SparkApplication", SPARK | change)).expanded(()).pods if "exec" in each.name]
     assert len(pods) == executors
     assert {each.requests.memory_bytes >> 20 for each in pods} == ({memory} if executors else set())
 
@@ -226,9 +226,11 @@ def test_spark_pod_template_is_the_base_of_its_pods() -> None:
             "containers": [{"name": "x"}, {"name": "side", "resources": {"requests": {"cpu": "1"}}}],
         },
     }
-    driver = read(
-        made("SparkApplication", {"driver": {"template": template, "cores": 2}, "executor": {"instances": 0}})
-    ).pods(())[0]
+    driver = (
+        read(made("SparkApplication", {"driver": {"template": template, "cores": 2}, "executor": {"instances": 0}}))
+        .expanded(())
+        .pods[0]
+    )
     assert driver.requests.cpu_milli == 3000
     assert driver.labels["a"] == "b"
     assert driver.constraints.tolerations
@@ -239,6 +241,6 @@ def test_invalid_suspended_and_finished_spark_applications_are_handled() -> None
     (problem,) = found.expanded(()).problems
     with raises(InputError, "spec.driver.memory", "much"):
         raise problem
-    assert read(made("SparkApplication", SPARK | {"suspend": True})).pods(()) == ()
+    assert read(made("SparkApplication", SPARK | {"suspend": True})).expanded(()).pods == ()
     over = made("SparkApplication", SPARK, status={"applicationState": {"state": "COMPLETED"}})
-    assert read(over, item("Pod", "p", spec=pod_spec(), status={})).pods(())[0].name == "p"
+    assert read(over, item("Pod", "p", spec=pod_spec(), status={})).expanded(()).pods[0].name == "p"

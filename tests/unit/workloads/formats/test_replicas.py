@@ -17,7 +17,7 @@ JOB = "batch.kubernetes.io/"
 
 def expanded(*content: Object) -> Expanded:
     objects = Objects([Document(listed(*content), "dump.yaml", "")])
-    assert not objects.problems
+    assert not objects.problems()
     result = objects.expanded(objects.nodes())
     assert not result.problems
     return result
@@ -131,7 +131,7 @@ def test_volume_claim_templates_are_reported() -> None:
     pg = controller("StatefulSet", "pg", replicas=2, volumeClaimTemplates=claims)
     objects = Objects([Document(listed(pg), "w.yaml", "")])
     assert "persistentVolumeClaim is not modelled" in objects.warnings()[0]
-    assert [each.name for each in objects.pods(())] == ["pg-0", "pg-1"]
+    assert [each.name for each in objects.expanded(()).pods] == ["pg-0", "pg-1"]
 
 
 HASH = "pod-template-hash"

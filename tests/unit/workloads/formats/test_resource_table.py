@@ -39,7 +39,7 @@ def made(version: str, kind: str, spec: Any, name: str = "it", **more: Any) -> O
 
 def read(*content: Object) -> Objects:
     found = Objects([Document(listed(*content), "w.yaml", "")])
-    assert not found.problems
+    assert not found.problems()
     return found
 
 
@@ -262,7 +262,7 @@ def test_inactive_train_jobs_make_no_pods() -> None:
     over = train_job() | {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
     assert len(expanded(runtime(), over, pod("p")).pods) == 1
     found = read(train_job(), pod("p"))
-    assert len(found.pods(())) == 1
+    assert len(found.expanded(()).pods) == 1
     (warning,) = found.warnings()
     assert warning.startswith("ClusterTrainingRuntime torch is not in the input")
 
@@ -557,8 +557,8 @@ def test_names_that_kubernetes_refuses_leave_objects_out(change: Object, field: 
     bad = pod("bad")
     bad["metadata"] |= change
     found = Objects([Document(listed(pod("a.b-1", metadata={"labels": {"x.io/a": "B_c"}}), bad), "w.yaml", "")])
-    assert [each.name for each in found.pods(())] == ["a.b-1"]
-    (problem,) = found.problems
+    assert [each.name for each in found.expanded(()).pods] == ["a.b-1"]
+    (problem,) = found.problems()
     with raises(InputError, field, "Kubernetes"):
         raise problem
 
@@ -568,7 +568,7 @@ def test_labels_of_templates_and_names_of_services_are_checked() -> None:
     deployment["spec"]["template"]["metadata"]["labels"]["a"] = "-"
     service = item("Service", "a.b", spec={}) | {"apiVersion": "v1"}
     found = Objects([Document(listed(pod("p"), deployment, service), "w.yaml", "")])
-    assert [each.field for each in found.problems] == ["spec.template.metadata.labels.a", "metadata.name"]
+    assert [each.field for each in found.problems()] == ["spec.template.metadata.labels.a", "metadata.name"]
 
 
 def test_a_stateful_set_waits_for_its_terminating_pod() -> None:
@@ -634,7 +634,7 @@ def test_strange_values_are_rejected_or_taken_but_never_crash(case: str, change:
         found = Objects([Document(listed({**content, "spec": spec}, train_job(), pod("p")), "w.yaml", "")])
         result = found.expanded(())
         assert "p" in {each.name for each in result.pods}
-        assert all(isinstance(each, InputError) for each in (*found.problems, *result.problems))
+        assert all(isinstance(each, InputError) for each in (*found.problems(), *result.problems))
         assert found.warnings() is not None
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.cluster.objects.api.pods import PodCondition
+from steersman.cluster.objects.fields import unix_seconds
 from steersman.kubernetes.watch import EventType
 
 LONGEST_MESSAGE = 500
@@ -88,7 +89,7 @@ class WaitingFeed:
                 seen = max(0.0, self.clock() - known.since)
                 self.bound(key, _waited(seen, created, last))
             return
-        since = known.since if known else self.clock() if self._listed else _unix(created)
+        since = known.since if known else self.clock() if self._listed else unix_seconds(created) or time.time()
         waiting = WaitingPod(pod.scheduler, since, last.reason or "", (last.message or "")[:LONGEST_MESSAGE])
         if waiting != known:
             self.pods[key] = waiting
@@ -140,10 +141,3 @@ def _waited(seen: float, created: str, scheduled: PodCondition) -> float:
         return seen
     is_known = scheduled.status == "True" and recorded >= 0
     return recorded if is_known and abs(seen - recorded) > RESOLUTION_SECONDS else seen
-
-
-def _unix(timestamp: str) -> float:
-    try:
-        return datetime.fromisoformat(timestamp).timestamp()
-    except ValueError:
-        return time.time()

@@ -17,7 +17,7 @@ from steersman.cluster.constraints.reasons import counted, other_gpus
 from steersman.cluster.model import Pod
 from steersman.cluster.owner_pods import OwnerPods
 from steersman.cluster.pod_query import PodQuery
-from steersman.cluster.preemption import RunningPodArrays, beside_nominated, preemption
+from steersman.cluster.preemption import RunningPodArrays, preemption, with_nominated
 from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy, renamed
 from steersman.policies.decision.cluster_view import ClusterView
@@ -149,7 +149,7 @@ def explain_placed(
     )
     query = replace(node_scorer.query(pod.unbound()), owner_pods=siblings)
     waiting = [each for each in others if not each.constraints.node_name]
-    with beside_nominated(state, waiting, pod) as nominated:
+    with with_nominated(state, waiting, pod) as nominated:
         if nominated:
             query = query.within(state.mask(query.class_id, query.labels_id))
         refused = counted(state, query.class_id, query.labels_id)

@@ -45,16 +45,16 @@ class ManifestObject(msgspec.Struct, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
 
+    @property
+    def key(self) -> str:
+        """Namespace and name."""
+        return f"{self.metadata.namespace or ''}/{self.metadata.name}"
+
 
 class NamedObject(ManifestObject, frozen=True):
     """Any object of the API."""
 
     metadata: StoredMeta = StoredMeta()
-
-    @property
-    def key(self) -> str:
-        """Namespace and name."""
-        return f"{self.metadata.namespace or ''}/{self.metadata.name}"
 
 
 named_object = msgspec.json.Decoder(NamedObject).decode

@@ -275,11 +275,6 @@ class PodObject(ManifestObject, frozen=True):
     status: PodStatus = NO_STATUS
 
     @property
-    def key(self) -> str:
-        """Namespace and name."""
-        return f"{self.metadata.namespace or ''}/{self.metadata.name}"
-
-    @property
     def node(self) -> str:
         """Node that it is bound to, "" for none."""
         return self.spec.node_name or ""

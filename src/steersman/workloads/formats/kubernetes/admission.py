@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
+from steersman.cluster.account import NOT_READY
 from steersman.cluster.model import Node
 from steersman.cluster.objects.api.admission import PriorityClass, RuntimeClass
 from steersman.cluster.objects.api.pods import PodObject, PodSpec, PodToleration
@@ -27,7 +28,6 @@ _MISSING = {
     "PriorityClass": "its priority counts as 0",
     "RuntimeClass": "its overhead, node selector and tolerations are unknown",
 }
-_NODE_CONDITIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Admission:
                 case limit_range:
                     admission.limits.setdefault(obj.namespace, []).append(limits_of(limit_range, obj.name))
         hard = {taint.key for node in nodes for taint in node.taints if taint.effect == "NoExecute"}
-        admission.tolerations = tuple(key for key in _NODE_CONDITIONS if key in hard)
+        admission.tolerations = tuple(key for key in NOT_READY if key in hard)
         return admission
 
     def admitted(self, pod: PodObject, path: str, obj: KubernetesObject) -> PodObject:

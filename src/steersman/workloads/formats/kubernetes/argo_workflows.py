@@ -76,7 +76,6 @@ def _loops(call: Object) -> int:
 
 
 def _containers(template: Object) -> list[Any]:
-    """Return the containers that a template runs."""
     main = [template[key] for key in ("container", "script") if isinstance(template.get(key), dict)]
     own = main + list_or_empty(mapping_or_empty(template.get("containerSet")).get("containers"))
     return own + list_or_empty(template.get("sidecars")) if own else []

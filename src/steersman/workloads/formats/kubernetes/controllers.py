@@ -7,13 +7,13 @@ input, by the Deployment's selector.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 
 from steersman.cluster.constraints.node import holds
 from steersman.cluster.model import Requirement
 from steersman.cluster.objects.api.admission import AutoscalerSpec, ScaleTarget
 from steersman.cluster.objects.api.pods import INT32_MAX
 from steersman.cluster.objects.decoding import OWNER_KEY
+from steersman.cluster.objects.fields import unix_seconds
 from steersman.workloads.formats.kubernetes.spread_selectors import selector_of
 from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesObject, qualified_kind
 
@@ -59,15 +59,11 @@ def created(obj: KubernetesObject) -> float | None:
         InputError: `metadata.creationTimestamp` is not a time.
     """
     stamp = obj.typed.metadata.creation_timestamp
-    if stamp is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(stamp)
-        if moment.tzinfo is not None:
-            return moment.timestamp()
-    except (ValueError, OverflowError):
-        pass
-    raise obj.error("metadata.creationTimestamp", f"{stamp!r} is not a time; expected one such as 2024-05-01T12:00:00Z")
+    seconds = unix_seconds(stamp)
+    if seconds is None and stamp is not None:
+        problem = f"{stamp!r} is not a time; expected one such as 2024-05-01T12:00:00Z"
+        raise obj.error("metadata.creationTimestamp", problem)
+    return seconds
 
 
 def scaled(obj: KubernetesObject) -> tuple[Key, tuple[int, int]]:

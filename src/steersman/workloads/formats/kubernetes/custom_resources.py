@@ -172,7 +172,6 @@ def _row(obj: KubernetesObject) -> ResourceRow | None:
 
 
 def _part(obj: KubernetesObject, rule: Rule, scope: Variables, suspended: bool) -> Part:
-    """Return what a rule makes of a part of a resource."""
     template: Any = value(rule.template, scope)
     if not isinstance(template, dict):
         raise FieldError(_path_of(obj.content, scope["part"], "") or "spec", "has no template of pods")
@@ -188,7 +187,6 @@ def _part(obj: KubernetesObject, rule: Rule, scope: Variables, suspended: bool) 
 
 
 def _members(rule: Rule, scope: Variables) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Yield name and labels of all that a rule makes of a part."""
     counts = [whole_number(value(each, scope), 1) for each in rule.count.values()]
     if math.prod(counts) > MAX_REPLICAS:
         raise FieldError("spec", f"stands for more than {MAX_REPLICAS} pods")
@@ -231,7 +229,6 @@ class _Expressions(SandboxedEnvironment):
 
 @cache
 def _expressions() -> _Expressions:
-    """Return the expressions with all functions that they may call."""
     environment = _Expressions(undefined=ChainableUndefined, variable_start_string="{", variable_end_string="}")
     environment.globals = {
         "counted": lambda names: dict(Counter(names)),

@@ -11,6 +11,7 @@ from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.api.devices import IMPLICIT
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.device_offers import DeviceOffers, device_offers
+from steersman.cluster.objects.partial import mapping_or_empty
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 
 KINDS = ("DeviceClass", "ResourceSlice", "ResourceClaim", "ResourceClaimTemplate")
@@ -41,21 +42,21 @@ class PodClaims:
                 self._requests[obj.kind, obj.namespace, obj.name] = spec
             elif obj.kind == "Pod":
                 for each in obj.pod.spec.resource_claims or ():
-                    self._users[obj.namespace, str(_entry(each).get("resourceClaimName") or "")] += 1
+                    self._users[obj.namespace, str(mapping_or_empty(each).get("resourceClaimName") or "")] += 1
 
     def amounts(self, pod: PodObject, namespace: str) -> Counter[str] | None:
         """Return how many devices of each extended resource the claims of a pod request; None: not modelled."""
         total: Counter[str] = Counter()
-        for claim in map(_entry, pod.spec.resource_claims or ()):
+        for claim in map(mapping_or_empty, pod.spec.resource_claims or ()):
             name, template = str(claim.get("resourceClaimName") or ""), claim.get("resourceClaimTemplateName")
             key = ("ResourceClaim", namespace, name) if name else ("ResourceClaimTemplate", namespace, str(template))
-            devices = _entry(self._requests.get(key, {}).get("devices"))
+            devices = mapping_or_empty(self._requests.get(key, {}).get("devices"))
             if not self._classes or not devices.get("requests") or devices.get("constraints"):
                 return None
             if name and self._users[namespace, name] > 1:
                 return None
             for request in devices["requests"]:
-                stated = {**_entry(request), **_entry(_entry(request).get("exactly"))}
+                stated = {**mapping_or_empty(request), **mapping_or_empty(mapping_or_empty(request).get("exactly"))}
                 count = stated.get("count", 1)
                 mode, device_class = stated.get("allocationMode", "ExactCount"), stated.get("deviceClassName")
                 if stated.keys() - _MODELLED or mode != "ExactCount" or type(count) is not int or not device_class:
@@ -72,26 +73,22 @@ class PodClaims:
         return replace(pod, pod_class=replace(pod.pod_class, requests=replace(pod.requests, extended=extended)))
 
 
-def _entry(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def offers_of(objects: Iterable[KubernetesObject], nodes: Sequence[Node], pods: Iterable[Pod]) -> DeviceOffers:
     """Return what the nodes offer by objects of the `KINDS`. Devices that `pods` request are not allocated already."""
-    known: dict[str, list[Any]] = {kind: [] for kind in KINDS}
+    by_kind: dict[str, list[Any]] = {kind: [] for kind in KINDS}
     for obj in objects:
-        known[obj.kind].append(obj.typed)
+        by_kind[obj.kind].append(obj.typed)
     names = {node.name for node in nodes}
     requesting = (pod for pod in pods if any(name.startswith(IMPLICIT) for name, _ in pod.requests.extended))
     counted = {(pod.namespace, pod.name) for pod in requesting}
     claims = (
         claim
-        for claim in known["ResourceClaim"]
+        for claim in by_kind["ResourceClaim"]
         if not any(
             (claim.metadata.namespace or "default", user.name) in counted for user in claim.status.reserved_for or ()
         )
     )
-    return device_offers(known["DeviceClass"], known["ResourceSlice"], claims, names)
+    return device_offers(by_kind["DeviceClass"], by_kind["ResourceSlice"], claims, names)
 
 
 def offer_warnings(offers: DeviceOffers, pods: Iterable[Pod]) -> Iterator[str]:

@@ -240,7 +240,6 @@ class Expansion:
         return made
 
     def _pods_of(self, obj: KubernetesObject, has: Members) -> Iterator[Pod]:
-        """Yield the pods that a controller makes. Raises InputError."""
         if not obj.name:
             raise obj.error("metadata.name", "is missing")
         replicas = self.autoscalers.get(key_of(obj))
@@ -250,9 +249,7 @@ class Expansion:
             elif not is_terminating(obj):
                 for pod in self._pods_of_resource(obj, replicas):
                     self._templates[obj.kind] += 1
-                    # The bound of a Job of a resource is that of its pods alone.
-                    is_bounded = pod.at_once and pod.owner
-                    yield replace(pod, owner=pod.owner if is_bounded else f"{obj.kind.partition('.')[0]}/{obj.name}")
+                    yield replace(pod, owner=f"{obj.kind.partition('.')[0]}/{obj.name}")
         except FieldError as error:
             raise obj.error(error.field, error.problem) from None
 
@@ -273,7 +270,6 @@ class Expansion:
         yield from missing(obj)
 
     def _pods_of_resource(self, obj: KubernetesObject, replicas: tuple[int, int] | None) -> Iterator[Pod]:
-        """Yield the pods that a custom resource stands for. Raises FieldError."""
         parts = list(self.resources.parts(obj))
         replicas = replicas if len(parts) == 1 else None
         for part in parts:
@@ -313,7 +309,6 @@ class Expansion:
                 return name
 
     def _decode(self, obj: KubernetesObject, pod: PodObject, path: str, *, admitted: bool = True) -> Pod:
-        """Return a pod of an object. Raises FieldError."""
         for key in set(pod.metadata.annotations or ()).intersection(resource_table().unmodelled_annotations):
             self._unmodelled_notes.setdefault(key, {})[f"{obj.kind} {obj.name}"] = None
         if admitted:

@@ -139,7 +139,6 @@ def _amounts_of(spec: PodSpec, path: str, kind: str) -> Iterator[tuple[str, Amou
 
 
 def _stated(holder: Container | PodSpec, path: str) -> tuple[Amounts, Amounts]:
-    """Return requests and limits."""
     resources, where = holder.resources or NO_RESOURCES, join(path, "resources")
     requests = resource_amounts(resources.requests or {}, join(where, "requests"))
     return requests, resource_amounts(resources.limits or {}, join(where, "limits"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 
 import msgspec
 
@@ -11,7 +10,7 @@ from steersman.cluster.model import Node
 from steersman.cluster.objects.api.decoding import converted
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.decoding import decode_pod
-from steersman.cluster.objects.fields import FieldError
+from steersman.cluster.objects.fields import FieldError, unix_seconds
 from steersman.cluster.objects.gpu_shares import GpuSharing, sharing_of
 from steersman.core.errors import InputError
 from steersman.workloads.formats.kubernetes.controllers import Key, controller_of, created, key_of
@@ -69,10 +68,10 @@ class RunStatus(msgspec.Struct, frozen=True, rename="camel"):
         """
         stated = [each.state.terminated for each in self.container_statuses or () if each.state]
         ended = [each for each in stated if each is not None]
-        starts = [_seconds(self.start_time)] if self.start_time else [_seconds(each.started_at) for each in ended]
+        starts = map(unix_seconds, [self.start_time] if self.start_time else [each.started_at for each in ended])
         began = min((start for start in starts if start is not None), default=None)
-        ends = [end for each in ended if (end := _seconds(each.finished_at)) is not None]
-        ends = ends or [end for stamp in later if (end := _seconds(stamp)) is not None][:1]
+        ends = [end for each in ended if (end := unix_seconds(each.finished_at)) is not None]
+        ends = ends or [end for stamp in later if (end := unix_seconds(stamp)) is not None][:1]
         return None if began is None or not ends or max(ends) < began else (began, max(ends))
 
 
@@ -88,9 +87,9 @@ def lives_of(sources: Iterable[Objects], nodes: Sequence[Node]) -> Lives:
             began = created(obj)
         except InputError:
             began = None
-        started = _seconds(obj.pod.status.start_time)
+        started = unix_seconds(obj.pod.status.start_time)
         if not obj.pod.finished:
-            present[obj.namespace, obj.name] = Life(began, started, _seconds(obj.metadata.get("deletionTimestamp")))
+            present[obj.namespace, obj.name] = Life(began, started, unix_seconds(obj.metadata.get("deletionTimestamp")))
         elif (pod := _ended_pod(obj, began, sharing, jobs)) is not None:
             ended.append(pod)
         else:
@@ -100,14 +99,13 @@ def lives_of(sources: Iterable[Objects], nodes: Sequence[Node]) -> Lives:
 
 
 def _past_times(obj: KubernetesObject) -> Iterator[float]:
-    """Yield the times that an object states as past."""
     metadata = obj.metadata
     fields = metadata.get("managedFields")
     stamps = [metadata.get("creationTimestamp"), *_stamps(obj.content.get("status"))]
     stamps += [each.get("time") for each in fields if isinstance(each, dict)] if isinstance(fields, list) else []
-    yield from (time for stamp in stamps if (time := _seconds(stamp)) is not None)
+    yield from (time for stamp in stamps if (time := unix_seconds(stamp)) is not None)
     # A pod is deleted when its grace period ends, which began with the request.
-    deleted, grace = _seconds(metadata.get("deletionTimestamp")), metadata.get("deletionGracePeriodSeconds")
+    deleted, grace = unix_seconds(metadata.get("deletionTimestamp")), metadata.get("deletionGracePeriodSeconds")
     if deleted is not None and isinstance(grace, int):
         yield deleted - grace
 
@@ -138,12 +136,3 @@ def _ended_pod(
     if run is None:
         return None
     return EndedPod(pod, run[0] if began is None else began, *run)
-
-
-def _seconds(stamp: object) -> float | None:
-    """Return a time in seconds since 1970, None if it is missing or invalid."""
-    try:
-        moment = datetime.fromisoformat(stamp) if isinstance(stamp, str) else None
-        return None if moment is None or moment.tzinfo is None else moment.timestamp()
-    except (ValueError, OverflowError):
-        return None

@@ -18,6 +18,7 @@ from steersman.cluster.objects.fields import FieldError, Object, required
 from steersman.cluster.objects.gpu_shares import shared_node
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.core.errors import InputError
+from steersman.workloads.formats.base import FormatContent
 from steersman.workloads.formats.kubernetes import admission, devices, pod_groups, volumes
 from steersman.workloads.formats.kubernetes.controllers import (
     CONTROLLERS,
@@ -51,8 +52,10 @@ HOOKS = ("helm.sh/hook", "argocd.argoproj.io/hook")
 """Annotations of objects that are made at certain moments of a release and deleted again."""
 
 
-class Objects:
-    """The Kubernetes objects of some files. One that Kubernetes would refuse is left out, and its error is kept.
+class Objects(FormatContent):
+    """The Kubernetes objects of some files, which may refer to objects in other ones.
+
+    One that Kubernetes would refuse is left out, and its error is kept.
 
     Args:
         documents: in the order in which pods arrive.
@@ -61,7 +64,6 @@ class Objects:
         objects: those of kinds that are read. Pods and templates of pods may yet turn out to be invalid (`expanded`).
         ignored: number of objects of each other kind.
         opaque: the same of those that say what containers request, and have no pod template.
-        problems: errors of objects that are left out.
         resources: what custom resources make.
         invalid_nodes: names of the nodes among these.
         hooks: hooks of Helm and Argo CD, which do not run with the rest, and when they do.
@@ -71,7 +73,8 @@ class Objects:
         self.objects: list[KubernetesObject] = []
         self.ignored: Counter[str] = Counter()
         self.opaque: Counter[str] = Counter()
-        self.problems: list[InputError] = []
+        self._problems: list[InputError] = []
+        self._others: list[Objects] = []
         self.hooks: list[str] = []
         self.invalid_nodes: list[str] = []
         self._nodes: list[Node] = []
@@ -82,7 +85,7 @@ class Objects:
         self.resources = CustomResources([each for each in every if isinstance(each, KubernetesObject)])
         for obj in [each if isinstance(each, InputError) else self.resources.resolved(each) for each in every]:
             if isinstance(obj, InputError):
-                self.problems.append(obj)
+                self._problems.append(obj)
             elif obj.kind not in KINDS and not self._has_pods(obj):
                 if not is_described(obj):
                     (self.opaque if self.resources.may_make_pods(obj) else self.ignored)[obj.kind] += 1
@@ -92,13 +95,12 @@ class Objects:
                 self._add(self._named(obj))
 
     def _add(self, obj: KubernetesObject) -> None:
-        """Add an object, or its error."""
         try:
             _check(obj)
             node = decode_node(obj.typed) if obj.kind == "Node" else None
             _claim(self._names, obj)
         except (FieldError, InputError) as error:
-            self.problems.append(obj.error(error.field, error.problem) if isinstance(error, FieldError) else error)
+            self._problems.append(obj.error(error.field, error.problem) if isinstance(error, FieldError) else error)
             self.invalid_nodes += [obj.name] if obj.kind == "Node" else []
         else:
             self.objects.append(obj)
@@ -143,18 +145,26 @@ class Objects:
         """Return the Nodes, in order."""
         return tuple(self._nodes)
 
-    def pods(self, nodes: Sequence[Node]) -> tuple[Pod, ...]:
-        """Return the pods of `expanded`."""
-        return self.expanded(nodes).pods
+    def is_empty(self) -> bool:
+        """Return whether there is no object at all."""
+        return not (self.objects or self.ignored or self.opaque or self._problems)
 
-    def expanded(self, nodes: Sequence[Node], others: Sequence[Objects] = ()) -> Expanded:
-        """Return the Pods that have not finished and those that controllers want and do not have.
+    def problems(self) -> tuple[InputError, ...]:
+        """Return the errors of objects that are left out, see `FormatContent`."""
+        return tuple(self._problems)
 
-        Args:
-            nodes: nodes that a DaemonSet is expanded over.
-            others: objects of other inputs that pods may refer to, such as priority classes.
-        """
-        every = (self, *others)
+    def refer_to(self, other: FormatContent) -> None:
+        """Let pods refer to objects of another source, see `FormatContent`."""
+        self._others += [other] if isinstance(other, Objects) else []
+
+    def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded]:
+        """Return the pods of `expanded`, see `FormatContent`."""
+        expanded = self.expanded(nodes)
+        return expanded.pods, expanded
+
+    def expanded(self, nodes: Sequence[Node]) -> Expanded:
+        """Return the Pods that have not finished and those that controllers want, DaemonSets on these nodes."""
+        every = (self, *self._others)
         read_by_admission = (obj for each in every for obj in each.of_kind(*admission.KINDS))
         autoscalers = (obj for each in every for obj in each.of_kind("HorizontalPodAutoscaler"))
         self._claims = devices.PodClaims(obj for each in every for obj in each.of_kind("Pod", *devices.KINDS))
@@ -223,13 +233,13 @@ class Objects:
             is_whole = obj.kind in ("Node", "Pod")
             use = field_use(obj.content if is_whole else _template(obj), obj.kind if is_whole else "Pod")
             before = "" if is_whole else "spec.template."
-            for paths, known in (((*use.unmodelled, *use.watched), unmodelled), (use.unknown, unknown)):
+            for paths, users in (((*use.unmodelled, *use.watched), unmodelled), (use.unknown, unknown)):
                 for path in paths:
                     if path == "spec.resourceClaims" and self._claims.amounts(obj.pod, obj.namespace) is not None:
                         continue
                     if path == CLAIM_PATH and self._volumes.is_modelled(obj.pod, obj):
                         continue
-                    known.setdefault(before + path, []).append(f"{obj.kind} {obj.name}")
+                    users.setdefault(before + path, []).append(f"{obj.kind} {obj.name}")
         for path, objects in sorted(unmodelled.items()):
             yield f"{path} is not modelled and has no effect ({_named(objects)})"
         for path, objects in sorted(unknown.items()):
@@ -237,7 +247,6 @@ class Objects:
             yield f"{path} is not a field of Kubernetes {minor} and has no effect ({_named(objects)})"
 
     def _namespaces(self) -> dict[str, dict[str, str]]:
-        """Return the labels of the Namespaces of the input."""
         return {obj.name: obj.typed.metadata.labels or {} for obj in self.of_kind("Namespace")}
 
 

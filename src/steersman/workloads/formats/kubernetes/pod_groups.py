@@ -38,6 +38,6 @@ class PodGroups:
         if not pod.gang and (group := pod.labels.get(KUEUE_GROUP)):
             return replace(pod, gang=group, gang_minimum=digits(notes.get(KUEUE_TOTAL)))
         names = (pod.gang, *(notes.get(key) for key in NAMED_BY))
-        known = (name for name in names if isinstance(name, str) and (pod.namespace, name) in self.minimum)
-        name = next(known, None)
+        groups = (name for name in names if isinstance(name, str) and (pod.namespace, name) in self.minimum)
+        name = next(groups, None)
         return pod if name is None else replace(pod, gang=name, gang_minimum=self.minimum[pod.namespace, name])

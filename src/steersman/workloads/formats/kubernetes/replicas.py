@@ -27,7 +27,7 @@ from steersman.cluster.objects.api.controllers import (
     ReplicationControllerSpec,
 )
 from steersman.cluster.objects.api.decoding import converted
-from steersman.cluster.objects.api.pods import ClaimSource, PodObject, PodSpec, PodToleration, PodVolume
+from steersman.cluster.objects.api.pods import ClaimSource, PodObject, PodToleration, PodVolume
 from steersman.cluster.objects.fields import one_of
 from steersman.workloads.formats.kubernetes.controllers import Key, is_terminating
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
@@ -164,7 +164,6 @@ class Maker:
             yield from (replace(pod, name=name) for name in itertools.islice(self._names(above.name), count))
 
     def _numbered_pods(self, made: Iterable[tuple[str, Mapping[str, str]]], **spec: Any) -> Iterator[Pod]:
-        """Return a pod for each name and its labels."""
         return numbered_pods(self._labelled({}, **spec), made, lambda pod: self.decode(pod, True))
 
     def _member_label(self, key: str) -> str:
@@ -242,7 +241,6 @@ class Maker:
         return {**dict.fromkeys(JOB_NAMES, self.controller.name), **dict.fromkeys(JOB_UIDS, uid), **stated}
 
     def _wanted_completions(self, job: Job) -> int:
-        """Return how many pods a Job wants now."""
         spec, status = job.spec, job.status
         is_over = any(each.type in _OVER and each.status == "True" for each in status.conditions or ())
         if spec.suspend or is_over or spec.managed_by not in (None, JOB_CONTROLLER):
@@ -292,7 +290,8 @@ def numbered_pods(
     pod = None
     for name, labels in made:
         metadata = structs.replace(template.metadata, labels={**(template.metadata.labels or {}), **labels})
-        if pod is None or _selects_by_own_labels(template.spec):
+        # Selectors with matchLabelKeys or mismatchLabelKeys depend on the pod's own labels.
+        if pod is None or "match_label_keys=[" in repr(template.spec):
             pod = decode(structs.replace(template, metadata=metadata))
         yield replace(pod, name=name, labels=metadata.labels or {})
 
@@ -334,11 +333,6 @@ def _canonical(value: object) -> object:
     if isinstance(value, dict):
         return sorted((str(key), _canonical(each)) for key, each in value.items())
     return [_canonical(each) for each in value] if isinstance(value, list) else value
-
-
-def _selects_by_own_labels(spec: PodSpec) -> bool:
-    """Return whether selectors of a pod depend on its own labels: it states matchLabelKeys or mismatchLabelKeys."""
-    return "match_label_keys=[" in repr(spec)
 
 
 def _index_list(stated: str | None) -> set[int]:

@@ -18,7 +18,7 @@ from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.api.volumes import BIND_COMPLETED, VolumeClaim
 from steersman.cluster.volumes.pod_claims import PodClaim, pod_claims
-from steersman.cluster.volumes.rules import WAIT_FOR_CONSUMER, VolumeObjects, fit
+from steersman.cluster.volumes.rules import VolumeObjects, fit, waits_for_consumer
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 
 KINDS = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
@@ -34,16 +34,16 @@ class PodVolumes:
 
     def __init__(self, objects: Iterable[KubernetesObject], nodes: Sequence[Node]) -> None:
         self._nodes = nodes
-        self._known = VolumeObjects()
+        self._objects = VolumeObjects()
         self._refusals: dict[tuple[PodClaim, ...], tuple[tuple[str, tuple[str, ...]], ...]] = {}
         for obj in objects:
             if obj.kind == "PersistentVolumeClaim":
                 claim = _completed(obj.typed, obj.namespace)
-                self._known.claims[claim.key] = claim
+                self._objects.claims[claim.key] = claim
             elif obj.kind == "PersistentVolume":
-                self._known.volumes[obj.name] = obj.typed
+                self._objects.volumes[obj.name] = obj.typed
             else:
-                self._known.classes[obj.name] = obj.typed
+                self._objects.classes[obj.name] = obj.typed
 
     def is_modelled(self, pod: PodObject, obj: KubernetesObject) -> bool:
         """Return whether the claims that an object states for its pods are all modelled."""
@@ -53,7 +53,7 @@ class PodVolumes:
 
     def restricted(self, pod: Pod, stated: PodObject, obj: KubernetesObject) -> Pod:
         """Return a pod of an object that cannot go to the nodes that its claims refuse."""
-        claims = tuple(self._modelled(stated, obj)) if stated.spec.volumes and self._known.claims else ()
+        claims = tuple(self._modelled(stated, obj)) if stated.spec.volumes and self._objects.claims else ()
         if not claims:
             return pod
         if claims not in self._refusals:
@@ -62,11 +62,11 @@ class PodVolumes:
         return replace(pod, pod_class=replace(pod.pod_class, constraints=constraints))
 
     def _modelled(self, stated: PodObject, obj: KubernetesObject) -> Iterator[PodClaim]:
-        """Yield the claims of an object's pod of which it is known what they refuse."""
-        known = self._known
+        """Yield the claims of an object's pod whose refusals are known."""
+        objects = self._objects
         made = _made_claims(obj)
-        for each in pod_claims(stated) if known.claims else ():
-            claim = known.claims.get(each.key)
+        for each in pod_claims(stated) if objects.claims else ():
+            claim = objects.claims.get(each.key)
             if each.attachment is not None or each.key in made:
                 continue
             if claim is None:
@@ -74,15 +74,15 @@ class PodVolumes:
                 if not (each.is_ephemeral or stated.spec.node_name):
                     yield each
             elif claim.is_bound:
-                if known.volumes:
+                if objects.volumes:
                     yield PodClaim(each.key)
             # Any other class provisions the volume at once, wherever the pod is to run.
-            elif (found := known.classes.get(claim.class_name)) and found.volume_binding_mode == WAIT_FOR_CONSUMER:
+            elif waits_for_consumer(objects, claim):
                 yield PodClaim(each.key)
 
     def _refused(self, claims: Sequence[PodClaim]) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield reasons, and the names of the nodes that each applies to."""
-        result = fit(self._known, claims, "", self._table, {})
+        result = fit(self._objects, claims, "", self._table, {})
         names = [node.name for node in self._nodes]
         if result.problem:
             yield PreFilterReason(result.problem), tuple(names)

@@ -76,7 +76,8 @@ class OpenbCsv(TableFormat):
         for pod in workload.pods:
             losses.note("pod", pod.name, differences(pod, _openb_pod(pod)))
         if workload.nodes:
-            _write_csv(folder / "nodes.csv", traces.NODE_COLUMNS, (_node_cells(node) for node in workload.nodes))
+            nodes = ((n.name, n.cpu_milli, n.memory_bytes // MIB, n.gpu_count, n.gpu_model) for n in workload.nodes)
+            _write_csv(folder / "nodes.csv", traces.NODE_COLUMNS, nodes)
             _check_readable(traces.read_nodes, folder / "nodes.csv", "node", losses)
         if workload.pods:
             _write_csv(folder / "pods.csv", WRITTEN_POD_COLUMNS, (_pod_cells(pod) for pod in workload.pods))
@@ -104,7 +105,6 @@ def _without_own_labels(node: Node) -> Node:
 
 
 def _openb_node(node: Node) -> Node:
-    """Return the part of a node that openb's node list represents."""
     memory = node.memory_bytes // MIB * MIB
     kept = tuple(name for name in node.gpu_resources if name == SHARED_GPUS)  # how openb's pods request GPUs
     return Node(
@@ -113,17 +113,12 @@ def _openb_node(node: Node) -> Node:
 
 
 def _openb_pod(pod: Pod) -> Pod:
-    """Return the part of a pod that openb's pod list represents."""
     r = pod.requests
     memory = ceil_div(r.memory_bytes, MIB) * MIB
     kept = r.gpu_resource if r.gpu_resource == SHARED_GPUS else ""
     requests = Requests(r.cpu_milli, memory, gpu_count=r.gpu_count, gpu_milli=r.gpu_milli, gpu_resource=kept)
     pod_class = PodClass(requests, Constraints(gpu_models=pod.constraints.gpu_models))
     return Pod(pod.name, pod_class, creation_time=pod.creation_time, deletion_time=pod.deletion_time)
-
-
-def _node_cells(node: Node) -> Sequence[object]:
-    return node.name, node.cpu_milli, node.memory_bytes // MIB, node.gpu_count, node.gpu_model
 
 
 def _pod_cells(pod: Pod) -> Sequence[object]:
