@@ -124,6 +124,7 @@ def restarted(
         if not is_over.wait(wait):
             with starting:
                 if not is_over.is_set():
+                    processes.close()
                     began = time.monotonic()
                     processes.enter_context(begin(restart))
 

@@ -217,18 +217,21 @@ def test_a_number_of_processes_below_1_is_rejected() -> None:
 
 @pytest.mark.parametrize("status", [0, 1])
 def test_background_process_that_ends_is_started_again(status: int) -> None:
-    waits, starts = list[float](), list[float]()
+    waits, starts, unreleased = list[float](), list[float](), list[int]()
 
     @contextmanager
     def begin(on_exit: Callable[[int], None]) -> Iterator[None]:
+        unreleased.append(1)
         starts.append(time.monotonic())
         with background_process(on_exit, sys.exit, status):
             yield
+        unreleased.pop()
 
     with restarted(begin, waits.append, first_seconds=0.05, most_seconds=600.0):
         end = time.monotonic() + 60
         while len(starts) < 4 and time.monotonic() < end:
             time.sleep(0.02)
+        assert len(unreleased) == 1, "what a process that has ended used is released"
     assert waits[:3] == [0.05, 0.1, 0.2]
     assert starts[3] - starts[2] >= 0.2
     count = len(starts)

@@ -135,6 +135,8 @@ class SchedulingQueue:
     def note_success(self, pod: CachedPod) -> None:
         """Let the pods of a namespace take their turns again: one of them got a node."""
         self._failures.pop(pod.pod.namespace, None)
+        for entry in self._deferred.pop(pod.pod.namespace, ()):
+            heapq.heappush(self._active, entry)
 
     def remove(self, key: str) -> None:
         """Remove a bound or deleted pod."""
