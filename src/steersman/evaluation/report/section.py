@@ -188,7 +188,8 @@ class Section:
         baseline = self.headline.baseline
         values = self.headline.differences(self.workload, criterion.metric)
         title = f"difference from {baseline}{', ' * bool(criterion.unit)}{criterion.unit}"
-        caption = f"{criterion.title}: difference from {baseline}, with its {self.headline.interval_title} where there is one."
+        interval = self.headline.interval_title
+        caption = f"{criterion.title}: difference from {baseline}, with its {interval} where there is one."
         figure = bars(values, self.style, title, criterion.digits)
         return self._plot(name, figure, f"{caption} {_better(criterion)}")
 
