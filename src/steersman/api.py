@@ -103,7 +103,6 @@ def _workload(given: AnyWorkload, protocol: str | None = None) -> Workload:
 
 
 def _workloads(given: AnyWorkload | Sequence[AnyWorkload], protocol: str | None = None) -> tuple[Workload, ...]:
-    """Return one or several workloads. Raises UsageError: there is none, or something else."""
     several = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, Workload)) else [given]
     if not several:
         raise UsageError("no workload was given; at least one is needed")

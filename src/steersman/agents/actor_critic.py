@@ -70,7 +70,6 @@ class ActorCritic(Agent):
         return metrics
 
     def _play(self) -> Rollout:
-        """Return a rollout of the current policy, judged by the current critic."""
         steps: list[Step] = []
         while len(steps) < self.config.rollout:
             observation = self.sample.observation

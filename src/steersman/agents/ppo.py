@@ -41,7 +41,6 @@ class PPO(ActorCritic):
     config: PPOConfig  # type: ignore[assignment]
 
     def _update(self, played: Rollout) -> Metrics:
-        """Learn for several epochs from the rollout."""
         old = copy.deepcopy(self.network) if self._is_noisy() else None
         # Exactly one of the two: fixed log probabilities, or a copy of the old network that recomputes them.
         fixed = None if old else self._played_log_probability(played)

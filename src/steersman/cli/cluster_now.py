@@ -102,7 +102,6 @@ def check_moment(source: Workload) -> None:
 
 
 def _time_of(text: str) -> float:
-    """Return a time in seconds since 1970. Raises UsageError."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):

@@ -226,7 +226,6 @@ def _latest(stage: Path) -> str:
 
 
 def _first_missing(folder: Path) -> Path | None:
-    """Return the topmost folder that has to be created for `folder` to exist; None if it exists."""
     missing = None
     while not folder.exists():
         missing, folder = folder, folder.parent

@@ -128,7 +128,6 @@ def configuration_findings(schedulers: Sequence[FoundScheduler], minor: str) -> 
 
 
 async def _leases(client: Client) -> list[HeldLease] | None:
-    """Return all leases, which schedulers give their names to; None if they cannot be listed."""
     try:
         listed = await client.list(LEASES)
     except ApiError:
@@ -137,7 +136,6 @@ async def _leases(client: Client) -> list[HeldLease] | None:
 
 
 def _object_findings(decoded: DecodedObjects) -> Iterator[Finding]:
-    """Return what in nodes and pods makes no sense or has no effect."""
     if decoded.problems:
         yield problem(
             "objects",
@@ -149,7 +147,6 @@ def _object_findings(decoded: DecodedObjects) -> Iterator[Finding]:
 
 
 async def _admission_findings(client: Client) -> Sequence[Finding]:
-    """Return whether the API server refuses what must not happen where pods share GPUs."""
     try:
         listed = await client.list(POLICIES, ADMISSION_LABELS)
     except ApiError as error:
@@ -165,7 +162,6 @@ async def _admission_findings(client: Client) -> Sequence[Finding]:
 
 
 async def _metric_findings(collector: TelemetryCollector, nodes: Sequence[Node]) -> Sequence[Finding]:
-    """Return for how many nodes Prometheus has each metric."""
     queried = [each for each, query in collector.configuration.features.items() if query.query]
     try:
         problems = await collector.try_once()

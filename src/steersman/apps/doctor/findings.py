@@ -114,7 +114,6 @@ def _allocatable(node: NodeObject) -> Mapping[str, object]:
 
 
 def _missing_plugins(objects: Iterable[NodeObject]) -> Iterator[Finding]:
-    """Return nodes with GPUs by their labels whose device plugin offers none."""
     missing: dict[str, list[str]] = {}
     for node in objects:
         offered, labels = _allocatable(node), node.metadata.labels or {}

@@ -106,7 +106,6 @@ def _questions(rights: Sequence[AccessRule]) -> Iterator[tuple[AccessRule, str, 
 
 
 def _findings_of(subject: str, refused: Mapping[str, Mapping[str, Sequence[str]]]) -> Iterator[Finding]:
-    """Return a problem if a right that is always needed is refused, else what else is refused."""
     for purpose, verbs in refused.items():
         what = "; ".join(f"{resource} ({', '.join(each)})" for resource, each in verbs.items())
         if not purpose:

@@ -101,7 +101,6 @@ class LiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[Any]]):
         return self.observed
 
     def _receive(self) -> Question:
-        """Wait for the next question. Raises RunEndedError: the scheduler ends."""
         try:
             question = self._connection.recv()
         except (EOFError, OSError):

@@ -325,7 +325,6 @@ def _prepare(plan: LivePlan, folder: Path, nodes: int) -> int:
 
 
 def _has_live_options(folder: Path) -> bool:
-    """Return whether a run on a live cluster began in a folder."""
     try:
         return bool(json.loads((folder / OPTIONS).read_text())["protocol"] == PROTOCOL)
     except (OSError, ValueError, KeyError, TypeError):
@@ -333,7 +332,6 @@ def _has_live_options(folder: Path) -> bool:
 
 
 def _resumed_capacity(plan: LivePlan, checkpoint: Path, nodes: int) -> int:
-    """Return the capacity of the run that is resumed. Raises SteersmanError: it is another run."""
     saved = read_identity(checkpoint)
     try:
         capacity = int(saved.pop(MAX_NODES))

@@ -119,7 +119,6 @@ class PolicyManager:
         return self.profile.pods if self.deciding.is_learned else self.profile.expected_pods(_nodes(state))
 
     def _demand(self, cache: ClusterCache) -> set[int]:
-        """Return the classes of the scheduler's pods."""
         if not self.scheduler_name:
             return set()
         ours = (pod for pod in cache.pods.values() if pod.pod.scheduler_name == self.scheduler_name)

@@ -148,7 +148,6 @@ class AgentLink:
             self._connection.recv()
 
     def _is_free(self) -> bool:
-        """Return whether the agent can be asked."""
         if self._is_over or not self._pending.done():
             return False
         if isinstance(self._pending.exception(), EOFError | OSError):

@@ -319,7 +319,6 @@ class LiveScheduler(Scheduler):
         )
 
     async def _beat(self) -> None:
-        """Record periodically that the event loop runs."""
         while True:
             self._alive_at = time.monotonic()
             await asyncio.sleep(1.0)

@@ -292,7 +292,6 @@ class SchedulingQueue:
     # -----------------------------------------------------------------------------------------------------------------
 
     def _count_failure(self, queued: QueuedPod) -> bool:
-        """Count a failed attempt; return whether the pod is still in the queue."""
         queued.attempts += 1
         # The exponent is bounded, since a pod that waits for days has thousands of attempts and a float overflows.
         doubled = INITIAL_BACKOFF_SECONDS * 2.0 ** min(queued.attempts - 1, MOST_DOUBLINGS)
@@ -321,7 +320,6 @@ class SchedulingQueue:
         queued.number = self._number
 
     def _join(self, queued: QueuedPod) -> None:
-        """Add an unschedulable pod to its group."""
         queued.group = group_of(queued.pod) if queued.hopeful else NO_GROUP
         self._groups.setdefault(queued.group, {})[queued.pod.key] = queued
         if self.ordering is not None:
@@ -377,7 +375,6 @@ class SchedulingQueue:
         self._wakes.set()
 
     def _activate_due(self) -> None:
-        """Activate pods whose backoff is over or that were unschedulable for too long."""
         now = self.clock()
         for heap in (self._backoff_queue, self._error_queue):
             while heap and heap[0][0] <= now:
@@ -392,7 +389,6 @@ class SchedulingQueue:
 
 
 def _is_current(entry: tuple[Any, ...]) -> bool:
-    """Return whether the pod of a heap's entry was not moved since."""
     return bool(entry[-1].place in ("active", "backoff") and entry[-1].number == entry[-2])
 
 

@@ -265,7 +265,6 @@ def _problem(status: int, message: str, headers: Mapping[str, str] | None = None
 
 
 def _of_http(error: web.HTTPException, largest: int) -> web.Response:
-    """Return what aiohttp refuses in our form."""
     match error.status:
         case 404:
             return _problem(404, "there is no such path; /openapi.json lists those there are")

@@ -209,7 +209,6 @@ def _arrow(column: Column, choice: ViewOptions) -> str:
 
 
 def _numbers_width(rows: Sequence[NodeRow], column: Column) -> int:
-    """Return the width of the widest number, with one digit after the point below 100."""
     digits = len(f"{max((row.amounts(column)[1] for row in rows), default=0.0):.0f}")
     used = digits if column == "pods" else digits + 2 if digits < 3 else max(digits, 4)
     return used + 1 + digits
@@ -220,5 +219,4 @@ def _numbers(used: float, capacity: float) -> str:
 
 
 def _number(value: float) -> str:
-    """Format a number with one digit after the point below 100."""
     return f"{value:.1f}".removesuffix(".0") if value < 99.95 else f"{value:.0f}"

@@ -108,7 +108,6 @@ def _ratio_text(result: OrderFit, name: str, other: str) -> str:
 
 
 def _why_not_learned(result: OrderFit) -> str:
-    """Return why a rule is recommended."""
     from steersman.training.search.fit_order import DEFAULT, FITTED
 
     learned = f"the learned order is not shown to be better, with {_ratio_text(result, FITTED, result.rival)}"
@@ -121,7 +120,6 @@ def _why_not_learned(result: OrderFit) -> str:
 
 
 def _about_load(result: OrderFit) -> str:
-    """Return how the history compares with the loads that the result is about."""
     load, about = f"{result.history_load:.2g}", f"this is about loads of {result.loads[0]:g} to {result.loads[1]:g}"
     if result.hardly_waits:
         nothing = f"hardly a pod waits in the history as it is, with a load of {load}, so another order would change"
@@ -131,7 +129,6 @@ def _about_load(result: OrderFit) -> str:
 
 
 def _parse_loads(text: str) -> tuple[float, float]:
-    """Return the loads of `0.8-1.1`, or of `0.9` alone. Raises UsageError."""
     low, _, high = text.partition("-")
     try:
         return float(low), float(high or low)

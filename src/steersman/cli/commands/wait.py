@@ -134,7 +134,6 @@ def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, se
 
 
 def _policy(options: WaitOptions) -> Policy:
-    """Return the policy with its order. Raises SteersmanError: there is no such policy or order."""
     from steersman.policies.registry import in_order, resolve
 
     name, order = split_order(options.policy, options.order)
@@ -190,7 +189,6 @@ def _new_pods(source: Workload, file: Path, warn: Warnings) -> tuple[list[Pod], 
 
 
 def _print(prediction: WaitPrediction, options: WaitOptions, now: AssumedNow, later: int) -> None:
-    """Print a prediction as sentences and a table; `later`: see `_pods`."""
     from rich import box
     from rich.table import Table
 
@@ -242,7 +240,6 @@ def _print(prediction: WaitPrediction, options: WaitOptions, now: AssumedNow, la
 
 
 def _print_queue(prediction: QueuePrediction, now: AssumedNow) -> None:
-    """Print when all waiting pods start."""
     from rich import box
     from rich.table import Table
 
@@ -274,5 +271,4 @@ def _print_queue(prediction: QueuePrediction, now: AssumedNow) -> None:
 
 
 def _at(now: AssumedNow, seconds: float) -> str:
-    """Return the time of day after so many seconds, "" if it is unknown."""
     return "" if now.seconds is None or math.isinf(seconds) else f", at {clock(now.seconds + seconds)}"

@@ -73,7 +73,6 @@ def keep_words(words: Sequence[str], folder: Path) -> None:
 
 
 def _stored_words(file: Path) -> list[str]:
-    """Return the words of a command, with files as seen from here. Raises InputError: the file is damaged."""
     try:
         content = json.loads(file.read_text())
         folder, words = Path(content["folder"]), [str(each) for each in content["words"]]

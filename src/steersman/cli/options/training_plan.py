@@ -153,7 +153,6 @@ def _check_network(options: TrainOptions) -> None:
 
 
 def _check_scenario(options: TrainOptions) -> None:
-    """Check that every given option applies to the protocol and the algorithm. Raises UsageError: one does not."""
     check_options(options.task, options.scenario, options.network, options.learning)
     scenario, protocol = given_options(options.scenario), options.protocol
     if protocol in WITH_WORKLOADS and not (options.task.workload or options.task.cluster):
@@ -206,7 +205,6 @@ def _check_learning(options: TrainOptions) -> None:
 
 
 def _training_workloads(options: TrainOptions, warn: Warnings) -> tuple[Workload, ...]:
-    """Return the training workloads: a live cluster, or workloads by name or in files."""
     task = options.task
     if not task.cluster:
         return read_workloads(task.workload or [], task.nodes, options.running, warn)
@@ -226,7 +224,6 @@ def widths(text: str) -> tuple[int, ...]:
 
 
 def _environment(options: TrainOptions, settings: dict[str, Any], warn: Warnings) -> EnvironmentOptions:
-    """Return the options of the environment."""
     from steersman.training.environment import DEFAULT_OBJECTIVES
 
     scenario, task = options.scenario, options.task

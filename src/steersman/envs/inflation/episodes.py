@@ -224,7 +224,6 @@ class WorkloadCore(EnvCore):
         self._kept.known.mark[e] = self._marks[self.chosen[e]]
 
     def _empty(self, classes: int) -> StepCache:
-        """Return an empty cache for so many classes."""
         rows = new_feature_cache((self.count,), classes, self.max_nodes, len(self.view.node))
         return StepCache(rows, empty_fragmentation_cache(self._marks[self.chosen]))
 

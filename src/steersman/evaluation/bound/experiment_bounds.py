@@ -80,7 +80,6 @@ def find_bounds(experiment: Experiment, *, jobs: int = 1, on_bound: OnRun | None
 def _open_solver(
     workloads: tuple[Workload, ...], seeds: tuple[int, ...], protocol: Protocol, ratio: float
 ) -> Callable[[tuple[int, int]], float | str]:
-    """Return a worker's function from positions of a workload and a seed to a bound, or a text why there is none."""
     bounds: dict[int, GpuBound] = {}
 
     def solve(task: tuple[int, int]) -> float | str:

@@ -143,7 +143,6 @@ def heat_map(nodes: FinalNodes, *, names: bool, gpu: bool = True) -> HeatMap:
 
 
 def _chunks(values: Any, size: int) -> list[Any]:
-    """Return consecutive parts of a sequence, of `size` values each but for the last."""
     return [values[i : i + size] for i in range(0, len(values), size)]
 
 

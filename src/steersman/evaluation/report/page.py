@@ -202,5 +202,4 @@ def _json(value: object) -> str:
 
 
 def _text(packed: bytes) -> str:
-    """Return bytes as text that can stand in a page."""
     return base64.b64encode(packed).decode("ascii")

@@ -94,7 +94,6 @@ def _time_unit(runs: Sequence[RunResult]) -> tuple[str, float]:
 
 
 def _rescaled(run: RunResult, seconds: float) -> RunResult:
-    """Return the run with its time in another unit."""
     return run if seconds == 1 else replace(run, curve=replace(run.curve, x=run.curve.x / seconds))
 
 
@@ -127,7 +126,6 @@ class Section:
         self.blocks = list(self._blocks())
 
     def _blocks(self) -> Iterator[PlotGroup]:
-        """Return the groups of plots that apply to the protocol."""
         headline = self.headline
         yield self._objectives()
         if headline.protocol == "deployments":
@@ -173,7 +171,6 @@ class Section:
         return Plot(f"w{self.number}-{name}-{style.index}", figure, caption, label, policy, style)
 
     def _objectives(self) -> PlotGroup:
-        """Return the plots of the criteria that the comparison was asked for, but those that have a block anyway."""
         plots = []
         for number, each in enumerate(self.headline.criteria):
             if each.metric not in (self._quantity, MEAN_WAIT):
@@ -255,7 +252,6 @@ class Section:
         return PlotGroup("Waiting", "How long pods wait before they run.", plots, rows=rows)
 
     def _mean_of(self, policy: str, metric: str) -> tuple[float, float, float]:
-        """Return the mean of a metric and its interval, NaN where it is not known."""
         row = self.headline.row(self.workload, policy, metric)
         return (math.nan,) * 3 if row is None else (row.mean, *(row.interval or (math.nan, math.nan)))
 

@@ -136,12 +136,10 @@ def _constants(formula: Formula) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """Return the text within the quotes of a string of Go."""
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _field(name: str) -> str:
-    """Return the name of a feature as Go spells it."""
     first, *rest = name.split("_")
     return first + "".join(word.title() for word in rest)
 

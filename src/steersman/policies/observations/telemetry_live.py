@@ -88,7 +88,6 @@ class TelemetryObservations:
         """Do nothing: no feature is cached; see `policies.base.Observations`."""
 
     def _zones_of_slots(self) -> Integers:
-        """Return [N] the zone of each slot's node."""
         nodes = self._metrics.state.nodes
         if len(nodes) != len(self._nodes) or any(map(_differ, nodes, self._nodes)):
             self._nodes = list(nodes)

@@ -353,7 +353,6 @@ class ClusterWatch(Listener):
         return result
 
     def _with_unknown(self, use: UseColumns) -> UseColumns:
-        """Add the nodes that were never understood."""
         for at, name in enumerate(self._unknown, len(self._order)):
             pods = len(self.cache.pods_on(name))
             for column, value in ((use.at, at), (use.cpu, 0), (use.memory, 0), (use.pods, pods), (use.counted, 0)):

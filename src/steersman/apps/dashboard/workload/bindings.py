@@ -87,7 +87,6 @@ def bindings_document(rows: Sequence[RecordedBinding]) -> BindingsDocument:
 
 
 def _used(shares: Floats, is_free: bool) -> Floats:
-    """Return percent in use, [T, N]."""
     return 100.0 * (1.0 - shares if is_free else shares)
 
 

@@ -228,7 +228,6 @@ def _feature(part: Contribution, points: float) -> FeatureContribution:
 
 
 def _decided_by(policy: Policy, equal: int, others: int) -> str:
-    """Return what decided, where `equal` of the `others` feasible nodes have the same score."""
     if not others:
         return "it fits on no other node"
     selection = policy.selection
