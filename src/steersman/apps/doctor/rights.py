@@ -79,7 +79,7 @@ async def rights_findings(client: Client, command: str) -> list[Finding]:
     Raises:
         SteersmanError: the API server does not answer, or refuses the question.
     """
-    asked = list(_questions(RIGHTS[command]))
+    asked = [(each, resource, verb) for each in RIGHTS[command] for resource in each.resources for verb in each.verbs]
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def allowed(rights: AccessRule, resource: str, verb: str) -> bool:
@@ -99,10 +99,6 @@ async def rights_findings(client: Client, command: str) -> list[Finding]:
         if not is_allowed:
             refused.setdefault(rights.purpose, {}).setdefault(resource, []).append(verb)
     return list(_findings_of(subject, refused))
-
-
-def _questions(rights: Sequence[AccessRule]) -> Iterator[tuple[AccessRule, str, str]]:
-    return ((each, resource, verb) for each in rights for resource in each.resources for verb in each.verbs)
 
 
 def _findings_of(subject: str, refused: Mapping[str, Mapping[str, Sequence[str]]]) -> Iterator[Finding]:

@@ -212,7 +212,8 @@ def live_plan(
     if card is None:
         layers = HIDDEN if hidden is None else hidden
         network_plan = NetworkPlan(network or NETWORK, layers, dropout, normalisation or NORMALISATION)
-        view = TELEMETRY if has_telemetry else GPU if _rewards_gpus(resolved) else CLUSTER
+        rewards_gpus = any(each.needs == "gpu" for each in resolved.objectives)
+        view = TELEMETRY if has_telemetry else GPU if rewards_gpus else CLUSTER
     else:
         network_plan = NetworkPlan(
             network or card.network,
@@ -242,10 +243,6 @@ def _card_of(policy: Path) -> Card:
     except SteersmanError as error:
         raise InputError(policy, "card", "objective", str(error)) from None
     return card
-
-
-def _rewards_gpus(objective: objectives.WeightedObjectives) -> bool:
-    return any(each.needs == "gpu" for each in objective.objectives)
 
 
 def _settings(spec: AlgorithmSpec, card: Card | None, objective: objectives.WeightedObjectives) -> dict[str, Any]:

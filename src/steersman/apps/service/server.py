@@ -174,11 +174,10 @@ class HttpServer(WebServer):
         began = asyncio.get_running_loop().time()
         self._connections.began(request.protocol)
         try:
-            answer = (
-                _problem(401, "a bearer token is needed")
-                if self._is_unauthenticated(request)
-                else await handler(request)
-            )
+            if request.path not in OPEN and self._guard.is_unauthorized(request):
+                answer = _problem(401, "a bearer token is needed")
+            else:
+                answer = await handler(request)
         except web.HTTPException as error:
             answer = _of_http(error, self.config.max_body_bytes)
         except (InvalidRequestError, msgspec.DecodeError) as error:
@@ -212,9 +211,6 @@ class HttpServer(WebServer):
         endpoint = request.path if request.path in self._known else OTHER
         self._metrics.request(endpoint, answer.status, asyncio.get_running_loop().time() - began)
         return answer
-
-    def _is_unauthenticated(self, request: web.Request) -> bool:
-        return request.path not in OPEN and self._guard.is_unauthorized(request)
 
     def _handler(self, endpoint: Endpoint) -> Handler:
         decode = msgspec.json.Decoder(endpoint.route.request_type).decode

@@ -141,9 +141,8 @@ def heading(view: ClusterUse, title: str, rate: float | None, result: Sequence[L
     for row in ViewOptions().of(view.rows()):
         if row.state:
             closed.setdefault(f"are {row.state}", []).append(row.node.name)
-    lines += [f"No new pods go to {counted(sum(map(len, closed.values())), 'node')}: {obstacles(closed)}"] * bool(
-        closed
-    )
+    if closed:
+        lines.append(f"No new pods go to {counted(sum(map(len, closed.values())), 'node')}: {obstacles(closed)}")
     problems = view.node_problems()
     lines += [f"Node {name} gets no pods: {why}" for name, why in list(problems.items())[:NAMED_PROBLEMS]]
     if len(problems) > NAMED_PROBLEMS:

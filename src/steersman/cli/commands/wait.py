@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.cluster_now import AssumedNow, ClusterOfNow, NowOption, check_moment, clock, read_now, say_if_gone
-from steersman.cli.completing import orders, policies
+from steersman.cli.completing import policies
 from steersman.cli.options.cluster import ClusterOptions, say_without_telemetry
 from steersman.cli.options.common import (
     MAX_SEED,
-    ORDERS_HELP,
     POLICIES_HELP,
+    LiveOrderOption,
     TableOrJson,
     TableOrJsonOption,
     path_option,
@@ -57,15 +57,7 @@ class WaitOptions:
     policy: Annotated[
         str, option(f"Policy that decides: {POLICIES_HELP}", metavar="POLICY", autocompletion=policies)
     ] = "steersman"
-    order: Annotated[
-        str | None,
-        option(
-            f"Order of the pods that wait, after their priority: {ORDERS_HELP} The oracle is for simulations alone. "
-            "[default: that of the policy, else age]",
-            metavar="ORDER",
-            autocompletion=orders,
-        ),
-    ] = None
+    order: LiveOrderOption = None
     run_times: Annotated[
         Path | None,
         path_option(

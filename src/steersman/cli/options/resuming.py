@@ -16,18 +16,8 @@ from steersman.core.redaction import redact_url
 COMMAND = "command.json"
 WORDS = "steersman.words"
 """Where a context keeps the words that it parsed."""
-FREE = {
-    "output",
-    "resume",
-    "jobs",
-    "engine",
-    "progress",
-    "log_file",
-    "iterations",
-    "minutes",
-    "patience",
-    "validate_every",
-}
+LIMITS = {"iterations", "minutes", "patience", "validate_every"}
+FREE = {"output", "resume", "jobs", "engine", "progress", "log_file"} | LIMITS
 """Options that a later session may change: when it ends, and how it is computed and shown."""
 
 

@@ -108,7 +108,9 @@ def plan_of(options: TrainOptions, *, name: str, seed: int, warn: Warnings) -> A
         ratio=RATIO if options.scenario.ratio is None else options.scenario.ratio,
         load=options.scenario.load,
         order=options.scenario.order or AGE,
-        validation=_validation_workloads(options, warn) if has_workloads else (),
+        validation=read_workloads(options.task.validation or [], options.task.nodes, options.running, warn)
+        if has_workloads
+        else (),
         test=tuple(full_name(each) for each in options.task.test or ()),
         network=options.network_name,
         hidden=None if network.hidden is None else widths(network.hidden),
@@ -209,10 +211,6 @@ def _training_workloads(options: TrainOptions, warn: Warnings) -> tuple[Workload
     if not task.cluster:
         return read_workloads(task.workload or [], task.nodes, options.running, warn)
     return (read_cluster(task.live, options.running, warn),)
-
-
-def _validation_workloads(options: TrainOptions, warn: Warnings) -> tuple[Workload, ...]:
-    return read_workloads(options.task.validation or [], options.task.nodes, options.running, warn)
 
 
 def widths(text: str) -> tuple[int, ...]:

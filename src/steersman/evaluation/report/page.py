@@ -116,8 +116,8 @@ def write_report(
             accounts=accounts,
             fitted=fitted,
             plotly=_text(resources.files("steersman.data.plotly").joinpath(PLOTLY).read_bytes()),
-            # mtime=0: the same results give the same bytes.
-            figures=_text(gzip.compress(_json(figures).encode(), mtime=0)),
+            # mtime=0: the same results give the same bytes. A browser rejects NaN, which is no JSON.
+            figures=_text(gzip.compress(json.dumps(figures, separators=(",", ":"), allow_nan=False).encode(), mtime=0)),
             dark=DARK,
         ),
         encoding="utf-8",
@@ -194,11 +194,6 @@ def _learning_plot(curve: LearningCurve) -> Plot:
 def _shade(colour: str, name: str = "background") -> str:
     """Return a CSS declaration of a colour, and of its dark-page counterpart if there is one."""
     return f"{name}:{colour}" + (f";{name}:light-dark({colour},{DARK[colour]})" if colour in DARK else "")
-
-
-def _json(value: object) -> str:
-    # NaN is no JSON: a browser would reject the page's data.
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 def _text(packed: bytes) -> str:

@@ -93,10 +93,6 @@ def _time_unit(runs: Sequence[RunResult]) -> tuple[str, float]:
     return next((unit for unit in TIME_UNITS if span >= 3 * unit[1]), TIME_UNITS[-1])
 
 
-def _rescaled(run: RunResult, seconds: float) -> RunResult:
-    return run if seconds == 1 else replace(run, curve=replace(run.curve, x=run.curve.x / seconds))
-
-
 class Section:
     """The section of a workload in one protocol.
 
@@ -115,7 +111,9 @@ class Section:
         self.by_time = headline.protocol in ("timed", "latency")
         unit, seconds = _time_unit(runs) if self.by_time else ("", 1.0)
         self.runs = {
-            policy: [_rescaled(run, seconds) for run in runs if run.policy == policy]
+            policy: [
+                replace(run, curve=replace(run.curve, x=run.curve.x / seconds)) for run in runs if run.policy == policy
+            ]
             for policy in headline.order(workload)
         }
         style = styles(headline.policies, headline.baseline)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import numpy as np
 import numpy.typing as npt
@@ -89,7 +90,7 @@ class TelemetryObservations:
 
     def _zones_of_slots(self) -> Integers:
         nodes = self._metrics.state.nodes
-        if len(nodes) != len(self._nodes) or any(map(_differ, nodes, self._nodes)):
+        if len(nodes) != len(self._nodes) or any(map(operator.is_not, nodes, self._nodes)):
             self._nodes = list(nodes)
             numbers: dict[object, int] = {}
             self._zones = np.array(
@@ -101,10 +102,6 @@ class TelemetryObservations:
                 dtype=np.int64,
             )
         return self._zones
-
-
-def _differ(one: object, other: object) -> bool:
-    return one is not other
 
 
 def _shown_slots(view: SchedulerView, candidates: Candidates) -> Integers:
