@@ -62,7 +62,6 @@ class Experiment:
     Raises:
         UsageError: an argument is empty or repeats an item, a policy's name is reserved, or one of several workloads
             has the name of their mean.
-        SteersmanError: no pod of a workload arrives.
     """
 
     workloads: tuple[Workload, ...]
@@ -86,8 +85,6 @@ class Experiment:
         _check_unique("seed", [str(seed) for seed in self.seeds])
         if len(self.workloads) > 1 and ALL in [workload.name for workload in self.workloads]:
             raise UsageError(f"a workload is called {ALL}, as the mean over all workloads is; rename its file")
-        for workload in self.workloads if self.environment is None else ():
-            check_arrivals(workload, self.protocol)
 
     @property
     def distinct_loads(self) -> tuple[float, ...]:
@@ -175,9 +172,11 @@ def run_experiment(
         keep: called after each run.
 
     Raises:
-        SteersmanError: a run failed; the others are stopped.
+        SteersmanError: no pod of a workload arrives, or a run failed; the others are stopped.
         InterruptionError: Ctrl-C, or the cluster was lost; it holds what was finished.
     """
+    for workload in experiment.workloads if experiment.environment is None else ():
+        check_arrivals(workload, experiment.protocol)
     total = experiment.runs
     done = dict(finished)
     tasks = [task for task in _tasks(experiment) if task.position not in done]

@@ -223,9 +223,11 @@ def workload_of_objects(
     all_warnings = tuple(f"{name}: {warning}" for warning in about_objects)
     invalid_nodes = tuple(objects.invalid_nodes)
     workload = Workload(name, nodes, expanded.pods, objects.services(), all_warnings, invalid_nodes=invalid_nodes)
+    further = _gangs(pods), _later(workload)
     if lives:
         workload = _with_lives(workload, [objects])
     workload = with_running(workload, expanded, running, may_be_empty=lives)
+    workload = replace(workload, understood="; ".join(filter(None, (workload.understood, *further))))
     return workload.replayed() if running is RunningPods.REPLAYED else workload
 
 

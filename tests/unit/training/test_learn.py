@@ -325,8 +325,8 @@ def test_invalid_workload_options_fail_in_one_line(here, capsys, arguments, mess
 def test_checkpoint_of_another_algorithm_is_rejected(capsys):
     ppo = ("--algorithm", "ppo", "--rollout", "8", *DEPLOYMENTS, *TINY)
     assert main(["train", *ppo, "--output", "run"]) == 0
-    assert main(["train", "--algorithm", "dqn", *DEPLOYMENTS, *TINY, "--output", "run", "--resume"]) == 1
-    assert "algorithm: was 'ppo', now 'dqn'" in capsys.readouterr().err
+    assert main(["train", "--algorithm", "dqn", *DEPLOYMENTS, *TINY, "--output", "run", "--resume"]) == 2
+    assert "--algorithm is not that of the run in run" in capsys.readouterr().err
     assert main(["train", *ppo, "--iterations", "3", "--output", "run", "--resume"]) == 0
     assert [row["iteration"] for row in rows(Path("run", "metrics.csv"))] == ["1", "2", "3"]
 

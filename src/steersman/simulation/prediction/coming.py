@@ -26,14 +26,14 @@ Ints = npt.NDArray[np.int64]
 LEAST_SECONDS = 6 * 3600.0
 """Of these latest seconds all arrivals count, or a sample of them."""
 SHORTEST_SECONDS = 3600.0
-"""Arrivals that were observed for less are taken to be those of so many seconds."""
+"""ArrivingPods that were observed for less are taken to be those of so many seconds."""
 AT_ONCE_SECONDS = 60.0
 """Pods of an owner that arrive within this time arrive together."""
 STRETCH_SECONDS = 24 * 3600.0
 """Mean length of a stretch, unless it reaches the present before."""
 
 
-class Arrivals(NamedTuple):
+class ArrivingPods(NamedTuple):
     """Pods that arrive, [A] each.
 
     Attributes:
@@ -51,9 +51,9 @@ class Arrivals(NamedTuple):
     ran: Floats
     ended: npt.NDArray[np.bool_]
 
-    def part(self, which: slice | Ints, shift: float = 0.0) -> Arrivals:
+    def part(self, which: slice | Ints, shift: float = 0.0) -> ArrivingPods:
         """Return some of them, later."""
-        return Arrivals._make([self.time[which] + shift, *(each[which] for each in self[1:])])
+        return ArrivingPods._make([self.time[which] + shift, *(each[which] for each in self[1:])])
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ class ComingPods:
     size: Ints
     least: Ints
     seconds: float
-    past: Arrivals
+    past: ArrivingPods
     days: int
 
     @property
@@ -89,7 +89,7 @@ class ComingPods:
         of_days = len(self.past.time) / (self.days * DAY) if self.days else 0.0
         return max(float(self.size.sum()) / self.seconds, of_days)
 
-    def draw(self, until: float, most: int, random: Sequence[np.random.Generator]) -> Arrivals:
+    def draw(self, until: float, most: int, random: Sequence[np.random.Generator]) -> ArrivingPods:
         """Return the pods that arrive until a time. A later `until` adds arrivals to the same ones.
 
         Args:
@@ -112,10 +112,10 @@ class ComingPods:
             part = source.part(slice(*np.searchsorted(source.time, [first, first + length])), shift)
             parts.append(part)
             count, begin = count + len(part.time), begin + length
-        joined = Arrivals(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+        joined = ArrivingPods(*(np.concatenate(each) for each in zip(*parts, strict=True)))
         return joined.part(slice(min(int(np.searchsorted(joined.time, until, side="right")), most)))
 
-    def _poisson(self, until: float, most: int, random: Sequence[np.random.Generator]) -> Arrivals:
+    def _poisson(self, until: float, most: int, random: Sequence[np.random.Generator]) -> ArrivingPods:
         """Return Poisson arrivals of units, see `draw`."""
         gaps, kinds = random
         # The rate and the mix are known from as many arrivals as were seen: a Bayesian bootstrap.
@@ -129,7 +129,7 @@ class ComingPods:
         least, of_unit = np.repeat(self.least[unit], size), np.repeat(size, size)
         members = np.where(least > 1, np.where(nth == 0, of_unit, 0), 1)
         pods, unknown = self.pods[np.repeat(self.first[unit], size) + nth], np.zeros(len(nth))
-        return Arrivals(np.repeat(time, size), pods, members, least, unknown, unknown.astype(np.bool_))
+        return ArrivingPods(np.repeat(time, size), pods, members, least, unknown, unknown.astype(np.bool_))
 
 
 def coming_pods(arrived: Sequence[Arrived], index: Sequence[int], observed: float) -> ComingPods:
@@ -165,7 +165,7 @@ def _least(pods: Sequence[Pod]) -> int:
     return min(pods[0].gang_minimum or len(pods), len(pods)) if pods[0].gang else 1
 
 
-def _past(arrived: Sequence[Arrived], index: Sequence[int], units: list[list[int]]) -> Arrivals:
+def _past(arrived: Sequence[Arrived], index: Sequence[int], units: list[list[int]]) -> ArrivingPods:
     """Return what arrived, at times before 0; a gang at that of its last pod."""
     rows = []
     for unit in units:
@@ -177,7 +177,7 @@ def _past(arrived: Sequence[Arrived], index: Sequence[int], units: list[list[int
             rows.append((-age, index[i], members, least, each.ran, each.ended))
     rows.sort(key=lambda row: row[0])
     columns = np.array(rows, dtype=np.float64).reshape(-1, 6).T
-    return Arrivals._make([columns[0], *columns[1:4].astype(np.int64), columns[4], columns[5].astype(np.bool_)])
+    return ArrivingPods._make([columns[0], *columns[1:4].astype(np.int64), columns[4], columns[5].astype(np.bool_)])
 
 
 def _units(arrived: Sequence[Arrived]) -> list[list[int]]:

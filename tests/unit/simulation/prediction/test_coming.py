@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from steersman.cluster.model import Pod, PodClass, Requests
-from steersman.simulation.prediction.coming import Arrivals, ComingPods, coming_pods
+from steersman.simulation.prediction.coming import ArrivingPods, ComingPods, coming_pods
 from steersman.simulation.prediction.moment import DAY, RECENT_ARRIVALS, Arrived
 
 HOUR = 3600.0
@@ -76,7 +76,7 @@ def test_a_sample_has_the_rate_of_all() -> None:
     assert found.rate == pytest.approx(40_000 / DAY, rel=0.03)
 
 
-def draw(found: ComingPods, until: float, seed: int) -> Arrivals:
+def draw(found: ComingPods, until: float, seed: int) -> ArrivingPods:
     return found.draw(until, 10_000, [np.random.default_rng((seed, stream)) for stream in range(3)])
 
 
