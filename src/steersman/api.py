@@ -322,7 +322,6 @@ def tune(
 
 
 def _plan(function: Callable[..., Any], source: Any, name: str, algorithm: str, options: Mapping[str, Any]) -> AnyPlan:
-    """Return the plan of training that the arguments of a function describe. Raises UsageError: one is wrong."""
     from steersman.envs.inflation.episodes import WorkloadOptions
     from steersman.training.plans import PlanOptions, make_plan
 

@@ -98,7 +98,6 @@ class ActorCritic(Agent):
         return np.concatenate(result)
 
     def _update(self, played: Rollout) -> Metrics:
-        """Take one gradient step of the actor, and some of the critic."""
         self.network.train()
         self.critic.train()
         observation = as_tensors(played.observation, self.device)

@@ -161,7 +161,6 @@ def _replacing(path: Path, sync: bool) -> Iterator[Path]:
 
 @contextmanager
 def _private_folder(parent: Path) -> Iterator[Path]:
-    """Yield a new folder with a unique name in `parent`, and remove it with what is left in it."""
     stage = Path(tempfile.mkdtemp(prefix=STAGE, dir=parent))
     try:
         yield stage

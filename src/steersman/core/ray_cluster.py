@@ -291,7 +291,6 @@ class RayWorkers(Generic[Task, Answer]):
                     deaths.pop(STARTING, None)
 
     def _starter(self) -> Callable[[], None]:
-        """Return what starts an actor and lets it prepare."""
         ray = self._cluster.ray
         kind = ray.remote(num_cpus=1)(_Actor)
         prepare = ray.put(self._prepare)  # once for all actors

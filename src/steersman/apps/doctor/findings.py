@@ -131,7 +131,6 @@ def _missing_plugins(objects: Iterable[NodeObject]) -> Iterator[Finding]:
 
 
 def _uncounted_devices(objects: Iterable[NodeObject]) -> Iterator[Finding]:
-    """Return extended resources that look like devices, and are counted as plain numbers."""
     found = Counter(
         name
         for node in objects

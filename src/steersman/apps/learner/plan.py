@@ -306,7 +306,6 @@ def init_run(plan: LivePlan, folder: Path, nodes: tuple[Node, ...]) -> LiveRun:
 
 
 def _prepare(plan: LivePlan, folder: Path, nodes: int) -> int:
-    """Write what a run begins with unless it is there, and return the capacity of its observation in nodes."""
     start = None if plan.network.start is None else read_policy(plan.network.start)
     if (folder / CHECKPOINT).exists():
         capacity = _resumed_capacity(plan, folder / CHECKPOINT, nodes)

@@ -221,7 +221,6 @@ class DeploymentLoadGenerator:
                 ) from None
 
     async def _delete(self, names: Sequence[str]) -> None:
-        """Delete Deployments, and wait until their pods are gone."""
         if set(names) >= self._created.keys():
             # as a collection: deleting thousands of pods one by one takes minutes
             await cleaning.delete_pods(self.client, self.store.namespace, selector(self.state.id), lambda _, __: None)

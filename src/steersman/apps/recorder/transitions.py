@@ -178,7 +178,6 @@ class EventLogReader:
         return self.found
 
     def _wait_until(self, time: float) -> None:
-        """Add the time that pods waited after the last decision."""
         if self.found.seen:
             # Before the event is applied: until then the old number of pods waited.
             self.found.seen[-1].next_row[summed.POD_SECONDS_WAITED] += self.own_waiting * (time - self._time)

@@ -326,7 +326,6 @@ class SchedulingQueue:
             self.ordering.add_unschedulable(queued)
 
     def _separate(self, queued: QueuedPod) -> None:
-        """Remove a pod from the group that it was unschedulable in."""
         alike = self._groups[queued.group]
         del alike[queued.pod.key]
         if not alike:

@@ -342,7 +342,6 @@ class Scheduler(Listener):
         return queued.place == "tried"  # else it was bound, deleted or changed meanwhile
 
     def _schedule_one(self, queued: QueuedPod) -> None:
-        """Decide about one pod and start its binding."""
         pod, cache, began = queued.pod, self.cache, self._clock()
         if pod.unmodelled:
             used = " and ".join(pod.unmodelled)
@@ -486,7 +485,6 @@ class Scheduler(Listener):
         return choice, choice is None and closed is not None and bool(self._feasible(queued.pod).any())
 
     def _refuse(self, queued: QueuedPod, began: float) -> None:
-        """Have a pod wait that would delay the one that goes next."""
         assert self.backfill is not None
         why = self.backfill.refuse(queued, self._capacity_generation)
         self._mark_unschedulable(queued, lambda: why, began, waits_for_room=True)
@@ -520,7 +518,6 @@ class Scheduler(Listener):
         return has_rules, self._changes if has_rules else self._capacity_generation
 
     def _is_known_unschedulable(self, pod: CachedPod) -> bool:
-        """Return whether a pod of this class and labels failed, and nothing has changed since that may help it."""
         known = self._unschedulable_cache.get((pod.class_id, pod.labels_id))
         return known is not None and known[0] == self._stamp(pod)
 
@@ -605,7 +602,6 @@ class Scheduler(Listener):
             log.error("binding failed", error=repr(error))
 
     async def _bind_volumes(self, queued: QueuedPod, plan: VolumePlan, node: str, devices: int, began: float) -> None:
-        """Bind the claims of an assumed pod, then the pod, while other pods are decided."""
         try:
             await self.volume_binder.bind(plan, node)
         except SteersmanError as error:

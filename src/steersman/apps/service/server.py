@@ -175,7 +175,7 @@ class HttpServer(WebServer):
         self._connections.began(request.protocol)
         try:
             if request.path not in OPEN and self._guard.is_unauthorized(request):
-                answer = _problem(401, "a bearer token is needed")
+                answer: web.StreamResponse = _problem(401, "a bearer token is needed")
             else:
                 answer = await handler(request)
         except web.HTTPException as error:

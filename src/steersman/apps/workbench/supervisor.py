@@ -147,7 +147,6 @@ def _stop(started: Sequence[StartedService]) -> None:
 
 
 def _answers(url: str) -> bool:
-    """Return whether something answers there, whatever it says."""
     try:
         with urllib.request.urlopen(url, timeout=5):
             return True

@@ -137,11 +137,7 @@ def _policy(options: WaitOptions) -> Policy:
 
 
 def _pods(source: Workload, spec: str, warn: Warnings) -> tuple[list[Pod], int]:
-    """Return the pods whose start is asked for, and how many their Jobs create once these have ended.
-
-    Raises:
-        SteersmanError: there is no such pod, or it is not waiting.
-    """
+    """Return the pods whose start is asked for, and how many their Jobs create once these have ended."""
     is_pod = any(is_named(spec, pod.namespace, pod.name) for pod in source.pods)
     if spec.endswith(YAML_SUFFIXES) or (not is_pod and input_path(spec).exists()):
         return _new_pods(source, input_path(spec), warn)
@@ -158,11 +154,7 @@ def _pods(source: Workload, spec: str, warn: Warnings) -> tuple[list[Pod], int]:
 
 
 def _new_pods(source: Workload, file: Path, warn: Warnings) -> tuple[list[Pod], int]:
-    """Return the pods of a file, see `_pods`.
-
-    Raises:
-        SteersmanError: it holds none, or unlike ones, or they name their nodes or have scheduling gates.
-    """
+    """Return the pods of a file, see `_pods`."""
     from steersman.workloads.loading import further_pods
 
     found = further_pods(file, source)

@@ -173,7 +173,6 @@ def _check_scenario(options: TrainOptions) -> None:
 
 
 def _check_start(start: Path) -> None:
-    """Check that the initial policy is a policy file, before workloads are read. Raises SteersmanError: it is not."""
     from steersman.policies.files.policy_file import read_policy
     from steersman.policies.registry import policy_path
 
@@ -182,7 +181,6 @@ def _check_start(start: Path) -> None:
 
 
 def _check_rules(options: TrainOptions) -> None:
-    """Check the reference of evolution on workloads. Raises UsageError: there is no such policy."""
     from steersman.policies.registry import check_policy_names
 
     if options.learning.reference is not None:
@@ -190,7 +188,6 @@ def _check_rules(options: TrainOptions) -> None:
 
 
 def _check_learning(options: TrainOptions) -> None:
-    """Check what learning in environments needs. Raises SteersmanError: an extra, a device, a rule or a file."""
     from steersman.training.environment import check_rule
     from steersman.training.learning import find_device
 

@@ -214,7 +214,6 @@ class DeploymentsCore(EnvCore):
         return np.resize(drawn, nodes)
 
     def _build(self, e: int, sizes: npt.NDArray[np.int64]) -> None:
-        """Replace environment `e` by a cluster of nodes of these sizes."""
         put(self.filling, e, self._single(sizes))
         observation, nodes = self.observation, len(sizes)
         observation.nodes[e] = 0

@@ -291,7 +291,6 @@ class WorkloadCore(EnvCore):
 
 
 def _single(simulator: Simulator, plan: Schedule, seed: int, options: WorkloadOptions) -> Batch:
-    """Return one run, without the leading axis."""
     # The policy only builds the arrays; `BatchConfig.none` stands for what it would read.
     agent = ExternalAgent(order=find_order(options.order))
     execution = Execution(simulator, plan, agent, seed, record=False)

@@ -54,7 +54,6 @@ def causes_in_short(runs: Mapping[str, Sequence[RunResult]], *, at_end: bool) ->
 
 
 def _causes(runs: Sequence[RunResult], *, at_end: bool) -> Floats:
-    """Return [6] means over seeds."""
     values = []
     for run in runs:
         causes = run.curve.fragmentation_by_cause_percent

@@ -153,7 +153,6 @@ class Section:
         return "gpu_allocation_percent" if self.headline.on_gpu else "cpu_allocation_percent"
 
     def _plot(self, name: str, figure: Figure | None, caption: str) -> Plot | None:
-        """Return a plot of all policies, labelled with the title of its axis; None without a figure."""
         if figure is None:
             return None
         layout = figure["layout"]
@@ -189,7 +188,6 @@ class Section:
         return self._plot(name, figure, f"{caption} {_better(criterion)}")
 
     def _rewards(self) -> PlotGroup:
-        """Return reward and variance over a filling, as AAML's scheduler plots them."""
         reward = "Reward 1 - 2 s / (s + 1) of each decision, s the standard deviation."
         variance = "Variance over nodes of the share of CPU in use; 0 is perfectly even."
         plots = [
@@ -199,7 +197,6 @@ class Section:
         return PlotGroup("Reward and variance", "How even the CPU use is while the cluster fills.", plots)
 
     def _latency(self) -> Iterator[PlotGroup]:
-        """Return what Matranga's live page shows: pods per node, latency by node, success rate."""
         first = {policy: runs[0] for policy, runs in self.runs.items() if runs}
         episodes = {policy: run.latency for policy, run in first.items() if run.latency is not None}
         if not episodes:

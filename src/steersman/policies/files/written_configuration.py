@@ -67,7 +67,6 @@ def configuration_of(
 
 
 def _set_weight(stated: dict[str, Any], name: str, weight: int) -> None:
-    """Let a plugin of a stated profile score with a weight, or not at all."""
     plugins = stated["plugins"] = stated.get("plugins") or {}
     score = plugins["score"] = plugins.get("score") or {}
     enabled, disabled = (
@@ -83,7 +82,6 @@ def _set_weight(stated: dict[str, Any], name: str, weight: int) -> None:
 
 
 def _arguments(stated: dict[str, Any], plugin: str) -> dict[str, Any]:
-    """Return the arguments of a plugin of a stated profile, to which they are added if it has none."""
     entries = stated["pluginConfig"] = stated.get("pluginConfig") or []
     for entry in entries:
         if entry.get("name") == plugin:

@@ -171,7 +171,6 @@ def _term(term: FormulaTerm, *, is_only: bool) -> str:
 
 
 def _description(formula: Formula, used: Sequence[FormulaFeature]) -> Iterator[str]:
-    """Yield the function that computes the features."""
     needed = {name for feature in used for name in re.findall(r"\w+", feature.go)}
     sums = [name for name in _SUMS if name in needed]
     yield "func describe(node Node) features {"

@@ -91,7 +91,6 @@ def _used(shares: Floats, is_free: bool) -> Floats:
 
 
 def _counted(rows: Sequence[RecordedBinding], shown: Sequence[int], resets: set[int]) -> Floats:
-    """Return the pods of the recording on each node since the last reset, [T, N]."""
     pods_on_node, counted, wanted = np.zeros(len(rows[0].usage)), [], set(shown)
     for i, row in enumerate(rows):
         if i in resets:

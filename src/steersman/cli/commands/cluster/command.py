@@ -334,7 +334,6 @@ def _telemetry_options(options: UpOptions) -> TelemetryOptions | None:
 
 
 def _telemetry_facts(name: str) -> dict[str, str | None]:
-    """Return Prometheus' address and the file for --telemetry, None without telemetry."""
     from steersman.apps.local_cluster.telemetry import processes
 
     has_any = processes.has_telemetry(name)

@@ -337,7 +337,6 @@ def schedule(
 
 
 def _checked_plan(options: ScheduleOptions, learning: LiveLearning, exploration: Mapping[str, Any]) -> LivePlan | None:
-    """Check what is written and how the agent learns, and return its plan, None without one. Raises SteersmanError."""
     if options.output is not None:
         check_new_folder(options.output)
     if options.fit is not None:
