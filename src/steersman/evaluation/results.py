@@ -158,13 +158,7 @@ def parts_rows(runs: Sequence[RunResult]) -> Iterator[list[str]]:
 
 def placements_rows(placements: Placements) -> Iterator[list[str]]:
     """Yield the rows of `placements.csv`: every event of a run, in order."""
-    columns = (
-        placements.pod,
-        placements.node,
-        placements.devices,
-        placements.outcome,
-        placements.reason,
-    )
+    columns = (placements.pod, placements.node, placements.devices, placements.outcome, placements.reason)
     for event, (time, *cells) in enumerate(zip(placements.time.tolist(), *columns, strict=True)):
         yield [str(event), number(time), *cells]
 

@@ -34,11 +34,7 @@ KWOK = "kwok"
 KWOK_KEY = "kwok.x-k8s.io/node"
 """Annotation of nodes that KWOK simulates, and key of the taint that keeps pods off them."""
 READY = "Ready"
-NO_PRESSURE = {
-    "MemoryPressure": "SufficientMemory",
-    "DiskPressure": "NoDiskPressure",
-    "PIDPressure": "SufficientPID",
-}
+NO_PRESSURE = {"MemoryPressure": "SufficientMemory", "DiskPressure": "NoDiskPressure", "PIDPressure": "SufficientPID"}
 """Conditions of a healthy node, and what kubelet gives for their reasons."""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 CLUSTER_KEY = "steersman.dev/cluster"

@@ -7,13 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from steersman.apps.runtime.decoding import (
-    ALL_PODS,
-    NODES,
-    decode_objects,
-    documents,
-    example,
-)
+from steersman.apps.runtime.decoding import ALL_PODS, NODES, decode_objects, documents, example
 from steersman.apps.runtime.device_lists import list_device_offers
 from steersman.cluster.constraints.node import holds
 from steersman.cluster.model import Pod

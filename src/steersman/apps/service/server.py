@@ -120,12 +120,7 @@ class HttpServer(WebServer):
     """
 
     def __init__(
-        self,
-        config: ServiceConfig,
-        api: Api,
-        explainer: Explainer,
-        metrics: ServiceMetrics,
-        probes: Probes,
+        self, config: ServiceConfig, api: Api, explainer: Explainer, metrics: ServiceMetrics, probes: Probes
     ) -> None:
         self.config, self._metrics = config, metrics
         self._guard = Authenticator(config)

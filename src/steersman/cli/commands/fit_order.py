@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from steersman.cli.cluster_now import ClusterOfNow, read_now
 from steersman.cli.completing import policies
 from steersman.cli.options.cluster import ClusterOptions
-from steersman.cli.options.common import (
-    POLICIES_HELP,
-    EngineOption,
-    Jobs,
-    TableOrJson,
-    TableOrJsonOption,
-    path_option,
-)
+from steersman.cli.options.common import POLICIES_HELP, EngineOption, Jobs, TableOrJson, TableOrJsonOption, path_option
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
 from steersman.cli.reading import check_model_output
@@ -78,11 +71,7 @@ def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: Clust
     source, _ = read_now(inputs, cluster, warn)
     with use_engine(options.engine, options.jobs) as jobs, Progress("fitting, percent done") as progress:
         result = fitting.fit_order(
-            source,
-            policy,
-            fit_options,
-            jobs=jobs,
-            on_generation=lambda share: progress.update(round(100 * share), 100),
+            source, policy, fit_options, jobs=jobs, on_generation=lambda share: progress.update(round(100 * share), 100)
         )
     warn(result.warnings)
     if result.chosen == fitting.FITTED:

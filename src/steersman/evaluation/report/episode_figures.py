@@ -9,16 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from steersman.evaluation.report.curves import band_and_line, stats_over_seeds
-from steersman.evaluation.report.style import (
-    Figure,
-    Floats,
-    Style,
-    error_bars,
-    figure,
-    heat_colours,
-    rounded,
-    titled,
-)
+from steersman.evaluation.report.style import Figure, Floats, Style, error_bars, figure, heat_colours, rounded, titled
 from steersman.simulation.result import LatencyEpisode, RunResult
 
 FAMILIES = ("default", "cpu", "gpushare", "gpuspec", "multigpu")

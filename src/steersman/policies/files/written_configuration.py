@@ -11,13 +11,7 @@ import yaml
 
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.policies.files.kube_arguments import API_VERSION
-from steersman.policies.files.kube_configuration import (
-    AKS_GROUP,
-    AKS_KIND,
-    EKS_FIELD,
-    KIND,
-    profiles_of,
-)
+from steersman.policies.files.kube_configuration import AKS_GROUP, AKS_KIND, EKS_FIELD, KIND, profiles_of
 from steersman.policies.node_scores.kube_minors import MINORS
 from steersman.policies.node_scores.kube_profile import (
     DEFAULT_PROFILE,

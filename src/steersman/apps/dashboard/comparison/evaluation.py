@@ -33,15 +33,7 @@ from steersman.evaluation.results import (
     SUMMARY,
     SUMMARY_COLUMNS,
 )
-from steersman.evaluation.summary import (
-    BOUND,
-    SEEDS,
-    TRACE_BLOCKS,
-    FigureKey,
-    SummaryRow,
-    figures_by_key,
-    summarise,
-)
+from steersman.evaluation.summary import BOUND, SEEDS, TRACE_BLOCKS, FigureKey, SummaryRow, figures_by_key, summarise
 from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.result import Curve, FinalNodes, Metric, Protocol, RunResult
 from steersman.simulation.run import AS_IT_IS

@@ -12,13 +12,7 @@ import numpy.typing as npt
 from aiohttp import web
 
 from steersman.apps.dashboard.access import refused
-from steersman.apps.dashboard.comparison.evaluation import (
-    BESIDE,
-    EvaluationFolder,
-    Subject,
-    criterion_of,
-    version_of,
-)
+from steersman.apps.dashboard.comparison.evaluation import BESIDE, EvaluationFolder, Subject, criterion_of, version_of
 from steersman.apps.dashboard.runs.entries import RunEntries
 from steersman.apps.dashboard.runs.folders import FoundRun
 from steersman.apps.dashboard.screens import json_response

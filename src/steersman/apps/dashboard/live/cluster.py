@@ -10,14 +10,7 @@ from statistics import median, quantiles
 
 from steersman.apps.dashboard.columns import NodeColumns, node_columns, profile_rows
 from steersman.apps.dashboard.live.agreement import RuleAgreement
-from steersman.apps.dashboard.live.documents import (
-    NodeLatency,
-    RuleRate,
-    Snapshot,
-    Summary,
-    UseColumns,
-    WaitingGroup,
-)
+from steersman.apps.dashboard.live.documents import NodeLatency, RuleRate, Snapshot, Summary, UseColumns, WaitingGroup
 from steersman.apps.dashboard.live.status import ReadinessFeed, WaitingFeed, reason_without_counts
 from steersman.apps.top.model import BindingRate
 from steersman.cluster.account import ClusterAccount, account_of
