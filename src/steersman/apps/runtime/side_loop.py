@@ -66,7 +66,7 @@ async def entered_in_loop(
     loop: asyncio.AbstractEventLoop, manager: AbstractAsyncContextManager[T, None]
 ) -> AsyncIterator[T]:
     """Enter and leave an asynchronous context manager in an event loop of another thread."""
-    entered = await run_in_loop(loop, lambda: manager.__aenter__())
+    entered = await run_in_loop(loop, manager.__aenter__)
     try:
         yield entered
     finally:

@@ -1,4 +1,4 @@
-"""`--resume` with `--output` alone: the run's folder keeps the words of the command that began it."""
+"""`--resume` needs only `--output`: the run's folder stores the arguments of the command that began the run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from steersman.core.redaction import redact_url
 
 COMMAND = "command.json"
 WORDS = "steersman.words"
-"""Where a context keeps the words that it parsed."""
-LIMITS = {"iterations", "minutes", "patience", "validate_every"}
-FREE = {"output", "resume", "jobs", "engine", "progress", "log_file"} | LIMITS
+"""Key of the parsed arguments in the metadata of a context."""
+SESSION_LIMITS = {"iterations", "minutes", "patience", "validate_every"}
+FREE = {"output", "resume", "jobs", "engine", "progress", "log_file"} | SESSION_LIMITS
 """Options that a later session may change: when it ends, and how it is computed and shown."""
 
 
