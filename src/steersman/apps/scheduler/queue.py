@@ -123,8 +123,8 @@ class SchedulingQueue:
     def _since(self, pod: CachedPod) -> float:
         """Return when a pod began to wait, on the clock.
 
-        Of new pods that come at once the first is oldest. Lists are ordered by name, so listed pods of the same second get
-        a random order, which is the same after each restart.
+        Of new pods that come at once the first is oldest. Lists are ordered by name, so listed pods of one second get a
+        random order, which is the same after each restart.
         """
         now, since = self.clock(), math.inf if pod.waits_since is None else pod.waits_since - self.epoch
         if now - since >= LISTED_SECONDS:
