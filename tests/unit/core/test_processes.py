@@ -1,5 +1,6 @@
 """Worker processes: every task is answered, whatever goes wrong is one error, and no process is left."""
 
+import errno
 import multiprocessing
 import os
 import queue
@@ -237,6 +238,25 @@ def test_background_process_that_ends_is_started_again(status: int) -> None:
     count = len(starts)
     time.sleep(0.6)
     assert len(starts) == count, "none is started after the block"
+
+
+def test_process_that_cannot_be_started_again_is_tried_later() -> None:
+    waits, starts = list[float](), list[bool]()
+
+    @contextmanager
+    def begin(on_exit: Callable[[int], None]) -> Iterator[None]:
+        starts.append(True)
+        if len(starts) in (2, 3):
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        with background_process(on_exit, sys.exit, 1):
+            yield
+
+    with restarted(begin, waits.append, first_seconds=0.05, most_seconds=600.0):
+        end = time.monotonic() + 60
+        while len(starts) < 5 and time.monotonic() < end:
+            time.sleep(0.02)
+    assert len(starts) >= 5
+    assert waits[:3] == [0.05, 0.1, 0.2]
 
 
 def test_process_that_is_restarted_ends_with_the_block() -> None:
