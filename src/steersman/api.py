@@ -103,7 +103,6 @@ def _workload(given: AnyWorkload, protocol: str | None = None) -> Workload:
 
 
 def _workloads(given: AnyWorkload | Sequence[AnyWorkload], protocol: str | None = None) -> tuple[Workload, ...]:
-    """Return one or several workloads. Raises UsageError: there is none, or something else."""
     several = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, Workload)) else [given]
     if not several:
         raise UsageError("no workload was given; at least one is needed")
@@ -323,7 +322,6 @@ def tune(
 
 
 def _plan(function: Callable[..., Any], source: Any, name: str, algorithm: str, options: Mapping[str, Any]) -> AnyPlan:
-    """Return the plan of training that the arguments of a function describe. Raises UsageError: one is wrong."""
     from steersman.envs.inflation.episodes import WorkloadOptions
     from steersman.training.plans import PlanOptions, make_plan
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.evaluation.experiment import Experiment
 from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, RunResult
 from steersman.workloads.workload import Workload
 
 POINTS = 131
-EXPERIMENT = Experiment((Workload("default", (), ()),), ("fgd",), (42,))
+EXPERIMENT = Experiment((Workload("default", (), (Pod("pod", PodClass(Requests())),)),), ("fgd",), (42,))
 """Of reports, whose runs need not be its runs."""
 
 

@@ -70,7 +70,6 @@ class ActorCritic(Agent):
         return metrics
 
     def _play(self) -> Rollout:
-        """Return a rollout of the current policy, judged by the current critic."""
         steps: list[Step] = []
         while len(steps) < self.config.rollout:
             observation = self.sample.observation
@@ -99,7 +98,6 @@ class ActorCritic(Agent):
         return np.concatenate(result)
 
     def _update(self, played: Rollout) -> Metrics:
-        """Take one gradient step of the actor, and some of the critic."""
         self.network.train()
         self.critic.train()
         observation = as_tensors(played.observation, self.device)

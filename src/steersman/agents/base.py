@@ -217,7 +217,6 @@ class Agent(ABC):
         self._load_more_state(state["more"])
 
     def _more_state(self) -> dict[str, Any]:
-        """Return what an algorithm adds to `state_dict`."""
         return {}
 
     def _load_more_state(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - most algorithms add nothing

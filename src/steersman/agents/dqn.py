@@ -99,7 +99,6 @@ class DQN(Agent):
 
     def _learn(self) -> Metrics:
         # Updates that are due: with E environments a step adds E decisions, which may be several updates or none.
-        """Take the gradient steps that are due."""
         losses, values = [], []
         while self.steps_since_update >= self.config.update_every:
             # Counted down even while nothing is learned yet, or the missed updates would all follow at once.

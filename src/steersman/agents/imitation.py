@@ -91,7 +91,6 @@ class Imitation(Agent):
         self.replay.add(flatten("before", observation) | {"row": rows})
 
     def _update(self) -> Metrics:
-        """Take one gradient step."""
         self.network.train()
         batch = self.replay.sample(self.config.batch_size, self.rng)
         observation = as_tensors(unflatten("before", batch), self.device)

@@ -41,8 +41,9 @@ class PPO(ActorCritic):
     config: PPOConfig  # type: ignore[assignment]
 
     def _update(self, played: Rollout) -> Metrics:
-        """Learn for several epochs from the rollout."""
-        old = copy.deepcopy(self.network) if self._is_noisy() else None
+        # In training mode the network computes another function than in evaluation mode.
+        is_noisy = self.network.spec.dropout > 0.0 or self.network.spec.normalisation == "batch"
+        old = copy.deepcopy(self.network) if is_noisy else None
         # Exactly one of the two: fixed log probabilities, or a copy of the old network that recomputes them.
         fixed = None if old else self._played_log_probability(played)
         # Once per rollout, not per minibatch: all its targets are in the same units.
@@ -95,10 +96,6 @@ class PPO(ActorCritic):
             "approx_kl": float(approx_kl),
             "clip_fraction": float(clip_fraction),
         }
-
-    def _is_noisy(self) -> bool:
-        """Return whether the network computes another function in training mode than in evaluation mode."""
-        return self.network.spec.dropout > 0.0 or self.network.spec.normalisation == "batch"
 
     @torch.no_grad()
     def _played_log_probability(self, played: Rollout) -> Tensor:

@@ -74,7 +74,6 @@ def _readable(scheduler: FoundScheduler, source: Workload, file: Path, minor: st
 
 
 def _unread(scheduler: FoundScheduler) -> str:
-    """Return what is known of a scheduler whose configuration the API does not show."""
     if not scheduler.file:
         return f"{scheduler.name} has no --config: {KUBE_DEFAULT} computes what it does{_gates(scheduler)}"
     if scheduler.source:

@@ -102,7 +102,6 @@ def check_moment(source: Workload) -> None:
 
 
 def _time_of(text: str) -> float:
-    """Return a time in seconds since 1970. Raises UsageError."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
@@ -114,12 +113,12 @@ def say_if_gone(workload: Workload, spec: str) -> None:
     if any(is_named(spec, pod.namespace, pod.name) for pod in workload.pods):
         return
     ended = {(each.pod.namespace, each.pod.name): each.ended for each in workload.lives.ended}
-    there = sorted(key for key in {*ended, *workload.lives.present} if is_named(spec, *key))
-    if len(there) > 1:
-        raise several_pods(spec, there)
-    if there and there[0] in ended:
-        raise SteersmanError(f"--pod {spec}: it does not wait: it ended at {clock(ended[there[0]])}")
-    if there:
+    matches = sorted(key for key in {*ended, *workload.lives.present} if is_named(spec, *key))
+    if len(matches) > 1:
+        raise several_pods(spec, matches)
+    if matches and matches[0] in ended:
+        raise SteersmanError(f"--pod {spec}: it does not wait: it ended at {clock(ended[matches[0]])}")
+    if matches:
         raise SteersmanError(f"--pod {spec}: no scheduler looks at it: it has scheduling gates, or is being deleted")
 
 

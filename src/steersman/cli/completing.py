@@ -172,7 +172,6 @@ def contexts(context: typer.Context) -> list[str]:
 
 
 def _installed(group: str) -> Sequence[str]:
-    """Return the names that installed packages register."""
     if group not in entry_point_groups(tuple(sys.path)):
         return ()
     from importlib import metadata

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from steersman.cli.options.declaring import RequiresOption, option
 from steersman.cli.output.display import Progress
 
 if TYPE_CHECKING:
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from steersman.workloads.workload import Workload
 
 GENERATIONS_HELP = "[default: 20 to 200, fewer for large clusters]"
+FitGenerations = Annotated[
+    int | None, option(f"With --fit: generations of the search. {GENERATIONS_HELP}", min=1), RequiresOption("fit")
+]
 
 
 def fit_workload(workload: Workload, settings: Mapping[str, Any], *, generations: int | None = None, jobs: int) -> Fit:

@@ -161,7 +161,6 @@ def _replacing(path: Path, sync: bool) -> Iterator[Path]:
 
 @contextmanager
 def _private_folder(parent: Path) -> Iterator[Path]:
-    """Yield a new folder with a unique name in `parent`, and remove it with what is left in it."""
     stage = Path(tempfile.mkdtemp(prefix=STAGE, dir=parent))
     try:
         yield stage
@@ -226,7 +225,6 @@ def _latest(stage: Path) -> str:
 
 
 def _first_missing(folder: Path) -> Path | None:
-    """Return the topmost folder that has to be created for `folder` to exist; None if it exists."""
     missing = None
     while not folder.exists():
         missing, folder = folder, folder.parent

@@ -219,7 +219,6 @@ def _uses(definition: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def _nested(code: CodeType) -> list[CodeType]:
-    """Return a function's code and that of the functions and comprehensions in it."""
     inner = (each for each in code.co_consts if isinstance(each, CodeType))
     return [code, *(below for each in inner for below in _nested(each))]
 

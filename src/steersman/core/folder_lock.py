@@ -140,7 +140,6 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
-    """Return whether an open file is still at a path."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except FileNotFoundError:

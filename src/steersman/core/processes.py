@@ -121,11 +121,16 @@ def restarted(
         wait = first_seconds if time.monotonic() - began > most_seconds else seconds
         seconds = min(2 * wait, most_seconds)
         on_end(wait)
-        if not is_over.wait(wait):
-            with starting:
-                if not is_over.is_set():
-                    began = time.monotonic()
-                    processes.enter_context(begin(restart))
+        is_over.wait(wait)
+        with starting:
+            if is_over.is_set():
+                return
+            processes.close()
+            began = time.monotonic()
+            with suppress(OSError):  # such as too little memory
+                processes.enter_context(begin(restart))
+                return
+        restart(1)
 
     processes.enter_context(begin(restart))
     try:

@@ -149,7 +149,6 @@ def connected(jobs: int | None) -> Iterator[RayCluster]:
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
-    """Return the parts of an address. Raises UsageError: it is none."""
     with suppress(ValueError):
         parts = urlsplit(address if "://" in address else f"//{address}")
         if not parts.scheme and parts.hostname and parts.port:
@@ -158,7 +157,6 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 def _answers(address: str) -> bool:
-    """Return whether something listens at an address."""
     try:
         socket.create_connection(_host_and_port(address), timeout=CONNECT_SECONDS).close()
     except OSError:
@@ -293,7 +291,6 @@ class RayWorkers(Generic[Task, Answer]):
                     deaths.pop(STARTING, None)
 
     def _starter(self) -> Callable[[], None]:
-        """Return what starts an actor and lets it prepare."""
         ray = self._cluster.ray
         kind = ray.remote(num_cpus=1)(_Actor)
         prepare = ray.put(self._prepare)  # once for all actors
@@ -305,7 +302,6 @@ class RayWorkers(Generic[Task, Answer]):
         return start
 
     def _replace(self, position: int | None, error: Exception, deaths: dict[int, int]) -> None:
-        """Start another actor for one that died. Raises SteersmanError: several have died likewise."""
         key = STARTING if position is None else position
         deaths[key] = deaths.get(key, 0) + 1
         if not _answers(self._cluster.address):

@@ -73,7 +73,6 @@ class SignalState:
 
 
 def _names(frame: FrameType | None) -> set[str]:
-    """Return the names of the running functions."""
     names = set()
     while frame is not None:
         names.add(frame.f_code.co_name)

@@ -229,7 +229,6 @@ def _compare(
     bounds: ExperimentBounds | None,
     recordings: Recordings,
 ) -> Comparison:
-    """Return the comparison of one protocol's runs."""
     summary = summarise(runs, baseline)
     if bounds is not None:
         summary += bound_summary(bounds, SummaryTable(runs), baseline)

@@ -274,7 +274,6 @@ class _RunnerCache:
 
     @contextmanager
     def _name_run_in_errors(self, task: _Task) -> Iterator[None]:
-        """Add policy and seed to an error."""
         try:
             yield
         except BaseException as error:

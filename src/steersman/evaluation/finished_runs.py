@@ -155,7 +155,6 @@ def _digest_workload(workload: Workload) -> str:
 
 
 def _shown(value: object) -> str:
-    """Return a value for comparison and messages."""
     if value is None:
         return "none"
     text = msgspec.json.encode(value, enc_hook=_encode, order="deterministic").decode()

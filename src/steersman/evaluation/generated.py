@@ -123,7 +123,6 @@ def deployments_workload(options: DeploymentsOptions, seed: int) -> Workload:
 
 
 def _drawn(options: DeploymentsOptions, count: int, rng: np.random.Generator) -> list[Shape]:
-    """Return the sizes of nodes; for `equal_share` of the seeds they are equal."""
     equal = rng.random() < options.equal_share
     drawn = rng.integers(len(options.shapes), size=1 if equal else count)
     return [options.shapes[i] for i in np.resize(drawn, count)]

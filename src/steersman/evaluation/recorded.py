@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from steersman.core.statistics import NO_INTERVAL
 from steersman.evaluation.summary import ALL, SummaryRow
 from steersman.simulation.result import Metric, Protocol
 from steersman.simulation.run import AS_IT_IS, Simulator
@@ -48,11 +47,7 @@ def recorded_summary(recordings: Recordings, workloads: Sequence[str], protocol:
             unit=metric.unit,
             runs=1 if workload in recordings else len(workloads),
             mean=metric.value,
-            interval=NO_INTERVAL,
             interquartile_mean=metric.value,
-            baseline="",
-            difference=float("nan"),
-            difference_interval=NO_INTERVAL,
             interval_over="",
         )
         for workload, metrics in result.items()

@@ -201,7 +201,6 @@ def decode_replay(path: Path, file: BinaryIO) -> ReplayFile:
 
 
 def _problems(content: ReplayFile) -> Iterator[str]:
-    """Yield what is wrong with the content."""
     if content.version != VERSION:
         yield f"has version {content.version}; expected {VERSION}: simulate the run again"
     if not content.nodes:

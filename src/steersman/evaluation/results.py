@@ -111,14 +111,7 @@ def results_rows(runs: Iterable[RunResult]) -> Iterator[list[str]]:
         curve = run.curve
         columns = (curve.x, curve.gpu_allocation_percent, curve.gpu_fragmented_of_idle_percent)
         for x, allocation, fragmentation in zip(*(column.tolist() for column in columns), strict=True):
-            yield [
-                run.workload,
-                run.policy,
-                str(run.seed),
-                number(x),
-                percent(allocation),
-                percent(fragmentation),
-            ]
+            yield [run.workload, run.policy, str(run.seed), number(x), percent(allocation), percent(fragmentation)]
 
 
 def metrics_rows(runs: Iterable[RunResult]) -> Iterator[list[str]]:
@@ -146,21 +139,9 @@ def recorded_rows(recordings: Recordings, protocol: Protocol) -> Iterator[list[s
 def summary_rows(rows: Iterable[SummaryRow]) -> Iterator[list[str]]:
     """Yield the rows of `summary.csv`."""
     for row in rows:
-        yield [
-            row.workload,
-            row.policy,
-            row.protocol,
-            row.metric,
-            str(row.runs),
-            number(row.mean),
-            number(row.interval.low),
-            number(row.interval.high),
-            row.baseline,
-            number(row.difference),
-            number(row.difference_interval.low),
-            number(row.difference_interval.high),
-            row.interval_over,
-        ]
+        value = (number(row.mean), *map(number, row.interval), row.baseline)
+        difference = (number(row.difference), *map(number, row.difference_interval), row.interval_over)
+        yield [row.workload, row.policy, row.protocol, row.metric, str(row.runs), *value, *difference]
 
 
 def parts_rows(runs: Sequence[RunResult]) -> Iterator[list[str]]:
@@ -177,13 +158,7 @@ def parts_rows(runs: Sequence[RunResult]) -> Iterator[list[str]]:
 
 def placements_rows(placements: Placements) -> Iterator[list[str]]:
     """Yield the rows of `placements.csv`: every event of a run, in order."""
-    columns = (
-        placements.pod,
-        placements.node,
-        placements.devices,
-        placements.outcome,
-        placements.reason,
-    )
+    columns = (placements.pod, placements.node, placements.devices, placements.outcome, placements.reason)
     for event, (time, *cells) in enumerate(zip(placements.time.tolist(), *columns, strict=True)):
         yield [str(event), number(time), *cells]
 

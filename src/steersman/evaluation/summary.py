@@ -62,11 +62,11 @@ class SummaryRow:
     unit: str
     runs: int
     mean: float
-    interval: Interval
-    interquartile_mean: float
-    baseline: str
-    difference: float
-    difference_interval: Interval
+    interval: Interval = NO_INTERVAL
+    interquartile_mean: float = math.nan
+    baseline: str = ""
+    difference: float = math.nan
+    difference_interval: Interval = NO_INTERVAL
     interval_over: str = SEEDS
 
     @property
@@ -90,6 +90,7 @@ class SummaryTable:
     def __init__(self, runs: Sequence[RunResult]) -> None:
         (self.protocol,) = dict.fromkeys(run.protocol for run in runs)
         self.workloads = list(dict.fromkeys(run.workload for run in runs))
+        self.rows = [*self.workloads, ALL] if len(self.workloads) > 1 else self.workloads
         self.policies = list(dict.fromkeys(run.policy for run in runs))
         self.seeds = list(dict.fromkeys(run.seed for run in runs))
         self.units = {metric.name: metric.unit for run in runs for metric in run.metrics}
@@ -159,8 +160,7 @@ def summarise(runs: Sequence[RunResult], baseline: str) -> list[SummaryRow]:
         baseline: the policy that differences refer to.
     """
     table = SummaryTable(runs)
-    workloads = [*table.workloads, ALL] if len(table.workloads) > 1 else table.workloads
-    keys = [(w, p, m) for w in workloads for p in table.policies for m in table.metrics]
+    keys = [(w, p, m) for w in table.rows for p in table.policies for m in table.metrics]
     values = np.array([table.get(*key) for key in keys])
     differences = values - np.array([table.get(w, baseline, m) for w, _, m in keys])
     rows = []

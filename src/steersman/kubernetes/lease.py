@@ -23,6 +23,7 @@ import structlog
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.kubernetes.client import ApiError, Client
 
+ALL_LEASES = "/apis/coordination.k8s.io/v1/leases"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 # The API refuses 0.
 RELEASED_SECONDS = 1

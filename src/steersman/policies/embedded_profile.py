@@ -226,7 +226,6 @@ class _Reader:
         return np.ascontiguousarray(self._tensor(name, shape, np.floating), dtype=np.float64)
 
     def _tensor(self, name: str, shape: tuple[int, ...], kind: type[Any]) -> npt.NDArray[Any]:
-        """Return a tensor; -1 in `shape` stands for any length."""
         array = self.profile_tensors.get(name)
         if array is None:
             raise InputError(self.file, "tensor", name, "is missing; prepare the policy again")

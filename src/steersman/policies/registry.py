@@ -105,9 +105,6 @@ def _limited(name: str, percent: str) -> Policy:
     """Return a portfolio whose choice is held to what any kind of pod may lose against kube-scheduler's default.
 
     The latter is one of its members: where no other keeps the limit and is better, it decides.
-
-    Raises:
-        UsageError: the percentage is not a number of at least 0, or the policy has no members.
     """
     spec, portfolio = f"policy {name}@{LIMIT}:{percent}", resolve(name)
     if (limit := limit_of(percent)) is None:
@@ -118,11 +115,7 @@ def _limited(name: str, percent: str) -> Policy:
 
 
 def _of_minor(name: str, minor: str) -> Policy:
-    """Return a policy of kube-scheduler as a minor of Kubernetes has it.
-
-    Raises:
-        UsageError: there is no such minor, or the policy is of another kind.
-    """
+    """Return a policy of kube-scheduler as a minor of Kubernetes has it."""
     rules = rules_of(minor)
     if is_configuration(name):
         policy = configured_policy(name, minor)

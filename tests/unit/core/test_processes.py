@@ -1,5 +1,6 @@
 """Worker processes: every task is answered, whatever goes wrong is one error, and no process is left."""
 
+import errno
 import multiprocessing
 import os
 import queue
@@ -217,23 +218,45 @@ def test_a_number_of_processes_below_1_is_rejected() -> None:
 
 @pytest.mark.parametrize("status", [0, 1])
 def test_background_process_that_ends_is_started_again(status: int) -> None:
-    waits, starts = list[float](), list[float]()
+    waits, starts, unreleased = list[float](), list[float](), list[int]()
 
     @contextmanager
     def begin(on_exit: Callable[[int], None]) -> Iterator[None]:
+        unreleased.append(1)
         starts.append(time.monotonic())
         with background_process(on_exit, sys.exit, status):
             yield
+        unreleased.pop()
 
     with restarted(begin, waits.append, first_seconds=0.05, most_seconds=600.0):
         end = time.monotonic() + 60
         while len(starts) < 4 and time.monotonic() < end:
             time.sleep(0.02)
+        assert len(unreleased) == 1, "what a process that has ended used is released"
     assert waits[:3] == [0.05, 0.1, 0.2]
     assert starts[3] - starts[2] >= 0.2
     count = len(starts)
     time.sleep(0.6)
     assert len(starts) == count, "none is started after the block"
+
+
+def test_process_that_cannot_be_started_again_is_tried_later() -> None:
+    waits, starts = list[float](), list[bool]()
+
+    @contextmanager
+    def begin(on_exit: Callable[[int], None]) -> Iterator[None]:
+        starts.append(True)
+        if len(starts) in (2, 3):
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        with background_process(on_exit, sys.exit, 1):
+            yield
+
+    with restarted(begin, waits.append, first_seconds=0.05, most_seconds=600.0):
+        end = time.monotonic() + 60
+        while len(starts) < 5 and time.monotonic() < end:
+            time.sleep(0.02)
+    assert len(starts) >= 5
+    assert waits[:3] == [0.05, 0.1, 0.2]
 
 
 def test_process_that_is_restarted_ends_with_the_block() -> None:

@@ -60,6 +60,8 @@ def test_timed_intervals_are_over_blocks_for_any_number_of_seeds(trace: Workload
     page = (tmp_path / "out" / "report.html").read_text()
     assert "over 20 moving blocks of this stretch alone" in page
     assert "Künsch 1989" in page
+    assert "95 % interval" not in page
+    assert '<th scope="col">Policy</th><th scope="col">Difference from ' in page
     for title in (
         "Median wait, s",
         "99 % wait at most, s",

@@ -166,5 +166,4 @@ RECORDING_FORMATS: Registry[RecordingFormat] = Registry("format of recordings", 
 
 
 def _other_format(file: Path) -> RecordingFormat | None:
-    """Return the registered format of a file by its suffix; None for an archive of arrays."""
     return next((each for each in RECORDING_FORMATS.usable() if file.name.endswith(each.suffixes)), None)

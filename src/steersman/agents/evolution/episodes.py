@@ -238,7 +238,6 @@ def _within_decisions(
 
 
 def _over_all(observation: Mapping[str, npt.NDArray[Any]], mask: npt.NDArray[np.bool_], sums: Array) -> None:
-    """Add features over the feasible nodes of all decisions."""
     e, n = mask.nonzero()
     rows = np.concatenate([observation["nodes"][e, n], observation["pod"][e], observation["context"][e]], axis=1)
     rows = rows.astype(np.float64)

@@ -201,7 +201,6 @@ class WeightSearch(ABC):
         return self.costs(scenes, candidates)
 
     def _draw_scenes(self, rng: np.random.Generator, count: int) -> list[Scene]:
-        """Return the next scenes, in which each workload is played equally often."""
         first, workloads = self._scenes_drawn, self.workloads
         self._scenes_drawn += count
         drawn = rng.integers(SEEDS, size=(count, 2))

@@ -117,7 +117,6 @@ class Population:
         return hidden
 
     def _dense(self, group: str, hidden: Array, start: int = 1) -> Array:
-        """Apply the layers from `start` on to [C, K, N, F]."""
         for i in range(start, len(self.spec.hidden)):
             weight, bias = self.weights[f"{group}.{i}.weight"], self.weights[f"{group}.{i}.bias"]
             hidden = hidden @ weight.transpose(0, 2, 1)[:, None]

@@ -438,7 +438,6 @@ class Evolution:
         self.drawable, self.queue = np.arange(len(self.workloads)) if few else which, []
 
     def _draw(self) -> list[tuple[int, int]]:
-        """Return the workloads and seeds of the next generation."""
         while len(self.queue) < self.config.episodes:
             # Whole permutations, so that every workload is played equally often.
             self.queue += [int(i) for i in self.rng.permutation(self.drawable)]

@@ -112,7 +112,6 @@ async def _checked(
 
 
 def _with_cookie(request: web.Request, token: str) -> web.Response:
-    """Return the answer that stores the token as a cookie and leads to the path without it."""
     response = web.Response(status=303, headers={"Location": _own_path(request)})
     response.set_cookie(_cookie_name(request), token, httponly=True, samesite="Strict", path="/")
     return response

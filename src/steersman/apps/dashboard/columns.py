@@ -89,7 +89,6 @@ def _counted(node: Node) -> float:
 
 
 def _model(node: Node) -> str:
-    """Return the model of a node's GPU devices; of a node without devices that of its counted GPUs."""
     if node.gpu_count:
         return node.gpu_model
     return gpu_model(node.labels, counted_milli(node)) or node.gpu_model

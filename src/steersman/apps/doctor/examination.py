@@ -30,6 +30,7 @@ from steersman.cluster.objects.api_fields import kubernetes_table
 from steersman.core.counting import counted
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import MISSING, ApiError, Client
+from steersman.kubernetes.lease import ALL_LEASES
 from steersman.kubernetes.optional_watch import REFUSALS
 from steersman.policies.node_scores.kube_minors import nearest_minor, parse_version
 from steersman.prometheus.client import NotPrometheusError
@@ -38,7 +39,6 @@ from steersman.prometheus.configuration import Configuration
 from steersman.prometheus.node_names import addresses_of
 from steersman.workloads.loading import workload_of_objects
 
-LEASES = "/apis/coordination.k8s.io/v1/leases"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 ADMISSION = ("gpu-mixing", "gpu-annotations")
 """Ends of the policies' names, which begin with the name of a release."""
@@ -128,16 +128,14 @@ def configuration_findings(schedulers: Sequence[FoundScheduler], minor: str) -> 
 
 
 async def _leases(client: Client) -> list[HeldLease] | None:
-    """Return all leases, which schedulers give their names to; None if they cannot be listed."""
     try:
-        listed = await client.list(LEASES)
+        listed = await client.list(ALL_LEASES)
     except ApiError:
         return None
     return [held_lease(raw) for raw in listed.items]
 
 
 def _object_findings(decoded: DecodedObjects) -> Iterator[Finding]:
-    """Return what in nodes and pods makes no sense or has no effect."""
     if decoded.problems:
         yield problem(
             "objects",
@@ -149,7 +147,6 @@ def _object_findings(decoded: DecodedObjects) -> Iterator[Finding]:
 
 
 async def _admission_findings(client: Client) -> Sequence[Finding]:
-    """Return whether the API server refuses what must not happen where pods share GPUs."""
     try:
         listed = await client.list(POLICIES, ADMISSION_LABELS)
     except ApiError as error:
@@ -165,7 +162,6 @@ async def _admission_findings(client: Client) -> Sequence[Finding]:
 
 
 async def _metric_findings(collector: TelemetryCollector, nodes: Sequence[Node]) -> Sequence[Finding]:
-    """Return for how many nodes Prometheus has each metric."""
     queried = [each for each, query in collector.configuration.features.items() if query.query]
     try:
         problems = await collector.try_once()

@@ -19,7 +19,7 @@ from steersman.core.counting import counted, first_names
 from steersman.kubernetes.lease import SCHEDULER_KEY
 
 LEASE_AGE = timedelta(minutes=1)
-"""Time since a Lease was renewed after which nobody holds it; clocks of machines differ."""
+"""A Lease that was renewed longer ago is not held. More than its duration, since clocks of machines differ."""
 VENDOR_LABELS: Mapping[str, tuple[str, ...]] = {
     "nvidia.com/gpu.present": ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-"),
     "feature.node.kubernetes.io/pci-10de.present": ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-"),
@@ -114,7 +114,6 @@ def _allocatable(node: NodeObject) -> Mapping[str, object]:
 
 
 def _missing_plugins(objects: Iterable[NodeObject]) -> Iterator[Finding]:
-    """Return nodes with GPUs by their labels whose device plugin offers none."""
     missing: dict[str, list[str]] = {}
     for node in objects:
         offered, labels = _allocatable(node), node.metadata.labels or {}
@@ -132,7 +131,6 @@ def _missing_plugins(objects: Iterable[NodeObject]) -> Iterator[Finding]:
 
 
 def _uncounted_devices(objects: Iterable[NodeObject]) -> Iterator[Finding]:
-    """Return extended resources that look like devices, and are counted as plain numbers."""
     found = Counter(
         name
         for node in objects
@@ -187,7 +185,7 @@ held_lease = msgspec.json.Decoder(HeldLease).decode
 
 
 def leader_findings(leases: Iterable[HeldLease], schedulers: Set[str], now: datetime) -> Iterator[Finding]:
-    """Return which schedulers of one name decide at the same time: each holds a Lease, in another namespace.
+    """Return which schedulers with the same name decide at the same time, each by a Lease in another namespace.
 
     Args:
         leases: all Leases.

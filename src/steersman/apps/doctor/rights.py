@@ -79,7 +79,7 @@ async def rights_findings(client: Client, command: str) -> list[Finding]:
     Raises:
         SteersmanError: the API server does not answer, or refuses the question.
     """
-    asked = list(_questions(RIGHTS[command]))
+    asked = [(each, resource, verb) for each in RIGHTS[command] for resource in each.resources for verb in each.verbs]
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def allowed(rights: AccessRule, resource: str, verb: str) -> bool:
@@ -101,12 +101,7 @@ async def rights_findings(client: Client, command: str) -> list[Finding]:
     return list(_findings_of(subject, refused))
 
 
-def _questions(rights: Sequence[AccessRule]) -> Iterator[tuple[AccessRule, str, str]]:
-    return ((each, resource, verb) for each in rights for resource in each.resources for verb in each.verbs)
-
-
 def _findings_of(subject: str, refused: Mapping[str, Mapping[str, Sequence[str]]]) -> Iterator[Finding]:
-    """Return a problem if a right that is always needed is refused, else what else is refused."""
     for purpose, verbs in refused.items():
         what = "; ".join(f"{resource} ({', '.join(each)})" for resource, each in verbs.items())
         if not purpose:

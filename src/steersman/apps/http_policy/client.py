@@ -143,7 +143,6 @@ class ScoreClient:
 
 
 def _first_line(body: bytes | bytearray) -> str:
-    """Return the first line of an answer that says what is wrong, for an error."""
     line = one_line(body[:LONGEST_TEXT].decode(errors="replace"))
     return f": {line}" if line else ""
 

@@ -37,7 +37,6 @@ class RequestEncoder:
         return b'{"pod":' + body + b',"nodes":[' + nodes + b"]}"
 
     def _follow(self) -> None:
-        """Encode the nodes that changed since the last request."""
         state, arrays = self._state, self._state.arrays
         now = (arrays.allocatable, arrays.free, arrays.nonzero, arrays.gpu_free, arrays.gpu_kinds)
         if len(self._encoded) != len(state.nodes) or [a.shape for a in now] != [a.shape for a in self._seen]:

@@ -9,14 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import structlog
-from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 
-from steersman.apps.learner.environment import Observations, infos_of, padded
+from steersman.apps.learner.environment import Observations, SingleLiveEnv, StepResult, padded
 from steersman.apps.scheduler.agent_link import Question
-from steersman.envs.base import observation_space
-from steersman.objectives.judging import reward
 from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.features import View
 from steersman.training.run import RunEndedError
@@ -24,7 +19,7 @@ from steersman.training.run import RunEndedError
 log = structlog.get_logger("learning")
 
 
-class LiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[Any]]):
+class LiveEnv(SingleLiveEnv):
     """Single environment of which each decision places a pod of the cluster.
 
     `reset` and `step` block until the scheduler asks. Where the fallback decided (a late answer, or an infeasible one
@@ -38,15 +33,9 @@ class LiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[Any]]):
         objective: objective of the reward.
     """
 
-    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 - as Gymnasium declares it
-
     def __init__(self, connection: Connection, view: View, max_nodes: int, objective: WeightedObjectives) -> None:
-        self.num_envs, self.max_nodes = 1, max_nodes
-        self.single_observation_space = observation_space(view, max_nodes)
-        self.single_action_space = spaces.Discrete(max_nodes)
-        self.observation_space = batch_space(self.single_observation_space, 1)
-        self.action_space = batch_space(self.single_action_space, 1)
-        self._connection, self._objective = connection, objective
+        super().__init__(view, max_nodes, objective)
+        self._connection = connection
         self._question: Question | None = None
 
     @property
@@ -73,9 +62,7 @@ class LiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[Any]]):
             self._question = self._receive()
         return self.observed, {}
 
-    def step(
-        self, actions: npt.NDArray[np.int64]
-    ) -> tuple[Observations, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]]:
+    def step(self, actions: npt.NDArray[np.int64]) -> StepResult:
         """Answer the present question; return what came of it, and the next one."""
         answer = int(actions[0])
         try:
@@ -85,23 +72,12 @@ class LiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[Any]]):
         self._question = self._receive()
         done = self._question.previous
         assert done is not None
-        value = reward(self._objective, done.before, done.after) if done.reward is None else done.reward
-        terminated, measures = np.array([done.ended]), infos_of(done.after)
-        infos: dict[str, Any] = {**measures, "final_info": measures} if done.ended else dict(measures)
+        result = self._result(done, done.after, ended=done.ended)
         if done.slot != answer:
-            infos["taken"] = np.array([done.slot], dtype=np.int64)
-        return self.observed, np.array([value]), terminated, np.zeros(1, dtype=np.bool_), infos
-
-    def snapshot(self) -> dict[str, npt.NDArray[Any]]:
-        """Return an empty snapshot: the cluster keeps its own state."""
-        return {}
-
-    def restore(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> Observations:
-        """Return the present observation; there is nothing to restore."""
-        return self.observed
+            result[-1]["taken"] = np.array([done.slot], dtype=np.int64)
+        return result
 
     def _receive(self) -> Question:
-        """Wait for the next question. Raises RunEndedError: the scheduler ends."""
         try:
             question = self._connection.recv()
         except (EOFError, OSError):

@@ -1,7 +1,8 @@
-"""Live cluster as a passive environment: the actions are those of another scheduler, and agents observe them."""
+"""Live clusters as environments; in a passive one the actions are those of another scheduler."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from steersman.apps.learner.bindings import ObservedBinding
+from steersman.apps.scheduler.agent_link import DecisionOutcome
 from steersman.envs.base import Arrays, observation_space
 from steersman.envs.inflation import kernels
 from steersman.envs.observation import AFTER
@@ -25,7 +27,49 @@ PADDING = {"nodes": 0, "mask": 0, "groups": -1}
 """Padding of the parts of observations that have a row for each node."""
 
 
-class PassiveLiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[Any]]):
+StepResult = tuple[Observations, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]]
+"""Observation, reward, terminated, truncated and infos, each with a leading axis of 1."""
+
+
+class SingleLiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[Any]]):
+    """Single environment on a live cluster, which keeps its own state.
+
+    Args:
+        view: observed features.
+        max_nodes: N, the capacity of the observation.
+        objective: objective of the reward.
+    """
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 - as Gymnasium declares it
+
+    def __init__(self, view: View, max_nodes: int, objective: WeightedObjectives) -> None:
+        self.num_envs, self.max_nodes, self._objective = 1, max_nodes, objective
+        self.single_observation_space = observation_space(view, max_nodes)
+        self.single_action_space = spaces.Discrete(max_nodes)
+        self.observation_space = batch_space(self.single_observation_space, 1)
+        self.action_space = batch_space(self.single_action_space, 1)
+
+    @property
+    @abstractmethod
+    def observed(self) -> Observations:
+        """Present observation, each part with a leading axis of 1."""
+
+    def snapshot(self) -> dict[str, npt.NDArray[Any]]:
+        """Return an empty snapshot."""
+        return {}
+
+    def restore(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> Observations:
+        """Return the present observation; there is nothing to restore."""
+        return self.observed
+
+    def _result(self, done: DecisionOutcome, after: npt.NDArray[np.float64], *, ended: bool) -> StepResult:
+        value = reward(self._objective, done.before, after) if done.reward is None else done.reward
+        measures = infos_of(after)
+        infos: dict[str, Any] = {**measures, "final_info": measures} if ended else dict(measures)
+        return self.observed, np.array([value]), np.array([ended]), np.zeros(1, dtype=np.bool_), infos
+
+
+class PassiveLiveEnv(SingleLiveEnv):
     """Single environment whose actions are those of a running scheduler; the argument of `step` is ignored.
 
     An episode ends when the last running pod of the scheduler ends. `reset` and `step` block until the next binding
@@ -38,18 +82,11 @@ class PassiveLiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[
         objective: objective of the reward.
     """
 
-    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 - as Gymnasium declares it
-
     def __init__(
         self, bindings: Iterator[ObservedBinding], view: View, max_nodes: int, objective: WeightedObjectives
     ) -> None:
-        self.num_envs, self.max_nodes = 1, max_nodes
-        self.single_observation_space = observation_space(view, max_nodes)
-        self.single_action_space = spaces.Discrete(max_nodes)
-        self.observation_space = batch_space(self.single_observation_space, 1)
-        self.action_space = batch_space(self.single_action_space, 1)
+        super().__init__(view, max_nodes, objective)
         self._bindings = (binding for binding in bindings if binding.outcome.slot < max_nodes)
-        self._objective = objective
         self._now: ObservedBinding | None = None
 
     @property
@@ -74,26 +111,13 @@ class PassiveLiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[
         """Return the present observation; a live cluster cannot be reset."""
         return self.observed, {}
 
-    def step(
-        self, actions: npt.NDArray[np.int64]
-    ) -> tuple[Observations, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]]:
+    def step(self, actions: npt.NDArray[np.int64]) -> StepResult:
         """Return the outcome of the scheduler's choice and the observation of its next binding."""
         done, self._now = self.now.outcome, next(self._bindings)
         after = done.after.copy()
         # How long pods waited after a decision is known at the next one.
         after[summary.POD_SECONDS_WAITED] = self._now.waited_before
-        value = reward(self._objective, done.before, after) if done.reward is None else done.reward
-        terminated, measures = np.array([self._now.ended_before]), infos_of(after)
-        infos: dict[str, Any] = {**measures, "final_info": measures} if terminated[0] else dict(measures)
-        return self.observed, np.array([value]), terminated, np.zeros(1, dtype=np.bool_), infos
-
-    def snapshot(self) -> dict[str, npt.NDArray[Any]]:
-        """Return an empty snapshot: the cluster keeps its own state."""
-        return {}
-
-    def restore(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> Observations:
-        """Return the present observation; there is nothing to restore."""
-        return self.observed
+        return self._result(done, after, ended=self._now.ended_before)
 
 
 def padded(observation: Mapping[str, npt.NDArray[Any]], max_nodes: int) -> Observations:

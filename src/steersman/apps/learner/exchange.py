@@ -129,12 +129,10 @@ def digest_of(file: Path) -> str:
 
 
 def _replaced(folder: Path) -> list[Path]:
-    """Return the policies that were replaced, the oldest first."""
     return sorted((folder / PREVIOUS).glob("*.safetensors"))
 
 
 def _replace(folder: Path, candidate: Path) -> None:
-    """Use the candidate, and keep the policy that it replaces."""
     active = folder / POLICY
     number = max((int(file.stem) for file in _replaced(folder) if file.stem.isdigit()), default=0) + 1
     try:
@@ -148,7 +146,6 @@ def _replace(folder: Path, candidate: Path) -> None:
 
 
 def _rewards(file: Path, bindings: list[ObservedBinding]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return [B] the reward of a policy's choice on each decision."""
     policy = observing_policy(open_policy(file, read_policy(file)[0].name))
     assert policy is not None
     rewards = np.empty(len(bindings))

@@ -73,7 +73,6 @@ def fit_in_background(options: BackgroundFitOptions, config: KubeConfig) -> None
 
 
 def _take_snapshot(config: KubeConfig) -> Workload | None:
-    """Return the cluster's present workload, or None if it is unreachable or has no nodes or pods."""
 
     async def take() -> Workload:
         async with Client(config) as client:

@@ -212,7 +212,8 @@ def live_plan(
     if card is None:
         layers = HIDDEN if hidden is None else hidden
         network_plan = NetworkPlan(network or NETWORK, layers, dropout, normalisation or NORMALISATION)
-        view = TELEMETRY if has_telemetry else GPU if _rewards_gpus(resolved) else CLUSTER
+        rewards_gpus = any(each.needs == "gpu" for each in resolved.objectives)
+        view = TELEMETRY if has_telemetry else GPU if rewards_gpus else CLUSTER
     else:
         network_plan = NetworkPlan(
             network or card.network,
@@ -242,10 +243,6 @@ def _card_of(policy: Path) -> Card:
     except SteersmanError as error:
         raise InputError(policy, "card", "objective", str(error)) from None
     return card
-
-
-def _rewards_gpus(objective: objectives.WeightedObjectives) -> bool:
-    return any(each.needs == "gpu" for each in objective.objectives)
 
 
 def _settings(spec: AlgorithmSpec, card: Card | None, objective: objectives.WeightedObjectives) -> dict[str, Any]:
@@ -309,7 +306,6 @@ def init_run(plan: LivePlan, folder: Path, nodes: tuple[Node, ...]) -> LiveRun:
 
 
 def _prepare(plan: LivePlan, folder: Path, nodes: int) -> int:
-    """Write what a run begins with unless it is there, and return the capacity of its observation in nodes."""
     start = None if plan.network.start is None else read_policy(plan.network.start)
     if (folder / CHECKPOINT).exists():
         capacity = _resumed_capacity(plan, folder / CHECKPOINT, nodes)
@@ -325,7 +321,6 @@ def _prepare(plan: LivePlan, folder: Path, nodes: int) -> int:
 
 
 def _has_live_options(folder: Path) -> bool:
-    """Return whether a run on a live cluster began in a folder."""
     try:
         return bool(json.loads((folder / OPTIONS).read_text())["protocol"] == PROTOCOL)
     except (OSError, ValueError, KeyError, TypeError):
@@ -333,7 +328,6 @@ def _has_live_options(folder: Path) -> bool:
 
 
 def _resumed_capacity(plan: LivePlan, checkpoint: Path, nodes: int) -> int:
-    """Return the capacity of the run that is resumed. Raises SteersmanError: it is another run."""
     saved = read_identity(checkpoint)
     try:
         capacity = int(saved.pop(MAX_NODES))

@@ -65,7 +65,6 @@ async def _count(client: Client, namespace: str, labels: str) -> int:
 
 
 async def _namespaces(client: Client, collection: str, labels: str) -> set[str]:
-    """Return the namespaces of a collection's objects that have these labels."""
     path = collection.replace("/namespaces/{}", "")
     listed = await retry_transient(lambda: client.list(path, {"labelSelector": labels}))
     return {named_object(raw).metadata.namespace or "" for raw in listed.items}

@@ -134,7 +134,6 @@ async def _play(
     output: Path | None,
     report: Report,
 ) -> FillStats:
-    """Start to play rows."""
     store = place.store
     await store.begin(state)
     return await _drive(place, store, state, rows, fill_options, output, report)
@@ -162,7 +161,6 @@ async def _drive(
 
 
 def _plan(rows: Sequence[Row], fill_options: FillOptions, done: int) -> str:
-    """Describe what will be done and how long it takes."""
     left = [row for row in rows[done:] if row.action == ADD]
     seconds = planned_seconds(rows, fill_options, done)
     time = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -159,7 +159,6 @@ class DeploymentLoadGenerator:
         self.report(self.state.done, len(self.rows))
 
     async def _step(self) -> None:
-        """Play the next row, or all rows that delete together."""
         done = self.state.done
         row, after_add = self.rows[done], done > 0 and self.rows[done - 1].action == ADD
         if row.action == ADD:
@@ -186,7 +185,6 @@ class DeploymentLoadGenerator:
         self.report(self.state.done, len(self.rows))
 
     async def _settle(self) -> None:
-        """Wait until every Deployment has its pods and these have nodes, for `patience` seconds at most."""
         expected = sum(row.pod_count for row in self._created.values())
         if not await self.fleet.until(lambda: self.fleet.bound >= expected, self.fill_options.patience):
             if not self.tally.timed_out:
@@ -206,7 +204,6 @@ class DeploymentLoadGenerator:
             raise
 
     async def _create(self, row: Row) -> None:
-        """Create a Deployment; one of this run that exists already is accepted. Raises SteersmanError."""
         fill_options = self.fill_options
         manifest = deployment_object(
             row, self.state.id, fill_options.scheduler_name, fill_options.image, fill_options.annotations
@@ -224,7 +221,6 @@ class DeploymentLoadGenerator:
                 ) from None
 
     async def _delete(self, names: Sequence[str]) -> None:
-        """Delete Deployments, and wait until their pods are gone."""
         if set(names) >= self._created.keys():
             # as a collection: deleting thousands of pods one by one takes minutes
             await cleaning.delete_pods(self.client, self.store.namespace, selector(self.state.id), lambda _, __: None)

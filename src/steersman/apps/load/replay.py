@@ -192,7 +192,6 @@ class PodReplay:
                 return
 
     def _changes(self, idle: Callable[[], bool], bound: int) -> bool:
-        """Return whether there is work again, or another number of pods is bound."""
         return not idle() or self.fleet.bound != bound
 
     async def _work(self) -> None:
@@ -236,7 +235,6 @@ class PodReplay:
         self._unseen.discard(key)
 
     def _bound(self, key: str) -> None:
-        """Schedule the deletion of a pod that was bound."""
         i = self._index.get(key)
         if i is not None and key not in self._leaving and (runs := self.pods[i].runs) is not None:
             # From now on, so that the replay does not end before the timer has run.
@@ -253,7 +251,6 @@ class PodReplay:
         self.report(self._next - len(self._creating) + self.tally.deleted, self._steps)
 
     async def _keep_state(self) -> None:
-        """Save the state periodically."""
         while True:
             await asyncio.sleep(SAVE_SECONDS)
             # Pods are created concurrently; all before the first unfinished one exist.
@@ -305,7 +302,6 @@ class PodReplay:
 
 
 def _runs(pod: Pod, pace: ReplaySpeed) -> float | None:
-    """Return how long a pod runs, in seconds; None: forever."""
     if pod.deletion_time is None:
         return None
     return max(pod.deletion_time - (pod.creation_time or 0.0), 0.0) / pace.speed

@@ -117,7 +117,6 @@ def _makes_pods(controller: Mapping[str, Any]) -> bool:
 
 
 async def _count(client: Client, namespaces: list[str]) -> int:
-    """Return the number of pods by the server's count, without transferring them."""
     count = 0
     for namespace in namespaces:
         page = await client.get(PODS.format(namespace), {"limit": "1"})

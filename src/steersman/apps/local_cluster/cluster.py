@@ -200,7 +200,6 @@ def check_new(name: str) -> None:
 
 
 async def _fill(cluster_record: ClusterRecord, node_list: Sequence[Node], created: Report) -> None:
-    """Wait until the API answers, then create nodes."""
     async with client(cluster_record) as api:
         if cluster_record.way is not ClusterBackend.KUBECONFIG:
             await _wait_answer(api)
@@ -214,7 +213,6 @@ async def _ask_version(existing: KubeConfig) -> str:
 
 
 async def _wait_answer(api: Client) -> None:
-    """Wait for a starting control plane. Raises SteersmanError: its last answer, after a minute."""
     loop = asyncio.get_running_loop()
     until = loop.time() + ANSWER_SECONDS
     while True:

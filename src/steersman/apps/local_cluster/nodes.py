@@ -34,11 +34,7 @@ KWOK = "kwok"
 KWOK_KEY = "kwok.x-k8s.io/node"
 """Annotation of nodes that KWOK simulates, and key of the taint that keeps pods off them."""
 READY = "Ready"
-NO_PRESSURE = {
-    "MemoryPressure": "SufficientMemory",
-    "DiskPressure": "NoDiskPressure",
-    "PIDPressure": "SufficientPID",
-}
+NO_PRESSURE = {"MemoryPressure": "SufficientMemory", "DiskPressure": "NoDiskPressure", "PIDPressure": "SufficientPID"}
 """Conditions of a healthy node, and what kubelet gives for their reasons."""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 CLUSTER_KEY = "steersman.dev/cluster"
@@ -215,7 +211,6 @@ async def _wait_ready(client: Client, nodes: dict[str, Node], report: Report) ->
 
 
 async def _is_played(client: Client, name: str) -> bool:
-    """Return whether a node's lease is renewed, without which it will not stay ready."""
     try:
         await client.get(f"{LEASES}/{name}")
     except ApiError as error:
@@ -226,7 +221,6 @@ async def _is_played(client: Client, name: str) -> bool:
 
 
 def _takes_pods(result: NodeObject, node: Node | None) -> bool:
-    """Return whether a node of ours is ready and free of the taint of nodes that are not."""
     if node is None or not result.is_ready:
         return False
     taints = result.spec.taints if result.spec is not None else None

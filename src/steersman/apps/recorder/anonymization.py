@@ -49,7 +49,6 @@ def anonymised(workload: Workload, secret: str) -> Workload:
 
 
 def _compared(pods: Iterable[Pod]) -> Iterator[str]:
-    """Yield the keys of labels whose values pods compare as numbers."""
     for constraints in {pod.pod_class: pod.constraints for pod in pods}.values():
         preferred = (each.term for each in constraints.preferred_nodes)
         for term in (*(constraints.node_affinity or ()), *preferred):
@@ -57,12 +56,7 @@ def _compared(pods: Iterable[Pod]) -> Iterator[str]:
 
 
 class _Mask:
-    """Replacement of names and values by hashes.
-
-    Args:
-        secret: key of the hashes.
-        compared: keys of labels whose values stay.
-    """
+    """Replacement of names and values by hashes, except the values of labels with the keys `compared`."""
 
     def __init__(self, secret: str, compared: set[str]) -> None:
         self.key = hashlib.blake2b(secret.encode()).digest()

@@ -7,13 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from steersman.apps.runtime.decoding import (
-    ALL_PODS,
-    NODES,
-    decode_objects,
-    documents,
-    example,
-)
+from steersman.apps.runtime.decoding import ALL_PODS, NODES, decode_objects, documents, example
 from steersman.apps.runtime.device_lists import list_device_offers
 from steersman.cluster.constraints.node import holds
 from steersman.cluster.model import Pod
@@ -108,7 +102,6 @@ def _objects(workload: Workload) -> Iterator[Manifest]:
 
 
 def _as_pod(pod: Pod, stored: LivePod, *, free: bool) -> Pod:
-    """Return the pod with its creation time, and its node if it stays there."""
     created = datetime.fromisoformat(stored.metadata.creation_timestamp or "").timestamp()
     pod = replace(pod, creation_time=created, deletion_time=None)
     if not free or belongs_to_node(pod):
@@ -117,7 +110,6 @@ def _as_pod(pod: Pod, stored: LivePod, *, free: bool) -> Pod:
 
 
 async def _services(client: Client, pods: Sequence[Pod]) -> tuple[SpreadSelectors, tuple[str, ...]]:
-    """Return the selectors that select a pod, and warnings about kinds that may not be listed."""
     listed, refused = [], []
     for each in SELECTING:
         try:

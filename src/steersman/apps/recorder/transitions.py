@@ -120,7 +120,6 @@ def save(result: Transitions, objective: objectives.WeightedObjectives, file: Pa
 def _joined(
     part: str, seen: Sequence[ObservedDecision], nodes: int
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
-    """Return a part of the observations, [B, ...], over all nodes that ever existed."""
     if part not in NOTHING:
         return np.stack([each.before[part] for each in seen])
     first = seen[0].before[part]
@@ -179,7 +178,6 @@ class EventLogReader:
         return self.found
 
     def _wait_until(self, time: float) -> None:
-        """Add the time that pods waited after the last decision."""
         if self.found.seen:
             # Before the event is applied: until then the old number of pods waited.
             self.found.seen[-1].next_row[summed.POD_SECONDS_WAITED] += self.own_waiting * (time - self._time)
@@ -232,7 +230,6 @@ class EventLogReader:
         self.own_placed += event.pod.scheduler_name == self.scheduler_name
 
     def _place(self, key: str, placed: PlacedPod, stage: ObservationBuilder, waiting: int, *, decided: bool) -> None:
-        """Place a pod on a known node; `decided`: the scheduler chose it for a pending pod."""
         if not decided:
             stage.place(key, placed)
             return

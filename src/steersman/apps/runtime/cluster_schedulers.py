@@ -158,7 +158,6 @@ def _of_node(node: Json) -> Iterator[FoundScheduler]:
 
 
 def _values(arguments: list[str], flag: str) -> Iterator[str]:
-    """Yield the values of a flag that may be there several times."""
     for i, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name == flag and equals:
@@ -172,7 +171,6 @@ def _arguments(container: Json) -> list[str]:
 
 
 async def _listed(client: Client, path: str, query: dict[str, str] | None = None) -> list[Json]:
-    """Return the objects of a collection, none if it may not be listed."""
     try:
         return [msgspec.json.decode(each) for each in (await client.list(path, query)).items]
     except ApiError as error:
@@ -182,7 +180,6 @@ async def _listed(client: Client, path: str, query: dict[str, str] | None = None
 
 
 async def _config_map(client: Client, namespace: str, name: str) -> Mapping[str, Any]:
-    """Return the data of a ConfigMap, nothing if it may not be read."""
     try:
         found = await client.get(f"/api/v1/namespaces/{namespace}/configmaps/{name}")
     except ApiError as error:

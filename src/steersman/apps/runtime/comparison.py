@@ -264,7 +264,6 @@ class PolicyComparison:
         return self._activate(self._select(policy, result, self.finished - began))
 
     def _select(self, policy: Policy, result: MemberChoice, seconds: float) -> PolicyChoice:
-        """Return the policy to activate after a comparison, and log the reason."""
         figures = {"policy": policy.name, "evidence": result.evidence, "draws": len(result.savings)}
         figures["seconds"] = round(seconds, 1)
         chosen = result.policy
@@ -278,12 +277,10 @@ class PolicyComparison:
         return PolicyChoice(chosen, evidence=result.evidence)
 
     def _activate(self, choice: PolicyChoice) -> bool:
-        """Make a choice the active one; return True if it differs from the previous one."""
         self._version, previous, self.choice = self.file.version, self.choice, choice
         return not choice.is_same(previous)
 
     def _log_skip(self, reason: str) -> None:
-        """Log why there is no comparison, once for each reason."""
         if reason != self._logged_reason:
             self._logged_reason = reason
             log.info("the policy cannot be compared with rules yet", why=reason, decides=self.choice.policy.name)
@@ -306,7 +303,6 @@ def _workload(nodes: Sequence[Node], classes: Sequence[PodClass]) -> Workload:
 
 
 def _node_constraints(constraints: Constraints) -> Constraints:
-    """Return the constraints that depend on nodes alone."""
     return Constraints(
         gpu_models=constraints.gpu_models,
         tolerations=constraints.tolerations,

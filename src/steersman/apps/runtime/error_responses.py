@@ -52,11 +52,7 @@ class _RequestHandler(web.RequestHandler):
         self._headers = headers
 
     def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
         response = super().handle_error(request, status, exc, message and " ".join(message.split()) + "\n")
         response.headers.update(self._headers)

@@ -119,7 +119,6 @@ class PolicyManager:
         return self.profile.pods if self.deciding.is_learned else self.profile.expected_pods(_nodes(state))
 
     def _demand(self, cache: ClusterCache) -> set[int]:
-        """Return the classes of the scheduler's pods."""
         if not self.scheduler_name:
             return set()
         ours = (pod for pod in cache.pods.values() if pod.pod.scheduler_name == self.scheduler_name)
@@ -155,7 +154,6 @@ class PolicyManager:
         self.comparison.recognise(_nodes(state), self.profile.classes)
 
     async def _rebuild_profile(self, state: ClusterState) -> bool:
-        """Rebuild the workload profile; return True if it changed and the active policy has no embedded profile."""
         needs_leftovers = any(derives_tables(policy) for policy in (self.policy, self.deciding))
         has_changed = await self.profile.make(state.gpu_types, leftovers=needs_leftovers)
         return has_changed and self.deciding.prepared is None

@@ -38,35 +38,31 @@ class PolicyMetrics(Collector):
         for outcome, count in file.reads.items():
             reads.add_metric((outcome,), count)
         yield reads
-        broken = GaugeMetricFamily(
+        yield GaugeMetricFamily(
             "steersman_policy_file_broken",
             "1 if the policy file is unusable and the previous policy stays active, else 0.",
+            value=int(bool(file.problem)),
         )
-        broken.add_metric((), int(bool(file.problem)))
-        yield broken
-        failures = CounterMetricFamily(
-            "steersman_policy_comparison_failures", "Comparisons of the policy with rules that failed or timed out."
+        yield CounterMetricFamily(
+            "steersman_policy_comparison_failures",
+            "Comparisons of the policy with rules that failed or timed out.",
+            value=comparison.failures,
         )
-        failures.add_metric((), comparison.failures)
-        yield failures
         if comparison.result is None:
             return
-        ended = GaugeMetricFamily(
+        yield GaugeMetricFamily(
             "steersman_policy_comparison_timestamp_seconds",
             "Unix time of the last comparison of the policy with rules.",
-        )
-        ended.add_metric((), comparison.finished)
-        yield ended
-        difference = GaugeMetricFamily(
-            "steersman_policy_comparison_difference_points",
-            "Unallocated GPUs under the best candidate minus those under the fallback, in percentage points.",
+            value=comparison.finished,
         )
         savings = comparison.result.savings
-        difference.add_metric((), -float(savings.mean()) if len(savings) else 0.0)
-        yield difference
-        draws = GaugeMetricFamily(
+        yield GaugeMetricFamily(
+            "steersman_policy_comparison_difference_points",
+            "Unallocated GPUs under the best candidate minus those under the fallback, in percentage points.",
+            value=-float(savings.mean()) if len(savings) else 0.0,
+        )
+        yield GaugeMetricFamily(
             "steersman_policy_comparison_draws",
             "Draws of arrivals on which the last comparison tested the best candidate against the fallback.",
+            value=len(savings),
         )
-        draws.add_metric((), len(savings))
-        yield draws

@@ -1,49 +1,37 @@
-"""Event loop in a thread of its own, for what must go on whatever the main event loop does: probes and the lease."""
+"""An event loop in another thread. Probes and the lease run in it, also while the main event loop is busy."""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Any, TypeVar
 
 import uvloop
 
 T = TypeVar("T")
 
 
-class SideLoop:
-    """Event loop that runs in a thread during a `with` block.
-
-    Attributes:
-        loop: the event loop.
-    """
-
-    def __init__(self) -> None:
-        self.loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name="probes and lease", daemon=True)
-
-    def __enter__(self) -> Self:
-        """Start the thread."""
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop the thread; what was started in its loop has ended."""
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
+@contextmanager
+def side_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """Yield an event loop that runs in a thread during the block. What is started in it must end in the block."""
+    loop = uvloop.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="probes and lease", daemon=True)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 async def run_in_loop(loop: asyncio.AbstractEventLoop, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine in an event loop of another thread, and return what it returns.
 
-    If this is cancelled, so is the coroutine, and it has ended when this ends.
+    A cancellation is passed on, and this waits until the coroutine has ended.
     """
     ended: concurrent.futures.Future[T] = concurrent.futures.Future()
     tasks: list[asyncio.Task[T]] = []
@@ -78,7 +66,7 @@ async def entered_in_loop(
     loop: asyncio.AbstractEventLoop, manager: AbstractAsyncContextManager[T, None]
 ) -> AsyncIterator[T]:
     """Enter and leave an asynchronous context manager in an event loop of another thread."""
-    entered = await run_in_loop(loop, lambda: manager.__aenter__())
+    entered = await run_in_loop(loop, manager.__aenter__)
     try:
         yield entered
     finally:

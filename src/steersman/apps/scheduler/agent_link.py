@@ -108,7 +108,7 @@ class AgentLink:
 
         The agent must be free. The caller counts an answer, by `count_answer`.
         """
-        self._pending = self._thread.submit(self._ask, question)
+        connection, self._pending = self._connection, self._thread.submit(self._ask, question)
         answer = asyncio.wrap_future(self._pending)
         answer.add_done_callback(_retrieve)
         await asyncio.wait([answer], timeout=self.seconds)  # which does not cancel it
@@ -119,7 +119,8 @@ class AgentLink:
             return None
         if answer.exception() is not None:
             self.results[ABSENT] += 1
-            self._end()
+            if connection is self._connection:  # else another process was started meanwhile
+                self._end()
             return None
         return int(answer.result())
 
@@ -148,7 +149,6 @@ class AgentLink:
             self._connection.recv()
 
     def _is_free(self) -> bool:
-        """Return whether the agent can be asked."""
         if self._is_over or not self._pending.done():
             return False
         if isinstance(self._pending.exception(), EOFError | OSError):

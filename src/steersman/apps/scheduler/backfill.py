@@ -135,7 +135,6 @@ class Backfill:
         self._known.clear()
 
     def _running(self, now: float) -> EndingPods:
-        """Return the pods that run and will end."""
         cache, order, epoch = self._cache, self._ordering.order, self._wall_clock() - now
         # An estimate stays as it was when the pod was first seen to run, as in simulations.
         known, self._estimates = self._estimates, {}

@@ -171,7 +171,6 @@ class Binder:
         await self.client.request("POST", path, body=GuardedBody(msgspec.json.encode(requested), check))
 
     async def _get_pod(self, path: str, uid: str) -> LivePod | None:
-        """Return a pod, repeating the request until there is an answer; None: there is no such pod."""
         backoff = Backoff(*RETRY_SECONDS)
         # Without a limit: until the outcome is known the pod must stay assumed, or its resources could be given away.
         while True:

@@ -103,7 +103,6 @@ class DeviceBinder:
         return claim_path
 
     async def _create(self, path: str, claim: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Create a pod's claim, or return the one that an earlier attempt has left."""
         try:
             return cast(Mapping[str, Any], await self.client.create(path.rpartition("/")[0], claim))
         except ApiError as error:

@@ -88,8 +88,8 @@ class Hints:
     def helped(self, groups: Mapping[Group, CachedPod], room: Callable[[CachedPod, Set[int]], int]) -> dict[Group, int]:
         """Return how many pods of each group the collected changes help, and forget the changes.
 
-        A pod one of whose claims changed is tried in any case: the reason why it waits may be another. Pods without
-        numbers in the state take longer (`PodStore.number_waiting`), so some of them are looked at in each search.
+        A pod is tried in any case if one of its claims changed: it may wait for another reason. Pods without numbers in
+        the state take longer (`PodStore.number_waiting`), so each search looks at some of them.
 
         Args:
             groups: groups of the unschedulable pods, with a pod of each.

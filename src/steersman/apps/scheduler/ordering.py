@@ -112,7 +112,6 @@ class OrderedPods:
         self._groups.group[row] = group
 
     def _remove_row(self, group: int) -> None:
-        """Remove a group; the last one takes its row."""
         row, groups = self._rows.pop(group), self._groups
         last = len(self._rows)
         if row != last:

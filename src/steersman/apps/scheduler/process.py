@@ -18,7 +18,7 @@ from steersman.apps.runtime.http_server import ADDRESS, ListenAddress, Probes, W
 from steersman.apps.runtime.policy_manager import PolicyManager
 from steersman.apps.runtime.policy_metrics import PolicyMetrics
 from steersman.apps.runtime.policy_reloader import PolicyReloader
-from steersman.apps.runtime.side_loop import SideLoop, entered_in_loop, run_in_loop
+from steersman.apps.runtime.side_loop import entered_in_loop, run_in_loop, side_loop
 from steersman.apps.scheduler.agent_policy import AgentMetrics, AgentSettings, agent_policy
 from steersman.apps.scheduler.metrics import MetricSources, SchedulerMetrics
 from steersman.apps.scheduler.queued_pod import QueuedPod
@@ -236,7 +236,7 @@ class LiveScheduler(Scheduler):
         settings, main = self.settings, asyncio.get_running_loop()
         listen = ListenAddress(settings.address, settings.port)
         async with AsyncExitStack() as stack:
-            side = stack.enter_context(SideLoop()).loop
+            side = stack.enter_context(side_loop())
             server = WebServer(self.metrics.registry, probes, listen, loop=main)
             endpoints = await stack.enter_async_context(entered_in_loop(side, server))
             if self.election is not None:
@@ -319,7 +319,6 @@ class LiveScheduler(Scheduler):
         )
 
     async def _beat(self) -> None:
-        """Record periodically that the event loop runs."""
         while True:
             self._alive_at = time.monotonic()
             await asyncio.sleep(1.0)

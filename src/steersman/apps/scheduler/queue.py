@@ -1,11 +1,11 @@
 """Scheduling queue: pods by priority, then age, as in kube-scheduler.
 
 A pod is in one of three queues. *Active*: tried next. *Backoff*: 1 s after the first failure, twice as long after each
-further one, 10 s at most, and up to a second more, so that pods of one second are ordered by priority. Active pods of a
-namespace whose last attempts were all in vain let others of their priority go first, most of the time. While no pod is
-active, those that a cluster change may have helped are tried before their backoff has passed; pods whose attempt ended
-with an error always wait for it, in a heap of their own. *Unschedulable*: tried when a cluster change helps, and in any
-case after 5 minutes.
+further one, 10 s at most, and up to a second more, so that pods of one second are ordered by priority. If the last
+attempts of a namespace all failed, other namespaces go first among active pods of equal priority, in most attempts.
+While no pod is active, those that a cluster change may have helped are tried before their backoff has passed; pods
+whose attempt ended with an error always wait for it, in another heap. *Unschedulable*: tried when a cluster change
+helps, and in any case after 5 minutes.
 
 With an order other than that of age the active pod that goes next is chosen when it is popped. Then only attempts that
 ended with an error have a backoff: the others would let pods overtake that go later by the order, and since all filters
@@ -41,9 +41,9 @@ BACKOFF_WINDOW_SECONDS = 1.0
 """Pods whose backoff ends in the same window are ordered by priority."""
 UNSCHEDULABLE_SECONDS = 300.0
 FAILURES, TURN = 16, 8
-"""Attempts in vain in a row after which pods of a namespace let those of others go first, but for one of so many."""
+"""Failed attempts in a row after which other namespaces go first, and their attempts between two of this namespace."""
 LISTED_SECONDS = 2.0
-"""Age of a pod from which its creation, which the API has in whole seconds, says when it began to wait."""
+"""Pods that were created at least so long ago began to wait at their creation, which the API has in whole seconds."""
 FEW = 64
 """Outdated entries of a heap that are not worth removing."""
 
@@ -123,8 +123,8 @@ class SchedulingQueue:
     def _since(self, pod: CachedPod) -> float:
         """Return when a pod began to wait, on the clock.
 
-        Of new pods that come at once the first is oldest. Of pods that are listed, which comes by name, those that were
-        created in the same second are in random order, the same after each restart.
+        Of new pods that come at once the first is oldest. Lists are ordered by name, so listed pods of one second get a
+        random order, which is the same after each restart.
         """
         now, since = self.clock(), math.inf if pod.waits_since is None else pod.waits_since - self.epoch
         if now - since >= LISTED_SECONDS:
@@ -133,8 +133,10 @@ class SchedulingQueue:
         return self._last_since
 
     def note_success(self, pod: CachedPod) -> None:
-        """Let the pods of a namespace take their turns again: one of them got a node."""
+        """Restore the turn of a namespace's pods, since one of them got a node."""
         self._failures.pop(pod.pod.namespace, None)
+        for entry in self._deferred.pop(pod.pod.namespace, ()):
+            heapq.heappush(self._active, entry)
 
     def remove(self, key: str) -> None:
         """Remove a bound or deleted pod."""
@@ -200,7 +202,7 @@ class SchedulingQueue:
                 self._push_backoff(queued)
 
     def let_overtake(self, queued: QueuedPod) -> None:
-        """Let everybody overtake a pod that cannot go next, whatever the order."""
+        """Let other pods overtake one that cannot go next, whatever the order."""
         if self.ordering is not None:
             self.ordering.release(queued)
 
@@ -290,7 +292,6 @@ class SchedulingQueue:
     # -----------------------------------------------------------------------------------------------------------------
 
     def _count_failure(self, queued: QueuedPod) -> bool:
-        """Count a failed attempt; return whether the pod is still in the queue."""
         queued.attempts += 1
         # The exponent is bounded, since a pod that waits for days has thousands of attempts and a float overflows.
         doubled = INITIAL_BACKOFF_SECONDS * 2.0 ** min(queued.attempts - 1, MOST_DOUBLINGS)
@@ -319,14 +320,12 @@ class SchedulingQueue:
         queued.number = self._number
 
     def _join(self, queued: QueuedPod) -> None:
-        """Add an unschedulable pod to its group."""
         queued.group = group_of(queued.pod) if queued.hopeful else NO_GROUP
         self._groups.setdefault(queued.group, {})[queued.pod.key] = queued
         if self.ordering is not None:
             self.ordering.add_unschedulable(queued)
 
     def _separate(self, queued: QueuedPod) -> None:
-        """Remove a pod from the group that it was unschedulable in."""
         alike = self._groups[queued.group]
         del alike[queued.pod.key]
         if not alike:
@@ -375,7 +374,6 @@ class SchedulingQueue:
         self._wakes.set()
 
     def _activate_due(self) -> None:
-        """Activate pods whose backoff is over or that were unschedulable for too long."""
         now = self.clock()
         for heap in (self._backoff_queue, self._error_queue):
             while heap and heap[0][0] <= now:
@@ -390,7 +388,6 @@ class SchedulingQueue:
 
 
 def _is_current(entry: tuple[Any, ...]) -> bool:
-    """Return whether the pod of a heap's entry was not moved since."""
     return bool(entry[-1].place in ("active", "backoff") and entry[-1].number == entry[-2])
 
 

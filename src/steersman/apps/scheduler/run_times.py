@@ -134,7 +134,6 @@ class _PodRun(msgspec.Struct, frozen=True):
 
 
 def _run_of(raw: msgspec.Raw) -> tuple[float, float] | None:
-    """Return when a pod ran, see `RunStatus.run`."""
     try:
         return msgspec.json.decode(raw, type=_PodRun).status.run(())
     except msgspec.MsgspecError:
@@ -192,7 +191,6 @@ class RunTimeFile:
             raise
 
     def _write(self, copy: HistoryCopy, version: int) -> None:
-        """Write the file; a failure is logged once and tried again."""
         try:
             write_run_times(self._file, copy)
         except SteersmanError as error:

@@ -259,7 +259,6 @@ class Scheduler(Listener):
             self._schedule_one(queued)
 
     def _follow_cluster(self) -> None:
-        """Have the order know the size of the cluster."""
         if self._clock() - self._sized_at >= SIZE_SECONDS:
             self._sized_at = self._clock()
             self.queue.follow_cluster(self.cache.state)
@@ -311,7 +310,6 @@ class Scheduler(Listener):
             return int(room_for(state.arrays, state.class_arrays, pod.class_id, slots))
 
     def _feasible(self, pod: CachedPod) -> Mask:
-        """Return the nodes that a pod fits on now, [N]."""
         state = self.cache.state
         feasible = state.mask(pod.class_id, pod.labels_id)
         if mixing := self.cache.gpu_pods.refusal(state, pod.pod.requests):
@@ -322,7 +320,6 @@ class Scheduler(Listener):
 
     @contextmanager
     def _nominated_displaced(self, pod: CachedPod) -> Generator[Mask | None]:
-        """Take all pods off their nominated nodes, see `Reservations.without_nominated`."""
         self._is_displacing = True
         try:
             with self.cache.reservations.without_nominated(pod) as allowed:
@@ -345,7 +342,6 @@ class Scheduler(Listener):
         return queued.place == "tried"  # else it was bound, deleted or changed meanwhile
 
     def _schedule_one(self, queued: QueuedPod) -> None:
-        """Decide about one pod and start its binding."""
         pod, cache, began = queued.pod, self.cache, self._clock()
         if pod.unmodelled:
             used = " and ".join(pod.unmodelled)
@@ -447,12 +443,10 @@ class Scheduler(Listener):
         return False
 
     def _refusals(self, pod: CachedPod, volumes: VolumeFit | None) -> FurtherRefusals:
-        """Return what GPU pods on nodes, and a pod's volumes, refuse."""
         mixing = self.cache.gpu_pods.refusal(self.cache.state, pod.pod.requests)
         return [*([[mixing]] if mixing is not None else []), *(volumes.refusals if volumes is not None else [])]
 
     def _report_ignored(self, queued: QueuedPod) -> None:
-        """Tell what is not followed of a pod's annotations."""
         pod = queued.pod.pod
         if pod.latency.ignored:
             self.reporter.ignored(queued, "LatencyLimitIgnored", pod.latency.ignored)
@@ -491,7 +485,6 @@ class Scheduler(Listener):
         return choice, choice is None and closed is not None and bool(self._feasible(queued.pod).any())
 
     def _refuse(self, queued: QueuedPod, began: float) -> None:
-        """Have a pod wait that would delay the one that goes next."""
         assert self.backfill is not None
         why = self.backfill.refuse(queued, self._capacity_generation)
         self._mark_unschedulable(queued, lambda: why, began, waits_for_room=True)
@@ -502,7 +495,6 @@ class Scheduler(Listener):
         task.add_done_callback(self._done)
 
     def _fit_volumes(self, pod: CachedPod) -> VolumeFit:
-        """Return the nodes that a pod's volume claims allow."""
         if problem := self.volumes.problem:
             return VolumeFit(problem)
         return fit(self.volumes.objects, pod.claims, pod.uid, self.cache.state.table, self.cache.claims_on)
@@ -526,7 +518,6 @@ class Scheduler(Listener):
         return has_rules, self._changes if has_rules else self._capacity_generation
 
     def _is_known_unschedulable(self, pod: CachedPod) -> bool:
-        """Return whether a pod of this class and labels failed, and nothing has changed since that may help it."""
         known = self._unschedulable_cache.get((pod.class_id, pod.labels_id))
         return known is not None and known[0] == self._stamp(pod)
 
@@ -611,7 +602,6 @@ class Scheduler(Listener):
             log.error("binding failed", error=repr(error))
 
     async def _bind_volumes(self, queued: QueuedPod, plan: VolumePlan, node: str, devices: int, began: float) -> None:
-        """Bind the claims of an assumed pod, then the pod, while other pods are decided."""
         try:
             await self.volume_binder.bind(plan, node)
         except SteersmanError as error:
@@ -631,7 +621,6 @@ class Scheduler(Listener):
     async def _bind_devices(
         self, queued: QueuedPod, resources: list[str], node: str, devices: int, began: float
     ) -> None:
-        """Claim the devices of an assumed pod, then bind the pod."""
         try:
             claim = await self.device_binder.bind(queued.pod, node, resources)
         except SteersmanError as error:
@@ -645,7 +634,6 @@ class Scheduler(Listener):
             await self.device_binder.release(queued.pod, claim)
 
     async def _bind(self, queued: QueuedPod, node: str, devices: int, began: float) -> bool:
-        """Bind an assumed pod, and return whether it is bound."""
         pod = queued.pod
         try:
             outcome, message = await self.binder.bind(pod, node, devices)

@@ -193,7 +193,6 @@ class CounterfactualCache(ClusterCache):
             self.pending[pod.key] = pod
 
     def _place_by_policy(self, pod: CachedPod) -> bool:
-        """Place a pod where the policy wants it, and return whether there is such a node."""
         choice = self.cluster.choose(pod, self.query(pod))
         if choice is None:
             return False
@@ -311,7 +310,6 @@ class Shadow:
         return self.actual.summary(), self.alternative.summary()
 
     def _compare(self, pod: CachedPod) -> None:
-        """Compare a binding of the scheduler with the policy's choice in the state before it."""
         if not self._alternative.began or pod.pod.scheduler_name != self.shadowed:
             return
         # Without a placement its node is not known, so the state before the binding is not either.

@@ -92,7 +92,6 @@ class VolumeBinder:
         await self.client.patch(path, {"metadata": metadata, "spec": {"claimRef": claim_reference}})
 
     async def _select_node(self, key: str, node: str) -> int:
-        """Have a claim provisioned for a node, and return the resulting version."""
         claim = self._claim(key, "")
         path = f"/api/v1/namespaces/{claim.metadata.namespace}/persistentvolumeclaims/{claim.metadata.name}"
         metadata = {"resourceVersion": claim.metadata.resource_version, "annotations": {SELECTED_NODE: node}}

@@ -125,7 +125,6 @@ class WaitEvents:
 
 
 def _is_near(before: float, seconds: float) -> bool:
-    """Return whether a median wait is nearly what an earlier prediction says of it."""
     if math.isinf(before) or math.isinf(seconds):
         return before == seconds
     return abs(seconds - before) <= max(LEAST_SECONDS, LEAST_CHANGE * seconds)

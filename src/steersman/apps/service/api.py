@@ -236,7 +236,6 @@ class Api:
         return result
 
     def _refused(self, args: ExtenderArgs, nodes: NodeSet) -> dict[str, str]:
-        """Return node -> why the pod may not run there; empty where scores are neutral."""
         try:
             pod, known = self._extender_pod(args.pod)
             if reason := self._neutral_reason(pod) or (admission.SHADOW if self.config.shadow else ""):
@@ -260,7 +259,6 @@ class Api:
         return list(map(HostPriority, result.names, result.scores(HIGHEST).tolist()))
 
     def _extender_nodes(self, args: ExtenderArgs) -> NodeSet:
-        """Return the nodes of the request. Raises InvalidRequestError: there are none, or one is named twice."""
         if (args.nodes is None) == (bytes(args.node_names) == NULL):
             raise InvalidRequestError("Nodes or NodeNames: expected one of them")
         if args.nodes is not None:
@@ -311,7 +309,6 @@ class Api:
         return self._watched_result(lambda: self._decode_pod(request.pod), nodes, deadline, overloaded)
 
     def _nodes_of(self, request: ScoreInputs) -> NodeSet | None:
-        """Return the nodes of a request, None for all. Raises InvalidRequestError: they make no sense."""
         nodes = None
         if request.nodes is not None:
             self._check_names(request.nodes)
@@ -370,7 +367,6 @@ class Api:
         return self._result(pod, node_set, ask, deadline, is_sent=True)
 
     def _check_names(self, names: Sequence[str]) -> None:
-        """Raise InvalidRequestError: there are no names, too many, or one is there twice."""
         # 0 nodes: nothing is listed yet, and the request is refused for that reason later.
         if self.watched is not None and (count := self.watched.node_count):
             most = NAMES_FOR_EACH_NODE * count + NAMES_BEYOND
@@ -440,7 +436,6 @@ class Api:
 
 
 def _check_sources(request: ScoreInputs) -> None:
-    """Raise InvalidRequestError: more than one field says which nodes are meant."""
     if sum((request.nodes is not None, bool(request.node_set), request.cluster is not None)) > 1:
         raise InvalidRequestError("nodes, nodeSet and cluster: one of them says which nodes are meant")
     if request.cluster is not None and request.among is not None:

@@ -120,12 +120,7 @@ class HttpServer(WebServer):
     """
 
     def __init__(
-        self,
-        config: ServiceConfig,
-        api: Api,
-        explainer: Explainer,
-        metrics: ServiceMetrics,
-        probes: Probes,
+        self, config: ServiceConfig, api: Api, explainer: Explainer, metrics: ServiceMetrics, probes: Probes
     ) -> None:
         self.config, self._metrics = config, metrics
         self._guard = Authenticator(config)
@@ -174,11 +169,10 @@ class HttpServer(WebServer):
         began = asyncio.get_running_loop().time()
         self._connections.began(request.protocol)
         try:
-            answer = (
-                _problem(401, "a bearer token is needed")
-                if self._is_unauthenticated(request)
-                else await handler(request)
-            )
+            if request.path not in OPEN and self._guard.is_unauthorized(request):
+                answer: web.StreamResponse = _problem(401, "a bearer token is needed")
+            else:
+                answer = await handler(request)
         except web.HTTPException as error:
             answer = _of_http(error, self.config.max_body_bytes)
         except (InvalidRequestError, msgspec.DecodeError) as error:
@@ -212,9 +206,6 @@ class HttpServer(WebServer):
         endpoint = request.path if request.path in self._known else OTHER
         self._metrics.request(endpoint, answer.status, asyncio.get_running_loop().time() - began)
         return answer
-
-    def _is_unauthenticated(self, request: web.Request) -> bool:
-        return request.path not in OPEN and self._guard.is_unauthorized(request)
 
     def _handler(self, endpoint: Endpoint) -> Handler:
         decode = msgspec.json.Decoder(endpoint.route.request_type).decode
@@ -265,7 +256,6 @@ def _problem(status: int, message: str, headers: Mapping[str, str] | None = None
 
 
 def _of_http(error: web.HTTPException, largest: int) -> web.Response:
-    """Return what aiohttp refuses in our form."""
     match error.status:
         case 404:
             return _problem(404, "there is no such path; /openapi.json lists those there are")

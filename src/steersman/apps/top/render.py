@@ -141,9 +141,8 @@ def heading(view: ClusterUse, title: str, rate: float | None, result: Sequence[L
     for row in ViewOptions().of(view.rows()):
         if row.state:
             closed.setdefault(f"are {row.state}", []).append(row.node.name)
-    lines += [f"No new pods go to {counted(sum(map(len, closed.values())), 'node')}: {obstacles(closed)}"] * bool(
-        closed
-    )
+    if closed:
+        lines.append(f"No new pods go to {counted(sum(map(len, closed.values())), 'node')}: {obstacles(closed)}")
     problems = view.node_problems()
     lines += [f"Node {name} gets no pods: {why}" for name, why in list(problems.items())[:NAMED_PROBLEMS]]
     if len(problems) > NAMED_PROBLEMS:
@@ -209,7 +208,6 @@ def _arrow(column: Column, choice: ViewOptions) -> str:
 
 
 def _numbers_width(rows: Sequence[NodeRow], column: Column) -> int:
-    """Return the width of the widest number, with one digit after the point below 100."""
     digits = len(f"{max((row.amounts(column)[1] for row in rows), default=0.0):.0f}")
     used = digits if column == "pods" else digits + 2 if digits < 3 else max(digits, 4)
     return used + 1 + digits
@@ -220,5 +218,4 @@ def _numbers(used: float, capacity: float) -> str:
 
 
 def _number(value: float) -> str:
-    """Format a number with one digit after the point below 100."""
     return f"{value:.1f}".removesuffix(".0") if value < 99.95 else f"{value:.0f}"

@@ -12,11 +12,10 @@ from steersman.apps.runtime.device_lists import list_device_offers
 from steersman.apps.top.model import ClusterUse
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.kubernetes.client import ApiError, Client, UnreachableError
-from steersman.kubernetes.lease import APP_LABEL, POLICY_KEY
+from steersman.kubernetes.lease import ALL_LEASES, APP_LABEL, POLICY_KEY
 from steersman.kubernetes.watch import EventType, Reflector
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
-LEASES = "/apis/coordination.k8s.io/v1/leases"
 
 
 class NodeHandler:
@@ -91,7 +90,7 @@ class Leader:
 async def leaders(client: Client) -> list[Leader]:
     """Return our schedulers with leader election; empty if leases may not be listed or nobody answers."""
     try:
-        result = await client.list(LEASES, {"labelSelector": "=".join(APP_LABEL)})
+        result = await client.list(ALL_LEASES, {"labelSelector": "=".join(APP_LABEL)})
     except (ApiError, UnreachableError):
         return []
     return [_leader(msgspec.json.decode(obj)) for obj in result.items]

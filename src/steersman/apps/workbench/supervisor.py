@@ -133,7 +133,6 @@ def _start(service: LocalService, log: Path, environment: Mapping[str, str]) -> 
 
 
 def _stop(started: Sequence[StartedService]) -> None:
-    """Ask all servers to end, and kill those that do not, with the rest of their sessions."""
     with defer_signals():
         for each in started:
             each.process.terminate()
@@ -148,7 +147,6 @@ def _stop(started: Sequence[StartedService]) -> None:
 
 
 def _answers(url: str) -> bool:
-    """Return whether something answers there, whatever it says."""
     try:
         with urllib.request.urlopen(url, timeout=5):
             return True

@@ -85,7 +85,6 @@ def demo(
 
 
 def _train(folder: Path, jobs: int) -> tuple[Path, LearningCurve]:
-    """Train a policy in a folder, and return its file and its learning curve."""
     from steersman.agents.configs import EvolutionConfig
     from steersman.cli.compiling import compile_for
     from steersman.evaluation.report.learning_curve import read_learning

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.cluster_baseline import KUBE_DEFAULT, cluster_baseline, is_to_be_found
 from steersman.cli.completing import orders, policies
-from steersman.cli.fitting import GENERATIONS_HELP, describe_fit, fit_workload
+from steersman.cli.fitting import FitGenerations, describe_fit, fit_workload
 from steersman.cli.minors import chosen_minor
 from steersman.cli.options.algorithms import setting_arguments, setting_parameters, settings_of
 from steersman.cli.options.arrivals import ON_WORKLOADS, RATIO, AnyProtocol, ComparedArrivalOptions, Protocol
 from steersman.cli.options.common import ORDERS_HELP, POLICIES_HELP, KubernetesOption, ObjectiveOption, parse_seeds
 from steersman.cli.options.declaring import (
     Excludes,
-    RequiresOption,
     RequiresProtocol,
     given_options,
     option,
@@ -107,11 +106,7 @@ class ComparisonOptions:
         ),
         ON_WORKLOADS,
     ] = False
-    fit_generations: Annotated[
-        int | None,
-        option(f"With --fit: generations of the search. {GENERATIONS_HELP}", min=1),
-        RequiresOption("fit"),
-    ] = None
+    fit_generations: FitGenerations = None
 
 
 @partial(with_options, declared=setting_parameters)

@@ -133,7 +133,6 @@ def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOp
 
 
 def _policy(options: ExplainOptions) -> tuple[Policy, bool]:
-    """Return the policy, and whether its order is to be explained. Raises SteersmanError: it is unknown."""
     from steersman.orders.order import AGE
     from steersman.policies.registry import in_order, resolve
 
@@ -153,7 +152,6 @@ def _policy(options: ExplainOptions) -> tuple[Policy, bool]:
 def _place_in_queue(
     options: ExplainOptions, order: Order, source: Workload, number: int, now: float
 ) -> QueuePlace | None:
-    """Return a pod's place among those that wait, None if it runs. Raises InputError: see `read_run_times`."""
     from steersman.orders.live_history import read_run_times
     from steersman.simulation.prediction.moment import moment_of
     from steersman.simulation.prediction.queue_place import WaitingQueue
@@ -166,7 +164,6 @@ def _place_in_queue(
 
 
 def _as_they_run(source: Workload) -> list[Pod]:
-    """Return the pods of a workload, those that run with their nodes and devices."""
     from steersman.cluster.state import device_indices
 
     recorded = source.recorded or (None,) * len(source.pods)
@@ -177,11 +174,7 @@ def _as_they_run(source: Workload) -> list[Pod]:
 
 
 def _take_snapshot(target: ClusterOptions, warn: Warnings) -> Workload:
-    """Return a live cluster as a workload.
-
-    Raises:
-        SteersmanError: there is no cluster, or it does not respond.
-    """
+    """Return a live cluster as a workload."""
     from steersman.apps.recorder import snapshot
 
     async def take(client: Client) -> Workload:
@@ -193,11 +186,7 @@ def _take_snapshot(target: ClusterOptions, warn: Warnings) -> Workload:
 
 
 def _measure(file: Path, cluster: Workload) -> TelemetryCollector:
-    """Return the metrics of a cluster's nodes, by the queries in a file.
-
-    Raises:
-        SteersmanError: the file is invalid, or Prometheus cannot be queried.
-    """
+    """Return the metrics of a cluster's nodes, by the queries in a file."""
     from steersman.prometheus.collector import TelemetryCollector
     from steersman.prometheus.configuration import read_configuration
     from steersman.prometheus.node_names import addresses_of
@@ -259,7 +248,6 @@ def _print_tables(explanation: Explanation, pod: str) -> None:
 
 
 def _print_queue(queue: QueuePlace, now: AssumedNow) -> None:
-    """Print which waiting pods go before a pod, why, and what would put it further ahead."""
     from rich import box
     from rich.table import Table
 

@@ -112,7 +112,6 @@ def _check_output(options: ExportOptions) -> None:
 
 
 def _read_export(path: Path) -> None:
-    """Check that a file was written by this command. Raises InputError: it was not."""
     from steersman.policies.formulas.formula import read_formula
     from steersman.policies.formulas.go_form import GO_HEADER
     from steersman.policies.formulas.python_form import PYTHON_HEADER
@@ -131,7 +130,6 @@ def _read_export(path: Path) -> None:
 
 
 def _distil(spec: str, options: ExportOptions, inputs: Inputs) -> None:
-    """Distil a policy for a workload, write the formula, and print how it compares."""
     from steersman.cli.compiling import compile_for
     from steersman.policies.registry import resolve
     from steersman.simulation.run import Simulator
@@ -167,7 +165,6 @@ def _distil(spec: str, options: ExportOptions, inputs: Inputs) -> None:
 
 
 def _write(options: ExportOptions, formula: Formula) -> None:
-    """Write a formula in a form. Raises InputError: the file cannot be written."""
     from steersman.core.atomic_files import replacing
     from steersman.policies.formulas.go_form import go_file
     from steersman.policies.formulas.python_form import python_module
@@ -184,7 +181,6 @@ def _write(options: ExportOptions, formula: Formula) -> None:
 
 
 def _loss(found: Distillation) -> str:
-    """Return in a sentence what the formula loses."""
     interval, draws = found.interval, len(found.costs)
     return (
         f"in {draws} held-out draws it allocates {-found.loss:+.2f} points of the GPUs against its source (95 % "

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from steersman.cli.cluster_now import ClusterOfNow, read_now
 from steersman.cli.completing import policies
 from steersman.cli.options.cluster import ClusterOptions
-from steersman.cli.options.common import (
-    POLICIES_HELP,
-    EngineOption,
-    Jobs,
-    TableOrJson,
-    TableOrJsonOption,
-    path_option,
-)
+from steersman.cli.options.common import POLICIES_HELP, EngineOption, Jobs, TableOrJson, TableOrJsonOption, path_option
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
 from steersman.cli.reading import check_model_output
@@ -78,11 +71,7 @@ def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: Clust
     source, _ = read_now(inputs, cluster, warn)
     with use_engine(options.engine, options.jobs) as jobs, Progress("fitting, percent done") as progress:
         result = fitting.fit_order(
-            source,
-            policy,
-            fit_options,
-            jobs=jobs,
-            on_generation=lambda share: progress.update(round(100 * share), 100),
+            source, policy, fit_options, jobs=jobs, on_generation=lambda share: progress.update(round(100 * share), 100)
         )
     warn(result.warnings)
     if result.chosen == fitting.FITTED:
@@ -108,7 +97,6 @@ def _ratio_text(result: OrderFit, name: str, other: str) -> str:
 
 
 def _why_not_learned(result: OrderFit) -> str:
-    """Return why a rule is recommended."""
     from steersman.training.search.fit_order import DEFAULT, FITTED
 
     learned = f"the learned order is not shown to be better, with {_ratio_text(result, FITTED, result.rival)}"
@@ -121,7 +109,6 @@ def _why_not_learned(result: OrderFit) -> str:
 
 
 def _about_load(result: OrderFit) -> str:
-    """Return how the history compares with the loads that the result is about."""
     load, about = f"{result.history_load:.2g}", f"this is about loads of {result.loads[0]:g} to {result.loads[1]:g}"
     if result.hardly_waits:
         nothing = f"hardly a pod waits in the history as it is, with a load of {load}, so another order would change"
@@ -131,7 +118,6 @@ def _about_load(result: OrderFit) -> str:
 
 
 def _parse_loads(text: str) -> tuple[float, float]:
-    """Return the loads of `0.8-1.1`, or of `0.9` alone. Raises UsageError."""
     low, _, high = text.partition("-")
     try:
         return float(low), float(high or low)

@@ -110,12 +110,10 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: Ar
 
 
 def _files(output: Path) -> list[Path]:
-    """Return the files that may be written: the configuration itself, and in the forms of AKS and EKS."""
     return [output, output.with_suffix(".aks.yaml"), output.with_suffix(".eks.json")]
 
 
 def _write(output: Path, found: SchedulerFit) -> list[Path]:
-    """Write the configuration in its forms, and return the files. Raises InputError: one cannot be written."""
     import json
 
     from steersman.policies.files.written_configuration import configuration_of, managed_configurations

@@ -265,7 +265,6 @@ def _fit_table(result: Fit, workload: str) -> Table:
 
 
 def _check_output(output: Path) -> None:
-    """Raise UsageError if no policy file can be written there, see `check_model_output`."""
     from steersman.policies.files.policy_file import read_policy
 
     check_model_output(output, "a policy file", read_policy)

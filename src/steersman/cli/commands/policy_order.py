@@ -69,7 +69,6 @@ def join_order(options: PolicyOrderOptions) -> None:
 
 
 def _read(policy: str) -> tuple[Card, Arrays]:
-    """Return the card and the arrays of a policy that can be in a file. Raises SteersmanError: it cannot."""
     from steersman.policies.files.policy_file import SUFFIX, read_policy, rule_card
     from steersman.policies.heuristics import HEURISTIC_IDS
     from steersman.policies.registry import FILE_NAMES, policy_path, resolve, split_limit, split_order

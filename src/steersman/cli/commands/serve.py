@@ -164,7 +164,6 @@ def serve(options: ServiceOptions, watching: WatchOptions, logs: LogOptions, clu
 
 
 def _settings(options: ServiceOptions, file: Path | None) -> ServiceConfig:
-    """Return the settings of a file, with those options that were given. Raises SteersmanError: one is invalid."""
     import msgspec
 
     from steersman.apps.service.config import ServiceConfig, check, read_config
@@ -179,7 +178,6 @@ def _settings(options: ServiceOptions, file: Path | None) -> ServiceConfig:
 
 @contextmanager
 def _prepared(policy: str, inputs: FileInputs) -> Iterator[Path]:
-    """Yield a temporary file of a policy that is prepared for a workload. Raises SteersmanError: it cannot be."""
     from steersman.policies.files.policy_file import write_policy
     from steersman.policies.registry import policy_path, resolve
     from steersman.simulation.preparation import prepare_chosen

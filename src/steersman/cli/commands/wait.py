@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.cluster_now import AssumedNow, ClusterOfNow, NowOption, check_moment, clock, read_now, say_if_gone
-from steersman.cli.completing import orders, policies
+from steersman.cli.completing import policies
 from steersman.cli.options.cluster import ClusterOptions, say_without_telemetry
 from steersman.cli.options.common import (
     MAX_SEED,
-    ORDERS_HELP,
     POLICIES_HELP,
+    LiveOrderOption,
     TableOrJson,
     TableOrJsonOption,
     path_option,
@@ -57,15 +57,7 @@ class WaitOptions:
     policy: Annotated[
         str, option(f"Policy that decides: {POLICIES_HELP}", metavar="POLICY", autocompletion=policies)
     ] = "steersman"
-    order: Annotated[
-        str | None,
-        option(
-            f"Order of the pods that wait, after their priority: {ORDERS_HELP} The oracle is for simulations alone. "
-            "[default: that of the policy, else age]",
-            metavar="ORDER",
-            autocompletion=orders,
-        ),
-    ] = None
+    order: LiveOrderOption = None
     run_times: Annotated[
         Path | None,
         path_option(
@@ -134,7 +126,6 @@ def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, se
 
 
 def _policy(options: WaitOptions) -> Policy:
-    """Return the policy with its order. Raises SteersmanError: there is no such policy or order."""
     from steersman.policies.registry import in_order, resolve
 
     name, order = split_order(options.policy, options.order)
@@ -146,11 +137,7 @@ def _policy(options: WaitOptions) -> Policy:
 
 
 def _pods(source: Workload, spec: str, warn: Warnings) -> tuple[list[Pod], int]:
-    """Return the pods whose start is asked for, and how many their Jobs create once these have ended.
-
-    Raises:
-        SteersmanError: there is no such pod, or it is not waiting.
-    """
+    """Return the pods whose start is asked for, and how many their Jobs create once these have ended."""
     is_pod = any(is_named(spec, pod.namespace, pod.name) for pod in source.pods)
     if spec.endswith(YAML_SUFFIXES) or (not is_pod and input_path(spec).exists()):
         return _new_pods(source, input_path(spec), warn)
@@ -167,11 +154,7 @@ def _pods(source: Workload, spec: str, warn: Warnings) -> tuple[list[Pod], int]:
 
 
 def _new_pods(source: Workload, file: Path, warn: Warnings) -> tuple[list[Pod], int]:
-    """Return the pods of a file, see `_pods`.
-
-    Raises:
-        SteersmanError: it holds none, or unlike ones, or they name their nodes or have scheduling gates.
-    """
+    """Return the pods of a file, see `_pods`."""
     from steersman.workloads.loading import further_pods
 
     found = further_pods(file, source)
@@ -190,7 +173,6 @@ def _new_pods(source: Workload, file: Path, warn: Warnings) -> tuple[list[Pod], 
 
 
 def _print(prediction: WaitPrediction, options: WaitOptions, now: AssumedNow, later: int) -> None:
-    """Print a prediction as sentences and a table; `later`: see `_pods`."""
     from rich import box
     from rich.table import Table
 
@@ -242,7 +224,6 @@ def _print(prediction: WaitPrediction, options: WaitOptions, now: AssumedNow, la
 
 
 def _print_queue(prediction: QueuePrediction, now: AssumedNow) -> None:
-    """Print when all waiting pods start."""
     from rich import box
     from rich.table import Table
 
@@ -274,5 +255,4 @@ def _print_queue(prediction: QueuePrediction, now: AssumedNow) -> None:
 
 
 def _at(now: AssumedNow, seconds: float) -> str:
-    """Return the time of day after so many seconds, "" if it is unknown."""
     return "" if now.seconds is None or math.isinf(seconds) else f", at {clock(now.seconds + seconds)}"

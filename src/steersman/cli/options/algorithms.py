@@ -133,7 +133,8 @@ def options_of(algorithm: AlgorithmSpec, given: Mapping[str, Any]) -> dict[str, 
     known = config_fields(algorithm.config)
     for name in given:
         if name not in known and name not in setting_fields():
-            raise UsageError(f"{flag(name)} is not an option of {algorithm.label}; it has {_flags(known)}")
+            flags = ", ".join(map(flag, known))
+            raise UsageError(f"{flag(name)} is not an option of {algorithm.label}; it has {flags}")
     return {name: value for name, value in given.items() if name in known}
 
 
@@ -154,7 +155,3 @@ def settings_of(protocol: str, given: Mapping[str, Any]) -> dict[str, Any]:
 def setting_arguments(given: Mapping[str, Any]) -> list[str]:
     """Return given settings as they are written on a command line."""
     return [part for name, value in given.items() for part in spelled(flag(name), value)]
-
-
-def _flags(names: Iterable[str]) -> str:
-    return ", ".join(flag(name) for name in names)

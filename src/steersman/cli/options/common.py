@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from steersman.cli.completing import OBJECTIVE_NAMES, POLICY_NAMES, TELEMETRY_POLICY_NAMES, minors, objectives
+from steersman.cli.completing import OBJECTIVE_NAMES, POLICY_NAMES, TELEMETRY_POLICY_NAMES, minors, objectives, orders
 from steersman.cli.help_levels import HelpLevels
 from steersman.cli.options.declaring import option
 from steersman.core.engines import Engine
@@ -179,6 +179,15 @@ TelemetryOption = Annotated[
         "YAML with queries of Prometheus: ma, la, lc, p0 and policies trained with --protocol latency decide by "
         "them, and latency limits in pods' annotations apply to every policy.",
         "--telemetry",
+    ),
+]
+LiveOrderOption = Annotated[
+    str | None,
+    option(
+        f"Order of the pods that wait, after their priority: {ORDERS_HELP} The oracle is for simulations alone. "
+        "[default: that of the policy, else age]",
+        metavar="ORDER",
+        autocompletion=orders,
     ),
 ]
 UncheckedOption = Annotated[

@@ -241,7 +241,6 @@ def _is_group(hint: Any) -> bool:
 
 
 def _declared(group: type[Any]) -> list[tuple[str, Any, Any]]:
-    """Return name, annotation and default of each field."""
     hints = get_type_hints(group, include_extras=True)
     defaults = {
         field.name: field.default if field.default_factory is MISSING else field.default_factory()
@@ -254,7 +253,6 @@ def _declared(group: type[Any]) -> list[tuple[str, Any, Any]]:
 
 
 def _parameters(group: type[Any]) -> list[inspect.Parameter]:
-    """Return the parameters of a command for the fields of a dataclass."""
     result: list[inspect.Parameter] = []
     for name, hint, default in _declared(group):
         if _is_group(hint):
@@ -272,7 +270,6 @@ def _gathered(group: type[Any], given: dict[str, Any]) -> Any:
 
 
 def _flag(name: str, metadata: Iterable[Any], is_negative: bool) -> str:
-    """Return how the command line spells an option."""
     declared = next((each for each in metadata if isinstance(each, OptionInfo)), OptionInfo())
     stated = [text for text in (declared.default, *(declared.param_decls or ())) if isinstance(text, str)]
     positive, _, negative = stated[0].partition("/") if stated else (flag(name), "", "")

@@ -135,7 +135,6 @@ def _unique(file: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _value(file: Path, name: str, value: Any, kind: Any) -> Any:
-    """Return the value as an option of that type. Raises InputError: it is invalid."""
     if choices := _choices(kind):
         if value not in choices:
             raise InputError(file, "", name, f"is {value!r}; expected {', '.join(choices)}")
@@ -146,13 +145,11 @@ def _value(file: Path, name: str, value: Any, kind: Any) -> Any:
 
 
 def _check_range(file: Path, name: str, value: Any, valid: ValueCheck | None) -> None:
-    """Check that a value is in range. Raises InputError: it is not."""
     if valid is not None and not valid.holds(value):
         raise InputError(file, "", name, f"is {value}; expected {valid.text}")
 
 
 def _choices(kind: Any) -> list[str]:
-    """Return the values of an enumeration of texts, or of a Literal."""
     if isinstance(kind, type):
         return [str(choice.value) for choice in kind] if issubclass(kind, enum.Enum) else []
     return [str(choice) for choice in get_args(kind)]

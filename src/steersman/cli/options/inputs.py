@@ -114,7 +114,6 @@ class FileInputs:
             check_embedded(name)
 
     def _used(self) -> list[str]:
-        """Return the options that say what the workload is, by kinds of sources."""
         files = [flag for flag, value in (("--nodes", self.nodes), ("--pods", self.pods)) if value]
         return [*([" and ".join(files)] if files else []), *(["--workload"] if self.workload else [])]
 

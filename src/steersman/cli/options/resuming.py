@@ -1,4 +1,4 @@
-"""`--resume` with `--output` alone: the run's folder keeps the words of the command that began it."""
+"""`--resume` needs only `--output`: the run's folder stores the arguments of the command that began the run."""
 
 from __future__ import annotations
 
@@ -15,19 +15,9 @@ from steersman.core.redaction import redact_url
 
 COMMAND = "command.json"
 WORDS = "steersman.words"
-"""Where a context keeps the words that it parsed."""
-FREE = {
-    "output",
-    "resume",
-    "jobs",
-    "engine",
-    "progress",
-    "log_file",
-    "iterations",
-    "minutes",
-    "patience",
-    "validate_every",
-}
+"""Key of the parsed arguments in the metadata of a context."""
+SESSION_LIMITS = {"iterations", "minutes", "patience", "validate_every"}
+FREE = {"output", "resume", "jobs", "engine", "progress", "log_file"} | SESSION_LIMITS
 """Options that a later session may change: when it ends, and how it is computed and shown."""
 
 
@@ -73,7 +63,6 @@ def keep_words(words: Sequence[str], folder: Path) -> None:
 
 
 def _stored_words(file: Path) -> list[str]:
-    """Return the words of a command, with files as seen from here. Raises InputError: the file is damaged."""
     try:
         content = json.loads(file.read_text())
         folder, words = Path(content["folder"]), [str(each) for each in content["words"]]

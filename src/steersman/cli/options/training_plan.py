@@ -108,7 +108,9 @@ def plan_of(options: TrainOptions, *, name: str, seed: int, warn: Warnings) -> A
         ratio=RATIO if options.scenario.ratio is None else options.scenario.ratio,
         load=options.scenario.load,
         order=options.scenario.order or AGE,
-        validation=_validation_workloads(options, warn) if has_workloads else (),
+        validation=read_workloads(options.task.validation or [], options.task.nodes, options.running, warn)
+        if has_workloads
+        else (),
         test=tuple(full_name(each) for each in options.task.test or ()),
         network=options.network_name,
         hidden=None if network.hidden is None else widths(network.hidden),
@@ -153,7 +155,6 @@ def _check_network(options: TrainOptions) -> None:
 
 
 def _check_scenario(options: TrainOptions) -> None:
-    """Check that every given option applies to the protocol and the algorithm. Raises UsageError: one does not."""
     check_options(options.task, options.scenario, options.network, options.learning)
     scenario, protocol = given_options(options.scenario), options.protocol
     if protocol in WITH_WORKLOADS and not (options.task.workload or options.task.cluster):
@@ -172,7 +173,6 @@ def _check_scenario(options: TrainOptions) -> None:
 
 
 def _check_start(start: Path) -> None:
-    """Check that the initial policy is a policy file, before workloads are read. Raises SteersmanError: it is not."""
     from steersman.policies.files.policy_file import read_policy
     from steersman.policies.registry import policy_path
 
@@ -181,7 +181,6 @@ def _check_start(start: Path) -> None:
 
 
 def _check_rules(options: TrainOptions) -> None:
-    """Check the reference of evolution on workloads. Raises UsageError: there is no such policy."""
     from steersman.policies.registry import check_policy_names
 
     if options.learning.reference is not None:
@@ -189,7 +188,6 @@ def _check_rules(options: TrainOptions) -> None:
 
 
 def _check_learning(options: TrainOptions) -> None:
-    """Check what learning in environments needs. Raises SteersmanError: an extra, a device, a rule or a file."""
     from steersman.training.environment import check_rule
     from steersman.training.learning import find_device
 
@@ -206,15 +204,10 @@ def _check_learning(options: TrainOptions) -> None:
 
 
 def _training_workloads(options: TrainOptions, warn: Warnings) -> tuple[Workload, ...]:
-    """Return the training workloads: a live cluster, or workloads by name or in files."""
     task = options.task
     if not task.cluster:
         return read_workloads(task.workload or [], task.nodes, options.running, warn)
     return (read_cluster(task.live, options.running, warn),)
-
-
-def _validation_workloads(options: TrainOptions, warn: Warnings) -> tuple[Workload, ...]:
-    return read_workloads(options.task.validation or [], options.task.nodes, options.running, warn)
 
 
 def widths(text: str) -> tuple[int, ...]:
@@ -226,7 +219,6 @@ def widths(text: str) -> tuple[int, ...]:
 
 
 def _environment(options: TrainOptions, settings: dict[str, Any], warn: Warnings) -> EnvironmentOptions:
-    """Return the options of the environment."""
     from steersman.training.environment import DEFAULT_OBJECTIVES
 
     scenario, task = options.scenario, options.task

@@ -56,5 +56,4 @@ def to_csv(rows: Sequence[OccupancyRow]) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a number with at most two decimals, without trailing zeros."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -80,7 +80,6 @@ def kinds_table(headline: Headline, width: int) -> Table | None:
 def _columns(
     headline: Headline, shown: Sequence[TableColumn], others: Mapping[str, str]
 ) -> tuple[_Column, list[_Column]]:
-    """Return the names of policies, the best first, and of other rows, and the columns beside them."""
     order = [*headline.order(headline.workload), *others]
     columns = []
     for column in shown:

@@ -173,7 +173,6 @@ class DeploymentsCore(EnvCore):
         self.filling = empty_like(self._single(np.zeros(most, dtype=np.int64)), count)
 
     def _single(self, sizes: npt.NDArray[np.int64]) -> FillState:
-        """Return a cluster of nodes of these sizes (rows of `self.sizes`), without the leading axis."""
         arrays, per_rack, most = self._state.arrays, self.options.servers_per_rack, len(self.workers)
         nodes = len(sizes)
         here = type(arrays)(*(np.concatenate([a[:nodes], np.zeros_like(a[nodes:])]) for a in arrays))
@@ -210,13 +209,11 @@ class DeploymentsCore(EnvCore):
         kernels.begin_filling(self.filling, self.rules, self.observation, e, seed)
 
     def _draw_sizes(self, nodes: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-        """Return [nodes] rows of `self.sizes`."""
         equal = rng.random() < self.options.equal_share
         drawn = rng.integers(len(self.sizes), size=1 if equal else nodes)
         return np.resize(drawn, nodes)
 
     def _build(self, e: int, sizes: npt.NDArray[np.int64]) -> None:
-        """Replace environment `e` by a cluster of nodes of these sizes."""
         put(self.filling, e, self._single(sizes))
         observation, nodes = self.observation, len(sizes)
         observation.nodes[e] = 0

@@ -224,7 +224,6 @@ class WorkloadCore(EnvCore):
         self._kept.known.mark[e] = self._marks[self.chosen[e]]
 
     def _empty(self, classes: int) -> StepCache:
-        """Return an empty cache for so many classes."""
         rows = new_feature_cache((self.count,), classes, self.max_nodes, len(self.view.node))
         return StepCache(rows, empty_fragmentation_cache(self._marks[self.chosen]))
 
@@ -292,7 +291,6 @@ class WorkloadCore(EnvCore):
 
 
 def _single(simulator: Simulator, plan: Schedule, seed: int, options: WorkloadOptions) -> Batch:
-    """Return one run, without the leading axis."""
     # The policy only builds the arrays; `BatchConfig.none` stands for what it would read.
     agent = ExternalAgent(order=find_order(options.order))
     execution = Execution(simulator, plan, agent, seed, record=False)

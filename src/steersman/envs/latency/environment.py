@@ -231,7 +231,6 @@ class LatencyVectorEnv(SteersmanVectorEnv):
 
 
 def _options(given: Mapping[str, Any]) -> LatencyOptions:
-    """Return options, with settings that are given by name. Raises UsageError: one is unknown or of another type."""
     known = (*LatencyOptions.__dataclass_fields__, *LatencySettings._fields)
     for name in given:
         if name not in known:

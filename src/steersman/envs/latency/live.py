@@ -295,7 +295,6 @@ class LiveModel:
         return self._zones.setdefault(label, len(self._zones)) % self.settings.zones
 
     def _describe(self, bound: _BoundPod, pod: Pod) -> None:
-        """Write a pod's requests and limits, and draw what it uses."""
         simulator, view, requests = self._simulator, self._simulator.scheduler_view, pod.requests
         amounts = [requests.cpu_milli, requests.memory_bytes, 1]
         view.pods.request[bound.row] = 0
@@ -339,7 +338,6 @@ class LiveModel:
         new.slot[0, :kept] = moved[old.slot[0]]
 
     def _grow(self) -> None:
-        """Make room for twice as many pods."""
         count = len(self._simulator.slot[0])
         self._reshape(list(range(len(self._nodes))), 2 * count)
         self._free = list(range(count, 2 * count))[::-1]

@@ -177,7 +177,6 @@ class QueueEnv(gymnasium.Env[Observation, np.int64]):
         self._owed = self._advance()
 
     def _advance(self) -> float:
-        """Go on to the next choice; return what has been added to the objective."""
         assert self._execution is not None
         status = event_arrays.PAUSED
         while status not in (event_arrays.NEEDS_ORDER, event_arrays.DONE):

@@ -14,7 +14,7 @@ from steersman.core.errors import SteersmanError
 from steersman.core.statistics import interquartile_mean, mean, mean_interval
 from steersman.evaluation.bound.gpu_bound import GpuBound, check_bound
 from steersman.evaluation.experiment import Experiment, OnRun
-from steersman.evaluation.summary import ALL, BOUND, SummaryRow, SummaryTable, clip_interval
+from steersman.evaluation.summary import BOUND, SummaryRow, SummaryTable, clip_interval
 from steersman.simulation.result import Protocol
 from steersman.workloads.workload import Workload
 
@@ -80,7 +80,6 @@ def find_bounds(experiment: Experiment, *, jobs: int = 1, on_bound: OnRun | None
 def _open_solver(
     workloads: tuple[Workload, ...], seeds: tuple[int, ...], protocol: Protocol, ratio: float
 ) -> Callable[[tuple[int, int]], float | str]:
-    """Return a worker's function from positions of a workload and a seed to a bound, or a text why there is none."""
     bounds: dict[int, GpuBound] = {}
 
     def solve(task: tuple[int, int]) -> float | str:
@@ -99,9 +98,8 @@ def _open_solver(
 
 def bound_summary(bounds: ExperimentBounds, table: SummaryTable, baseline: str) -> list[SummaryRow]:
     """Return the rows of `summary.csv` for the bound; their difference is what is left to gain from the baseline."""
-    workloads = [*table.workloads, ALL] if len(table.workloads) > 1 else table.workloads
-    values = np.array([bounds.get(workload) for workload in workloads])
-    differences = values - np.array([table.get(workload, baseline, METRIC) for workload in workloads])
+    values = np.array([bounds.get(workload) for workload in table.rows])
+    differences = values - np.array([table.get(workload, baseline, METRIC) for workload in table.rows])
     return [
         SummaryRow(
             workload=workload,
@@ -117,5 +115,5 @@ def bound_summary(bounds: ExperimentBounds, table: SummaryTable, baseline: str) 
             difference=mean(differences[i]),
             difference_interval=mean_interval(differences[i]),
         )
-        for i, workload in enumerate(workloads)
+        for i, workload in enumerate(table.rows)
     ]

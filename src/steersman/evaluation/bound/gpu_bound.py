@@ -230,7 +230,6 @@ class GpuBound:
         return ceil_div(10_000 * milli, self.capacity) / 100
 
     def _counts(self, pod: int) -> bool:
-        """Return whether a pod that stays is on an eligible node."""
         where = self.workload.recorded[pod]
         return where is not None and where.node in self._names
 
@@ -297,7 +296,6 @@ class GpuBound:
                 rows.add(columns, value, intercept)
 
     def _most_allocated(self, blocks: Sequence[tuple[csr_matrix, Floats]], count: Ints) -> float:
-        """Return an upper bound of the optimum in GPU milli."""
         from scipy.optimize import linprog
         from scipy.sparse import vstack
 

@@ -42,8 +42,12 @@ def grid(curves: Sequence[Curve]) -> Floats:
 
 def curve_stats(curves: Sequence[Curve], quantity: str, x: Floats) -> CurveStats:
     """Return statistics of a quantity (see `Curve.values`) at `x`, over the seeds that have not ended there."""
-    values = np.stack([at_points(curve.x, curve.values(quantity), x) for curve in curves])
-    return CurveStats(x, mean_of_known(values), np.fmin.reduce(values), np.fmax.reduce(values), len(curves))
+    return stats_over_seeds(x, np.stack([at_points(curve.x, curve.values(quantity), x) for curve in curves]))
+
+
+def stats_over_seeds(x: Floats, values: Floats) -> CurveStats:
+    """Return statistics of [S, K] values at `x`; NaN where a seed has none."""
+    return CurveStats(x, mean_of_known(values), np.fmin.reduce(values), np.fmax.reduce(values), len(values))
 
 
 def mean_of_known(values: Floats) -> Floats:

@@ -8,17 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from steersman.evaluation.report.curves import CurveStats, band_and_line, mean_of_known
-from steersman.evaluation.report.style import (
-    Figure,
-    Floats,
-    Style,
-    error_bars,
-    figure,
-    heat_colours,
-    rounded,
-    titled,
-)
+from steersman.evaluation.report.curves import band_and_line, stats_over_seeds
+from steersman.evaluation.report.style import Figure, Floats, Style, error_bars, figure, heat_colours, rounded, titled
 from steersman.simulation.result import LatencyEpisode, RunResult
 
 FAMILIES = ("default", "cpu", "gpushare", "gpuspec", "multigpu")
@@ -162,9 +153,7 @@ def success_lines(runs: Mapping[str, Sequence[RunResult]], style: Mapping[str, S
         values = values[:, first:]
         if values.shape[1]:
             decisions = np.arange(first + 1.0, first + 1.0 + values.shape[1], dtype=np.float64)
-            low, high = np.fmin.reduce(values), np.fmax.reduce(values)
-            stats = CurveStats(decisions, mean_of_known(values), low, high, len(values))
-            data += band_and_line(policy, style[policy], stats, 1, " %")
+            data += band_and_line(policy, style[policy], stats_over_seeds(decisions, values), 1, " %")
     if not data:
         return None
     y_axis = titled(f"soft limits kept, % of {WINDOW} decisions", range=[0, 102])

@@ -54,7 +54,6 @@ def causes_in_short(runs: Mapping[str, Sequence[RunResult]], *, at_end: bool) ->
 
 
 def _causes(runs: Sequence[RunResult], *, at_end: bool) -> Floats:
-    """Return [6] means over seeds."""
     values = []
     for run in runs:
         causes = run.curve.fragmentation_by_cause_percent
@@ -143,7 +142,6 @@ def heat_map(nodes: FinalNodes, *, names: bool, gpu: bool = True) -> HeatMap:
 
 
 def _chunks(values: Any, size: int) -> list[Any]:
-    """Return consecutive parts of a sequence, of `size` values each but for the last."""
     return [values[i : i + size] for i in range(0, len(values), size)]
 
 

@@ -137,7 +137,6 @@ class Headline(Standings):
         return [column for column in columns if any(cell.text != DASH for cell in column.cells.values())]
 
     def _criteria_columns(self, workload: str) -> list[TableColumn]:
-        """Return values and differences of what decides; where nobody said what, also what is unallocated."""
         columns = []
         for each in self.criteria or (self.criterion,):
             value = ColumnFormat(each.title, each.short, each.metric, each.digits)

@@ -24,7 +24,7 @@ from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.learning_curve import LearningCurve, learning_figure
 from steersman.evaluation.report.section import Plot, Section
 from steersman.evaluation.report.style import BOUND_COLOUR, SHARE_COLOURS, dark_colours, styles, with_wrapped_titles
-from steersman.evaluation.report.wording import BOUND_LABEL, FEW_SEEDS, INTERVAL, fixed, interval_text, signed
+from steersman.evaluation.report.wording import BOUND_LABEL, FEW_SEEDS, fixed, interval_text, signed
 from steersman.evaluation.results import REPORT_MARK, seed_ranges
 from steersman.evaluation.summary import BOUND, SummaryRow
 from steersman.simulation.result import RunResult
@@ -116,8 +116,8 @@ def write_report(
             accounts=accounts,
             fitted=fitted,
             plotly=_text(resources.files("steersman.data.plotly").joinpath(PLOTLY).read_bytes()),
-            # mtime=0: the same results give the same bytes.
-            figures=_text(gzip.compress(_json(figures).encode(), mtime=0)),
+            # mtime=0: the same results give the same bytes. A browser rejects NaN, which is no JSON.
+            figures=_text(gzip.compress(json.dumps(figures, separators=(",", ":"), allow_nan=False).encode(), mtime=0)),
             dark=DARK,
         ),
         encoding="utf-8",
@@ -164,7 +164,6 @@ def templates() -> Environment:
         "bound_colour": BOUND_COLOUR,
         "bound_label": BOUND_LABEL,
         "few_seeds": FEW_SEEDS,
-        "interval": INTERVAL,
         "least_busy_periods": LEAST_BUSY_PERIODS,
         "shades": SHARE_COLOURS,
     }
@@ -180,7 +179,7 @@ def _workload_plot(headline: Headline, number: int) -> Plot | None:
     title = f"{headline.primary_title}, difference from {headline.baseline}"
     figure = workload_bars(values, style, title, headline.criterion.digits)
     families = ", openb workloads by family" if any(map(family_of, headline.workloads)) else ""
-    caption = f"Mean difference of each policy from {headline.baseline}, with its 95 % interval{families}."
+    caption = f"Mean difference of each policy from {headline.baseline}, with its {headline.interval_title}{families}."
     return None if figure is None else Plot(f"workloads-{number}", figure, caption, title)
 
 
@@ -197,11 +196,5 @@ def _shade(colour: str, name: str = "background") -> str:
     return f"{name}:{colour}" + (f";{name}:light-dark({colour},{DARK[colour]})" if colour in DARK else "")
 
 
-def _json(value: object) -> str:
-    # NaN is no JSON: a browser would reject the page's data.
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
-
-
 def _text(packed: bytes) -> str:
-    """Return bytes as text that can stand in a page."""
     return base64.b64encode(packed).decode("ascii")

@@ -93,11 +93,6 @@ def _time_unit(runs: Sequence[RunResult]) -> tuple[str, float]:
     return next((unit for unit in TIME_UNITS if span >= 3 * unit[1]), TIME_UNITS[-1])
 
 
-def _rescaled(run: RunResult, seconds: float) -> RunResult:
-    """Return the run with its time in another unit."""
-    return run if seconds == 1 else replace(run, curve=replace(run.curve, x=run.curve.x / seconds))
-
-
 class Section:
     """The section of a workload in one protocol.
 
@@ -116,7 +111,9 @@ class Section:
         self.by_time = headline.protocol in ("timed", "latency")
         unit, seconds = _time_unit(runs) if self.by_time else ("", 1.0)
         self.runs = {
-            policy: [_rescaled(run, seconds) for run in runs if run.policy == policy]
+            policy: [
+                replace(run, curve=replace(run.curve, x=run.curve.x / seconds)) for run in runs if run.policy == policy
+            ]
             for policy in headline.order(workload)
         }
         style = styles(headline.policies, headline.baseline)
@@ -127,7 +124,6 @@ class Section:
         self.blocks = list(self._blocks())
 
     def _blocks(self) -> Iterator[PlotGroup]:
-        """Return the groups of plots that apply to the protocol."""
         headline = self.headline
         yield self._objectives()
         if headline.protocol == "deployments":
@@ -157,7 +153,6 @@ class Section:
         return "gpu_allocation_percent" if self.headline.on_gpu else "cpu_allocation_percent"
 
     def _plot(self, name: str, figure: Figure | None, caption: str) -> Plot | None:
-        """Return a plot of all policies, labelled with the title of its axis; None without a figure."""
         if figure is None:
             return None
         layout = figure["layout"]
@@ -173,7 +168,6 @@ class Section:
         return Plot(f"w{self.number}-{name}-{style.index}", figure, caption, label, policy, style)
 
     def _objectives(self) -> PlotGroup:
-        """Return the plots of the criteria that the comparison was asked for, but those that have a block anyway."""
         plots = []
         for number, each in enumerate(self.headline.criteria):
             if each.metric not in (self._quantity, MEAN_WAIT):
@@ -188,12 +182,12 @@ class Section:
         baseline = self.headline.baseline
         values = self.headline.differences(self.workload, criterion.metric)
         title = f"difference from {baseline}{', ' * bool(criterion.unit)}{criterion.unit}"
-        caption = f"{criterion.title}: difference from {baseline}, with its 95 % interval where there is one."
+        interval = self.headline.interval_title
+        caption = f"{criterion.title}: difference from {baseline}, with its {interval} where there is one."
         figure = bars(values, self.style, title, criterion.digits)
         return self._plot(name, figure, f"{caption} {_better(criterion)}")
 
     def _rewards(self) -> PlotGroup:
-        """Return reward and variance over a filling, as AAML's scheduler plots them."""
         reward = "Reward 1 - 2 s / (s + 1) of each decision, s the standard deviation."
         variance = "Variance over nodes of the share of CPU in use; 0 is perfectly even."
         plots = [
@@ -203,7 +197,6 @@ class Section:
         return PlotGroup("Reward and variance", "How even the CPU use is while the cluster fills.", plots)
 
     def _latency(self) -> Iterator[PlotGroup]:
-        """Return what Matranga's live page shows: pods per node, latency by node, success rate."""
         first = {policy: runs[0] for policy, runs in self.runs.items() if runs}
         episodes = {policy: run.latency for policy, run in first.items() if run.latency is not None}
         if not episodes:
@@ -254,7 +247,6 @@ class Section:
         return PlotGroup("Waiting", "How long pods wait before they run.", plots, rows=rows)
 
     def _mean_of(self, policy: str, metric: str) -> tuple[float, float, float]:
-        """Return the mean of a metric and its interval, NaN where it is not known."""
         row = self.headline.row(self.workload, policy, metric)
         return (math.nan,) * 3 if row is None else (row.mean, *(row.interval or (math.nan, math.nan)))
 

@@ -222,12 +222,10 @@ class Outcome:
 
     @cached_property
     def _pods(self) -> dict[str, Difference]:
-        """Return by how much the best policy leaves out more pods than others."""
         return {each: self._against(each, self.of.unplaced_metric) for each in self.known[1:]}
 
     @property
     def _fewer(self) -> dict[str, Difference]:
-        """Return the policies that are shown to leave out fewer pods than the best one."""
         return {each: pods for each, pods in self._pods.items() if pods.is_significant and pods.mean > 0}
 
     @property

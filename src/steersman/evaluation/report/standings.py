@@ -82,13 +82,9 @@ class Standings:
         }
         # Over-committed nodes: what is requested beyond their GPUs leaves no GPU of another node less idle.
         self.excess_gpus = {
-            run.workload: float(
-                (run.final_nodes.gpu_count * np.maximum(run.final_nodes.gpu_used_share - 1, 0.0))[
-                    run.final_nodes.gpu_count > 0
-                ].sum()
-            )
+            run.workload: float(np.nansum(nodes.gpu_count * np.maximum(nodes.gpu_used_share - 1, 0.0)))
             for run in runs
-            if run.final_nodes.names
+            if (nodes := run.final_nodes).names
         }
         self.excess_gpus[ALL] = float(np.mean(list(self.excess_gpus.values()) or [0.0]))
         # 0: clusters of different sizes have no common number of GPUs.

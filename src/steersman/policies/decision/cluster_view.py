@@ -153,7 +153,6 @@ class LiveArrays:
         )
 
     def _rebuild(self) -> None:
-        """Build the decision arrays and the scorer from the current state."""
         state, models, embedded = self.view.state, self.view.state.gpu_types, self.policy.prepared
         self._models = models
         profile = profile_arrays(self.view.profile, models) if embedded is None else embedded.profile_for(models)

@@ -136,7 +136,6 @@ def _strategy(strategy: api.ScoringStrategyArgs, minor: str, where: str) -> Scor
 
 
 def _resources(specs: Sequence[api.ResourceSpec] | None, path: str) -> tuple[tuple[str, int], ...]:
-    """Return (name, weight) of resources; a weight of 0 is 1, as in kube-scheduler."""
     return tuple((required(each.name, f"{where}.name"), each.weight or 1) for each, where in indexed(specs, path))
 
 

@@ -183,7 +183,6 @@ def _parsed(raw: str, path: str) -> Mapping[str, Any]:
 
 
 def _profile(profile: api.Profile, minor: str, path: str) -> KubeProfile:
-    """Return a profile as the newest minor decides, with the plugins of a minor."""
     plugins = profile.plugins or api.Plugins()
     weights, filters = enabled_plugins(plugins, minor, f"{path}.plugins")
     arguments = read.Arguments(profile.plugin_config, minor, f"{path}.pluginConfig")

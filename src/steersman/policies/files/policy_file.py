@@ -23,13 +23,7 @@ from steersman.orders.order_file import POLICY_CARD as CARD
 from steersman.orders.order_file import PolicyOrder
 from steersman.orders.registry import from_policy_order, to_policy_order
 from steersman.policies.base import Policy, renamed, with_own_order, with_profile
-from steersman.policies.embedded_profile import (
-    ProfileCard,
-    embed_profile,
-    is_profile_tensor,
-    open_prepared,
-    split,
-)
+from steersman.policies.embedded_profile import ProfileCard, embed_profile, is_profile_tensor, open_prepared, split
 from steersman.policies.features import POD_KINDS, VIEWS, View
 from steersman.policies.gpu_state.arrays import GPU_VIEW, RULE_COUNT, WEIGHTS
 from steersman.policies.heuristics import HEURISTIC_IDS, HeuristicPolicy, heuristic

@@ -11,13 +11,7 @@ import yaml
 
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.policies.files.kube_arguments import API_VERSION
-from steersman.policies.files.kube_configuration import (
-    AKS_GROUP,
-    AKS_KIND,
-    EKS_FIELD,
-    KIND,
-    profiles_of,
-)
+from steersman.policies.files.kube_configuration import AKS_GROUP, AKS_KIND, EKS_FIELD, KIND, profiles_of
 from steersman.policies.node_scores.kube_minors import MINORS
 from steersman.policies.node_scores.kube_profile import (
     DEFAULT_PROFILE,
@@ -67,7 +61,6 @@ def configuration_of(
 
 
 def _set_weight(stated: dict[str, Any], name: str, weight: int) -> None:
-    """Let a plugin of a stated profile score with a weight, or not at all."""
     plugins = stated["plugins"] = stated.get("plugins") or {}
     score = plugins["score"] = plugins.get("score") or {}
     enabled, disabled = (
@@ -83,7 +76,6 @@ def _set_weight(stated: dict[str, Any], name: str, weight: int) -> None:
 
 
 def _arguments(stated: dict[str, Any], plugin: str) -> dict[str, Any]:
-    """Return the arguments of a plugin of a stated profile, to which they are added if it has none."""
     entries = stated["pluginConfig"] = stated.get("pluginConfig") or []
     for entry in entries:
         if entry.get("name") == plugin:

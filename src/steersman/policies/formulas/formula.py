@@ -149,7 +149,6 @@ def formula_constants(pods: Sequence[TypicalPod]) -> Formula:
 
 
 def _typical_sizes(pods: Sequence[TypicalPod]) -> tuple[int, ...]:
-    """Return the milli that pods request of a GPU, ascending: the smallest, and the most frequent ones."""
     shares: dict[int, float] = {}
     for pod in pods:
         if pod.gpu_count:

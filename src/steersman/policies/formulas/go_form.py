@@ -136,12 +136,10 @@ def _constants(formula: Formula) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """Return the text within the quotes of a string of Go."""
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _field(name: str) -> str:
-    """Return the name of a feature as Go spells it."""
     first, *rest = name.split("_")
     return first + "".join(word.title() for word in rest)
 
@@ -173,7 +171,6 @@ def _term(term: FormulaTerm, *, is_only: bool) -> str:
 
 
 def _description(formula: Formula, used: Sequence[FormulaFeature]) -> Iterator[str]:
-    """Yield the function that computes the features."""
     needed = {name for feature in used for name in re.findall(r"\w+", feature.go)}
     sums = [name for name in _SUMS if name in needed]
     yield "func describe(node Node) features {"

@@ -241,7 +241,6 @@ class NodeMetricsView:
         return values, ages, since, users
 
     def _resolved(self) -> NodeMetricsArrays | None:
-        """Return the values to decide by, resolved again after a second or when new ones came; None: no telemetry."""
         if self.telemetry is None:
             return None
         store, now = self.telemetry.store, self.telemetry.clock()
@@ -336,7 +335,6 @@ def _feature_swaps(view: SchedulerView, slot: int, other: int) -> Iterator[tuple
 
 
 def _names(state: ClusterState) -> list[str | None]:
-    """Return the name of the node in each slot."""
     return [None if node is None else node.name for node in state.nodes]
 
 

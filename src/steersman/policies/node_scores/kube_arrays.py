@@ -250,7 +250,6 @@ _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 
 
 def _distinct_constraints(state: ClusterState) -> list[Constraints]:
-    """Return the K constraints by their ids in `ClassArrays.constraint`."""
     _, first = np.unique(state.class_arrays.constraint, return_index=True)
     return [state.classes[c].constraints for c in first]
 

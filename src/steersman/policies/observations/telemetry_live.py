@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import numpy as np
 import numpy.typing as npt
@@ -88,9 +89,8 @@ class TelemetryObservations:
         """Do nothing: no feature is cached; see `policies.base.Observations`."""
 
     def _zones_of_slots(self) -> Integers:
-        """Return [N] the zone of each slot's node."""
         nodes = self._metrics.state.nodes
-        if len(nodes) != len(self._nodes) or any(map(_differ, nodes, self._nodes)):
+        if len(nodes) != len(self._nodes) or any(map(operator.is_not, nodes, self._nodes)):
             self._nodes = list(nodes)
             numbers: dict[object, int] = {}
             self._zones = np.array(
@@ -102,10 +102,6 @@ class TelemetryObservations:
                 dtype=np.int64,
             )
         return self._zones
-
-
-def _differ(one: object, other: object) -> bool:
-    return one is not other
 
 
 def _shown_slots(view: SchedulerView, candidates: Candidates) -> Integers:

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from steersman.apps.runtime.side_loop import SideLoop, entered_in_loop, run_in_loop
+from steersman.apps.runtime.side_loop import entered_in_loop, run_in_loop, side_loop
 
 
 def play(story: Callable[[asyncio.AbstractEventLoop], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
-        with SideLoop() as side:
-            await story(side.loop)
+        with side_loop() as side:
+            await story(side)
 
     asyncio.run(run())
 

@@ -57,3 +57,24 @@ def test_agent_that_was_started_again_is_not_asked_before_it_is_ready() -> None:
     there.send("ready")
     until_free(link, is_free=True)
     link.close(0.1)
+
+
+def test_agent_that_was_started_again_while_the_event_loop_was_busy_is_asked() -> None:
+    here, there = ready()
+    link = AgentLink(here, asks_fallback=False)
+    until_free(link, is_free=True)
+
+    async def story() -> Connection:
+        asking = asyncio.create_task(link.ask(Question({}, -1, None)))
+        await asyncio.sleep(0)
+        there.close()
+        time.sleep(0.2)
+        here, again = ready()
+        link.replace(here)
+        assert await asking is None
+        return again
+
+    again = asyncio.run(story())
+    until_free(link, is_free=True)
+    again.close()
+    link.close(0.1)

@@ -120,6 +120,15 @@ def test_pod_that_gets_a_node_restores_the_order_of_its_namespace(queue: Schedul
     assert names.index("first") < names.index("second")
 
 
+def test_pods_that_were_deferred_keep_their_age_when_their_namespace_gets_a_node(queue: SchedulingQueue) -> None:
+    for i in range(100):
+        queue.add(pod(f"vain-{i}", namespace="full"))
+    fail(queue, FAILURES + 1)  # the last attempt defers the pods
+    queue.note_success(pod("vain-0", namespace="full"))
+    queue.add(pod("young", namespace="full"))
+    assert popped(queue)[-1] == "young"
+
+
 def test_unschedulable_pod_is_retried_when_resources_are_freed(queue: SchedulingQueue, clock: Clock) -> None:
     queue.add(pod("a"))
     queued = queue.pop()

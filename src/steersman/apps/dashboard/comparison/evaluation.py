@@ -33,15 +33,7 @@ from steersman.evaluation.results import (
     SUMMARY,
     SUMMARY_COLUMNS,
 )
-from steersman.evaluation.summary import (
-    BOUND,
-    SEEDS,
-    TRACE_BLOCKS,
-    FigureKey,
-    SummaryRow,
-    figures_by_key,
-    summarise,
-)
+from steersman.evaluation.summary import BOUND, SEEDS, TRACE_BLOCKS, FigureKey, SummaryRow, figures_by_key, summarise
 from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.result import Curve, FinalNodes, Metric, Protocol, RunResult
 from steersman.simulation.run import AS_IT_IS
@@ -211,7 +203,6 @@ def _protocol(run: FoundRun, name: str, line: int, text: str) -> Protocol:
 
 
 def _runs(run: FoundRun) -> list[RunResult]:
-    """Return the runs in the order of `metrics.csv`."""
     metrics: dict[tuple[str, str, int, Protocol], list[Metric]] = {}
     for line, (workload, policy, seed, protocol, metric, unit, value) in rows_of(run, METRICS, METRICS_COLUMNS):
         if policy in BESIDE:
@@ -261,7 +252,6 @@ def _parts(run: FoundRun) -> dict[tuple[str, str, Protocol], dict[str, npt.NDArr
 
 
 def _end(metrics: Sequence[Metric]) -> Curve:
-    """Return a curve of one point, from the metrics at the end of a run."""
     values = {metric.name: metric.value for metric in metrics}
     return _curve(np.zeros(1), np.array([values.get("gpu_allocation_percent", math.nan)]), np.full(1, np.nan))
 

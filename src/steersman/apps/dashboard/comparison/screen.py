@@ -12,13 +12,7 @@ import numpy.typing as npt
 from aiohttp import web
 
 from steersman.apps.dashboard.access import refused
-from steersman.apps.dashboard.comparison.evaluation import (
-    BESIDE,
-    EvaluationFolder,
-    Subject,
-    criterion_of,
-    version_of,
-)
+from steersman.apps.dashboard.comparison.evaluation import BESIDE, EvaluationFolder, Subject, criterion_of, version_of
 from steersman.apps.dashboard.runs.entries import RunEntries
 from steersman.apps.dashboard.runs.folders import FoundRun
 from steersman.apps.dashboard.screens import json_response
@@ -241,7 +235,6 @@ class ComparisonScreen:
         return folders, problems
 
     def _open(self, run: FoundRun) -> EvaluationFolder:
-        """Return a folder with its runs, as its files are now. Raises InputError: one of them is damaged."""
         previous = self._read.pop(run.id, None)
         folder = previous if previous is not None and previous.version == version_of(run) else EvaluationFolder(run)
         _ = folder.runs  # whether they can be read is known before anything is shown
@@ -294,7 +287,6 @@ def _kind_table(folder: str, headline: Headline) -> KindTable:
 
 
 def _charts(chosen: Sequence[EvaluationFolder], subject: Subject) -> list[CurveChart]:
-    """Return the curves of each quantity, at common points."""
     found = [(each.run.name, policy, curves) for each in chosen for policy, curves in each.curves(subject).items()]
     if not found:
         return []

@@ -10,14 +10,7 @@ from statistics import median, quantiles
 
 from steersman.apps.dashboard.columns import NodeColumns, node_columns, profile_rows
 from steersman.apps.dashboard.live.agreement import RuleAgreement
-from steersman.apps.dashboard.live.documents import (
-    NodeLatency,
-    RuleRate,
-    Snapshot,
-    Summary,
-    UseColumns,
-    WaitingGroup,
-)
+from steersman.apps.dashboard.live.documents import NodeLatency, RuleRate, Snapshot, Summary, UseColumns, WaitingGroup
 from steersman.apps.dashboard.live.status import ReadinessFeed, WaitingFeed, reason_without_counts
 from steersman.apps.top.model import BindingRate
 from steersman.cluster.account import ClusterAccount, account_of
@@ -353,7 +346,6 @@ class ClusterWatch(Listener):
         return result
 
     def _with_unknown(self, use: UseColumns) -> UseColumns:
-        """Add the nodes that were never understood."""
         for at, name in enumerate(self._unknown, len(self._order)):
             pods = len(self.cache.pods_on(name))
             for column, value in ((use.at, at), (use.cpu, 0), (use.memory, 0), (use.pods, pods), (use.counted, 0)):

@@ -79,5 +79,4 @@ class LiveExplainer:
 
 
 def _placed(pod: Pod, node: str, devices: int | None) -> Pod:
-    """Return a pod as it runs."""
     return pod.bound(node, device_indices(devices or 0)) if node else pod

@@ -243,7 +243,6 @@ class ClusterHistory:
         return fine, coarse, np.concatenate((self._coarse.times[coarse], self._fine.times[fine]))
 
     def _forget(self, now: float, pods: Mapping[str, int]) -> None:
-        """Note which nodes are gone, and forget those that no sample has any more."""
         step, size = COARSE
         for name in self._columns.keys() - pods.keys() - self._gone.keys():
             self._gone[name] = now

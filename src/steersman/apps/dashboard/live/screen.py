@@ -110,7 +110,6 @@ class LiveScreen:
                 await self._tick()
 
     async def _tick(self) -> None:
-        """Sample and send again and again."""
         renewed = time.monotonic()
         while True:
             now = time.time()

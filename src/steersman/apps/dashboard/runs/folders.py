@@ -192,7 +192,6 @@ def _kinds(folder: Path, names: set[str]) -> tuple[Sequence[Kind], SteersmanErro
 
 
 def _kind_of_file(path: Path) -> FileKind | None:
-    """Return what a CSV file is by its columns; None for links and other files."""
     if not path.name.endswith(CSV_SUFFIXES):
         return None
     try:

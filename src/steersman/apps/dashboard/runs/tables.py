@@ -69,7 +69,6 @@ def _unpacked(run: FoundRun, name: str) -> bytes:
 
 
 def _decoded_lines(path: Path, file: BinaryIO) -> Iterator[str]:
-    """Yield the lines of a text. Raises InputError: one is no UTF-8."""
     # A strict decoder fails for the whole block that it reads ahead, and does not say in which line.
     with io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="") as text:
         for number, line in enumerate(text, start=1):
@@ -182,7 +181,6 @@ class GrowingTable:
                     raise InputError(path, f"line {self._read + 2}", "", TOO_LONG)
 
     def _continues(self, file: BinaryIO, header: bytes) -> bool:
-        """Return whether the file still has what was read."""
         file.seek(self._offset - len(self._last))
         return header == self._header and file.read(len(self._last)) == self._last
 

@@ -105,7 +105,6 @@ def _events(
 
 
 def _deduplicated_names(names: Sequence[str]) -> list[str]:
-    """Return the names, with numbers behind those that occur again."""
     seen = Counter[str]()
     result = []
     for name in names:

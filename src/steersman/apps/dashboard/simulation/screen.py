@@ -150,7 +150,6 @@ class SimulationScreen:
         return gzip.compress(msgspec.json.encode(replay), compresslevel=6)
 
     def _load(self, number: int) -> ShownRun:
-        """Return a run as its files are now."""
         source = self._sources[number]
         version = source.version()
         known = self._loaded.get(number)
@@ -197,6 +196,5 @@ def _entry(source: RunSource) -> RunEntry:
 
 
 def _comparable(entries: Sequence[RunEntry], first: int) -> list[int]:
-    """Return the other runs with the arrivals of a run."""
     arrivals = entries[first].arrivals
     return [i for i, entry in enumerate(entries) if i != first and not entry.problem and entry.arrivals == arrivals]

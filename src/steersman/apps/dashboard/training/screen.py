@@ -91,7 +91,6 @@ class TrainingScreen:
             return refused(400, str(error))
 
     async def _post_request(self, request: web.Request) -> web.Response:
-        """Leave a request in the folder of a run that this screen lists."""
         # Browsers send Origin with every POST, and ask this server first before another site's page may send JSON.
         if request.content_type != "application/json" or request.headers.get("Origin") is None:
             return refused(403, "requests to runs are taken from this server's own pages alone, as JSON")

@@ -87,12 +87,10 @@ def bindings_document(rows: Sequence[RecordedBinding]) -> BindingsDocument:
 
 
 def _used(shares: Floats, is_free: bool) -> Floats:
-    """Return percent in use, [T, N]."""
     return 100.0 * (1.0 - shares if is_free else shares)
 
 
 def _counted(rows: Sequence[RecordedBinding], shown: Sequence[int], resets: set[int]) -> Floats:
-    """Return the pods of the recording on each node since the last reset, [T, N]."""
     pods_on_node, counted, wanted = np.zeros(len(rows[0].usage)), [], set(shown)
     for i, row in enumerate(rows):
         if i in resets:

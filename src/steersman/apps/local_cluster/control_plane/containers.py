@@ -44,7 +44,6 @@ def stop(folder: Path, name: str) -> None:
 
 
 def _answers(engine: str) -> bool:
-    """Return whether an engine is installed and its daemon, if it has one, answers."""
     try:
         done = subprocess.run([engine, "info"], capture_output=True, timeout=ANSWER_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -155,7 +155,6 @@ def _environment() -> dict[str, str]:
 
 
 def _build(go: str, module: Module, target: Path, report: Report, say: Callable[[str], None]) -> None:
-    """Build into a folder beside `target`, which is renamed when it is complete."""
     for old in target.parent.glob("*.part"):  # left by a build that was killed; we hold the lock
         shutil.rmtree(old)
     log = target.parent / "build.log"
@@ -187,7 +186,6 @@ def _without_downloads(lines: Iterable[str], say: Callable[[str], None]) -> Iter
 
 
 def _lines(command: list[str], module: Module, file: object, log: Path) -> Iterator[str]:
-    """Run Go and yield the lines of its output, which are also logged. Raises SteersmanError: it failed."""
     problems: list[str] = []
     with subprocess.Popen(
         command,

@@ -200,7 +200,6 @@ def _kept_log(folder: Path) -> Path:
 
 
 def _cluster_folder(folder: Path) -> Path:
-    """Return where kwokctl keeps the cluster, under the cluster's name."""
     return folder / KWOK / "clusters" / folder.name
 
 

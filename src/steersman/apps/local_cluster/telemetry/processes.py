@@ -177,19 +177,16 @@ def _telemetry_config(port: int, interval: float) -> dict[str, object]:
 
 
 def _network_query(interval: float) -> dict[str, str]:
-    """Return the default query of traffic, over as many scrapes as by default."""
     default = DEFAULT_FEATURES["network_received_bytes_per_second"]
     window = f"[{round(1000 * interval * RATE_SCRAPES)}ms]"
     return {"query": default.query.replace("[5m]", window), "sampledAt": default.sampled_at}
 
 
 def _write_json(path: Path, content: object) -> None:
-    """Write JSON, which is YAML too."""
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _launch(folder: Path, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a process that goes on when this one ends."""
     with (folder / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(
             command,
@@ -210,7 +207,6 @@ def _environment() -> dict[str, str]:
 
 
 def _wait(process: subprocess.Popen[bytes], folder: Path, name: str, url: str) -> None:
-    """Wait until a process answers. Raises SteersmanError: it ended, or does not answer."""
     until = time.monotonic() + START_SECONDS
     while True:
         try:

@@ -87,6 +87,5 @@ def _content(description: str, schema: Json) -> Json:
 
 
 def _doc(answered: Any) -> str:
-    """Return the docstring of a response type."""
     kind = get_args(answered)[0] if get_args(answered) else answered
     return inspect.getdoc(kind) or ""

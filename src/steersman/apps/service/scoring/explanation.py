@@ -140,7 +140,8 @@ def explain_placed(
     state = ClusterState(workload.nodes)
     running = [each for each in others if each.constraints.node_name in state.slots]
     state.place_running([running_pod(state, each) for each in running])
-    names = [each.constraints.node_name for each in others if _is_sibling(each, pod)]
+    owner = pod.namespace, pod.owner
+    names = [each.constraints.node_name for each in others if pod.owner and (each.namespace, each.owner) == owner]
     on_nodes = Counter(state.slots[name] for name in names if name in state.slots)
     siblings = OwnerPods(on_nodes, 1 + len(names) - on_nodes.total())
     profile = typical_pods([workload.pods[i] for i in workload.demand()] if typical is None else typical)
@@ -170,10 +171,6 @@ def why_not_scheduled(pod: Pod) -> str:
     if pod.gated:
         return "it has scheduling gates, and no scheduler looks at it before they are removed"
     return f"its schedulerName is {pod.other_scheduler}, and that scheduler places it" if pod.other_scheduler else ""
-
-
-def _is_sibling(other: Pod, pod: Pod) -> bool:
-    return bool(pod.owner) and (other.namespace, other.owner) == (pod.namespace, pod.owner)
 
 
 def explanation(policy: str, node_scorer: NodeScorer, query: PodQuery) -> Explanation:
@@ -228,7 +225,6 @@ def _feature(part: Contribution, points: float) -> FeatureContribution:
 
 
 def _decided_by(policy: Policy, equal: int, others: int) -> str:
-    """Return what decided, where `equal` of the `others` feasible nodes have the same score."""
     if not others:
         return "it fits on no other node"
     selection = policy.selection

@@ -368,6 +368,5 @@ class NodeScorer:
         return reasons.reasons_by_node(self.decider.state, query.class_id, query.labels_id)
 
     def _reset_index(self) -> None:
-        """Reset the index of names after nodes were added or deleted."""
         self._nodes = list(self.decider.state.nodes)
         self._as_of, self._everywhere = object(), None

@@ -106,7 +106,6 @@ class UnknownPods:
                 )
 
     def _query(self, node_scorer: NodeScorer, pod: Pod, numbers: tuple[int, int]) -> PodQuery:
-        """Return the query about a pod whose class and labels have these numbers, with what is read of its owner."""
         needs_peers = Need.PEERS in node_scorer.decider.policy.needs or pod.latency.limited
         owner_pods = self._cache.owner_pods(pod) if needs_peers else NO_OWNER_PODS
         return PodQuery(*numbers, owner_pods, pod.latency, pod=pod)

@@ -129,7 +129,6 @@ def dashboard(
 
 
 async def _serve(screens: Sequence[Screen], port: int, browser: bool) -> None:
-    """Serve the pages of screens until cancelled, and print the address."""
     from prometheus_client import CollectorRegistry
 
     from steersman.apps.dashboard.access import HEADERS, OneTimeCode, new_token

@@ -169,7 +169,6 @@ def kubectl(context: typer.Context, name: Name = DEFAULT_NAME) -> None:
 
 
 def _kubectl(record: ClusterRecord) -> str | None:
-    """Return the path of the kubectl for a cluster, None without one."""
     import shutil
 
     from steersman.apps.local_cluster.control_plane import build
@@ -285,7 +284,6 @@ async def _status(client: Any) -> dict[str, Any]:
 
 
 def _status_lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return titles and texts of what `status` shows."""
     pods = ", ".join(f"{count} {phase}" for phase, count in facts["pods_by_phase"].items())
     lines = [
         ("Cluster", f"{facts['name']}, {facts['backend']}"),
@@ -301,7 +299,6 @@ def _status_lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 async def _check_ready(client: Any) -> None:
-    """Raise UnreachableError if a readiness check of the API server fails, such as that of etcd."""
     from steersman.kubernetes.client import ApiError, UnreachableError
 
     try:
@@ -315,7 +312,6 @@ async def _check_ready(client: Any) -> None:
 
 
 def _backend(record: ClusterRecord) -> str:
-    """Return how the cluster runs."""
     from steersman.apps.local_cluster.record import ClusterBackend
 
     if record.way is ClusterBackend.KUBECONFIG:
@@ -327,7 +323,6 @@ def _backend(record: ClusterRecord) -> str:
 
 
 def _telemetry_options(options: UpOptions) -> TelemetryOptions | None:
-    """Return the options of telemetry, None without it. Raises SteersmanError: they are wrong, or it cannot run."""
     from steersman.apps.local_cluster.telemetry import processes
 
     if not options.telemetry:
@@ -339,7 +334,6 @@ def _telemetry_options(options: UpOptions) -> TelemetryOptions | None:
 
 
 def _telemetry_facts(name: str) -> dict[str, str | None]:
-    """Return Prometheus' address and the file for --telemetry, None without telemetry."""
     from steersman.apps.local_cluster.telemetry import processes
 
     has_any = processes.has_telemetry(name)

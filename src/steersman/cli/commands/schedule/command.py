@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from steersman.cli.completing import orders, policies
-from steersman.cli.fitting import GENERATIONS_HELP
+from steersman.cli.completing import policies
+from steersman.cli.fitting import FitGenerations
 from steersman.cli.minors import minor_of_cluster
 from steersman.cli.options.cluster import (
     ClusterOptions,
@@ -21,8 +21,8 @@ from steersman.cli.options.cluster import (
     say_without_telemetry,
 )
 from steersman.cli.options.common import (
-    ORDERS_HELP,
     POLICIES_HELP,
+    LiveOrderOption,
     TableOrJson,
     TelemetryOption,
     UncheckedOption,
@@ -101,11 +101,7 @@ class ScheduleOptions:
         Excludes("shadow"),
         Excludes("learn"),
     ] = None
-    fit_generations: Annotated[
-        int | None,
-        option(f"With --fit: generations of the search. {GENERATIONS_HELP}", min=1),
-        RequiresOption("fit"),
-    ] = None
+    fit_generations: FitGenerations = None
     telemetry: TelemetryOption = None
 
     @property
@@ -118,16 +114,7 @@ class ScheduleOptions:
 class OrderOptions:
     """Who goes next among the pods that wait."""
 
-    order: Annotated[
-        str | None,
-        option(
-            f"Order of the pods that wait, after their priority: {ORDERS_HELP} The oracle is for simulations alone. "
-            "[default: that of the policy, else age]",
-            metavar="ORDER",
-            autocompletion=orders,
-        ),
-        Excludes("shadow"),
-    ] = None
+    order: Annotated[LiveOrderOption, Excludes("shadow")] = None
     run_times: Annotated[
         Path | None,
         path_option(
@@ -350,7 +337,6 @@ def schedule(
 
 
 def _checked_plan(options: ScheduleOptions, learning: LiveLearning, exploration: Mapping[str, Any]) -> LivePlan | None:
-    """Check what is written and how the agent learns, and return its plan, None without one. Raises SteersmanError."""
     if options.output is not None:
         check_new_folder(options.output)
     if options.fit is not None:

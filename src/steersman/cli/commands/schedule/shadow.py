@@ -91,7 +91,6 @@ def follow(
 
 
 async def _run(shadow: Shadow, manager: PolicyManager) -> None:
-    """Follow the scheduler until cancelled."""
 
     def state() -> ClusterState:
         return shadow.actual.cache.state

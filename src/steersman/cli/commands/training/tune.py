@@ -94,14 +94,13 @@ def tune(
             storage=study.storage or "",
             on_trial=lambda done, _: progress.update(min(done, budget.most or done), budget.most or done + 1),
         )
-    best_options = ", ".join(f"{name} {_formatted(value)}" for name, value in outcome.best_options.items())
+    best_options = ", ".join(
+        f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in outcome.best_options.items()
+    )
     print_text(
         f"Best of {outcome.finished} finished and {outcome.pruned} pruned trials: "
         f"{gain_text(plan, outcome.best_value)}, by trial-{outcome.best_trial:03d}, with {best_options}.\n"
         f"Plots are in {output / tuning.PLOTS}; the best options, for steersman train --options, are in "
         f"{output / tuning.BEST}."
     )
-
-
-def _formatted(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -302,7 +302,6 @@ def _clean(target: ClusterTarget, yes: bool) -> None:
 
 
 def _run_copies(target: ClusterTarget, manifest: Path, options: CopyOptions, played: RunRecordOptions) -> None:
-    """Create and delete copies of a manifest until that is done, or stopped."""
     from steersman.apps.load.copies.loop import CopyLoop
     from steersman.apps.load.copies.manifest import check_names, read_manifest
     from steersman.apps.load.driver import RowLog
@@ -329,7 +328,6 @@ def _run_copies(target: ClusterTarget, manifest: Path, options: CopyOptions, pla
 
 
 def _annotations(given: list[str]) -> dict[str, str]:
-    """Return annotations of the form KEY=VALUE. Raises UsageError: one has another form, or is no limit."""
     from steersman.cluster.objects.latency_limits import limits_of
 
     result = {}
@@ -351,7 +349,6 @@ def _tell_rows(tally: FillStats) -> None:
 
 
 def _read(files: list[Path]) -> _Source:
-    """Return Deployments if there is nothing else, else pods."""
     from steersman.workloads.loading import load_pods, open_source
 
     result = [open_source(file).deployment_rows() for file in files]

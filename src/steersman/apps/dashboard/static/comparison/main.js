@@ -170,9 +170,11 @@ class Page {
     const better = { true: " Higher is better.", false: " Lower is better." }[String(found.metric.largerIsBetter)] ?? "";
     const { title, digits } = found.metric;
     this.digits = digits;
+    const over = rows.find((row) => row.difference !== null)?.intervalOver ?? "seeds";
+    const intervalTitle = over === "blocks" ? "interval of this stretch" : "95 % interval";
     const baselines = [...new Set(rows.map((row) => row.baseline).filter(Boolean))];
     byId("title").textContent = baselines.length ? `${title}: difference from ${baselines.join(" or ")}` : title;
-    byId("bars-key").textContent = `Bars: mean${baselines.length ? " difference" : ""} over seeds; lines on them: 95 % interval.`;
+    byId("bars-key").textContent = `Bars: mean${baselines.length ? " difference" : ""} over seeds; lines on them: ${intervalTitle}.`;
     byId("sentences").replaceChildren(...found.sentences.map(({ folder, sentence }) =>
       element("p", {}, several ? `${folder}: ${sentence}` : sentence)));
     this.bars = [{ name: "", rows }];
@@ -180,18 +182,17 @@ class Page {
     this.bars.push(...(others.length > 1 ? others.map(([name, of]) => ({ name, rows: of })) : []));
     this.drawBars();
     byId("workloads").parentElement?.toggleAttribute("hidden", others.length < 2);
-    const over = INTERVALS[rows.find((row) => row.difference !== null)?.intervalOver ?? "seeds"] ?? "";
     // What decides comes first, so that it is there without scrolling on a phone.
-    const titles = ["policy", ...(several ? ["from"] : []), "difference", "95 % interval", "mean", "95 % interval", "seeds", "against"];
+    const titles = ["policy", ...(several ? ["from"] : []), "difference", intervalTitle, "mean", intervalTitle, "seeds", "against"];
     const first = several ? 2 : 1;
     byId("table").replaceChildren(table(titles, rows.map((row) => [
       row.policy, ...(several ? [row.folder] : []), number(row.difference, digits, true), interval(row.differenceLow, row.differenceHigh, digits, true),
       number(row.mean, digits), interval(row.low, row.high, digits), String(row.runs), row.baseline,
     ]), [0, 1, 2, 3, 4].map((i) => i + first)));
-    byId("table").append(element("p", { class: "keys" }, `Differences are paired; a difference is significant if its interval excludes 0. ${over}${better}`));
+    byId("table").append(element("p", { class: "keys" }, `Differences are paired; a difference is significant if its interval excludes 0. ${INTERVALS[over] ?? ""}${better}`));
     byId("kinds").replaceChildren(...found.kinds.flatMap(({ folder, title: of, kinds, rows: lines }) => [
       element("h2", {}, several ? `${folder}: ${of}` : of),
-      table(["policy", ...kinds.flatMap((each) => [each, "difference, 95 % interval"])],
+      table(["policy", ...kinds.flatMap((each) => [each, `difference, ${intervalTitle}`])],
         lines.map(({ name, cells, notes }) => [name, ...cells.flatMap((cell, i) => [cell, notes[i] ?? ""])]), kinds.flatMap((_, i) => [2 * i + 1, 2 * i + 2])),
     ]));
     this.showCharts(found);
