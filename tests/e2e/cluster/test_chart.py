@@ -131,7 +131,7 @@ def test_a_component_is_removed_without_the_others(release: Release) -> None:
     release.apply("upgrade", "service.enabled=true", "scheduler.enabled=false")
     left = {each for each in release.names() if not each.startswith(("pod/", "replicaset", "secret/"))}
     assert left
-    assert {each.rpartition("/")[2] for each in left} == {"steersman-service"}
+    assert {each.rpartition("/")[2] for each in left} == {"steersman-service", "steersman-gpu-annotations"}
 
 
 @pytest.mark.parametrize("account", ["steersman", "steersman-service", "steersman-dashboard"])

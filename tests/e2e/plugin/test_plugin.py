@@ -60,7 +60,7 @@ def test_missing_policy_file_leaves_decisions_to_other_plugins(
         ten_pods(cluster)
         assert len(set(bound(cluster).values())) == 10  # kube-scheduler's default spreads them
         assert scheduler.metrics("unscored_total") == {'reason="no-policy"': 10}
-        assert scheduler.metrics("policy_reads_total") == {'result="refused"': 1}
+        assert scheduler.metrics("policy_reads_total") == {'result="loaded"': 0, 'result="refused"': 1}
         assert scheduler.log().count("The policy file cannot be used") == 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import os
 import re
@@ -130,7 +131,8 @@ def understood(sentence: str) -> dict[str, int]:
 
 def test_the_recipe_compares_policies_on_what_kubectl_prints(busy: LocalCluster, tmp_path: Path) -> None:
     section = PAGE.read_text().partition("From a dump:\n")[2].partition("\n## ")[0]
-    recipe = "\n".join(line for line in section.splitlines() if line.startswith("    "))
+    block = itertools.takewhile(lambda line: line.startswith("    "), section.strip("\n").splitlines())
+    recipe = "\n".join(block)
     assert recipe.count("kubectl get") == 2
     assert "steersman evaluate" in recipe
     environment = busy.environment | {

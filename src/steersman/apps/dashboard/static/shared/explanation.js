@@ -14,7 +14,7 @@ const SHOWN_FEATURES = 8;
 export function explanationParts(explained) {
   if (typeof explained === "string") return [element("p", { role: "status" }, explained)];
   const parts = [];
-  if (explained.notScheduled) parts.push(element("p", { role: "status" }, `It is not placed now: ${explained.notScheduled}.`));
+  if (explained.notScheduled) parts.push(element("p", {}, `It is not placed now: ${explained.notScheduled}.`));
   if (explained.node) {
     const equal = explained.equal ? ` ${explained.equal} other nodes have the same score.` : "";
     parts.push(element("p", {}, `${explained.member ? `The portfolio's member ${explained.member}` : "The policy"} ${explained.notScheduled ? "would prefer" : "prefers"} `
