@@ -83,8 +83,13 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             r"10 seeds: .* ([\d.]+) wide\n.* ([\d.]+) wide",
             lambda a, b: b < a / 2,
         ),
-        Claim("at least 74 % of what was possible", r"steersman +closes +(74) %"),
-        Claim("fails the fewest pods", r"best-fit .*([\d.]+) +[+−\d.]+ +[\d.]+ *\n kube-default .* \d+ +([\d.]+) "),
+        Claim("2.5 points more than kube-default", r"steersman +(96\.1[78]) [\s\S]*kube-default +(93\.6[45]) "),
+        Claim("at least 66 % of what was possible", r"steersman +closes +(66) %"),
+        Claim(
+            "fails the fewest pods",
+            r"steersman +[\d.]+ +\S+ +\d+ +([\d.]+) [\s\S]*kube-default +[\d.]+ +\S+ +\d+ +([\d.]+) ",
+            float.__gt__,
+        ),
     ),
 }
 """By notebook."""
