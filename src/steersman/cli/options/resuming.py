@@ -57,7 +57,6 @@ def keep_words(words: Sequence[str], folder: Path) -> None:
         InputError: the file cannot be written.
     """
     if all(redact_url(each) == each for each in words):
-        folder.mkdir(parents=True, exist_ok=True)
         content = {"folder": os.getcwd(), "words": list(words)}
         write_atomically(folder / COMMAND, (json.dumps(content, indent=2) + "\n").encode())
 

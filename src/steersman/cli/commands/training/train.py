@@ -117,20 +117,25 @@ def train(
 
     from steersman.training.plans import train as run_training
     from steersman.training.result import TrainingResult
-    from steersman.training.run import CHECKPOINT, POLICY, TrainingLimits
+    from steersman.training.run import CHECKPOINT, TrainingLimits, TrainingProgress
 
     iterations = run.iterations or options.algorithm.iterations
     interval = run.validate_every or options.algorithm.validate_every
     limits = TrainingLimits(iterations, run.minutes, interval, run.patience)
     compile_plan(plan)
     with use_engine(run.engine, run.jobs) as jobs, TrainingProgressBar(iterations, run.minutes, run.progress) as bar:
-        # Not those of a run that is there already, which `run_training` refuses to overwrite.
-        if not (run.resume or (output / CHECKPOINT).exists() or (output / POLICY).exists()):
-            keep_words(invocation.meta[WORDS], output)
+        begins = not run.resume
+
+        def report(progress: TrainingProgress, metrics: dict[str, float]) -> None:
+            # Not before: a command that fails or is interrupted early leaves no folder.
+            nonlocal begins
+            if begins:
+                keep_words(invocation.meta[WORDS], output)
+                begins = False
+            bar.update(progress, metrics)
+
         try:
-            state = run_training(
-                plan, output, limits, jobs=jobs, resume=run.resume, on_iteration=bar.update, tracker=track
-            )
+            state = run_training(plan, output, limits, jobs=jobs, resume=run.resume, on_iteration=report, tracker=track)
         except KeyboardInterrupt as interruption:
             if (output / CHECKPOINT).exists():
                 again = shlex.join(["steersman", "train", "--output", str(output), "--resume"])
