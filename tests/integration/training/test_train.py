@@ -89,7 +89,7 @@ def test_invalid_input_fails_in_one_line(files, tmp_path):
     train(files, tmp_path / "run")
     for more, message in (
         ([], "a run exists already"),
-        (["--resume", "--seed", "9"], "seed: was 1, now 9"),
+        (["--resume", "--seed", "9"], "--seed is not that of the run in"),
         (["--objective", "speed"], "unknown objective 'speed'"),
         (["--protocol", "arrival"], "is not one of 'inflation', 'arrivals', 'timed'"),
     ):
