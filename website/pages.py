@@ -29,8 +29,12 @@ GENERATED = {POLICIES, DOCS / "README.md"}
 LINK = re.compile(r'(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)(?: "([^"]*)")?\)')
 LIST = re.compile(r"(?:[-*]|\d+\.) ")
 IMAGES = (".png", ".svg")
-UNSEARCHED = (ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md")
-"""Pages that the search leaves out: what users look for is elsewhere, and the index is twice in the site."""
+UNSEARCHED = {
+    *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md")),
+    *(DOCS / name for name in ("explanation/architecture.md", "how-to/images.md", "reference/features.md")),
+    *(DOCS / "explanation" / "decisions").glob("*.md"),
+}
+"""Pages that the search leaves out: what users look for is elsewhere, and the site holds the index twice."""
 NOT_FOUND = "---\nsearch:\n  exclude: true\n---\n\n"
 
 
