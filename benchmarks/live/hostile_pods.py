@@ -1,4 +1,4 @@
-"""Pods of one tenant beside those of another, who creates thousands that fit nowhere and are expensive to look at."""
+"""Scheduling delay of one tenant while another creates thousands of pods that fit nowhere and are costly to check."""
 
 from __future__ import annotations
 
