@@ -89,7 +89,9 @@ async def ask(answer: Answer, nodes: tuple[str, ...] = ("n0", "n1"), **changes: 
 def collector(server: Prometheus, nodes: tuple[str, ...] = ("n0", "n1"), **changes: Any) -> TelemetryCollector:
     where = {"url": server.url, "timeoutSeconds": 0.2, "maxBodyBytes": 4096} | changes.pop("prometheus", {})
     return TelemetryCollector(
-        configuration({"prometheus": where, "features": OFF | ONE, **changes}), lambda: dict.fromkeys(nodes, ())
+        configuration({"prometheus": where, "features": OFF | ONE, **changes}),
+        lambda: dict.fromkeys(nodes, ()),
+        clock=lambda: 1000.0,  # stopped: ages do not depend on how busy the machine is
     )
 
 
