@@ -18,7 +18,6 @@ from tests.support.full_disk import largest_file
 from steersman.cli.commands.training.train import Track
 from steersman.cli.main import main
 from steersman.core.errors import InputError, SteersmanError, UsageError
-from steersman.training.control.progress import PROGRESS, decode_progress
 from steersman.training.run import TrainingLimits, TrainingRun
 from steersman.training.trackers import TRACKERS, check_tracker
 
@@ -209,5 +208,3 @@ def test_full_disk_fails_in_one_line_and_ends_the_run(
             thread.join(60)
     assert capfd.readouterr().err == ""
     assert not list(folder.glob(".*"))
-    progress = folder / PROGRESS
-    assert not progress.exists() or decode_progress(progress, progress.read_bytes()).state == "stopped"
