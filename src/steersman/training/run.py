@@ -6,7 +6,7 @@
     validation.csv          one row per validation
     checkpoint.safetensors  everything that later iterations depend on
     policy.safetensors      the best policy by validation; without one (live) the newest
-    events.out.tfevents.*   metrics and histograms for TensorBoard, if it is installed and no other tracker is chosen
+    events.out.tfevents.*   metrics and histograms for TensorBoard, if it is installed
 
     run.lock                locked by the process that trains there; says which one that is
 
@@ -33,8 +33,8 @@ from steersman.core.atomic_files import keep_copy, naming_in_errors, set_aside, 
 from steersman.core.config.fields import flag
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.folder_lock import FolderLock, lock_folder
-from steersman.training import trackers
 from steersman.training.checkpoint import read_checkpoint, write_checkpoint
+from steersman.training.tensorboard import Board
 
 OPTIONS, LOG, METRICS, VALIDATION = "run.json", "log.txt", "metrics.csv", "validation.csv"
 CHECKPOINT, POLICY = "checkpoint.safetensors", "policy.safetensors"
@@ -153,7 +153,6 @@ class TrainingRun:
         validate: Callable[[], float] | None,
         save: Save,
         on_iteration: OnIteration | None = None,
-        tracker: str = "tensorboard",
     ) -> TrainingProgress:
         """Train to the limits.
 
@@ -162,14 +161,13 @@ class TrainingRun:
             validate: returns the quality of the current policy, higher is better; None: the newest is kept.
             save: writes the current policy.
             on_iteration: progress.
-            tracker: one of `trackers.TRACKERS`, which must be installed.
 
         Raises:
-            SteersmanError: another process trains in the folder, the run diverged, a file cannot be written, the
-                checkpoint is of other options, or the tracker failed; the last checkpoint and the best policy are kept.
+            SteersmanError: another process trains in the folder, the run diverged, a file cannot be written, or
+                the checkpoint is of other options; the last checkpoint and the best policy are kept.
         """
         with self._lock or lock_folder(self.folder):
-            return self._train(learner, validate, save, on_iteration, tracker)
+            return self._train(learner, validate, save, on_iteration)
 
     def _train(
         self,
@@ -177,7 +175,6 @@ class TrainingRun:
         validate: Callable[[], float] | None,
         save: Save,
         on_iteration: OnIteration | None,
-        tracker: str,
     ) -> TrainingProgress:
         self._check()  # again: another process may have trained here until we got the lock
         self._open()
@@ -188,7 +185,7 @@ class TrainingRun:
             self._truncate_logs()
         # `before`: earlier sessions' time.
         began, before, saved = time.monotonic(), self.progress.seconds, time.monotonic()
-        with trackers.opened(tracker, self.folder, self.options, self.progress.iteration) as tracker_log:
+        with Board(self.folder, self.progress.iteration) as board:
             self._log(f"{'continuing at' if self.resumed else 'starting at'} iteration {self.progress.iteration}")
             while not self._over():
                 try:
@@ -203,12 +200,12 @@ class TrainingRun:
                     raise SteersmanError(f"{error}{self._kept()}") from error
                 self.progress.iteration += 1
                 self.progress.seconds = before + time.monotonic() - began
-                scalars = self._record(numbers, tracker_log)
+                scalars = self._record(numbers, board)
                 # The last iteration is validated in any case, or its policy would be lost.
                 due = self.progress.iteration % self.limits.validate_every == 0 or self._over()
                 # Validation first: the checkpoint then knows its result.
                 if due and validate is not None:
-                    self._validate(validate, save, tracker_log)
+                    self._validate(validate, save, board)
                 elif due:
                     save(self.folder / POLICY)
                 if due or time.monotonic() - saved > self.limits.checkpoint_seconds:
@@ -216,8 +213,6 @@ class TrainingRun:
                     saved = time.monotonic()
                 if on_iteration is not None:
                     on_iteration(self.progress, scalars)
-            if (self.folder / POLICY).exists():
-                tracker_log.artifact(self.folder / POLICY)
             self._log(f"done after {self.progress.iteration} iterations; best {self.progress.best:.4f}")
         return self.progress
 
@@ -253,7 +248,7 @@ class TrainingRun:
             or (limits.patience > 0 and progress.stale >= limits.patience)
         )
 
-    def _validate(self, validate: Callable[[], float], save: Save, tracker_log: trackers.AnyTracker) -> None:
+    def _validate(self, validate: Callable[[], float], save: Save, board: Board) -> None:
         value = validate()
         progress = self.progress
         # Strictly better: of equal validations the earlier policy stays.
@@ -264,7 +259,7 @@ class TrainingRun:
             progress.stale += 1
         row = {"iteration": progress.iteration, "seconds": round(progress.seconds, 1), "value": value}
         self._append(VALIDATION, row)
-        tracker_log.scalars({"validation": value}, progress.iteration)
+        board.scalars({"validation": value}, progress.iteration)
         self._log(f"iteration {progress.iteration}: validation {value:.4f}, best {progress.best:.4f}")
 
     def _checkpoint(self, learner: Learner) -> None:
@@ -272,7 +267,7 @@ class TrainingRun:
         state = {"learner": learner.state_dict(), "progress": progress}
         write_checkpoint(self.folder / CHECKPOINT, state, self.options)
 
-    def _record(self, numbers: dict[str, Any], tracker_log: trackers.AnyTracker) -> dict[str, float]:
+    def _record(self, numbers: dict[str, Any], board: Board) -> dict[str, float]:
         """Record an iteration's metrics; return the scalars among them."""
         progress = self.progress
         scalars = {name: float(value) for name, value in numbers.items() if not isinstance(value, np.ndarray)}
@@ -280,8 +275,8 @@ class TrainingRun:
         self._append(METRICS, {"iteration": progress.iteration, "seconds": round(progress.seconds, 1), **scalars})
         for name, value in numbers.items():
             if isinstance(value, np.ndarray) and value.size:
-                tracker_log.histogram(name, value, progress.iteration)
-        tracker_log.scalars(scalars, progress.iteration)
+                board.histogram(name, value, progress.iteration)
+        board.scalars(scalars, progress.iteration)
         return scalars
 
     def _append(self, name: str, row: dict[str, Any]) -> None:
