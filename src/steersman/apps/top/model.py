@@ -100,6 +100,8 @@ class ClusterUse:
     """State of a cluster for display.
 
     Attributes:
+        nodes: nodes by name, and whether they are ready.
+        pods: unfinished pods by namespace and name.
         version: incremented with every change.
         bound: bindings of pods that were seen waiting.
         unreadable: nodes and pods that make no sense, with the reason: they are counted, but without capacity or
@@ -111,23 +113,19 @@ class ClusterUse:
     version: int = 0
     bound: int = 0
     unreadable: dict[str, str] = field(default_factory=dict)
-    _nodes: dict[str, tuple[Node, bool]] = field(default_factory=dict)
-    _pods: dict[str, PodUse] = field(default_factory=dict)
+    nodes: dict[str, tuple[Node, bool]] = field(default_factory=dict)
+    pods: dict[str, PodUse] = field(default_factory=dict)
     _uses: defaultdict[str, ResourceUse] = field(default_factory=lambda: defaultdict(ResourceUse))
     _waiting: Counter[str] = field(default_factory=Counter)
     _rate: BindingRate = field(default_factory=BindingRate)
 
     def rows(self) -> list[NodeRow]:
         """Return a row for each node, unordered."""
-        return [NodeRow(node, ready, self._uses[name]) for name, (node, ready) in self._nodes.items()]
+        return [NodeRow(node, ready, self._uses[name]) for name, (node, ready) in self.nodes.items()]
 
     def waiting(self) -> Mapping[str, int]:
         """Return the number of pods without a node, by scheduler."""
         return {name: count for name, count in sorted(self._waiting.items()) if count}
-
-    def counts(self) -> tuple[int, int]:
-        """Return the numbers of nodes and of unfinished pods."""
-        return len(self._nodes), len(self._pods)
 
     def rate(self, now: float) -> float:
         """Return the bindings per second over the last seconds; to be called regularly."""
@@ -142,13 +140,13 @@ class ClusterUse:
         except FieldError as error:
             node = Node(name, 0, 0, 0)
             self.unreadable[name] = str(error)
-        self._nodes[name] = node, obj.is_ready
+        self.nodes[name] = node, obj.is_ready
         self.version += 1
 
     def drop_node(self, name: str) -> None:
         """Remove a node."""
         self.unreadable.pop(name, None)
-        self._nodes.pop(name, None)
+        self.nodes.pop(name, None)
         self.version += 1
 
     def put_pod(self, obj: PodObject) -> None:
@@ -157,20 +155,20 @@ class ClusterUse:
             self.drop_pod(obj.key)
             return
         key, pod = obj.key, self._decoded(obj)
-        before = self._pods.get(key)
+        before = self.pods.get(key)
         if pod == before:
             return
         if before is not None:
             # Pods that were bound when they were first seen are not counted: when is not known.
             self.bound += not before.node and bool(pod.node)
             self._count(before, -1)
-        self._pods[key] = pod
+        self.pods[key] = pod
         self._count(pod, 1)
 
     def drop_pod(self, key: str) -> None:
         """Remove a deleted or finished pod."""
         self.unreadable.pop(key, None)
-        if (before := self._pods.pop(key, None)) is not None:
+        if (before := self.pods.pop(key, None)) is not None:
             self._count(before, -1)
 
     def _count(self, pod: PodUse, sign: int) -> None:
@@ -193,12 +191,4 @@ class ClusterUse:
 
     def node_problems(self) -> dict[str, str]:
         """Return nodes that get no pods since they make no sense, with the reason."""
-        return {name: self.unreadable[name] for name in sorted(self.unreadable.keys() & self._nodes.keys())}
-
-    def nodes_known(self) -> set[str]:
-        """Return the names of all nodes."""
-        return set(self._nodes)
-
-    def pods_known(self) -> set[str]:
-        """Return namespace and name of all unfinished pods."""
-        return set(self._pods)
+        return {name: self.unreadable[name] for name in sorted(self.unreadable.keys() & self.nodes.keys())}

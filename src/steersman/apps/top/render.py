@@ -128,7 +128,7 @@ def bar_cell(row: NodeRow, column: Column, bar: int, numbers: int, blocks: str =
 
 def heading(view: ClusterUse, title: str, rate: float | None, result: Sequence[Leader], shown: int) -> list[str]:
     """Return the heading's lines: nodes, pods, bindings per second (None: unknown), deciding schedulers."""
-    nodes, pods = view.counts()
+    nodes, pods = len(view.nodes), len(view.pods)
     waiting = view.waiting()
     whose = f" ({', '.join(f'{name} {count}' for name, count in waiting.items())})" if waiting else ""
     some = f", {shown} shown" if shown != nodes else ""
@@ -184,7 +184,7 @@ def once_record(view: ClusterUse, title: str, leaders: Sequence[Leader], rows: S
             }
             for row in rows
         ],
-        "pods": view.counts()[1],
+        "pods": len(view.pods),
         "pods_pending_by_scheduler": dict(view.waiting()),
         "nodes_without_pods": dict(view.node_problems()),
         "objects_not_understood": len(view.unreadable),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,54 +13,42 @@ from steersman.apps.top.model import ClusterUse
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.kubernetes.client import ApiError, Client, UnreachableError
 from steersman.kubernetes.lease import ALL_LEASES, APP_LABEL, POLICY_KEY
-from steersman.kubernetes.watch import EventType, Reflector
-
-NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
+from steersman.kubernetes.watch import EventType, object_key
 
 
-class NodeHandler:
-    """Handler of node events."""
+class ObjectHandler:
+    """Handler of the events of nodes or pods.
 
-    def __init__(self, view: ClusterUse) -> None:
-        self.view = view
+    Args:
+        known: the objects of the view, by key.
+        put: adds or replaces one.
+        drop: removes one by its key.
+    """
+
+    def __init__(
+        self, known: Mapping[str, object], put: Callable[[msgspec.Raw], None], drop: Callable[[str], None]
+    ) -> None:
+        self._known, self._put, self._drop = known, put, drop
 
     def keep(self, keys: Set[str]) -> None:
-        """Keep these nodes alone, after a list."""
-        for name in self.view.nodes_known() - keys:
-            self.view.drop_node(name)
+        """Keep these objects alone, after a list."""
+        for key in self._known.keys() - keys:
+            self._drop(key)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
         """Apply an event."""
-        node = node_from_json(obj)
         if kind == "DELETED":
-            self.view.drop_node(node.metadata.name)
+            self._drop(object_key(obj))
         else:
-            self.view.put_node(node)
+            self._put(obj)
 
 
-class PodHandler:
-    """Handler of pod events."""
-
-    def __init__(self, view: ClusterUse) -> None:
-        self.view = view
-
-    def keep(self, keys: Set[str]) -> None:
-        """Keep these pods alone, after a list."""
-        for key in self.view.pods_known() - keys:
-            self.view.drop_pod(key)
-
-    def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        """Apply an event."""
-        pod = pod_from_json(obj)
-        if kind == "DELETED":
-            self.view.drop_pod(pod.key)
-        else:
-            self.view.put_pod(pod)
-
-
-def reflectors(client: Client, view: ClusterUse) -> tuple[Reflector, Reflector]:
-    """Return the reflectors of nodes and pods that keep a view up to date."""
-    return Reflector(client, NODES, NodeHandler(view)), Reflector(client, PODS, PodHandler(view))
+def handlers(view: ClusterUse) -> dict[str, ObjectHandler]:
+    """Return the handlers that keep a view up to date, by the path of their collection."""
+    return {
+        "/api/v1/nodes": ObjectHandler(view.nodes, lambda raw: view.put_node(node_from_json(raw)), view.drop_node),
+        "/api/v1/pods": ObjectHandler(view.pods, lambda raw: view.put_pod(pod_from_json(raw)), view.drop_pod),
+    }
 
 
 async def fetch_snapshot(client: Client) -> ClusterUse:
@@ -71,7 +59,7 @@ async def fetch_snapshot(client: Client) -> ClusterUse:
         UnreachableError: the API server does not answer.
     """
     view = ClusterUse(await list_device_offers(client))
-    for path, handler in ((NODES, NodeHandler(view)), (PODS, PodHandler(view))):
+    for path, handler in handlers(view).items():
         async for page in client.pages(path):
             for raw in page.items:
                 handler.change("ADDED", raw)
