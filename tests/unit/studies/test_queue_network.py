@@ -129,14 +129,14 @@ def first_of_estimate() -> np.ndarray:
 
 
 def test_search_finds_better_networks(trace: Workload) -> None:
-    config = OrderSearchConfig(2, population=8, episodes=6, generations=15, validate_every=5, validation=20, step=0.2)
+    config = OrderSearchConfig(2, population=12, episodes=16, generations=30, validate_every=5, validation=20, step=0.1)
     known = pool_jobs([trace])
-    search = NetworkSearch(known, 1, lambda _, seed: seed % 400, ARRIVALS, True, config)
+    search = NetworkSearch(known, 1, lambda _, seed: seed % 400, ARRIVALS, config)
     # The first network is shortest first, whatever its units.
     assert search.validate() == pytest.approx(0.0)
     search.run()
     assert search.best_gain > 0.02
-    again = NetworkSearch(known, 1, lambda _, seed: seed % 400, ARRIVALS, True, config)
+    again = NetworkSearch(known, 1, lambda _, seed: seed % 400, ARRIVALS, config)
     again.run()
     assert again.best.tolist() == search.best.tolist()
 
