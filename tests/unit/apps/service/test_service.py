@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from prometheus_client import generate_latest
 from tests.support.errors import raises
 from tests.support.nightly import examples
 from tests.support.servers.fake_api_server import listed
@@ -643,3 +644,13 @@ def test_pods_that_differ_in_an_exclusive_volume_are_not_taken_for_replicas():
         (volume,) = pods.decode(raw(content)).constraints.exclusive_volumes
         assert volume.kind == "rbd"
         assert monitor in str(volume)
+
+
+def test_state_that_was_never_listed_is_infinitely_old() -> None:
+    async def run() -> None:
+        config = KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default")
+        service = Service(ServiceConfig(policy="fgd"), Client(config))
+        # An alert compares it with seconds.
+        assert "steersman_service_state_age_seconds +Inf" in generate_latest(service.metrics.registry).decode()
+
+    asyncio.run(run())
