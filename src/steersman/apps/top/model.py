@@ -18,42 +18,26 @@ RATE_SECONDS = 5.0
 """Window of the mean rate of bindings."""
 
 
-@dataclass(slots=True)
-class ResourceUse:
-    """Sums of the requests on a node: milli-CPU, bytes, milli units of resources by name (`requested_units`)."""
-
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    units: Counter[str] = field(default_factory=Counter)
-    pods: int = 0
-
-    def add(self, pod: PodUse, sign: int) -> None:
-        """Add the requests of a pod (`sign` 1) or subtract them (-1)."""
-        self.cpu_milli += sign * pod.cpu_milli
-        self.memory_bytes += sign * pod.memory_bytes
-        for name, amount in pod.units:
-            self.units[name] += sign * amount
-        self.pods += sign
-
-
 @dataclass(frozen=True, slots=True)
 class PodUse:
-    """Requests of a pod, its scheduler, and its node ("" while it waits)."""
+    """A pod: its node ("" while it waits), its scheduler, and what it adds to the node's use, see `NodeRow.use`."""
 
     node: str
     scheduler: str
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    units: tuple[tuple[str, int], ...] = ()
+    use: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node, its condition and its pods' requests."""
+    """A node, whether it is ready, and the sums of its pods' requests.
+
+    Attributes:
+        use: `cpu` in milli, `memory` in bytes, the number of `pods`, and milli units by name (`requested_units`).
+    """
 
     node: Node
     ready: bool
-    use: ResourceUse
+    use: Counter[str]
 
     @property
     def state(self) -> str:
@@ -70,13 +54,13 @@ class NodeRow:
         node, use = self.node, self.use
         match column:
             case "cpu":
-                return use.cpu_milli / 1000, node.cpu_milli / 1000
+                return use["cpu"] / 1000, node.cpu_milli / 1000
             case "memory":
-                return use.memory_bytes / (1 << 30), node.memory_bytes / (1 << 30)
+                return use["memory"] / (1 << 30), node.memory_bytes / (1 << 30)
             case "pods":
-                return use.pods, 0 if node.pods >= UNLIMITED else node.pods
+                return use["pods"], 0 if node.pods >= UNLIMITED else node.pods
             case _:
-                return held_milli(node, use.units) / GPU_MILLI, gpu_milli(node) / GPU_MILLI
+                return held_milli(node, use) / GPU_MILLI, gpu_milli(node) / GPU_MILLI
 
 
 class BindingRate:
@@ -115,7 +99,7 @@ class ClusterUse:
     unreadable: dict[str, str] = field(default_factory=dict)
     nodes: dict[str, tuple[Node, bool]] = field(default_factory=dict)
     pods: dict[str, PodUse] = field(default_factory=dict)
-    _uses: defaultdict[str, ResourceUse] = field(default_factory=lambda: defaultdict(ResourceUse))
+    _uses: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     _waiting: Counter[str] = field(default_factory=Counter)
     _rate: BindingRate = field(default_factory=BindingRate)
 
@@ -173,7 +157,9 @@ class ClusterUse:
 
     def _count(self, pod: PodUse, sign: int) -> None:
         if pod.node:
-            self._uses[pod.node].add(pod, sign)
+            use = self._uses[pod.node]
+            for name, amount in pod.use.items():
+                use[name] += sign * amount
         else:
             self._waiting[pod.scheduler] += sign
         self.version += 1
@@ -183,11 +169,10 @@ class ClusterUse:
             requests = self.offers.renamed(decode_requests(obj))
         except FieldError as error:
             self.unreadable[obj.key] = str(error)
-            return PodUse(obj.node, obj.scheduler)
+            return PodUse(obj.node, obj.scheduler, {"pods": 1})
         self.unreadable.pop(obj.key, None)
-        return PodUse(
-            obj.node, obj.scheduler, requests.cpu_milli, requests.memory_bytes, tuple(requested_units(requests).items())
-        )
+        use = {"cpu": requests.cpu_milli, "memory": requests.memory_bytes, "pods": 1} | requested_units(requests)
+        return PodUse(obj.node, obj.scheduler, use)
 
     def node_problems(self) -> dict[str, str]:
         """Return nodes that get no pods since they make no sense, with the reason."""

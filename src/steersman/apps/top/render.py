@@ -173,14 +173,14 @@ def once_record(view: ClusterUse, title: str, leaders: Sequence[Leader], rows: S
                 "name": row.node.name,
                 "state": row.state,
                 "cpu_milli": row.node.cpu_milli,
-                "cpu_requested_milli": row.use.cpu_milli,
+                "cpu_requested_milli": row.use["cpu"],
                 "memory_bytes": row.node.memory_bytes,
-                "memory_requested_bytes": row.use.memory_bytes,
+                "memory_requested_bytes": row.use["memory"],
                 "pods": None if row.node.pods >= UNLIMITED else row.node.pods,
-                "pods_there": row.use.pods,
+                "pods_there": row.use["pods"],
                 "gpus": gpu_milli(row.node) / GPU_MILLI,
                 "gpu_model": row.node.gpu_model,
-                "gpu_requested_milli": held_milli(row.node, row.use.units),
+                "gpu_requested_milli": held_milli(row.node, row.use),
             }
             for row in rows
         ],

@@ -104,7 +104,7 @@ def check(view: ClusterUse, there: dict[str, tuple[str, str]]) -> None:
     milli = {"1": 1000, "250m": 250}
     for row in view.rows():
         mine = [milli[cpu] for on, cpu in there.values() if on == row.node.name]
-        assert (row.use.cpu_milli, row.use.pods) == (sum(mine), len(mine))
+        assert (row.use["cpu"], row.use["pods"]) == (sum(mine), len(mine))
     assert view.waiting() == dict(Counter("steersman" for on, _ in there.values() if not on))
     assert len(view.pods) == len(there)
 
@@ -131,7 +131,7 @@ def test_shared_gpus_count_fractionally_and_invalid_objects_are_reported() -> No
     view = view_of([node("n1", gpus=2)], [shared, wrong])
     (row,) = view.rows()
     assert row.amounts("gpu") == (0.25, 2)
-    assert row.use.pods == 2
+    assert row.use["pods"] == 2
     assert view.unreadable.keys() == {"default/b"}
 
 
