@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from tests.support.errors import raises
 
 from steersman.apps.dashboard.runs import tables
-from steersman.apps.dashboard.runs.entries import RunEntries
 from steersman.apps.dashboard.runs.folders import FoundRun, find_runs
 from steersman.cli.main import main
 from steersman.core.errors import InputError, UsageError
@@ -175,28 +173,3 @@ def test_invalid_utf_8_line_is_reported(tmp_path: Path) -> None:
             list(tables.rows_of(run, "metrics.csv", ("a", "b")))
         with raises(InputError, tmp_path / "metrics.csv", where, "UTF-8"):
             tables.parse_growing(run, "metrics.csv", lambda _, lines: list(lines))
-
-
-def test_list_entries_match_current_files(tmp_path: Path) -> None:
-    file, read = tmp_path / "summary.csv", list[str]()
-
-    def entry(run: FoundRun) -> Entry:
-        with run.open("summary.csv") as opened:
-            read.append(opened.read().decode())
-        return Entry(read[-1])
-
-    run = run_in(tmp_path)
-    file.write_text("former")
-    entries = RunEntries([run], lambda run: run.version("summary.csv"), entry)
-    assert [entries.read()[0].text for _ in range(2)] == ["former", "former"]
-    file.write_text("newer, and longer")
-    assert [entries.read()[0].text for _ in range(2)] == ["newer, and longer"] * 2
-    assert read == ["former", "newer, and longer"], "nothing is read twice"
-
-
-@dataclass
-class Entry:
-    """What a list says of a run."""
-
-    text: str
-    problem: str = ""
