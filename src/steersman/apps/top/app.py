@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from steersman.apps.runtime.cluster_use import ClusterUse, handlers
 from steersman.apps.runtime.device_lists import list_device_offers
 from steersman.apps.runtime.tasks import BackgroundTasks
 from steersman.apps.top.keys import pressed_keys
-from steersman.apps.top.model import ClusterUse
+from steersman.apps.top.leaders import Leader, leaders
 from steersman.apps.top.render import Column, ViewOptions, heading, layout_for
-from steersman.apps.top.watch import Leader, handlers, leaders
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.watch import Reflector
 

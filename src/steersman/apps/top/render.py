@@ -12,8 +12,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.table import Table
 from rich.text import Text
 
-from steersman.apps.top.model import ClusterUse, NodeRow
-from steersman.apps.top.watch import Leader
+from steersman.apps.runtime.cluster_use import ClusterUse, NodeRow
+from steersman.apps.top.leaders import Leader
 from steersman.cluster.account import obstacles
 from steersman.cluster.gpu_units import gpu_milli, held_milli
 from steersman.cluster.model import GPU_MILLI, UNLIMITED

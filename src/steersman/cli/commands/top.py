@@ -65,9 +65,9 @@ def top(table: TableOptions, cluster: ClusterOptions) -> None:
 
 
 def _print_once(target: ClusterTarget, options: ViewOptions, output_format: TableOrJson) -> None:
+    from steersman.apps.runtime.cluster_use import ClusterUse, fetch_snapshot
     from steersman.apps.top import render
-    from steersman.apps.top.model import ClusterUse
-    from steersman.apps.top.watch import Leader, fetch_snapshot, leaders
+    from steersman.apps.top.leaders import Leader, leaders
     from steersman.kubernetes.client import Client
 
     async def fetch(client: Client) -> tuple[ClusterUse, list[Leader]]:

@@ -27,11 +27,10 @@ from hypothesis import strategies as st
 from tests.support.servers.fake_api_server import KubeDouble, failure, listed
 from typer.testing import CliRunner
 
+from steersman.apps.runtime.cluster_use import ClusterUse, handlers
 from steersman.apps.top.app import TopApp
 from steersman.apps.top.keys import pressed_keys
-from steersman.apps.top.model import ClusterUse
 from steersman.apps.top.render import BLOCKS, Layout, ViewOptions, heading, layout_for
-from steersman.apps.top.watch import handlers
 from steersman.cli.commands.top import top
 from steersman.cluster.objects.api.devices import DeviceClass, ResourceSlice
 from steersman.cluster.objects.device_offers import device_offers

@@ -1,18 +1,24 @@
-"""Model of a live cluster from two watches: requests on each node, waiting pods, recent bindings."""
+"""What is used of a live cluster, from two lists or watches: requests on each node, waiting pods, recent bindings."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
+import msgspec
+
+from steersman.apps.runtime.device_lists import list_device_offers
 from steersman.cluster.gpu_units import gpu_milli, held_milli, requested_units
 from steersman.cluster.model import GPU_MILLI, UNLIMITED, Node
+from steersman.cluster.objects.api.decoding import node_from_json, valid_pod
 from steersman.cluster.objects.api.nodes import NodeObject
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.decoding import decode_node, decode_requests
 from steersman.cluster.objects.device_offers import DeviceOffers
 from steersman.cluster.objects.fields import FieldError
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.watch import EventType, object_key
 
 RATE_SECONDS = 5.0
 """Window of the mean rate of bindings."""
@@ -96,7 +102,7 @@ class ClusterUse:
     offers: DeviceOffers = field(default_factory=DeviceOffers)
     version: int = 0
     bound: int = 0
-    unreadable: dict[str, str] = field(default_factory=dict)
+    unreadable: dict[str, FieldError] = field(default_factory=dict)
     nodes: dict[str, tuple[Node, bool]] = field(default_factory=dict)
     pods: dict[str, PodUse] = field(default_factory=dict)
     _uses: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -123,7 +129,7 @@ class ClusterUse:
             self.unreadable.pop(name, None)
         except FieldError as error:
             node = Node(name, 0, 0, 0)
-            self.unreadable[name] = str(error)
+            self.unreadable[name] = error
         self.nodes[name] = node, obj.is_ready
         self.version += 1
 
@@ -168,7 +174,7 @@ class ClusterUse:
         try:
             requests = self.offers.renamed(decode_requests(obj))
         except FieldError as error:
-            self.unreadable[obj.key] = str(error)
+            self.unreadable[obj.key] = error
             return PodUse(obj.node, obj.scheduler, {"pods": 1})
         self.unreadable.pop(obj.key, None)
         use = {"cpu": requests.cpu_milli, "memory": requests.memory_bytes, "pods": 1} | requested_units(requests)
@@ -176,4 +182,54 @@ class ClusterUse:
 
     def node_problems(self) -> dict[str, str]:
         """Return nodes that get no pods since they make no sense, with the reason."""
-        return {name: self.unreadable[name] for name in sorted(self.unreadable.keys() & self.nodes.keys())}
+        return {name: str(self.unreadable[name]) for name in sorted(self.unreadable.keys() & self.nodes.keys())}
+
+
+class ObjectHandler:
+    """Handler of the events of nodes or pods.
+
+    Args:
+        known: the objects of the view, by key.
+        put: adds or replaces one.
+        drop: removes one by its key.
+    """
+
+    def __init__(
+        self, known: Mapping[str, object], put: Callable[[msgspec.Raw], None], drop: Callable[[str], None]
+    ) -> None:
+        self._known, self._put, self._drop = known, put, drop
+
+    def keep(self, keys: Set[str]) -> None:
+        """Keep these objects alone, after a list."""
+        for key in self._known.keys() - keys:
+            self._drop(key)
+
+    def change(self, kind: EventType, obj: msgspec.Raw) -> None:
+        """Apply an event."""
+        if kind == "DELETED":
+            self._drop(object_key(obj))
+        else:
+            self._put(obj)
+
+
+def handlers(view: ClusterUse) -> dict[str, ObjectHandler]:
+    """Return the handlers that keep a view up to date, by the path of their collection."""
+    return {
+        "/api/v1/nodes": ObjectHandler(view.nodes, lambda raw: view.put_node(node_from_json(raw)), view.drop_node),
+        "/api/v1/pods": ObjectHandler(view.pods, lambda raw: view.put_pod(valid_pod(raw)), view.drop_pod),
+    }
+
+
+async def fetch_snapshot(client: Client) -> ClusterUse:
+    """Return a view of the cluster as it is now.
+
+    Raises:
+        ApiError: nodes or pods may not be listed.
+        UnreachableError: the API server does not answer.
+    """
+    view = ClusterUse(await list_device_offers(client))
+    for path, handler in handlers(view).items():
+        async for page in client.pages(path):
+            for raw in page.items:
+                handler.change("ADDED", raw)
+    return view
