@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from aiohttp import web
 
-from steersman.apps.dashboard.access import refused
 from steersman.apps.dashboard.comparison.evaluation import BESIDE, EvaluationFolder, Subject, criterion_of, version_of
 from steersman.apps.dashboard.runs.folders import FoundRun
 from steersman.apps.dashboard.screens import json_response
@@ -167,11 +166,8 @@ class ComparisonScreen:
         return [self._entry(run, version_of(run)) for run in self._runs.values()]
 
     async def _get_metric(self, request: web.Request) -> web.Response:
-        try:
-            async with self._lock:
-                return json_response(await asyncio.to_thread(self._compare, request))
-        except SteersmanError as error:
-            return refused(400, str(error))
+        async with self._lock:
+            return json_response(await asyncio.to_thread(self._compare, request))
 
     def _compare(self, request: web.Request) -> ComparisonFigures:
         chosen, problems = self._open_readable(request.query.getall("folder", []))

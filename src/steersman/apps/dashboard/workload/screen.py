@@ -76,11 +76,8 @@ class WorkloadScreen:
     async def _get_file(self, request: web.Request) -> web.Response:
         if (run := self._runs.get(request.query.get("file", ""))) is None:
             return refused(404, "there is no such file among those that this dashboard was started with")
-        try:
-            async with self._lock:
-                return json_response(await asyncio.to_thread(self._document, run))
-        except SteersmanError as error:
-            return refused(400, str(error))
+        async with self._lock:
+            return json_response(await asyncio.to_thread(self._document, run))
 
     def _document(self, run: FoundRun) -> DeploymentsDocument | BindingsDocument:
         version = run.version(run.table)
