@@ -28,7 +28,7 @@ from steersman.kubernetes.watch import Reflector
 
 NODES, HOSTILE = 100, 3_000
 PODS, PODS_PER_SECOND = 200, 10
-PROBE_SECONDS, LIMIT_SECONDS = 0.5, 300.0
+PROBE_SECONDS, LIMIT_SECONDS = 0.5, 120.0
 OTHERS = "/api/v1/namespaces/default/pods"
 FULL = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
@@ -113,7 +113,7 @@ def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 async def _bound(client: Client, seen: Bound, name: str, count: int, process: subprocess.Popen[bytes]) -> list[float]:
-    """Create pods at a rate; return how long each waited for its node, 300 s after the last one at most."""
+    """Create pods at a rate; return how long each waited for its node, 120 s after the last one at most."""
     created: dict[str, float] = {}
     run = f"{time.time_ns():x}"  # KWOK may delete once more what is gone, by its name
     for i in range(count):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.bounds.clusters import SHAPES, workload
 from tests.bounds.policies import FILES, policy_of
-from tests.support.formula_forms import random_formula
+from tests.support.formulas import random_formula
 from tests.support.nightly import by_default
 
 from steersman.agents.evolution import simulations
