@@ -14,7 +14,7 @@ from aiohttp import web
 
 from steersman.apps.dashboard.comparison.evaluation import BESIDE, EvaluationFolder, Subject, criterion_of, version_of
 from steersman.apps.dashboard.runs.folders import FoundRun
-from steersman.apps.dashboard.screens import json_response
+from steersman.apps.dashboard.screens import Screen, json_response
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.evaluation.report.curves import curve_stats, grid
 from steersman.evaluation.report.headline import Headline
@@ -131,7 +131,7 @@ class ComparisonFigures(msgspec.Struct, kw_only=True):
     charts: list[CurveChart]
 
 
-class ComparisonScreen:
+class ComparisonScreen(Screen):
     """Results in folders of `evaluate`.
 
     Args:
@@ -154,9 +154,6 @@ class ComparisonScreen:
             web.get("/api/comparison/folders", self._get_folders),
             web.get("/api/comparison/metric", self._get_metric),
         )
-
-    async def run(self) -> None:
-        """Return at once: results are read when a page asks."""
 
     async def _get_folders(self, _: web.Request) -> web.Response:
         async with self._lock:

@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from steersman.apps.dashboard.access import refused
-from steersman.apps.dashboard.screens import json_response, position_in_query
+from steersman.apps.dashboard.screens import Screen, json_response, position_in_query
 from steersman.apps.dashboard.simulation.document import RunColumns, replay_of
 from steersman.apps.dashboard.simulation.explanations import RunExplainer
 from steersman.apps.dashboard.simulation.sources import LoadedRun, RunSource
@@ -69,7 +69,7 @@ class ShownRun:
         return self._explainer
 
 
-class SimulationScreen:
+class SimulationScreen(Screen):
     """Runs of policies on workloads, and what the page asks about them.
 
     Args:
@@ -94,9 +94,6 @@ class SimulationScreen:
             web.get("/api/simulation/replay", self._get_replay),
             web.get("/api/simulation/explanation", self._get_explanation),
         )
-
-    async def run(self) -> None:
-        """Return at once: the runs are over."""
 
     async def _get_runs(self, _: web.Request) -> web.Response:
         return json_response(await self._list())

@@ -11,7 +11,7 @@ from aiohttp import web
 from steersman.apps.dashboard.access import refused
 from steersman.apps.dashboard.runs.folders import FoundRun
 from steersman.apps.dashboard.runs.tables import parse_growing
-from steersman.apps.dashboard.screens import json_response
+from steersman.apps.dashboard.screens import Screen, json_response
 from steersman.apps.dashboard.workload.bindings import BindingsDocument, bindings_document
 from steersman.apps.dashboard.workload.deployments import DeploymentsDocument, deployments_document
 from steersman.core.errors import SteersmanError
@@ -32,7 +32,7 @@ class FileEntry(msgspec.Struct, kw_only=True):
     problem: str = ""
 
 
-class WorkloadScreen:
+class WorkloadScreen(Screen):
     """Files of `workload run`, and recordings of a scheduler.
 
     Args:
@@ -53,9 +53,6 @@ class WorkloadScreen:
             web.get("/api/workload/files", self._get_files),
             web.get("/api/workload/file", self._get_file),
         )
-
-    async def run(self) -> None:
-        """Return at once: files are read when a page asks."""
 
     async def _get_files(self, _: web.Request) -> web.Response:
         async with self._lock:
