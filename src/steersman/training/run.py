@@ -1,6 +1,7 @@
 """A training run: a folder with its options, log, metrics, checkpoint and the best policy so far.
 
     run.json                the options; a checkpoint belongs to them
+    command.json            the command of the command line that began it
     log.txt                 one line per event
     metrics.csv             one row per iteration
     validation.csv          one row per validation
@@ -39,6 +40,7 @@ from steersman.core.atomic_files import keep_copy, naming_in_errors, replacing, 
 from steersman.core.config.fields import flag
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.core.folder_lock import FolderLock, lock_folder
+from steersman.core.stored_command import StoredCommand
 from steersman.policies.files.policy_file import read_policy, write_policy
 from steersman.training import trackers
 from steersman.training.checkpoint import read_checkpoint, write_checkpoint
@@ -143,6 +145,7 @@ class TrainingRun:
         resume: resume from the existing checkpoint, instead of refusing to overwrite a run.
         obeyed: which of `requests.REQUESTS` it obeys.
         lock: lock on the folder; None: `train` takes it.
+        command: that begins the run; its folder stores it.
 
     Raises:
         SteersmanError: there is a run already and `resume` is False, or no checkpoint and it is True.
@@ -157,13 +160,14 @@ class TrainingRun:
         resume: bool = False,
         obeyed: tuple[str, ...] = requests.REQUESTS,
         lock: FolderLock | None = None,
+        command: StoredCommand | None = None,
     ) -> None:
         self.folder, self.options, self.limits, self.obeyed = folder, options, limits, obeyed
         self.progress = TrainingProgress()
         self._stopped, self._validated = False, 0
         self._progress_file = ProgressFile(folder)
         self._newest: dict[str, Any] = {}
-        self.resumed, self._lock = resume, lock
+        self.resumed, self._lock, self._command = resume, lock, command
         # Also here, before networks are built; `_train` checks again under the lock.
         self._check()
 
@@ -344,6 +348,8 @@ class TrainingRun:
                 set_aside(self.folder / name)
         if not (self.folder / OPTIONS).exists():
             write_options(self.folder, self.options)
+        if self._command is not None and not self.resumed:
+            self._command.store(self.folder)
 
     def _kept(self) -> str:
         """Return what is left of a run that cannot continue, for a message."""
