@@ -28,7 +28,7 @@ from steersman.kubernetes.watch import Reflector
 
 NODES, HOSTILE = 100, 3_000
 PODS, PODS_PER_SECOND = 200, 10
-PROBE_SECONDS, LIMIT_SECONDS = 0.5, 300.0
+PROBE_SECONDS, LIMIT_SECONDS = 0.5, 120.0
 OTHERS = "/api/v1/namespaces/default/pods"
 FULL = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
@@ -42,7 +42,7 @@ def hostile_pods(former: dict[str, Any], only: str = "") -> Iterator[dict[str, A
     STEERSMAN_BENCH_HOSTILE is the number of hostile pods.
 
     Args:
-        former: the results so far; those of kinds that are not measured stay.
+        former: the results so far; those of other kinds and numbers of hostile pods stay.
         only: part of the names of the kinds to measure.
     """
     count = int(os.environ.get("STEERSMAN_BENCH_HOSTILE", HOSTILE))
@@ -62,8 +62,8 @@ def hostile_pods(former: dict[str, Any], only: str = "") -> Iterator[dict[str, A
                 probed = port if name == "steersman" else 0
                 row[name] = asyncio.run(_measured(kubeconfig, command, log, kind, count, probed))
                 print(f"  {kind:<14} {name:<14} {row[name]}", flush=True)
-            kinds[kind] = row
-            yield {"nodes": NODES, "hostile": count, "pods": PODS, "kinds": kinds}
+            kinds[kind] = {**kinds.get(kind, {}), str(count): row}
+            yield {"nodes": NODES, "pods": PODS, "kinds": kinds}
 
 
 async def _measured(kubeconfig: Path, command: list[str], log: Path, kind: str, count: int, port: int) -> Figures:
@@ -113,7 +113,7 @@ def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 async def _bound(client: Client, seen: Bound, name: str, count: int, process: subprocess.Popen[bytes]) -> list[float]:
-    """Create pods at a rate; return how long each waited for its node."""
+    """Create pods at a rate; return how long each waited for its node, 120 s after the last one at most."""
     created: dict[str, float] = {}
     run = f"{time.time_ns():x}"  # KWOK may delete once more what is gone, by its name
     for i in range(count):
@@ -121,11 +121,10 @@ async def _bound(client: Client, seen: Bound, name: str, count: int, process: su
         await client.create(OTHERS, pod_object(i, name=f"{name}-{run}-{i}"))
         await asyncio.sleep(1 / PODS_PER_SECOND)
     end = time.monotonic() + LIMIT_SECONDS
-    while not created.keys() <= seen.times.keys():
+    while not created.keys() <= seen.times.keys() and time.monotonic() < end:
         assert process.poll() is None, "the scheduler ended: its lease was lost"
-        assert time.monotonic() < end, "the pods were not bound"
         await asyncio.sleep(0.01)
-    return [seen.times[key] - at for key, at in created.items()]
+    return [seen.times.get(key, end) - at for key, at in created.items()]
 
 
 async def _probe(port: int, figures: Figures, began: float = 0.0) -> None:

@@ -172,6 +172,15 @@ WORST: tuple[tuple[str, dict[str, str], dict[str, str]], ...] = (
         },
         {**RELEASE, "feature": "cpu"},
     ),
+    # Nodes and pods were never listed, which another replica has done.
+    (
+        "SteersmanServiceStateIsStale",
+        {
+            f"steersman_service_state_age_seconds{OURS}}}": " ".join(["Inf"] * 61),
+            'steersman_service_state_age_seconds{namespace="steersman", job="steersman", pod="c"}': "0x60",
+        },
+        {**RELEASE, "pod": "a"},
+    ),
     # Another release answers well, and much more often.
     (
         "SteersmanServiceScoresAreNeutral",

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from steersman.cluster.constraints.inter_pod import LabelSet, labels_key
+from steersman.cluster.constraints.inter_pod import labels_key
+from steersman.cluster.constraints.label_index import LabelSet
 from steersman.cluster.model import Constraints, Pod, PodClass, PodSelector, Requirement
 from steersman.cluster.state import ClusterState
 
@@ -44,6 +45,8 @@ def provisional_numbers(state: ClusterState) -> Iterator[None]:
     lengths, sizes = [len(each) for each in lists], [len(each) for each in counted]
     matches = terms._match_buffer
     terms._match_buffer = term_arrays.matches  # without spare rows, so that new entries go to a copy
+    terms.index()
+    outer, terms.is_provisional = terms.is_provisional, True
     try:
         yield
     finally:
@@ -54,6 +57,7 @@ def provisional_numbers(state: ClusterState) -> Iterator[None]:
         for each_list, length in zip(lists, lengths, strict=True):
             del each_list[length:]
         state._class_arrays, terms._arrays, terms._match_buffer = class_arrays, term_arrays, matches
+        terms.is_provisional = outer
 
 
 def count_selected(state: ClusterState, known: int, kept: Iterable[str], pod_of: Callable[[str], Pod]) -> None:

@@ -92,6 +92,7 @@ class ClusterState:
         self._pods: dict[int, dict[str, Placement]] = {}
         self._gpu_weights: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None
         self._without_devices: dict[str, Placement] = {}
+        self._labels_and_slots: npt.NDArray[np.int64] | None = None
         self.arrays = self._node_arrays(nodes)
 
     # Nodes -----------------------------------------------------------------------------------------------------------
@@ -308,7 +309,7 @@ class ClusterState:
         if self._class_arrays is not None:
             chosen._class_arrays = self._class_arrays._replace(allowed=self._class_arrays.allowed.take(order, axis=1))
         chosen._free_slots = sorted(int(place[slot]) for slot in self._free_slots)
-        chosen.placements, chosen._pods, chosen._without_devices = {}, {}, {}
+        chosen.placements, chosen._pods, chosen._without_devices, chosen._labels_and_slots = {}, {}, {}, None
         for pod, old in self.placements.items():
             chosen._note(pod, Placement(old.class_id, int(place[old.slot]), old.devices, old.labels_id))
         return chosen
@@ -387,7 +388,14 @@ class ClusterState:
         A new selector counts the pods in `placements`. A compiled run places pods that are not there, so everything
         that it may read must have a number before it starts.
         """
-        return self.terms.arrays(self.placements.values())
+        return self.terms.arrays(self._placed_labels)
+
+    def _placed_labels(self) -> npt.NDArray[np.int64]:
+        """Return labels and slots of the pods, [P, 2]."""
+        if self._labels_and_slots is None:
+            pairs = [(placed.labels_id, placed.slot) for placed in self.placements.values()]
+            self._labels_and_slots = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        return self._labels_and_slots
 
     # Decisions -------------------------------------------------------------------------------------------------------
 
@@ -537,6 +545,7 @@ class ClusterState:
             raise SteersmanError(f"pod {pod!r} may not run with the pods that are near the node in slot {slot}")
 
     def _note(self, pod: str, placement: Placement) -> Placement:
+        self._labels_and_slots = None
         self.placements[pod] = self._pods.setdefault(placement.slot, {})[pod] = placement
         if self.milli_without_device(placement.class_id, placement.slot, placement.devices):
             self._without_devices[pod] = placement
@@ -553,6 +562,7 @@ class ClusterState:
         kernel.remove(self.arrays, self.class_arrays, c, slot, placement.devices)
         if not self.terms.idle:
             inter_pod.terms_remove(self.term_arrays, c, placement.labels_id, slot)
+        self._labels_and_slots = None
         del self.placements[pod], self._pods[slot][pod]
         self._without_devices.pop(pod, None)
         return placement

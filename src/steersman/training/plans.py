@@ -24,7 +24,6 @@ from steersman.training.learning import LearningPlan, learn
 from steersman.training.network import NetworkPlan
 from steersman.training.run import OnIteration, TrainingLimits, TrainingProgress
 from steersman.training.search.evolve import EvolutionPlan, evolve
-from steersman.training.trackers import check_tracker
 from steersman.workloads.workload import Workload
 
 AnyPlan = EvolutionPlan | LearningPlan
@@ -200,7 +199,6 @@ def train(
     jobs: int = 1,
     resume: bool = False,
     on_iteration: OnIteration | None = None,
-    tracker: str = "tensorboard",
     command: StoredCommand | None = None,
 ) -> TrainingProgress:
     """Train to the limits; the best policy by validation is `policy.safetensors` in `folder`.
@@ -212,15 +210,13 @@ def train(
         jobs: number of processes of evolution on workloads; environments are stepped in one.
         resume: resume the run in `folder`.
         on_iteration: progress.
-        tracker: where its metrics go, too: `tensorboard`, `mlflow` or `trackio`.
         command: that begins the run; its folder stores it.
 
     Raises:
-        SteersmanError: see `evolve` and `learn`; or the tracker is not installed.
+        SteersmanError: see `evolve` and `learn`.
     """
-    check_tracker(tracker)
     run = partial(evolve, plan, jobs=jobs) if isinstance(plan, EvolutionPlan) else partial(learn, plan)
-    return run(folder, limits, resume=resume, on_iteration=on_iteration, tracker=tracker, command=command)
+    return run(folder, limits, resume=resume, on_iteration=on_iteration, command=command)
 
 
 def gain_text(plan: AnyPlan, value: float) -> str:

@@ -14,6 +14,7 @@ from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.device_offers import DeviceOffers
 from steersman.core.counting import counted
 from steersman.core.errors import InputError, SteersmanError, UsageError
+from steersman.core.garbage_collection import no_collection
 from steersman.workloads.annotation_warnings import annotation_warnings
 from steersman.workloads.files import HIERARCHY_SUFFIX, folder_files, input_path, stem
 from steersman.workloads.formats.base import FormatContent
@@ -24,7 +25,6 @@ from steersman.workloads.formats.kubernetes.lives import lives_of
 from steersman.workloads.formats.kubernetes.objects import REFERABLE, Objects
 from steersman.workloads.formats.registry import format_of, formats
 from steersman.workloads.formats.yaml_documents import Document
-from steersman.workloads.garbage_collection import no_collection
 from steersman.workloads.generators.deployments import Row
 from steersman.workloads.gpu_warnings import gpu_warnings
 from steersman.workloads.recorded import with_running

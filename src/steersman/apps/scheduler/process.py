@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -26,6 +25,7 @@ from steersman.apps.scheduler.reporting import Conditions, StatusReporter
 from steersman.apps.scheduler.run_times import RunTimeFile, RunTimeObserver
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.apps.scheduler.wait_events import Predict, WaitEvents
+from steersman.core.garbage_collection import short_collections
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.events import EventRecorder
@@ -236,6 +236,7 @@ class LiveScheduler(Scheduler):
         settings, main = self.settings, asyncio.get_running_loop()
         listen = ListenAddress(settings.address, settings.port)
         async with AsyncExitStack() as stack:
+            stack.enter_context(short_collections())
             side = stack.enter_context(side_loop())
             server = WebServer(self.metrics.registry, probes, listen, loop=main)
             endpoints = await stack.enter_async_context(entered_in_loop(side, server))
@@ -264,8 +265,6 @@ class LiveScheduler(Scheduler):
                 # Not before: what it lacks ended after it was written.
                 background.append(group.create_task(file.keep()))
             await self.policy_manager.begin(self.cache.state)
-            gc.collect()
-            gc.freeze()  # nodes and pods stay; a garbage collection over 50,000 of them takes a tenth of a second
             background.append(group.create_task(self.policy_manager.keep(lambda: self.cache.state, self.renew)))
             try:
                 if (election := self.election) is None:

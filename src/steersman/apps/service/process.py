@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -26,6 +25,7 @@ from steersman.cluster.model import Pod
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
+from steersman.core.garbage_collection import short_collections
 from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
@@ -122,8 +122,6 @@ class WatchedCluster(Listener):
                 await reflector.synced.wait()
             await self.policy_manager.begin(self.cache.state)
             self.renew()
-            gc.collect()
-            gc.freeze()  # nodes and pods stay; a garbage collection over them takes a tenth of a second
             log.info("watching", nodes=len(self.cache.state.slots), policy=self.policy_manager.deciding.name)
             await self.policy_manager.keep(self._state, self.renew)
 
@@ -191,7 +189,8 @@ class Service:
             listening(server.port)
             nothing = ClusterState(())
             if self.watched is not None:
-                await self.watched.run()
+                with short_collections():
+                    await self.watched.run()
             else:
                 await self.policy_manager.keep(lambda: nothing, lambda: None)
 

@@ -27,8 +27,8 @@ from steersman.cli.options.recorded import RecordedCluster
 from steersman.cli.output.display import Warnings, print_json, print_table, print_text, status_if_slow
 from steersman.cli.reading import pod_index
 from steersman.core.errors import UsageError
+from steersman.core.garbage_collection import no_collection
 from steersman.core.quantities import format_duration
-from steersman.workloads.garbage_collection import no_collection
 
 if TYPE_CHECKING:
     from steersman.apps.service.messages.types import Explanation

@@ -25,9 +25,9 @@ from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import Warnings, print_json, print_table, print_text, status_if_slow
 from steersman.cli.reading import is_named, pod_index
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.garbage_collection import no_collection
 from steersman.core.quantities import format_duration
 from steersman.workloads.files import YAML_SUFFIXES, input_path
-from steersman.workloads.garbage_collection import no_collection
 
 if TYPE_CHECKING:
     from steersman.cluster.model import Pod

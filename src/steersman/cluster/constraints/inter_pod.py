@@ -7,14 +7,17 @@ kube-scheduler 1.37's.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.constraints.node import MISSING, NodeTable, affinity_nodes, holds, tolerated_nodes
+from steersman.cluster.constraints.label_index import CountedPods, LabelIndex, LabelSet
+from steersman.cluster.constraints.node import MISSING, NodeTable, affinity_nodes, tolerated_nodes
 from steersman.cluster.model import (
     Constraints,
     ExclusiveVolume,
@@ -308,31 +311,11 @@ def _has_spread_keys(terms: InterPodArrays, c: int, n: int) -> bool:
     return True
 
 
-class PlacedPods(Protocol):
-    """A placed pod as counts need it."""
-
-    @property
-    def labels_id(self) -> int:
-        """Number of its labels."""
-
-    @property
-    def slot(self) -> int:
-        """Slot of its node."""
-
-
 Filter = tuple[tuple[tuple[str, str], ...], tuple[NodeSelectorTerm, ...] | None, tuple[Toleration, ...] | None]
 """A node filter: nodeSelector, required node affinity, and tolerations of the taints (None: taints are ignored)."""
 
 Rule = tuple[int, int, int, int, int, int, int, int]
 """A row of `InterPodArrays.rules`."""
-
-
-class LabelSet(NamedTuple):
-    """Namespace and labels of pods, and whether they are being deleted."""
-
-    namespace: str
-    labels: Mapping[str, str]
-    terminating: bool
 
 
 def _merged(selector: PodSelector) -> PodSelector:
@@ -344,19 +327,6 @@ def _unmerged(selector: PodSelector) -> PodSelector:
     return replace(selector, namespaces=None) if selector.excludes_namespaces else selector
 
 
-class CountedPods(NamedTuple):
-    """Pods that match all of some selectors; `living`: without terminating ones."""
-
-    selectors: tuple[PodSelector, ...]
-    living: bool
-
-    def match(self, pods: LabelSet) -> bool:
-        """Return whether pods with these labels are counted."""
-        if self.living and pods.terminating:
-            return False
-        return all(_selects(selector, pods.namespace, pods.labels) for selector in self.selectors)
-
-
 class InterPodConstraints:
     """Numbers of label sets, selectors and topology keys, and the arrays about them.
 
@@ -365,6 +335,9 @@ class InterPodConstraints:
 
     Args:
         table: nodes; changes must be announced by `node_changed` and `grow`.
+
+    Attributes:
+        is_provisional: whether new numbers will be taken back, so they are not indexed.
     """
 
     def __init__(self, table: NodeTable) -> None:
@@ -379,6 +352,8 @@ class InterPodConstraints:
         self._rules: list[Rule] = []
         self._rule_start = [0]
         self._match_buffer = np.zeros((0, 0), dtype=np.bool_)
+        self._index = LabelIndex()
+        self.is_provisional = False
         self._arrays = _empty(len(table))
         self.labels_id("default", {})
 
@@ -476,8 +451,10 @@ class InterPodConstraints:
         """Whether nothing needs to be counted: no class has a rule, no selector has a number."""
         return not self._rules and not self._selectors
 
-    def arrays(self, placed: Collection[PlacedPods] = ()) -> InterPodArrays:
-        """Return the arrays with everything new added; pods that are `placed` count for new selectors too.
+    def arrays(self, placed: Callable[[], npt.NDArray[np.int64]]) -> InterPodArrays:
+        """Return the arrays with everything new added; `placed` returns what counts for new selectors, too.
+
+        That is labels and slots of pods, [P, 2].
 
         Kernels update them in place. They are replaced when anything gets a new number, so do not keep them.
         """
@@ -489,6 +466,11 @@ class InterPodConstraints:
         if (len(self._label_sets), len(self._selectors)) != old.matches.shape:
             self._extend_matches(placed)
         return self._arrays
+
+    def index(self) -> None:
+        """Index label sets and selectors, unless their numbers are provisional."""
+        if not self.is_provisional:
+            self._index.extend(self._label_sets, self._selectors)
 
     def node_changed(self, slot: int) -> None:
         """Handle a new, changed or removed node in this slot, whose pods stay."""
@@ -536,18 +518,33 @@ class InterPodConstraints:
 
     def _extend_rules(self) -> None:
         """Add rules, owned terms and exclusive things, which nobody owns or holds yet since their classes are new."""
-        old, size, things = self._arrays, len(self._table), list(self._exclusive)
-        more = len(self._owned) - len(old.owned)
-        conflicts = np.array([_conflict(a, b) for a in things for b in things], dtype=np.bool_)
+        old, size = self._arrays, len(self._table)
+        owned = np.array(list(islice(self._owned, len(old.owned), None)), dtype=np.int64).reshape(-1, 3)
+        rules = np.array(self._rules[len(old.rules) :], dtype=np.int64).reshape(-1, RULE_COLUMNS)
+        starts = np.array(self._rule_start[len(old.rule_start) :], dtype=np.int64)
         self._arrays = old._replace(
-            rules=np.array(self._rules, dtype=np.int64).reshape(-1, RULE_COLUMNS),
-            rule_start=np.array(self._rule_start, dtype=np.int64),
-            owned_terms=np.array(list(self._owned), dtype=np.int64).reshape(-1, 3),
-            owned=np.concatenate([old.owned, np.zeros((more, size), dtype=np.int32)]),
-            owned_total=np.concatenate([old.owned_total, np.zeros(more, dtype=np.int64)]),
-            conflicts=conflicts.reshape(len(things), len(things)),
-            held=np.concatenate([old.held, np.zeros((len(things) - len(old.held), size), dtype=np.int32)]),
+            rules=np.concatenate([old.rules, rules]),
+            rule_start=np.concatenate([old.rule_start, starts]),
+            owned_terms=np.concatenate([old.owned_terms, owned]),
+            owned=_appended(old.owned, np.zeros((len(owned), size), dtype=np.int32)),
+            owned_total=np.concatenate([old.owned_total, np.zeros(len(owned), dtype=np.int64)]),
         )
+        if len(self._exclusive) > len(old.held):
+            self._extend_exclusive()
+
+    def _extend_exclusive(self) -> None:
+        old, things = self._arrays, list(self._exclusive)
+        known, alike = len(old.held), defaultdict[Hashable, list[int]](list)
+        conflicts = np.zeros((len(things), len(things)), dtype=np.bool_)
+        conflicts[:known, :known] = old.conflicts
+        for a, thing in enumerate(things):
+            others = alike[_contended(thing)]
+            others.append(a)
+            if a >= known:
+                for b in others:
+                    conflicts[a, b] = conflicts[b, a] = _conflict(thing, things[b])
+        held = np.zeros((len(things) - known, len(self._table)), dtype=np.int32)
+        self._arrays = old._replace(conflicts=conflicts, held=_appended(old.held, held))
 
     def _extend_nodes(self) -> None:
         """Add domains and node filters."""
@@ -565,38 +562,34 @@ class InterPodConstraints:
             scratch=_scratch(domains),
         )
 
-    def _extend_matches(self, placed: Collection[PlacedPods]) -> None:
+    def _extend_matches(self, placed: Callable[[], npt.NDArray[np.int64]]) -> None:
         """Add which selectors match which labels, in a buffer with spare rows, and the counts of new selectors."""
-        old, size = self._arrays, len(self._table)
-        labels, selectors = len(self._label_sets), len(self._selectors)
-        known_labels, known = old.matches.shape
+        old, selectors = self._arrays, list(self._selectors)
+        labels, (known_labels, known) = len(self._label_sets), old.matches.shape
         buffer = self._match_buffer
-        if buffer.shape[0] < labels or buffer.shape[1] != selectors:
+        if buffer.shape[0] < labels or buffer.shape[1] != len(selectors):
             # Doubled, since every new label set would otherwise copy all rows.
             capacity = max(labels, 2 * buffer.shape[0] if buffer.shape[0] < labels else buffer.shape[0])
-            buffer = np.zeros((capacity, selectors), dtype=np.bool_)
+            buffer = np.zeros((capacity, len(selectors)), dtype=np.bool_)
             buffer[:known_labels, :known] = old.matches
             self._match_buffer = buffer
-        self._match(buffer, range(known_labels, labels), range(selectors))
-        self._match(buffer, range(known_labels), range(known, selectors))
-        matched = np.zeros((selectors - known, size), dtype=np.int32)
-        if len(matched) and placed:
-            of_pods = np.array([(pod.labels_id, pod.slot) for pod in placed], dtype=np.int64)
-            for row, hits in enumerate(buffer[of_pods[:, 0], known:].T):
-                matched[row] = np.bincount(of_pods[hits, 1], minlength=size)
-        self._arrays = old._replace(matches=buffer[:labels], matched=np.concatenate([old.matched, matched]))
-
-    def _match(self, matches: npt.NDArray[np.bool_], rows: range, columns: range) -> None:
-        """Fill a block of `matches`; labels are looked up by pairs, so that most selectors try few of them."""
-        by_pair: dict[tuple[str, str], list[int]] = {}
-        for row in rows:
-            for pair in self._label_sets[row].labels.items():
-                by_pair.setdefault(pair, []).append(row)
-        all_selectors = list(self._selectors)
-        for column in columns:
-            counted = all_selectors[column]
-            for row in _candidates(counted.selectors, by_pair, rows):
-                matches[row, column] = counted.match(self._label_sets[row])
+        if selectors:
+            self.index()
+        index, sets = self._index, self._label_sets
+        for row in range(known_labels, labels) if known else ():
+            of_indexed = index.matching(sets[row])[:known]
+            buffer[row, : len(of_indexed)] = of_indexed
+            buffer[row, len(of_indexed) : known] = [
+                each.match(sets[row]) for each in selectors[len(of_indexed) : known]
+            ]
+        for column, counted in enumerate(selectors[known:], known):
+            buffer[: index.label_sets, column] = index.matched_by(counted)
+            buffer[index.label_sets : labels, column] = [counted.match(each) for each in sets[index.label_sets :]]
+        matched = np.zeros((len(selectors) - known, len(self._table)), dtype=np.int32)
+        if len(matched) and len(of_pods := placed()):
+            for row, hits in enumerate(buffer[:, known:].T):
+                matched[row] = np.bincount(of_pods[hits[of_pods[:, 0]], 1], minlength=len(self._table))
+        self._arrays = old._replace(matches=buffer[:labels], matched=_appended(old.matched, matched))
 
 
 def labels_key(
@@ -606,43 +599,35 @@ def labels_key(
     return namespace, frozenset(labels.items()), terminating
 
 
-def _candidates(
-    selectors: Sequence[PodSelector], by_pair: Mapping[tuple[str, str], list[int]], rows: range
-) -> Iterable[int]:
-    """Return the rows that selectors may match: those with a value that the first In requirement lists."""
-    for requirement in (r for selector in selectors for r in selector.requirements or ()):
-        if requirement.operator == "In":
-            return [row for value in requirement.values for row in by_pair.get((requirement.key, value), ())]
-    return rows
-
-
-def _selects(selector: PodSelector, namespace: str, labels: Mapping[str, str]) -> bool:
-    """Return whether a selector matches pods of the namespace with these labels."""
-    if selector.requirements is None or (selector.namespaces is not None and namespace not in selector.namespaces):
-        return False
-    return all(holds(requirement, labels) for requirement in selector.requirements)
+def _contended(thing: HostPort | ExclusiveVolume) -> Hashable:
+    """Return what two things have in common if they exclude each other."""
+    return (thing.port, thing.protocol or "TCP") if isinstance(thing, HostPort) else (thing.kind, thing.disk)
 
 
 def _conflict(a: HostPort | ExclusiveVolume, b: HostPort | ExclusiveVolume) -> bool:
-    """Return whether pods that hold these exclude each other."""
+    """Return whether pods that hold these, which are `_contended` alike, exclude each other.
+
+    Host ports do with an address in common, a disk if it cannot be shared (VolumeRestrictions.isVolumeConflict).
+    """
     if isinstance(a, HostPort) and isinstance(b, HostPort):
-        return _ports_conflict(a, b)
-    return isinstance(a, ExclusiveVolume) and isinstance(b, ExclusiveVolume) and _volumes_conflict(a, b)
-
-
-def _volumes_conflict(a: ExclusiveVolume, b: ExclusiveVolume) -> bool:
-    """Return whether two volumes are one disk that cannot be shared (VolumeRestrictions.isVolumeConflict)."""
-    if (a.kind, a.disk) != (b.kind, b.disk) or (a.kind == RBD and set(a.monitors).isdisjoint(b.monitors)):
+        addresses = {a.ip or EVERY_ADDRESS, b.ip or EVERY_ADDRESS}
+        return EVERY_ADDRESS in addresses or len(addresses) == 1
+    assert isinstance(a, ExclusiveVolume)
+    assert isinstance(b, ExclusiveVolume)
+    if a.kind == RBD and set(a.monitors).isdisjoint(b.monitors):
         return False
     return not (a.read_only and b.read_only)
 
 
-def _ports_conflict(a: HostPort, b: HostPort) -> bool:
-    """Return whether two host ports exclude each other: same number and protocol, and an address in common."""
-    if (a.port, a.protocol or "TCP") != (b.port, b.protocol or "TCP"):
-        return False
-    addresses = {a.ip or EVERY_ADDRESS, b.ip or EVERY_ADDRESS}
-    return EVERY_ADDRESS in addresses or len(addresses) == 1
+def _appended(old: npt.NDArray[np.int32], new: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """Return rows with new ones after them: in spare rows of the same memory, since there may be many old ones."""
+    size = len(old) + len(new)
+    buffer = old if old.base is None else old.base
+    if len(buffer) < size:
+        buffer = np.zeros((2 * size, *old.shape[1:]), dtype=old.dtype)
+        buffer[: len(old)] = old
+    buffer[len(old) : size] = new
+    return buffer[:size]
 
 
 def _included(table: NodeTable, accepts: Filter) -> npt.NDArray[np.bool_]:

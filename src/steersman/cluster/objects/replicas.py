@@ -60,9 +60,14 @@ def _decoded(key: bytes) -> Pod:
     return decode_pod(_decode(key))
 
 
-def _metadata(metadata: ObjectMeta) -> ObjectMeta:
+def read_annotations(metadata: ObjectMeta) -> dict[str, str]:
+    """Return the annotations of a live pod that are read."""
     notes = metadata.annotations or {}
-    read = {key: notes[key] for key in notes if key in READ_ANNOTATIONS}
+    return {key: notes[key] for key in notes if key in READ_ANNOTATIONS}
+
+
+def _metadata(metadata: ObjectMeta) -> ObjectMeta:
+    read = read_annotations(metadata)
     return ObjectMeta("pod", metadata.namespace, None, metadata.labels, read, metadata.owner_references)
 
 

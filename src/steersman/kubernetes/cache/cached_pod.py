@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from steersman.cluster.model import Pod
 from steersman.cluster.objects.api.pods import LivePod
+from steersman.cluster.objects.replicas import read_annotations
 from steersman.cluster.volumes.pod_claims import PodClaim
 
 
@@ -25,8 +26,8 @@ class CachedPod:
         assumed: whether it is there by our decision, which the watch has not confirmed yet.
         unmodelled: features it uses that affect its placement and that the model lacks.
         class_id, labels_id: numbers in the state; -1: it has none, see `PodStore.number`.
-        notes: its annotations as last decoded, since they hold requests and may change; None once the API has confirmed
-            our binding.
+        notes: its annotations that are read, as last decoded: they hold requests and may change; None once the API
+            has confirmed our binding.
         gated: whether it has scheduling gates.
         resizing: whether its resources may change without its spec.
         nominated: node that another scheduler nominated for it while it is pending, where it counts; "" if none.
@@ -74,7 +75,7 @@ def has_changed(pod: CachedPod, head: LivePod) -> bool:
         meta.deletion_timestamp is not None
         or meta.generation != pod.generation
         or (meta.labels or {}) != pod.pod.labels
-        or meta.annotations != pod.notes
+        or read_annotations(meta) != pod.notes
     )
 
 
@@ -85,7 +86,7 @@ def may_differ(pod: CachedPod, head: LivePod) -> bool:
         return True
     # Before 1.33 pods have no generation.
     # GPU annotations of a bound pod do not count, since anyone who may patch it can change them.
-    return not pod.node and (not meta.generation or meta.annotations != pod.notes)
+    return not pod.node and (not meta.generation or read_annotations(meta) != pod.notes)
 
 
 class Listener:

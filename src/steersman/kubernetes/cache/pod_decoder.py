@@ -15,7 +15,7 @@ from steersman.cluster.objects.api_fields import kubernetes_table, live_field_us
 from steersman.cluster.objects.decoding import decode_pod, pod_from_object
 from steersman.cluster.objects.fields import FieldError
 from steersman.cluster.objects.partial import partial_pod
-from steersman.cluster.objects.replicas import decode_replica
+from steersman.cluster.objects.replicas import decode_replica, read_annotations
 from steersman.cluster.objects.requests import is_resizing
 from steersman.cluster.objects.selectors import selects_namespaces
 from steersman.cluster.volumes.pod_claims import pod_claims
@@ -62,7 +62,7 @@ class PodDecoder:
             pod,
             meta.generation,
             unmodelled=uses,
-            notes=meta.annotations,
+            notes=read_annotations(meta),
             gated=bool(spec.scheduling_gates),
             resizing=bool(head.node) and not problem and is_resizing(head),
             problem=problem,

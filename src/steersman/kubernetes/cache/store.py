@@ -184,8 +184,11 @@ class PodStore:
 
     def number_waiting(self, pod: CachedPod) -> bool:
         """Give a pending pod numbers unless its namespace has too many; return whether it has them."""
-        namespace, before = pod.pod.namespace, self.state.numbers
+        namespace = pod.pod.namespace
         if pod.class_id < 0 and self._waiting_numbers[namespace] < NUMBERS_OF_WAITING:
+            # Pods of others get numbers by the labels that it selects by; these are not charged to it.
+            self.select(selected_keys(pod.pod.constraints))
+            before = self.state.numbers
             self.renumber(pod)
             self._charged[pod.key] = self.state.numbers - before
             self._waiting_numbers[namespace] += self._charged[pod.key]

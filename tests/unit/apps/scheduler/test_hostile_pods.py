@@ -91,3 +91,13 @@ def test_pod_without_numbers_is_woken_when_a_node_has_room() -> None:
         assert world.node_of(last)
 
     play(test)
+
+
+def test_large_annotations_of_pending_pods_are_not_stored() -> None:
+    def test(world: World) -> None:
+        world.apply("create", machine("node"))
+        world.apply("create", hostile_pod("annotations", 1, has_room=False, scheduler="steersman"))
+        (pod,) = world.scheduler.cache.pods.values()
+        assert pod.notes == {}
+
+    play(test)

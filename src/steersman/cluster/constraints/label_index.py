@@ -1,0 +1,137 @@
+"""Inverted indexes of selectors and label sets: which of the one match the other, without trying all of them.
+
+A label is a pair of key and value. A selector wants pairs (`In`, `Exists`) and refuses others (`NotIn`,
+`DoesNotExist`). It matches labels that meet each of its wants and have no pair that it refuses. The entries of a few
+pairs are counted, so that the cost does not grow with selectors times label sets.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.constraints.node import holds
+from steersman.cluster.model import PodSelector
+
+Pair = tuple[str, str | None]
+"""A key and a value; None: any value."""
+NAMESPACE, TERMINATING = "", " "
+"""Keys of what is no label."""
+
+
+class LabelSet(NamedTuple):
+    """Namespace and labels of pods, and whether they are being deleted."""
+
+    namespace: str
+    labels: Mapping[str, str]
+    terminating: bool
+
+    def pairs(self) -> Iterator[Pair]:
+        """Yield what a selector may want or refuse."""
+        yield NAMESPACE, self.namespace
+        if self.terminating:
+            yield TERMINATING, None
+        for key, value in self.labels.items():
+            yield key, value
+            yield key, None
+
+
+class CountedPods(NamedTuple):
+    """Pods that match all of some selectors; `living`: without terminating ones."""
+
+    selectors: tuple[PodSelector, ...]
+    living: bool
+
+    def match(self, pods: LabelSet) -> bool:
+        """Return whether pods with these labels are counted."""
+        if self.living and pods.terminating:
+            return False
+        return all(_selects(selector, pods) for selector in self.selectors)
+
+    def demands(self) -> tuple[int, list[Pair], list[Pair]]:
+        """Return the number of wants, each of which one pair meets, the pairs that meet one, and those refused."""
+        count, wanted, refused = 0, list[Pair](), list[Pair]()
+        if self.living:
+            refused.append((TERMINATING, None))
+        for selector in self.selectors:
+            if selector.namespaces is not None:
+                count += 1
+                wanted += [(NAMESPACE, name) for name in selector.namespaces]
+            if selector.requirements is None:
+                count += 1  # which nothing meets
+            for each in selector.requirements or ():
+                refuses = each.operator in ("NotIn", "DoesNotExist")
+                # Other operators match nothing.
+                values: set[str] | set[None] = {None} if each.operator in ("Exists", "DoesNotExist") else set()
+                values = set(each.values) if each.operator in ("In", "NotIn") else values
+                count += not refuses
+                (refused if refuses else wanted).extend((each.key, value) for value in values)
+        return count, wanted, refused
+
+
+class LabelIndex:
+    """The first label sets and selectors of a growing number of them.
+
+    Attributes:
+        label_sets, selectors: how many are indexed.
+    """
+
+    def __init__(self) -> None:
+        self.label_sets = 0
+        self._with: dict[Pair, array[int]] = defaultdict(_numbers)
+        self._wanting: dict[Pair, array[int]] = defaultdict(_numbers)
+        self._refusing: dict[Pair, array[int]] = defaultdict(_numbers)
+        self._wants = _numbers()
+
+    @property
+    def selectors(self) -> int:
+        """How many selectors are indexed."""
+        return len(self._wants)
+
+    def extend(self, label_sets: Sequence[LabelSet], selectors: Iterable[CountedPods]) -> None:
+        """Index those beyond the first ones, which are indexed already."""
+        for labels in islice(label_sets, self.label_sets, None):
+            for pair in labels.pairs():
+                self._with[pair].append(self.label_sets)
+            self.label_sets += 1
+        for counted in islice(selectors, self.selectors, None):
+            count, wanted, refused = counted.demands()
+            for index, pairs in ((self._wanting, wanted), (self._refusing, refused)):
+                for pair in pairs:
+                    index[pair].append(self.selectors)
+            self._wants.append(count)
+
+    def matched_by(self, counted: CountedPods) -> npt.NDArray[np.bool_]:
+        """Return which of the indexed label sets a selector matches."""
+        count, wanted, refused = counted.demands()
+        met = _occurrences(self._with, wanted, self.label_sets)
+        return (met == count) & (_occurrences(self._with, refused, self.label_sets) == 0)
+
+    def matching(self, labels: LabelSet) -> npt.NDArray[np.bool_]:
+        """Return which of the indexed selectors match labels."""
+        pairs = list(labels.pairs())
+        met = _occurrences(self._wanting, pairs, self.selectors)
+        wants = np.array(self._wants, dtype=np.int64)
+        return (met == wants) & (_occurrences(self._refusing, pairs, self.selectors) == 0)
+
+
+def _numbers() -> array[int]:
+    return array("q")
+
+
+def _occurrences(index: Mapping[Pair, array[int]], pairs: Iterable[Pair], size: int) -> npt.NDArray[np.int64]:
+    """Return how often each number up to `size` is listed for the pairs."""
+    entries = [index[pair] for pair in pairs if pair in index]
+    return np.bincount(np.concatenate([_numbers(), *entries]), minlength=size)
+
+
+def _selects(selector: PodSelector, pods: LabelSet) -> bool:
+    if selector.requirements is None or (selector.namespaces is not None and pods.namespace not in selector.namespaces):
+        return False
+    return all(holds(requirement, pods.labels) for requirement in selector.requirements)
