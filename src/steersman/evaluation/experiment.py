@@ -98,7 +98,7 @@ class InterruptionError(SteersmanError):
     Args:
         finished: the finished runs by their position among all runs.
         total: number of all runs.
-        kept: the file that holds the finished ones, and how to continue from them.
+        kept: a clause on where the finished ones are, and how to continue from them.
         cause: what ended the runs; None: Ctrl-C.
     """
 
@@ -109,8 +109,7 @@ class InterruptionError(SteersmanError):
     ) -> None:
         self.cause = cause if isinstance(cause, SteersmanError) else None
         why = "" if self.cause is None else f"{self.cause}; "
-        where = f"; the finished ones are in {kept}" if kept else ""
-        super().__init__(f"{why}interrupted after {len(finished)} of {total} runs{where}")
+        super().__init__(f"{why}interrupted after {len(finished)} of {total} runs{kept and f'; {kept}'}")
         self.finished, self.total = finished, total
         if self.cause is not None:
             self.exit_status = self.cause.exit_status

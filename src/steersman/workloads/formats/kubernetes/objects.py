@@ -17,6 +17,7 @@ from steersman.cluster.objects.decoding import COMPARISONS, decode_node
 from steersman.cluster.objects.fields import FieldError, Object, required
 from steersman.cluster.objects.gpu_shares import shared_node
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
+from steersman.core.counting import first_names
 from steersman.core.errors import InputError
 from steersman.workloads.formats.base import FormatContent
 from steersman.workloads.formats.kubernetes import admission, devices, pod_groups, volumes
@@ -324,8 +325,7 @@ def _claim(names: dict[Key, KubernetesObject], obj: KubernetesObject) -> None:
 
 def _named(objects: Sequence[str]) -> str:
     """Return the number of objects and the names of the first ones."""
-    first = ", ".join(objects[:3])
-    return first if len(objects) == 1 else f"{len(objects)} objects: {first}" + (", ..." if len(objects) > 3 else "")
+    return objects[0] if len(objects) == 1 else f"{len(objects)} objects: {first_names(objects)}"
 
 
 def _template(obj: KubernetesObject) -> Object:
