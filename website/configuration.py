@@ -18,7 +18,7 @@ GO_FIELD = re.compile(r'((?:\t// .*\n)+)((?:\t\w+ +\w+ +`json:"\w+"`\n)+)')
 FILES: dict[str, tuple[str, tuple[type[msgspec.Struct], ...], str]] = {
     f"{service.KIND} of `steersman serve --config`": (
         "A document of this kind; options of the command line take precedence.",
-        (service.ServiceConfig, service.Canary, service.Tls),
+        (service.ServiceConfig, service.Tls),
         "deploy/extender/service.yaml",
     ),
     f"{telemetry.KIND} of `--telemetry`": (

@@ -231,7 +231,6 @@ def train(
     jobs: int = 1,
     resume: bool = False,
     on_iteration: OnIteration | None = None,
-    tracker: str = "tensorboard",
     **options: Any,
 ) -> TrainingResult:
     """Train a policy by evolution or reinforcement learning; `steersman train` writes the same files.
@@ -249,7 +248,6 @@ def train(
         jobs: number of processes of evolution on workloads.
         resume: resume the run in `output`.
         on_iteration: called after each iteration.
-        tracker: where metrics go beside the folder: `tensorboard`, `mlflow` or `trackio`.
         **options: of `training.plans.PlanOptions`: `protocol`, `objective`, `network`, `hidden`, `seed` and others.
 
     Raises:
@@ -267,7 +265,7 @@ def train(
     plan = _plan(train, source, name or folder.name, algorithm, options)
     spec = algorithm_of(plan)
     limits = TrainingLimits(iterations or spec.iterations, minutes, validate_every or spec.validate_every, patience)
-    progress = run_training(plan, folder, limits, jobs=jobs, resume=resume, on_iteration=on_iteration, tracker=tracker)
+    progress = run_training(plan, folder, limits, jobs=jobs, resume=resume, on_iteration=on_iteration)
     return TrainingResult(plan, folder, progress)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 
 import numba
@@ -20,8 +20,8 @@ from steersman.agents.evolution.orders import (
     waits_under,
 )
 from steersman.orders import scores
-from steersman.orders.order import OVERTAKING, Order
-from steersman.orders.queue import ENDING_BEFORE
+from steersman.orders.order import Order
+from steersman.orders.queue import NO_ONE
 from steersman.orders.run_times import RunTimes
 from steersman.orders.scores import LINEAR
 from steersman.policies.base import with_order
@@ -60,43 +60,38 @@ class OrderLearner:
 
     Attributes:
         hidden: units on top of the linear score, or of the quadratic form of a network that sees the whole queue.
-        trainings: by who may overtake.
+        trainings: their number.
         generated: whether it is trained on generated jobs, and not on the two traces.
         continues: the learners whose best training, of the first `CONTINUED`, it begins with; (): none.
-        decisions: of a training by PPO (`queue_ppo`), by who may overtake; {}: evolution trains it.
+        decisions: of a training by PPO (`queue_ppo`); 0: evolution trains it.
         whole_queue: whether it sees the state of the queue, too (`queue_network`).
         rollouts_of: the learner whose trainings are played with rollouts (`rollouts`); "": no rollouts.
     """
 
     hidden: int
-    trainings: dict[str, int]
+    trainings: int
     generated: bool = False
     continues: tuple[str, ...] = ()
-    decisions: dict[str, int] = field(default_factory=dict)
+    decisions: int = 0
     whole_queue: bool = False
     rollouts_of: str = ""
 
 
-PPO_DECISIONS = {"none": 4_900_000, "ending-before": 9_000_000}
+PPO_DECISIONS = 4_900_000
 
 CONTINUED = 4
 LEARNERS = {
-    "linear": OrderLearner(0, {"none": 10, "ending-before": 10}),
-    "linear, continued": OrderLearner(0, {"none": 1, "ending-before": 1}, continues=("linear",)),
-    "network": OrderLearner(12, {"none": 10, "ending-before": 10}),
-    "network, whole queue": OrderLearner(12, {"none": 10, "ending-before": 10}, whole_queue=True),
-    "rollouts": OrderLearner(12, {"none": 10, "ending-before": 10}, rollouts_of="network, whole queue"),
-    "trained on neither": OrderLearner(0, {"none": 10, "ending-before": 10}, generated=True),
-    "PPO": OrderLearner(0, {"none": 1, "ending-before": 1}, decisions=PPO_DECISIONS),
-    "PPO, continued": OrderLearner(
-        0, {"none": 1, "ending-before": 1}, continues=("linear", "linear, continued"), decisions=PPO_DECISIONS
-    ),
+    "linear": OrderLearner(0, 10),
+    "linear, continued": OrderLearner(0, 1, continues=("linear",)),
+    "network": OrderLearner(12, 10),
+    "network, whole queue": OrderLearner(12, 10, whole_queue=True),
+    "rollouts": OrderLearner(12, 10, rollouts_of="network, whole queue"),
+    "trained on neither": OrderLearner(0, 10, generated=True),
+    "PPO": OrderLearner(0, 1, decisions=PPO_DECISIONS),
+    "PPO, continued": OrderLearner(0, 1, continues=("linear", "linear, continued"), decisions=PPO_DECISIONS),
 }
-ROLLOUTS = {
-    "none": RolloutConfig(futures=16, seconds=12 * 3600.0),
-    "ending-before": RolloutConfig(futures=64, seconds=18 * 3600.0),
-}
-"""By who may overtake. Few options were tried, on windows of the choice."""
+ROLLOUTS = RolloutConfig(futures=16, seconds=12 * 3600.0)
+"""Few options were tried, on windows of the choice."""
 GENERATED, PARTS = 2, 16
 """Generated traces, and their parts of `JOBS` jobs with parameters and a load of their own."""
 GENERATED_SEED = 11
@@ -106,27 +101,27 @@ PPO_VALIDATION = 40
 """Sequences of each trace by which PPO chooses a checkpoint."""
 
 
-def search_options(name: str, overtaking: str, quick: bool) -> Json:
+def search_options(name: str, quick: bool) -> Json:
     """Return what the trainings of a learner depend on, except for their seeds."""
     learner = LEARNERS[name]
     if learner.rollouts_of:
-        of = search_options(learner.rollouts_of, overtaking, quick)
-        return {**asdict(rollout_config(overtaking, 1, quick)), "of": of}
+        of = search_options(learner.rollouts_of, quick)
+        return {**asdict(rollout_config(1, quick)), "of": of}
     if learner.decisions:
-        return asdict(ppo_config(None, overtaking, 1, quick))
-    return asdict(search_config(name, overtaking, 1, quick))
+        return asdict(ppo_config(None, 1, quick))
+    return asdict(search_config(name, 1, quick))
 
 
-def rollout_config(overtaking: str, seed: int, quick: bool) -> RolloutConfig:
+def rollout_config(seed: int, quick: bool) -> RolloutConfig:
     """Return the options of rollouts."""
-    config = replace(ROLLOUTS[overtaking], seed=seed)
+    config = replace(ROLLOUTS, seed=seed)
     return replace(config, candidates=2, futures=2) if quick else config
 
 
 def learner_of(name: str, quick: bool) -> OrderLearner:
     """Return a learner, in a quick run with one training at most."""
     learner = LEARNERS[name]
-    return replace(learner, trainings={mode: min(1, n) for mode, n in learner.trainings.items()}) if quick else learner
+    return replace(learner, trainings=1) if quick else learner
 
 
 def choice_windows(quick: bool) -> int:
@@ -134,7 +129,7 @@ def choice_windows(quick: bool) -> int:
     return 2 if quick else CHOICE
 
 
-def search_config(learner: str, overtaking: str, seed: int, quick: bool) -> OrderSearchConfig:
+def search_config(learner: str, seed: int, quick: bool) -> OrderSearchConfig:
     """Return the options of a training by evolution."""
     hidden = LEARNERS[learner].hidden
     # The table has means over sequences, which few of them decide: sums over windows are most of what is compared,
@@ -144,25 +139,24 @@ def search_config(learner: str, overtaking: str, seed: int, quick: bool) -> Orde
         return replace(config, population=6, episodes=2, generations=2, validate_every=1, validation=2)
     config = replace(config, population=24 if hidden else 20, validate_every=8, validation=80)
     if LEARNERS[learner].whole_queue:
-        # Without backfilling nothing was gained after 400, and a window takes five times as long.
-        is_long = OVERTAKING[overtaking] == ENDING_BEFORE
-        return replace(config, episodes=24, generations=1600) if is_long else replace(config, generations=400)
+        # Nothing was gained after 400.
+        return replace(config, generations=400)
     if LEARNERS[learner].continues:
         # Near the start, whose length is 1.
         return replace(config, episodes=24, generations=60, step=0.05)
     return replace(config, generations=75)
 
 
-def ppo_config(start: Floats | None, overtaking: str, seed: int, quick: bool) -> PPOConfig:
+def ppo_config(start: Floats | None, seed: int, quick: bool) -> PPOConfig:
     """Return the options of a training by PPO from weights of a linear order; None: shortest first."""
     weights = dict(zip(LINEAR, (1.0, *(0.0 for _ in LINEAR[1:])) if start is None else start.tolist(), strict=True))
-    config = PPOConfig(tuple(weights[name] for name in TERMS), decisions=PPO_DECISIONS[overtaking], seed=seed)
+    config = PPOConfig(tuple(weights[name] for name in TERMS), decisions=PPO_DECISIONS, seed=seed)
     if quick:
         return replace(config, decisions=64, envs=4, rollout=8, width=8, layers=1, heads=2, batch_size=16)
     return config
 
 
-def _ppo_task(overtaking: str, quick: bool) -> PPOTask:
+def _ppo_task(quick: bool) -> PPOTask:
     """Return windows of both traces, of which every second one is trained on."""
     known, starts, validation = pooled_traces(), [], []
     places = known.places(choice_windows(quick))
@@ -171,8 +165,7 @@ def _ppo_task(overtaking: str, quick: bool) -> PPOTask:
         taken = {*validation[k], *np.concatenate([by_trace[k] for by_trace in places.values()]).tolist()}
         starts += [place for place in range(first, first + jobs - JOBS + 1, 1000 if quick else 2) if place not in taken]
     of_trace = np.repeat(np.arange(len(known.lengths)), known.lengths)
-    overtakes = OVERTAKING[overtaking] == ENDING_BEFORE
-    return PPOTask(known.jobs, of_trace, JOBS, np.array(starts), np.array(validation), overtakes)
+    return PPOTask(known.jobs, of_trace, JOBS, np.array(starts), np.array(validation))
 
 
 def _generated_names(quick: bool) -> tuple[str, ...]:
@@ -209,18 +202,16 @@ class TrainingRun:
 
     Attributes:
         learner: a name of `LEARNERS`.
-        overtaking: who may overtake.
         seed: of the training, from 1.
     """
 
     learner: str
-    overtaking: str
     seed: int
 
     @property
     def part(self) -> str:
         """Return the name under which it is kept."""
-        return f"{self.overtaking}-{self.learner.replace(', ', '-').replace(' ', '-')}-{self.seed}"
+        return f"{self.learner.replace(', ', '-').replace(' ', '-')}-{self.seed}"
 
     @property
     def turn(self) -> tuple[int, int]:
@@ -254,11 +245,11 @@ def plan_training(at: Desk, training: TrainingRun, others: Mapping[str, Sequence
     Args:
         at: where it is kept.
         training: which one.
-        others: trainings with the same overtaking, by learner.
+        others: other trainings, by learner.
     """
-    learner, overtaking, seed = LEARNERS[training.learner], training.overtaking, training.seed
+    learner, seed = LEARNERS[training.learner], training.seed
     if learner.rollouts_of:
-        bases, rollouts = others[learner.rollouts_of], rollout_config(overtaking, seed, at.quick)
+        bases, rollouts = others[learner.rollouts_of], rollout_config(seed, at.quick)
         base = bases[seed - 1]
         # On the other windows only the chosen one, since they take long.
         played_on = BOTH if base is chosen_training(bases) else ("table",)
@@ -271,9 +262,9 @@ def plan_training(at: Desk, training: TrainingRun, others: Mapping[str, Sequence
         # Only the order of scores matters, so that all starts can be of length 1.
         start /= np.linalg.norm(start)
     if learner.decisions:
-        ppo = ppo_config(start, overtaking, seed, at.quick)
+        ppo = ppo_config(start, seed, at.quick)
         return PlannedTraining(asdict(ppo), partial(_train_ppo, at, training, ppo))
-    config = search_config(training.learner, overtaking, seed, at.quick)
+    config = search_config(training.learner, seed, at.quick)
     if learner.whole_queue:
         return PlannedTraining(asdict(config), partial(_train_network, at, training, config))
     depends = asdict(config)
@@ -291,7 +282,7 @@ def chosen_training(trainings: Sequence[Json]) -> Json:
 
 def _train(at: Desk, training: TrainingRun, config: OrderSearchConfig, start: Floats | None) -> Json:
     """Train one order, and return its weights, what they took, and its slowdowns on both traces."""
-    reference = Order("reference", scores.SHORTEST, OVERTAKING[training.overtaking], run_times=ORACLE)
+    reference = Order("reference", scores.SHORTEST, NO_ONE, run_times=ORACLE)
     names = _generated_names(at.quick) if LEARNERS[training.learner].generated else tuple(TRACES)
     task = OrderTask(tuple(trace(name) for name in names), WindowDraw(), slowdown, resolve("best-fit"), reference)
     progress = Progress(at.say, f"{training.part}, generations")
@@ -323,15 +314,15 @@ def _train(at: Desk, training: TrainingRun, config: OrderSearchConfig, start: Fl
 
 def _train_network(at: Desk, training: TrainingRun, config: OrderSearchConfig) -> Json:
     """Train a network that sees the whole queue, and return what `_train` does."""
-    known, overtakes = pooled_traces(), OVERTAKING[training.overtaking] == ENDING_BEFORE
+    known = pooled_traces()
     progress = Progress(at.say, f"{training.part}, generations")
     began = time.monotonic()
-    search = NetworkSearch(known.jobs, len(TRACES), known.first, JOBS, overtakes, config)
+    search = NetworkSearch(known.jobs, len(TRACES), known.first, JOBS, config)
     search.run(lambda done, _: progress(done, config.generations))
     values: Json = {"weights": search.best.tolist(), "gain": search.best_gain, "decisions": search.runs * JOBS}
     values["core_minutes"] = numba.get_num_threads() * (time.monotonic() - began) / 60
     slowdowns = {
-        kind: [play(known.jobs, firsts, JOBS, overtakes, search.best[None])[0].tolist() for firsts in by_trace]
+        kind: [play(known.jobs, firsts, JOBS, search.best[None])[0].tolist() for firsts in by_trace]
         for kind, by_trace in known.places(choice_windows(at.quick), 2 if at.quick else None).items()
     }
     return {**values, **_slowdowns_by_trace(slowdowns)}
@@ -349,14 +340,14 @@ def _play_rollouts(
     at: Desk, training: TrainingRun, base: Json, config: RolloutConfig, played_on: Sequence[str]
 ) -> Json:
     """Play a network with rollouts, and return what `_train` does; `choice` is that of the network."""
-    known, overtakes = pooled_traces(), OVERTAKING[training.overtaking] == ENDING_BEFORE
+    known = pooled_traces()
     began, windows, places = time.monotonic(), 0, known.places(choice_windows(at.quick), 2 if at.quick else None)
     progress, total = Progress(at.say, f"{training.part}, windows"), sum(len(b) for a in played_on for b in places[a])
     values: Json = {"choice": base["choice"], "table": {}, "fresh": {}}
     for kind in played_on:
         for name, begins, firsts in zip(TRACES, known.offsets, places[kind], strict=True):
             trace_begins = np.full(len(firsts), begins)
-            found = play_rollouts(known.jobs, firsts, trace_begins, JOBS, overtakes, np.array(base["weights"]), config)
+            found = play_rollouts(known.jobs, firsts, trace_begins, JOBS, np.array(base["weights"]), config)
             values[kind][name] = found.tolist()
             windows += len(firsts)
             progress(windows, total)
@@ -371,7 +362,7 @@ def _train_ppo(at: Desk, training: TrainingRun, config: PPOConfig) -> Json:
     """Train a network over the queue, and return what it took, and its slowdowns on both traces."""
     progress = Progress(at.say, f"{training.part}, decisions")
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    ppo, began = QueuePPO(_ppo_task(training.overtaking, at.quick), config, device), time.monotonic()
+    ppo, began = QueuePPO(_ppo_task(at.quick), config, device), time.monotonic()
     at.folder.mkdir(parents=True, exist_ok=True)
     ppo.run(lambda figures: progress(int(figures["decisions"]), config.decisions), at.folder / f"{training.part}.pt")
     minutes = at.jobs * (time.monotonic() - began) / 60

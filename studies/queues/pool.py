@@ -59,7 +59,6 @@ class Runs(NamedTuple):
         ends: [E, n] when running jobs end, ascending.
         held: [E, n] their processors.
         shown: [E, M] the rows of the observation, places in `queue`.
-        overtaking: [1] whether jobs that end before the chosen one begins may overtake it.
     """
 
     arrivals: Ints
@@ -76,7 +75,6 @@ class Runs(NamedTuple):
     ends: Floats
     held: Floats
     shown: Ints
-    overtaking: npt.NDArray[np.bool_]
 
 
 class Seen(NamedTuple):
@@ -109,7 +107,7 @@ class Reference(NamedTuple):
     weight: Floats
 
 
-def new_runs(count: int, jobs: int, rows: int, overtaking: bool) -> Runs:
+def new_runs(count: int, jobs: int, rows: int) -> Runs:
     """Return E runs without jobs; M rows are shown."""
 
     def whole() -> Ints:
@@ -133,7 +131,6 @@ def new_runs(count: int, jobs: int, rows: int, overtaking: bool) -> Runs:
         ends=np.zeros((count, jobs)),
         held=np.zeros((count, jobs)),
         shown=np.zeros((count, rows), dtype=np.int64),
-        overtaking=np.array([overtaking]),
     )
 
 
@@ -202,14 +199,6 @@ def start_next(jobs: Jobs, runs: Runs, e: int, place: int) -> None:
     """Start a waiting job as soon as it fits."""
     j = runs.queue[e, place]
     while runs.free[e] < jobs.size[j]:
-        if runs.overtaking[0]:
-            begins, i = _begins(runs, e, jobs.size[j]), 0
-            while i < runs.waiting[e]:
-                k = runs.queue[e, i]
-                if k != j and jobs.size[k] <= runs.free[e] and runs.now[e] + jobs.run[k] < begins:
-                    _start(jobs, runs, e, i)
-                else:
-                    i += 1
         _next_event(jobs, runs, e)
     for i in range(runs.waiting[e]):
         if runs.queue[e, i] == j:
@@ -369,7 +358,7 @@ def play_shortest(jobs: Jobs, runs: Runs, first: Ints, times: Floats, costs: Flo
                 advance_to_choice(jobs, runs, e)
 
 
-def reference_of(jobs: Jobs, traces: Ints, starts: Ints, arrivals: int, overtaking: bool, pooled: float) -> Reference:
+def reference_of(jobs: Jobs, traces: Ints, starts: Ints, arrivals: int, pooled: float) -> Reference:
     """Return what shortest first costs in windows of n arrivals.
 
     Args:
@@ -377,13 +366,12 @@ def reference_of(jobs: Jobs, traces: Ints, starts: Ints, arrivals: int, overtaki
         traces: [J] number of each job's trace.
         starts: first jobs of the windows.
         arrivals: n.
-        overtaking: see `Runs`.
         pooled: share of the weight that is the same for all windows of a trace, see `OrderSearchConfig.pooled`.
     """
     count = len(jobs.time)
     until, cost, weight = np.ones(count), np.zeros((count, POINTS)), np.zeros(count)
     for chunk in np.array_split(starts, max(1, len(starts) // 1024)):
-        runs = new_runs(len(chunk), arrivals, 1, overtaking)
+        runs = new_runs(len(chunk), arrivals, 1)
         times, costs = np.zeros((len(chunk), arrivals + 1)), np.zeros((len(chunk), arrivals + 1))
         play_shortest(jobs, runs, chunk, times, costs)
         until[chunk] = np.maximum(times[:, -1], 1.0)

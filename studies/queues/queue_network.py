@@ -194,17 +194,16 @@ def known_inputs(jobs: Jobs) -> Singles:
     return np.stack([(estimate - 7.0) / 3.0, (size + 3.0) / 2.0]).astype(np.float32)
 
 
-def play(jobs: Jobs, firsts: Ints, arrivals: int, overtaking: bool, candidates: Floats) -> Floats:
+def play(jobs: Jobs, firsts: Ints, arrivals: int, candidates: Floats) -> Floats:
     """Return [C, F] mean bounded slowdowns.
 
     Args:
         jobs: of all traces.
         firsts: [F] the first jobs of windows.
         arrivals: jobs of a window.
-        overtaking: see `pool.Runs`.
         candidates: [C, W] weights of networks.
     """
-    runs = new_runs(len(candidates) * len(firsts), arrivals, 1, overtaking)
+    runs = new_runs(len(candidates) * len(firsts), arrivals, 1)
     _play(jobs, known_inputs(jobs), runs, firsts, candidates.astype(np.float32))
     return runs.begun.reshape(len(candidates), len(firsts)) / arrivals + 1.0
 
@@ -217,7 +216,6 @@ class NetworkSearch(WeightSearch):
         traces: number of traces, which are played in turn.
         first_job: returns the first job of a window from the number of a trace and a seed.
         arrivals: jobs of a window.
-        overtaking: see `pool.Runs`.
         config: options.
     """
 
@@ -227,10 +225,9 @@ class NetworkSearch(WeightSearch):
         traces: int,
         first_job: Callable[[int, int], int],
         arrivals: int,
-        overtaking: bool,
         config: OrderSearchConfig,
     ) -> None:
-        self.jobs, self.first_job, self.arrivals, self.overtaking = jobs, first_job, arrivals, overtaking
+        self.jobs, self.first_job, self.arrivals = jobs, first_job, arrivals
         super().__init__(traces, config, shortest_first(config.hidden, np.random.default_rng((config.seed, 1))))
 
     def costs(self, scenes: Sequence[Scene], candidates: Sequence[Floats | None]) -> Floats:
@@ -238,4 +235,4 @@ class NetworkSearch(WeightSearch):
         # Without outputs of its units the first network is shortest first.
         weights = np.stack([self._first if each is None else each for each in candidates])
         firsts = np.array([self.first_job(which, seed) for which, seed, _ in scenes])
-        return play(self.jobs, firsts, self.arrivals, self.overtaking, weights)
+        return play(self.jobs, firsts, self.arrivals, weights)

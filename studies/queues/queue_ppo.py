@@ -89,7 +89,6 @@ class PPOTask:
         arrivals: of a window.
         starts: first jobs of windows for training.
         validation: [traces, V] first jobs of windows by which a checkpoint is chosen.
-        overtaking: whether jobs that end before the chosen one begins may overtake it.
     """
 
     jobs: pool.Jobs
@@ -97,7 +96,6 @@ class PPOTask:
     arrivals: int
     starts: Ints
     validation: Ints
-    overtaking: bool
 
 
 class Observed(NamedTuple):
@@ -242,10 +240,8 @@ class QueuePPO:
         self.actor, self.critic = Actor(config).to(self.device), Critic(config).to(self.device)
         parameters = [*self.actor.parameters(), *self.critic.parameters()]
         self.optimiser = torch.optim.Adam(parameters, lr=config.learning_rate, eps=1e-5)
-        self.reference = pool.reference_of(
-            task.jobs, task.traces, task.starts, task.arrivals, task.overtaking, config.pooled
-        )
-        self.runs = pool.new_runs(config.envs, task.arrivals, config.rows, task.overtaking)
+        self.reference = pool.reference_of(task.jobs, task.traces, task.starts, task.arrivals, config.pooled)
+        self.runs = pool.new_runs(config.envs, task.arrivals, config.rows)
         self.seen = pool.new_seen(config.envs, config.rows)
         self.decisions, self.seconds, self._limit = 0, 0.0, np.inf
         self.validated: list[tuple[int, float]] = []
@@ -359,7 +355,7 @@ class QueuePPO:
         """Return the mean bounded slowdown in windows, the likeliest job always next."""
         config, task, count = self.config, self.task, len(first)
         runs, seen = (
-            pool.new_runs(count, task.arrivals, config.rows, task.overtaking),
+            pool.new_runs(count, task.arrivals, config.rows),
             pool.new_seen(count, config.rows),
         )
         pool.begin(task.jobs, runs, self.reference, seen, first, np.zeros(count, dtype=np.int64))

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from steersman.cluster.model import Pod
 from steersman.orders import scores
-from steersman.orders.order import OVERTAKING, Order
+from steersman.orders.order import Order
+from steersman.orders.queue import NO_ONE
 from studies import tables
 from studies.common import Json, Say, desk, plain, published
 from studies.queues.learners import (
@@ -41,8 +42,6 @@ from studies.queues.sequences import (
 
 NAME = "rlscheduler"
 MINUTES = 150
-BACKFILLING = ", backfilling"
-MODES = {"": "none", BACKFILLING: "ending-before"}
 PUBLISHED: dict[str, dict[str, float]] = {
     "Lublin-1": {
         **{"FCFS": 7273.77, "WFP3": 19753.53, "UNICEP": 22274.74, "SJF": 277.35, "F1": 258.37},
@@ -51,14 +50,6 @@ PUBLISHED: dict[str, dict[str, float]] = {
     "Lublin-2": {
         **{"FCFS": 7842.47, "WFP3": 9523.18, "UNICEP": 11265.31, "SJF": 787.89, "F1": 698.34},
         "RLScheduler": 724.51,
-    },
-    "Lublin-1, backfilling": {
-        **{"FCFS": 235.76, "WFP3": 133.87, "UNICEP": 307.23, "SJF": 73.31, "F1": 75.07},
-        "RLScheduler": 58.64,
-    },
-    "Lublin-2, backfilling": {
-        **{"FCFS": 247.61, "WFP3": 318.35, "UNICEP": 379.59, "SJF": 91.99, "F1": 148.25},
-        "RLScheduler": 118.79,
     },
 }
 """Mean bounded slowdowns of Zhang et al., "RLScheduler: An Automated HPC Batch Job Scheduler Using Reinforcement
@@ -105,10 +96,7 @@ def options(quick: bool = False) -> Json:
         "learners": {name: asdict(learner_of(name, quick)) for name in LEARNERS},
         "generated": generated_options(quick),
         "choice": choice_windows(quick),
-        "searches": {
-            name: {overtaking: search_options(name, overtaking, quick) for overtaking in MODES.values()}
-            for name in LEARNERS
-        },
+        "searches": {name: search_options(name, quick) for name in LEARNERS},
     }
 
 
@@ -116,46 +104,38 @@ def run(say: Say, quick: bool = False) -> Json:
     """Play the rules, train orders, and play these on the sequences of the table and on others, also with rollouts."""
     at, asked = desk(NAME, quick, say), options(quick)
     rules, fresh = _play_rules()
-    learned: Json = {mode: {} for mode in MODES}
+    learned: Json = {}
     common = {name: asked[name] for name in ("traces", "jobs", "choice")}
     # A training does not depend on how many there are, so that more can be added.
     earlier = published("queues", NAME, {**common, "generated": asked["generated"]}, quick)
-    wanted = [
-        (mode, TrainingRun(name, overtaking, seed))
-        for name in LEARNERS
-        for mode, overtaking in MODES.items()
-        for seed in range(1, learner_of(name, quick).trainings[overtaking] + 1)
-    ]
-    for mode, training in sorted(wanted, key=lambda each: each[1].turn):
-        planned = plan_training(at, training, learned[mode])
+    wanted = [TrainingRun(name, seed) for name in LEARNERS for seed in range(1, learner_of(name, quick).trainings + 1)]
+    for training in sorted(wanted, key=lambda each: each.turn):
+        planned = plan_training(at, training, learned)
         made = _published_training(earlier, asked, training, planned.played_on)
         made = made or at.once(training.part, {**common, **planned.depends}, planned.make)
-        learned[mode].setdefault(training.learner, []).append(made)
+        learned.setdefault(training.learner, []).append(made)
     return {**asked, "rules": rules, "fresh_rules": fresh, "learned": learned}
 
 
 def _play_rules() -> tuple[Json, Json]:
-    """Return the slowdowns of rules by trace and mode, on the sequences of the table and on others."""
+    """Return the slowdowns of rules by trace, on the sequences of the table and on others."""
     rules: Json = {}
     fresh: Json = {}
     for trace_name in TRACES:
         jobs = len(trace(trace_name).pods)
-        for mode, overtaking in MODES.items():
-            where = f"{trace_name}{mode}"
-            orders = {name: replace(rule, overtaking=OVERTAKING[overtaking]) for name, rule in RULES.items()}
-            first = first_jobs(jobs, TABLE_SEED, SEQUENCES)
-            rules[where] = {name: played(trace_name, order, first) for name, order in orders.items()}
-            others = fresh_first_jobs(jobs)
-            fresh[where] = {name: played(trace_name, order, others) for name, order in orders.items()}
+        orders = {name: replace(rule, overtaking=NO_ONE) for name, rule in RULES.items()}
+        first = first_jobs(jobs, TABLE_SEED, SEQUENCES)
+        rules[trace_name] = {name: played(trace_name, order, first) for name, order in orders.items()}
+        others = fresh_first_jobs(jobs)
+        fresh[trace_name] = {name: played(trace_name, order, others) for name, order in orders.items()}
     return rules, fresh
 
 
 def _published_training(earlier: Json, asked: Json, training: TrainingRun, played_on: Sequence[str]) -> Json | None:
     """Return a training of the repository's result that was made with the same options, if there is one."""
-    name, overtaking = training.learner, training.overtaking
-    mode = next(mode for mode, each in MODES.items() if each == overtaking)
-    has = earlier.get("learned", {}).get(mode, {}).get(name, [])
-    if training.seed > len(has) or earlier["searches"][name][overtaking] != plain(asked["searches"][name][overtaking]):
+    name = training.learner
+    has = earlier.get("learned", {}).get(name, [])
+    if training.seed > len(has) or earlier["searches"][name] != plain(asked["searches"][name]):
         return None
     known: Json = has[training.seed - 1]
     # With more trainings another one may be the chosen one, which is played on more windows.
@@ -182,69 +162,60 @@ def differing(rules: Json) -> list[str]:
 
 def _is_chosen_from(result: Json, name: str) -> bool:
     """Return whether a learner has several trainings."""
-    return any(count > 1 for count in result["learners"][name]["trainings"].values())
+    return bool(result["learners"][name]["trainings"] > 1)
 
 
 def _table_rows(result: Json, sequences: str) -> list[list[str]]:
     """Return rows: rules, what is published, and by learner the mean over trainings and the one that was chosen."""
-    places = [(mode, name) for mode in MODES for name in TRACES]
     rules = result["rules" if sequences == "table" else "fresh_rules"]
     rows = [
-        [rule, *(tables.number(float(np.mean(rules[f"{trace_name}{mode}"][rule]))) for mode, trace_name in places)]
-        for rule in RULES
+        [rule, *(tables.number(float(np.mean(rules[trace_name][rule]))) for trace_name in TRACES)] for rule in RULES
     ]
     if sequences == "table":
-        published = [tables.number(PUBLISHED[f"{trace_name}{mode}"]["RLScheduler"]) for mode, trace_name in places]
+        published = [tables.number(PUBLISHED[trace_name]["RLScheduler"]) for trace_name in TRACES]
         rows.append(["RLScheduler, published", *published])
     for name in result["learners"]:
-        made = {mode: result["learned"][mode].get(name, []) for mode in MODES}
+        made = result["learned"].get(name, [])
         cells = []
-        for mode, trace_name in places:
-            means = [float(np.mean(each[sequences][trace_name])) for each in made[mode] if each[sequences]]
-            is_all = bool(means) and len(means) == len(made[mode])
+        for trace_name in TRACES:
+            means = [float(np.mean(each[sequences][trace_name])) for each in made if each[sequences]]
+            is_all = bool(means) and len(means) == len(made)
             cells.append(tables.interval(tables.spread(means), sign=False, unit="times") if is_all else "–")
         if set(cells) != {"–"}:
             rows.append([name, *cells])
-        if _is_chosen_from(result, name) and all(made.values()):
-            chosen = [
-                tables.number(float(np.mean(chosen_training(made[mode])[sequences][trace_name])))
-                for mode, trace_name in places
-            ]
-            rows.append([f"{name}, chosen", *chosen])
+        if _is_chosen_from(result, name) and made:
+            chosen = chosen_training(made)[sequences]
+            rows.append([f"{name}, chosen", *(tables.number(float(np.mean(chosen[each]))) for each in TRACES)])
     return rows
 
 
-def _milliseconds_per_job(result: Json, mode: str) -> str:
+def _milliseconds_per_job(result: Json) -> str:
     """Return how much of a core a job takes with rollouts."""
-    made = [each for name, each in result["learned"][mode].items() if result["learners"][name]["rollouts_of"]]
+    made = [each for name, each in result["learned"].items() if result["learners"][name]["rollouts_of"]]
     known = [one for each in made for one in each]
     minutes, decisions = (sum(each[what] for each in known) for what in ("core_minutes", "decisions"))
     return tables.number(60_000 * minutes / decisions if known else None, 1)
 
 
 def _budgets(result: Json) -> list[list[str]]:
-    """Return rows: mode and learner, trainings, and what one of them took on average."""
+    """Return rows: learner, trainings, and what one of them took on average."""
     rows = []
-    for mode, learners in result["learned"].items():
-        for name, made in learners.items():
-            if result["learners"][name]["rollouts_of"]:
-                continue
-            decisions = float(np.mean([each["decisions"] for each in made]))
-            known = [each["core_minutes"] for each in made if each["core_minutes"] is not None]
-            minutes = tables.number(float(np.mean(known)) if known else None, 1)
-            row = [str(len(made)), tables.number(decisions / 1e6, 1), minutes]
-            rows.append([f"{name}{mode}", *row])
+    for name, made in result["learned"].items():
+        if result["learners"][name]["rollouts_of"]:
+            continue
+        decisions = float(np.mean([each["decisions"] for each in made]))
+        known = [each["core_minutes"] for each in made if each["core_minutes"] is not None]
+        minutes = tables.number(float(np.mean(known)) if known else None, 1)
+        rows.append([name, str(len(made)), tables.number(decisions / 1e6, 1), minutes])
     return rows
 
 
 def section(result: Json) -> str:
     """Return the section of docs/results.md."""
-    header = ["mean bounded slowdown", *(f"{trace_name}{mode}" for mode in MODES for trace_name in TRACES)]
+    header = ["mean bounded slowdown", *TRACES]
     generated, parts, _ = result["generated"]
     searches, units = result["searches"], result["learners"]["network, whole queue"]["hidden"]
-    alone, backfilling = (searches["rollouts"][overtaking] for overtaking in MODES.values())
-    few, many = (searches["network, whole queue"][overtaking] for overtaking in MODES.values())
-    others = searches["network"]["none"]
+    rollouts, whole, others = (searches[name] for name in ("rollouts", "network, whole queue", "network"))
     return "\n".join(
         [
             "## Who goes next, on RLScheduler's traces",
@@ -260,26 +231,22 @@ def section(result: Json) -> str:
             "`network, whole queue` also sees the state of the queue (`studies.queues.queue_network`). That is how "
             "much its slowdowns grow in an hour, how much work it is, and the share that fits now. It also sees when a "
             f"quarter, a half and all of the pool will be free. Its {weight_count(units)} weights had "
-            f"{few['generations']:,} generations of {few['episodes']} windows. With backfilling, where a window takes "
-            f"a fifth of the time, it had {many['generations']:,} of {many['episodes']}. The other networks had "
+            f"{whole['generations']:,} generations of {whole['episodes']} windows. The other networks had "
             f"{others['generations']} of {others['episodes']}.",
             "",
             "`rollouts` plays these networks with rollouts one decision deep (`studies.queues.rollouts`). The "
-            f"{alone['candidates']} jobs with the best scores are each tried on {alone['futures']} futures of "
-            f"{alone['seconds'] / 3600:.0f} hours; with backfilling on {backfilling['futures']} of "
-            f"{backfilling['seconds'] / 3600:.0f} hours. The network plays the rest of each. Its choice gives way to a "
+            f"{rollouts['candidates']} jobs with the best scores are each tried on {rollouts['futures']} futures of "
+            f"{rollouts['seconds'] / 3600:.0f} hours. The network plays the rest of each. Its choice gives way to a "
             "job that is cheaper by more than a standard error. A future is a stretch of the same trace that has come "
             "before, at the same time of day within two hours. It may lie before the sequence, which in the table has "
             "at least 1,024 jobs before it. Nothing else is known of the trace. On average a job takes "
-            f"{_milliseconds_per_job(result, '')} ms of a core, and {_milliseconds_per_job(result, BACKFILLING)} ms "
-            "with backfilling.",
+            f"{_milliseconds_per_job(result)} ms of a core.",
             "",
-            "`PPO` is one training a mode of a network with attention over 128 waiting jobs, the shortest, with 73,000 "
+            "`PPO` is one training of a network with attention over 128 waiting jobs, the shortest, with 73,000 "
             "weights (`studies.queues.queue_ppo`). It begins as evolution does, with the shortest first; `PPO, "
             "continued` begins as the best of the linear orders. "
             f"The checkpoint is the best of one in each million decisions, on {PPO_VALIDATION} further windows of each "
-            "trace. The trainings shared a GPU (H200) and were ended after 8 minutes, those with backfilling after 10 "
-            "minutes, in which they were stopped and went on once; the weights are not kept.",
+            "trace. The trainings shared a GPU (H200) and were ended after 8 minutes; the weights are not kept.",
             "",
             "Means over trainings with 95 % intervals, and the one training that was best on "
             f"{result['choice']} windows of each trace that it was trained on (`chosen`). These begin elsewhere than "
@@ -288,8 +255,7 @@ def section(result: Json) -> str:
             "nothing of other sequences.",
             "",
             "Our networks are compared here on the traces that they were trained on. So were RLScheduler's: examined "
-            "from outside, these have 0.51 to 0.72 times the slowdown of SJF on traces of their training. With "
-            "backfilling they lose on a log that no training or choice used: 161 against 74 of SJF.",
+            "from outside, these have 0.51 to 0.72 times the slowdown of SJF on traces of their training.",
             "",
             _compared_with_published(result["rules"]),
             "",
@@ -301,7 +267,7 @@ def section(result: Json) -> str:
             "",
             "What a training took, in runs of candidates, references and validations; the machine had other work, too. "
             "A decision of evolution is a job; one of PPO is a choice between jobs that wait, of which a window has "
-            "about 900 without and 350 with backfilling. What a learner began with is not counted again:",
+            "about 900. What a learner began with is not counted again:",
             "",
             tables.markdown(["order", "trainings", "million decisions", "core minutes"], _budgets(result)),
         ]

@@ -207,7 +207,7 @@ def _play(
 
 
 def play_rollouts(
-    jobs: Jobs, firsts: Ints, trace_first: Ints, arrivals: int, overtaking: bool, weights: Floats, config: RolloutConfig
+    jobs: Jobs, firsts: Ints, trace_first: Ints, arrivals: int, weights: Floats, config: RolloutConfig
 ) -> Floats:
     """Return [F] mean bounded slowdowns with rollouts, which begin when there is a past to draw futures from.
 
@@ -216,11 +216,10 @@ def play_rollouts(
         firsts: [F] the first jobs of windows.
         trace_first: [F] the first jobs of their traces.
         arrivals: jobs of a window.
-        overtaking: see `pool.Runs`.
         weights: [W] of the network.
         config: options.
     """
-    runs = new_runs(len(firsts), arrivals, 1, overtaking)
+    runs = new_runs(len(firsts), arrivals, 1)
     seeds = [np.random.default_rng((config.seed, int(first))).integers(1 << 63) for first in firsts]
     ahead = RolloutArrays(
         np.asarray(trace_first),
@@ -231,7 +230,7 @@ def play_rollouts(
         np.array(seeds, dtype=np.uint64)[:, None],
     )
     # A future may have more jobs than the window.
-    copies = new_runs(len(firsts), 4 * arrivals, 1, overtaking)
+    copies = new_runs(len(firsts), 4 * arrivals, 1)
     shape = (config.candidates, config.futures)
     _play(jobs, known_inputs(jobs), runs, copies, firsts, weights.astype(np.float32), ahead, shape)
     return runs.begun / arrivals + 1.0

@@ -176,7 +176,7 @@ def test_live_reservations_stay_in_bounds(shape: str) -> None:
         np.testing.assert_array_equal(column, known)
 
 
-@pytest.mark.parametrize("name", [*sorted(BUILT_IN_ORDERS.keys() - {"age", "conservative"}), "wfp3@history", "learned"])
+@pytest.mark.parametrize("name", [*sorted(BUILT_IN_ORDERS.keys() - {"age"}), "wfp3@history", "learned"])
 def test_live_orders_stay_in_bounds(name: str) -> None:
     """Groups come and go while pods end, more of them than there is room for at first."""
     rng = np.random.default_rng(1)

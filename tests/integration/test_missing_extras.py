@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from steersman.core.extras import EXTRAS
-from steersman.training.trackers import TRACKERS
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "src" / "steersman"
@@ -111,13 +110,6 @@ def test_command_without_a_package_names_the_extra(
     assert re.search(rf"pip install '[^']*\[{extra}\]", last)
     assert not re.search("bug|Traceback|No module", result.stderr)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("name", sorted(filter(None, TRACKERS.values())))
-def test_command_without_a_tracker_names_its_package(name: str, tmp_path: Path) -> None:
-    result = run({name}, COMMAND, *DQN[:-1], "--track", name, folder=tmp_path)
-    assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr == f"error: --track {name}: {name} is not installed; pip install {name}\n"
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,6 @@ const (
 
 var names = []string{"age", "smallest", "largest", "shortest", "area", "wfp3", "unicef", "f1"} // by Kind
 
-// simulated is what only simulations have: conservative is an order and a way of overtaking, ending-before a way of
-// overtaking.
-var simulated = []string{"conservative", "ending-before"}
-
 // ageing begins the part of a text that says after how long a pod goes before all others of its priority.
 const ageing = "ageing:"
 
@@ -122,8 +118,6 @@ func parseNamed(spec string, named func(string) (*Order, error)) (*Order, error)
 func byName(text string) (*Order, error) {
 	name, overtaking, said := strings.Cut(text, ":")
 	switch {
-	case slices.Contains(simulated, name) || said && slices.Contains(simulated, overtaking):
-		return nil, fmt.Errorf("%q exists in simulations alone; expected %s", text, expected())
 	case name == "fair":
 		return nil, fmt.Errorf("%q asks what runs in each namespace, which the plugin does not count; expected %s, or "+
 			"steersman schedule --order %s", text, expected(), text)

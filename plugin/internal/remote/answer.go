@@ -130,7 +130,7 @@ func (t *target) decode(content, version []byte) error {
 // knownReason returns a reason as one of those that a service has, so that they can be counted.
 func knownReason(reason string) string {
 	switch reason {
-	case "shadow", "canary", "deadline", "overload", "stale", "policy", "unusual":
+	case "shadow", "deadline", "overload", "stale", "policy", "unusual":
 		return reason
 	}
 	return "other"

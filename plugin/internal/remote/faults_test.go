@@ -69,7 +69,7 @@ func TestFaults(t *testing.T) {
 		{"too high", scores(`[101, 1]`), "scores[0]"},
 		{"far too high", scores(`[1, 18446744073709551617]`), "scores[1]"},
 		{"scores twice", says(`{"nodeSet": "v", "scores": [1, 2], "scores": [3, 4]}`), "twice"},
-		{"declines", says(`{"nodeSet": "v", "scores": [50, 50], "neutral": "canary"}`), "neutral scores: canary"},
+		{"declines", says(`{"nodeSet": "v", "scores": [50, 50], "neutral": "stale"}`), "neutral scores: stale"},
 		{"declines oddly", says(`{"nodeSet": "v", "scores": [50, 50], "neutral": "\u001b[31m"}`), "neutral scores: other"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

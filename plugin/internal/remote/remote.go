@@ -59,7 +59,7 @@ func (c *Config) check() error {
 
 // Declined is the answer of a service that has no scores about a pod, and says so.
 type Declined struct {
-	Reason string // shadow, canary, deadline, overload, stale, policy, unusual: see apps/service/admission.py
+	Reason string // shadow, deadline, overload, stale, policy, unusual: see apps/service/admission.py
 }
 
 func (d *Declined) Error() string {

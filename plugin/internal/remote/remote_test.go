@@ -327,8 +327,7 @@ func TestWhatABreakerIsTold(t *testing.T) {
 	}{
 		{nil, false},
 		{other, true},
-		{fmt.Errorf("wrapped: %w", &Declined{"canary"}), false},
-		{&Declined{"shadow"}, false},
+		{fmt.Errorf("wrapped: %w", &Declined{"shadow"}), false},
 		{&Declined{"stale"}, false},
 		{&Declined{"overload"}, true},
 		{&Declined{"deadline"}, true},

@@ -185,7 +185,7 @@ func TestWhateverGoesWrongAllNodesAreEqual(t *testing.T) {
 		{"hangs", "deadline", true, func(ctx context.Context, _ []int64) error { <-ctx.Done(); return ctx.Err() }},
 		{"too high", "range", true, func(_ context.Context, out []int64) error { out[1] = 101; return nil }},
 		{"too low", "range", true, func(_ context.Context, out []int64) error { out[2] = -1; return nil }},
-		{"declines", "declined", false, func(context.Context, []int64) error { return &remote.Declined{Reason: "canary"} }},
+		{"declines", "declined", false, func(context.Context, []int64) error { return &remote.Declined{Reason: "stale"} }},
 	} {
 		t.Run(each.name, func(t *testing.T) {
 			plugin := plugged(t, `{"policy": "best-fit", "timeout": "20ms", "breaker": {"failures": 3, "open": "1h"}}`, nodes)

@@ -19,11 +19,10 @@ from typing import Any
 
 from steersman.core.atomic_files import naming_in_errors
 from steersman.core.errors import SteersmanError
-from steersman.core.regular_files import open_regular_file
 
 LOCK = "run.lock"
 TRIES, PAUSE_SECONDS = 20, 0.05
-"""Attempts to lock a folder: `is_locked` of another process holds the lock for a moment, too."""
+"""Attempts to lock a folder: a process that was killed holds the lock until its workers have ended."""
 UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 LONGEST = 300
 
@@ -109,18 +108,6 @@ def using_folder(folder: Path) -> Iterator[None]:
                 (folder / LOCK).unlink()
                 for each in missing:
                     each.rmdir()
-
-
-def is_locked(folder: Path) -> bool:
-    """Return whether a process holds the lock of a folder; not by a file that is a link or not regular."""
-    try:
-        with open_regular_file(folder / LOCK) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -30,7 +30,7 @@ from steersman.orders.group_scores import (
 )
 from steersman.orders.live_history import NOTHING, LiveHistory
 from steersman.orders.live_reservation import EndingPods, LiveReservation
-from steersman.orders.order import OVERTAKING, Order
+from steersman.orders.order import Order
 from steersman.orders.run_times import recurring_owner
 
 Ints = npt.NDArray[np.int64]
@@ -38,8 +38,6 @@ Ints = npt.NDArray[np.int64]
 FIRST_GROUPS = 16
 SIZES_KEPT = 10_000
 """Requests whose size is computed once."""
-SIMULATED = (queue.ENDING_BEFORE, queue.CONSERVATIVE)
-"""Who may overtake in simulations alone."""
 
 
 class EqualPods(NamedTuple):
@@ -63,10 +61,6 @@ def check_live(order: Order) -> None:
         raise UsageError(f"order {order.name}: no live cluster knows true run times; expected @stated or @history")
     if order.commits and order.uses_delay:
         raise UsageError(f"order {order.name}: only simulations know its input delay; expected one trained without")
-    if order.overtaking in SIMULATED:
-        asked = next(name for name, value in OVERTAKING.items() if value == order.overtaking)
-        known = ", ".join(f"NAME:{name}" for name, value in OVERTAKING.items() if value not in SIMULATED)
-        raise UsageError(f"order {order.name}: only simulations have NAME:{asked}; expected {known}")
 
 
 def live_order(order: Order, history: LiveHistory) -> LiveOrder | None:

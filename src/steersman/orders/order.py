@@ -22,11 +22,8 @@ OVERTAKING = {
     "any": queue.ANYBODY,
     "none": queue.NO_ONE,
     "easy": queue.EASY,
-    "ending-before": queue.ENDING_BEFORE,
-    "conservative": queue.CONSERVATIVE,
 }
-"""Who may overtake a pod that fits nowhere: every pod that fits; nobody; whoever does not delay its reservation;
-whoever ends before that begins; whoever delays the reservation of no waiting pod."""
+"""Who may overtake a pod that fits nowhere: every pod that fits; nobody; whoever does not delay its reservation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +50,7 @@ class Order:
     def uses_estimates(self) -> bool:
         """Return whether estimates of run times matter to it."""
         by_score = self.score not in (scores.GIVEN, scores.FAIR)
-        return by_score or self.overtaking > queue.NO_ONE or self.ageing < math.inf
+        return by_score or self.overtaking == queue.EASY or self.ageing < math.inf
 
     @property
     def learns_run_times(self) -> bool:
@@ -63,7 +60,7 @@ class Order:
     @property
     def commits(self) -> bool:
         """Return whether one pod goes next, and stays the next one until it starts."""
-        return self.overtaking not in (queue.ANYBODY, queue.CONSERVATIVE)
+        return self.overtaking != queue.ANYBODY
 
     @property
     def uses_delay(self) -> bool:
@@ -113,7 +110,6 @@ BUILT_IN: dict[str, Order] = {
     "age": AGE,
     "fcfs": Order("fcfs", overtaking=queue.NO_ONE),
     "easy": Order("easy", overtaking=queue.EASY),
-    "conservative": Order("conservative", overtaking=queue.CONSERVATIVE),
     "smallest": _Smallest("smallest"),
     "largest": _Largest("largest"),
     "shortest": Order("shortest", scores.SHORTEST),

@@ -27,7 +27,7 @@ SCORE, OVERTAKING, ESTIMATES = range(3)
 # Who may overtake a pod that fits nowhere: everybody; nobody; with a reservation for it, those that end before it
 # begins or leave room for it; with a reservation, those that end before it begins; with reservations for every waiting
 # pod, those that delay none of them.
-ANYBODY, NO_ONE, EASY, ENDING_BEFORE, CONSERVATIVE = range(5)
+ANYBODY, NO_ONE, EASY = range(3)
 # Columns of `QueueArrays.limits`: seconds after which a waiting pod goes before all others of its priority, the size of
 # the cluster, and whether that is in GPUs (1), else in CPUs (0).
 AGEING, CAPACITY, BY_GPU = range(3)

@@ -28,56 +28,6 @@ MANY = 1 << 30
 # pod was missed, because pods ran for longer than estimated, and the number of nodes in `opened`.
 MADE, NODES, MISSED, OPENED = range(4)
 
-NOTHING = -1
-# Columns of `HeldReservations.counts`: rows in use, the first one that is not, waiting pods without a reservation,
-# nodes in `released`, and how many rows may be in use before another reservation is made.
-ROWS, FREE_ROW, LACKING, RELEASED, MOST = range(5)
-# Columns of `HeldReservations.rows`: the pod's group and class; its node, NOTHING: none is foreseen; its devices and
-# priority; the first row of its reservation, NOTHING: the row is not in use; the row of the next member of its gang;
-# and the next row of the node, or of those that are not in use.
-GROUP, CLASS, NODE, DEVICES, PRIORITY, LEADER, MEMBER, NEXT = range(8)
-# Columns of `HeldReservations.times`: when the pod can start, inf: nobody knows when; when it has then
-# ended; its estimated run time; and of the first row when its first reservation began, by which missed ones are ranked.
-BEGINS, ENDS, SECONDS, RANK = range(4)
-# Rows of `HeldReservations.free`: what is left of a node at one moment, and the least of a span of time.
-AT, THROUGHOUT = range(2)
-
-
-class HeldReservations(NamedTuple):
-    """Reservations of up to M waiting pods, see `conservative`; of G groups, among A arrivals.
-
-    Attributes:
-        counts: [5] see ROWS...
-        rows: [M, 8] see GROUP...; one for each pod.
-        times: [M, 4] seconds, see BEGINS...
-        first_row: [N] first row of a node.
-        first_of_group: [G] earliest reservation of a group.
-        next_of_group: [M] the next one of the same group, by time.
-        lacking: [G] waiting pods of a group, or gangs, without a reservation.
-        first_running: [N] a pod that runs on the node and will end.
-        next_running: [A] the next one on the same node.
-        released: [N] nodes of reservations that ended since the last pass, `RELEASED` of them.
-        passed: [1] time of the last pass, seconds.
-        copies: [N] scratch: pods that fit on a node.
-        free: [2, R] scratch, see AT and THROUGHOUT.
-        gpu_free: [2, D] the same of devices.
-    """
-
-    counts: Ints
-    rows: Ints
-    times: Floats
-    first_row: Ints
-    first_of_group: Ints
-    next_of_group: Ints
-    lacking: Ints
-    first_running: Ints
-    next_running: Ints
-    released: Ints
-    passed: Floats
-    copies: Ints
-    free: Ints
-    gpu_free: Ints
-
 
 class ReservationArrays(NamedTuple):
     """A reservation on a cluster of N nodes with R resources and G devices, among A arrivals.
@@ -92,7 +42,6 @@ class ReservationArrays(NamedTuple):
         opened: [N] nodes of reservations that ended since waiting pods were last tried, `OPENED` of them.
         free: [N, R] of the reserved nodes: what is left of them when the reservation begins, without the reserved pods.
         gpu_free: [N, G] the same of devices.
-        held: those of many pods, instead of this one.
     """
 
     state: Ints
@@ -104,7 +53,6 @@ class ReservationArrays(NamedTuple):
     opened: Ints
     free: Ints
     gpu_free: Ints
-    held: HeldReservations
 
 
 class RunningArrivals(NamedTuple):
@@ -125,17 +73,12 @@ class RunningArrivals(NamedTuple):
     started: Floats
 
 
-def no_reservations(
-    arrivals: int, nodes: NodeArrays, groups: int = 0, rows: int = 0, most: int = 0
-) -> ReservationArrays:
+def no_reservations(arrivals: int, nodes: NodeArrays) -> ReservationArrays:
     """Return the arrays of a run in which reservations may be made, if `arrivals` is not 0.
 
     Args:
         arrivals: A.
         nodes: the nodes.
-        groups: G, of waiting pods that may all have reservations.
-        rows: M, pods that may have them at once; 0: only the pod that goes next has one.
-        most: none is made while so many pods have one.
     """
     count = len(nodes.free) if arrivals else 0
     return ReservationArrays(
@@ -148,30 +91,6 @@ def no_reservations(
         opened=np.zeros(count, dtype=np.int64),
         free=np.zeros((count, nodes.free.shape[1]), dtype=np.int64),
         gpu_free=np.zeros((count, nodes.gpu_free.shape[1]), dtype=np.int64),
-        held=_none_held(arrivals if rows else 0, nodes, groups if rows else 0, rows, most),
-    )
-
-
-def _none_held(arrivals: int, nodes: NodeArrays, groups: int, rows: int, most: int) -> HeldReservations:
-    count = len(nodes.free) if rows else 0
-    columns = np.full((rows, NEXT + 1), NOTHING, dtype=np.int64)
-    # Every row is followed by the next one that is not in use.
-    columns[:-1, NEXT] = np.arange(1, rows)
-    return HeldReservations(
-        counts=np.array([0, 0, 0, 0, most], dtype=np.int64),
-        rows=columns,
-        times=np.zeros((rows, RANK + 1)),
-        first_row=np.full(count, NOTHING, dtype=np.int64),
-        first_of_group=np.full(groups, NOTHING, dtype=np.int64),
-        next_of_group=np.full(rows, NOTHING, dtype=np.int64),
-        lacking=np.zeros(groups, dtype=np.int64),
-        first_running=np.full(count, NOTHING, dtype=np.int64),
-        next_running=np.full(arrivals, NOTHING, dtype=np.int64),
-        released=np.zeros(count, dtype=np.int64),
-        passed=np.full(1, -np.inf),
-        copies=np.zeros(count, dtype=np.int64),
-        free=np.zeros((2, nodes.free.shape[1]), dtype=np.int64),
-        gpu_free=np.zeros((2, nodes.gpu_free.shape[1]), dtype=np.int64),
     )
 
 

@@ -26,11 +26,8 @@ from steersman.cluster.constraints.inter_pod import (
 )
 from steersman.cluster.model import GPU_MILLI
 from steersman.core.compiled import called_kernel, inlined_kernel, ir_inlined, kernel, unlocked_kernel
-from steersman.orders.conservative import is_held, note_ended, note_running, note_waiting
 from steersman.orders.queue import (
     ANYBODY,
-    CONSERVATIVE,
-    ENDING_BEFORE,
     GROUPS,
     NO_ONE,
     OVERTAKING,
@@ -43,7 +40,6 @@ from steersman.orders.queue import (
 from steersman.orders.reservations import (
     MADE,
     NODES,
-    ROWS,
     ReservationArrays,
     cancel,
     fits_together,
@@ -114,16 +110,11 @@ from steersman.simulation.event_arrays import (
     Run,
 )
 from steersman.simulation.queue_passes import (
-    close_nodes,
     collect,
-    devices_beside,
     end_attempt,
-    end_conservative_pass,
     first_candidate,
-    hold_first,
     may_overtake,
     next_head,
-    own_reservation,
     update_reservation,
 )
 
@@ -213,14 +204,11 @@ def _choose(
     arrival: int,
     masked: bool,
     closed: bool,
-    leader: int,
-    own: int,
-    time: float,
 ) -> int:
     """Return the node for an arrival, NONE if it fits nowhere, UNDECIDED if the caller has to decide.
 
     `masked`: other pods matter to it, or a reservation does, so every node has to be evaluated. `closed`: reserved
-    nodes are closed to it. `leader` is the first pod of its gang, `own` its group's reservation among many.
+    nodes are closed to it.
     """
     c, labels = arrivals.class_id[arrival], arrivals.labels_id[arrival]
     if masked:
@@ -231,12 +219,6 @@ def _choose(
         if closed:
             for i in range(run.reservation.state[NODES]):
                 run.mask[run.reservation.slots[i]] = False
-        if run.reservation.held.counts[ROWS] > 0:
-            left = close_nodes(cluster, arrivals, run, leader, own, time)
-            closed = left < 0
-            if left == 0 or left == -1:
-                run.cursor[RESTRICTED] = closed
-                return NONE
     run.cursor[RESTRICTED] = closed
     if chooser == SELECT_EXTERNAL:
         return _ask(cluster, run, arrival, c, masked)
@@ -353,15 +335,9 @@ def _place(
     rule: int,
     arrival: int,
     n: int,
-    leader: int,
-    own: int,
-    time: float,
 ) -> None:
-    """Place a member of a gang, see `_choose`."""
     run.slot[arrival] = n
     run.devices[arrival] = choose_devices(cluster, rule, arrivals.class_id[arrival], n, run.rng)
-    if is_held(run.reservation, n):
-        run.devices[arrival] = devices_beside(cluster, arrivals, run, leader, own, n, run.devices[arrival], time)
     _change(cluster, arrivals, run, arrival, 1)
 
 
@@ -379,8 +355,6 @@ def _start(arrivals: Arrivals, run: Run, record: EventRecord, arrival: int, time
             run.leaves[a] = time + arrivals.duration[a]
             if run.reservation.expected.shape[0] > 0:
                 run.reservation.expected[a] = time + run.queue.estimated[a]
-            if run.reservation.held.rows.shape[0] > 0:
-                note_running(run.reservation, a, run.slot[a])
             _heap_push(run, a)
         _note(run, record, time, a, BOUND)
 
@@ -403,8 +377,6 @@ def _separate(arrivals: Arrivals, run: Run, arrival: int, waited: bool) -> None:
         arrivals.members[a] = arrivals.least[a] = arrivals.together[a] = 1
         if waited and run.slot[a] == NONE:
             enqueue(run.queue, a)
-            if run.reservation.held.rows.shape[0] > 0:
-                note_waiting(run.reservation, run.queue.group[a])
 
 
 @inlined_kernel
@@ -447,8 +419,6 @@ def _leave(cluster: DecisionState, arrivals: Arrivals, run: Run, record: EventRe
     arrival = _heap_pop(run)
     _change(cluster, arrivals, run, arrival, -1)
     run.cursor[FREED] = run.slot[arrival]
-    if run.reservation.held.rows.shape[0] > 0:
-        note_ended(run.reservation, arrival, run.slot[arrival])
     note_end(run.queue, arrival, arrivals.duration[arrival])
     _replace(arrivals, run, arrival)
     _note(run, record, run.leaves[arrival], arrival, FINISHED)
@@ -470,8 +440,6 @@ def _queue_arrival(arrivals: Arrivals, run: Run, record: EventRecord, arrival: i
         run.cursor[WAITING_NOW] += members
     if not fails:
         enqueue(run.queue, arrival)
-        if run.reservation.held.rows.shape[0] > 0:
-            note_waiting(run.reservation, run.queue.group[arrival])
     # The first member comes last, since the reason of the last event is asked for.
     for a in range(arrival + members - 1, arrival - 1, -1):
         _note(run, record, time, a, FAILED if fails else WAITING)
@@ -537,8 +505,6 @@ def _node_for(
     arrival: int,
     masked: bool,
     after: bool,
-    own: int,
-    time: float,
 ) -> int:
     """Return the node for the next member of a pod's gang, see `_choose`.
 
@@ -551,10 +517,10 @@ def _node_for(
         c = arrivals.class_id[arrival]
         if not fits_together(cluster.nodes, cluster.classes, run.reservation, c, arrivals.together[arrival], after):
             return NONE
-    member, beside = arrival + run.cursor[PLACED], run.reservation.held.counts[ROWS] > 0
+    member = arrival + run.cursor[PLACED]
     c = arrivals.class_id[member]
     while True:
-        n = _choose(cluster, arrivals, run, chooser, member, masked or closed or beside, closed, arrival, own, time)
+        n = _choose(cluster, arrivals, run, chooser, member, masked or closed, closed)
         if not after or closed or n < 0 or not _is_reserved(run, n):
             return n
         devices = choose_devices(cluster, rule, c, n, run.rng)
@@ -629,7 +595,7 @@ def advance(
                     continue
                 g = cursor[HEAD]
             else:
-                # Conservative backfilling tries all pods once, before the first pod has left.
+                # Before the first pod has left, no node says which pods may fit now.
                 every = chooser == SELECT_EXTERNAL or cursor[FREED] == NONE
                 if cursor[PASS] == COLLECT:
                     # As the first of them would: who is tried depends on it.
@@ -640,9 +606,6 @@ def advance(
                 g = first_candidate(cluster, arrivals, run, time, every)
                 if g == NONE:
                     cursor[PASS] = NO_PASS
-                    if q.settings[OVERTAKING] == CONSERVATIVE and end_conservative_pass(cluster, arrivals, run, time):
-                        cursor[PASS] = COLLECT
-                        cursor[PASSES] += 1
                     continue
             arrival = q.first[g]
         else:
@@ -679,18 +642,17 @@ def advance(
             if allowed:
                 update_reservation(cluster, arrivals, run, time)
                 after = not may_overtake(run, arrival, time)
-                allowed = not (after and q.settings[OVERTAKING] == ENDING_BEFORE)
-        n, own = NONE, own_reservation(run, g)
+        n = NONE
         if passing:
             allowed = allowed and run.infeasible_in_pass[shape] != cursor[PASSES]
             allowed = allowed and not (after and run.infeasible_beside[shape] == cursor[PASSES])
         if allowed and not run.infeasible[shape]:
-            n = _node_for(cluster, arrivals, run, chooser, rule, arrival, masked, after, own, time)
+            n = _node_for(cluster, arrivals, run, chooser, rule, arrival, masked, after)
         # Nothing was changed yet: the same arrival is handled again when there is an answer.
         if n == UNDECIDED:
             return NEEDS_ACTION
         if n != NONE:
-            _place(cluster, arrivals, run, rule, member, n, arrival, own, time)
+            _place(cluster, arrivals, run, rule, member, n)
         else:
             cursor[REFUSED] += 1
         cursor[PLACED] += 1
@@ -707,8 +669,6 @@ def advance(
                 cancel(run.reservation)
         else:
             _undo(cluster, arrivals, run, arrival)
-        if passing and not starts and q.settings[OVERTAKING] == CONSERVATIVE:
-            hold_first(cluster, arrivals, run, g, time)
         if passing:
             # Marked only where nothing but the nodes refused it, or these and a reservation that it would delay.
             alone = allowed and not masked
@@ -728,12 +688,9 @@ def advance(
         if passing or starts:
             continue
         _queue_arrival(arrivals, run, record, arrival, time, waits)
-        commits = q.settings[OVERTAKING] != ANYBODY and q.settings[OVERTAKING] != CONSERVATIVE
-        if commits and not behind and waits and not run.infeasible[shape]:
+        if q.settings[OVERTAKING] != ANYBODY and not behind and waits and not run.infeasible[shape]:
             cursor[HEAD] = q.group[arrival]
             cancel(run.reservation)
-        if q.settings[OVERTAKING] == CONSERVATIVE:
-            hold_first(cluster, arrivals, run, q.group[arrival], time)
         # At once, while the cluster is as it was when the pod was refused.
         if record.reasons.shape[0] > 0:
             return NEEDS_REASON

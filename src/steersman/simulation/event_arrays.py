@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.objectives.fragmentation import CAUSES
-from steersman.orders.conservative import MAX_HELD
-from steersman.orders.queue import AGEING, CONSERVATIVE, NO_ONE, OVERTAKING, QueueArrays
+from steersman.orders.queue import AGEING, NO_ONE, OVERTAKING, QueueArrays
 from steersman.orders.reservations import ReservationArrays, no_reservations
 from steersman.policies.decision.kernels import NONE, DecisionState
 
@@ -175,10 +174,6 @@ def let_leave(run: Run, started: npt.NDArray[np.float64], duration: npt.NDArray[
     run.cursor[RUNNING] = len(order)
     if len(run.reservation.expected):
         run.reservation.expected[:count] = started + run.queue.estimated[:count]
-    held = run.reservation.held
-    if len(held.rows):
-        for arrival, slot in zip(order, run.slot[order], strict=True):
-            held.next_running[arrival], held.first_running[slot] = held.first_running[slot], arrival
 
 
 def new_record(events: int, *, reasons: bool) -> EventRecord:
@@ -221,10 +216,6 @@ def new_run(
     sums[CAUSE:] = cluster.fragments.causes[eligible].sum(axis=0)
     cursor = np.zeros(CURSORS, dtype=np.int64)
     cursor[HEAD] = cursor[FREED] = cursor[CREATED] = NONE
-    # A gang may be larger than what is left of them.
-    rows = min(MAX_HELD + int(arrivals.members.max(initial=0)), count)
-    if queue.settings[OVERTAKING] != CONSERVATIVE:
-        rows = 0
     foresees = queue.settings[OVERTAKING] > NO_ONE or np.isfinite(queue.limits[AGEING]) or len(queue.ends)
     return Run(
         cursor=cursor,
@@ -236,7 +227,7 @@ def new_run(
         leaves=np.zeros(count),
         started=np.zeros(count),
         queue=queue,
-        reservation=no_reservations(count if foresees else 0, cluster.nodes, len(queue.first), rows, MAX_HELD),
+        reservation=no_reservations(count if foresees else 0, cluster.nodes),
         infeasible=infeasible,
         lifted=lifted,
         infeasible_in_pass=np.full(len(infeasible), NONE, dtype=np.int64),

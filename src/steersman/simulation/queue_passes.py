@@ -8,27 +8,12 @@ from steersman.cluster.arrays import ClassArrays, NodeArrays, fits
 from steersman.cluster.constraints.inter_pod import InterPodArrays, has_inter_pod_rules, may_have_inter_pod_rules
 from steersman.cluster.model import GPU_MILLI
 from steersman.core.compiled import called_kernel, inlined_kernel
-from steersman.orders.conservative import (
-    copies_throughout,
-    devices_throughout,
-    hold,
-    is_held,
-    is_newly_missed,
-    may_hold,
-    note_leaving,
-    rank_of,
-    renew_missed,
-    reservation_of,
-)
 from steersman.orders.queue import (
     AGEING,
     ANYBODY,
     BY_GPU,
     CANDIDATES,
     CAPACITY,
-    CONSERVATIVE,
-    ENDING_BEFORE,
-    GROUPS,
     NO_ONE,
     OVERTAKING,
     SHAPES,
@@ -43,15 +28,10 @@ from steersman.orders.queue import (
     sink,
 )
 from steersman.orders.reservations import (
-    LACKING,
     MADE,
     MISSED,
-    MOST,
     NODES,
     OPENED,
-    RELEASED,
-    ROWS,
-    SECONDS,
     RunningArrivals,
     cancel,
     fits_any,
@@ -128,18 +108,6 @@ def _best_group(arrivals: Arrivals, run: Run, time: float) -> int:
 
 
 @inlined_kernel
-def own_reservation(run: Run, g: int) -> int:
-    """Return the earliest reservation of a waiting group; NONE: it has none, or the pod arrives just now."""
-    return NONE if g == NONE or run.reservation.held.counts[ROWS] == 0 else reservation_of(run.reservation, g)
-
-
-@inlined_kernel
-def _seconds(run: Run, leader: int, own: int) -> float:
-    """Return the estimate of a pod, as it was when its reservation was made."""
-    return estimate(run.queue, leader) if own == NONE else run.reservation.held.times[own, SECONDS]
-
-
-@inlined_kernel
 def next_head(arrivals: Arrivals, run: Run, time: float) -> None:
     """Choose the pod that nobody may delay: the next one, or where anybody may overtake one that is overdue, if any.
 
@@ -151,31 +119,8 @@ def next_head(arrivals: Arrivals, run: Run, time: float) -> None:
         cursor[HEAD] = _first_overdue(run, time)
         if before != NONE and cursor[HEAD] != before:
             cancel(run.reservation)
-    elif settings[OVERTAKING] != ANYBODY and settings[OVERTAKING] != CONSERVATIVE and cursor[HEAD] == NONE:
+    elif settings[OVERTAKING] != ANYBODY and cursor[HEAD] == NONE:
         cursor[HEAD] = _best_group(arrivals, run, time)
-
-
-@called_kernel
-def _may_start_now(nodes: NodeArrays, classes: ClassArrays, arrivals: Arrivals, run: Run, g: int, time: float) -> bool:
-    """Return whether the first pod of a group may start on a node of which more is free than at the last pass.
-
-    Those are the node that a pod left last and the nodes of reservations that ended. On others it was refused before,
-    and time alone changes that only for a pod whose reservation was missed.
-    """
-    res, own = run.reservation, own_reservation(run, g)
-    if is_newly_missed(res, own, time):
-        return True
-    leader = run.queue.first[g]
-    c, priority, end = arrivals.class_id[leader], arrivals.priority[leader], time + _seconds(run, leader, own)
-    running, rank = _running(arrivals, run), rank_of(res, own, time)
-    for i in range(-1, res.held.counts[RELEASED]):
-        n = run.cursor[FREED] if i < 0 else res.held.released[i]
-        if fits(nodes, classes, c, n):
-            if not is_held(res, n):
-                return True
-            if copies_throughout(nodes, classes, running, res, c, n, time, end, priority, own, rank, True, time) > 0:
-                return True
-    return False
 
 
 @inlined_kernel
@@ -183,9 +128,7 @@ def may_overtake(run: Run, arrival: int, time: float) -> bool:
     """Return whether a pod may start anywhere, since by its estimate it ends before the reservation begins."""
     if run.reservation.state[MISSED]:
         return False
-    end = time + estimate(run.queue, arrival)
-    begins = run.reservation.begins[0]
-    return bool(end < begins if run.queue.settings[OVERTAKING] == ENDING_BEFORE else end <= begins)
+    return bool(time + estimate(run.queue, arrival) <= run.reservation.begins[0])
 
 
 @inlined_kernel
@@ -203,30 +146,21 @@ def _may_backfill(nodes: NodeArrays, classes: ClassArrays, arrivals: Arrivals, r
     res = run.reservation
     if not res.state[MADE] or run.cursor[HEAD] == NONE:
         return False
-    everywhere = run.queue.settings[OVERTAKING] == ENDING_BEFORE or arrivals.members[a] > 1
-    return bool(everywhere or fits_any(nodes, classes, arrivals.class_id[a], res.slots, res.state[NODES]))
+    return bool(arrivals.members[a] > 1 or fits_any(nodes, classes, arrivals.class_id[a], res.slots, res.state[NODES]))
 
 
 @inlined_kernel
 def _update_score(run: Run, g: int, time: float) -> None:
     """Set the score by which a group is tried."""
     q, a = run.queue, run.queue.first[g]
-    # Whoever overtakes with ENDING_BEFORE goes by age, as in the protocol that it is for.
-    by_age = q.settings[OVERTAKING] == ENDING_BEFORE
-    set_score(q, g, q.time[a] if by_age else score(q, a, time, _free_share(run), run.cursor[WAITING_NOW], 0.0))
-
-
-@inlined_kernel
-def _is_shape_skipped(run: Run, s: int) -> bool:
-    """Return whether no pod of a shape is tried any more in this pass: by CONSERVATIVE all are, for reservations."""
-    return bool(run.infeasible_in_pass[s] == run.cursor[PASSES] and run.queue.settings[OVERTAKING] != CONSERVATIVE)
+    set_score(q, g, score(q, a, time, _free_share(run), run.cursor[WAITING_NOW], 0.0))
 
 
 @inlined_kernel
 def _next_group(run: Run, s: int, time: float) -> int:
     """Return the next group of a shape to try in this pass, NONE if there is none."""
     q, best = run.queue, NONE
-    if _is_shape_skipped(run, s):
+    if run.infeasible_in_pass[s] == run.cursor[PASSES]:
         return NONE
     refused = run.infeasible_beside[s] == run.cursor[PASSES]
     for place in range(q.begins[s], q.begins[s] + q.active_groups[s]):
@@ -255,16 +189,15 @@ def collect(
     an estimate from history that may be only now.
     """
     q = run.queue
-    is_conservative = q.settings[OVERTAKING] == CONSERVATIVE
     count = 0
     for i in range(q.counts[SHAPES]):
         s = q.shapes[i]
-        if _is_shape_skipped(run, s):
+        if run.infeasible_in_pass[s] == run.cursor[PASSES]:
             continue
         # What holds for one pod of the shape holds for all.
         a = q.first[q.active[q.begins[s]]]
         c = arrivals.class_id[a]
-        is_new = every or is_conservative or _fits_freed_nodes(nodes, classes, run, c)
+        is_new = every or _fits_freed_nodes(nodes, classes, run, c)
         in_time = not is_new and _may_backfill(nodes, classes, arrivals, run, a)
         if not is_new and not in_time and not may_have_inter_pod_rules(terms, c):
             continue
@@ -274,10 +207,7 @@ def collect(
             if g == run.cursor[HEAD] and q.settings[OVERTAKING] != ANYBODY:
                 continue
             a = q.first[g]
-            if is_conservative and not every:
-                starts = _may_start_now(nodes, classes, arrivals, run, g, time)
-            else:
-                starts = is_new or (in_time and may_overtake(run, a, time))
+            starts = is_new or (in_time and may_overtake(run, a, time))
             if not starts and not has_inter_pod_rules(terms, c, arrivals.labels_id[a]):
                 continue
             q.may_start[g] = run.cursor[PASSES]
@@ -288,9 +218,6 @@ def collect(
             q.heap[count] = best
             count += 1
     q.counts[CANDIDATES] = count
-    if is_conservative:
-        run.reservation.held.counts[RELEASED] = 0
-        run.reservation.held.passed[0] = time
     heapify(q)
 
 
@@ -317,7 +244,7 @@ def first_candidate(cluster: DecisionState, arrivals: Arrivals, run: Run, time: 
         g = q.heap[0]
         a, s = q.first[g], q.shape[g]
         c = arrivals.class_id[a]
-        if every or run.cursor[PLACED] > 0 or q.settings[OVERTAKING] == CONSERVATIVE:
+        if every or run.cursor[PLACED] > 0:
             return int(g)
         if run.infeasible_beside[s] == run.cursor[PASSES]:
             return int(g)
@@ -344,8 +271,6 @@ def end_attempt(run: Run, g: int, bound: bool, alone: bool, time: float) -> None
     q, cursor, s = run.queue, run.cursor, run.queue.shape[g]
     # Where anybody may overtake, the pass begins again once an overdue pod has started: there may be another one.
     is_head = cursor[PASS] == HEAD_FIRST or (bound and g == cursor[HEAD])
-    if bound and q.settings[OVERTAKING] == CONSERVATIVE:
-        note_leaving(run.reservation, g)
     if bound:
         dequeue(q, g)
         if is_head:
@@ -374,98 +299,3 @@ def update_reservation(cluster: DecisionState, arrivals: Arrivals, run: Run, tim
     c, members = arrivals.class_id[head], max(arrivals.together[head], 1)
     running = _running(arrivals, run)
     reserve(cluster.nodes, cluster.classes, running, run.cursor[RUNNING], res, c, members, time)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-@called_kernel
-def close_nodes(cluster: DecisionState, arrivals: Arrivals, run: Run, leader: int, own: int, time: float) -> int:
-    """Close the nodes of `mask` on which a pod, of the gang of `leader`, would delay reserved pods.
-
-    Return how many stay open, and -1 - that number if some were closed. `own` is its group's reservation, NOTHING: it
-    has none.
-    """
-    c, priority, count, closed = arrivals.class_id[leader], arrivals.priority[leader], 0, False
-    end, running = time + _seconds(run, leader, own), _running(arrivals, run)
-    rank = rank_of(run.reservation, own, time)
-    for n in range(run.mask.shape[0]):
-        if run.mask[n] and is_held(run.reservation, n):
-            copies = copies_throughout(
-                cluster.nodes,
-                cluster.classes,
-                running,
-                run.reservation,
-                c,
-                n,
-                time,
-                end,
-                priority,
-                own,
-                rank,
-                True,
-                time,
-            )
-            run.mask[n] = copies > 0
-            closed = closed or copies == 0
-        count += run.mask[n]
-    return int(-1 - count if closed else count)
-
-
-@called_kernel
-def devices_beside(
-    cluster: DecisionState, arrivals: Arrivals, run: Run, leader: int, own: int, n: int, devices: int, time: float
-) -> int:
-    """Return the devices for a pod, of the gang of `leader`, on a node where it delays nobody: those given if they do.
-
-    `own` is its group's reservation, NOTHING: it has none.
-    """
-    c, priority = arrivals.class_id[leader], arrivals.priority[leader]
-    end, running = time + _seconds(run, leader, own), _running(arrivals, run)
-    rank = rank_of(run.reservation, own, time)
-    return int(
-        devices_throughout(
-            cluster.nodes, cluster.classes, running, run.reservation, c, n, end, priority, own, rank, devices, time
-        )
-    )
-
-
-@called_kernel
-def hold_first(cluster: DecisionState, arrivals: Arrivals, run: Run, g: int, time: float) -> None:
-    """Make a reservation for the next pod of a group that lacks one, if there may be one more."""
-    res = run.reservation
-    if not may_hold(res, g):
-        return
-    a = run.queue.first[g]
-    c, members, priority = arrivals.class_id[a], max(arrivals.together[a], 1), arrivals.priority[a]
-    running, count, seconds = _running(arrivals, run), run.cursor[RUNNING], estimate(run.queue, a)
-    hold(cluster.nodes, cluster.classes, running, count, res, g, c, members, seconds, priority, np.inf, time)
-    res.held.lacking[g] -= 1
-    res.held.counts[LACKING] -= 1
-
-
-@called_kernel
-def end_conservative_pass(cluster: DecisionState, arrivals: Arrivals, run: Run, time: float) -> bool:
-    """Make the reservations that waiting pods lack, in order; return whether the pods have to be tried again first."""
-    q, res = run.queue, run.reservation
-    renew_missed(cluster.nodes, cluster.classes, _running(arrivals, run), run.cursor[RUNNING], res, time)
-    # A pod that started or has a second reservation has given up one: others may start there now.
-    if res.held.counts[RELEASED] > 0 and q.counts[GROUPS] > 0:
-        return True
-    if res.held.counts[LACKING] == 0 or res.held.counts[ROWS] >= res.held.counts[MOST]:
-        return False
-    for i in range(q.counts[SHAPES]):
-        s = q.shapes[i]
-        for place in range(q.begins[s], q.begins[s] + q.active_groups[s]):
-            _update_score(run, q.active[place], time)
-    while True:
-        best = NONE
-        for i in range(q.counts[SHAPES]):
-            s = q.shapes[i]
-            for place in range(q.begins[s], q.begins[s] + q.active_groups[s]):
-                g = q.active[place]
-                if may_hold(res, g) and (best == NONE or goes_before(q, g, best)):
-                    best = g
-        if best == NONE:
-            return False
-        hold_first(cluster, arrivals, run, best, time)

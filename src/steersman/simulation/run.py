@@ -24,7 +24,7 @@ from steersman.objectives.fragmentation import fragment_arrays
 from steersman.objectives.registry import WeightedObjectives
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.order import AGE
-from steersman.orders.queue import CONSERVATIVE, EASY, ESTIMATES, INVALID, OVERTAKING
+from steersman.orders.queue import ESTIMATES, INVALID
 from steersman.orders.reservations import no_reservations
 from steersman.policies.base import (
     Candidates,
@@ -235,9 +235,6 @@ class Simulator:
         limit = kind_limit(policy)
         percent = None if limit is None else limit.percent
         order = policy.order if protocol == "timed" else AGE
-        if order.overtaking == CONSERVATIVE:
-            # One reservation instead of one for every pod, which would take several times as long.
-            order = replace(order, overtaking=EASY)
         key = cast(PortfolioPolicy, policy).digest, percent, order, *kind
         if key not in self._members:
             candidates = [replace(cast(Any, each), order=order) for each in policy.members]
@@ -622,8 +619,6 @@ class Execution:
         if head != kernels.NONE:
             pod = self.simulator.workload.pods[self.plan.pods[self.run.queue.first[head]]]
             return f"fits, but must not delay {pod.name}, which goes next"
-        if self.run.queue.settings[OVERTAKING] == CONSERVATIVE:
-            return "fits, but must not delay pods with reservations"
         return gang if members > 1 else ""
 
     def cost(self, protocol: Protocol) -> float:

@@ -123,7 +123,6 @@ def learn(
     *,
     resume: bool = False,
     on_iteration: OnIteration | None = None,
-    tracker: str = "tensorboard",
 ) -> TrainingProgress:
     """Train to the limits; the best policy by validation is `policy.safetensors` in `folder`.
 
@@ -144,7 +143,7 @@ def learn(
         write_policy(path, _card(plan, learner, validator), weights_of(learner))
 
     with nullcontext() if is_evolution else _limit_torch_threads():
-        return run.train(cast(Learner, learner), lambda: validator.validate(learner.act), save, on_iteration, tracker)
+        return run.train(cast(Learner, learner), lambda: validator.validate(learner.act), save, on_iteration)
 
 
 @contextmanager

@@ -22,7 +22,6 @@ from steersman.training.learning import LearningPlan, learn
 from steersman.training.network import NetworkPlan
 from steersman.training.run import OnIteration, TrainingLimits, TrainingProgress
 from steersman.training.search.evolve import EvolutionPlan, evolve
-from steersman.training.trackers import check_tracker
 from steersman.workloads.workload import Workload
 
 AnyPlan = EvolutionPlan | LearningPlan
@@ -198,7 +197,6 @@ def train(
     jobs: int = 1,
     resume: bool = False,
     on_iteration: OnIteration | None = None,
-    tracker: str = "tensorboard",
 ) -> TrainingProgress:
     """Train to the limits; the best policy by validation is `policy.safetensors` in `folder`.
 
@@ -209,15 +207,13 @@ def train(
         jobs: number of processes of evolution on workloads; environments are stepped in one.
         resume: resume the run in `folder`.
         on_iteration: progress.
-        tracker: where its metrics go, too: `tensorboard`, `mlflow` or `trackio`.
 
     Raises:
-        SteersmanError: see `evolve` and `learn`; or the tracker is not installed.
+        SteersmanError: see `evolve` and `learn`.
     """
-    check_tracker(tracker)
     if isinstance(plan, EvolutionPlan):
-        return evolve(plan, folder, limits, jobs=jobs, resume=resume, on_iteration=on_iteration, tracker=tracker)
-    return learn(plan, folder, limits, resume=resume, on_iteration=on_iteration, tracker=tracker)
+        return evolve(plan, folder, limits, jobs=jobs, resume=resume, on_iteration=on_iteration)
+    return learn(plan, folder, limits, resume=resume, on_iteration=on_iteration)
 
 
 def gain_text(plan: AnyPlan, value: float) -> str:

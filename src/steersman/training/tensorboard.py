@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -56,20 +56,14 @@ class Board:
             with naming_in_errors(self._folder):
                 self._writer.add_histogram(name, values, iteration)
 
-    def artifact(self, file: Path) -> None:
-        """Do nothing: TensorBoard has no files."""
+    def __enter__(self) -> Self:
+        """Return the board."""
+        return self
 
-    def close(self, *, failed: bool) -> None:
-        """Close the event file.
-
-        Args:
-            failed: whether the run has failed, whose error then is the one that a user reads.
-
-        Raises:
-            InputError: the file cannot be written.
-        """
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close the event file. Raises InputError: it cannot be written, and the run itself has not failed."""
         if self._writer is not None:
-            with suppress(SteersmanError) if failed else nullcontext(), naming_in_errors(self._folder):
+            with nullcontext() if kind is None else suppress(SteersmanError), naming_in_errors(self._folder):
                 self._writer.close()
 
 

@@ -88,7 +88,7 @@ class Source:
             pods_of_format, objects = content.pods(nodes)
             pods += pods_of_format
             expanded = objects or expanded
-        if not pods and not (may_have_finished and expanded is not None and expanded.finished):
+        if not pods and not (may_have_finished and any(each.has_ended() for each in _objects([self]))):
             problems = (*self.problems(), *(expanded.problems if expanded is not None else ()))
             problem = "has no pods; a pod list or Kubernetes Pods, Deployments and the like are needed"
             raise next(iter(problems), InputError(self.path, "", "", problem))

@@ -16,6 +16,7 @@ from steersman.cluster.account import ClusterAccount, account_of
 from steersman.cluster.constraints.node import NodeTable, allowed_nodes
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Toleration
 from steersman.cluster.state import ClusterState, RunningPod
+from steersman.core.counting import first_names
 from steersman.core.errors import SteersmanError
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.workload import Recorded, RunningPods, Workload
@@ -25,6 +26,7 @@ NODE_OWNERS = {"DaemonSet": "DaemonSets", "Node": "static"}
 TIED = "no other node allows them"
 LEAVING = "being deleted"
 EXCEEDING = "their node offers less than runs there"
+NOMINATED = "{}: status.nominatedNodeName has no effect unless running pods stay (--from-now, --pinned): {}"
 REASONS = (*NODE_OWNERS.values(), TIED, LEAVING, EXCEEDING)
 """Why running pods stay, in messages."""
 
@@ -97,8 +99,11 @@ def with_running(
     sentence = _sentence(workload.nodes, expanded, of_objects, len(account.devices), Counter(why.values()), counts)
     if not pods and not may_be_empty:
         raise SteersmanError(f"{workload.name}: no pod runs or may be placed: {sentence}")
+    nominated = [_key(pod) for pod in there if pod.nominated and not from_now]
+    warnings = (NOMINATED.format(workload.name, first_names(nominated)),) if nominated else ()
     return replace(
         workload,
+        warnings=workload.warnings + warnings,
         pods=tuple(pods),
         recorded=recorded if account.devices else (),
         from_now=from_now,

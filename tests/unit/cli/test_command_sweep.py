@@ -71,7 +71,7 @@ COMMANDS: dict[str, Options] = {
     "policy show": {"": "steersman"},
     "policy undo": {"": "folder"},
     "policy prepare": {"--policy": "steersman", "--output": "new.safetensors", **FILES},
-    "policy export": {"": "steersman", "--as": "text", "--output": "new.txt", **FILES},
+    "policy export": {"": "steersman", "--output": "new.txt", **FILES},
     "policy fit": {"--output": "new.safetensors", **FILES},
     "policy fit-order": {"--output": "new.safetensors", **FILES},
     "policy order": {"--policy": "fgd", "--order": "fcfs", "--output": "new.safetensors"},

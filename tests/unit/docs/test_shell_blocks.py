@@ -15,7 +15,6 @@ from steersman.core.errors import SteersmanError
 NO_COMMANDS = {
     "docs/explanation/architecture.md": 2,  # the layers
     "docs/how-to/compare.md": 2,  # sentences of an outcome and of an account
-    "docs/how-to/dashboard.md": 1,  # a file that a shell writes
     "docs/how-to/kube-scheduler.md": 1,  # a table of a terminal
     "docs/how-to/operate.md": 1,  # lines of a log
     "docs/reference/files.md": 1,  # a file of a run, read by pandas

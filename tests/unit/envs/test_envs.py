@@ -88,7 +88,7 @@ def test_episode_stays_in_the_space_with_nonempty_masks(name):
     ("protocol", "order"),
     [
         ("inflation", "age"),
-        *(("timed", order) for order in ("age", "smallest", "fcfs", "wfp3@oracle", "shortest:ending-before@stated")),
+        *(("timed", order) for order in ("age", "smallest", "fcfs", "wfp3@oracle", "shortest:none@stated")),
     ],
 )
 def test_fgd_in_the_environment_matches_the_simulator_event_for_event(protocol, order):

@@ -84,7 +84,7 @@ def test_oldest_first_needs_no_order() -> None:
     aged = live_order(find_order("age@ageing:1h"), LiveHistory())
     assert aged is not None
     assert aged.reserves
-    for name in BUILT_IN.keys() - {"age", "easy", "conservative"}:
+    for name in BUILT_IN.keys() - {"age", "easy"}:
         assert live_order(BUILT_IN[name], LiveHistory()) is not None
 
 
@@ -99,10 +99,7 @@ def test_learned_orders_that_need_the_delay_are_refused(name: str) -> None:
         check_live(Order("mine", LEARNED, EASY, tuple(weights)))
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["wfp3:ending-before", "conservative", "area:conservative", "area@oracle", "shortest@oracle:3"],
-)
+@pytest.mark.parametrize("text", ["area@oracle", "shortest@oracle:3"])
 def test_order_that_only_simulations_follow_is_refused(text: str) -> None:
     """One line says what would be right."""
     with raises(UsageError, text):

@@ -64,7 +64,7 @@ def test_an_order_is_told_from_a_policy(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"overtaking": "some"}, "overtaking: 'some' is unknown; expected any, none, easy, ending-before"),
+        ({"overtaking": "some"}, "overtaking: 'some' is unknown; expected any, none, easy"),
         ({"estimates": "guess"}, "estimates: estimates 'guess' are unknown"),
         ({"ageing": 0.0}, "ageing: 0 must be above 0 seconds"),
         ({"hidden": 2}, "order: has shape [34]; expected [44] for its hidden units"),

@@ -28,8 +28,6 @@ ORDERS = (
     "shortest:easy@oracle",
     "largest:easy@oracle:10",
     "fair:easy@oracle:3",
-    "smallest:ending-before@oracle",
-    "wfp3:ending-before@oracle:3",
 )
 
 

@@ -43,7 +43,7 @@ def promises(source: Sequence[str], pod: str, folder: Path, capsys: pytest.Captu
     run("evaluate", *inflation[:2], "fgd", *inflation[2:], "--seeds", "1", "--jobs", "1", "--output", outputs[0])
     run("simulate", *inflation, "--output", outputs[1])
     run("policy", "prepare", "--policy", "steersman", "--output", outputs[2])
-    run("policy", "export", "steersman", "--as", "text", "--generations", "1", "--output", outputs[3])
+    run("policy", "export", "steersman", "--generations", "1", "--output", outputs[3])
     explained = json.loads(run("explain", "--pod", pod, "--format", "json"))
     assert said["policy prepare"].startswith(f"{explained['member']} decides: ")
     assert read_policy(outputs[2])[0].members == (explained["member"],)

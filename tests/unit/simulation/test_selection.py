@@ -336,7 +336,6 @@ def test_a_portfolio_is_chosen_by_the_durations_of_the_run(monkeypatch: pytest.M
     [
         ("timed", "wfp3:easy", EASY),
         ("timed", "age", ANYBODY),
-        ("timed", "wfp3:conservative", EASY),
         ("inflation", "wfp3:easy", ANYBODY),
     ],
 )

@@ -446,7 +446,7 @@ def test_unplaceable_pods_and_missing_models_are_warnings():
     assert metrics_of(result)["pods_failed"] == 1
 
 
-@pytest.mark.parametrize("order", ["age", "fcfs", "conservative"])
+@pytest.mark.parametrize("order", ["age", "fcfs", "easy"])
 def test_a_gang_that_does_not_fit_together_is_a_warning_and_a_reason(order: str) -> None:
     eight = PodClass(Requests(1, 1, gpu_count=8, gpu_milli=1000))
     nodes = tuple(Node(name, 1000, 1 << 30, gpu_count=8) for name in "ab")

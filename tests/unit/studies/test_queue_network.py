@@ -26,7 +26,6 @@ from steersman.workloads.workload import Workload
 
 ARRIVALS = 150
 FIRSTS = np.array([0, 90, 333])
-MODES = {"none": False, "ending-before": True}
 PRODUCTS = [(k, m) for k in range(len(JOB)) for m in range(k + 1)]
 
 
@@ -55,10 +54,7 @@ def network_of(linear: dict[str, float]) -> np.ndarray:
     return weights
 
 
-@pytest.mark.parametrize("overtaking", MODES)
-def test_a_network_without_units_can_be_any_linear_order(
-    trace: Workload, overtaking: str, rng: np.random.Generator
-) -> None:
+def test_a_network_without_units_can_be_any_linear_order(trace: Workload, rng: np.random.Generator) -> None:
     """Windows cost what they do in the simulator under the order of the same weights, shortest first among them."""
     orders = [{"estimate": 1.0}]
     for _ in range(3):
@@ -67,11 +63,11 @@ def test_a_network_without_units_can_be_any_linear_order(
         orders.append({**drawn, "spread": 0.0, "estimate": 1.0, "wait": -1.5})
     known = pool_jobs([trace])
     networks = np.array([network_of({k: v for k, v in each.items() if k != "spread"}) for each in orders])
-    found = play(known, FIRSTS, ARRIVALS, MODES[overtaking], networks)
+    found = play(known, FIRSTS, ARRIVALS, networks)
     simulator, plan = Simulator(trace), arrivals_of(trace)
     for linear, costs in zip(orders, found, strict=True):
         weights = tuple(linear.get(name, 0.0) for name in scores.LINEAR)
-        order = Order("x", scores.LEARNED, OVERTAKING[overtaking], weights, run_times=ORACLE)
+        order = Order("x", scores.LEARNED, OVERTAKING["none"], weights, run_times=ORACLE)
         policy = with_order(resolve("best-fit"), order)
         expected = [slowdown(waits_under(policy, simulator, window(plan, int(k), ARRIVALS), 1)) for k in FIRSTS]
         assert costs == pytest.approx(expected)
@@ -103,7 +99,7 @@ def test_the_state_of_a_queue() -> None:
         np.array([100.0, 400.0, 5.0, 50.0, 1000.0]),
         np.array([200.0, 40.0, 16.0, 17.0, 256.0]),
     )
-    runs, inputs = pool.new_runs(1, 5, 1, overtaking=False), queue_network.new_inputs(5)
+    runs, inputs = pool.new_runs(1, 5, 1), queue_network.new_inputs(5)
     runs.now[0], runs.free[0], runs.running[0], runs.waiting[0] = 40.0, 16.0, 2, 3
     runs.ends[0, :2], runs.held[0, :2], runs.queue[0, :3] = (100.0, 400.0), (200.0, 40.0), (2, 3, 4)
     queue_network.choose(jobs, queue_network.known_inputs(jobs), runs, 0, first_of_estimate(), inputs)
@@ -133,28 +129,27 @@ def first_of_estimate() -> np.ndarray:
 
 
 def test_search_finds_better_networks(trace: Workload) -> None:
-    config = OrderSearchConfig(2, population=8, episodes=6, generations=15, validate_every=5, validation=20, step=0.2)
+    config = OrderSearchConfig(2, population=12, episodes=16, generations=30, validate_every=5, validation=20, step=0.1)
     known = pool_jobs([trace])
-    search = NetworkSearch(known, 1, lambda _, seed: seed % 400, ARRIVALS, True, config)
+    search = NetworkSearch(known, 1, lambda _, seed: seed % 400, ARRIVALS, config)
     # The first network is shortest first, whatever its units.
     assert search.validate() == pytest.approx(0.0)
     search.run()
     assert search.best_gain > 0.02
-    again = NetworkSearch(known, 1, lambda _, seed: seed % 400, ARRIVALS, True, config)
+    again = NetworkSearch(known, 1, lambda _, seed: seed % 400, ARRIVALS, config)
     again.run()
     assert again.best.tolist() == search.best.tolist()
 
 
-@pytest.mark.parametrize("overtaking", MODES)
-def test_rollouts_improve_a_network(trace: Workload, overtaking: str) -> None:
+def test_rollouts_improve_a_network(trace: Workload) -> None:
     """They are better than shortest first on windows that have a past, and equal to it where nothing else may go."""
     known, weights = pool_jobs([trace]), shortest_first(0, np.random.default_rng(1))
     firsts = np.arange(200, 440, 20)
-    before = play(known, firsts, ARRIVALS, MODES[overtaking], weights[None])[0]
+    before = play(known, firsts, ARRIVALS, weights[None])[0]
 
     def with_rollouts(config: RolloutConfig, firsts: np.ndarray = firsts) -> np.ndarray:
         begins = np.zeros(len(firsts), dtype=np.int64)
-        return play_rollouts(known, firsts, begins, ARRIVALS, MODES[overtaking], weights, config)
+        return play_rollouts(known, firsts, begins, ARRIVALS, weights, config)
 
     config = RolloutConfig(futures=16, seconds=6 * 3600.0)
     found = with_rollouts(config)
@@ -173,7 +168,7 @@ def test_a_future_is_of_the_past_at_the_same_time_of_day(jitter: float, hours: s
     """A job comes each hour; its run time says which one it is."""
     time = np.arange(0.0, 20 * rollouts.DAY, 3600.0)
     jobs = pool.Jobs(time, 1.0 + np.arange(len(time)), 1.0 + np.arange(len(time)) % 24)
-    runs, config = pool.new_runs(1, 40, 1, overtaking=False), RolloutConfig(seconds=6 * 3600.0, jitter=jitter)
+    runs, config = pool.new_runs(1, 40, 1), RolloutConfig(seconds=6 * 3600.0, jitter=jitter)
     begins, first = 24 * 3, 24 * 15
     runs.first[0], runs.arrived[0], runs.waiting[0], runs.now[0] = first, 13, 2, time[first + 12] + 1.0
     runs.queue[0, :2] = (first + 11, first + 12)
@@ -214,7 +209,7 @@ def test_another_job_must_be_cheaper_by_more_than_the_error() -> None:
 
 def test_candidates_are_the_best_of_different_jobs() -> None:
     jobs = pool.Jobs(np.zeros(5), np.array([5.0, 5.0, 5.0, 7.0, 9.0]), np.array([1.0, 1.0, 2.0, 1.0, 1.0]))
-    runs, places = pool.new_runs(1, 5, 1, overtaking=False), np.zeros(4, dtype=np.int64)
+    runs, places = pool.new_runs(1, 5, 1), np.zeros(4, dtype=np.int64)
     runs.waiting[0], runs.queue[0] = 5, np.arange(5)
     scores_of = np.array([0.3, 0.2, 0.25, 0.1, 0.4], dtype=np.float32)
     assert rollouts.candidates_of(jobs, runs, 0, scores_of, places[:3]) == 3

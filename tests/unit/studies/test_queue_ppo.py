@@ -33,19 +33,18 @@ def trace() -> Workload:
     return other_trace("pool", 3, 2, 300)
 
 
-def task(trace: Workload, *, overtaking: bool = False) -> PPOTask:
+def task(trace: Workload) -> PPOTask:
     starts = np.arange(0, 200, 10)
     jobs = pool_jobs([trace])
-    return PPOTask(jobs, np.zeros(len(jobs.time), dtype=np.int64), ARRIVALS, starts, np.array([[300, 350]]), overtaking)
+    return PPOTask(jobs, np.zeros(len(jobs.time), dtype=np.int64), ARRIVALS, starts, np.array([[300, 350]]))
 
 
-@pytest.mark.parametrize("overtaking", ["none", "ending-before"])
 @pytest.mark.parametrize("score", [SHORTEST, 0])
-def test_the_pool_is_the_simulator(trace: Workload, overtaking: str, score: int) -> None:
+def test_the_pool_is_the_simulator(trace: Workload, score: int) -> None:
     """Shortest first, and in order of age, every window costs what it does in the simulator."""
-    known, firsts = task(trace, overtaking=overtaking == "ending-before"), np.array([0, 90, 333])
-    runs, seen = pool.new_runs(3, ARRIVALS, ARRIVALS, known.overtaking), pool.new_seen(3, ARRIVALS)
-    reference = pool.reference_of(known.jobs, known.traces, firsts, ARRIVALS, known.overtaking, 0.7)
+    known, firsts = task(trace), np.array([0, 90, 333])
+    runs, seen = pool.new_runs(3, ARRIVALS, ARRIVALS), pool.new_seen(3, ARRIVALS)
+    reference = pool.reference_of(known.jobs, known.traces, firsts, ARRIVALS, 0.7)
     pool.begin(known.jobs, runs, reference, seen, firsts, np.zeros(3, dtype=np.int64))
     rewards, costs, total, gained = np.zeros(3), np.zeros(3), np.zeros(3), np.zeros(3)
     begun = runs.cost.copy()
@@ -53,7 +52,7 @@ def test_the_pool_is_the_simulator(trace: Workload, overtaking: str, score: int)
         rows = np.array([_choice(seen, e, score) for e in range(3)])
         pool.step(known.jobs, runs, reference, seen, rows, np.full(3, -1), rewards, costs)
         total, gained = np.where(np.isnan(costs), total, costs), gained + rewards
-    order = Order("x", score, OVERTAKING[overtaking], run_times=RunTimes("oracle"))
+    order = Order("x", score, OVERTAKING["none"], run_times=RunTimes("oracle"))
     simulator, policy = Simulator(trace), with_order(resolve("best-fit"), order)
     for e, first in enumerate(firsts):
         execution = Execution(simulator, window(arrivals_of(trace), int(first), ARRIVALS), policy, 1, record=False)

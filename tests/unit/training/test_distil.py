@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.errors import raises
-from tests.support.formula_forms import random_formula
+from tests.support.formulas import random_formula
 
 from steersman.cli.main import main
 from steersman.core.errors import UsageError
 from steersman.policies.features import POD_KINDS
 from steersman.policies.formulas.features import term_column
 from steersman.policies.formulas.formula import Formula, FormulaTerm, read_formula
-from steersman.policies.formulas.go_form import go_file
 from steersman.policies.formulas.kernels import FormulaArrays
 from steersman.policies.formulas.policy import FormulaPolicy
 from steersman.policies.registry import resolve
@@ -29,7 +28,6 @@ from steersman.training.search.distil import (
 )
 from steersman.training.search.imitation_terms import imitated_choices, imitating_terms
 from steersman.workloads.generators.clusters import Distribution, random_cluster
-from steersman.workloads.loading import load_workload
 from steersman.workloads.workload import Workload
 
 QUICK = DistillationOptions(generations=3)
@@ -125,7 +123,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory, inputs: tuple[str, ...]) -> Path:
     file = tmp_path_factory.mktemp("exported") / "my_rule.txt"
-    command = ["policy", "export", "steersman", *inputs, "--as", "text", "--generations", "2", "--output", str(file)]
+    command = ["policy", "export", "steersman", *inputs, "--generations", "2", "--output", str(file)]
     assert main(command) == 0
     return file
 
@@ -140,33 +138,11 @@ def test_the_text_says_what_it_is_and_is_a_policy(exported: Path, inputs: tuple[
     assert main(command) == 0
 
 
-def test_the_module_and_the_text_place_every_pod_alike(
-    exported: Path, inputs: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = tmp_path / "exported_rule.py"
-    assert main(["policy", "export", str(exported), "--as", "python", "--output", str(module)]) == 0
-    monkeypatch.syspath_prepend(tmp_path)
-    workload = load_workload(Path(inputs[1]), Path(inputs[3]))
-    placed = []
-    for policy in (str(exported), "exported_rule:Policy"):
-        run = Simulator(workload).run(policy, protocol="inflation", record=True)
-        assert run.placements is not None
-        placed.append((run.placements.pod, run.placements.node, run.placements.devices))
-    assert placed[0] == placed[1]
-    assert len(set(placed[0][1])) > 5
-
-
-def test_the_go_file_is_of_the_same_formula(exported: Path, tmp_path: Path) -> None:
-    file = tmp_path / "rule.go"
-    assert main(["policy", "export", str(exported), "--as", "go", "--output", str(file)]) == 0
-    assert file.read_text(encoding="utf-8") == go_file(read_formula(exported))
-
-
 def test_figures_are_a_json_document(
     inputs: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "rule.txt"
-    command = ["policy", "export", "best-fit", *inputs, "--as", "text", "--output", str(file), "--format", "json"]
+    command = ["policy", "export", "best-fit", *inputs, "--output", str(file), "--format", "json"]
     capsys.readouterr()
     assert main([*command, "--generations", "1"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -177,46 +153,31 @@ def test_figures_are_a_json_document(
     assert terms == [[(term.weight, term.name) for term in kind] for kind in read_formula(file).terms]
 
 
-@pytest.mark.parametrize(
-    ("form", "name", "named"),
-    [
-        ("text", "rule.py", (".txt", "text")),
-        ("python", "rule.txt", (".py", "python")),
-        ("python", "my-rule.py", ("my-rule.py", "module")),
-        ("go", "notes.go", ("notes.go", "formula")),
-        ("text", "notes.txt", ("notes.txt", "formula")),
-        ("python", "notes.py", ("notes.py", "formula")),
-        ("text", "folder.txt", ("folder.txt", "formula")),
-    ],
-)
+@pytest.mark.parametrize(("name", "named"), [("rule.py", ".txt"), ("notes.txt", "formula"), ("folder.txt", "formula")])
 def test_a_wrong_output_is_refused_before_the_search(
-    exported: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], form: str, name: str, named: tuple[str, ...]
+    inputs: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, named: str
 ) -> None:
     notes = tmp_path / name
     if notes.stem == "notes":
         notes.write_text("mine\n")
     elif notes.stem == "folder":
         notes.mkdir()
-    assert main(["policy", "export", str(exported), "--as", form, "--output", str(notes)]) == 2
+    assert main(["policy", "export", "fgd", *inputs, "--output", str(notes)]) == 2
     error = capfd.readouterr().err.strip()
     assert "\n" not in error
-    assert all(each in error for each in ("--output", *named))
+    assert all(each in error for each in ("--output", name, named))
     assert not notes.is_file() or notes.read_text() == "mine\n"
 
 
-def test_a_formula_needs_no_workload_and_all_else_does(
-    exported: Path, inputs: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    end = ["--as", "go", "--output", str(tmp_path / "rule.go")]
-    assert main(["policy", "export", str(exported), *inputs, *end]) == 2
-    assert "leave out --nodes" in capfd.readouterr().err
-    assert main(["policy", "export", "fgd", *end]) == 2
+def test_a_workload_is_needed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "export", "fgd", "--output", str(tmp_path / "rule.txt")]) == 2
     assert "--workload" in capfd.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
-def test_an_own_export_may_be_overwritten(exported: Path, tmp_path: Path) -> None:
-    for form, name in (("python", "rule.py"), ("go", "rule.go"), ("text", "rule.txt")):
-        for _ in range(2):
-            assert main(["policy", "export", str(exported), "--as", form, "--output", str(tmp_path / name)]) == 0
-    assert read_formula(tmp_path / "rule.txt") == read_formula(exported)
+def test_a_formula_is_distilled_again_in_its_place(exported: Path, inputs: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "rule.txt"
+    file.write_bytes(exported.read_bytes())
+    assert main(["policy", "export", str(file), *inputs, "--generations", "1", "--output", str(file)]) == 0
+    distilled, _ = read_formula(file).comments
+    assert distilled.startswith(f"Distilled from {file} for ")

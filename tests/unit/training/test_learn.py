@@ -69,34 +69,6 @@ def test_interrupted_run_resumes_to_the_same_policy(algorithm, tmp_path):
     assert untimed(whole / "validation.csv")[1:] == untimed(parts / "validation.csv")
 
 
-@pytest.mark.parametrize("algorithm", SMALL)
-def test_paused_run_resumes_to_the_same_policy(algorithm, tmp_path):
-    """Pausing writes a checkpoint, and taking the policy writes a file; neither draws a random number."""
-    whole, paused, seen = tmp_path / "whole", tmp_path / "paused", []
-
-    def post(request):
-        (paused / "request.txt").unlink(missing_ok=True)
-        (paused / "request.txt").write_text(f"{request}\n")
-
-    def ask(standing, _):
-        seen.append((standing.iteration, standing.paused))
-        if standing.paused:
-            post("continue")
-        elif standing.iteration == 2:
-            post("checkpoint")
-        elif standing.iteration == 3:
-            post("pause")
-
-    chosen = plan(algorithm, network=NetworkPlan("mlp", (8,), dropout=0.1, normalisation="batch"))
-    learn(chosen, whole, TrainingLimits(iterations=6, validate_every=2))
-    learn(chosen, paused, TrainingLimits(iterations=6, validate_every=2), on_iteration=ask)
-    assert (4, True) in seen
-    assert read_policy(paused / "policy-000003.safetensors")[0].scores == ()
-    for name in ("metrics.csv", "validation.csv"):
-        assert untimed(whole / name) == untimed(paused / name)
-    assert (whole / "policy.safetensors").read_bytes() == (paused / "policy.safetensors").read_bytes()
-
-
 @pytest.mark.parametrize(("given", "used"), [(None, 1), ("2", 2)])
 def test_torch_trains_on_one_thread_by_default(tmp_path, monkeypatch, given, used):
     before, seen = torch.get_num_threads(), []

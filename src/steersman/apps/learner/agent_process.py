@@ -15,7 +15,6 @@ from steersman.apps.learner.others import OtherSchedulers, Transition
 from steersman.apps.learner.plan import LivePlan, LiveRun, build_agent, card_of_run
 from steersman.objectives import registry as objectives
 from steersman.policies.files.policy_file import write_policy
-from steersman.training.control.requests import LIVE_REQUESTS
 from steersman.training.run import TrainingProgress
 from steersman.training.tensorboard import summary_writer
 
@@ -133,7 +132,7 @@ def run_agent(plan: LivePlan, live_run: LiveRun, connection: Connection, others:
     torch.set_num_threads(1)
     summary_writer()  # before the agent says that it is ready: the first question has two seconds, too
     save_every = max(1, SAVE_DECISIONS // plan.decisions)
-    run = live_run.start(plan, save_every, LIVE_REQUESTS)
+    run = live_run.start(plan, save_every)
     env = LiveEnv(connection, plan.find_view(), live_run.capacity, objectives.resolve(plan.objective))
     log.info("learning", algorithm=plan.algorithm, network=plan.network.name, objective=plan.objective)
     agent = build_agent(plan, env, env.fallback_action)

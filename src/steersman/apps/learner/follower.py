@@ -18,7 +18,6 @@ from steersman.kubernetes.config import KubeConfig
 from steersman.objectives import registry as objectives
 from steersman.policies.files.policy_file import read_policy, write_policy
 from steersman.prometheus.configuration import Configuration
-from steersman.training.control.requests import STOP
 from steersman.training.run import POLICY, Learner
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def follow(plan: LivePlan, live_run: LiveRun, kubeconfig: KubeConfig, telemetry_
     # Where others use the cores, several threads are slower, see `training.learning`.
     torch.set_num_threads(1)
     view, objective = plan.find_view(), objectives.resolve(plan.objective)
-    run, folder = live_run.start(plan, CHECKPOINT_EVERY, (STOP,)), live_run.folder
+    run, folder = live_run.start(plan, CHECKPOINT_EVERY), live_run.folder
     exchange = PolicyExchange(folder)
     thread = BindingThread(
         kubeconfig, plan.scheduler_name, AgentSettings(plan.algorithm, view, objective, None), telemetry_config

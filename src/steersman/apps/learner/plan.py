@@ -266,14 +266,14 @@ class LiveRun:
     capacity: int
     lock: FolderLock
 
-    def start(self, plan: LivePlan, save_every: int, obeyed: tuple[str, ...]) -> TrainingRun:
+    def start(self, plan: LivePlan, save_every: int) -> TrainingRun:
         """Return the run, resumed if it has a checkpoint, that saves every so many iterations."""
         options = plan.options() | {MAX_NODES: self.capacity}
         limits = TrainingLimits(sys.maxsize, validate_every=save_every)
         resume = (self.folder / CHECKPOINT).exists()
         for name in () if resume else (METRICS, VALIDATION):  # of an agent that died before its first checkpoint
             set_aside(self.folder / name)
-        return TrainingRun(self.folder, options, limits, resume=resume, obeyed=obeyed, lock=self.lock)
+        return TrainingRun(self.folder, options, limits, resume=resume, lock=self.lock)
 
 
 def init_run(plan: LivePlan, folder: Path, nodes: tuple[Node, ...]) -> LiveRun:

@@ -48,6 +48,8 @@ OPTIONAL = (
     Resource("ResourceSlice", "resource.k8s.io/v1", "/apis/resource.k8s.io/v1/resourceslices"),
     Resource("ResourceClaim", "resource.k8s.io/v1", "/apis/resource.k8s.io/v1/resourceclaims"),
     Resource("PersistentVolumeClaim", "v1", "/api/v1/persistentvolumeclaims"),
+    Resource("PersistentVolume", "v1", "/api/v1/persistentvolumes"),
+    Resource("StorageClass", "storage.k8s.io/v1", "/apis/storage.k8s.io/v1/storageclasses"),
     Resource("PodDisruptionBudget", "policy/v1", "/apis/policy/v1/poddisruptionbudgets"),
 )
 """Kinds left out with a warning where the API refuses to list them, or does not have them."""

@@ -187,7 +187,7 @@ class Api:
             return self._no_limit(nodes, reason)
         try:
             pod, _ = self._decode_pod(request.pod)
-            if reason := self._neutral_reason(pod) or (admission.SHADOW if self.config.shadow else ""):
+            if reason := self._stale_reason() or (admission.SHADOW if self.config.shadow else ""):
                 return self._no_limit(nodes, reason)
             if not pod.latency.limited:
                 return LimitedNodes(node_set=self.sets.keep(nodes), ignored=list(pod.latency.ignored))
@@ -238,7 +238,7 @@ class Api:
     def _refused(self, args: ExtenderArgs, nodes: NodeSet) -> dict[str, str]:
         try:
             pod, known = self._extender_pod(args.pod)
-            if reason := self._neutral_reason(pod) or (admission.SHADOW if self.config.shadow else ""):
+            if reason := self._stale_reason() or (admission.SHADOW if self.config.shadow else ""):
                 self._neutral(pod, nodes, reason)
                 return {}
             with self._extender_scorer(args, pod, known) as (node_scorer, query):
@@ -391,7 +391,7 @@ class Api:
     def _result(
         self, pod: Pod, nodes: NodeSet, ask: Callable[[], Ranking], deadline: Deadline, *, is_sent: bool = False
     ) -> ScoreResult:
-        if reason := self._neutral_reason(pod, is_sent=is_sent) or admission.request_neutral_reason(
+        if reason := self._stale_reason(is_sent=is_sent) or admission.request_neutral_reason(
             deadline, overloaded=False
         ):
             return self._neutral(pod, nodes, reason)
@@ -416,9 +416,9 @@ class Api:
         self.metrics.scored("" if is_sent else _key(pod), node)
         return ScoreResult(nodes, ranking)
 
-    def _neutral_reason(self, pod: Pod, *, is_sent: bool = False) -> str:
-        age = None if is_sent or self.watched is None else self.watched.age
-        return admission.pod_neutral_reason(self.config, pod, age)
+    def _stale_reason(self, *, is_sent: bool = False) -> str:
+        watched = None if is_sent else self.watched
+        return admission.STALE if watched is not None and watched.age > self.config.stale_seconds else ""
 
     def _neutral(self, pod: Pod | None, nodes: NodeSet, reason: str) -> ScoreResult:
         self._log.debug("neutral", pod="" if pod is None else _key(pod), reason=reason)

@@ -15,20 +15,6 @@ KIND = "ScoreServiceConfiguration"
 LARGEST_BODY = 1 << 30
 
 
-class Canary(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """Pods that the policy scores; all others get neutral scores. A pod must match every field that is set.
-
-    Attributes:
-        share: share of pods, by a hash of namespace and name, so that a pod is always treated alike.
-        namespaces: namespaces of pods; empty: any.
-        labels: labels that pods must have.
-    """
-
-    share: float = 1.0
-    namespaces: tuple[str, ...] = ()
-    labels: dict[str, str] = {}
-
-
 class Tls(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, rename="camel"):
     """Files for HTTPS: certificate and key; with `client_ca` clients need a certificate that it signed."""
 
@@ -45,7 +31,6 @@ class ServiceConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
         unchecked: whether a learned policy decides without having been compared with rules on the cluster.
         address, port: where the service listens; port 0 is any free port.
         shadow: answer neutral scores, and log the scores that would have been answered.
-        canary: pods that are scored.
         deadline_milliseconds: time from reading a request after which its answer is neutral.
         max_body_bytes: larger requests are refused.
         max_requests: requests at a time; more are answered neutrally, or with status 503.
@@ -62,7 +47,6 @@ class ServiceConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
     address: str = "127.0.0.1"
     port: int = 5000
     shadow: bool = False
-    canary: Canary = Canary()
     deadline_milliseconds: float = 50.0
     max_body_bytes: int = 32 << 20
     max_requests: int = 64
@@ -88,7 +72,6 @@ def check(config: ServiceConfig, source: Path | str) -> None:
     """Raise InputError: a number is out of range; `source` is the file that it is from."""
     ranges = (
         ("port", config.port, 0, 65535),
-        ("canary.share", config.canary.share, 0, 1),
         ("deadlineMilliseconds", config.deadline_milliseconds, 0.1, 60_000),
         ("maxBodyBytes", config.max_body_bytes, 1 << 10, LARGEST_BODY),
         ("maxRequests", config.max_requests, 1, 100_000),

@@ -1,211 +1,150 @@
-"""Terminal application of `steersman top`; only visible lines are drawn."""
+"""The screen of `steersman top`; only visible nodes are drawn."""
 
 from __future__ import annotations
 
 import asyncio
-import os
+import sys
 import time
-from collections.abc import Sequence
-from typing import ClassVar
+from contextlib import suppress
+from dataclasses import replace
 
 import structlog
+from rich.console import Console
+from rich.live import Live
 from rich.text import Text
-from textual.app import App, ComposeResult
-from textual.binding import Binding, BindingType
-from textual.geometry import Size
-from textual.scroll_view import ScrollView
-from textual.strip import Strip
-from textual.widgets import Footer, Input, Static
 
+from steersman.apps.runtime.cluster_use import ClusterUse, handlers
 from steersman.apps.runtime.device_lists import list_device_offers
-from steersman.apps.top.model import ClusterUse, NodeRow
-from steersman.apps.top.render import BLOCKS, Column, Layout, ViewOptions, heading, layout_for
-from steersman.apps.top.watch import Leader, leaders, reflectors
-from steersman.core.errors import SteersmanError
+from steersman.apps.runtime.tasks import BackgroundTasks
+from steersman.apps.top.keys import pressed_keys
+from steersman.apps.top.leaders import Leader, leaders
+from steersman.apps.top.render import Column, ViewOptions, heading, layout_for
 from steersman.kubernetes.client import Client
+from steersman.kubernetes.watch import Reflector
 
 REFRESH_SECONDS = 0.33
 LEADERS_SECONDS = 3.0
 WARNING_SECONDS = 10.0
+SORT_KEYS: dict[str, Column] = {"n": "name", "c": "cpu", "m": "memory", "p": "pods", "g": "gpu"}
+SCROLL_KEYS = {"k": "up", "j": "down", " ": "page down"}
+FOOTER = "[b]q[/] Quit  [b]n[/] Name  [b]c[/] CPU  [b]m[/] Memory  [b]p[/] Pods  [b]g[/] GPUs  [b]/[/] Filter"
+HINT = "part of a name, GPU model or state"
 
 
-class NodeListView(ScrollView, can_focus=True):
-    """Scrollable lines of all nodes; visible ones are drawn."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "scroll_up", "Up", show=False),
-        Binding("down,j", "scroll_down", "Down", show=False),
-        Binding("pageup", "page_up", "Page up", show=False),
-        Binding("pagedown,space", "page_down", "Page down", show=False),
-        Binding("home", "scroll_home", "Top", show=False),
-        Binding("end", "scroll_end", "Bottom", show=False),
-    ]
-
-    def __init__(self, blocks: str) -> None:
-        super().__init__()
-        self._rows: Sequence[NodeRow] = ()
-        self._layout = layout_for((), 80)
-        self._blocks = blocks
-
-    def show(self, rows: Sequence[NodeRow], layout: Layout) -> None:
-        """Replace the rows."""
-        self._rows, self._layout = rows, layout
-        self.virtual_size = Size(layout.width, len(rows))
-        self.refresh()
-
-    def render_line(self, y: int) -> Strip:
-        """Return the line at `y` of the visible part."""
-        left, top = self.scroll_offset
-        width = self.size.width
-        if y + top >= len(self._rows):
-            return Strip.blank(width, self.rich_style)
-        text = self._layout.line(self._rows[y + top], self._blocks)
-        strip = Strip(text.render(self.app.console, end=""))
-        return strip.crop_extend(left, left + width, self.rich_style).apply_style(self.rich_style)
-
-
-class TopApp(App[str]):
-    """The terminal application; its return value is an error in one line, or None.
+class TopApp:
+    """The terminal application.
 
     Args:
         client: connection to the cluster.
         title: name of the cluster.
         choice: initial sorting and filter.
         blocks: characters of bars.
+
+    Attributes:
+        view: the cluster.
     """
 
-    CSS = """
-    #heading { height: auto; padding: 0 1; }
-    #titles { height: 1; padding: 0 1; background: $panel; }
-    NodeListView { height: 1fr; padding: 0 1; }
-    #filter { display: none; border: none; height: 1; padding: 0 1; }
-    """
-    ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q", "quit", "Quit"),
-        Binding("ctrl+c", "quit", "Quit", show=False, priority=True),
-        Binding("n", "sort('name')", "Name"),
-        Binding("c", "sort('cpu')", "CPU"),
-        Binding("m", "sort('memory')", "Memory"),
-        Binding("p", "sort('pods')", "Pods"),
-        Binding("g", "sort('gpu')", "GPUs"),
-        Binding("slash", "filter", "Filter", key_display="/"),
-        Binding("escape", "clear_filter", "Clear filter", show=False),
-    ]
-
-    def __init__(self, client: Client, title: str, choice: ViewOptions, blocks: str = BLOCKS) -> None:
-        # Textual's own answer to NO_COLOR is shades of grey, which are colours of a terminal, too.
-        super().__init__(ansi_color=True if os.environ.get("NO_COLOR") else None)
-        self.animation_level = "none"  # else a page is drawn a dozen times
-        self._client, self._cluster, self._choice = client, title, choice
-        self._view = ClusterUse()
+    def __init__(self, client: Client, title: str, choice: ViewOptions, blocks: str) -> None:
+        self._client, self._title, self._choice, self._blocks = client, title, choice, blocks
+        self._console = Console()
+        self.view = ClusterUse()
         self._leaders: list[Leader] = []
-        self._list = NodeListView(blocks)
-        self._drawn: tuple[object, ...] = ()
+        self._first, self._page, self._shown = 0, 1, 0
         self._warning, self._warned_at = "", 0.0
-        self._watching: list[asyncio.Task[None]] = []
-        self._synced = False
+        self._synced = self._filtering = self._quitting = False
+        self._pressed = asyncio.Event()
 
-    def compose(self) -> ComposeResult:
-        """Return the widgets from top to bottom."""
-        yield Static(id="heading", markup=False)
-        yield Static(id="titles", markup=False)
-        yield self._list
-        yield Input(id="filter", placeholder="part of a name, GPU model or state", value=self._choice.pattern)
-        yield Footer()
-
-    def on_mount(self) -> None:
-        """Start the watches."""
+    async def run(self) -> None:
+        """Show the cluster until the user quits. Raises SteersmanError: it cannot be watched."""
         # Log lines on the terminal would destroy the screen.
         structlog.configure(processors=[self._keep_warning])
-        self._watching = [asyncio.create_task(self._watch()), asyncio.create_task(self._ask_leaders())]
-        self._list.focus()
-        self.set_interval(REFRESH_SECONDS, self._tick)
+        drawn: tuple[object, ...] = (None,)
+        try:
+            with Live(console=self._console, screen=True, auto_refresh=False) as live, pressed_keys(self._press):
+                async with BackgroundTasks(self._watch(), self._ask_leaders()):
+                    while not self._quitting:
+                        rate, size = self.view.rate(time.monotonic()), self._console.size
+                        state = (
+                            *(self.view.version, round(rate), tuple(self._leaders), self._current_warning()),
+                            *(self._synced, self._filtering, self._choice, self._first, size),
+                        )
+                        if size != drawn[-1]:
+                            self._console.clear()  # a terminal may keep what no longer fits on it
+                        if state != drawn:
+                            live.update(self.frame(rate, *size), refresh=True)
+                        drawn = state
+                        with suppress(TimeoutError):
+                            async with asyncio.timeout(REFRESH_SECONDS):
+                                await self._pressed.wait()
+                        self._pressed.clear()
+        finally:
+            structlog.reset_defaults()
 
-    async def on_unmount(self) -> None:
-        """Stop the watches."""
-        for task in self._watching:
-            task.cancel()
-        await asyncio.gather(*self._watching, return_exceptions=True)
-        structlog.reset_defaults()
+    def _press(self, key: str) -> None:
+        self._pressed.set()
+        choice, filtering = self._choice, self._filtering
+        if key == "ctrl+c" or (key == "q" and not filtering):
+            self._quitting = True
+        elif key in ("escape", "enter"):
+            self._filtering = False
+            if key == "escape":
+                self._filter("")
+        elif filtering and (key == "backspace" or len(key) == 1):
+            self._filter(choice.pattern[:-1] if key == "backspace" else choice.pattern + key)
+        elif key == "/":
+            self._filtering = True
+        elif (column := SORT_KEYS.get(key)) is not None:
+            self._choice = replace(choice, column=column, reverse=column == choice.column and not choice.reverse)
+        else:
+            steps = {"up": -1, "down": 1, "page up": -self._page, "page down": self._page}
+            steps |= {"home": -sys.maxsize, "end": sys.maxsize}
+            self._scroll(steps.get(SCROLL_KEYS.get(key, key), 0))
 
-    def action_sort(self, column: Column) -> None:
-        """Sort by a column; by the same again, reverse."""
-        old = self._choice
-        self._choice = ViewOptions(column, column == old.column and not old.reverse, old.pattern)
-        self._draw()
+    def _filter(self, pattern: str) -> None:
+        self._choice, self._first = replace(self._choice, pattern=pattern), 0
 
-    def action_filter(self) -> None:
-        """Open the filter's input."""
-        box = self.query_one("#filter", Input)
-        box.display = True
-        box.focus()
-
-    def action_clear_filter(self) -> None:
-        """Show all nodes."""
-        box = self.query_one("#filter", Input)
-        box.value = ""
-        box.display = False
-        self._list.focus()
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Apply the filter while it is typed."""
-        self._choice = ViewOptions(self._choice.column, self._choice.reverse, event.value)
-        self._list.scroll_home(animate=False)
-        self._draw()
-
-    def on_input_submitted(self) -> None:
-        """Close the input and keep the filter."""
-        box = self.query_one("#filter", Input)
-        box.display = bool(box.value)
-        self._list.focus()
-
-    def on_resize(self) -> None:
-        """Adapt lines to the terminal's width."""
-        self._draw()
+    def _scroll(self, lines: int) -> None:
+        self._first = max(0, min(self._first + lines, self._shown - self._page))
 
     async def _watch(self) -> None:
-        followed = reflectors(self._client, self._view)
-        try:
-            self._view.offers = await list_device_offers(self._client)
-            async with asyncio.TaskGroup() as group:
-                for reflector in followed:
-                    group.create_task(reflector.run())
-                for reflector in followed:
-                    await reflector.synced.wait()
-                self._synced = True
-        # The task group raises a group; `except*` makes one of a plain error, too.
-        except* SteersmanError as failed:
-            self.exit(str(failed.exceptions[0]))
+        followed = [Reflector(self._client, path, handler) for path, handler in handlers(self.view).items()]
+        self.view.offers = await list_device_offers(self._client)
+        async with BackgroundTasks(*(each.run() for each in followed)):
+            for each in followed:
+                await each.synced.wait()
+            self._synced = True
+            await asyncio.Event().wait()
 
     async def _ask_leaders(self) -> None:
         while True:
             self._leaders = await leaders(self._client)
             await asyncio.sleep(LEADERS_SECONDS)
 
-    def _tick(self) -> None:
-        """Redraw if the cluster changed; the rate is read every time, since it is measured between reads."""
-        rate = self._view.rate(time.monotonic())
-        now = self._view.version, round(rate), tuple(self._leaders), self._current_warning(), self._synced
-        if now != self._drawn:
-            self._drawn = now
-            self._draw(rate)
-
-    def _draw(self, rate: float | None = None) -> None:
-        if not self.is_running:
-            return
-        if rate is None:
-            rate = self._view.rate(time.monotonic())
-        everything = self._view.rows()
+    def frame(self, rate: float, width: int, height: int) -> Text:
+        """Return what fills the terminal: heading, titles, nodes, the filter, keys."""
+        everything = self.view.rows()
         rows = self._choice.of(everything)
-        layout = layout_for(everything, self.size.width - 4)
-        lines = heading(self._view, self._cluster, rate, self._leaders, len(rows))
-        text = Text("\n".join(lines if self._synced else [f"{self._cluster}: reading nodes and pods"]))
+        layout = layout_for(everything, width - 2)
+        texts = heading(self.view, self._title, rate, self._leaders, len(rows))
+        top = [Text(text) for text in (texts if self._synced else [f"{self._title}: reading nodes and pods"])]
         if warning := self._current_warning():
-            text.append(f"\n{warning}", style="red")
-        self.query_one("#heading", Static).update(text)
-        self.query_one("#titles", Static).update(layout.titles(self._choice))
-        self._list.show(rows, layout)
+            top.append(Text(warning, "red"))
+        top = [line for text in top for line in text.wrap(self._console, width - 2)][: height // 2]
+        top.append(layout.titles(self._choice))
+        top[-1].pad_right(width - top[-1].cell_len)
+        top[-1].stylize("reverse")
+        bottom = [Text.from_markup(FOOTER)]
+        if self._filtering or self._choice.pattern:
+            cursor, hint = " " if self._filtering else "", "" if self._choice.pattern else HINT
+            bottom.insert(0, Text.assemble("/", self._choice.pattern, (cursor, "reverse"), (hint, "dim")))
+        self._page, self._shown = max(1, height - len(top) - len(bottom)), len(rows)
+        self._scroll(0)
+        visible = rows[self._first : self._first + self._page]
+        if len(visible) < len(rows):
+            bottom[-1].append(f"  {self._first + 1}-{self._first + len(visible)} of {len(rows)}")
+        nodes = [layout.line(row, self._blocks) for row in visible] + [Text()] * (self._page - len(visible))
+        lines = (Text(" ").append_text(line) for line in top + nodes + bottom)
+        return Text("\n", no_wrap=True, overflow="crop").join(lines)
 
     def _current_warning(self) -> str:
         return self._warning if time.monotonic() - self._warned_at < WARNING_SECONDS else ""

@@ -12,8 +12,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.table import Table
 from rich.text import Text
 
-from steersman.apps.top.model import ClusterUse, NodeRow
-from steersman.apps.top.watch import Leader
+from steersman.apps.runtime.cluster_use import ClusterUse, NodeRow
+from steersman.apps.top.leaders import Leader
 from steersman.cluster.account import obstacles
 from steersman.cluster.gpu_units import gpu_milli, held_milli
 from steersman.cluster.model import GPU_MILLI, UNLIMITED
@@ -128,7 +128,7 @@ def bar_cell(row: NodeRow, column: Column, bar: int, numbers: int, blocks: str =
 
 def heading(view: ClusterUse, title: str, rate: float | None, result: Sequence[Leader], shown: int) -> list[str]:
     """Return the heading's lines: nodes, pods, bindings per second (None: unknown), deciding schedulers."""
-    nodes, pods = view.counts()
+    nodes, pods = len(view.nodes), len(view.pods)
     waiting = view.waiting()
     whose = f" ({', '.join(f'{name} {count}' for name, count in waiting.items())})" if waiting else ""
     some = f", {shown} shown" if shown != nodes else ""
@@ -173,18 +173,18 @@ def once_record(view: ClusterUse, title: str, leaders: Sequence[Leader], rows: S
                 "name": row.node.name,
                 "state": row.state,
                 "cpu_milli": row.node.cpu_milli,
-                "cpu_requested_milli": row.use.cpu_milli,
+                "cpu_requested_milli": row.use["cpu"],
                 "memory_bytes": row.node.memory_bytes,
-                "memory_requested_bytes": row.use.memory_bytes,
+                "memory_requested_bytes": row.use["memory"],
                 "pods": None if row.node.pods >= UNLIMITED else row.node.pods,
-                "pods_there": row.use.pods,
+                "pods_there": row.use["pods"],
                 "gpus": gpu_milli(row.node) / GPU_MILLI,
                 "gpu_model": row.node.gpu_model,
-                "gpu_requested_milli": held_milli(row.node, row.use.units),
+                "gpu_requested_milli": held_milli(row.node, row.use),
             }
             for row in rows
         ],
-        "pods": view.counts()[1],
+        "pods": len(view.pods),
         "pods_pending_by_scheduler": dict(view.waiting()),
         "nodes_without_pods": dict(view.node_problems()),
         "objects_not_understood": len(view.unreadable),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import enum
 import sys
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from steersman.cli.options.cluster import ClusterOptions, run_with_client
 from steersman.cli.options.common import TableOrJson
 from steersman.cli.options.declaring import RequiresOption, option, with_options
 from steersman.cli.output.display import print_json, print_table, status_if_slow
-from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.errors import UsageError
 from steersman.core.redaction import redact_url
 
 if TYPE_CHECKING:
@@ -66,9 +65,9 @@ def top(table: TableOptions, cluster: ClusterOptions) -> None:
 
 
 def _print_once(target: ClusterTarget, options: ViewOptions, output_format: TableOrJson) -> None:
+    from steersman.apps.runtime.cluster_use import ClusterUse, fetch_snapshot
     from steersman.apps.top import render
-    from steersman.apps.top.model import ClusterUse
-    from steersman.apps.top.watch import Leader, fetch_snapshot, leaders
+    from steersman.apps.top.leaders import Leader, leaders
     from steersman.kubernetes.client import Client
 
     async def fetch(client: Client) -> tuple[ClusterUse, list[Leader]]:
@@ -90,15 +89,10 @@ def _watch(target: ClusterTarget, options: ViewOptions) -> None:
     from steersman.apps.top.app import TopApp
     from steersman.kubernetes.client import Client
 
-    async def show(client: Client) -> str | None:
-        problem = await TopApp(client, _title(target), options, _blocks()).run_async()
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():  # a signal cancelled the task, but textual swallows the error
-            raise asyncio.CancelledError
-        return problem
+    async def show(client: Client) -> None:
+        await TopApp(client, _title(target), options, _blocks()).run()
 
-    if (problem := run_with_client(target, show)) is not None:
-        raise SteersmanError(problem)
+    run_with_client(target, show)
 
 
 def _title(target: ClusterTarget) -> str:

@@ -85,11 +85,6 @@ class FileInputs:
         """Return the number of workloads."""
         return len(self.pods or self.workload or ())
 
-    @property
-    def is_given(self) -> bool:
-        """Return whether an option says what the workload is."""
-        return bool(self._used())
-
     def check(self, *, several: bool = False) -> None:
         """Check that there is exactly one kind of source, and one workload unless a command takes several.
 

@@ -223,21 +223,19 @@ class TrainingProgressBar:
             self._first = progress.iteration, progress.seconds
         now = time.monotonic()
         waits = now - self._said < (REFRESH_SECONDS if self._live else LINE_EVERY_SECONDS)
-        # A pause and the end: no further update may follow soon.
-        urgent = progress.paused or progress.iteration >= self._iterations
-        if self._scroll is Scroll.NONE or (self._scroll is Scroll.LINE and waits and not urgent):
+        is_last = progress.iteration >= self._iterations
+        if self._scroll is Scroll.NONE or (self._scroll is Scroll.LINE and waits and not is_last):
             return
         self._said = now
         texts = [f"{name} {value:.4g}" for name, value in numbers.items() if name in PROGRESS_METRICS]
         if math.isfinite(progress.best):
             texts.append(f"best validation {progress.best:.2f}")
-        left = ", paused by request" if progress.paused else self._left(progress)
-        head = f"training: {progress.iteration} of {self._iterations}{left}"
+        head = f"training: {progress.iteration} of {self._iterations}{self._left(progress)}"
         text = ": ".join(filter(None, (head, ", ".join(texts))))
         # Back to the first column and erase. A line of full width would wrap, and its first part would stay.
         self._write(f"\r\033[K{text[: terminal_width() - 1]}" if self._live else f"{text}\n")
         # The line of a terminal changes ten times a second, which would fill a log file.
-        if not self._live or urgent or now - self._mirrored >= LINE_EVERY_SECONDS:
+        if not self._live or is_last or now - self._mirrored >= LINE_EVERY_SECONDS:
             self._mirrored = now
             _mirror(text)
 

@@ -84,6 +84,8 @@ GANG_MINIMUM_KEY = "steersman.dev/gang-minimum"
 """Annotation for the number of pods of a gang that must start together; without it all of them."""
 AT_ONCE_KEY = "steersman.dev/at-once"
 """Annotation for the number of pods of a pod's owner that exist at a time."""
+REFUSALS_KEY = "steersman.dev/volume-refusals"
+"""Annotation for why volumes of a pod refuse nodes: a JSON list of [reason, names of nodes, whether before filters]."""
 POD_GROUPS = (
     "scheduling.x-k8s.io/pod-group",
     "pod-group.scheduling.sigs.k8s.io",

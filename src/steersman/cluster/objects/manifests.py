@@ -8,11 +8,13 @@ kube-scheduler's scoring counts.
 from __future__ import annotations
 
 import ipaddress
+import json
 import math
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from steersman.cluster.constraints.node import PreFilterReason
 from steersman.cluster.gpu_resources import GPU_MODEL_KEY, PLUGIN_GPUS, SHARED_GPUS, gpu_model
 from steersman.cluster.model import (
     GPU_MILLI,
@@ -40,6 +42,7 @@ from steersman.cluster.objects.decoding import (
     GANG_MINIMUM_KEY,
     OWNER_KEY,
     PLACEHOLDER_IMAGE,
+    REFUSALS_KEY,
     pod_group_of,
 )
 from steersman.cluster.objects.gpu_shares import DEVICES, FRACTION, HAMI_REGISTER
@@ -131,6 +134,8 @@ def pod_to_object(pod: Pod) -> Manifest:
     for key, count in ((GANG_MINIMUM_KEY, pod.gang_minimum), (AT_ONCE_KEY, pod.at_once)):
         if count:
             annotations[key] = str(count)
+    if constraints.volume_refusals:
+        annotations[REFUSALS_KEY] = _refusals(constraints.volume_refusals)
     if pod.owner:
         annotations[OWNER_KEY] = pod.owner
     for key, milliseconds in ((SOFT_KEYS[0], pod.latency.soft), (HARD_KEYS[0], pod.latency.hard)):
@@ -153,6 +158,10 @@ def pod_to_object(pod: Pod) -> Manifest:
     _need_features(spec, constraints.node_features)
     status = _present(status=_present(nominatedNodeName=pod.nominated))
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, **status}
+
+
+def _refusals(refusals: Iterable[tuple[str, tuple[str, ...]]]) -> str:
+    return json.dumps([[reason, nodes, isinstance(reason, PreFilterReason)] for reason, nodes in refusals])
 
 
 def service_to_object(name: str, namespace: str, labels: Iterable[tuple[str, str]]) -> Manifest:

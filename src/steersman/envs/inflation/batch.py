@@ -16,7 +16,7 @@ from steersman.core.compiled import inlined_kernel
 from steersman.objectives.fragmentation import FragmentArrays
 from steersman.orders.estimates import RunTimeHistory
 from steersman.orders.queue import QueueArrays
-from steersman.orders.reservations import HeldReservations, ReservationArrays
+from steersman.orders.reservations import ReservationArrays
 from steersman.policies.decision.kernels import DecisionState
 from steersman.policies.decision.score_table import ScoreTable
 from steersman.policies.gpu_state.arrays import LearnedArrays
@@ -321,27 +321,6 @@ def _reservation(b: ReservationArrays, e: int) -> ReservationArrays:
         b.pods[e],
         b.slots[e],
         b.opened[e],
-        b.free[e],
-        b.gpu_free[e],
-        _held(b.held, e),
-    )
-
-
-@inlined_kernel
-def _held(b: HeldReservations, e: int) -> HeldReservations:
-    return HeldReservations(
-        b.counts[e],
-        b.rows[e],
-        b.times[e],
-        b.first_row[e],
-        b.first_of_group[e],
-        b.next_of_group[e],
-        b.lacking[e],
-        b.first_running[e],
-        b.next_running[e],
-        b.released[e],
-        b.passed[e],
-        b.copies[e],
         b.free[e],
         b.gpu_free[e],
     )

@@ -31,7 +31,7 @@ from steersman.workloads.formats.openb.traces import SMALL
 Observation = dict[str, npt.NDArray[Any]]
 Objective = Literal["bounded-slowdown", "waiting-time"]
 
-COMMITTING = tuple(name for name, value in OVERTAKING.items() if value not in (queue.ANYBODY, queue.CONSERVATIVE))
+COMMITTING = tuple(name for name, value in OVERTAKING.items() if value != queue.ANYBODY)
 JOB_FEATURES = ("estimate", "size", "wait", "fits", "spread", "gang", "priority")
 CONTEXT_FEATURES = ("free", "queue")
 BOUND = 20.0
@@ -51,7 +51,7 @@ class QueueOptions:
         workload: one or several; each episode draws one.
         jobs: arrivals of an episode: consecutive ones of the trace from a random one on, or generated with `load`.
         load: demand over capacity of generated arrivals; None: the times of the trace.
-        overtaking: who may overtake the chosen pod while it does not fit: `none`, `easy` or `ending-before`.
+        overtaking: who may overtake the chosen pod while it does not fit: `none` or `easy`.
         estimates: where estimates of run times come from, see `orders.run_times`.
         objective: `bounded-slowdown` or `waiting-time` (in hours); an episode's return is its mean with the other sign.
         policy: the policy that chooses nodes.
@@ -76,7 +76,7 @@ class QueueOptions:
         if not 1 <= self.max_jobs <= MOST_ROWS:
             raise UsageError(f"max_jobs must be at least 1 and at most {MOST_ROWS}, not {self.max_jobs}")
         if self.overtaking not in COMMITTING:
-            raise UsageError(f"overtaking {self.overtaking!r}: expected {', '.join(COMMITTING)}")
+            raise UsageError(f"overtaking {self.overtaking!r}: expected {' or '.join(COMMITTING)}")
         if self.objective not in (known := get_args(Objective)):
             raise UsageError(f"objective {self.objective!r}: expected {' or '.join(known)}")
         if not 0 <= self.penalty < 1e9:

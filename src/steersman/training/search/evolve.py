@@ -107,7 +107,6 @@ def evolve(
     jobs: int = 1,
     resume: bool = False,
     on_iteration: OnIteration | None = None,
-    tracker: str = "tensorboard",
 ) -> TrainingProgress:
     """Train to the limits; the best policy by validation is `policy.safetensors` in `folder`.
 
@@ -123,7 +122,7 @@ def evolve(
         write_policy(path, _card(plan, search, validator), search.policy(plan.name).tensors())
 
     try:
-        return run.train(search, lambda: validator.validate(search), save, on_iteration, tracker)
+        return run.train(search, lambda: validator.validate(search), save, on_iteration)
     finally:
         search.close()
 

@@ -249,7 +249,7 @@ def _work(
 
     def objective(trial: optuna.Trial) -> float:
         def report(progress: TrainingProgress, _: dict[str, float]) -> None:
-            if progress.iteration % limits.validate_every == 0 and not progress.paused:
+            if progress.iteration % limits.validate_every == 0:
                 # The best so far, not the newest: a trial is judged by the policy that it would keep.
                 trial.report(progress.best, progress.iteration)
                 if trial.should_prune():

@@ -24,12 +24,13 @@ TEMPLATE = {
         "containers": [{"name": "main", "resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}],
     },
 }
+ON_B = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]}
 SELECTOR = {"matchLabels": {"app": "web"}}
 
 
 def collection(resource: Resource) -> str:
     """Where objects of a kind are put that live in a namespace."""
-    if resource.name in ("nodes", "priorityclasses", "runtimeclasses"):
+    if resource.name in ("nodes", "persistentvolumes", "priorityclasses", "runtimeclasses", "storageclasses"):
         return resource.path
     return f"{resource.path.rpartition('/')[0]}/namespaces/default/{resource.name}"
 
@@ -38,9 +39,11 @@ def full(double: LiveDouble) -> None:
     """A cluster with an object of every kind, pods that run, wait and have finished."""
     double.bind_after = None
     for name in ("a", "b", "c"):
-        double.put(NODES, node(name))
+        double.put(NODES, node(name, zone=name))
     double.put(PODS, pod("runs", on="b", app="web"))
-    double.put(PODS, pod("waits", app="shop"))
+    waits = pod("waits", app="shop")
+    waits["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "persistentvolumeclaim"}}]
+    double.put(PODS, waits)
     double.put(PODS, {**pod("done", on="a"), "status": {"phase": "Succeeded"}})
     specs: dict[str, Any] = {
         "Service": {"selector": {"app": "web"}},
@@ -50,7 +53,8 @@ def full(double: LiveDouble) -> None:
         "DaemonSet": {"selector": SELECTOR, "template": TEMPLATE},
         "Job": {"completions": 2, "template": TEMPLATE},
         "CronJob": {"schedule": "@daily", "jobTemplate": {"spec": {"template": TEMPLATE}}},
-        "PersistentVolumeClaim": {"accessModes": ["ReadWriteOnce"]},
+        "PersistentVolumeClaim": {"accessModes": ["ReadWriteOnce"], "volumeName": "persistentvolume"},
+        "PersistentVolume": {"accessModes": ["ReadWriteOnce"], "nodeAffinity": {"required": ON_B}},
         "LimitRange": {"limits": []},
         "PodDisruptionBudget": {"minAvailable": 1, "selector": SELECTOR},
     }
@@ -59,6 +63,7 @@ def full(double: LiveDouble) -> None:
             double.put(
                 collection(resource), {"metadata": {"name": resource.kind.lower()}, "spec": specs[resource.kind]}
             )
+    double.put("/apis/storage.k8s.io/v1/storageclasses", {"metadata": {"name": "fast"}, "provisioner": "x/disks"})
     double.put("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "urgent"}, "value": 7})
 
 
@@ -93,6 +98,8 @@ def test_live_workload_equals_the_file_workload(tmp_path: Path, running: Running
     said = [warning.partition(": ")[2] for warning in found.warnings]
     assert said == [warning.partition(": ")[2] for warning in dumped.warnings]
     assert found.services.selectors
+    (waits,) = [each for each in found.pods if each.name == "waits"]
+    assert [nodes for _, nodes in waits.constraints.volume_refusals] == [("a", "c")]
     names = [each.name for each in found.pods]
     assert {"runs", "waits"} <= set(names)
     assert "done" not in names

@@ -23,10 +23,10 @@ from steersman.apps.local_cluster import cleaning, record
 from steersman.apps.local_cluster.cluster import check_new
 from steersman.apps.local_cluster.control_plane import servers
 from steersman.apps.local_cluster.occupancy import node_rows
+from steersman.apps.runtime.cluster_use import ClusterUse
 from steersman.apps.runtime.decoding import (
     read_nodes,
 )
-from steersman.apps.top.model import ClusterUse
 from steersman.cli.commands.schedule.shadow import follow
 from steersman.cli.main import main
 from steersman.cli.output.logs import say_warnings

@@ -419,7 +419,6 @@ contexts: [{name: c, context: {cluster: k, user: u}}]
     "arguments",
     [
         ("--policy", "fgd", "--order", "soonest"),
-        ("--policy", "fgd", "--order", "age:ending-before"),
         ("--policy", "fgd+easy@oracle"),
         ("--policy", "fgd", "--order", "shortest@oracle"),
         ("--policy", "fgd+shortest", "--order", "area"),

@@ -24,8 +24,7 @@ from tests.unit.kubernetes.cache.test_cluster_cache import raw
 from steersman.apps.runtime.policy_manager import PolicyManager
 from steersman.apps.runtime.policy_reloader import PolicyReloader
 from steersman.apps.service import admission
-from steersman.apps.service.admission import in_canary
-from steersman.apps.service.config import Canary, ServiceConfig, Tls, read_config
+from steersman.apps.service.config import ServiceConfig, Tls, read_config
 from steersman.apps.service.process import Service
 from steersman.apps.service.scoring import node_scorer as opinions_module
 from steersman.apps.service.scoring.kernels import NOWHERE, pick
@@ -553,22 +552,8 @@ def test_a_shadow_changes_nothing():
     neutral_for(admission.SHADOW, shadow=True)
 
 
-def test_pods_outside_the_canary_get_neutral_scores():
-    neutral_for(admission.CANARY, canary=Canary(namespaces=("staging",)))
-
-
 def test_an_answer_that_would_be_late_is_neutral():
     neutral_for(admission.DEADLINE, deadline_milliseconds=0.0)
-
-
-def test_canary_selects_a_fixed_share_of_pods():
-    pods = [Pod(f"p{i}", PodClass(Requests(1, 1)), labels={"tier": "web" if i % 2 else "db"}) for i in range(2000)]
-    some = [each.name for each in pods if in_canary(Canary(share=0.1), each)]
-    assert 140 < len(some) < 260
-    assert some == [each.name for each in pods if in_canary(Canary(share=0.1), each)]
-    assert not any(in_canary(Canary(share=0.0), each) for each in pods)
-    assert all(in_canary(Canary(share=1.0), each) for each in pods)
-    assert {each.labels["tier"] for each in pods if in_canary(Canary(labels={"tier": "web"}), each)} == {"web"}
 
 
 def test_requests_need_the_token_but_probes_do_not(tmp_path):
@@ -609,7 +594,7 @@ HEAD = "apiVersion: steersman.dev/v1alpha1\nkind: ScoreServiceConfiguration\n"
 def test_configuration_is_read(tmp_path):
     file = tmp_path / "service.yaml"
     file.write_text(
-        HEAD + "policy: fgd\nport: 0\nshadow: true\ncanary: {share: 0.5, namespaces: [a]}\ndeadlineMilliseconds: 20\n"
+        HEAD + "policy: fgd\nport: 0\nshadow: true\ndeadlineMilliseconds: 20\n"
         "allowSentClusters: true\n"
         "tls: {certificate: c.pem, key: k.pem, clientCa: ca.pem}\n"
     )
@@ -617,7 +602,6 @@ def test_configuration_is_read(tmp_path):
         policy="fgd",
         port=0,
         shadow=True,
-        canary=Canary(share=0.5, namespaces=("a",)),
         deadline_milliseconds=20.0,
         allow_sent_clusters=True,
         tls=Tls(certificate="c.pem", key="k.pem", client_ca="ca.pem"),
@@ -632,7 +616,7 @@ def test_configuration_is_read(tmp_path):
         (HEAD + "colour: red", "unknown field `colour`"),
         (HEAD + "port: many", "port: Expected `int`"),
         (HEAD + "port: 70000", "port: is 70000; expected 0 to 65535"),
-        (HEAD + "canary: {share: 2}", "canary.share: is 2; expected 0 to 1"),
+        (HEAD + "staleSeconds: 0", "staleSeconds: is 0; expected 0.1 to 86400"),
         (HEAD + "{", "is not YAML"),
     ],
 )

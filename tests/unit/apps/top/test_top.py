@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 import pytest
@@ -16,18 +25,16 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.servers.fake_api_server import KubeDouble, failure, listed
-from textual.widgets import Static
 from typer.testing import CliRunner
 
-from steersman.apps.top.app import NodeListView, TopApp
-from steersman.apps.top.model import ClusterUse
-from steersman.apps.top.render import ViewOptions, heading, layout_for
-from steersman.apps.top.watch import NodeHandler, PodHandler
+from steersman.apps.runtime.cluster_use import ClusterUse, handlers
+from steersman.apps.top.app import TopApp
+from steersman.apps.top.keys import pressed_keys
+from steersman.apps.top.render import BLOCKS, Layout, ViewOptions, heading, layout_for
 from steersman.cli.commands.top import top
 from steersman.cluster.objects.api.devices import DeviceClass, ResourceSlice
 from steersman.cluster.objects.device_offers import device_offers
 from steersman.core.errors import SteersmanError
-from steersman.kubernetes.client import Client
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 LEASES = "/apis/coordination.k8s.io/v1/leases"
@@ -60,8 +67,8 @@ def raw(obj: dict[str, Any]) -> msgspec.Raw:
 
 def view_of(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> ClusterUse:
     view = ClusterUse()
-    listed(NodeHandler(view), map(raw, nodes))
-    listed(PodHandler(view), map(raw, pods))
+    listed(handlers(view)[NODES], map(raw, nodes))
+    listed(handlers(view)[PODS], map(raw, pods))
     return view
 
 
@@ -78,14 +85,14 @@ CHANGE = st.tuples(
 @given(st.lists(CHANGE, max_size=30), st.lists(st.tuples(SOME, st.sampled_from(["", "n2"])), max_size=4))
 def test_sums_count_existing_pods(changes: list[tuple[Any, ...]], later: list[tuple[str, str]]) -> None:
     view = view_of([node("n1")], [])
-    handler, there = PodHandler(view), {}
+    handler, there = handlers(view)[PODS], {}
     for kind, name, on, cpu, phase in changes:
         handler.change(kind, raw(pod(name, on, cpu, phase)))
         there[name] = on, cpu
         if kind == "DELETED" or phase == "Succeeded":
             del there[name]
     check(view, there)
-    NodeHandler(view).change("ADDED", raw(node("n2")))  # pods may be known before their node
+    handlers(view)[NODES].change("ADDED", raw(node("n2")))  # pods may be known before their node
     check(view, there)
     relisted = dict(later)
     listed(handler, [raw(pod(name, on)) for name, on in relisted.items()])
@@ -96,15 +103,15 @@ def check(view: ClusterUse, there: dict[str, tuple[str, str]]) -> None:
     milli = {"1": 1000, "250m": 250}
     for row in view.rows():
         mine = [milli[cpu] for on, cpu in there.values() if on == row.node.name]
-        assert (row.use.cpu_milli, row.use.pods) == (sum(mine), len(mine))
+        assert (row.use["cpu"], row.use["pods"]) == (sum(mine), len(mine))
     assert view.waiting() == dict(Counter("steersman" for on, _ in there.values() if not on))
-    assert view.counts()[1] == len(there)
+    assert len(view.pods) == len(there)
 
 
 def test_binds_count_pods_seen_pending() -> None:
     view = view_of([node("n1")], [pod("a"), pod("b"), pod("old", "n1")])
     assert view.rate(100.0) == 0
-    handler = PodHandler(view)
+    handler = handlers(view)[PODS]
     for name in ("a", "b"):
         handler.change("MODIFIED", raw(pod(name, "n1")))
         handler.change("MODIFIED", raw(pod(name, "n1", phase="Running")))
@@ -123,7 +130,7 @@ def test_shared_gpus_count_fractionally_and_invalid_objects_are_reported() -> No
     view = view_of([node("n1", gpus=2)], [shared, wrong])
     (row,) = view.rows()
     assert row.amounts("gpu") == (0.25, 2)
-    assert row.use.pods == 2
+    assert row.use["pods"] == 2
     assert view.unreadable.keys() == {"default/b"}
 
 
@@ -178,6 +185,13 @@ def test_columns_are_aligned_at_every_width(width: int, shapes: list[tuple[str, 
 # The command ---------------------------------------------------------------------------------------------------------
 
 
+def write_kubeconfig(folder: Path, double: KubeDouble) -> Path:
+    named = {"clusters": [{"name": "c", "cluster": {"server": double.url}}]}
+    context = {"contexts": [{"name": "test", "context": {"cluster": "c"}}], "current-context": "test"}
+    (folder / "kubeconfig").write_text(msgspec.json.encode({**named, **context}).decode())
+    return folder / "kubeconfig"
+
+
 @contextmanager
 def running_double(tmp_path: Path) -> Iterator[tuple[KubeDouble, Path]]:
     """A double in a thread of its own, and a kubeconfig for it."""
@@ -192,12 +206,8 @@ def running_double(tmp_path: Path) -> Iterator[tuple[KubeDouble, Path]]:
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
     assert started.wait(30)
-    file = tmp_path / "kubeconfig"
-    named = {"clusters": [{"name": "c", "cluster": {"server": double.url}}]}
-    context = {"contexts": [{"name": "test", "context": {"cluster": "c"}}], "current-context": "test"}
-    file.write_text(msgspec.json.encode({**named, **context}).decode())
     try:
-        yield double, file
+        yield double, write_kubeconfig(tmp_path, double)
     finally:
         ended.set()
         thread.join()
@@ -252,110 +262,234 @@ def test_invalid_input_fails_in_one_line(tmp_path: Path) -> None:
 
 # The screen ----------------------------------------------------------------------------------------------------------
 
-
-def lines(app: TopApp) -> list[str]:
-    found = app.query_one(NodeListView)
-    return [text for y in range(found.size.height) if (text := found.render_line(y).text.strip())]
+ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+UP, END, PAGE_UP = "\x1b[A", "\x1b[F", "\x1b[5~"
 
 
-def head(app: TopApp) -> str:
-    return str(app.query_one("#heading", Static).content)
+class Terminal:
+    """A terminal on which `steersman top` runs."""
+
+    def __init__(self, kubeconfig: Path, columns: int, lines: int) -> None:
+        self._leader, follower = pty.openpty()
+        self.before = termios.tcgetattr(self._leader)
+        self._size(columns, lines)
+        command = [sys.executable, "-m", "steersman", "top", "--kubeconfig", str(kubeconfig)]
+        kept = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+        self.process = subprocess.Popen(
+            command, stdin=follower, stdout=follower, stderr=subprocess.PIPE, env=kept | {"TERM": "xterm-256color"}
+        )
+        self._follower, self.written = follower, b""
+        os.set_blocking(self._leader, False)
+
+    def _size(self, columns: int, lines: int) -> None:
+        self._width, self._height = columns, lines
+        fcntl.ioctl(self._leader, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def read(self) -> str:
+        with suppress(BlockingIOError):
+            while True:
+                self.written += os.read(self._leader, 1 << 16)
+        return self.written.decode(errors="ignore")
+
+    @property
+    def lines(self) -> list[str]:
+        """The newest whole frame; each begins at the top left corner."""
+        for frame in reversed(self.read().split("\x1b[H")):
+            if len(lines := ESCAPE.sub("", frame).split("\r\n")) == self._height and len(lines[-1]) == self._width:
+                return [line.rstrip() for line in lines]
+        return [""] * self._height
+
+    @property
+    def nodes(self) -> list[str]:
+        return [line.strip() for line in self.lines if line.startswith(" node-")]
+
+    async def press(self, *keys: str) -> None:
+        for key in keys:
+            os.write(self._leader, key.encode())
+            await asyncio.sleep(0.1)
+
+    async def resize(self, columns: int, lines: int) -> None:
+        self._size(columns, lines)
+        await until(lambda: any(self.lines))
+
+    async def ended(self) -> int:
+        """Wait for the end, check that the terminal is as it was, and return the exit status."""
+        await until(lambda: (self.read(), self.process.poll())[1] is not None)
+        assert self.read().rindex("\x1b[?1049l") > self.read().rindex("\x1b[?1049h"), "the former screen is back"
+        assert self.read().rindex("\x1b[?25h") > self.read().rindex("\x1b[?25l"), "the cursor is back"
+        assert termios.tcgetattr(self._leader) == self.before
+        return self.process.returncode
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(30)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        os.close(self._leader)
+        os.close(self._follower)
 
 
-async def until(what: Any) -> None:
-    async with asyncio.timeout(30):
+async def until(what: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
         while not what():
             await asyncio.sleep(0.05)
 
 
-def test_the_screen_follows_the_cluster_and_obeys_keys() -> None:
-    async def story() -> None:
-        async with KubeDouble() as server, Client(server.config()) as client:
-            for i in range(200):
+def on_terminal(
+    tmp_path: Path, story: Callable[[KubeDouble, Terminal], Awaitable[None]], *, nodes: int = 200, fault: Any = None
+) -> None:
+    """Run a story with a server and `steersman top` on a terminal of 80 columns and 24 lines."""
+
+    async def run() -> None:
+        async with KubeDouble() as server:
+            for i in range(nodes):
                 server.put(NODES, node(f"node-{i:03}"))
-            app = TopApp(client, "test", ViewOptions())
-            async with app.run_test(size=(100, 20)) as pilot:
-                await until(lambda: "200 nodes" in head(app))
-                assert lines(app)[0].startswith("node-000")
-                server.put(PODS, pod("a", "node-150", cpu="4"))
-                server.put(PODS, pod("b"))
-                await until(lambda: "Pending 1 (steersman 1)" in head(app))
-                await pilot.press("c")
-                assert lines(app)[0].startswith("node-150")
-                assert "4/8" in lines(app)[0]
-                await pilot.press("c")
-                assert lines(app)[0].startswith("node-000")
-                await pilot.press("n", "end")
-                await until(lambda: lines(app)[-1].startswith("node-199"))
-                await pilot.press("slash", "0", "7", "enter")
-                assert "12 shown" in head(app)
-                assert all("07" in line.split()[0] for line in lines(app))
-                await pilot.press("q")  # back at the list: a key, not a letter of the filter
-                await until(lambda: not app.is_running)
-            assert app.return_value is None
+            server.fault = fault
+            terminal = Terminal(write_kubeconfig(tmp_path, server), 80, 24)
+            try:
+                await story(server, terminal)
+            finally:
+                terminal.close()
+
+    asyncio.run(run())
+
+
+def test_screen_follows_the_cluster_and_obeys_keys(tmp_path: Path) -> None:
+    async def story(server: KubeDouble, terminal: Terminal) -> None:
+        await until(lambda: "test: 200 nodes, 0 pods" in terminal.lines[0])
+        assert [line[:8] for line in terminal.nodes] == [f"node-{i:03}" for i in range(20)]
+        assert terminal.lines[-1].endswith("1-20 of 200")
+        server.put(PODS, pod("a", "node-150", cpu="4"))
+        server.put(PODS, pod("b"))
+        await until(lambda: "Pending 1 (steersman 1)" in terminal.lines[1])
+        await terminal.press("c")
+        await until(lambda: terminal.nodes[0].startswith("node-150") and "4/8" in terminal.nodes[0])
+        assert "CPU ↓" in terminal.lines[2]
+        await terminal.press("c")
+        await until(lambda: terminal.nodes[0].startswith("node-000"))
+        await terminal.press("n", END)
+        await until(lambda: terminal.nodes[-1].startswith("node-199"))
+        await terminal.press(UP, "k", PAGE_UP)
+        await until(lambda: terminal.nodes[0].startswith("node-158"))
+        await terminal.press("j", " ", "\x1bOH")
+        await until(lambda: terminal.nodes[0].startswith("node-000"))
+        await terminal.press("g" + END)  # several keys at once
+        await until(lambda: terminal.lines[-1].endswith("181-200 of 200"))
+        await terminal.press("q")
+        assert await terminal.ended() == 0
+
+    on_terminal(tmp_path, story)
+
+
+def test_filter_is_typed_kept_and_cleared(tmp_path: Path) -> None:
+    async def story(_: KubeDouble, terminal: Terminal) -> None:
+        await until(lambda: "200 nodes" in terminal.lines[0])
+        await terminal.press("/")
+        await until(lambda: "part of a name, GPU model or state" in terminal.lines[-2])
+        await terminal.press("q", "ü", "\x7f", "\x7f", "0", "7")  # q is a letter here
+        await until(lambda: "200 nodes, 12 shown" in terminal.lines[0])
+        assert all("07" in line.split()[0] for line in terminal.nodes)
+        await terminal.press("\r", "c")
+        await until(lambda: "CPU ↓" in terminal.lines[2])
+        assert terminal.lines[-2] == " /07"
+        await terminal.press("\x1b")
+        await until(lambda: "200 nodes, 0 pods" in terminal.lines[0])
+        await terminal.press("/", "x", "\x03")
+        assert await terminal.ended() == 0
+
+    on_terminal(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("parts", "keys"),
+    [
+        ((b"\x1b[", b"Bq"), ["down", "q"]),
+        ((b"\x1b", b"OHj"), ["home", "j"]),
+        ((b"\xc3", b"\xbc\xff\r"), ["ü", "enter"]),
+        ((b"\x1b[1;5A\x1b[200~x",), ["x"]),  # keys with Ctrl, and what no key sends
+        ((b"\x1b",), ["escape"]),
+    ],
+)
+def test_keys_may_arrive_in_parts(monkeypatch: pytest.MonkeyPatch, parts: tuple[bytes, ...], keys: list[str]) -> None:
+    monkeypatch.setattr("steersman.apps.top.keys.HELD_SECONDS", 10.0 if len(parts) > 1 else 0.01)
+    leader, follower = pty.openpty()
+    pressed: list[str] = []
+
+    async def story() -> None:
+        with open(follower) as terminal, pressed_keys_of(terminal, pressed, monkeypatch):
+            os.write(leader, parts[0])
+            for part in parts[1:]:
+                threading.Timer(0.3, os.write, (leader, part)).start()
+            await until(lambda: len(pressed) >= len(keys))
 
     asyncio.run(story())
+    os.close(leader)
+    assert pressed == keys
+
+
+def pressed_keys_of(terminal: IO[str], pressed: list[str], patch: pytest.MonkeyPatch) -> AbstractContextManager[None]:
+    patch.setattr(sys, "stdin", terminal)
+    return pressed_keys(pressed.append)
+
+
+def test_screen_fits_the_terminal_and_a_signal_restores_it(tmp_path: Path) -> None:
+    async def story(_: KubeDouble, terminal: Terminal) -> None:
+        await until(lambda: "60 nodes" in terminal.lines[0])
+        narrow = len(terminal.nodes[0])
+        await terminal.resize(160, 50)
+        await until(lambda: len(terminal.nodes) == 46)
+        assert len(terminal.nodes[0]) > narrow
+        await terminal.resize(30, 5)
+        assert all(len(line) <= 30 for line in terminal.lines)
+        await terminal.resize(80, 24)
+        await until(lambda: len(terminal.nodes) == 20)
+        terminal.process.send_signal(signal.SIGTERM)
+        assert await terminal.ended() == 143
+
+    on_terminal(tmp_path, story, nodes=60)
 
 
 def test_only_visible_lines_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[int] = []
-    render_line = NodeListView.render_line
-    monkeypatch.setattr(NodeListView, "render_line", lambda self, y: drawn.append(y) or render_line(self, y))
-
-    async def story() -> None:
-        async with KubeDouble() as server, Client(server.config()) as client:
-            for i in range(5000):
-                server.put(NODES, node(f"node-{i:04}"))
-            app = TopApp(client, "test", ViewOptions("cpu"))
-            async with app.run_test(size=(100, 30)) as pilot:
-                await until(lambda: "5000 nodes" in head(app))
-                drawn.clear()
-                await pilot.press("n")
-                await pilot.pause(0.1)
-                assert drawn
-                assert len(drawn) < 300
-
-    asyncio.run(story())
+    drawn: list[str] = []
+    line = Layout.line
+    monkeypatch.setattr(
+        Layout, "line", lambda self, row, blocks: drawn.append(row.node.name) or line(self, row, blocks)
+    )
+    view = view_of([node(f"node-{i:04}") for i in range(5000)], [])
+    app = TopApp(None, "test", ViewOptions(reverse=True), BLOCKS)
+    app.view = view
+    app.frame(0.0, 100, 30)
+    assert drawn == [f"node-{i:04}" for i in range(4999, 4972, -1)]
 
 
-def test_missing_permission_ends_top_with_one_line() -> None:
-    async def story() -> str | None:
-        async with KubeDouble() as server, Client(server.config()) as client:
+def test_missing_permission_ends_top_with_one_line(tmp_path: Path) -> None:
+    async def forbid(request: Any) -> Any:
+        return failure(403, "Forbidden") if request.path == PODS else None
 
-            async def forbid(request: Any) -> Any:
-                return failure(403, "Forbidden") if request.path == PODS else None
+    async def story(_: KubeDouble, terminal: Terminal) -> None:
+        assert await terminal.ended() == 1
+        assert terminal.process.stderr is not None
+        assert terminal.process.stderr.read() == b"error: GET /api/v1/pods: forbidden (HTTP 403)\n"
 
-            server.fault = forbid
-            app = TopApp(client, "test", ViewOptions())
-            async with app.run_test():
-                await until(lambda: not app.is_running)
-            return app.return_value
-
-    assert asyncio.run(story()) == "GET /api/v1/pods: forbidden (HTTP 403)"
+    on_terminal(tmp_path, story, fault=forbid)
 
 
-def test_lost_server_is_reported_and_the_view_stays() -> None:
-    async def story() -> None:
-        async with KubeDouble() as server, Client(server.config()) as client:
-            server.put(NODES, node("n1"))
-            app = TopApp(client, "test", ViewOptions())
-            async with app.run_test(size=(100, 20)) as pilot:
-                await until(lambda: "1 nodes" in head(app))
+def test_lost_server_is_reported_and_the_view_stays(tmp_path: Path) -> None:
+    async def story(server: KubeDouble, terminal: Terminal) -> None:
+        await until(lambda: "1 nodes" in terminal.lines[0])
 
-                async def fail(_: object) -> Any:
-                    return failure(500, "InternalError")
+        async def fail(_: object) -> Any:
+            return failure(500, "InternalError")
 
-                server.fault = fail
-                server.end_watches()
-                await until(lambda: "HTTP 500" in head(app))
-                assert lines(app)[0].startswith("n1")
-                server.fault = None
-                server.put(NODES, node("n2"))
-                await until(lambda: "2 nodes" in head(app))
-                await pilot.press("ctrl+c")
-                await until(lambda: not app.is_running)
+        server.fault = fail
+        server.end_watches()
+        await until(lambda: "HTTP 500" in terminal.lines[2])
+        assert terminal.nodes[0].startswith("node-000")
+        server.fault = None
+        server.put(NODES, node("node-001"))
+        await until(lambda: "2 nodes" in terminal.lines[0])
 
-    asyncio.run(story())
+    on_terminal(tmp_path, story, nodes=1)
 
 
 def test_devices_of_resource_slices_count_as_gpus() -> None:
@@ -373,7 +507,7 @@ def test_devices_of_resource_slices_count_as_gpus() -> None:
     )
     slices = msgspec.convert({"metadata": {"name": "n"}, "spec": spec}, ResourceSlice)
     view = ClusterUse(device_offers([device_class], [slices], []))
-    NodeHandler(view).change("ADDED", raw(node("n")))
-    PodHandler(view).change("ADDED", raw(asking))
+    handlers(view)[NODES].change("ADDED", raw(node("n")))
+    handlers(view)[PODS].change("ADDED", raw(asking))
     (row,) = view.rows()
     assert row.amounts("gpu") == (1.0, 2.0)

@@ -13,8 +13,8 @@ from steersman.cluster.objects.api.nodes import NodeObject
 from steersman.cluster.objects.api.pods import LivePod
 from steersman.cluster.objects.api_fields import READ, UNMODELLED, WATCHED, kubernetes_table
 
-REPORTED = {"resourceClaims", "conditions", "lastTransitionTime"}
-"""Fields that are read to report a pod or node, and do not decide where pods go."""
+REPORTED = {"resourceClaims", "schedulingGroup", "conditions", "lastTransitionTime"}
+"""Fields that are read to report a pod or node, or of files alone, and do not decide where live pods go."""
 
 
 def fields(kind: type[msgspec.Struct]) -> Iterator[tuple[str, type[msgspec.Struct] | None]]:

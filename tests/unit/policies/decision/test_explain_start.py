@@ -11,7 +11,7 @@ import yaml
 
 from steersman.cli.main import main
 
-NEEDLESS = ("aiohttp", "prometheus_client", "structlog", "torch", "plotly", "textual")
+NEEDLESS = ("aiohttp", "prometheus_client", "structlog", "torch", "plotly")
 """Packages that explaining files has no use for, and that take a tenth of a second or more to load."""
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.errors import raises
+from tests.support.formulas import random_formula
 
 from steersman.apps.runtime.policy_manager import warm_up
 from steersman.apps.service.scoring.explanation import explain_pod
@@ -244,3 +245,22 @@ def test_workers_get_the_policy_instead_of_the_file(tmp_path: Path) -> None:
         policy = portable(spec)
         assert isinstance(policy, FormulaPolicy)
     assert policy.name == "rule+shortest"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_text_is_read_as_the_same_formula(tmp_path: Path, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    formula = random_formula(random, int(random.integers(0, 7)))
+    found = read_formula(written(tmp_path, formula.text()))
+    assert found.terms == formula.terms
+    # Constants that no term reads are left out.
+    assert found.text() == formula.text()
+
+
+def test_a_formula_of_the_largest_export_has_at_most_30_lines() -> None:
+    """Five terms of each kind, without comments."""
+    names = ("whole_change", "short", "dead", "waste_change", "claimed")
+    terms = tuple(FormulaTerm(-1.23, name) for name in names)
+    formula = Formula((terms,) * POD_KINDS, 12_000.0, 4e6, (220, 500, 1000), {"T4": 0.1, "V100": 0.2}, ("Why.",))
+    lines = [line.partition("#")[0].strip() for line in formula.text().splitlines()]
+    assert len([line for line in lines if line]) <= 30

@@ -307,8 +307,8 @@ def test_invalid_rollouts_are_refused(rollouts: int) -> None:
 
 def test_orders_of_simulations_alone_are_refused() -> None:
     waits = pod("w")
-    with raises(UsageError, "conservative"):
-        predicted(moment([], [(waits, 5.0)]), waits, "conservative")
+    with raises(UsageError, "area@oracle"):
+        predicted(moment([], [(waits, 5.0)]), waits, "area@oracle")
 
 
 def test_intervals_hold_what_happens() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 import numpy as np
@@ -13,7 +14,6 @@ from aiohttp import web
 
 from steersman.apps.dashboard.access import refused
 from steersman.apps.dashboard.comparison.evaluation import BESIDE, EvaluationFolder, Subject, criterion_of, version_of
-from steersman.apps.dashboard.runs.entries import RunEntries
 from steersman.apps.dashboard.runs.folders import FoundRun
 from steersman.apps.dashboard.screens import json_response
 from steersman.core.errors import SteersmanError, UsageError
@@ -144,8 +144,9 @@ class ComparisonScreen:
 
     def __init__(self, runs: Sequence[FoundRun]) -> None:
         self._runs = {run.id: run for run in runs}
-        self._read: dict[str, EvaluationFolder] = {}
-        self._entries = RunEntries(runs, version_of, _entry)
+        # By version, so that files which have changed are read again.
+        self._opened = lru_cache(KEPT_FOLDERS)(_opened)
+        self._entry = lru_cache(max(1, len(runs)))(_entry)
         self._lock = asyncio.Lock()  # results are read and summarised for one request at a time
 
     def routes(self) -> Sequence[web.RouteDef]:
@@ -160,7 +161,10 @@ class ComparisonScreen:
 
     async def _get_folders(self, _: web.Request) -> web.Response:
         async with self._lock:
-            return json_response(await asyncio.to_thread(self._entries.read))
+            return json_response(await asyncio.to_thread(self._entries))
+
+    def _entries(self) -> list[FolderEntry]:
+        return [self._entry(run, version_of(run)) for run in self._runs.values()]
 
     async def _get_metric(self, request: web.Request) -> web.Response:
         try:
@@ -229,22 +233,19 @@ class ComparisonScreen:
             if each not in self._runs:
                 raise UsageError(f"folder {each[:40]!r} is none that this dashboard was started with")
             try:
-                folders.append(self._open(self._runs[each]))
+                folders.append(self._opened(self._runs[each], version_of(self._runs[each])))
             except SteersmanError as error:
                 problems.append(str(error))
         return folders, problems
 
-    def _open(self, run: FoundRun) -> EvaluationFolder:
-        previous = self._read.pop(run.id, None)
-        folder = previous if previous is not None and previous.version == version_of(run) else EvaluationFolder(run)
-        _ = folder.runs  # whether they can be read is known before anything is shown
-        self._read[run.id] = folder  # the newest last
-        while len(self._read) > KEPT_FOLDERS:
-            del self._read[next(iter(self._read))]
-        return folder
+
+def _opened(run: FoundRun, _version: str) -> EvaluationFolder:
+    folder = EvaluationFolder(run)
+    _ = folder.runs  # whether they can be read is known before anything is shown
+    return folder
 
 
-def _entry(run: FoundRun) -> FolderEntry:
+def _entry(run: FoundRun, _version: str) -> FolderEntry:
     try:
         found = EvaluationFolder(run)
     except SteersmanError as error:

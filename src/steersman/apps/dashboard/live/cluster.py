@@ -12,7 +12,7 @@ from steersman.apps.dashboard.columns import NodeColumns, node_columns, profile_
 from steersman.apps.dashboard.live.agreement import RuleAgreement
 from steersman.apps.dashboard.live.documents import NodeLatency, RuleRate, Snapshot, Summary, UseColumns, WaitingGroup
 from steersman.apps.dashboard.live.status import ReadinessFeed, WaitingFeed, reason_without_counts
-from steersman.apps.top.model import BindingRate
+from steersman.apps.runtime.cluster_use import BindingRate
 from steersman.cluster.account import ClusterAccount, account_of
 from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI, Node

@@ -1,1 +1,1 @@
-"""Folders that `simulate`, `evaluate` and `train` have written: which ones there are, and reading their files."""
+"""Folders that `simulate` and `evaluate` have written: which ones there are, and reading their files."""

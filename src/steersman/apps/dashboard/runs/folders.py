@@ -19,9 +19,8 @@ from steersman.evaluation.results import PARTIAL, PLACEMENTS, SUMMARY, TIMELINE
 from steersman.workloads.files import CSV_SUFFIXES
 from steersman.workloads.generators import deployments
 
-Kind = Literal["simulation", "evaluation", "training", "deployments", "bindings"]
+Kind = Literal["simulation", "evaluation", "deployments", "bindings"]
 FileKind = Literal["deployments", "bindings"]
-OPTIONS = "run.json"
 MOST_FOLDERS = 5000
 """Folders that are looked into below one that a person named."""
 MOST_BYTES = 1 << 29
@@ -31,8 +30,8 @@ HEADER_BYTES = 4096
 BINDINGS_COLUMNS = {"pod_name", "action", "reward"}
 """Columns by which a recording of a scheduler is told from other files; those of nodes may be thousands."""
 READ = (
-    "expected a folder of steersman simulate, evaluate, train or tune (their --output), of schedule --learn, one that "
-    "has such folders in it, a CSV file of workload run or a recording of a scheduler"
+    "expected a folder of steersman simulate or evaluate (their --output), one that has such folders in it, a CSV file "
+    "of workload run or a recording of a scheduler; training is shown by tensorboard --logdir FOLDER"
 )
 
 
@@ -186,8 +185,6 @@ def _kinds(folder: Path, names: set[str]) -> tuple[Sequence[Kind], SteersmanErro
     elif PARTIAL in names:
         problem = f"holds an evaluation that was interrupted ({PARTIAL}); run steersman evaluate to its end"
         return kinds, InputError(folder, "", "", problem)
-    if OPTIONS in names:
-        kinds.append("training")
     return kinds, None
 
 

@@ -1,4 +1,4 @@
-"""Read CSV files of runs: whole ones, line by line, and growing ones, from where they were read last."""
+"""Read CSV files of runs, also while another process appends to them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ import csv
 import gzip
 import io
 import math
-import os
 import re
-import sys
 import zlib
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -18,11 +15,6 @@ from typing import BinaryIO, TypeVar
 from steersman.apps.dashboard.runs.folders import FoundRun
 from steersman.core.errors import InputError
 
-CHUNK_BYTES = 1 << 20
-MOST_ROWS = 20_000
-"""Rows of a growing file that are kept; of more, every second, fourth, ... is."""
-LONGEST_LINE = 1 << 16
-TOO_LONG = f"has more than {LONGEST_LINE} bytes: the file is damaged"
 MOST_TEXT_BYTES = 1 << 27
 """Of a text that is read as a whole, unpacked; of a recording of 1,000 nodes these are about 6,000 pods."""
 T = TypeVar("T")
@@ -116,106 +108,3 @@ def cell_whole_number(run: FoundRun, name: str, line: int, column: str, text: st
         problem = f"{text[:40]!r} is no whole number of at most 19 digits"
         raise InputError(run.folder / name, f"line {line}", column, problem)
     return int(text)
-
-
-class GrowingTable:
-    """Columns of numbers of a CSV file that another process appends to, or rewrites with more columns.
-
-    Args:
-        run: the run.
-        name: of the file, whose first column counts up.
-
-    Attributes:
-        generation: changes whenever earlier rows are others than before.
-        columns: numbers by name; NaN where a cell is empty.
-    """
-
-    def __init__(self, run: FoundRun, name: str) -> None:
-        self._run, self._name = run, name
-        self.generation = 0
-        self._forget()
-
-    def _forget(self) -> None:
-        self.generation += 1
-        self.columns: dict[str, array[float]] = {}
-        self._header, self._offset, self._last = b"", 0, b""
-        self._read, self._stride = 0, 1
-
-    @property
-    def rows(self) -> int:
-        """Number of rows that are kept."""
-        return len(next(iter(self.columns.values()), ()))
-
-    def read(self) -> None:
-        """Read what was appended since. Half a line at the end waits for its other half.
-
-        Raises:
-            InputError: the file cannot be read, or is no such table.
-        """
-        path = self._run.folder / self._name
-        if not os.path.lexists(path):
-            if self._offset:
-                self._forget()
-            return
-        # Of any size, since it is read in parts.
-        with self._run.open(self._name, sys.maxsize) as file:
-            header = file.readline(LONGEST_LINE)
-            if len(header) == LONGEST_LINE and not header.endswith(b"\n"):
-                raise InputError(path, "line 1", "", TOO_LONG)
-            if not header.endswith(b"\n"):
-                if self._offset:
-                    self._forget()
-                return
-            # A resumed run rewrites its table from the last checkpoint.
-            if self._offset and not self._continues(file, header):
-                self._forget()
-            if not self._offset:
-                self._begin(header)
-            file.seek(self._offset)
-            rest = b""
-            while chunk := file.read(CHUNK_BYTES):
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    self._add(line)
-                if len(rest) > LONGEST_LINE:
-                    raise InputError(path, f"line {self._read + 2}", "", TOO_LONG)
-
-    def _continues(self, file: BinaryIO, header: bytes) -> bool:
-        file.seek(self._offset - len(self._last))
-        return header == self._header and file.read(len(self._last)) == self._last
-
-    def _begin(self, header: bytes) -> None:
-        names = header.decode(errors="replace").rstrip("\r\n").split(",")
-        if names[0] != "iteration":
-            problem = f"begins with the column {names[0][:40]!r}; expected iteration"
-            raise InputError(self._run.folder / self._name, "line 1", "", problem)
-        self._header, self._offset, self._last = header, len(header), header
-        self.columns = {name: array("d") for name in names}
-
-    def _add(self, line: bytes) -> None:
-        cells = line.decode(errors="replace").rstrip("\r").split(",")
-        try:
-            numbers = [float(cell) if cell else math.nan for cell in cells]
-        except ValueError:
-            numbers = []
-        if len(numbers) != len(self.columns):
-            problem = "is no row of numbers as its columns are: the file is damaged"
-            raise InputError(self._run.folder / self._name, f"line {self._read + 2}", "", problem)
-        self._offset += len(line) + 1
-        self._last = line + b"\n"
-        if self._read % self._stride == 0:
-            for column, number in zip(self.columns.values(), numbers, strict=True):
-                column.append(number)
-        self._read += 1
-        if self.rows > MOST_ROWS:
-            self._stride *= 2
-            self.generation += 1
-            self.columns = {name: column[::2] for name, column in self.columns.items()}
-
-    def since(self, generation: int, row: int) -> tuple[int, dict[str, list[float | None]]]:
-        """Return the columns from a row of a generation on: the first row that is returned, and the numbers."""
-        first = row if generation == self.generation and row <= self.rows else 0
-        return first, {
-            name: [number if math.isfinite(number) else None for number in column[first:]]
-            for name, column in self.columns.items()
-        }

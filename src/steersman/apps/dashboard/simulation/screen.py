@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 from aiohttp import web
 
 from steersman.apps.dashboard.access import refused
-from steersman.apps.dashboard.runs.entries import RunEntries
 from steersman.apps.dashboard.screens import json_response, position_in_query
 from steersman.apps.dashboard.simulation.document import RunColumns, replay_of
 from steersman.apps.dashboard.simulation.explanations import RunExplainer
@@ -51,20 +51,14 @@ class ShownRun:
     def __init__(self, source: RunSource, version: str, loaded: LoadedRun, columns: RunColumns) -> None:
         self.source, self.version, self.loaded, self.columns = source, version, loaded, columns
         self._explainer: RunExplainer | None = None
-        self._explained: dict[int, Explanation] = {}
+        self.explain = lru_cache(KEPT)(self._explain)
 
-    def explain(self, event: int) -> Explanation:
+    def _explain(self, event: int) -> Explanation:
         """Return why the policy decided as it did at an event. Raises SteersmanError: there is no reason, and why."""
-        if event not in self._explained:
-            while len(self._explained) >= KEPT:
-                del self._explained[next(iter(self._explained))]
-            try:
-                self._explained[event] = self._open_explainer().explain(event)
-            except ArithmeticError as error:  # a damaged file may hold any number
-                raise SteersmanError(
-                    f"{self.source.name} has numbers that nothing can be computed with: {error}"
-                ) from None
-        return self._explained[event]
+        try:
+            return self._open_explainer().explain(event)
+        except ArithmeticError as error:  # a damaged file may hold any number
+            raise SteersmanError(f"{self.source.name} has numbers that nothing can be computed with: {error}") from None
 
     def _open_explainer(self) -> RunExplainer:
         if self._explainer is None:
@@ -87,8 +81,9 @@ class SimulationScreen:
 
     def __init__(self, sources: Sequence[RunSource]) -> None:
         self._sources = sources
-        self._loaded: dict[int, ShownRun] = {}
-        self._entries = RunEntries(sources, lambda source: source.version(), _entry)
+        # By version, so that files which have changed are read again.
+        self._loaded = lru_cache(KEPT_RUNS)(_loaded)
+        self._entry = lru_cache(max(1, len(sources)))(_entry)
         self._loading = asyncio.Lock()
         self._explaining = asyncio.Lock()  # one at a time: each explanation scores all nodes several times
 
@@ -108,7 +103,10 @@ class SimulationScreen:
 
     async def _list(self) -> list[RunEntry]:
         async with self._loading:
-            return await asyncio.to_thread(self._entries.read)
+            return await asyncio.to_thread(self._entries)
+
+    def _entries(self) -> list[RunEntry]:
+        return [self._entry(source, _version(source)) for source in self._sources]
 
     async def _get_replay(self, request: web.Request) -> web.Response:
         try:
@@ -150,18 +148,7 @@ class SimulationScreen:
         return gzip.compress(msgspec.json.encode(replay), compresslevel=6)
 
     def _load(self, number: int) -> ShownRun:
-        source = self._sources[number]
-        version = source.version()
-        known = self._loaded.get(number)
-        if known is not None and known.version == version:
-            return known
-        self._loaded.pop(number, None)
-        while len(self._loaded) >= KEPT_RUNS:
-            del self._loaded[next(iter(self._loaded))]
-        loaded = source.load()
-        shown = ShownRun(source, version, loaded, replay_of(loaded.workload, [loaded.result], ()).runs[0])
-        self._loaded[number] = shown
-        return shown
+        return self._loaded(self._sources[number], self._sources[number].version())
 
     async def _get_explanation(self, request: web.Request) -> web.Response:
         try:
@@ -180,7 +167,19 @@ class SimulationScreen:
             return refused(400, str(error))
 
 
-def _entry(source: RunSource) -> RunEntry:
+def _loaded(source: RunSource, version: str) -> ShownRun:
+    loaded = source.load()
+    return ShownRun(source, version, loaded, replay_of(loaded.workload, [loaded.result], ()).runs[0])
+
+
+def _version(source: RunSource) -> str:
+    try:
+        return source.version()
+    except SteersmanError:
+        return ""  # its entry says why
+
+
+def _entry(source: RunSource, _: str) -> RunEntry:
     try:
         label = source.describe()
     except SteersmanError as error:

@@ -40,8 +40,8 @@ class DashboardOptions:
         typer.Argument(
             parser=path,
             metavar="FOLDER...",
-            help="Folders of **simulate**, **evaluate**, **train**, **tune** or **schedule** --learn, or with such "
-            "folders in them; CSV files of **workload run**, and recordings of AAML's scheduler; before --policy.",
+            help="Folders of **simulate** or **evaluate**, or with such folders in them; CSV files of **workload run** "
+            "and recordings of AAML's scheduler; before --policy.",
             show_default=False,
         ),
     ] = None
@@ -91,19 +91,19 @@ def dashboard(
     page: LiveDashboardOptions,
     server: PolicyServer,
 ) -> None:
-    """Watch in the browser: runs simulated now, runs in folders, those that still learn included, and a live cluster.
+    """Watch in the browser: runs simulated now, runs in folders, and a live cluster.
 
     With a workload, simulates one policy or two, and shows how they fill the cluster: GPUs of all nodes as a heat map,
     a time slider, the decisions in which two policies differ, and the reasons for each. With folders and files, shows
-    what is in them: simulated runs, comparisons, Deployments of a workload run, recordings of a scheduler, and
-    training, which can be paused and stopped from there. With --live, a cluster as it is and was. Serves pages on
-    127.0.0.1 until Ctrl-C; the address has a token, and nothing is sent elsewhere.
+    what is in them: simulated runs, comparisons, Deployments of a workload run, and recordings of a scheduler. With
+    --live, a cluster as it is and was. Serves pages on 127.0.0.1 until Ctrl-C; the address has a token, and nothing is
+    sent elsewhere. **tensorboard --logdir FOLDER** shows training.
 
     **Examples**:
 
     steersman dashboard --workload default-small --policy fgd steersman
 
-    steersman dashboard my-policy comparison
+    steersman dashboard run comparison
 
     steersman dashboard run.csv
 

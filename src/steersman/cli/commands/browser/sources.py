@@ -68,7 +68,6 @@ def screens_of(simulated: Sequence[RunSource], given: Sequence[Path]) -> list[Sc
     from steersman.apps.dashboard.simulation.recordings import RecordingRun
     from steersman.apps.dashboard.simulation.screen import SimulationScreen
     from steersman.apps.dashboard.simulation.sources import FolderRun
-    from steersman.apps.dashboard.training.screen import TrainingScreen
     from steersman.apps.dashboard.workload.screen import WorkloadScreen
 
     found, problems = find_runs(given)
@@ -77,8 +76,6 @@ def screens_of(simulated: Sequence[RunSource], given: Sequence[Path]) -> list[Sc
     simulations = [*simulated, *map(FolderRun, by_kind["simulation"])]
     played = [*simulations, *map(RecordingRun, by_kind["bindings"])]
     screens: list[Screen] = [SimulationScreen(played)] if played else []
-    if by_kind["training"]:
-        screens.append(TrainingScreen(given, by_kind["training"]))
     if by_kind["evaluation"]:
         screens.append(ComparisonScreen(by_kind["evaluation"]))
     if by_kind["deployments"] or by_kind["bindings"]:

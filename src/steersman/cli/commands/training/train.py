@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import shlex
 from dataclasses import dataclass
 from functools import partial
@@ -23,14 +22,6 @@ from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_me
 from steersman.core.engines import Engine, use_engine
 from steersman.core.errors import SteersmanError
 from steersman.workloads.files import check_writable
-
-
-class Track(enum.StrEnum):
-    """Where the metrics of a run go."""
-
-    TENSORBOARD = "tensorboard"
-    MLFLOW = "mlflow"
-    TRACKIO = "trackio"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +57,6 @@ class TrainingRunOptions:
         Scroll,
         option("line: one line that is updated in place; scroll: one line for each iteration; none.", metavar="HOW"),
     ] = Scroll.LINE
-    track: Annotated[
-        Track,
-        option(
-            "Where metrics, options and the policy file go beside --output: to TensorBoard's files there "
-            "(metrics alone), or to MLflow (at $MLFLOW_TRACKING_URI) or Trackio, which must be installed."
-        ),
-    ] = Track.TENSORBOARD
     log_file: MessagesFileOption = None
 
 
@@ -105,14 +89,10 @@ def train(
     steersman train --algorithm dqn --protocol deployments --node-count 10 --output balanced
     """
     options = merge_options(TrainOptions(task, scenario, network_options, learning, declared))
-    output, track = run.output, run.track.value
+    output = run.output
     check_writable("--output", output, "log")
     check_log_file(run.log_file)
     log_messages(run.log_file)
-    if run.track is not Track.TENSORBOARD:
-        from steersman.training.trackers import check_tracker
-
-        check_tracker(track)
     plan = plan_of(options, name=run.name or output.name, seed=run.seed, warn=Warnings())
 
     from steersman.training.plans import train as run_training
@@ -135,7 +115,7 @@ def train(
             bar.update(progress, metrics)
 
         try:
-            state = run_training(plan, output, limits, jobs=jobs, resume=run.resume, on_iteration=report, tracker=track)
+            state = run_training(plan, output, limits, jobs=jobs, resume=run.resume, on_iteration=report)
         except KeyboardInterrupt as interruption:
             if (output / CHECKPOINT).exists():
                 again = shlex.join(["steersman", "train", "--output", str(output), "--resume"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -21,10 +21,24 @@ GROUPS = (
 Members = Annotated[int, msgspec.Meta(ge=0, le=MAX_REPLICAS)]
 
 
+class GangPolicy(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec.schedulingPolicy.gang` of a PodGroup of Kubernetes."""
+
+    min_count: Members | None = None
+
+
+class SchedulingPolicy(msgspec.Struct, frozen=True):
+    """`spec.schedulingPolicy` of a PodGroup of Kubernetes."""
+
+    gang: GangPolicy = GangPolicy()
+
+
 class PodGroupSpec(msgspec.Struct, frozen=True, rename="camel"):
     """`spec` of a PodGroup."""
 
     min_member: Members | None = None
+    scheduling_policy: SchedulingPolicy = SchedulingPolicy()
+    scheduling_constraints: dict[str, Any] | None = None
 
 
 class PodGroup(ManifestObject, frozen=True):

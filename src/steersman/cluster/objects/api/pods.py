@@ -209,6 +209,12 @@ class PodVolume(InTreeSources, frozen=True, rename="camel"):
 # The pod
 
 
+class SchedulingGroup(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec.schedulingGroup`."""
+
+    pod_group_name: str | None = None
+
+
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     """`spec` of a Pod."""
 
@@ -232,6 +238,7 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     scheduling_gates: list[Any] | None = None
     active_deadline_seconds: Count | None = None
     resource_claims: list[Any] | None = None
+    scheduling_group: SchedulingGroup | None = None
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):

@@ -66,6 +66,11 @@ def created(obj: KubernetesObject) -> float | None:
     return seconds
 
 
+def completion(job: KubernetesObject) -> float | None:
+    """Return when a Job was complete in Unix seconds; None: it is not, or does not say."""
+    return unix_seconds((job.content.get("status") or {}).get("completionTime"))
+
+
 def scaled(obj: KubernetesObject) -> tuple[Key, tuple[int, int]]:
     """Return what a HorizontalPodAutoscaler scales, and the least and the most replicas."""
     spec: AutoscalerSpec = obj.typed.spec

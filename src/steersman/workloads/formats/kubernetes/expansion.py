@@ -315,7 +315,7 @@ class Expansion:
             pod = self.admission.admitted(pod, path, obj)
         decoded = decode_pod(pod, path, namespaces=self.namespaces, sharing=self._sharing)
         decoded = self.volumes.restricted(self.claims.requesting(decoded, pod), pod, obj)
-        return self.groups.joined(decoded, pod.metadata.annotations)
+        return self.groups.joined(decoded, pod)
 
 
 def _running_part(obj: KubernetesObject) -> Pod | None:

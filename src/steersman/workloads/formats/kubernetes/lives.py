@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
+from msgspec import structs
 
-from steersman.cluster.model import Node
+from steersman.cluster.model import JOB_NAME, Node
 from steersman.cluster.objects.api.decoding import converted
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.decoding import decode_pod
 from steersman.cluster.objects.fields import FieldError, unix_seconds
 from steersman.cluster.objects.gpu_shares import GpuSharing, sharing_of
 from steersman.core.errors import InputError
-from steersman.workloads.formats.kubernetes.controllers import Key, controller_of, created, key_of
+from steersman.core.quantities import ceil_div
+from steersman.workloads.formats.kubernetes.admission import KINDS as ADMISSION_KINDS
+from steersman.workloads.formats.kubernetes.admission import Admission
+from steersman.workloads.formats.kubernetes.controllers import Key, completion, controller_of, created, key_of
 from steersman.workloads.formats.kubernetes.objects import Objects
+from steersman.workloads.formats.kubernetes.replicas import replica_name
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 from steersman.workloads.lives import EndedPod, Life, Lives
 
+MAX_OF_JOB = 1_000
+"""Pods of a complete Job that are told apart; the rest ran as long."""
 PAST = frozenset(
     (
         "lastHeartbeatTime",
@@ -61,7 +69,7 @@ class RunStatus(msgspec.Struct, frozen=True, rename="camel"):
     start_time: str | None = None
     container_statuses: list[ContainerEnd] | None = None
 
-    def run(self, later: Iterable[object] = ()) -> tuple[float, float] | None:
+    def run(self, later: Iterable[float | None] = ()) -> tuple[float, float] | None:
         """Return when it began and when its last container ended, in seconds since 1970; None: unknown, or invalid.
 
         `later`: times of its end where no container states one.
@@ -71,17 +79,23 @@ class RunStatus(msgspec.Struct, frozen=True, rename="camel"):
         starts = map(unix_seconds, [self.start_time] if self.start_time else [each.started_at for each in ended])
         began = min((start for start in starts if start is not None), default=None)
         ends = [end for each in ended if (end := unix_seconds(each.finished_at)) is not None]
-        ends = ends or [end for stamp in later if (end := unix_seconds(stamp)) is not None][:1]
+        ends = ends or [end for end in later if end is not None][:1]
         return None if began is None or not ends or max(ends) < began else (began, max(ends))
 
 
-def lives_of(sources: Iterable[Objects], nodes: Sequence[Node]) -> Lives:
+def lives_of(sources: Sequence[Objects], nodes: Sequence[Node]) -> Lives:
     """Return the lives of the Pods of some objects. What is not stated, or invalid, is left out."""
     sharing = sharing_of(nodes)
     present: dict[tuple[str, str], Life] = {}
     ended, untimed = [], 0
     every = [obj for objects in sources for obj in objects.objects]
-    jobs = {key_of(obj): (obj.content.get("status") or {}).get("completionTime") for obj in every if obj.kind == "Job"}
+    jobs = {key_of(obj): completion(obj) for obj in every if obj.kind == "Job"}
+    owned = {controller_of(obj) for obj in every if obj.kind == "Pod"}
+    admission = Admission.of((obj for objects in sources for obj in objects.of_kind(*ADMISSION_KINDS)), nodes)
+    for job in (obj for obj in every if obj.kind == "Job" and key_of(obj) not in owned):
+        pods = list(_pods_of_job(job, admission, sharing))
+        ended += pods
+        untimed += not pods and any(each.type == "Failed" for each in job.typed.status.conditions or ())
     for obj in (obj for obj in every if obj.kind == "Pod"):
         try:
             began = created(obj)
@@ -96,6 +110,30 @@ def lives_of(sources: Iterable[Objects], nodes: Sequence[Node]) -> Lives:
             untimed += 1
     stated = (time for obj in every for time in _past_times(obj))
     return Lives(present, tuple(sorted(ended, key=lambda each: each.ended)), untimed, max(stated, default=None))
+
+
+def _pods_of_job(job: KubernetesObject, admission: Admission, sharing: GpuSharing) -> Iterator[EndedPod]:
+    """Yield the pods of a complete Job whose Pods are deleted, as many at a time as it lets run, each equally long."""
+    spec, status = job.typed.spec, job.typed.status
+    began, ended = unix_seconds(status.start_time), completion(job)
+    count = min(status.succeeded or spec.completions or 1, MAX_OF_JOB)
+    if began is None or ended is None or ended < began:
+        return
+    try:
+        template = converted(spec.template or {}, PodObject, "spec.template")
+        labels = {**(template.metadata.labels or {}), JOB_NAME: job.name}
+        metadata = structs.replace(template.metadata, name=job.name, namespace=job.namespace, labels=labels)
+        stated = admission.admitted(structs.replace(template, metadata=metadata), "spec.template", job)
+        pod = replace(decode_pod(stated, "spec.template", sharing=sharing), owner=f"Job/{job.name}")
+        submitted = created(job)
+    except (FieldError, InputError):
+        return
+    at_once = max(spec.parallelism or 1, 1)
+    seconds = (ended - began) / ceil_div(count, at_once)
+    for i in range(count):
+        start = began + i // at_once * seconds
+        name = replica_name(job.name, i + 1)
+        yield EndedPod(replace(pod, name=name), began if submitted is None else submitted, start, start + seconds)
 
 
 def _past_times(obj: KubernetesObject) -> Iterator[float]:
@@ -124,10 +162,10 @@ def _stamps(value: object) -> Iterator[object]:
 
 
 def _ended_pod(
-    obj: KubernetesObject, began: float | None, sharing: GpuSharing, jobs: Mapping[Key, object]
+    obj: KubernetesObject, began: float | None, sharing: GpuSharing, jobs: Mapping[Key, float | None]
 ) -> EndedPod | None:
     """Return a pod that has ended; None: it does not say when, or is invalid. `jobs`: when each was complete."""
-    later = jobs.get(controller_of(obj) or ("", "", "")), obj.metadata.get("deletionTimestamp")
+    later = jobs.get(controller_of(obj) or ("", "", "")), unix_seconds(obj.metadata.get("deletionTimestamp"))
     try:
         run = msgspec.convert(obj.content["status"], RunStatus).run(later)
         pod = decode_pod(converted(obj.content, PodObject), sharing=sharing)

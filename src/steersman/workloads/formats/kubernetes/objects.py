@@ -23,6 +23,7 @@ from steersman.workloads.formats.kubernetes import admission, devices, pod_group
 from steersman.workloads.formats.kubernetes.controllers import (
     CONTROLLERS,
     Key,
+    completion,
     controller_of,
     created,
     is_created,
@@ -47,7 +48,7 @@ from steersman.workloads.workload import SpreadSelectors, Workload
 
 REFERABLE = (*admission.KINDS, *devices.KINDS, *volumes.KINDS, pod_groups.KIND, "HorizontalPodAutoscaler", "Namespace")
 """Kinds of objects of another input that pods and controllers may refer to."""
-CLAIM_PATH = "spec.volumes[].persistentVolumeClaim"
+CLAIM_PATH, GROUP_PATH = "spec.volumes[].persistentVolumeClaim", "spec.schedulingGroup"
 HOOKS = ("helm.sh/hook", "argocd.argoproj.io/hook")
 """Annotations of objects that are made at certain moments of a release and deleted again."""
 
@@ -81,6 +82,7 @@ class Objects(FormatContent):
         self._names: dict[Key, KubernetesObject] = {}
         self._generated: Counter[Key] = Counter()
         self._claims, self._volumes = devices.PodClaims(()), volumes.PodVolumes((), ())
+        self._groups = pod_groups.PodGroups({})
         every = [each for document in documents for each in unpack(document)]
         self.resources = CustomResources([each for each in every if isinstance(each, KubernetesObject)])
         for obj in [each if isinstance(each, InputError) else self.resources.resolved(each) for each in every]:
@@ -141,6 +143,12 @@ class Objects(FormatContent):
         """Return whether there is a Pod or a controller of pods."""
         return any(obj.kind in ("Pod", *CONTROLLERS) or obj.kind not in KINDS for obj in self.objects)
 
+    def has_ended(self) -> bool:
+        """Return whether a Pod has finished or a Job is complete."""
+        return any(
+            obj.pod.finished if obj.kind == "Pod" else completion(obj) is not None for obj in self.of_kind("Pod", "Job")
+        )
+
     def nodes(self) -> tuple[Node, ...]:
         """Return the Nodes, in order."""
         return tuple(self._nodes)
@@ -169,6 +177,7 @@ class Objects(FormatContent):
         autoscalers = (obj for each in every for obj in each.of_kind("HorizontalPodAutoscaler"))
         self._claims = devices.PodClaims(obj for each in every for obj in each.of_kind("Pod", *devices.KINDS))
         self._volumes = volumes.PodVolumes((obj for each in every for obj in each.of_kind(*volumes.KINDS)), nodes)
+        self._groups = pod_groups.PodGroups.of(obj for each in reversed(every) for obj in each.of_kind(pod_groups.KIND))
         namespaces = {name: labels for each in reversed(every) for name, labels in each._namespaces().items()}
         return Expansion(
             self.objects,
@@ -177,7 +186,7 @@ class Objects(FormatContent):
             namespaces or None,
             dict(map(scaled, autoscalers)),
             self.resources,
-            pod_groups.PodGroups.of(obj for each in reversed(every) for obj in each.of_kind(pod_groups.KIND)),
+            self._groups,
             self._claims,
             self._volumes,
         ).expand()
@@ -239,7 +248,12 @@ class Objects(FormatContent):
                         continue
                     if path == CLAIM_PATH and self._volumes.is_modelled(obj.pod, obj):
                         continue
+                    if path == GROUP_PATH and self._groups.has_group_of(obj.pod, obj.namespace):
+                        continue
                     users.setdefault(before + path, []).append(f"{obj.kind} {obj.name}")
+        for obj in self.of_kind(pod_groups.KIND):
+            if obj.typed.spec.scheduling_constraints:
+                unmodelled.setdefault("spec.schedulingConstraints", []).append(f"PodGroup {obj.name}")
         for path, objects in sorted(unmodelled.items()):
             yield f"{path} is not modelled and has no effect ({_named(objects)})"
         for path, objects in sorted(unknown.items()):

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from steersman.cluster.model import Pod
+from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.decoding import digits
-from steersman.cluster.objects.fields import Object
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 
 KIND = "PodGroup"
@@ -30,14 +30,24 @@ class PodGroups:
     @classmethod
     def of(cls, objects: Iterable[KubernetesObject]) -> PodGroups:
         """Return the PodGroups, all of which are valid. One that states no number lets its pods start one by one."""
-        return cls({(obj.namespace, obj.name): obj.typed.spec.min_member or 1 for obj in objects})
+        specs = (((obj.namespace, obj.name), obj.typed.spec) for obj in objects)
+        return cls({key: spec.min_member or spec.scheduling_policy.gang.min_count or 1 for key, spec in specs})
 
-    def joined(self, pod: Pod, annotations: Object | None) -> Pod:
+    def has_group_of(self, stated: PodObject, namespace: str) -> bool:
+        """Return whether the input has the PodGroup that `spec.schedulingGroup` of a pod names."""
+        return (namespace, _group_name(stated)) in self.minimum
+
+    def joined(self, pod: Pod, stated: PodObject) -> Pod:
         """Return a pod as a member of its PodGroup, if that is in the input, or of its group of Kueue."""
-        notes = annotations or {}
+        notes = stated.metadata.annotations or {}
         if not pod.gang and (group := pod.labels.get(KUEUE_GROUP)):
             return replace(pod, gang=group, gang_minimum=digits(notes.get(KUEUE_TOTAL)))
-        names = (pod.gang, *(notes.get(key) for key in NAMED_BY))
+        names = (pod.gang, _group_name(stated), *(notes.get(key) for key in NAMED_BY))
         groups = (name for name in names if isinstance(name, str) and (pod.namespace, name) in self.minimum)
         name = next(groups, None)
         return pod if name is None else replace(pod, gang=name, gang_minimum=self.minimum[pod.namespace, name])
+
+
+def _group_name(stated: PodObject) -> str:
+    group = stated.spec.scheduling_group
+    return (group.pod_group_name if group is not None else None) or ""

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec import structs
 
@@ -17,11 +18,15 @@ from steersman.cluster.constraints.node import NodeTable, PreFilterReason
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.api.volumes import BIND_COMPLETED, VolumeClaim
+from steersman.cluster.objects.decoding import REFUSALS_KEY
+from steersman.cluster.objects.fields import FieldError
 from steersman.cluster.volumes.pod_claims import PodClaim, pod_claims
 from steersman.cluster.volumes.rules import VolumeObjects, fit, waits_for_consumer
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 
 KINDS = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
+Refusals = tuple[tuple[str, tuple[str, ...]], ...]
+"""Reasons, and the names of the nodes that each applies to."""
 
 
 class PodVolumes:
@@ -35,7 +40,7 @@ class PodVolumes:
     def __init__(self, objects: Iterable[KubernetesObject], nodes: Sequence[Node]) -> None:
         self._nodes = nodes
         self._objects = VolumeObjects()
-        self._refusals: dict[tuple[PodClaim, ...], tuple[tuple[str, tuple[str, ...]], ...]] = {}
+        self._refusals: dict[tuple[PodClaim, ...], Refusals] = {}
         for obj in objects:
             if obj.kind == "PersistentVolumeClaim":
                 claim = _completed(obj.typed, obj.namespace)
@@ -54,11 +59,13 @@ class PodVolumes:
     def restricted(self, pod: Pod, stated: PodObject, obj: KubernetesObject) -> Pod:
         """Return a pod of an object that cannot go to the nodes that its claims refuse."""
         claims = tuple(self._modelled(stated, obj)) if stated.spec.volumes and self._objects.claims else ()
-        if not claims:
-            return pod
-        if claims not in self._refusals:
+        text = (stated.metadata.annotations or {}).get(REFUSALS_KEY)
+        if claims and claims not in self._refusals:
             self._refusals[claims] = tuple(self._refused(claims))
-        constraints = replace(pod.constraints, volume_refusals=self._refusals[claims])
+        refusals = self._refusals[claims] if claims else () if text is None else _written_refusals(text)
+        if not refusals:
+            return pod
+        constraints = replace(pod.constraints, volume_refusals=refusals)
         return replace(pod, pod_class=replace(pod.pod_class, constraints=constraints))
 
     def _modelled(self, stated: PodObject, obj: KubernetesObject) -> Iterator[PodClaim]:
@@ -94,6 +101,17 @@ class PodVolumes:
     @cached_property
     def _table(self) -> NodeTable:
         return NodeTable(self._nodes)
+
+
+@lru_cache(maxsize=1024)
+def _written_refusals(text: object) -> Refusals:
+    """Return refusals as `manifests` writes them. Raises FieldError: they are none."""
+    try:
+        written = msgspec.json.decode(str(text), type=list[tuple[str, tuple[str, ...], bool]])
+    except msgspec.DecodeError:
+        problem = 'is not a list such as [["node(s) had no available volume zone", ["node-1"], false]]'
+        raise FieldError(f"metadata.annotations.{REFUSALS_KEY}", problem) from None
+    return tuple((PreFilterReason(reason) if is_first else reason, nodes) for reason, nodes, is_first in written)
 
 
 def _completed(claim: VolumeClaim, namespace: str) -> VolumeClaim:

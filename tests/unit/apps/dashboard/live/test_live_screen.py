@@ -458,7 +458,7 @@ def test_the_queue_is_predicted_in_its_order() -> None:
         assert (fits["p90"], fits["impossible"]) == (0.0, "")
         assert (large["p50"], large["impossible"].split(":")[0]) == (None, "0/2 nodes are available")
         assert (found["policy"], found["order"]) == ("best-fit+smallest", "smallest")
-        for query in ("policy=best-fit&order=conservative", "policy=x:Y&order=age", "", "policy=fgd"):
+        for query in ("policy=best-fit&order=area@oracle", "policy=x:Y&order=age", "", "policy=fgd"):
             status, text = await browser.ask(f"/api/live/queue?{query}")
             assert (status, len(text.splitlines())) == (400, 1), query
 

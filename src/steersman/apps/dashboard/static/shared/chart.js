@@ -5,7 +5,7 @@ import { kind } from "./colours.js";
 import { element } from "./elements.js";
 
 /** @typedef {(number | null | undefined)[]} Values null: nothing is known there; undefined: the line goes on without a point there */
-/** @typedef {{label: string, colour?: string, dashed?: boolean, points?: boolean}} Line */
+/** @typedef {{label: string, colour?: string}} Line */
 /**
  * What a chart shows.
  * @typedef {object} ChartOptions
@@ -75,8 +75,8 @@ export class Chart {
         { ...axis(), size: 56, values: (_, at) => at.map((each) => `${short(each)}${options.unit === "%" ? " %" : ""}`) },
       ],
       series: [{}, ...options.lines.map((line, i) => ({
-        label: line.label, stroke: lineColour(line, i), width: 1.5, dash: dashOf(line, i),
-        points: { show: line.points ?? false, size: 4 }, spanGaps: false,
+        label: line.label, stroke: lineColour(line, i), width: 1.5, dash: dashOf(i),
+        points: { show: false }, spanGaps: false,
       }))],
       hooks: {
         setSelect: [(plot) => {
@@ -174,7 +174,7 @@ export class Chart {
     this.entries.forEach((entry) => entry.remove()); // but not the button, which would lose the focus
     this.entries = [...lines.slice(0, isLong && this.isFolded ? FOLDED_ENTRIES : undefined).map((line, i) => {
       const sample = element("i");
-      sample.style.borderTop = `3px ${dashOf(line, i).length ? "dashed" : "solid"} ${lineColour(line, i)}`;
+      sample.style.borderTop = `3px ${dashOf(i).length ? "dashed" : "solid"} ${lineColour(line, i)}`;
       return element("span", { title: line.label }, sample, element("bdi", {}, line.label), ` ${value(i, at)}`);
     }), ...where];
     this.more.before(...this.entries);
@@ -205,9 +205,9 @@ function lineColour(line, i) {
   return line.colour ?? kind(i);
 }
 
-/** Lines beyond the palette repeat its colours with dashes. @param {Line} line @param {number} i @returns {number[]} */
-function dashOf(line, i) {
-  return DASHES[line.dashed ? 1 : Math.floor(i / KINDS) % DASHES.length];
+/** Lines beyond the palette repeat its colours with dashes. @param {number} i @returns {number[]} */
+function dashOf(i) {
+  return DASHES[Math.floor(i / KINDS) % DASHES.length];
 }
 
 /** @param {number} seconds since 1970 @param {number} step between two that are shown @returns {string} */

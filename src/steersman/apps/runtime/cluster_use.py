@@ -1,59 +1,49 @@
-"""Model of a live cluster from two watches: requests on each node, waiting pods, recent bindings."""
+"""What is used of a live cluster, from two lists or watches: requests on each node, waiting pods, recent bindings."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
+import msgspec
+
+from steersman.apps.runtime.device_lists import list_device_offers
 from steersman.cluster.gpu_units import gpu_milli, held_milli, requested_units
 from steersman.cluster.model import GPU_MILLI, UNLIMITED, Node
+from steersman.cluster.objects.api.decoding import node_from_json, valid_pod
 from steersman.cluster.objects.api.nodes import NodeObject
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.decoding import decode_node, decode_requests
 from steersman.cluster.objects.device_offers import DeviceOffers
 from steersman.cluster.objects.fields import FieldError
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.watch import EventType, object_key
 
 RATE_SECONDS = 5.0
 """Window of the mean rate of bindings."""
 
 
-@dataclass(slots=True)
-class ResourceUse:
-    """Sums of the requests on a node: milli-CPU, bytes, milli units of resources by name (`requested_units`)."""
-
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    units: Counter[str] = field(default_factory=Counter)
-    pods: int = 0
-
-    def add(self, pod: PodUse, sign: int) -> None:
-        """Add the requests of a pod (`sign` 1) or subtract them (-1)."""
-        self.cpu_milli += sign * pod.cpu_milli
-        self.memory_bytes += sign * pod.memory_bytes
-        for name, amount in pod.units:
-            self.units[name] += sign * amount
-        self.pods += sign
-
-
 @dataclass(frozen=True, slots=True)
 class PodUse:
-    """Requests of a pod, its scheduler, and its node ("" while it waits)."""
+    """A pod: its node ("" while it waits), its scheduler, and what it adds to the node's use, see `NodeRow.use`."""
 
     node: str
     scheduler: str
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    units: tuple[tuple[str, int], ...] = ()
+    use: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node, its condition and its pods' requests."""
+    """A node, whether it is ready, and the sums of its pods' requests.
+
+    Attributes:
+        use: `cpu` in milli, `memory` in bytes, the number of `pods`, and milli units by name (`requested_units`).
+    """
 
     node: Node
     ready: bool
-    use: ResourceUse
+    use: Counter[str]
 
     @property
     def state(self) -> str:
@@ -70,13 +60,13 @@ class NodeRow:
         node, use = self.node, self.use
         match column:
             case "cpu":
-                return use.cpu_milli / 1000, node.cpu_milli / 1000
+                return use["cpu"] / 1000, node.cpu_milli / 1000
             case "memory":
-                return use.memory_bytes / (1 << 30), node.memory_bytes / (1 << 30)
+                return use["memory"] / (1 << 30), node.memory_bytes / (1 << 30)
             case "pods":
-                return use.pods, 0 if node.pods >= UNLIMITED else node.pods
+                return use["pods"], 0 if node.pods >= UNLIMITED else node.pods
             case _:
-                return held_milli(node, use.units) / GPU_MILLI, gpu_milli(node) / GPU_MILLI
+                return held_milli(node, use) / GPU_MILLI, gpu_milli(node) / GPU_MILLI
 
 
 class BindingRate:
@@ -100,6 +90,8 @@ class ClusterUse:
     """State of a cluster for display.
 
     Attributes:
+        nodes: nodes by name, and whether they are ready.
+        pods: unfinished pods by namespace and name.
         version: incremented with every change.
         bound: bindings of pods that were seen waiting.
         unreadable: nodes and pods that make no sense, with the reason: they are counted, but without capacity or
@@ -110,24 +102,20 @@ class ClusterUse:
     offers: DeviceOffers = field(default_factory=DeviceOffers)
     version: int = 0
     bound: int = 0
-    unreadable: dict[str, str] = field(default_factory=dict)
-    _nodes: dict[str, tuple[Node, bool]] = field(default_factory=dict)
-    _pods: dict[str, PodUse] = field(default_factory=dict)
-    _uses: defaultdict[str, ResourceUse] = field(default_factory=lambda: defaultdict(ResourceUse))
+    unreadable: dict[str, FieldError] = field(default_factory=dict)
+    nodes: dict[str, tuple[Node, bool]] = field(default_factory=dict)
+    pods: dict[str, PodUse] = field(default_factory=dict)
+    _uses: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     _waiting: Counter[str] = field(default_factory=Counter)
     _rate: BindingRate = field(default_factory=BindingRate)
 
     def rows(self) -> list[NodeRow]:
         """Return a row for each node, unordered."""
-        return [NodeRow(node, ready, self._uses[name]) for name, (node, ready) in self._nodes.items()]
+        return [NodeRow(node, ready, self._uses[name]) for name, (node, ready) in self.nodes.items()]
 
     def waiting(self) -> Mapping[str, int]:
         """Return the number of pods without a node, by scheduler."""
         return {name: count for name, count in sorted(self._waiting.items()) if count}
-
-    def counts(self) -> tuple[int, int]:
-        """Return the numbers of nodes and of unfinished pods."""
-        return len(self._nodes), len(self._pods)
 
     def rate(self, now: float) -> float:
         """Return the bindings per second over the last seconds; to be called regularly."""
@@ -141,14 +129,14 @@ class ClusterUse:
             self.unreadable.pop(name, None)
         except FieldError as error:
             node = Node(name, 0, 0, 0)
-            self.unreadable[name] = str(error)
-        self._nodes[name] = node, obj.is_ready
+            self.unreadable[name] = error
+        self.nodes[name] = node, obj.is_ready
         self.version += 1
 
     def drop_node(self, name: str) -> None:
         """Remove a node."""
         self.unreadable.pop(name, None)
-        self._nodes.pop(name, None)
+        self.nodes.pop(name, None)
         self.version += 1
 
     def put_pod(self, obj: PodObject) -> None:
@@ -157,25 +145,27 @@ class ClusterUse:
             self.drop_pod(obj.key)
             return
         key, pod = obj.key, self._decoded(obj)
-        before = self._pods.get(key)
+        before = self.pods.get(key)
         if pod == before:
             return
         if before is not None:
             # Pods that were bound when they were first seen are not counted: when is not known.
             self.bound += not before.node and bool(pod.node)
             self._count(before, -1)
-        self._pods[key] = pod
+        self.pods[key] = pod
         self._count(pod, 1)
 
     def drop_pod(self, key: str) -> None:
         """Remove a deleted or finished pod."""
         self.unreadable.pop(key, None)
-        if (before := self._pods.pop(key, None)) is not None:
+        if (before := self.pods.pop(key, None)) is not None:
             self._count(before, -1)
 
     def _count(self, pod: PodUse, sign: int) -> None:
         if pod.node:
-            self._uses[pod.node].add(pod, sign)
+            use = self._uses[pod.node]
+            for name, amount in pod.use.items():
+                use[name] += sign * amount
         else:
             self._waiting[pod.scheduler] += sign
         self.version += 1
@@ -184,21 +174,62 @@ class ClusterUse:
         try:
             requests = self.offers.renamed(decode_requests(obj))
         except FieldError as error:
-            self.unreadable[obj.key] = str(error)
-            return PodUse(obj.node, obj.scheduler)
+            self.unreadable[obj.key] = error
+            return PodUse(obj.node, obj.scheduler, {"pods": 1})
         self.unreadable.pop(obj.key, None)
-        return PodUse(
-            obj.node, obj.scheduler, requests.cpu_milli, requests.memory_bytes, tuple(requested_units(requests).items())
-        )
+        use = {"cpu": requests.cpu_milli, "memory": requests.memory_bytes, "pods": 1} | requested_units(requests)
+        return PodUse(obj.node, obj.scheduler, use)
 
     def node_problems(self) -> dict[str, str]:
         """Return nodes that get no pods since they make no sense, with the reason."""
-        return {name: self.unreadable[name] for name in sorted(self.unreadable.keys() & self._nodes.keys())}
+        return {name: str(self.unreadable[name]) for name in sorted(self.unreadable.keys() & self.nodes.keys())}
 
-    def nodes_known(self) -> set[str]:
-        """Return the names of all nodes."""
-        return set(self._nodes)
 
-    def pods_known(self) -> set[str]:
-        """Return namespace and name of all unfinished pods."""
-        return set(self._pods)
+class ObjectHandler:
+    """Handler of the events of nodes or pods.
+
+    Args:
+        known: the objects of the view, by key.
+        put: adds or replaces one.
+        drop: removes one by its key.
+    """
+
+    def __init__(
+        self, known: Mapping[str, object], put: Callable[[msgspec.Raw], None], drop: Callable[[str], None]
+    ) -> None:
+        self._known, self._put, self._drop = known, put, drop
+
+    def keep(self, keys: Set[str]) -> None:
+        """Keep these objects alone, after a list."""
+        for key in self._known.keys() - keys:
+            self._drop(key)
+
+    def change(self, kind: EventType, obj: msgspec.Raw) -> None:
+        """Apply an event."""
+        if kind == "DELETED":
+            self._drop(object_key(obj))
+        else:
+            self._put(obj)
+
+
+def handlers(view: ClusterUse) -> dict[str, ObjectHandler]:
+    """Return the handlers that keep a view up to date, by the path of their collection."""
+    return {
+        "/api/v1/nodes": ObjectHandler(view.nodes, lambda raw: view.put_node(node_from_json(raw)), view.drop_node),
+        "/api/v1/pods": ObjectHandler(view.pods, lambda raw: view.put_pod(valid_pod(raw)), view.drop_pod),
+    }
+
+
+async def fetch_snapshot(client: Client) -> ClusterUse:
+    """Return a view of the cluster as it is now.
+
+    Raises:
+        ApiError: nodes or pods may not be listed.
+        UnreachableError: the API server does not answer.
+    """
+    view = ClusterUse(await list_device_offers(client))
+    for path, handler in handlers(view).items():
+        async for page in client.pages(path):
+            for raw in page.items:
+                handler.change("ADDED", raw)
+    return view
