@@ -7,10 +7,13 @@ from collections.abc import Callable
 
 import pytest
 from tests.support.hostile import KINDS, hostile_pod
-from tests.support.waking import Object
+from tests.support.waking import Lane, Object
 from tests.unit.apps.scheduler.test_waking import World
 
+from steersman.apps.scheduler import hints
 from steersman.apps.scheduler.queue import FAILURES
+from steersman.apps.scheduler.scheduler import Scheduler
+from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.store import NUMBERS_OF_WAITING
 
 PODS = 60
@@ -99,5 +102,40 @@ def test_large_annotations_of_pending_pods_are_not_stored() -> None:
         world.apply("create", hostile_pod("annotations", 1, has_room=False, scheduler="steersman"))
         (pod,) = world.scheduler.cache.pods.values()
         assert pod.notes == {}
+
+    play(test)
+
+
+def test_search_for_woken_pods_looks_at_some_of_the_pods_with_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    def test(world: World) -> None:
+        lane = Lane("x", "steersman")
+        world.apply("create", machine("node"))
+        world.apply("create", lane.storage_class(provisioner="csi.example.com"))
+        for i in range(PODS):
+            claim = lane.claim()
+            claim["metadata"] = {"name": f"claim-{i}", "namespace": "full"}
+            pod = small_pod(f"claims-{i}", "full")
+            pod["spec"]["nodeSelector"] = {"pool": "none"}
+            pod["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": f"claim-{i}"}}]
+            world.apply("create", claim)
+            world.apply("create", pod)
+        world.run(seconds=60.0)
+        scheduler = world.scheduler
+        assert scheduler.queue.unschedulable == PODS
+        looked_at: list[CachedPod] = []
+
+        def room(_: Scheduler, pod: CachedPod, __: set[int]) -> int:
+            looked_at.append(pod)
+            return 0
+
+        monkeypatch.setattr(Scheduler, "_room", room)
+        monkeypatch.setattr(hints, "SEARCH_SECONDS", 0.0)
+        world.apply("create", machine("more"))
+        world.run()
+        assert not looked_at
+        monkeypatch.undo()
+        world.apply("create", {**machine("other"), "metadata": {"name": "other", "labels": {"pool": "none"}}})
+        world.run(seconds=60.0)
+        assert world.scheduler.queue.unschedulable < PODS
 
     play(test)
