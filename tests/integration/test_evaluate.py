@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from steersman.evaluation.finished_runs import read_made
+
 DATA = Path(str(resources.files("steersman.data.openb")))
 FILES = (
     "--nodes",
@@ -90,6 +92,11 @@ def wait_until_gone(group: int) -> None:
     pytest.fail("processes are left over")
 
 
+def by_folder(output: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    words = command("evaluate", "--output", str(output), "--resume", *options)
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
+
+
 @pytest.mark.parametrize(
     ("jobs", "number", "times", "status"),
     [
@@ -113,14 +120,14 @@ def test_ctrl_c_keeps_finished_runs(tmp_path: Path, jobs: int, number: int, time
     assert running.returncode == status
     wait_until_gone(running.pid)
     partial = output / "results.partial.csv"
-    assert sorted(output.iterdir()) == [partial, output / "results.partial.msgpack.gz"]
+    assert sorted(output.iterdir()) == [output / "command.json", partial, output / "results.partial.msgpack.gz"]
     assert [path.name for path in output.parent.iterdir()] == ["out"]
     with partial.open(newline="") as file:
         runs = Counter(row["seed"] for row in csv.DictReader(file))
     assert runs
     assert set(runs.values()) == {131}  # whole runs only
     last = said.splitlines()[-1]
-    kept = f"the finished ones are in {partial}, and --resume continues"
+    kept = f"the finished ones are in {partial}; to continue: steersman evaluate --output {output} --resume"
     assert last == f"interrupted after {len(runs)} of 5000 runs; {kept}"
     assert "Traceback" not in said
     assert "resource_tracker" not in said
@@ -144,12 +151,31 @@ def test_killed_evaluation_continues_to_the_same_bytes(tmp_path: Path) -> None:
         time.sleep(0.01)
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()
-    continued = evaluate(cut, *runs, "--resume")
+    continued = by_folder(cut)
     assert continued.stdout == evaluate(whole, *runs).stdout
     assert "results.csv" in (names := {path.name for path in whole.iterdir()})
     assert {path.name: path.read_bytes() for path in cut.iterdir() if not path.name.startswith(".")} == {
         name: (whole / name).read_bytes() for name in names
     }
+
+
+def test_evaluation_that_was_killed_after_its_fit_continues_with_the_fitted_policy(tmp_path: Path) -> None:
+    cut = tmp_path / "out"
+    task = ("--workload", "default-small", "--protocol", "inflation", "--seeds", "0-99", "--jobs", "1")
+    words = command("evaluate", *task, "--policy", "fgd", "--fit", "--fit-generations", "1", "--output", str(cut))
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL, start_new_session=True) as running:
+        end = time.monotonic() + PATIENCE_SECONDS
+        while not (cut / "results.partial.msgpack.gz").exists():
+            assert running.poll() is None, "it ended before it could be killed"
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        os.killpg(running.pid, signal.SIGKILL)
+    fitted, note = read_made(cut)["fitted.safetensors"]
+    continued = by_folder(cut)
+    assert "fitting" not in continued.stderr
+    assert (cut / "fitted.safetensors").read_bytes() == fitted
+    assert note.split(":")[0] in (cut / "report.html").read_text()
+    assert not (cut / "command.json").exists(), "there is nothing left to continue"
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -163,9 +189,9 @@ def test_interrupted_evaluation_continues_to_the_same_bytes(tmp_path: Path, jobs
     refused = command("evaluate", *FILES, "--output", str(cut), *runs, "0-78", "--resume")
     done = subprocess.run(refused, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     assert done.returncode == 2
-    assert "is of another comparison (seeds: 0-79 there, 0-78 here)" in done.stderr
+    assert done.stderr.startswith(f"error: --seeds is not that of the run in {cut}; leave it out, ")
     assert len(done.stderr.splitlines()) == 1
-    continued = evaluate(cut, *runs, "0-79", "--resume")
+    continued = by_folder(cut, "--jobs", "2")
     assert continued.stdout == evaluate(whole, *runs, "0-79").stdout
     names = sorted(path.name for path in cut.iterdir())
     assert names == ["metrics.csv", "report.html", "results.csv", "summary.csv"]

@@ -7,19 +7,21 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from steersman.cli.compiling import compile_for
 from steersman.cli.options.common import Format
 from steersman.cli.options.results import Results
+from steersman.cli.options.resuming import continuation
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, width, wrapped
 from steersman.cli.output.tables import comparison_table, kinds_table, regret_table, summary_records, workloads_table
 from steersman.core.errors import InputError, SteersmanError
 from steersman.core.signals import defer_signals
+from steersman.core.stored_command import COMMAND, StoredCommand
 from steersman.evaluation.evaluation import evaluate_experiments
 from steersman.evaluation.experiment import Experiment, Finished, InterruptionError, OnRun
-from steersman.evaluation.finished_runs import Description, describe, read_finished, write_finished
+from steersman.evaluation.finished_runs import Description, MadeFiles, describe, read_finished, write_finished
 from steersman.evaluation.output import staged
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.learning_curve import LearningCurve
@@ -61,7 +63,8 @@ def compare(
     baseline: str,
     warn: Warnings,
     bound: bool = False,
-    resumable: bool = False,
+    command: StoredCommand | None = None,
+    made: MadeFiles | None = None,
 ) -> list[Comparison]:
     """Run experiments and write their files.
 
@@ -73,7 +76,8 @@ def compare(
         baseline: one of the policies.
         warn: prints warnings.
         bound: whether to compute an upper bound on any scheduler's allocation, for protocols that have one.
-        resumable: whether `--resume` of the command continues from finished runs.
+        command: that `--resume` continues from finished runs; None: nothing does.
+        made: files that it made before.
 
     Returns:
         The comparison of each protocol.
@@ -87,8 +91,12 @@ def compare(
     def progress(protocol: Protocol) -> AbstractContextManager[OnRun]:
         return shown(f"simulating {protocol}" if len(experiments) > 1 else "simulating")
 
-    description = describe(experiments) if resumable else None
-    finished = {} if description is None or not results.resume else read_finished(results.output, description)
+    resumable = None if command is None else Resumable(describe(experiments), command, made or {})
+    finished: dict[int, RunResult] = {}
+    if resumable is not None and results.resume:
+        finished = read_finished(results.output, resumable.description)
+    elif resumable is not None and made:
+        resumable.write(results.output, {})
     compile_for(names_of(experiments[0].policies), experiments[0].workloads)
     try:
         evaluation = evaluate_experiments(
@@ -99,7 +107,7 @@ def compare(
             progress=progress,
             bound_progress=lambda _: shown("computing the bound"),
             finished=finished,
-            keep=None if description is None else RunKeeper(results.output, description),
+            keep=None if resumable is None else RunKeeper(results.output, resumable),
         )
         try:
             with keeping_runs(evaluation.runs):
@@ -109,9 +117,32 @@ def compare(
             # All runs are done, and only the files are missing.
             raise InterruptionError(dict(enumerate(evaluation.runs)), len(evaluation.runs)) from None
     except InterruptionError as interruption:
-        raise keep_finished(interruption, results.output, description) from None
+        raise keep_finished(interruption, results.output, resumable) from None
     warn(evaluation.warnings)
     return list(evaluation.comparisons)
+
+
+@dataclass(frozen=True, slots=True)
+class Resumable:
+    """What `--resume` continues by.
+
+    Attributes:
+        description: of the experiments.
+        command: that began them.
+        made: files that it made before.
+    """
+
+    description: Description
+    command: StoredCommand
+    made: MadeFiles = field(default_factory=dict)
+
+    def write(self, output: Path, finished: Mapping[int, RunResult]) -> None:
+        """Write the finished runs, and what continues from them, into the folder of the results."""
+        # Ctrl-C, or a second one, would lose the finished runs.
+        with defer_signals(), staged(output, (FINISHED, COMMAND)) as stage:
+            _write_partial(stage, finished)
+            write_finished(stage, self.description, finished, self.made)
+            self.command.store(stage)
 
 
 class RunKeeper:
@@ -119,12 +150,12 @@ class RunKeeper:
 
     Args:
         output: folder of the results.
-        description: of the experiments.
+        resumable: what is written, but for the runs.
         clock: monotonic clock, seconds.
     """
 
-    def __init__(self, output: Path, description: Description, clock: Callable[[], float] = time.monotonic) -> None:
-        self._output, self._description, self._clock = output, description, clock
+    def __init__(self, output: Path, resumable: Resumable, clock: Callable[[], float] = time.monotonic) -> None:
+        self._output, self._resumable, self._clock = output, resumable, clock
         self._due = clock() + KEEP_SECONDS
 
     def __call__(self, finished: Finished) -> None:
@@ -134,7 +165,7 @@ class RunKeeper:
             return
         # A full disk is reported at the end, when the runs are kept elsewhere.
         with suppress(InputError):
-            _write_finished(self._output, finished(), self._description)
+            self._resumable.write(self._output, finished())
         now = self._clock()
         self._due = now + max(KEEP_SECONDS, KEEP_SHARE * (now - began))
 
@@ -151,28 +182,29 @@ def names_of(policies: Sequence[str | Policy | PolicyProtocol]) -> list[str]:
     return [each for each in policies if isinstance(each, str)]
 
 
-def keep_finished(interruption: InterruptionError, output: Path, description: Description | None) -> InterruptionError:
+def keep_finished(interruption: InterruptionError, output: Path, resumable: Resumable | None) -> InterruptionError:
     """Write finished runs to `results.partial.csv`; return the error to raise, which names the file.
 
     Args:
         interruption: it holds the runs.
         output: the folder.
-        description: of the experiments, for `--resume`; None: it cannot continue.
+        resumable: what `--resume` continues by; None: it cannot.
     """
-    finished = interruption.finished
-    if not finished:
-        return interruption
-    _write_finished(output, finished, description)
-    kept = f"{output / PARTIAL}{'' if description is None else ', and --resume continues'}"
-    return InterruptionError(finished, interruption.total, kept, interruption.cause)
+    finished, clauses = interruption.finished, []
+    if resumable is not None and (finished or resumable.made):
+        resumable.write(output, finished)
+    elif finished:
+        with defer_signals(), staged(output, (FINISHED, COMMAND)) as stage:
+            _write_partial(stage, finished)
+    if finished:
+        clauses.append(f"the finished ones are in {output / PARTIAL}")
+    if resumable is not None and (output / FINISHED).exists():
+        clauses.append(continuation(resumable.command, output))
+    return InterruptionError(finished, interruption.total, "; ".join(clauses), interruption.cause)
 
 
-def _write_finished(output: Path, finished: Mapping[int, RunResult], description: Description | None) -> None:
-    # Ctrl-C, or a second one, would lose the finished runs.
-    with defer_signals(), staged(output, (FINISHED,)) as stage:
-        write_partial(stage, [finished[position] for position in sorted(finished)])
-        if description is not None:
-            write_finished(stage, description, finished)
+def _write_partial(folder: Path, finished: Mapping[int, RunResult]) -> None:
+    write_partial(folder, [finished[position] for position in sorted(finished)])
 
 
 @contextmanager

@@ -20,7 +20,13 @@ from steersman.evaluation.recorded import Recordings, find_recordings, recorded_
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.learning_curve import LearningCurve
 from steersman.evaluation.report.page import Comparison, notebook_tables, write_report
-from steersman.evaluation.results import EVALUATION_FILES, REPORT, write_evaluation
+from steersman.evaluation.results import (
+    EVALUATION_FILES,
+    METRICS_COLUMNS,
+    REPORT,
+    metric_cells,
+    write_evaluation,
+)
 from steersman.evaluation.summary import SummaryRow, SummaryTable, summarise
 from steersman.policies.base import Policy
 from steersman.policies.user_policy import PolicyProtocol
@@ -68,40 +74,13 @@ class Evaluation:
 
     def to_frame(self) -> Any:
         """Return a data frame of every metric of every run: the columns of `metrics.csv`."""
-        rows = [(run, metric) for run in self.runs for metric in run.metrics]
-        return to_frame(
-            {
-                "workload": [run.workload for run, _ in rows],
-                "policy": [run.policy for run, _ in rows],
-                "seed": [run.seed for run, _ in rows],
-                "protocol": [run.protocol for run, _ in rows],
-                "metric": [metric.name for _, metric in rows],
-                "unit": [metric.unit for _, metric in rows],
-                "value": [metric.value for _, metric in rows],
-            }
-        )
+        rows = [cells for run in self.runs for cells in metric_cells(run)]
+        return to_frame(dict(zip(METRICS_COLUMNS, map(list, zip(*rows, strict=True)), strict=True)))
 
     def summary_frame(self) -> Any:
         """Return a data frame of means, intervals and differences from the baseline: the columns of `summary.csv`."""
-        rows = self.summary
-        return to_frame(
-            {
-                "workload": [row.workload for row in rows],
-                "policy": [row.policy for row in rows],
-                "protocol": [row.protocol for row in rows],
-                "metric": [row.metric for row in rows],
-                "unit": [row.unit for row in rows],
-                "runs": [row.runs for row in rows],
-                "mean": [row.mean for row in rows],
-                "ci_low": [row.interval.low for row in rows],
-                "ci_high": [row.interval.high for row in rows],
-                "baseline": [row.baseline for row in rows],
-                "difference": [row.difference for row in rows],
-                "difference_ci_low": [row.difference_interval.low for row in rows],
-                "difference_ci_high": [row.difference_interval.high for row in rows],
-                "interval_over": [row.interval_over for row in rows],
-            }
-        )
+        rows = [row.cells for row in self.summary]
+        return to_frame({name: [row[name] for row in rows] for name in rows[0]})
 
     def write(
         self,

@@ -87,11 +87,6 @@ class Experiment:
             raise UsageError(f"a workload is called {ALL}, as the mean over all workloads is; rename its file")
 
     @property
-    def distinct_loads(self) -> tuple[float, ...]:
-        """Return the loads of generated arrivals, each once; empty: the times are those of the trace."""
-        return tuple(dict.fromkeys(self.loads)) or (() if self.load is None else (self.load,))
-
-    @property
     def runs(self) -> int:
         """Return the number of runs."""
         return len(self.workloads) * len(self.policies) * len(self.seeds)
@@ -103,7 +98,7 @@ class InterruptionError(SteersmanError):
     Args:
         finished: the finished runs by their position among all runs.
         total: number of all runs.
-        kept: the file that holds the finished ones, and how to continue from them.
+        kept: a clause on where the finished ones are, and how to continue from them.
         cause: what ended the runs; None: Ctrl-C.
     """
 
@@ -114,8 +109,7 @@ class InterruptionError(SteersmanError):
     ) -> None:
         self.cause = cause if isinstance(cause, SteersmanError) else None
         why = "" if self.cause is None else f"{self.cause}; "
-        where = f"; the finished ones are in {kept}" if kept else ""
-        super().__init__(f"{why}interrupted after {len(finished)} of {total} runs{where}")
+        super().__init__(f"{why}interrupted after {len(finished)} of {total} runs{kept and f'; {kept}'}")
         self.finished, self.total = finished, total
         if self.cause is not None:
             self.exit_status = self.cause.exit_status

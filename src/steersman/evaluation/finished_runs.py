@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 import textwrap
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -34,6 +36,7 @@ from steersman.workloads.workload import Workload
 LONGEST = 60
 """Characters of a value that messages show."""
 COMPRESSION = 1
+Content = TypeVar("Content")
 DESCRIBED = ("workloads", "policies", "seeds", "protocol")
 """Fields of an experiment that `describe` words itself; all others count by their values."""
 NO_RESULT = ("name", "warnings", "understood", "lives", "referable", "invalid_nodes")
@@ -41,13 +44,16 @@ NO_RESULT = ("name", "warnings", "understood", "lives", "referable", "invalid_no
 
 Description = dict[str, str]
 """What results depend on, by a name for messages."""
+MadeFiles = dict[str, tuple[bytes, str]]
+"""What a command made before its runs, as a fitted policy: name of a file -> content, and a note."""
 
 
 class _Content(msgspec.Struct, array_like=True):
-    """What follows the first line: the experiments, and runs by their position in them."""
+    """What follows the first line: the experiments, runs by their position in them, and files made before."""
 
     description: Description
     runs: dict[int, RunResult]
+    made: MadeFiles
 
 
 def describe(experiments: Sequence[Experiment]) -> Description:
@@ -62,11 +68,11 @@ def describe(experiments: Sequence[Experiment]) -> Description:
         "protocols": ", ".join(each.protocol for each in experiments),
         "seeds": seed_ranges(first.seeds),
         "workloads": _shown([each.name for each in first.workloads]),
-        "policies": _shown([redact_url(each) if isinstance(each, str) else each.name for each in first.policies]),
+        "policies": _shown([_short(each) if isinstance(each, str) else each.name for each in first.policies]),
     }
     found |= {f"nodes and pods of {each.name}": _digest_workload(each) for each in first.workloads}
-    for policy in first.policies:
-        found |= _describe_policy(policy)
+    for what, digest in chain.from_iterable(_describe_policy(policy).items() for policy in first.policies):
+        found[what] = found.get(what, "") + digest  # two files of one name
     for name in (each.name for each in fields(Experiment) if each.name not in DESCRIBED):
         values, words = [_shown(getattr(each, name)) for each in experiments], name.replace("_", " ")
         if len(set(values)) == 1:
@@ -76,9 +82,11 @@ def describe(experiments: Sequence[Experiment]) -> Description:
     return found
 
 
-def write_finished(folder: Path, description: Description, runs: Mapping[int, RunResult]) -> None:
-    """Write finished runs, by their position among the runs of all experiments."""
-    content = msgspec.msgpack.encode(_Content(description, dict(runs)), enc_hook=_encode)
+def write_finished(
+    folder: Path, description: Description, runs: Mapping[int, RunResult], made: Mapping[str, tuple[bytes, str]] = {}
+) -> None:
+    """Write finished runs, by their position among the runs of all experiments, and files that were made before."""
+    content = msgspec.msgpack.encode(_Content(description, dict(runs), dict(made)), enc_hook=_encode)
     (folder / FINISHED).write_bytes(gzip.compress(FINISHED_START + content, COMPRESSION, mtime=0))
 
 
@@ -99,6 +107,17 @@ def read_finished(folder: Path, description: Description) -> dict[int, RunResult
         UsageError: there is no such file, or it is of other experiments; the message names what differs.
         InputError: the file is damaged.
     """
+    # First the description alone: another version may have other fields of runs.
+    _check_same(folder / FINISHED, _read(folder, tuple[Description, msgspec.Raw, MadeFiles])[0], description)
+    return _read(folder, _Content).runs
+
+
+def read_made(folder: Path) -> MadeFiles:
+    """Return the files that were made before the runs; raises as `read_finished`."""
+    return _read(folder, tuple[Description, msgspec.Raw, MadeFiles])[2]
+
+
+def _read(folder: Path, kind: type[Content]) -> Content:
     check_finished(folder)
     path = folder / FINISHED
     try:
@@ -108,13 +127,9 @@ def read_finished(folder: Path, description: Description) -> dict[int, RunResult
     if not text.startswith(FINISHED_START):
         raise _damaged(path, "it begins otherwise")
     try:
-        # First the description alone: another version may have other fields of runs.
-        kept, _ = msgspec.msgpack.decode(text[len(FINISHED_START) :], type=tuple[Description, msgspec.Raw])
-        _check_same(path, kept, description)
-        content = msgspec.msgpack.decode(text[len(FINISHED_START) :], type=_Content, dec_hook=_decode)
+        return msgspec.msgpack.decode(text[len(FINISHED_START) :], type=kind, dec_hook=_decode)
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
         raise _damaged(path, str(error)) from None
-    return content.runs
 
 
 def _check_same(path: Path, there: Description, here: Description) -> None:
@@ -141,7 +156,12 @@ def _describe_policy(policy: str | Policy | PolicyProtocol) -> Description:
     order_file = file_of(split_order(policy)[1])
     texts = dict.fromkeys([*parts, *([] if order_file is None else [str(order_file)])])
     files = [Path(text) for text in texts if Path(text).suffix and Path(text).is_file()]
-    return {f"content of {file}": _digest(file.read_bytes()) for file in files}
+    return {f"content of {file.name}": _digest(file.read_bytes()) for file in files}
+
+
+def _short(policy: str) -> str:
+    """Return a policy without secrets and folders: a file is the same one by its content, wherever it is."""
+    return redact_url(policy) if "://" in policy else re.sub(r"(^|\+)[^+]*/", r"\1", policy)
 
 
 def _digest_workload(workload: Workload) -> str:

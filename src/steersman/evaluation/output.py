@@ -13,6 +13,7 @@ from steersman.core.atomic_files import STAGE, filling, naming_in_errors
 from steersman.core.counting import first_names
 from steersman.core.errors import InputError, UsageError
 from steersman.core.folder_lock import LOCK
+from steersman.core.stored_command import COMMAND, read_command
 from steersman.evaluation.replay_file import REPLAY, REPLAY_START
 from steersman.evaluation.results import COMMANDS, FINISHED, FINISHED_START, REPORT, REPORT_MARK, first_lines
 from steersman.policies.files.policy_file import SUFFIX, read_policy
@@ -57,6 +58,8 @@ def is_result(path: Path) -> bool:
     if path.name not in COMMANDS or not path.is_file():
         return False
     try:
+        if path.name == COMMAND:
+            return read_command(path.parent).name == COMMANDS[COMMAND]
         if path.suffix == SUFFIX:
             read_policy(path)
             return True

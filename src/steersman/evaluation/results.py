@@ -13,6 +13,7 @@ from typing import TextIO
 
 import numpy as np
 
+from steersman.core.stored_command import COMMAND
 from steersman.evaluation.bound.experiment_bounds import METRIC, ExperimentBounds
 from steersman.evaluation.recorded import Recordings
 from steersman.evaluation.replay_file import REPLAY, ReplayFile, encode_replay
@@ -24,7 +25,7 @@ from steersman.simulation.run import AS_IT_IS
 RESULTS = "results.csv"
 PARTIAL = "results.partial.csv"
 FINISHED = "results.partial.msgpack.gz"
-FINISHED_START = b"steersman finished runs 1\n"
+FINISHED_START = b"steersman finished runs 2\n"
 METRICS = "metrics.csv"
 SUMMARY = "summary.csv"
 PARTS = "parts.csv"
@@ -33,7 +34,7 @@ TIMELINE = "timeline.csv"
 REPORT = "report.html"
 FITTED = "fitted.safetensors"
 CLUSTER_SCHEDULER = "cluster-scheduler.yaml"
-EVALUATION_FILES = (RESULTS, PARTIAL, FINISHED, METRICS, SUMMARY, PARTS, REPORT, FITTED, CLUSTER_SCHEDULER)
+EVALUATION_FILES = (RESULTS, PARTIAL, FINISHED, COMMAND, METRICS, SUMMARY, PARTS, REPORT, FITTED, CLUSTER_SCHEDULER)
 RUN_FILES = (PLACEMENTS, TIMELINE, METRICS, REPLAY)
 TRAINED = "trained.safetensors"
 DEMO_FILES = (*EVALUATION_FILES, TRAINED)
@@ -86,6 +87,10 @@ def number(value: float) -> str:
     return f"{value:.9g}"
 
 
+def _cell(value: str | float) -> str:
+    return value if isinstance(value, str) else number(value)
+
+
 def percent(value: float) -> str:
     """Return a percentage of `results.csv`: two decimals, empty for NaN."""
     # + 0.0 turns -0.0 into 0.0.
@@ -114,12 +119,15 @@ def results_rows(runs: Iterable[RunResult]) -> Iterator[list[str]]:
             yield [run.workload, run.policy, str(run.seed), number(x), percent(allocation), percent(fragmentation)]
 
 
+def metric_cells(run: RunResult) -> Iterator[tuple[str | float, ...]]:
+    """Yield the rows of a run, every metric at its end; see `METRICS_COLUMNS`."""
+    key = run.workload, run.policy, run.seed, run.protocol
+    return ((*key, metric.name, metric.unit, metric.value) for metric in run.metrics)
+
+
 def metrics_rows(runs: Iterable[RunResult]) -> Iterator[list[str]]:
-    """Yield the rows of `metrics.csv`: every metric of every run, at its end."""
-    for run in runs:
-        for metric in run.metrics:
-            key = (run.workload, run.policy, str(run.seed), run.protocol)
-            yield [*key, metric.name, metric.unit, number(metric.value)]
+    """Yield the rows of `metrics.csv`."""
+    return (list(map(_cell, cells)) for run in runs for cells in metric_cells(run))
 
 
 def bound_rows(bounds: ExperimentBounds) -> Iterator[list[str]]:
@@ -138,10 +146,7 @@ def recorded_rows(recordings: Recordings, protocol: Protocol) -> Iterator[list[s
 
 def summary_rows(rows: Iterable[SummaryRow]) -> Iterator[list[str]]:
     """Yield the rows of `summary.csv`."""
-    for row in rows:
-        value = (number(row.mean), *map(number, row.interval), row.baseline)
-        difference = (number(row.difference), *map(number, row.difference_interval), row.interval_over)
-        yield [row.workload, row.policy, row.protocol, row.metric, str(row.runs), *value, *difference]
+    return ([_cell(row.cells[column]) for column in SUMMARY_COLUMNS] for row in rows)
 
 
 def parts_rows(runs: Sequence[RunResult]) -> Iterator[list[str]]:

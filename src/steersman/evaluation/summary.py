@@ -74,6 +74,20 @@ class SummaryRow:
         """Return what identifies it."""
         return FigureKey(self.protocol, self.workload, self.policy, self.metric)
 
+    @property
+    def cells(self) -> dict[str, str | float]:
+        """Return its values by the columns of `summary.csv`, and its unit."""
+        names = ("workload", "policy", "protocol", "metric", "unit", "runs", "mean")
+        ends = zip(("ci_low", "ci_high"), self.interval, strict=True)
+        of_difference = zip(("difference_ci_low", "difference_ci_high"), self.difference_interval, strict=True)
+        return (
+            {name: getattr(self, name) for name in names}
+            | dict(ends)
+            | {"baseline": self.baseline, "difference": self.difference}
+            | dict(of_difference)
+            | {"interval_over": self.interval_over}
+        )
+
 
 def figures_by_key(rows: Iterable[SummaryRow]) -> dict[FigureKey, SummaryRow]:
     """Return the rows of a summary, of one protocol or of several, by what identifies them."""

@@ -19,6 +19,7 @@ from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.preemption import RunningPodArrays, preemption, with_nominated
 from steersman.cluster.state import ClusterState, device_indices
+from steersman.core.counting import first_names
 from steersman.core.errors import SteersmanError
 from steersman.objectives.fragmentation import fragment_arrays
 from steersman.objectives.registry import WeightedObjectives
@@ -196,9 +197,9 @@ class Simulator:
         for which, says in ((alone, "fit on no node at all"), (together, "are in gangs that do not fit together")):
             pods = [self.workload.pods[i] for i in np.flatnonzero(which).tolist() if i not in standing]
             named = list(dict.fromkeys(pod.name if which is alone else pod.gang for pod in pods))
-            shown = ", ".join(named[:3]) + (", ..." if len(named) > 3 else "")
             if pods:
-                found.append(f"{self.workload.name}: {len(pods)} of {len(self._class_of)} pods {says}: {shown}")
+                of_all = f"{self.workload.name}: {len(pods)} of {len(self._class_of)} pods"
+                found.append(f"{of_all} {says}: {first_names(named)}")
         return tuple(found)
 
     @cached_property
@@ -735,10 +736,9 @@ class Execution:
                 "steersman/Latency-v0 simulates them"
             )
         if names := sorted(set(self._preempting.values())):
-            shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
             yield (
                 f"{self.simulator.workload.name}: pods fail or wait for which kube-scheduler may preempt pods of lower "
-                f"priority, which steersman does not do: {shown}"
+                f"priority, which steersman does not do: {first_names(names)}"
             )
 
     def _count_gpus(self, record: event_arrays.EventRecord) -> None:

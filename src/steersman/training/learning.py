@@ -16,6 +16,7 @@ from steersman.agents.networks.spec import sizes_of
 from steersman.agents.registry import EVOLUTION, algorithm_specs, find_algorithm
 from steersman.core.errors import UsageError
 from steersman.core.extensions import attribute_foreign_errors
+from steersman.core.stored_command import StoredCommand
 from steersman.orders.registry import find_order
 from steersman.policies.files.policy_file import Card, with_stored_order, write_policy
 from steersman.policies.networks.registry import find_network
@@ -123,6 +124,7 @@ def learn(
     *,
     resume: bool = False,
     on_iteration: OnIteration | None = None,
+    command: StoredCommand | None = None,
 ) -> TrainingProgress:
     """Train to the limits; the best policy by validation is `policy.safetensors` in `folder`.
 
@@ -135,7 +137,7 @@ def learn(
     if not is_evolution:
         find_algorithm(plan.algorithm).load()
     device = "" if is_evolution else find_device(plan.device)
-    run = TrainingRun(folder, plan.options(), limits, resume=resume)
+    run = TrainingRun(folder, plan.options(), limits, resume=resume, command=command)
     learner: Agent | EpisodeEvolution = _search(plan) if is_evolution else _agent(plan, device)
     validator = Validator(plan.scene, plan.validation_seeds, plan.rule)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from steersman.agents.evolution.simulations import SimulationTask
 from steersman.agents.registry import EVOLUTION, IN_ENVIRONMENTS, ON_WORKLOADS, AlgorithmSpec, find_algorithm
 from steersman.core.config.fields import check_kinds, make_config
 from steersman.core.errors import UsageError
+from steersman.core.stored_command import StoredCommand
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.envs.inflation.episodes import WorkloadOptions
 from steersman.envs.latency.environment import LatencyOptions
@@ -197,6 +199,7 @@ def train(
     jobs: int = 1,
     resume: bool = False,
     on_iteration: OnIteration | None = None,
+    command: StoredCommand | None = None,
 ) -> TrainingProgress:
     """Train to the limits; the best policy by validation is `policy.safetensors` in `folder`.
 
@@ -207,13 +210,13 @@ def train(
         jobs: number of processes of evolution on workloads; environments are stepped in one.
         resume: resume the run in `folder`.
         on_iteration: progress.
+        command: that begins the run; its folder stores it.
 
     Raises:
         SteersmanError: see `evolve` and `learn`.
     """
-    if isinstance(plan, EvolutionPlan):
-        return evolve(plan, folder, limits, jobs=jobs, resume=resume, on_iteration=on_iteration)
-    return learn(plan, folder, limits, resume=resume, on_iteration=on_iteration)
+    run = partial(evolve, plan, jobs=jobs) if isinstance(plan, EvolutionPlan) else partial(learn, plan)
+    return run(folder, limits, resume=resume, on_iteration=on_iteration, command=command)
 
 
 def gain_text(plan: AnyPlan, value: float) -> str:

@@ -1,6 +1,7 @@
 """A training run: a folder with its options, log, metrics, checkpoint and the best policy so far.
 
     run.json                the options; a checkpoint belongs to them
+    command.json            the command of the command line that began it
     log.txt                 one line per event
     metrics.csv             one row per iteration
     validation.csv          one row per validation
@@ -33,6 +34,7 @@ from steersman.core.atomic_files import keep_copy, naming_in_errors, set_aside, 
 from steersman.core.config.fields import flag
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.folder_lock import FolderLock, lock_folder
+from steersman.core.stored_command import StoredCommand
 from steersman.training.checkpoint import read_checkpoint, write_checkpoint
 from steersman.training.tensorboard import Board
 
@@ -127,6 +129,7 @@ class TrainingRun:
         limits: when it ends, which a later session may change.
         resume: resume from the existing checkpoint, instead of refusing to overwrite a run.
         lock: lock on the folder; None: `train` takes it.
+        command: that begins the run; its folder stores it.
 
     Raises:
         SteersmanError: there is a run already and `resume` is False, or no checkpoint and it is True.
@@ -140,10 +143,11 @@ class TrainingRun:
         *,
         resume: bool = False,
         lock: FolderLock | None = None,
+        command: StoredCommand | None = None,
     ) -> None:
         self.folder, self.options, self.limits = folder, options, limits
         self.progress = TrainingProgress()
-        self.resumed, self._lock = resume, lock
+        self.resumed, self._lock, self._command = resume, lock, command
         # Also here, before networks are built; `_train` checks again under the lock.
         self._check()
 
@@ -232,6 +236,8 @@ class TrainingRun:
                 set_aside(self.folder / name)
         if not (self.folder / OPTIONS).exists():
             write_options(self.folder, self.options)
+        if self._command is not None and not self.resumed:
+            self._command.store(self.folder)
 
     def _kept(self) -> str:
         """Return what is left of a run that cannot continue, for a message."""

@@ -6,19 +6,19 @@ in it was read after the pod was bound, often after its whole Deployment was.
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from steersman.cluster.model import Node, PodClass, Requests
 from steersman.core.errors import InputError
-from steersman.workloads.formats.tables import csv_error, delimiter_of, read_text
+from steersman.workloads.formats.tables import TableRow, delimiter_of, read_text, rows_of
 from steersman.workloads.generators.deployments import CONTROL_PLANE, cluster
 from steersman.workloads.topology import Hierarchy, label_nodes
 
@@ -78,21 +78,7 @@ def read_bindings(file: Path) -> list[RecordedBinding]:
 
 def parse_bindings(file: Path, lines: Iterable[str], delimiter: str = ",") -> list[RecordedBinding]:
     """Return the rows of a recording; `file` is only named in errors. Raises InputError: see `read_bindings`."""
-    reader = csv.reader(lines, strict=True, delimiter=delimiter)
-    try:
-        header = [cell.strip() for cell in next(reader, [])]
-        nodes = _check_header(file, header)
-        rows = []
-        for cells in reader:
-            if not cells:
-                continue
-            where = f"line {reader.line_num}"
-            if len(cells) != len(header):
-                raise InputError(file, where, "", f"has {len(cells)} cells where the header has {len(header)}")
-            row = dict(zip(header, (cell.strip() for cell in cells), strict=True))
-            rows.append(_row(file, reader.line_num, row, nodes))
-    except csv.Error as error:
-        raise csv_error(file, reader.line_num, error) from None
+    rows = [_row(row) for row in rows_of(str(file), lines, delimiter, partial(_columns, file))]
     if not rows:
         raise InputError(file, "", "", "has no pods, only a header")
     return rows
@@ -131,8 +117,9 @@ def recorded_class(row: RecordedBinding) -> PodClass:
     return PodClass(Requests(row.cpu_milli, row.memory_bytes, cpu_nonzero_milli=row.cpu_milli))
 
 
-def _check_header(file: Path, header: list[str]) -> int:
-    """Return the number of nodes. Raises InputError: the header is another one."""
+def _columns(file: Path, first: Iterator[list[str]]) -> list[str]:
+    """Return the header. Raises InputError: it is another one."""
+    header = [cell.strip() for cell in next(first, [])]
     right = f"expected {','.join(COLUMNS)},{USAGE.format(0)},..."
     for column in COLUMNS:
         if header.count(column) != 1:
@@ -147,17 +134,20 @@ def _check_header(file: Path, header: list[str]) -> int:
     for i in range(max(1, len(usage))):
         if USAGE.format(i) not in usage:
             raise InputError(file, "line 1", USAGE.format(i), f"column is missing; {right}")
-    return len(usage)
+    return header
 
 
-def _row(file: Path, line: int, row: Mapping[str, str], nodes: int) -> RecordedBinding:
+def _row(stated: TableRow) -> RecordedBinding:
+    row, error = stated.cells, stated.error
+    nodes = sum(column.startswith("cpu_usage") for column in row)
+
     def number(column: str, check: Callable[[float], bool], right: str) -> float:
         try:
             value = float(row[column])
         except ValueError:
             value = math.nan
         if not (math.isfinite(value) and check(value)):
-            raise InputError(file, f"line {line}", column, f"{row[column]!r} is wrong; expected {right}")
+            raise error(column, f"{row[column]!r} is wrong; expected {right}")
         return value
 
     def whole(column: str, low: int, high: int) -> int:
@@ -177,10 +167,10 @@ def _row(file: Path, line: int, row: Mapping[str, str], nodes: int) -> RecordedB
         return tuple(float(row[column.format(i)]) for i in range(nodes))
 
     if not row["pod_name"] or not row["pod_name"].isprintable():
-        raise InputError(file, f"line {line}", "pod_name", f"{row['pod_name']!r} is wrong; expected the name of a pod")
+        raise error("pod_name", f"{row['pod_name']!r} is wrong; expected the name of a pod")
     cpu, memory = whole("cpu_request", 0, 1_000_000), whole("memory_request", 0, 10_000_000)
     return RecordedBinding(
-        line=line,
+        line=stated.line,
         name=row["pod_name"],
         node=whole("action", 0, nodes - 1),
         reward=number("reward", lambda value: abs(value) < 1e9, "a number"),

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from steersman.cli.main import main
-from steersman.cli.options.resuming import COMMAND
+from steersman.core.stored_command import COMMAND
 from steersman.training.run import CHECKPOINT, POLICY
 
 pytestmark = pytest.mark.integration
@@ -102,3 +102,11 @@ def test_refused_run_leaves_the_command_of_the_first(stopped: Path) -> None:
     before = (stopped / COMMAND).read_bytes()
     assert train("--protocol", "deployments", "--node-count", "9", "--output", str(stopped)) == 1
     assert (stopped / COMMAND).read_bytes() == before
+
+
+def test_run_that_was_killed_before_its_first_checkpoint_begins_again(stopped: Path) -> None:
+    policy = (stopped / POLICY).read_bytes()
+    for name in (CHECKPOINT, POLICY):
+        (stopped / name).unlink()
+    assert train("--output", str(stopped), "--resume") == 0
+    assert (stopped / POLICY).read_bytes() == policy

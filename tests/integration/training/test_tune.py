@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import multiprocessing
+import signal
 import socket
 import subprocess
 import sys
@@ -204,7 +205,7 @@ def test_several_commands_add_trials_to_one_storage(storage, files, request):
     trials = sorted(path.name for path in files.glob("*/trial-*"))
     assert trials == [f"trial-{number:03d}" for number in range(4)]
     assert all(len(list((files / each).glob("trial-*"))) == 2 for each in ("one", "two"))
-    study = StudyStorage(files, url).open(1)
+    study = StudyStorage(files, url).open()
     assert len({json.dumps(trial.params) for trial in study.trials}) == 4, "the commands draw different ones"
 
 
@@ -213,6 +214,51 @@ def test_a_study_has_as_many_trials_as_were_asked_for(files):
     """Each of several processes would start one more if it counted trials and then began one."""
     assert tune(1, jobs="3") == 0
     assert len(values(files)) == 1
+
+
+TUNE = ("tune", "--nodes", "nodes.yaml", "--workload", "pods.yaml", "--iterations", "2", "--validate-every", "1")
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_interrupted_study_continues_by_its_folder_alone_to_the_same_trials(files, number):
+    words = [*TUNE, "--trials", "3", "--jobs", "1", "--output"]
+    command = [sys.executable, "-m", "steersman", *words, "a study"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        while not (files / "a study" / "trial-001").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        said = process.communicate(timeout=300)[1]
+    if number == signal.SIGINT:
+        assert said.splitlines()[-1] == "interrupted; to continue: steersman tune --output 'a study' --resume"
+    assert main(["tune", "--output", "a study", "--resume"]) == 0
+    assert main([*words, "whole"]) == 0
+    trials = [
+        [
+            (trial.params, trial.value)
+            for trial in StudyStorage(files / each).open().trials
+            if trial.state.name in ("COMPLETE", "PRUNED")
+        ]
+        for each in ("a study", "whole")
+    ]
+    assert len(trials[0]) == 3
+    assert trials[0] == trials[1]
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_resumed_study_has_as_many_trials_as_its_last_command_asked_for(files, capsys):
+    assert tune(1) == 0
+    assert tune(1) == 0
+    for more, trials in (((), 2), (("--trials", "3"), 3), (("--seed", "1"), 3)):
+        assert main(["tune", "--output", "study", "--resume", *more]) == 0
+        assert len(values(files)) == trials
+    assert main(["tune", "--output", "study", "--resume", "--step", "0.07"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("error: --step is not that of the run in study; ")
+    assert main(["train", "--output", "study", "--resume"]) == 1
+    assert "command.json: is of steersman tune; name a folder of train" in capsys.readouterr().err
+    assert main([*TUNE, "--output", "new", "--resume"]) == 2
+    assert "--resume: there is no study in new to continue" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("url", ["shared.log", "journal:///", "journal://folder/shared.log", "grpc:///file"])
@@ -224,7 +270,7 @@ def test_storage_that_is_no_url_is_refused(url, tmp_path):
 def open_together(barrier, failed):
     barrier.wait()
     try:
-        StudyStorage(Path(), "sqlite:///shared.db").open(1)
+        StudyStorage(Path(), "sqlite:///shared.db").open()
     except Exception as error:
         failed.put(str(error))
         raise
@@ -251,7 +297,7 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path, monkeypatch):
     for content in ("hello\n", "hello", "1\n", '{"a": 1}\n'):
         Path("notes.txt").write_text(content)
         with raises(InputError, "journal:///notes.txt", "is not a journal of Optuna; name another file"):
-            StudyStorage(tmp_path, "journal:///notes.txt").open(1)
+            StudyStorage(tmp_path, "journal:///notes.txt").open()
         assert Path("notes.txt").read_text() == content
 
 

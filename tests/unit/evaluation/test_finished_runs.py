@@ -10,8 +10,9 @@ import pytest
 from tests.support.errors import raises
 from tests.unit.evaluation.test_generated import FILLING, SMALL
 
-from steersman.cli.comparison import RunKeeper
+from steersman.cli.comparison import Resumable, RunKeeper
 from steersman.core.errors import InputError, UsageError
+from steersman.core.stored_command import StoredCommand
 from steersman.evaluation import finished_runs, output
 from steersman.evaluation.criteria import parse_objectives
 from steersman.evaluation.evaluation import Evaluation, evaluate_experiments
@@ -34,6 +35,9 @@ KINDS = {
     "deployments": [generated_experiment(FILLING, PAIR, (1, 2))],
     "latency": [generated_experiment(SMALL, ("kube-default", "la"), (1, 2))],
 }
+
+
+BEGUN = StoredCommand("evaluate", (), Path())
 
 
 def evaluated(experiments: list[Experiment], **more: object) -> Evaluation:
@@ -68,7 +72,7 @@ def test_finished_runs_are_written_once_a_minute(tmp_path: Path) -> None:
     """A process that is killed leaves what was finished at the last minute, of all experiments."""
     experiments, now = KINDS["inflation-and-timed"], 0.0
     description = describe(experiments)
-    keeper, written = RunKeeper(tmp_path, description, lambda: now), []
+    keeper, written = RunKeeper(tmp_path, Resumable(description, BEGUN), lambda: now), []
 
     def keep(finished: Finished) -> None:
         nonlocal now
@@ -86,7 +90,7 @@ def test_finished_runs_are_written_once_a_minute(tmp_path: Path) -> None:
 def test_runs_go_on_where_the_finished_ones_cannot_be_written(tmp_path: Path) -> None:
     experiments, now = KINDS["arrivals"], 0.0
     (tmp_path / "out").write_text("a file, not a folder")
-    keeper = RunKeeper(tmp_path / "out", describe(experiments), lambda: now)
+    keeper = RunKeeper(tmp_path / "out", Resumable(describe(experiments), BEGUN), lambda: now)
     now = 100.0
     assert len(evaluated(experiments, keep=keeper).runs) == 4
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -159,7 +163,7 @@ def test_policies_with_equal_names_and_other_content_are_told_apart(tmp_path: Pa
     assert "secret" not in str(before)
     file.write_bytes(file.read_bytes() + b" ")
     after = describe([experiment])
-    assert [what for what in before if before[what] != after[what]] == [f"content of {file}"]
+    assert [what for what in before if before[what] != after[what]] == [f"content of {file.name}"]
     other = describe([replace(experiment, policies=("fgd", str(file), "http://user:other@host:1/score"))])
     assert [what for what in other if other[what] != after[what]] == ["URL of policy http://***@host:1/score"]
 
@@ -173,7 +177,7 @@ def test_all_files_that_a_policy_names_are_told_apart(tmp_path: Path, monkeypatc
     orders = ("fgd+b.safetensors@history", "run@2/e.safetensors+shortest")
     policies = ("a.safetensors", orders[0], "c+d.safetensors", "fgd=0.5,best-fit=0.5", orders[1])
     assert [what for what in describe([replace(INFLATION, policies=policies)]) if what.startswith("content")] == [
-        f"content of {name}" for name in names
+        f"content of {Path(name).name}" for name in names
     ]
 
 
@@ -208,3 +212,34 @@ def test_file_of_finished_runs_is_a_result(tmp_path: Path) -> None:
     (tmp_path / FINISHED).write_bytes(b"mine")
     with raises(UsageError, FINISHED):
         output.check_output(tmp_path, EVALUATION_FILES)
+
+
+@pytest.mark.parametrize(
+    ("policy", "shown"),
+    [
+        ("/tmp/x/fitted.safetensors", "fitted.safetensors"),
+        ("fgd+runs@2/order.safetensors@history", "fgd+order.safetensors@history"),
+        ("/tmp/x/cluster-scheduler.yaml:default@1.36", "cluster-scheduler.yaml:default@1.36"),
+        ("fgd=0.5,best-fit=0.5", "fgd=0.5, best-fit=0.5"),
+        ("http://user:secret@host/score", "http://***@host/score"),
+    ],
+)
+def test_policies_are_described_without_folders_and_secrets(policy: str, shown: str) -> None:
+    said = describe([replace(INFLATION, policies=(policy,))])["policies"]
+    assert said == f"[{shown}]"
+
+
+def test_a_policy_file_is_known_by_its_content_wherever_it_is(tmp_path: Path) -> None:
+    """Two working directories, and two files of one name of which the first changes."""
+    for folder, ratio in (("a", 1), ("b", 2), ("c", 3)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.yaml").write_text(f"weight: {ratio}")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "mine.yaml").write_text("weight: 1")
+
+    def described(*folders: str) -> dict[str, str]:
+        return describe([replace(INFLATION, policies=tuple(f"{tmp_path / each}/mine.yaml" for each in folders))])
+
+    assert described("a") == described("d")
+    assert described("a") != described("b")
+    assert described("a", "b") != described("c", "b")

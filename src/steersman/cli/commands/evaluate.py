@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from steersman.cli.cluster_baseline import KUBE_DEFAULT, cluster_baseline, is_to_be_found
 from steersman.cli.completing import orders, policies
 from steersman.cli.fitting import FitGenerations, describe_fit, fit_workload
@@ -31,6 +33,7 @@ from steersman.cli.options.orders import check_pods_wait
 from steersman.cli.options.policies import check_policies
 from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.options.results import Results
+from steersman.cli.options.resuming import BEGUN, naming_continuation
 from steersman.cli.output.display import Warnings, say
 from steersman.cli.output.logs import check_log_file, log_messages
 from steersman.core.config.fields import flag
@@ -117,6 +120,7 @@ def evaluate(
     arrivals: ComparedArrivalOptions,
     generated: GeneratedCluster,
     server: PolicyServer,
+    invocation: typer.Context,
     **settings: Any,
 ) -> None:
     """Compare policies by simulation on your own nodes and pods: which one should this cluster run?
@@ -124,7 +128,8 @@ def evaluate(
     Simulates every policy on every workload with every seed and compares them seed by seed with a baseline. Prints a
     table and writes report.html (plots), results.csv (allocation over each run), metrics.csv (all metrics of each run)
     and summary.csv (means and differences with 95 % intervals). The same seeds give the same files, except for a policy
-    of --fit, whose search is limited by time. --resume continues an interrupted comparison to the same files.
+    of --fit, whose search is limited by time. --resume with --output alone continues an interrupted comparison to the
+    same files.
 
     **Examples**:
 
@@ -157,15 +162,14 @@ def evaluate(
     from steersman.cli.comparison import ReportNotes, compare, show
     from steersman.evaluation.criteria import parse_objectives
     from steersman.evaluation.experiment import generated_experiment
-    from steersman.evaluation.finished_runs import check_finished
+    from steersman.evaluation.finished_runs import read_made
     from steersman.evaluation.output import check_output
-    from steersman.evaluation.results import CLUSTER_SCHEDULER, EVALUATION_FILES, FITTED
+    from steersman.evaluation.results import CLUSTER_SCHEDULER, EVALUATION_FILES, FINISHED, FITTED
     from steersman.policies.registry import in_order_by_name, of_minor
 
     objectives = parse_objectives(options.objective or ())
     check_output(results.output, EVALUATION_FILES)
-    if results.resume:
-        check_finished(results.output)
+    made = read_made(results.output) if results.resume else {}
     chosen = options.policy or list(GENERATED_POLICIES.get(arrivals.protocol or "", DEFAULT_POLICIES))
     check_pods_wait([*chosen, *([options.baseline] if options.baseline else [])], arrivals.protocol)
     if options.order:
@@ -192,17 +196,29 @@ def evaluate(
         using_folder(results.output),
         tempfile.TemporaryDirectory(prefix="steersman-") as folder,
         use_engine(results.engine, results.jobs) as jobs,
+        naming_continuation(invocation.meta[BEGUN], results.output, FINISHED),
     ):
-        notes, found = ReportNotes(command, reason), None
-        if finds_baseline:
-            found = cluster_baseline(inputs.live, workloads[0], Path(folder, CLUSTER_SCHEDULER), minor)
-        if found is not None:
-            experiments, baseline = [replace(each, policies=(found, *each.policies)) for each in experiments], found
-            notes = replace(notes, kept=(Path(folder, CLUSTER_SCHEDULER),))
+        for name, (content, _) in made.items():
+            Path(folder, name).write_bytes(content)
+        scheduler, fitted = Path(folder, CLUSTER_SCHEDULER), Path(folder, FITTED)
+        if finds_baseline and not results.resume:
+            found = cluster_baseline(inputs.live, workloads[0], scheduler, minor)
+            if found is not None:
+                made[scheduler.name] = scheduler.read_bytes(), found.removeprefix(str(scheduler))
+        if scheduler.name in made:
+            baseline = f"{scheduler}{made[scheduler.name][1]}"
+            experiments = [replace(each, policies=(baseline, *each.policies)) for each in experiments]
+        if options.fit and fitted.name not in made:
+            note = fit_to(experiments, fitted, options.fit_generations, jobs)
+            made[fitted.name] = fitted.read_bytes(), note
         if options.fit:
-            file = Path(folder, FITTED)
-            experiments, fitted = fit_to(experiments, file, options.fit_generations, jobs)
-            notes = replace(notes, fitted=fitted, kept=(*notes.kept, file))
+            experiments = [replace(each, policies=(*each.policies, str(fitted))) for each in experiments]
+        notes = ReportNotes(
+            command,
+            reason,
+            fitted=made[fitted.name][1] if options.fit else "",
+            kept=tuple(Path(folder, name) for name in made),
+        )
         outcomes = compare(
             experiments,
             results,
@@ -211,7 +227,8 @@ def evaluate(
             baseline=baseline,
             warn=warn,
             bound=options.bound,
-            resumable=not options.fit and found is None,
+            command=invocation.meta[BEGUN],
+            made=made,
         )
     if reason:
         say(f"compared in {' and '.join(each.protocol for each in experiments)}: {reason} (--protocol selects one)")
@@ -282,10 +299,8 @@ def warn_and_check(experiments: Sequence[Experiment], options: ComparisonOptions
             check_bound(source, next(iter(protocols), "inflation"))
 
 
-def fit_to(
-    experiments: Sequence[Experiment], file: Path, generations: int | None, jobs: int
-) -> tuple[list[Experiment], str]:
-    """Fit a policy to the workload of experiments, as `policy fit` does, and add it to them.
+def fit_to(experiments: Sequence[Experiment], file: Path, generations: int | None, jobs: int) -> str:
+    """Fit a policy to the workload of experiments, as `policy fit` does.
 
     Args:
         experiments: experiments on one workload that differ in their protocols alone.
@@ -294,7 +309,7 @@ def fit_to(
         jobs: number of processes.
 
     Returns:
-        The experiments with the fitted policy, and a sentence on what was kept.
+        A sentence on what was kept.
 
     Raises:
         UsageError: the workload has no GPUs.
@@ -315,5 +330,4 @@ def fit_to(
     write_policy(file, fitted.card, fitted.arrays)
     note = describe_fit(fitted)
     say(note)
-    extended = [replace(experiment, policies=(*experiment.policies, str(file))) for experiment in experiments]
-    return extended, note
+    return note

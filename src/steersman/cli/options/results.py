@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from steersman.cli.options.common import EngineOption, Format, FormatOption, Jobs, Output
-from steersman.cli.options.declaring import Excludes, option
+from steersman.cli.options.declaring import option
 from steersman.cli.output.logs import MessagesFileOption
 from steersman.core.engines import Engine
 
@@ -23,6 +23,8 @@ class Results:
     log_file: MessagesFileOption = None
     resume: Annotated[
         bool,
-        option("Continue the interrupted comparison in --output; its finished runs are not done again.", "--resume"),
-        Excludes("fit"),
+        option(
+            "Continue the interrupted comparison in --output by its own options; its finished runs are not done again.",
+            "--resume",
+        ),
     ] = False

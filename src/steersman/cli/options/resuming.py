@@ -1,79 +1,85 @@
-"""`--resume` needs only `--output`: the run's folder stores the arguments of the command that began the run."""
+"""`--resume` needs only `--output`: the folder stores the command that began what it continues."""
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from steersman.cli.options.common import ManyValues
-from steersman.core.atomic_files import write_atomically
-from steersman.core.errors import InputError, UsageError
-from steersman.core.redaction import redact_url
+from steersman.core.errors import InputError, SteersmanError, UsageError
+from steersman.core.stored_command import COMMAND, StoredCommand, read_command
 
-COMMAND = "command.json"
-WORDS = "steersman.words"
-"""Key of the parsed arguments in the metadata of a context."""
-SESSION_LIMITS = {"iterations", "minutes", "patience", "validate_every"}
-FREE = {"output", "resume", "jobs", "engine", "progress", "log_file"} | SESSION_LIMITS
-"""Options that a later session may change: when it ends, and how it is computed and shown."""
+ALWAYS_FREE = {"output", "resume", "jobs", "log_file"}
+FREE = {
+    "train": ALWAYS_FREE | {"iterations", "minutes", "patience", "validate_every", "engine", "progress"},
+    "tune": ALWAYS_FREE | {"trials", "minutes"},
+    "evaluate": ALWAYS_FREE | {"engine", "output_format"},
+}
+"""Command -> options that a later session may change: when it ends, and how it is computed and shown."""
+BEGUN = "steersman.begun"
+"""Key of the command in the metadata of its context."""
+
+
+class InterruptedRunError(SteersmanError):
+    """A signal ended a command that can be continued."""
+
+    exit_status = 130
 
 
 class ResumableCommand(ManyValues):
-    """A command that `--resume` completes by the options of the run in `--output`."""
+    """A command that `--resume` completes by the options that the folder in `--output` stores."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse as usual, and fill in the options of the run that is resumed.
+        """Parse as usual, and fill in the stored options.
 
         Raises:
-            UsageError: an option has another value than in the run.
-            InputError: the file of the command is damaged.
+            UsageError: an option has another value than the stored one.
+            InputError: the stored command is damaged, or of another kind.
         """
-        words = list(args)
+        ctx.meta[BEGUN] = StoredCommand(ctx.info_name, tuple(args), Path.cwd())
         rest = super().parse_args(ctx, args)
-        ctx.meta[WORDS] = words
-        if not ctx.params.get("resume") or not (file := ctx.params["output"] / COMMAND).exists():
+        folder = ctx.params.get("output")
+        if not ctx.params.get("resume") or not (folder / COMMAND).exists():
             return rest
+        stored = read_command(folder)
+        if stored.name != ctx.info_name:
+            raise InputError(
+                folder / COMMAND, "", "", f"is of steersman {stored.name}; name a folder of {ctx.info_name}"
+            )
         first = type(ctx)(self, info_name=ctx.info_name, parent=ctx.parent)
-        super().parse_args(first, _stored_words(file))
+        super().parse_args(first, stored.words_from(Path.cwd()))
         given = {each for each in ctx.params if ctx.get_parameter_source(each).name == "COMMANDLINE"}
         flags = {each.name: each.opts[0] for each in self.params}
-        for name in sorted(given - FREE):
+        for name in sorted(given - FREE[ctx.info_name]):
             if ctx.params[name] != first.params[name]:
                 raise UsageError(
-                    f"{flags[name]} is not that of the run in {ctx.params['output']}; leave it out, or name a new "
-                    "folder without --resume"
+                    f"{flags[name]} is not that of the run in {folder}; leave it out, or name a new folder without "
+                    "--resume"
                 )
         ctx.params |= {name: value for name, value in first.params.items() if name not in given}
         return rest
 
 
-def keep_words(words: Sequence[str], folder: Path) -> None:
-    """Write the words of a command that begins a run into its folder, unless one of them holds a secret.
+def continuation(command: StoredCommand, folder: Path) -> str:
+    """Return how an interrupted command is continued, for a message."""
+    if not (folder / COMMAND).exists():  # a word holds a secret
+        return "to continue: the same command with --resume"
+    return f"to continue: {shlex.join(['steersman', command.name, '--output', str(folder), '--resume'])}"
+
+
+@contextmanager
+def naming_continuation(command: StoredCommand, folder: Path, needed: str = "") -> Iterator[None]:
+    """Name the command that continues an interrupted one, if there is its folder, or the file there that this needs.
 
     Raises:
-        InputError: the file cannot be written.
+        InterruptedRunError: in place of a KeyboardInterrupt.
     """
-    if all(redact_url(each) == each for each in words):
-        content = {"folder": os.getcwd(), "words": list(words)}
-        write_atomically(folder / COMMAND, (json.dumps(content, indent=2) + "\n").encode())
-
-
-def _stored_words(file: Path) -> list[str]:
     try:
-        content = json.loads(file.read_text())
-        folder, words = Path(content["folder"]), [str(each) for each in content["words"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise InputError(file, "", "", "is damaged; remove it, and give --resume all options of the run") from None
-    if folder == Path.cwd():
-        return words
-    return [_from_here(each, folder) for each in words]
-
-
-def _from_here(word: str, folder: Path) -> str:
-    """Return a word whose value is a file of another working directory with that file's whole path."""
-    flag, equals, value = word.rpartition("=") if word.startswith("--") else ("", "", word)
-    is_file = bool(value) and not value.startswith("-") and (folder / value).exists()
-    return f"{flag}{equals}{folder / value}" if is_file else word
+        yield
+    except KeyboardInterrupt as interruption:
+        if not (folder / needed).exists():
+            raise
+        raise InterruptedRunError(f"interrupted; {continuation(command, folder)}") from interruption

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -15,6 +15,7 @@ from rich.text import Text
 from steersman.core.counting import counted
 from steersman.evaluation.report.headline import Headline, TableColumn
 from steersman.evaluation.report.wording import BOUND_LABEL, INTERVAL, OF_STRETCH, fixed
+from steersman.evaluation.results import METRICS_COLUMNS, metric_cells
 from steersman.evaluation.summary import SummaryRow
 
 if TYPE_CHECKING:
@@ -208,34 +209,15 @@ def run_table(run: RunResult) -> Table:
 
 def summary_records(summary: Sequence[SummaryRow]) -> list[dict[str, object]]:
     """Return the rows of `summary.csv` with its column names."""
-    records = []
-    for row in summary:
-        record = {
-            "workload": row.workload,
-            "policy": row.policy,
-            "protocol": row.protocol,
-            "metric": row.metric,
-            "unit": row.unit,
-            "runs": row.runs,
-            "mean": row.mean,
-            "ci_low": row.interval.low,
-            "ci_high": row.interval.high,
-            "baseline": row.baseline or None,
-            "difference": row.difference,
-            "difference_ci_low": row.difference_interval.low,
-            "difference_ci_high": row.difference_interval.high,
-        }
-        records.append({name: finite(value) for name, value in record.items()})
-    return records
+    return [
+        {name: finite(value) for name, value in (row.cells | {"baseline": row.baseline or None}).items()}
+        for row in summary
+    ]
 
 
 def metric_records(run: RunResult) -> list[dict[str, object]]:
     """Return the rows of `metrics.csv` with its column names."""
-    key = {"workload": run.workload, "policy": run.policy, "seed": run.seed, "protocol": run.protocol}
-    return [
-        {**key, "metric": metric["name"], "unit": metric["unit"], "value": finite(metric["value"])}
-        for metric in map(asdict, run.metrics)
-    ]
+    return [dict(zip(METRICS_COLUMNS, map(finite, cells), strict=True)) for cells in metric_cells(run)]
 
 
 def finite(value: object) -> object:

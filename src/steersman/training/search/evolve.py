@@ -12,6 +12,7 @@ import numpy.typing as npt
 from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.simulations import EXCESS_WEIGHT, Evolution, SimulationTask, excluded_features
 from steersman.core.errors import InputError, UsageError
+from steersman.core.stored_command import StoredCommand
 from steersman.orders.registry import find_order
 from steersman.policies.base import default_member, with_profile
 from steersman.policies.features import view
@@ -107,6 +108,7 @@ def evolve(
     jobs: int = 1,
     resume: bool = False,
     on_iteration: OnIteration | None = None,
+    command: StoredCommand | None = None,
 ) -> TrainingProgress:
     """Train to the limits; the best policy by validation is `policy.safetensors` in `folder`.
 
@@ -114,7 +116,7 @@ def evolve(
         UsageError: the plan is invalid.
         SteersmanError: see `TrainingRun`.
     """
-    run = TrainingRun(folder, plan.options(), limits, resume=resume)
+    run = TrainingRun(folder, plan.options(), limits, resume=resume, command=command)
     search = Evolution(plan.training, plan.task, plan.config, plan.seed, jobs, _first(plan))
     validator = SimulationValidator(plan)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
+import numpy as np
 
 from steersman.core.errors import InputError, UsageError
 from steersman.core.redaction import redact_url
@@ -82,12 +83,8 @@ class StudyStorage:
         """Return what another study needs another one of."""
         return "storage" if self.url else "folder"
 
-    def open(self, seed: int) -> optuna.Study:
+    def open(self) -> optuna.Study:
         """Return the study, a new one if there is none.
-
-        Args:
-            seed: of the sampler. Of a shared study each command draws its own: with the same one they would start with
-                the same trials.
 
         Raises:
             InputError: it was written by another version of Optuna, or the file is not a journal.
@@ -103,10 +100,19 @@ class StudyStorage:
             study_name=STUDY,
             direction="maximize",
             load_if_exists=True,
-            sampler=optuna.samplers.TPESampler(seed=None if self.url else seed, n_startup_trials=STARTUP_TRIALS),
             # The first trials run to their end: the pruner needs medians to compare with.
             pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS),
         )
+
+    def sampler(self, *seed: int) -> optuna.samplers.TPESampler:
+        """Return what draws the next trial, by the same seed the same one.
+
+        Of a shared study each command draws its own: with the same seed they would start with the same trials.
+        """
+        import optuna
+
+        state = None if self.url else int(np.random.SeedSequence(seed).generate_state(1)[0])
+        return optuna.samplers.TPESampler(seed=state, n_startup_trials=STARTUP_TRIALS)
 
     def _storage(self) -> optuna.storages.BaseStorage:
         from optuna import storages

@@ -23,6 +23,7 @@ from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.core.extras import MissingExtraError, require_extra
 from steersman.core.processes import kill, start_worker
 from steersman.core.signals import defer_signals
+from steersman.core.stored_command import StoredCommand
 from steersman.training.plans import AnyPlan, algorithm_of, train
 from steersman.training.run import TrainingLimits, TrainingProgress, check_minutes
 from steersman.training.tuning.spaces import apply_trial, common_options, to_options
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
     import optuna
 
 BEST, PLOTS = "best.json", "tuning.html"
-ALGORITHM, COMMON = "algorithm", "common options"
-"""Attributes of a study."""
+ALGORITHM, COMMON, ERROR = "algorithm", "common options", "error"
+"""Attributes of a study, and of a trial that failed."""
+TRIAL = "trial-{:03d}"
 DEFAULT_TRIALS = 20
 TRIAL_SHARE = 0.4
 """Iterations of a trial, and between two of its validations, as a share of the defaults of training."""
@@ -102,9 +104,9 @@ class StudyBudget:
         """Return the number of trials to add at most, None: no limit."""
         return self.trials or (None if self.minutes else DEFAULT_TRIALS)
 
-    def stopping_criterion(self) -> StoppingCriterion:
-        """Return when the study ends, if it begins now."""
-        left = None if self.most is None else SPAWN.Value("q", self.most)
+    def stopping_criterion(self, left_trials: int | None) -> StoppingCriterion:
+        """Return when the study ends, if it begins now with so many trials left; None: no limit."""
+        left = None if left_trials is None else SPAWN.Value("q", left_trials)
         return StoppingCriterion(left, math.inf if self.minutes is None else time.time() + 60.0 * self.minutes)
 
 
@@ -150,6 +152,8 @@ def tune(
     fixed: Collection[str] = (),
     storage: str = "",
     on_trial: OnTrial | None = None,
+    resume: bool = False,
+    command: StoredCommand | None = None,
 ) -> TuneOutcome:
     """Add trials to the study in `folder`; a trial's value is the best validation of its run.
 
@@ -161,6 +165,8 @@ def tune(
         fixed: names of options that are not searched, but stay as the plan has them.
         storage: URL of a storage that several calls share, see `training.tuning.storage`; empty: a file in `folder`.
         on_trial: progress; called in this process only.
+        resume: whether the budget counts the trials that ended in `folder` before.
+        command: that adds the trials; `folder` stores it.
 
     Raises:
         MissingExtraError: Optuna or Plotly is not installed.
@@ -176,10 +182,15 @@ def tune(
         folder.mkdir(parents=True, exist_ok=True)
     store = StudyStorage(folder, storage)
     with store.one_line_errors():
-        study = store.open(plan.seed)
+        study = store.open()
         _check_algorithm(study, algorithm_of(plan).name, store)
         _check_common_options(study, common_options(plan, fixed), store)
-        end = budget.stopping_criterion()
+        ended, total = _ended(study, folder), budget.most
+        if total is not None and not resume:
+            total += ended
+        if command is not None and not resume:
+            command.store(folder, *(() if total is None else ("--trials", str(total))))
+        end = budget.stopping_criterion(None if total is None else total - ended)
         processes: list[SpawnProcess] = []
         try:
             for number in range(1, budget.workers):
@@ -193,6 +204,12 @@ def tune(
             # After the joins these have ended; after an error they have not.
             kill(processes)
         return _conclude(store, plan, fixed)
+
+
+def _ended(study: optuna.Study, folder: Path) -> int:
+    """Return how many trials in a folder came to an end, be it by an error; one that was interrupted did not."""
+    trials = [each for each in study.trials if (folder / TRIAL.format(each.number)).exists()]
+    return sum(each.state.name in ("COMPLETE", "PRUNED") or ERROR in each.user_attrs for each in trials)
 
 
 def _check_algorithm(study: optuna.Study, algorithm: str, store: StudyStorage) -> None:
@@ -244,8 +261,7 @@ def _work(
     """Run trials until the study ends."""
     import optuna
 
-    # Other seeds, or all workers would draw the same first trials.
-    study = store.open(plan.seed + worker)
+    study = store.open()
 
     def objective(trial: optuna.Trial) -> float:
         def report(progress: TrainingProgress, _: dict[str, float]) -> None:
@@ -255,15 +271,18 @@ def _work(
                 if trial.should_prune():
                     raise optuna.TrialPruned
 
-        run = store.folder / f"trial-{trial.number:03d}"
+        run = store.folder / TRIAL.format(trial.number)
         try:
             return train(apply_trial(trial, plan, fixed), run, end.cut(limits), on_iteration=report).best
         except (UsageError, InputError, MissingExtraError):
             raise  # the next trial would fail likewise
         except SteersmanError as error:
+            trial.set_user_attr(ERROR, str(error))
             raise FailedTrial from error
 
     while end.begin():
+        # By the trials that ended: a study that was interrupted draws what it would have drawn.
+        study.sampler = store.sampler(plan.seed, worker, _ended(study, store.folder))
         study.optimize(objective, n_trials=1, catch=(FailedTrial,))
         if on_trial is not None:
             complete = [trial.value for trial in study.trials if trial.value is not None]
@@ -273,7 +292,7 @@ def _work(
 def _conclude(store: StudyStorage, plan: AnyPlan, fixed: Collection[str]) -> TuneOutcome:
     import optuna
 
-    study, folder = store.open(plan.seed), store.folder
+    study, folder = store.open(), store.folder
     states = [trial.state for trial in study.trials]
     finished = states.count(optuna.trial.TrialState.COMPLETE)
     if not finished:

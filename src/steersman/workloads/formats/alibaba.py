@@ -13,16 +13,7 @@ from typing import ClassVar
 
 from steersman.core.quantities import MAX_CPU_MILLI, MAX_POD_GPUS
 from steersman.workloads.formats.tables import TableRow
-from steersman.workloads.formats.traces import (
-    MAX_PODS,
-    NEVER_RAN,
-    TraceJob,
-    TraceTable,
-    amount,
-    gib,
-    pod_name,
-    seconds,
-)
+from steersman.workloads.formats.traces import MAX_PODS, NEVER_RAN, TraceJob, TraceTable, amount, gib, pod_name, seconds
 
 MISCELLANEOUS = "MISC"
 """GPUs of several older models."""

@@ -9,13 +9,14 @@ import csv
 import math
 import re
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from steersman.cluster.gpu_resources import SHARED_GPUS
-from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
+from steersman.cluster.model import GPU_MILLI, Node, Pod
 from steersman.cluster.node_labels import GIB
 from steersman.cluster.objects.manifests import format_seconds
 from steersman.core.counting import counted
@@ -29,10 +30,11 @@ from steersman.core.quantities import (
     format_bytes,
     plausible,
 )
-from steersman.workloads.formats.base import Losses, PodContent, TableFormat, differences, twice
+from steersman.workloads.formats.base import Losses, TableFormat, differences
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.kubernetes.objects import write_nodes
 from steersman.workloads.formats.tables import PLAIN, PLAIN_TABLE, TableRow, is_plain, read_text, rows
+from steersman.workloads.formats.traces import TraceContent, TraceJob
 from steersman.workloads.workload import Workload
 
 REPEATED = ("cpu", "memory", "gpus", "gpu_model", "owner", "namespace", "priority", "nodes")
@@ -45,58 +47,30 @@ _PLAIN = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", re.ASCII)
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class _JobKind:
-    """What many rows of a table have in common: the class of pods, where they belong, and how many a job has."""
-
-    pod_class: PodClass
-    owner: str
-    namespace: str
-    priority: int
-    nodes: int
-
-
-@dataclass(frozen=True, slots=True)
-class _JobRow:
-    """A row of a table; `submit` in seconds, Unix seconds if it was written as a date."""
-
-    name: str
-    kind: _JobKind
-    submit: float
-    duration: float | None
-    estimate: float | None
-    file: str
-    line: int
-
-
-class JobsContent(PodContent):
+class JobsContent(TraceContent):
     """Tables of jobs.
 
     Args:
         files: the tables.
     """
 
+    field, advice = "name", "number them, or leave out the column name"
+
     def __init__(self, files: Sequence[Path]) -> None:
-        kinds: dict[tuple[str, ...], _JobKind] = {}
-        self.jobs: list[_JobRow] = []
         self.has_dates: bool | None = None
-        for file in files:
-            self._read(file, kinds)
+        # What many rows have in common.
+        kinds: dict[tuple[str, ...], dict[str, Any]] = {}
+        super().__init__(files, (job for file in files for job in self._read(file, kinds)), "", "", "job")
+        # Dates are counted from the first one.
+        self._from_first = bool(self.has_dates)
 
     def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
-        """Return the pods of each job in the order of the rows, see `FormatContent`."""
-        # Dates are counted from the first one.
-        start = min(job.submit for job in self.jobs) if self.has_dates else 0.0
-        return [pod for job in self.jobs for pod in _pods(job, job.submit - start)], None
-
-    def named_twice(self, name: str, nodes: Sequence[Node]) -> InputError | None:
-        """Return the error of a name that two rows have, see `FormatContent`."""
-        jobs = ((job.file, job.line, _pods(job, 0.0)) for job in self.jobs)
-        return twice(name, jobs, "name", "number them, or leave out the column name")
+        """Return the pods of each job in the order of the rows, whatever nodes there are; see `FormatContent`."""
+        return self.pods_of(self.jobs, ()), None
 
     def understood(self) -> str:
         """Return how many jobs there are, see `FormatContent`."""
-        endless = sum(job.duration is None for job in self.jobs)
+        endless = sum(job.run is None for job in self.jobs)
         estimated = sum(job.estimate is not None for job in self.jobs)
         parts = (
             counted(len(self.jobs), "job"),
@@ -105,8 +79,8 @@ class JobsContent(PodContent):
         )
         return ", ".join(filter(None, parts))
 
-    def _read(self, file: Path, kinds: dict[tuple[str, ...], _JobKind]) -> None:
-        """Add the jobs of a table. Raises InputError: a row is invalid, or there is none."""
+    def _read(self, file: Path, kinds: dict[tuple[str, ...], dict[str, Any]]) -> Iterator[TraceJob]:
+        """Yield the jobs of a table. Raises InputError: a row is invalid, or there is none."""
         row = None
         for row in rows(str(file), read_text(file), PLAIN, PLAIN_TABLE, any_case=True):
             submit, is_date = _submit(row)
@@ -120,9 +94,8 @@ class JobsContent(PodContent):
             kind = kinds.get(key)
             if kind is None:
                 kind = kinds[key] = _kind(row)
-            name = row.text("name") or f"job-{len(self.jobs) + 1}"
-            duration, estimate = row.seconds("duration"), row.seconds("estimate", positive=True)
-            self.jobs.append(_JobRow(name, kind, submit, duration, estimate, row.file, row.line))
+            name, run, estimate = row.text("name"), row.seconds("duration"), row.seconds("estimate", positive=True)
+            yield TraceJob(name, submit, run, **kind, estimate=estimate, place=(row.file, row.line))
         if row is None:
             raise InputError(file, "", "", "has no jobs, only a header")
 
@@ -183,30 +156,31 @@ def _submit(row: TableRow) -> tuple[float, bool]:
     return row.seconds("submit") or 0.0, False
 
 
-def _kind(row: TableRow) -> _JobKind:
-    """Return what a row may share with others. Raises InputError."""
+def _kind(row: TableRow) -> dict[str, Any]:
+    """Return what a job may share with others, by the fields of `TraceJob`. Raises InputError."""
     namespace, owner = row.text("namespace") or "default", row.text("owner")
     if not _NAMESPACE.fullmatch(namespace):
         problem = f"{namespace!r} is not a namespace; expected up to 63 lower-case letters, digits and '-'"
         raise row.error("namespace", problem)
-    full_owner = owner if "/" in owner or not owner else f"User/{owner}"
-    return _JobKind(_pod_class(row), full_owner, namespace, _priority(row), _node_count(row))
-
-
-def _pod_class(row: TableRow) -> PodClass:
-    gpus = row.number("gpus", MAX_POD_GPUS) if row.text("gpus") else 0
+    gpus = row.number("gpus", MAX_POD_GPUS) if row.text("gpus") else Decimal(0)
     if gpus > 1 and gpus % 1:
         raise row.error("gpus", f"{gpus} is neither a whole number of GPUs nor a share of one below 1")
     models = tuple(row.text("gpu_model").split("|")) if gpus and row.text("gpu_model") else ()
     if any(not model.strip() for model in models):
         raise row.error("gpu_model", f"{row.text('gpu_model')!r} has an empty model; write models as A|B")
-    requests = Requests(
-        cpu_milli=_quantity(row, "cpu"),
-        memory_bytes=_quantity(row, "memory"),
-        gpu_count=math.ceil(gpus),
-        gpu_milli=math.ceil(min(gpus, 1) * GPU_MILLI),
-    )
-    return PodClass(requests, Constraints(gpu_models=models))
+    cpu, memory = _quantity(row, "cpu"), _quantity(row, "memory")
+    priority, count = _priority(row), _node_count(row)
+    return {
+        "cpu_milli": cpu,
+        "memory_bytes": memory,
+        "gpus": gpus,
+        "models": models,
+        "count": count,
+        "is_gang": count > 1,
+        "owner": owner if "/" in owner or not owner else f"User/{owner}",
+        "namespace": namespace,
+        "priority": priority,
+    }
 
 
 def _quantity(row: TableRow, column: str) -> int:
@@ -240,23 +214,6 @@ def _node_count(row: TableRow) -> int:
     if not count:
         raise row.error("nodes", "0 nodes; a job needs at least 1")
     return count
-
-
-def _pods(job: _JobRow, created: float) -> Iterator[Pod]:
-    kind = job.kind
-    gang = job.name if kind.nodes > 1 else ""
-    for i in range(kind.nodes):
-        yield Pod(
-            f"{job.name}-{i}" if gang else job.name,
-            kind.pod_class,
-            namespace=kind.namespace,
-            priority=kind.priority,
-            owner=kind.owner,
-            creation_time=created,
-            deletion_time=None if job.duration is None else created + job.duration,
-            estimated_seconds=job.estimate,
-            gang=gang,
-        )
 
 
 # Writing

@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
 
-from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.cluster.model import Node
 from steersman.cluster.node_labels import with_standard_labels
-from steersman.core.counting import counted
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_MEMORY_BYTES, MAX_NODE_MEMORY_BYTES
 from steersman.workloads.files import SWF_SUFFIXES
-from steersman.workloads.formats.base import PodContent, WorkloadFormat, twice
-from steersman.workloads.formats.gangs import pods_of_job
-from steersman.workloads.formats.kubernetes.expansion import Expanded
+from steersman.workloads.formats.base import WorkloadFormat
 from steersman.workloads.formats.tables import read_text
+from steersman.workloads.formats.traces import TraceContent, TraceJob
 
 FIELDS = (
     *("job number", "submit time", "wait time", "run time", "allocated processors", "CPU time", "used memory"),
@@ -53,38 +48,24 @@ _FIRST_LINE = re.compile(r"\s*(;|(-?[0-9.]+\s+){17}-?[0-9.]+\s)")
 _MACHINE = re.compile(r";\s*(MaxProcs|MaxNodes)\s*:\s*([0-9]+)")
 
 
-@dataclass(frozen=True, slots=True)
-class _LoggedJob:
-    """A job that ran, see `FIELDS`; memory in bytes for each processor, -1 for unknown."""
+class SwfContent(TraceContent):
+    """Logs of jobs; several are of one machine.
 
-    number: int
-    line: int
-    submit: float
-    run: float
-    processors: int
-    requested_time: float
-    memory: int
-    user: int
-    group: int
-    queue: int
-    partition: int
+    Args:
+        files: the logs.
+    """
 
+    field = f"field {JOB + 1} ({FIELDS[JOB]})"
+    # Not numbered here: a log that has a number twice most likely has jobs twice.
+    advice = "remove the duplicate, or renumber the jobs"
 
-@dataclass(frozen=True, slots=True)
-class _JobLog:
-    """A log: its file, processors of its machine (0: not stated), jobs, and the number of lines left out by reason."""
-
-    file: Path
-    processors: int
-    jobs: tuple[_LoggedJob, ...]
-    left_out: Counter[str]
-
-
-@dataclass(frozen=True, slots=True)
-class SwfContent(PodContent):
-    """Logs of jobs; several are of one machine."""
-
-    logs: tuple[_JobLog, ...]
+    def __init__(self, files: Sequence[Path]) -> None:
+        logs = [_read(file) for file in files]
+        self._processors = max(processors for processors, _ in logs)
+        pool = f"the machine of {self._processors} processors is one node where no nodes are given, "
+        unused = "wait times, used memory, executables and dependencies are not used"
+        entries = (entry for _, log in logs for entry in log)
+        super().__init__(files, entries, "user", (pool if self._processors else "") + unused, "job", from_first=False)
 
     def has_nodes(self) -> bool:
         """Return whether a header states the size of the machine."""
@@ -99,45 +80,10 @@ class SwfContent(PodContent):
         if not self._processors:
             return ()
         # The header does not say how much memory there is, so that it is enough for all jobs that fit.
-        memory = max(MAX_MEMORY_BYTES, self._processors * max(job.memory for job in self._jobs))
+        of_one = max(job.memory_bytes // job.processors for job in self.jobs)
+        memory = max(MAX_MEMORY_BYTES, self._processors * of_one)
         pool = Node(POOL, self._processors * 1000, min(memory, MAX_NODE_MEMORY_BYTES))
         return (with_standard_labels(pool),)
-
-    def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
-        """Return a pod for each job, or a gang if it is larger than the largest node; see `FormatContent`."""
-        largest = _largest(nodes)
-        return [pod for job in self._jobs for pod in _pods(job, largest)], None
-
-    def named_twice(self, name: str, nodes: Sequence[Node]) -> InputError | None:
-        """Return the error of a job number that two lines have, see `FormatContent`."""
-        largest = _largest(nodes)
-        jobs = ((str(log.file), job.line, _pods(job, largest)) for log in self.logs for job in log.jobs)
-        # Not numbered here: a log that has a number twice most likely has jobs twice.
-        advice = "remove the duplicate, or renumber the jobs"
-        return twice(name, jobs, f"field {JOB + 1} ({FIELDS[JOB]})", advice)
-
-    def understood(self) -> str:
-        """Return how many jobs there are, and what is left out or not used; see `FormatContent`."""
-        jobs = list(self._jobs)
-        users = len({job.user for job in jobs if job.user >= 0})
-        left_out: Counter[str] = sum((log.left_out for log in self.logs), Counter())
-        parts = (
-            counted(len(jobs), "job") + (f" of {counted(users, 'user')}" if users else ""),
-            *(f"{count} left out ({why})" for why, count in sorted(left_out.items())),
-            f"the machine of {self._processors} processors is one node where no nodes are given"
-            if self._processors
-            else "",
-            "wait times, used memory, executables and dependencies are not used",
-        )
-        return ", ".join(filter(None, parts))
-
-    @property
-    def _processors(self) -> int:
-        return max(log.processors for log in self.logs)
-
-    @property
-    def _jobs(self) -> Iterator[_LoggedJob]:
-        return (job for log in self.logs for job in log.jobs)
 
 
 class Swf(WorkloadFormat):
@@ -153,14 +99,17 @@ class Swf(WorkloadFormat):
 
     def open(self, files: Sequence[Path]) -> SwfContent:
         """Return the jobs of the files, see `WorkloadFormat`."""
-        return SwfContent(tuple(map(_read, files)))
+        return SwfContent(files)
 
 
-def _read(file: Path) -> _JobLog:
-    """Return a log, its jobs in order of submission. Raises InputError: a line is invalid, or no job ran."""
+def _read(file: Path) -> tuple[int, list[TraceJob | str]]:
+    """Return the processors of a log's machine, 0: not stated, and its jobs, or why lines are left out.
+
+    Raises:
+        InputError: a line is invalid, or no job ran.
+    """
     machine: dict[str, int] = {}
-    jobs: list[_LoggedJob] = []
-    left_out: Counter[str] = Counter()
+    entries: list[TraceJob | str] = []
     # Comments of old logs are not always UTF-8.
     for number, line in enumerate(read_text(file, errors="replace").split("\n"), start=1):
         stated = line.strip()
@@ -169,16 +118,11 @@ def _read(file: Path) -> _JobLog:
                 machine[match[1]] = _processors_of_machine(file, number, match[1], match[2])
             continue
         if stated:
-            job = _job(_Line(file, number, stated))
-            if isinstance(job, str):
-                left_out[job] += 1
-            else:
-                jobs.append(job)
-    if not jobs:
-        count = left_out.total()
+            entries.append(_job(_Line(file, number, stated)))
+    if all(isinstance(each, str) for each in entries):
+        count = len(entries)
         raise InputError(file, "", "", f"has no job that ran ({count} left out)" if count else "has no jobs")
-    jobs.sort(key=lambda job: job.submit)
-    return _JobLog(file, machine.get("MaxProcs") or machine.get("MaxNodes", 0), tuple(jobs), left_out)
+    return machine.get("MaxProcs") or machine.get("MaxNodes", 0), entries
 
 
 def _processors_of_machine(file: Path, line: int, key: str, stated: str) -> int:
@@ -234,7 +178,7 @@ def _number(text: str) -> float:
     return math.inf if math.isnan(value) else value
 
 
-def _job(line: _Line) -> _LoggedJob | str:
+def _job(line: _Line) -> TraceJob | str:
     """Return the job of a line, or why it is left out. Raises InputError: a field is invalid."""
     status, run = line.whole(STATUS), line.seconds(RUN)
     if status in PARTS:
@@ -258,51 +202,20 @@ def _job(line: _Line) -> _LoggedJob | str:
     if memory * processors << 10 > MAX_NODE_MEMORY_BYTES:
         problem = f"{memory} KB for each of {processors} processors is more than any real machine has"
         raise line.error(MEMORY, problem)
-    return _LoggedJob(
-        number,
-        line.number,
+    user, group, stated = line.whole(USER), line.whole(GROUP), (("queue", QUEUE), ("partition", PARTITION))
+    return TraceJob(
+        f"job-{number}",
         float(submit),
         float(run),
-        processors,
-        float(requested),
-        memory << 10 if memory > 0 else 0,
-        line.whole(USER),
-        line.whole(GROUP),
-        line.whole(QUEUE),
-        line.whole(PARTITION),
+        cpu_milli=processors * 1000,
+        memory_bytes=processors * memory << 10 if memory > 0 else 0,
+        processors=processors,
+        owner=f"User/user-{user}" if user >= 0 else "",
+        namespace=f"group-{group}" if group >= 0 else "default",
+        labels=tuple((name, str(line.whole(field))) for name, field in stated if line.whole(field) >= 0),
+        estimate=float(requested) if requested > 0 else None,
+        place=(str(line.file), line.number),
     )
-
-
-def _largest(nodes: Sequence[Node]) -> int:
-    """Return the processors of the largest node, 0 without nodes."""
-    return max((node.cpu_milli // 1000 for node in nodes), default=0)
-
-
-def _pods(job: _LoggedJob, largest: int) -> Iterator[Pod]:
-    """Yield the pods of a job on nodes with at most `largest` processors, 0: there are no nodes."""
-    pod = Pod(
-        f"job-{job.number}",
-        _pod_class(job.processors, job.memory),
-        namespace=f"group-{job.group}" if job.group >= 0 else "default",
-        labels=_labels(job.queue, job.partition),
-        owner=f"User/user-{job.user}" if job.user >= 0 else "",
-        creation_time=job.submit,
-        deletion_time=job.submit + job.run,
-        estimated_seconds=job.requested_time if job.requested_time > 0 else None,
-    )
-    return pods_of_job(pod, job.processors, largest, lambda share: _pod_class(share, job.memory))
-
-
-# Jobs of equal size share a class, and jobs of a queue their labels.
-@cache
-def _pod_class(processors: int, memory: int) -> PodClass:
-    return PodClass(Requests(cpu_milli=processors * 1000, memory_bytes=processors * memory))
-
-
-@cache
-def _labels(queue: int, partition: int) -> dict[str, str]:
-    stated = (("queue", queue), ("partition", partition))
-    return {name: str(value) for name, value in stated if value >= 0}
 
 
 def _beyond(stated: str) -> str:

@@ -8,7 +8,7 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -204,11 +204,9 @@ def rows(
     Raises:
         InputError: a required column is missing, or a row has more or fewer cells.
     """
-    delimiter = delimiter_of(text)
-    quotechar = None if delimiter == "|" else '"'  # sacct quotes nothing
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter, quotechar=quotechar)
-    try:
-        header = required if without_header else next(reader, None)
+
+    def columns(first: Iterator[list[str]]) -> Sequence[str]:
+        header = required if without_header else next(first, None)
         if header is None:
             raise InputError(file, "", "", f"is empty; expected a header with {','.join(required)}")
         header = [cell.strip().lower() if any_case else cell.strip() for cell in header]
@@ -220,20 +218,38 @@ def rows(
         for column in header:
             if column and header.count(column) > 1:
                 raise InputError(file, "line 1", column, "column appears twice")
+        return header
+
+    return rows_of(file, io.StringIO(text, newline=""), delimiter_of(text), columns)
+
+
+def rows_of(
+    file: str, lines: Iterable[str], delimiter: str, columns: Callable[[Iterator[list[str]]], Sequence[str]]
+) -> Iterator[TableRow]:
+    """Yield the rows of CSV lines.
+
+    Args:
+        file: only named in errors.
+        lines: with their ends.
+        delimiter: what separates columns.
+        columns: takes the header off the rows and returns the names of the columns; raises InputError.
+
+    Raises:
+        InputError: a row has more or fewer cells than there are columns, or is not CSV.
+    """
+    quotechar = None if delimiter == "|" else '"'  # sacct quotes nothing
+    reader = csv.reader(lines, strict=True, delimiter=delimiter, quotechar=quotechar)
+    try:
+        header = columns(reader)
         for cells in reader:
             if not cells:
                 continue
             if len(cells) != len(header):
                 problem = f"has {len(cells)} cells where the header has {len(header)}"
                 raise InputError(file, f"line {reader.line_num}", "", problem)
-            yield TableRow(file, reader.line_num, dict(zip(header, cells, strict=True)))
+            yield TableRow(file, reader.line_num, dict(zip(header, map(str.strip, cells), strict=True)))
     except csv.Error as error:
-        raise csv_error(file, reader.line_num, error) from None
-
-
-def csv_error(file: str | Path, line: int, error: csv.Error) -> InputError:
-    """Return an error for what Python's CSV reader reports, in words that help."""
-    problem = f"is not CSV: {error}"
-    if "field limit" in str(error):
-        problem = f"has a cell of more than {csv.field_size_limit()} characters; is a quote never closed?"
-    return InputError(file, f"line {line}", "", problem)
+        problem = f"is not CSV: {error}"
+        if "field limit" in str(error):
+            problem = f"has a cell of more than {csv.field_size_limit()} characters; is a quote never closed?"
+        raise InputError(file, f"line {reader.line_num}", "", problem) from None

@@ -44,6 +44,8 @@ class TraceJob:
         cpu_share, memory_share: that a pod requests besides, as parts of the largest node.
         gpus: that a pod requests: a whole number, or a part of one GPU.
         models: GPU models of which it requests one; models that no node has are not required.
+        processors: the CPU in processors, where a job with more of them than a node has is a gang; 0: where it has
+            more GPUs.
         count: number of pods.
         is_gang: whether several pods start together.
         owner: as `Kind/name`.
@@ -60,6 +62,7 @@ class TraceJob:
     memory_share: float = 0.0
     gpus: Decimal = Decimal(0)
     models: tuple[str, ...] = ()
+    processors: int = 0
     count: int = 1
     is_gang: bool = False
     owner: str = ""
@@ -79,13 +82,27 @@ class TraceContent(PodContent):
         owners: what the owners of jobs are, such as "user".
         unused: what of the files is not used, a part of a sentence.
         what: what the trace calls a job.
+        from_first: whether times are from the first submission on, else as the trace states them.
+
+    Attributes:
+        field, advice: of the name that two jobs have, for the error.
 
     Raises:
         InputError: there is no job.
     """
 
+    field: ClassVar[str] = ""
+    advice: ClassVar[str] = "remove the duplicate"
+
     def __init__(
-        self, files: Sequence[Path], entries: Iterable[TraceJob | str], owners: str, unused: str, what: str
+        self,
+        files: Sequence[Path],
+        entries: Iterable[TraceJob | str],
+        owners: str,
+        unused: str,
+        what: str,
+        *,
+        from_first: bool = True,
     ) -> None:
         self.jobs: list[TraceJob] = []
         left_out: Counter[str] = Counter()
@@ -95,32 +112,35 @@ class TraceContent(PodContent):
             else:
                 self.jobs.append(each if each.name else replace(each, name=f"job-{len(self.jobs) + 1}"))
         self._left_out = [f"{count} left out ({why})" for why, count in sorted(left_out.items())]
-        self._owners, self._unused, self._what = owners, unused, what
+        self._owners, self._unused, self._what, self._from_first = owners, unused, what, from_first
         if not self.jobs:
             why = ", ".join(self._left_out)
             problem = f"has no job that counts: {why}" if why else "has no jobs, only a header"
             raise InputError(files[0], "", "", problem)
 
     def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
-        """Return the pods of the jobs in order of submission, in seconds from the first; see `FormatContent`."""
-        start = min(job.submit for job in self.jobs)
+        """Return the pods of the jobs in order of submission, see `FormatContent`."""
+        return self.pods_of(sorted(self.jobs, key=lambda job: job.submit), nodes), None
+
+    def pods_of(self, jobs: Sequence[TraceJob], nodes: Sequence[Node]) -> list[Pod]:
+        """Return the pods of jobs, in this order."""
+        start = min(job.submit for job in self.jobs) if self._from_first else 0.0
         largest = _LargestNode.of(nodes)
-        ordered = sorted(self.jobs, key=lambda job: job.submit)
-        return [pod for job in ordered for pod in _pods(job, start, largest)], None
+        return [pod for job in jobs for pod in _pods(job, start, largest)]
 
     def named_twice(self, name: str, nodes: Sequence[Node]) -> InputError | None:
         """Return the error of a name that two jobs have, see `FormatContent`."""
         largest = _LargestNode.of(nodes)
         jobs = ((*job.place, _pods(job, 0.0, largest)) for job in self.jobs)
-        return twice(name, jobs, "", "remove the duplicate")
+        return twice(name, jobs, self.field, self.advice)
 
     def understood(self) -> str:
         """Return how many jobs there are, and what is left out or not used; see `FormatContent`."""
-        owners = len({job.owner for job in self.jobs})
+        owners = len({job.owner for job in self.jobs} - {""})
         endless = sum(job.run is None for job in self.jobs)
         of_models = sum(bool(job.models) for job in self.jobs)
         parts = (
-            f"{counted(len(self.jobs), self._what)} of {counted(owners, self._owners)}",
+            counted(len(self.jobs), self._what) + (f" of {counted(owners, self._owners)}" if owners else ""),
             f"{endless} without an end" if endless else "",
             *self._left_out,
             f"GPU models are required where a node has them ({of_models})" if of_models else "",
@@ -237,17 +257,18 @@ def _pods(job: TraceJob, start: float, largest: _LargestNode) -> Iterator[Pod]:
     memory = job.memory_bytes + math.ceil(job.memory_share * largest.memory_bytes)
     models = _models(job.models, largest.models)
     gpus = math.ceil(job.gpus)
+    units, most = (job.processors, largest.cpu_milli // 1000) if job.processors else (gpus, largest.gpus)
 
     def class_of(share: int) -> PodClass:
-        """Return the class of a pod with so many of the job's GPUs, and as large a part of the rest."""
-        of_one = max(gpus, 1)
+        """Return the class of a pod with so many of the job's GPUs or processors, and as large a part of the rest."""
+        of_one = max(units, 1)
         part = Decimal(share) if gpus > 1 else job.gpus
         return _pod_class(ceil_div(cpu * share, of_one), ceil_div(memory * share, of_one), part, models)
 
     created = job.submit - start
     pod = Pod(
         job.name,
-        class_of(gpus or 1),
+        class_of(units or 1),
         namespace=job.namespace,
         labels=dict(job.labels),
         priority=job.priority,
@@ -257,7 +278,7 @@ def _pods(job: TraceJob, start: float, largest: _LargestNode) -> Iterator[Pod]:
         estimated_seconds=job.estimate,
     )
     if job.count == 1:
-        yield from pods_of_job(pod, gpus, largest.gpus, class_of)
+        yield from pods_of_job(pod, units, most, class_of)
         return
     gang = job.name if job.is_gang else ""
     yield from (replace(pod, name=f"{job.name}-{i}", gang=gang) for i in range(job.count))

@@ -28,8 +28,9 @@ from steersman.core.quantities import (
     format_cpu,
     plausible,
 )
+from steersman.workloads.formats import tables
 from steersman.workloads.formats.kubernetes.replicas import replica_name
-from steersman.workloads.formats.tables import csv_error, delimiter_of, needs, read_text
+from steersman.workloads.formats.tables import TableRow, delimiter_of, needs, read_text
 from steersman.workloads.generators.names import funny_name
 
 COLUMNS = ("name", "pod_count", "cpu_request", "cpu_limit", "mem_request", "mem_limit", "action")
@@ -219,26 +220,19 @@ def read_rows(path: str | Path) -> tuple[Row, ...]:
 
 def parse_rows(path: str | Path, lines: Iterable[str], delimiter: str = ",") -> tuple[Row, ...]:
     """Return the rows of AAML's CSV; `path` is only named in errors. Raises InputError: see `read_rows`."""
-    reader = csv.reader(lines, strict=True, delimiter=delimiter)
-    try:
-        header = [cell.strip() for cell in next(reader, [])]
+
+    def columns(first: Iterator[list[str]]) -> list[str]:
+        header = [cell.strip() for cell in next(first, [])]
         for column in COLUMNS:
             if header.count(column) != 1:
                 problem = "column is missing" if column not in header else "column appears twice"
                 raise InputError(path, "line 1", column, f"{problem}; the table is read as {needs(TITLE, COLUMNS)}")
-        rows = []
-        for cells in reader:
-            if not cells:
-                continue
-            where = f"line {reader.line_num}"
-            if len(cells) != len(header):
-                raise InputError(path, where, "", f"has {len(cells)} cells where the header has {len(header)}")
-            rows.append(_row(dict(zip(header, (cell.strip() for cell in cells), strict=True)), path, where))
-    except csv.Error as error:
-        raise csv_error(path, reader.line_num, error) from None
+        return header
+
+    rows = tuple(map(_row, tables.rows_of(str(path), lines, delimiter, columns)))
     if not rows:
         raise InputError(path, "", "", "has no Deployments, only a header")
-    return tuple(rows)
+    return rows
 
 
 def write_rows(rows: Iterable[Row], path: Path) -> None:
@@ -319,18 +313,16 @@ def rows_of(pods: Sequence[Pod]) -> tuple[tuple[Row, ...], tuple[Pod, ...]]:
     return tuple(row for *_, row in events), tuple(originals)
 
 
-def _row(cells: dict[str, str], path: str | Path, where: str) -> Row:
-    name = cells["name"]
+def _row(row: TableRow) -> Row:
+    cells, name = row.cells, row.text("name")
     if not name:
-        raise InputError(path, where, "name", "is empty; every Deployment needs a name")
-    if not name.isprintable():
-        raise InputError(path, where, "name", f"{name!r} has a character that cannot be printed")
+        raise row.error("name", "is empty; every Deployment needs a name")
     count = cells["pod_count"]
     if not (count.isascii() and count.isdigit() and 0 < int(count[:19]) <= MAX_REPLICAS):
-        raise InputError(path, where, "pod_count", f"{count!r} is not a number of pods, 1 to {MAX_REPLICAS}")
+        raise row.error("pod_count", f"{count!r} is not a number of pods, 1 to {MAX_REPLICAS}")
     action = ACTIONS.get(cells["action"].lower())
     if action is None:
-        raise InputError(path, where, "action", f"{cells['action']!r} is unknown; expected add (or create) or delete")
+        raise row.error("action", f"{cells['action']!r} is unknown; expected add (or create) or delete")
     for resource, parse in (("cpu", _cpu), ("mem", _memory)):
         request, limit = f"{resource}_request", f"{resource}_limit"
         amounts = {}
@@ -338,9 +330,9 @@ def _row(cells: dict[str, str], path: str | Path, where: str) -> Row:
             try:
                 amounts[field] = parse(cells[field])
             except ValueError as error:
-                raise InputError(path, where, field, str(error)) from None
+                raise row.error(field, str(error)) from None
         if amounts[limit] < amounts[request]:
-            raise InputError(path, where, limit, f"{cells[limit]} is below the request {cells[request]}")
+            raise row.error(limit, f"{cells[limit]} is below the request {cells[request]}")
     cpu_request, cpu_limit, mem_request, mem_limit = (cells[column] for column in COLUMNS[2:6])
     return Row(name, int(count), cpu_request, cpu_limit, mem_request, mem_limit, action)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,13 +13,13 @@ from steersman.cli.options.algorithms import list_defaults, training_parameters
 from steersman.cli.options.common import EngineOption, Jobs, path_option
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.file import merge_options
-from steersman.cli.options.resuming import WORDS, keep_words
+from steersman.cli.options.resuming import BEGUN, naming_continuation
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
 from steersman.cli.options.training_plan import TrainOptions, compile_plan, plan_of
 from steersman.cli.output.display import Scroll, TrainingProgressBar, Warnings, print_text
 from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages
 from steersman.core.engines import Engine, use_engine
-from steersman.core.errors import SteersmanError
+from steersman.core.stored_command import COMMAND
 from steersman.workloads.files import check_writable
 
 
@@ -60,12 +59,6 @@ class TrainingRunOptions:
     log_file: MessagesFileOption = None
 
 
-class StoppedTrainingError(SteersmanError):
-    """A signal ended a run that can be continued."""
-
-    exit_status = 130
-
-
 @partial(with_options, declared=training_parameters, is_checked=False)
 def train(
     task: TrainingTask,
@@ -97,29 +90,27 @@ def train(
 
     from steersman.training.plans import train as run_training
     from steersman.training.result import TrainingResult
-    from steersman.training.run import CHECKPOINT, TrainingLimits, TrainingProgress
+    from steersman.training.run import CHECKPOINT, TrainingLimits
 
     iterations = run.iterations or options.algorithm.iterations
     interval = run.validate_every or options.algorithm.validate_every
     limits = TrainingLimits(iterations, run.minutes, interval, run.patience)
     compile_plan(plan)
-    with use_engine(run.engine, run.jobs) as jobs, TrainingProgressBar(iterations, run.minutes, run.progress) as bar:
-        begins = not run.resume
-
-        def report(progress: TrainingProgress, metrics: dict[str, float]) -> None:
-            # Not before: a command that fails or is interrupted early leaves no folder.
-            nonlocal begins
-            if begins:
-                keep_words(invocation.meta[WORDS], output)
-                begins = False
-            bar.update(progress, metrics)
-
-        try:
-            state = run_training(plan, output, limits, jobs=jobs, resume=run.resume, on_iteration=report)
-        except KeyboardInterrupt as interruption:
-            if (output / CHECKPOINT).exists():
-                again = shlex.join(["steersman", "train", "--output", str(output), "--resume"])
-                raise StoppedTrainingError(f"interrupted; to continue: {again}") from interruption
-            raise
+    # A run that was killed before its first checkpoint begins again.
+    resume = run.resume and ((output / CHECKPOINT).exists() or not (output / COMMAND).exists())
+    with (
+        use_engine(run.engine, run.jobs) as jobs,
+        TrainingProgressBar(iterations, run.minutes, run.progress) as bar,
+        naming_continuation(invocation.meta[BEGUN], output, CHECKPOINT),
+    ):
+        state = run_training(
+            plan,
+            output,
+            limits,
+            jobs=jobs,
+            resume=resume,
+            on_iteration=bar.update,
+            command=invocation.meta[BEGUN],
+        )
     trained = TrainingResult(plan, output, state)
     print_text(f"{trained.file}: {trained.summary}.")

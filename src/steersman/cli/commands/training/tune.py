@@ -7,13 +7,17 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import typer
+
 from steersman.cli.options.algorithms import training_parameters
 from steersman.cli.options.common import path_option
 from steersman.cli.options.declaring import given_options, option, with_options
 from steersman.cli.options.file import merge_options
+from steersman.cli.options.resuming import BEGUN, naming_continuation
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
 from steersman.cli.options.training_plan import TrainOptions, compile_plan, plan_of
 from steersman.cli.output.display import Progress, Warnings, print_text
+from steersman.core.errors import UsageError
 from steersman.core.processes import default_jobs
 from steersman.workloads.files import check_writable
 
@@ -25,7 +29,11 @@ class StudyOptions:
     output: Annotated[Path, path_option("Folder of the study; an existing study is continued.", metavar="FOLDER")]
     trials: Annotated[
         int | None,
-        option("Number of trials to add to the study. [default: 20; with --minutes as many as time allows]", min=1),
+        option(
+            "Number of trials to add to the study, with --resume of all its trials in --output. "
+            "[default: 20; with --minutes as many as time allows]",
+            min=1,
+        ),
     ] = None
     minutes: Annotated[
         float | None, option("Maximum duration in minutes; running trials then end early. [default: no limit]")
@@ -55,6 +63,9 @@ class StudyOptions:
             min=1,
         ),
     ] = None
+    resume: Annotated[bool, option("Continue the interrupted study in --output by its own options.", "--resume")] = (
+        False
+    )
 
 
 @partial(with_options, declared=training_parameters, is_checked=False)
@@ -64,19 +75,22 @@ def tune(
     scenario: Scenario,
     network_options: NetworkOptions,
     learning: LearningOptions,
+    invocation: typer.Context,
     **declared: Any,
 ) -> None:
     """Search for good options of **train** on your workloads, with Optuna.
 
     Each trial is a short training run; unpromising ones are pruned. Options that you give are fixed; the algorithm's
     other options are searched. Writes study.db (the study), best.json (the best options, for **train** --options) and
-    tuning.html (plots). Needs the extra train.
+    tuning.html (plots). --resume with --output alone continues an interrupted study. Needs the extra train.
 
     **Example**: steersman tune --algorithm ppo --protocol deployments --trials 20 --output study
     """
     options = merge_options(TrainOptions(task, scenario, network_options, learning, declared))
     output = study.output
     check_writable("--output", output, "log")
+    if study.resume and not output.is_dir():
+        raise UsageError(f"--resume: there is no study in {output} to continue; leave out --resume to start")
     plan = plan_of(options, name=output.name, seed=study.seed, warn=Warnings())
 
     from steersman.training.plans import gain_text
@@ -84,7 +98,7 @@ def tune(
 
     budget = tuning.StudyBudget(study.trials, study.minutes, study.jobs or default_jobs())
     compile_plan(plan)
-    with Progress("tuning") as progress:
+    with Progress("tuning") as progress, naming_continuation(invocation.meta[BEGUN], output):
         outcome = tuning.tune(
             plan,
             output,
@@ -93,6 +107,8 @@ def tune(
             fixed={*options.declared, *given_options(options.network)},
             storage=study.storage or "",
             on_trial=lambda done, _: progress.update(min(done, budget.most or done), budget.most or done + 1),
+            resume=study.resume,
+            command=invocation.meta[BEGUN],
         )
     best_options = ", ".join(
         f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"

@@ -12,6 +12,7 @@ from steersman.cluster.objects.api.devices import IMPLICIT
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.device_offers import DeviceOffers, device_offers
 from steersman.cluster.objects.partial import mapping_or_empty
+from steersman.core.counting import first_names
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 
 KINDS = ("DeviceClass", "ResourceSlice", "ResourceClaim", "ResourceClaimTemplate")
@@ -98,5 +99,4 @@ def offer_warnings(offers: DeviceOffers, pods: Iterable[Pod]) -> Iterator[str]:
         for what in offers.unmodelled(pod):
             using.setdefault(what, []).append(pod.name)
     for what, names in sorted(using.items()):
-        first = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-        yield f"no node offers {what} ({len(names)} pods: {first})"
+        yield f"no node offers {what} ({len(names)} pods: {first_names(names)})"
