@@ -57,8 +57,8 @@ class Hints:
         self._claims: set[str] = set()
         self._changed = False
         self._due_at = 0.0
-        # Pods that are groups of their own and are still to be looked at, and the nodes that may help them.
-        self._slow: dict[Group, CachedPod] = {}
+        # Pods that are groups of their own and are still to be looked at, by namespace, and nodes that may help them.
+        self._slow: dict[str, dict[Group, CachedPod]] = {}
         self._slow_freed: set[int] = set()
 
     def node_changed(self, slot: int, *, may_have_grown: bool) -> None:
@@ -109,13 +109,18 @@ class Hints:
             if claims and any(claim.key in claims for claim in pod.claims):
                 counts[group] = 1
             elif is_single(pod):
-                self._slow.setdefault(group, pod)
+                self._slow.setdefault(pod.pod.namespace, {}).setdefault(group, pod)
             elif count := room(pod, freed):
                 counts[group] = count
         searched = time.thread_time()
         while self._slow and time.thread_time() - searched < SEARCH_SECONDS:
-            group = next(iter(self._slow))
-            pod = self._slow.pop(group)
+            namespace = next(iter(self._slow))
+            pods = self._slow.pop(namespace)
+            group = next(iter(pods))
+            pod = pods.pop(group)
+            if pods:
+                # One pod of each namespace at a time, or thousands of one would keep those of others waiting.
+                self._slow[namespace] = pods
             if groups.get(group) is pod and (count := room(pod, self._slow_freed)):
                 counts[group] = count
         self._changed = bool(self._slow)
