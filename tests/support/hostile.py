@@ -27,6 +27,10 @@ def _anti_affinity(pod: Object, i: int) -> None:
     pod["spec"]["affinity"] = {"podAntiAffinity": {REQUIRED: _terms(i)}}
 
 
+def _affinity(pod: Object, i: int) -> None:
+    pod["spec"]["affinity"] = {"podAffinity": {REQUIRED: _terms(i)}}
+
+
 def _preferences(pod: Object, i: int) -> None:
     weighed = [{"weight": 1 + j, "podAffinityTerm": term} for j, term in enumerate(_terms(i, ZONE))]
     pod["spec"]["affinity"] = {"podAffinity": {PREFERRED: weighed}}
@@ -71,6 +75,12 @@ def _ports(pod: Object, i: int) -> None:
     ]
 
 
+def _volumes(pod: Object, i: int) -> None:
+    pod["spec"]["volumes"] = [
+        {"name": f"volume-{j}", "persistentVolumeClaim": {"claimName": f"claim-{i}-{j}"}} for j in range(TERMS)
+    ]
+
+
 def _gated(pod: Object, i: int) -> None:
     _anti_affinity(pod, i)
     pod["spec"]["schedulingGates"] = [{"name": "example.com/gate"}]
@@ -78,6 +88,7 @@ def _gated(pod: Object, i: int) -> None:
 
 _MAKERS = {
     "anti-affinity": _anti_affinity,
+    "affinity": _affinity,
     "preferences": _preferences,
     "spread": _spread,
     "node selector": _node_selector,
@@ -86,6 +97,7 @@ _MAKERS = {
     "labels": _labels,
     "annotations": _annotations,
     "ports": _ports,
+    "volumes": _volumes,
     "gated": _gated,
 }
 KINDS = tuple(_MAKERS)

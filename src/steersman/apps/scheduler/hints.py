@@ -29,15 +29,19 @@ NO_GROUP: Group = (-2, -2, 0, "")
 SHARE = 0.05
 """Share of CPU time that the search for helped pods may take."""
 SEARCH_SECONDS = 0.01
-"""CPU time of a search after which pods without numbers are left to the next one."""
+"""CPU time of a search after which pods that are groups of their own are left to the next one."""
 MAX_DELAY_SECONDS = 0.2
 """Maximum delay of a search, whatever its share."""
 
 
 def group_of(pod: CachedPod) -> Group:
     """Return the group of a pod."""
-    is_single = pod.claims or pod.class_id < 0
-    return pod.class_id, pod.labels_id, pod.pod.priority, pod.key if is_single else ""
+    return pod.class_id, pod.labels_id, pod.pod.priority, pod.key if is_single(pod) else ""
+
+
+def is_single(pod: CachedPod) -> bool:
+    """Return whether a pod is a group of its own."""
+    return bool(pod.claims) or pod.class_id < 0
 
 
 class Hints:
@@ -53,8 +57,8 @@ class Hints:
         self._claims: set[str] = set()
         self._changed = False
         self._due_at = 0.0
-        # Pods without numbers that are still to be looked at, and the nodes that may help them.
-        self._slow: dict[Group, CachedPod] = {}
+        # Pods that are groups of their own and are still to be looked at, by namespace, and nodes that may help them.
+        self._slow: dict[str, dict[Group, CachedPod]] = {}
         self._slow_freed: set[int] = set()
 
     def node_changed(self, slot: int, *, may_have_grown: bool) -> None:
@@ -88,8 +92,8 @@ class Hints:
     def helped(self, groups: Mapping[Group, CachedPod], room: Callable[[CachedPod, Set[int]], int]) -> dict[Group, int]:
         """Return how many pods of each group the collected changes help, and forget the changes.
 
-        A pod is tried in any case if one of its claims changed: it may wait for another reason. Pods without numbers in
-        the state take longer (`PodStore.number_waiting`), so each search looks at some of them.
+        A pod is tried in any case if one of its claims changed: it may wait for another reason. There may be thousands
+        of pods with claims, or without numbers in the state (`PodStore.number_waiting`), so a search looks at some.
 
         Args:
             groups: groups of the unschedulable pods, with a pod of each.
@@ -102,16 +106,21 @@ class Hints:
         self._slow_freed |= freed
         counts = {}
         for group, pod in groups.items():
-            if bool(pod.claims) and any(claim.key in claims for claim in pod.claims):
+            if claims and any(claim.key in claims for claim in pod.claims):
                 counts[group] = 1
-            elif pod.class_id < 0:
-                self._slow.setdefault(group, pod)
+            elif is_single(pod):
+                self._slow.setdefault(pod.pod.namespace, {}).setdefault(group, pod)
             elif count := room(pod, freed):
                 counts[group] = count
         searched = time.thread_time()
         while self._slow and time.thread_time() - searched < SEARCH_SECONDS:
-            group = next(iter(self._slow))
-            pod = self._slow.pop(group)
+            namespace = next(iter(self._slow))
+            pods = self._slow.pop(namespace)
+            group = next(iter(pods))
+            pod = pods.pop(group)
+            if pods:
+                # One pod of each namespace at a time, or thousands of one would keep those of others waiting.
+                self._slow[namespace] = pods
             if groups.get(group) is pod and (count := room(pod, self._slow_freed)):
                 counts[group] = count
         self._changed = bool(self._slow)

@@ -398,10 +398,10 @@ class InterPodConstraints:
             rules += [self._exclusive_rule(PORT, port) for port in constraints.host_ports]
         if VOLUME_FILTER not in disabled:
             rules += [self._exclusive_rule(VOLUME, volume) for volume in constraints.exclusive_volumes]
+        # InterPodAffinity counts only pods that match all required affinity terms; anti-affinity counts each alone.
+        all_terms = tuple(counted_by(each.selector) for each in constraints.affinity)
+        joint = self.selector_id(*all_terms) if all_terms else -1
         for term in constraints.affinity:
-            # InterPodAffinity counts only pods that match all required affinity terms; anti-affinity counts each term
-            # alone.
-            joint = self.selector_id(*(counted_by(each.selector) for each in constraints.affinity))
             kind = NO_AFFINITY if AFFINITY_FILTER in disabled else AFFINITY
             # An owned term of weight 0 would be a required anti-affinity.
             owned = self._owned_term(term, weight) if weight else (self.key_id(term.topology_key), -1)

@@ -66,12 +66,9 @@ class CountedPods(NamedTuple):
                 count += 1  # which nothing meets
             for each in selector.requirements or ():
                 refuses = each.operator in ("NotIn", "DoesNotExist")
-                is_about_values = each.operator in ("In", "NotIn")
-                pairs: set[Pair] = (
-                    {(each.key, value) for value in each.values} if is_about_values else {(each.key, None)}
-                )
+                values = each.values if each.operator in ("In", "NotIn") else (None,)
                 count += not refuses
-                (refused if refuses else wanted).extend(pairs)
+                (refused if refuses else wanted).extend({(each.key, value) for value in values})
         return count, wanted, refused
 
 

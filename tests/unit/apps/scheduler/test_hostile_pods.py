@@ -7,10 +7,13 @@ from collections.abc import Callable
 
 import pytest
 from tests.support.hostile import KINDS, hostile_pod
-from tests.support.waking import Object
+from tests.support.waking import Lane, Object
 from tests.unit.apps.scheduler.test_waking import World
 
+from steersman.apps.scheduler import hints
 from steersman.apps.scheduler.queue import FAILURES
+from steersman.apps.scheduler.scheduler import Scheduler
+from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.store import NUMBERS_OF_WAITING
 
 PODS = 60
@@ -99,5 +102,50 @@ def test_large_annotations_of_pending_pods_are_not_stored() -> None:
         world.apply("create", hostile_pod("annotations", 1, has_room=False, scheduler="steersman"))
         (pod,) = world.scheduler.cache.pods.values()
         assert pod.notes == {}
+
+    play(test)
+
+
+def apply_pod_with_claim(world: World, name: str, namespace: str) -> None:
+    claim, pod = Lane("x", "steersman").claim(), small_pod(name, namespace)
+    claim["metadata"] = {"name": name, "namespace": namespace}
+    pod["spec"]["nodeSelector"] = {"pool": "none"}
+    pod["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+    world.apply("create", claim)
+    world.apply("create", pod)
+
+
+@pytest.mark.parametrize(
+    ("limit", "looks"), [(0.0, []), (2.0, ["full", "other"]), (4.0, ["full", "other", "full", "full"])]
+)
+def test_search_for_woken_pods_looks_at_some_pods_with_claims_of_each_namespace(
+    limit: float, looks: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def test(world: World) -> None:
+        world.apply("create", machine("node"))
+        world.apply("create", Lane("x", "steersman").storage_class(provisioner="csi.example.com"))
+        for i in range(PODS):
+            apply_pod_with_claim(world, f"claims-{i}", "full")
+        apply_pod_with_claim(world, "claims", "other")
+        world.run(seconds=60.0)
+        scheduler = world.scheduler
+        assert scheduler.queue.unschedulable == PODS + 1
+        looked_at: list[str] = []
+
+        def room(_: Scheduler, pod: CachedPod, __: set[int]) -> int:
+            looked_at.append(pod.pod.namespace)
+            return 0
+
+        monkeypatch.setattr(Scheduler, "_room", room)
+        monkeypatch.setattr(hints, "SEARCH_SECONDS", limit)
+        # Each look at a pod takes a second.
+        monkeypatch.setattr("steersman.apps.scheduler.hints.time.thread_time", lambda: float(len(looked_at)))
+        world.apply("create", machine("more"))
+        scheduler._wake()
+        assert looked_at == looks
+        monkeypatch.undo()
+        world.apply("create", {**machine("other"), "metadata": {"name": "other", "labels": {"pool": "none"}}})
+        world.run(seconds=60.0)
+        assert scheduler.queue.unschedulable < PODS
 
     play(test)

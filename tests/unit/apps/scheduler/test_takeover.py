@@ -111,13 +111,22 @@ def test_status_change_does_not_block_binding() -> None:
     on_double(test)
 
 
-@pytest.mark.parametrize("change", ["labels", "annotations"])
-def test_changed_pod_is_decided_again(change: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "outcome"),
+    [
+        ({"labels": {"example.com/x": "y"}}, BindOutcome.LOST),
+        ({"annotations": {"alibabacloud.com/gpu-count": "1"}}, BindOutcome.LOST),
+        ({"annotations": {"example.com/x": "y"}}, BindOutcome.BOUND),
+    ],
+)
+def test_pod_is_decided_again_if_what_is_read_of_it_changed(
+    change: dict[str, dict[str, str]], outcome: BindOutcome
+) -> None:
     async def test(double: LiveDouble, client: Client) -> None:
         scheduler = filled(double, client)
         known = double.objects[PODS, "web"]
-        double.put(PODS, {**known, "metadata": {**known["metadata"], change: {"example.com/x": "y"}}})
-        assert (await scheduler.binder.bind(scheduler.cache.pods["default/web"], "node-1", 0))[0] is BindOutcome.LOST
+        double.put(PODS, {**known, "metadata": {**known["metadata"], **change}})
+        assert (await scheduler.binder.bind(scheduler.cache.pods["default/web"], "node-1", 0))[0] is outcome
 
     on_double(test)
 
