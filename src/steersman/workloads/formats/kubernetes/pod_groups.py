@@ -16,6 +16,12 @@ NAMED_BY = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name", 
 KUEUE_GROUP, KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
 """Label of pods that Kueue admits together, and annotation with their number."""
 
+KOORDINATOR_GANG, KOORDINATOR_MINIMUM = (
+    "gang.scheduling.koordinator.sh/name",
+    "gang.scheduling.koordinator.sh/min-available",
+)
+"""Annotations of pods with the name of their gang in Koordinator, and how many must start together."""
+
 
 @dataclass(frozen=True, slots=True)
 class PodGroups:
@@ -33,8 +39,10 @@ class PodGroups:
         return cls({(obj.namespace, obj.name): obj.typed.spec.min_member or 1 for obj in objects})
 
     def joined(self, pod: Pod, annotations: Object | None) -> Pod:
-        """Return a pod as a member of its PodGroup, if that is in the input, or of its group of Kueue."""
+        """Return a pod as a member of its PodGroup, if that is in the input, or of its group."""
         notes = annotations or {}
+        if not pod.gang and isinstance(gang := notes.get(KOORDINATOR_GANG), str):
+            return replace(pod, gang=gang, gang_minimum=digits(notes.get(KOORDINATOR_MINIMUM)))
         if not pod.gang and (group := pod.labels.get(KUEUE_GROUP)):
             return replace(pod, gang=group, gang_minimum=digits(notes.get(KUEUE_TOTAL)))
         names = (pod.gang, *(notes.get(key) for key in NAMED_BY))
