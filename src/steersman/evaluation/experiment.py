@@ -176,6 +176,8 @@ def run_experiment(
     """
     for workload in experiment.workloads if experiment.environment is None else ():
         check_arrivals(workload, experiment.protocol)
+        if not workload.eligible.any():
+            raise SteersmanError(f"{workload.name}: no node takes pods: {workload.account.sentence}")
     total = experiment.runs
     done = dict(finished)
     tasks = [task for task in _tasks(experiment) if task.position not in done]

@@ -288,19 +288,27 @@ def draw(
 ) -> Schedule:
     """Return arrivals like those of a protocol's runs, for comparing policies before a run.
 
-    `inflation`: as a run with this seed. `arrivals`: the workload's pods in random order. `timed`: Poisson arrivals at
-    `load`, or at the load of the trace's times, with `mean_duration` as in `schedule`.
+    `inflation`: as a run with this seed, or `arrivals` where such a run has none. `arrivals`: the workload's pods in
+    random order. `timed`: Poisson arrivals at `load`, or at the load of the trace's times, with `mean_duration` as in
+    `schedule`.
 
     Controllers create pods by the dozen. In draws of odd seeds of `inflation` and `arrivals` the pods of an owner (or
     equal ones, if they have none) arrive together.
     """
     random = np.random.default_rng(seed)
     if protocol == "inflation":
-        plan = schedule(workload, protocol, seed=seed, ratio=ratio, load=None)
-        if seed % 2 == 0:
-            return plan
-        together = _together(workload, plan.pods[plan.standing :], random)
-        return replace(plan, pods=np.concatenate([plan.pods[: plan.standing], together]))
+        try:
+            plan = schedule(workload, protocol, seed=seed, ratio=ratio, load=None)
+        except SteersmanError:
+            # Running pods may leave nothing to a small cluster's target: then the pods come in random order, below.
+            if not workload.drawable():
+                raise
+            protocol = "arrivals"
+        else:
+            if seed % 2 == 0:
+                return plan
+            together = _together(workload, plan.pods[plan.standing :], random)
+            return replace(plan, pods=np.concatenate([plan.pods[: plan.standing], together]))
     if protocol == "timed":
         # 0 (unknown, or all arrive at once): then the pods come in random order, below.
         load = trace_load(workload, mean_duration) if load is None else load

@@ -296,6 +296,20 @@ def test_kueue_starts_groups_of_plain_pods_whole(total: str, starting: int, tmp_
     assert len(bound(run(workload))) == starting
 
 
+@pytest.mark.parametrize(("minimum", "starting"), [("4", 0), ("3", 3), (None, 0), ("5", 0)])
+def test_a_gang_of_koordinator_starts_with_its_minimum(minimum: str | None, starting: int, tmp_path: Path) -> None:
+    key = "gang.scheduling.koordinator.sh/"
+    notes = {f"{key}name": "g", **({} if minimum is None else {f"{key}min-available": minimum})}
+    workload = load(tmp_path, *(manifest(f"p{i}", annotations=notes) for i in range(4)))
+    assert len(bound(run(workload))) == starting
+
+
+def test_task_groups_of_yunikorn_are_named(tmp_path: Path) -> None:
+    notes = {"yunikorn.apache.org/task-groups": '[{"name": "t", "minMember": 4}]'}
+    workload = load(tmp_path, *(manifest(f"p{i}", annotations=notes) for i in range(4)))
+    assert any("yunikorn.apache.org/task-groups is not modelled" in warning for warning in workload.warnings)
+
+
 @pytest.mark.parametrize(("available", "starting"), [(None, 0), (3, 3), (2, 3), (4, 0)])
 def test_a_volcano_job_is_a_gang(available: int | None, starting: int, tmp_path: Path) -> None:
     template = {"spec": manifest("p")["spec"]}

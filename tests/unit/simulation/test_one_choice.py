@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.support.cluster_dump import listed, node, pod
 from tests.support.errors import raises
 from tests.support.nightly import by_default
 
@@ -135,3 +136,14 @@ def test_default_of_kube_scheduler_is_chosen_where_it_is_best() -> None:
         raises(SteersmanError, "kube-default decides", "leave kube-scheduler as it is"),
     ):
         prepare_chosen(path, portfolio, workload)
+
+
+def test_a_member_is_chosen_where_running_pods_fill_the_target(tmp_path: Path) -> None:
+    """The draws that choose a member are no run of the user's: there is no --ratio to enlarge."""
+    bound = pod("run", on="n", gpus=1)
+    content = listed(node("n", 2), bound, pod("small", gpus=1), pod("large", gpus=2))
+    (tmp_path / "w.json").write_text(json.dumps(content))
+    workload = load_workload(tmp_path / "w.json", tmp_path / "w.json", running=RunningPods.FROM_NOW)
+    with raises(SteersmanError, "--ratio"):
+        Simulator(workload).run("fgd")
+    assert decider_on(workload, resolve("steersman")).name

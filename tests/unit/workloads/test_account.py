@@ -406,3 +406,18 @@ def test_it_is_an_error_if_no_pod_arrives(
         run_experiment(Experiment((found,), ("fgd", "best-fit"), (1,), protocol, ratio=1.0), jobs=1)
     if protocol == "arrivals":
         assert metrics(Simulator(found).run("fgd", protocol=protocol))["pods_bound"] == 1, "a run shows what is there"
+
+
+@pytest.mark.parametrize("protocol", ["inflation", "arrivals"])
+def test_it_is_an_error_if_no_node_takes_pods(protocol: Any) -> None:
+    found = cluster(node("a", 8, unschedulable=True), node("b", 4, unschedulable=True), pod("p", gpus=1))
+    with raises(SteersmanError, "w: no node takes pods", "0 of 12 GPUs", "a, b are cordoned"):
+        run_experiment(Experiment((found,), ("fgd", "best-fit"), (1,), protocol, ratio=1.0), jobs=1)
+    if protocol == "arrivals":
+        assert metrics(Simulator(found).run("fgd", protocol=protocol))["pods_failed"] == 1
+
+
+def test_gpus_of_nodes_that_are_not_counted_are_not_denied() -> None:
+    found = cluster(node("a", 8, unschedulable=True), node("b", 0), pod("p", gpus=1))
+    with raises(SteersmanError, "its counted nodes have no GPU"):
+        run_experiment(Experiment((found,), ("fgd", "best-fit"), (1,), "inflation", ratio=1.0), jobs=1)

@@ -29,6 +29,8 @@ GPU = "gres/gpu"
 STEP = "steps of jobs"
 CANCELLED = "cancelled before they started"
 NOT_STARTED = "never started"
+UNSIZED = "no resources stated"
+SIZES = {"alloctres", "reqtres", "alloccpus", "ncpus", "reqcpus", "reqmem"}
 ABBREVIATION = "..."
 ABBREVIATED = "tasks of an array that sacct abbreviates; SLURM_BITSTR_LEN=0 prints them"
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "RESIZING", "CONFIGURING")
@@ -70,7 +72,12 @@ class SacctTable(TraceTable):
         tasks = (match[2] or "",) if match[3] is None else _tasks(row, match[3])
         for task in tasks:
             name = f"{match[1]}-{task}" if task else pod_name(job_id)
-            yield ABBREVIATED if task == ABBREVIATION else self._job(row, name, submitted, run)
+            if task == ABBREVIATION:
+                yield ABBREVIATED
+                continue
+            job = self._job(row, name, submitted, run)
+            has_size = job.cpu_milli or job.memory_bytes or job.gpus
+            yield job if has_size or not row.cells.keys() & SIZES else UNSIZED
 
     def _job(self, row: TableRow, name: str, submitted: float, run: float | None) -> TraceJob:
         requested, resources = _tres(row, "reqtres"), _tres(row, "alloctres") or _tres(row, "reqtres")

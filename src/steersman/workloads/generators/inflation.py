@@ -46,7 +46,7 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
     capacity, demand = workload.gpu_capacity, list(workload.gpu_demand)
     standing, drawable = workload.standing(), workload.drawable()
     if not capacity or not any(demand[i] for i in drawable):
-        who = "pods" if capacity else "nodes"
+        who = "pods" if capacity else "counted nodes" if workload.account.left_out else "nodes"
         raise SteersmanError(
             f"{workload.name}: its {who} have no GPU, so it cannot be inflated to a share of GPU capacity; "
             "use --protocol arrivals or timed"

@@ -85,6 +85,16 @@ def test_waiting_tasks_of_arrays(tmp_path: Path) -> None:
         load_pods(tmp_path / "odd.csv", ())
 
 
+def test_jobs_of_slurm_without_resources_are_left_out(tmp_path: Path) -> None:
+    """AllocTRES of a job that waits is empty; it is no job without requests."""
+    text = "State|Comment|End|Elapsed|JobID|Submit|Start|AllocTRES\n"
+    text += f"PENDING||Unknown|00:00:00|5_[1-4,7]|{DAY}10:00:00|Unknown|\n"
+    text += f"RUNNING|x|Unknown|00:01:00|6|{DAY}10:00:00|{DAY}10:00:00|billing=1,cpu=1,gres/gpu=1,mem=1G\n"
+    pods, understood = read(tmp_path, text)
+    assert [pod.name for pod in pods] == ["6"]
+    assert "5 left out (no resources stated)" in understood
+
+
 def test_a_trailing_bar_and_quotes_are_read(tmp_path: Path) -> None:
     text = "JobID|JobName|Submit|Start|End|Elapsed|State|\n"
     text += f'3|"a, b|{DAY}10:00:00|{DAY}10:00:00|{DAY}10:00:09|00:00:09|COMPLETED|\n'

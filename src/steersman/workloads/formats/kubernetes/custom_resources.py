@@ -139,13 +139,15 @@ class CustomResources:
     def _parts(self, obj: KubernetesObject) -> Iterator[Part]:
         row = _row(obj) or resource_table().other
         variables = self._active_variables(obj, row)
-        for rule in row.makes if variables is not None else ():
+        if variables is None:
+            return
+        for rule in row.makes:
             parts = value(rule.each, variables) or ()
             if not isinstance(parts, dict | list | tuple):
                 raise TypeError(f"{str(parts)[:40]!r} is neither a list nor a mapping of parts")
             entries = parts.items() if isinstance(parts, dict) else enumerate(parts)
             for position, (key, part) in enumerate(entries):
-                scope = {**(variables or {}), "part": part, "key": key, "position": position}
+                scope = {**variables, "part": part, "key": key, "position": position}
                 for name, text in rule.let.items():
                     scope[name] = value(text, scope)
                 if value(rule.when, scope):

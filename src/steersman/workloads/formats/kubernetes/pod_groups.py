@@ -16,6 +16,12 @@ NAMED_BY = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name", 
 KUEUE_GROUP, KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
 """Label of pods that Kueue admits together, and annotation with their number."""
 
+KOORDINATOR_GANG, KOORDINATOR_MINIMUM = (
+    "gang.scheduling.koordinator.sh/name",
+    "gang.scheduling.koordinator.sh/min-available",
+)
+"""Annotations of pods with the name of their gang in Koordinator, and how many must start together."""
+
 
 @dataclass(frozen=True, slots=True)
 class PodGroups:
@@ -38,8 +44,10 @@ class PodGroups:
         return (namespace, _group_name(stated)) in self.minimum
 
     def joined(self, pod: Pod, stated: PodObject) -> Pod:
-        """Return a pod as a member of its PodGroup, if that is in the input, or of its group of Kueue."""
+        """Return a pod as a member of its PodGroup, if that is in the input, or of its group."""
         notes = stated.metadata.annotations or {}
+        if not pod.gang and isinstance(gang := notes.get(KOORDINATOR_GANG), str):
+            return replace(pod, gang=gang, gang_minimum=digits(notes.get(KOORDINATOR_MINIMUM)))
         if not pod.gang and (group := pod.labels.get(KUEUE_GROUP)):
             return replace(pod, gang=group, gang_minimum=digits(notes.get(KUEUE_TOTAL)))
         names = (pod.gang, _group_name(stated), *(notes.get(key) for key in NAMED_BY))
