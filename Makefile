@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo workbench notebooks learn policy order study plugin site test test-unit coverage test-nightly test-bounds test-integration test-browser images push-images release-tools test-image test-e2e test-go test-race check-versions check-version test-versions test-version programs test-chaos lint format kernels wheel release publish krew bench requirements clean
+.PHONY: help demo workbench notebooks learn policy study plugin site test test-unit coverage test-nightly test-bounds test-integration test-browser images push-images release-tools test-image test-e2e test-go test-race check-versions check-version test-versions test-version programs test-chaos lint format kernels wheel release publish krew bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -181,10 +181,6 @@ TRAINING := default cpu050 cpu200 gpushare40 gpushare80 gpuspec10 gpuspec25 mult
 policy: .venv/base ## train the policy that the package ships, from scratch (40 minutes on 2 cores)
 	.venv/bin/steersman policy build --workload $(TRAINING) --seed $(SEED) --output build/steersman.safetensors
 	cp build/steersman.safetensors src/steersman/data/steersman.safetensors
-
-order: .venv/dev ## train the order that the package ships, from scratch, and compare it (an hour; STEERSMAN_TRACES)
-	.venv/bin/python -m studies --fresh learned_order
-	cp build/study/learned_order/learned.safetensors src/steersman/data/order.safetensors
 
 study: .venv/dev ## train and measure what docs/results.md publishes (hours; what is finished stays finished)
 	.venv/bin/python -m studies

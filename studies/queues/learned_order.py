@@ -1,4 +1,4 @@
-"""The order `learned`: trained on arrivals of many clusters, compared with rules on others.
+"""An order that was trained on arrivals of many clusters, compared with rules on others.
 
 The pod that is next has a reservation while it fits nowhere, and others start if they do not delay it, as with `easy`;
 the policy `fgd` places them. Loads are 0.7 to 1.2. Everything is relative to the order of age on the same arrivals: the
@@ -8,29 +8,24 @@ added, so that waits of seconds do not decide.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
-from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
 
 from steersman.agents.evolution.orders import OrderSearch, OrderSearchConfig, OrderTask, learned_order, waits_under
 from steersman.cluster.model import Node
-from steersman.orders.order import Order
-from steersman.orders.order_file import OrderCard, write_order
 from steersman.orders.registry import find_order
-from steersman.orders.run_times import RunTimes, parse_run_times
+from steersman.orders.run_times import parse_run_times
 from steersman.orders.scores import LINEAR
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import Schedule, schedule, window
 from steersman.simulation.run import Simulator
 from steersman.simulation.waiting import MINUTE, Waits
-from steersman.training.search.fit_order import START, WAITS, WEIGHTS, cost, four_waits, objective_text
-from steersman.version import __version__
+from steersman.training.search.fit_order import START, WAITS, WEIGHTS, cost, four_waits
 from steersman.workloads.formats.openb.traces import embedded
 from steersman.workloads.formats.philly import PhillyTrace
 from steersman.workloads.generators.clusters import Distribution, random_cluster
@@ -63,7 +58,7 @@ COMPARED = {
 """What is known of them in comparisons, and how results say that."""
 RULES = ("smallest", "shortest", "unicef", "wfp3", "easy", "wfp3:easy")
 AGEING = 7 * 24 * 3600.0
-"""Of the shipped order; it is trained without, so that it learns to let nobody wait for so long."""
+"""Of the trained order; it is trained without, so that it learns to let nobody wait for so long."""
 REFERENCE = find_order("easy")
 """It also tells who may overtake: a pod that is next and fits nowhere has a reservation."""
 TEST_SEED = 10_000
@@ -75,7 +70,7 @@ HELD_OUT = (
     "On a log that no training or choice used, examined from outside, with nothing known of run times: `wfp3:easy` "
     "waits 1.26 times as long as the order of age in the mean, and 0.75 times at the tail of large pods. `smallest` "
     "and `unicef` trade the other way. `learned` waits 1.07 times as long there as `wfp3:easy`. Where waits are long, "
-    "its ageing of 7 days decides."
+    "its ageing of 7 days decides. It is not part of the package."
 )
 
 Floats = npt.NDArray[np.float64]
@@ -168,17 +163,13 @@ def _config(quick: bool) -> OrderSearchConfig:
 
 
 def run(say: Say, quick: bool = False) -> Json:
-    """Train the order, write it to a file, and compare it with rules."""
+    """Train the order, and compare it with rules."""
     at, asked, of_training = desk(NAME, quick, say), options(quick), _training_options(quick)
     earlier = published("queues", NAME, of_training, quick)
     if earlier:
         trained = {name: earlier[name] for name in ("weights", "gain")}
     else:
         trained = at.once("training", of_training, partial(_train, at))
-    order = _order(trained["weights"])
-    file = at.folder / "learned.safetensors"
-    write_order(file, order_card(order, trained["gain"], quick=quick), order.weights)
-    say(f"{file} is the order")
     depends = {**asked, "weights": trained["weights"]}
     parts = {
         f"{family}-{source}": {**depends, "family": family, "source": source}
@@ -209,55 +200,6 @@ def _train(at: Desk) -> Json:
     return {"weights": search.best.tolist(), "gain": search.best_gain}
 
 
-def trained_weights() -> list[float]:
-    """Return the weights of the order in the repository's result, none if it was made with other options."""
-    return list(published("queues", NAME, _training_options(False), quick=False).get("weights", ()))
-
-
-def order_at_speed(weights: Sequence[float], speed: float) -> Order:
-    """Return the order for a cluster whose clock shows one second where `speed` seconds have passed in training.
-
-    The order of pods is the same wherever they run for more than a second and have waited for more than a few, of
-    the shorter clock: times count by their logarithms, and a sum is a polynomial of these.
-    """
-    shift = math.log(speed) / 3.0  # see `learned_score`
-    shifted = dict.fromkeys(LINEAR, 0.0)
-    for term, weight in zip(LINEAR, weights, strict=True):
-        base, square, _ = term.partition("^")
-        factors = [base, base] if square else term.split("*")
-        timed = [i for i, name in enumerate(factors) if name in ("estimate", "wait")]
-        for count in range(len(timed) + 1):
-            for constant in combinations(timed, count):
-                left = [name for i, name in enumerate(factors) if i not in constant]
-                name = f"{left[0]}^2" if len(left) == 2 and left[0] == left[1] else "*".join(left)
-                # What is left may be the same for all pods, such as the free share.
-                if name in shifted:
-                    shifted[name] += weight * shift**count
-    return _order(list(shifted.values()), AGEING / speed)
-
-
-def _order(weights: Sequence[float], ageing: float = AGEING) -> Order:
-    return learned_order(replace(REFERENCE, ageing=ageing, run_times=RunTimes()), np.array(weights))
-
-
-def order_card(order: Order, gain: float = 0.0, *, quick: bool = False) -> OrderCard:
-    """Return the card of an order that was trained here."""
-    config = _config(quick)
-    return OrderCard(
-        name=order.name,
-        overtaking="easy",
-        estimates="auto",
-        ageing=order.ageing,
-        hidden=config.hidden,
-        objective=objective_text(),
-        training=("generated clusters", "Philly, first part", "openb default-small"),
-        settings=asdict(config),
-        gain=gain,
-        reference=REFERENCE.name,
-        made_by=__version__,
-    )
-
-
 def _compare(asked: Json) -> Json:
     """Return [draws, 4] the waits of each order in one family, with one source of estimates.
 
@@ -265,7 +207,8 @@ def _compare(asked: Json) -> Json:
     """
     workloads, source = families(training=False)[asked["family"]], asked["source"]
     orders = {name: find_order(f"{name}@{source}") for name in ("age", *asked["rules"])}
-    orders["learned"] = replace(_order(asked["weights"]), run_times=parse_run_times(source))
+    aged = replace(REFERENCE, ageing=AGEING, run_times=parse_run_times(source))
+    orders["learned"] = learned_order(aged, np.array(asked["weights"]))
     arrivals = Arrivals(TRAINED_PART, 1.0)
     values: dict[str, list[list[float]]] = {name: [] for name in orders}
     least: list[list[float]] = []

@@ -1,4 +1,4 @@
-"""Order and place on a real control plane: four schedulers, the same days of the Philly trace, a forecast before.
+"""Order and place on a real control plane: three schedulers, the same days of the Philly trace, a forecast before.
 
 100 unequal nodes that KWOK simulates have 168 GPUs. What ran and waited at midnight under kube-scheduler's rules is
 there, and the schedulers take over. A day's jobs come 720 times as fast as they did, and are followed for 30 hours.
@@ -20,7 +20,6 @@ from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from functools import partial
 from multiprocessing import get_context
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -28,15 +27,13 @@ import numpy.typing as npt
 
 from steersman.apps.local_cluster import cluster, nodes, record
 from steersman.core.errors import SteersmanError
-from steersman.orders.order import Order
-from steersman.orders.order_file import write_order
 from steersman.orders.registry import find_order
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
 from studies import tables
 from studies.common import Desk, Json, Progress, Say, desk, plain, published
 from studies.live.cluster import DEFAULT_SCHEDULER, SCHEDULER, scheduling, state_dir
-from studies.queues import days, learned_order
+from studies.queues import days
 from studies.queues.day_player import DayPlayer, Played
 from studies.queues.days import Day, cluster_nodes, day_of
 
@@ -62,8 +59,6 @@ LATE_SECONDS = 0.25
 """A run in which a pod was submitted later than this is void."""
 TRIES = 3
 FORECASTS = 40
-LEARNED = "learned"
-"""The order of the study `learned_order`."""
 OF_FORECASTS = ("measured_dates", "dates", "latency_seconds", "overhead_seconds", "forecasts")
 """Options that what is played does not depend on."""
 REFERENCE = "stock"
@@ -102,22 +97,7 @@ ARMS = {
     REFERENCE: Arm("kube-scheduler", "", "age", "kube-default"),
     "age": Arm("`fgd`, by age", "fgd", "age", "fgd"),
     "rule": Arm("`fgd`, `wfp3:easy`", "fgd", "wfp3:easy", "fgd"),
-    LEARNED: Arm("`fgd`, learned order", "fgd", LEARNED, "fgd"),
 }
-
-
-def order_of(arm: Arm, speed: float) -> Order:
-    """Return the order of an arm, as it is under a clock that shows a second for `speed` seconds of the day.
-
-    Raises:
-        SteersmanError: the learned order is not there.
-    """
-    if arm.order == LEARNED:
-        weights = learned_order.trained_weights()
-        if not weights:
-            raise SteersmanError("no learned order with the present options; expected python -m studies learned_order")
-        return learned_order.order_at_speed(weights, speed)
-    return find_order(arm.order)
 
 
 def figures(day: Day, started: Floats) -> Json:
@@ -138,8 +118,7 @@ def options(quick: bool = False) -> Json:
     return {
         "measured_dates": MEASURED_DATES[:1] if quick else MEASURED_DATES,
         "dates": DATES[:1] if quick else DATES,
-        "arms": {name: arm._asdict() for name, arm in ARMS.items() if not quick or name in (REFERENCE, LEARNED)},
-        "learned_weights": learned_order.trained_weights(),
+        "arms": {name: arm._asdict() for name, arm in ARMS.items() if not quick or name in (REFERENCE, "rule")},
         "nodes": days.SIZES,
         "past_days": days.PAST,
         "load": days.LOAD,
@@ -163,7 +142,7 @@ def run(say: Say, quick: bool = False) -> Json:
     """
     at, asked = desk(NAME, quick, say), options(quick)
     arms = {name: Arm(**arm) for name, arm in asked["arms"].items()}
-    common = {name: value for name, value in asked.items() if name not in ("arms", "learned_weights")}
+    common = {name: value for name, value in asked.items() if name != "arms"}
     earlier = published("queues", NAME, common, quick)
     kept = [name for name in arms if earlier and is_same_arm(earlier, asked, name)]
     of_runs = {name: value for name, value in common.items() if name not in OF_FORECASTS}
@@ -175,7 +154,7 @@ def run(say: Say, quick: bool = False) -> Json:
         progress, count = Progress(say, "runs"), len(dates) * len(arms)
         for date in dates:
             for name, arm in arms.items():
-                key, depends = f"{date}-{name}", {**of_runs, **_depends(asked, name), "date": date}
+                key, depends = f"{date}-{name}", {**of_runs, "arm": asked["arms"][name], "date": date}
                 make = partial(_play, at, date, arm, asked["speed"])
                 runs[key] = known[key] if name in kept else at.once(f"run-{key}", depends, make)
                 progress(len(runs), count)
@@ -184,7 +163,7 @@ def run(say: Say, quick: bool = False) -> Json:
     measured = play(asked["measured_dates"], earlier.get("measured", {}))
     dates = [(date, name) for date in asked["measured_dates"] for name in arms]
     dates += [(date, name) for date in asked["dates"] for name in arms if name not in kept]
-    parts = {f"{date}-{name}": {**common, **_depends(asked, name), "date": date} for date, name in dates}
+    parts = {f"{date}-{name}": {**common, "arm": asked["arms"][name], "date": date} for date, name in dates}
     simulated = at.each(
         {f"simulated-{key}": part for key, part in parts.items()}, _simulated, Progress(say, "simulations")
     )
@@ -204,15 +183,9 @@ def run(say: Say, quick: bool = False) -> Json:
     return {**asked, "measured": measured, "forecast": {"written": written, "days": expected}, "runs": runs}
 
 
-def _depends(asked: Json, name: str) -> Json:
-    """Return what depends on an arm in the options of a run."""
-    arm = asked["arms"][name]
-    return {"arm": arm, "learned_weights": asked["learned_weights"] if arm["order"] == LEARNED else []}
-
-
 def is_same_arm(earlier: Json, asked: Json, name: str) -> bool:
     """Return whether an earlier result has an arm with the same options."""
-    return name in earlier["arms"] and plain(_depends(earlier, name)) == plain(_depends(asked, name))
+    return name in earlier["arms"] and plain(earlier["arms"][name]) == plain(asked["arms"][name])
 
 
 def _now() -> str:
@@ -246,7 +219,7 @@ def with_residuals(simulated: Json, measured: Json) -> Json:
 def _simulated(asked: Json) -> Json:
     """Return [forecasts] of each figure of a day under an arm."""
     day, arm, speed = day_of(asked["date"]), Arm(**asked["arm"]), asked["speed"]
-    policy = with_order(resolve(arm.simulated), order_of(arm, speed))
+    policy = with_order(resolve(arm.simulated), find_order(arm.order))
     found: dict[str, list[float]] = {metric: [] for metric in METRICS}
     for seed in range(asked["forecasts"]):
         random = np.random.default_rng(seed)
@@ -289,8 +262,7 @@ def _play_once(at: Desk, day: Day, arm: Arm, speed: float) -> Played:
             asked = day, SCHEDULER if arm.policy else DEFAULT_SCHEDULER, speed
             process.submit(_prepare, *asked).result()
             if arm.policy:
-                order = str(_learned_file(at, speed)) if arm.order == LEARNED else arm.order
-                arguments = ["--name", CLUSTER, "--policy", arm.policy, "--order", order, "--unchecked"]
+                arguments = ["--name", CLUSTER, "--policy", arm.policy, "--order", arm.order, "--unchecked"]
                 stack.enter_context(scheduling(arguments, at.folder / "scheduler.log", _has_tried))
             return process.submit(_follow, *asked).result()
     finally:
@@ -301,13 +273,6 @@ def _has_tried(metrics: str) -> bool:
     """Return whether a scheduler has tried to place what waits."""
     found = re.search(r'^steersman_schedule_attempts_total\{result="unschedulable"\} (\S+)$', metrics, re.MULTILINE)
     return found is not None and float(found[1]) > 0
-
-
-def _learned_file(at: Desk, speed: float) -> Path:
-    """Write the file of the learned order, and return its path."""
-    order, file = order_of(ARMS[LEARNED], speed), at.folder / f"{LEARNED}.safetensors"
-    write_order(file, learned_order.order_card(order), order.weights)
-    return file
 
 
 def _prepare(day: Day, scheduler_name: str, speed: float) -> None:
@@ -347,6 +312,7 @@ def section(result: Json) -> str:
     runs = result["runs"].values()
     dates = result["dates"]
     problems = sum(len(run["problems"]) for run in runs)
+    former = sum(key.rpartition("-")[2] not in result["arms"] for key in result["measured"])
     sizes = ", ".join(f"{count} with {gpus} GPU{'s' if gpus > 1 else ''}" for count, gpus in result["nodes"])
     lines = [
         "## Order and place on a real control plane",
@@ -359,13 +325,14 @@ def section(result: Json) -> str:
         f"Then jobs come for 24 hours, {result['speed']:g} times as fast as they did, and are followed for "
         f"{result['hours']:g} hours. Waits count from midnight on, and a job that has not started by the end counts "
         f"as starting then. Stated run times are right within a factor of {result['error']:g} for 90 % of the jobs. "
-        "`kube-scheduler` is the stock one; the others are `steersman schedule` with a policy and an order. The "
-        "learned order is that of the study `learned_order`, whose training saw no job that came on these days. "
+        "`kube-scheduler` is the stock one; the others are `steersman schedule` with a policy and an order. "
         "Pods that run at midnight were created some seconds before it, so that schedulers expect them to end as much "
         "earlier.",
         "",
         f"How far simulations are off was measured in {len(result['measured'])} runs of "
-        f"{', '.join(result['measured_dates'])}. The forecast, {result['forecasts']} simulations of each day with "
+        f"{', '.join(result['measured_dates'])}"
+        f"{f', {former} of them under a trained order' if former else ''}. "
+        f"The forecast, {result['forecasts']} simulations of each day with "
         f"errors as large as those, was there before the first run: {_written(result)}. No pod was submitted more than "
         f"{max(run['latest'] for run in runs):.2f} s late. Pods lost, bound twice or beyond a node's GPUs: {problems}.",
         "",

@@ -121,7 +121,7 @@ func byName(text string) (*Order, error) {
 	case name == "fair":
 		return nil, fmt.Errorf("%q asks what runs in each namespace, which the plugin does not count; expected %s, or "+
 			"steersman schedule --order %s", text, expected(), text)
-	case name == "fcfs" || name == "easy" || name == learned || said && overtaking != "any":
+	case name == "fcfs" || name == "easy" || said && overtaking != "any":
 		better := name
 		if !slices.Contains(names, name) {
 			better = names[Age]

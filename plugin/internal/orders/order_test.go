@@ -39,7 +39,7 @@ func TestOrdersThatKubeSchedulerCannotFollow(t *testing.T) {
 		"fcfs":              `"fcfs" holds other pods back while the next one fits nowhere, and kube-scheduler tries every pod; expected age`,
 		"easy":              "expected age, or steersman schedule --order easy",
 		"wfp3:easy":         "expected wfp3, or steersman schedule --order wfp3:easy",
-		"learned@stated":    `"learned" holds other pods back`,
+		"learned@stated":    `"learned" is unknown; expected age,`,
 		"age:none@stated":   `"age:none" holds other pods back`,
 		"shortest:all":      `"shortest:all" holds`,
 		"fair":              `"fair" asks what runs in each namespace, which the plugin does not count; expected age,`,

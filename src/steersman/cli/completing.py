@@ -52,7 +52,7 @@ OBJECTIVE_NAMES = (
 """The built-in objectives of `objectives.registry`, which imports numba."""
 ORDER_NAMES = (
     *("age", "fcfs", "easy"),
-    *("smallest", "largest", "shortest", "area", "wfp3", "unicef", "f1", "fair", "learned"),
+    *("smallest", "largest", "shortest", "area", "wfp3", "unicef", "f1", "fair"),
 )
 """The names of `orders.registry`, which imports numba."""
 VIEW_NAMES = ("cluster", "gpu")

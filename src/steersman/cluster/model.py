@@ -194,7 +194,7 @@ class Constraints:
     """Constraints and preferences of a pod about nodes and other pods. All empty: it runs anywhere it fits.
 
     `images` are those of containers, `image_volumes` those of volumes; `node_features` must be declared by the node.
-    `volume_refusals` are reasons why the pod's volumes refuse nodes, and the names of these nodes.
+    `volume_refusals` are reasons why the pod's volumes refuse nodes, and the names of these nodes, without names all.
     """
 
     gpu_models: tuple[str, ...] = ()

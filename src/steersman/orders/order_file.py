@@ -6,8 +6,6 @@ Nothing in such a file is executed when it is read.
 from __future__ import annotations
 
 import math
-from functools import cache
-from importlib import resources
 from pathlib import Path
 
 import msgspec
@@ -27,8 +25,6 @@ POLICY_CARD = "steersman"
 """Key of the model card of a policy file, which may have an order."""
 WEIGHTS = "order"
 SUFFIX = ".safetensors"
-PACKAGED = f"order{SUFFIX}"
-"""The order that ships with the package, in `steersman.data`."""
 MAX_HIDDEN = 1000
 
 
@@ -118,13 +114,6 @@ def open_order(file: Path) -> tuple[OrderCard, Order]:
     except (msgspec.MsgspecError, ValueError) as error:
         raise InputError(file, "", "", f"is no order file of this version of steersman: {error}") from None
     return decoded, _order(file, decoded, weights)
-
-
-@cache
-def packaged_order() -> Order:
-    """Return the learned order that ships with the package."""
-    with resources.as_file(resources.files("steersman.data") / PACKAGED) as file:
-        return open_order(file)[1]
 
 
 def _order(file: Path, card: OrderCard, weights: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Order:

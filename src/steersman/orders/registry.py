@@ -1,8 +1,7 @@
 """Orders by name: `NAME[:OVERTAKING][@ESTIMATES][@ageing:TIME]`, such as `shortest`, `wfp3:easy` or `area@history`.
 
 A file in place of the name is an order file, or a policy file with an order: its card has such a text, in which the
-name `learned` refers to the weights next to it. Elsewhere it is the order that ships with the package. What follows a
-file replaces what the file says of it.
+name `learned` refers to the weights next to it. What follows a file replaces what the file says of it.
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ from steersman.core.errors import InputError, UsageError, unknown_name
 from steersman.core.quantities import duration_literal, duration_seconds
 from steersman.orders import queue, scores
 from steersman.orders.order import AGE, BUILT_IN, OVERTAKING, Order
-from steersman.orders.order_file import MAX_HIDDEN, SUFFIX, PolicyOrder, open_order, packaged_order, read_policy_order
+from steersman.orders.order_file import MAX_HIDDEN, SUFFIX, PolicyOrder, open_order, read_policy_order
 from steersman.orders.run_times import AUTO, SOURCES, parse_run_times
 
 AGEING = "ageing:"
 LEARNED_NAME = "learned"
-"""Name of the packaged order; in the card of a policy file, of the order of its weights."""
-NAMES = (*BUILT_IN, LEARNED_NAME)
+"""In the card of a policy file, the name of the order of its weights."""
 _FILE = re.compile(rf".*{re.escape(SUFFIX)}(?=[:@]|\Z)")
 
 
@@ -41,7 +39,7 @@ def find_order(spec: str) -> Order:
     text = _read(spec)
     if text.name.endswith(SUFFIX):
         return _of_file(spec, text)
-    order = packaged_order() if text.name == LEARNED_NAME else BUILT_IN.get(text.name)
+    order = BUILT_IN.get(text.name)
     if order is None:
         if not text.name:
             named = f"expected one such as {AGE.name}{spec}"
@@ -52,7 +50,7 @@ def find_order(spec: str) -> Order:
             *(f"NAME:{'|'.join(OVERTAKING)}", f"NAME@{'|'.join(SOURCES)}"),
             *(f"NAME@{AGEING}TIME", f"an order file (order{SUFFIX})"),
         )
-        raise unknown_name("order", text.name, NAMES, *others)
+        raise unknown_name("order", text.name, tuple(BUILT_IN), *others)
     return replace(_with_settings(spec, order, text), name=spec)
 
 
@@ -90,7 +88,7 @@ def from_policy_order(file: str | Path, stored: PolicyOrder) -> Order | None:
         if not np.isfinite(weights).all():
             raise UsageError("order_weights hold a number that is not finite")
         order = Order(LEARNED_NAME, scores.LEARNED, weights=weights)
-        # `learned` would be the packaged order where the name is given again.
+        # `learned` names no order where it is given again.
         return replace(_with_settings(stored.order, order, text), name=str(file))
     except UsageError as error:
         raise InputError(str(file), "card", "order", str(error)) from None

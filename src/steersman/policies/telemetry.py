@@ -11,12 +11,7 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.orders.order import AGE, Order
 from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext
 from steersman.policies.decision.contributions import Contribution
-from steersman.policies.node_metrics.rules import (
-    LATENCY_AWARE,
-    LEAST_ALLOCATED,
-    LEAST_CONNECTIONS,
-    MOST_ALLOCATED,
-)
+from steersman.policies.node_metrics.rules import LATENCY_AWARE, LEAST_ALLOCATED, LEAST_CONNECTIONS, MOST_ALLOCATED
 from steersman.policies.node_metrics.view import NodeMetricsView
 
 RULE_OF_POLICY = {"ma": MOST_ALLOCATED, "la": LEAST_ALLOCATED, "lc": LEAST_CONNECTIONS, "p0": LATENCY_AWARE}

@@ -13,9 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from steersman.cluster.node_metrics import (
-    METRICS,
-)
+from steersman.cluster.node_metrics import METRICS
 from steersman.core.config.file import check_ranges, convert, read_document
 from steersman.core.errors import InputError
 

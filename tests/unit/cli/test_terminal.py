@@ -21,7 +21,7 @@ from steersman.cli import main as cli
 from steersman.cli.commands.terminal.aliases import ALIASES
 from steersman.cli.commands.terminal.shells import Shell
 from steersman.objectives.registry import OBJECTIVES
-from steersman.orders import registry
+from steersman.orders import order
 from steersman.policies.features import TELEMETRY, VIEWS
 from steersman.policies.heuristics import HEURISTIC_IDS
 from steersman.policies.node_scores.kube_minors import MINORS
@@ -117,7 +117,7 @@ def test_completed_names_match_the_registries() -> None:
     assert set(completing.RULE_NAMES) == set(HEURISTIC_IDS)
     assert set(completing.TELEMETRY_POLICY_NAMES) == set(TELEMETRY_POLICIES)
     assert set(completing.OBJECTIVE_NAMES) == set(OBJECTIVES)
-    assert set(completing.ORDER_NAMES) == set(registry.NAMES)
+    assert set(completing.ORDER_NAMES) == set(order.BUILT_IN)
     assert tuple(reversed(MINORS)) == completing.MINORS
     assert set(completing.VIEW_NAMES) == set(VIEWS) - {TELEMETRY.name}
 

@@ -16,10 +16,9 @@ from tests.support.errors import raises
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.orders.live_order import check_live
 from steersman.orders.order import AGE, BUILT_IN, OVERTAKING, Order
 from steersman.orders.queue import NO_ONE
-from steersman.orders.registry import NAMES, find_order, from_policy_order, to_policy_order
+from steersman.orders.registry import find_order, from_policy_order, to_policy_order
 from steersman.orders.run_times import AUTO, SOURCES, RunTimes, parse_run_times
 from steersman.orders.scores import LEARNED, LINEAR, learned_size
 from steersman.policies.base import with_order
@@ -355,21 +354,7 @@ def test_a_score_that_is_no_number_is_an_error() -> None:
         starts([BUSY, LARGE, LONG], broken)
 
 
-def test_the_packaged_order() -> None:
-    """It holds pods back for a reservation, asks for nothing that no live scheduler knows, and bounds every wait."""
-    order = find_order("learned@history")
-    assert order.name == "learned@history"
-    assert order.overtaking == OVERTAKING["easy"]
-    assert order.run_times.source == "history"
-    assert math.isfinite(order.ageing)
-    check_live(order)
-    stored = to_policy_order(find_order("learned"))
-    assert stored.order == "learned:easy@ageing:604800s"
-    again = from_policy_order("mine", stored)
-    assert again == replace(find_order("learned"), name="mine")
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_every_name_is_accepted_again_and_gives_an_equal_order(name: str) -> None:
     """With every way of overtaking, source of estimates and limit of the wait; the card of a policy file, too."""
     estimates = ["", *(f"@{source}" for source in SOURCES), "@oracle:2.5"]
@@ -409,7 +394,7 @@ WRONG_AGES = ("age@ageing:", "age@ageing:0s", "age@ageing:5", "age@ageing:1h@age
 
 
 @pytest.mark.parametrize(
-    "text", ["soonest", "age:some", "fcfs:easy", "easy:any", "age:", "age@guess", "learned:", *WRONG_AGES]
+    "text", ["soonest", "age:some", "fcfs:easy", "easy:any", "age:", "age@guess", "wfp3:", "learned", *WRONG_AGES]
 )
 def test_unknown_orders(text: str) -> None:
     """What is no order is refused."""

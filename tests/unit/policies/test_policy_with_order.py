@@ -66,8 +66,8 @@ def test_a_setting_replaces_the_one_of_its_kind_in_the_name(tmp_path: Path, sett
     assert find_order(name) == order
 
 
-def test_the_packaged_order_is_not_what_weights_of_a_file_are_called(tmp_path: Path) -> None:
-    """`learned` in its card stands for the weights beside it, and would be the packaged ones elsewhere."""
+def test_the_name_of_weights_in_a_file_is_the_file(tmp_path: Path) -> None:
+    """`learned` in its card stands for the weights in it, and is no order elsewhere."""
     write_order(tmp_path / "order.safetensors", LEARNED, WEIGHTS)
     file = written(tmp_path / "mine.safetensors", f"{tmp_path / 'order.safetensors'}")
     for settings in ("", ":none", "@ageing:1h"):

@@ -9,10 +9,6 @@ import numpy as np
 import pytest
 from studies.queues import days, live_orders
 from studies.queues.days import DAY, Day, cluster_nodes, day_of
-from studies.queues.learned_order import order_at_speed, trained_weights
-
-from steersman.orders import scores
-from steersman.orders.scores import LINEAR
 
 DATE = "2017-10-14"
 
@@ -68,28 +64,6 @@ def test_a_faster_clock_changes_no_simulated_start(day: Day) -> None:
     assert np.all(slow[: day.standing] == 0)
     figures = live_orders.figures(day, slow)
     assert figures["single"] < figures["mean"] < figures["several"]
-
-
-def test_a_learned_order_under_a_faster_clock() -> None:
-    """Scores differ by the same number for all pods."""
-    weights, speed = np.random.default_rng(2).normal(0.0, 1.0, len(LINEAR)), 720.0
-    weights[[name.startswith("delay") for name in LINEAR]] = 0.0
-    fast = np.array(order_at_speed(weights.tolist(), speed).weights)
-    random = np.random.default_rng(3)
-    learned_score = getattr(scores.learned_score, "py_func", scores.learned_score)
-    differences = []
-    for _ in range(100):
-        r, w, share = 10.0 ** random.uniform(4, 6), 10.0 ** random.uniform(6, 7), 10.0 ** random.uniform(-3, 0)
-        values = (
-            learned_score(each, r / by, 0.3, share, w / by, 0.2, 30.0, 0.0)
-            for each, by in ((weights, 1.0), (fast, speed))
-        )
-        differences.append(next(values) - next(values))
-    assert np.ptp(differences) < 1e-2 * np.abs(weights).sum()
-
-
-def test_the_packaged_order_is_the_one_of_the_results() -> None:
-    assert live_orders.find_order("learned").weights == tuple(trained_weights())
 
 
 def test_errors_of_a_forecast_are_as_large_as_those_that_were_measured() -> None:

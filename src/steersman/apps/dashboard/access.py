@@ -13,6 +13,7 @@ from aiohttp.http import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
 from steersman.apps.runtime.http_server import OPEN
+from steersman.core.errors import SteersmanError
 
 COOKIE = "steersman-dashboard-{}"
 """Name of the cookie by the server's port, since browsers send a cookie to all ports of a host."""
@@ -64,6 +65,7 @@ def guard(token: str, address: str, code: OneTimeCode | None = None) -> Middlewa
     A page that names the server by a domain of its own (DNS rebinding) has another Host, and a page of another site
     another Origin; both are refused. The token comes once in the address, and then as a cookie that no script can read
     and no other site's request carries. `OPEN` paths pass without any of these checks.
+    A SteersmanError of a handler is answered by status 400 and its line.
 
     Args:
         token: the token.
@@ -107,6 +109,8 @@ async def _checked(
         return await handler(request)
     except web.HTTPException as error:
         return refused(error.status, error.reason)
+    except SteersmanError as error:
+        return refused(400, str(error))
     except (web.RequestPayloadError, HttpProcessingError) as error:
         return refused(400, " ".join(f"body: {error}".split()))
 

@@ -30,12 +30,12 @@ class Screen(Protocol):
         ...
 
     async def run(self) -> None:
-        """Do what goes on while pages are served, until cancelled.
+        """Do what goes on while pages are served, until cancelled: nothing, unless a screen does something.
 
         Raises:
             SteersmanError: it cannot go on; the command ends with this line.
         """
-        ...
+        return
 
 
 def position_in_query(request: web.Request, name: str) -> int:

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from steersman.apps.load import fill_plan, replay
-from steersman.apps.load.capacity import (
-    read_capacity,
-)
+from steersman.apps.load.capacity import read_capacity
 from steersman.apps.load.cleaning import delete_pods
 from steersman.apps.load.driver import DeploymentLoadGenerator, FillOptions, FillStats, RowLog, planned_seconds
 from steersman.apps.load.fill_plan import FillPlan
@@ -58,8 +56,10 @@ async def fill(
 ) -> FillStats:
     """Fill and clear a cluster. Raises SteersmanError: a run exists already, it cannot be done, or the API refuses."""
     plan = FillPlan(settings, tuple(seeds), await read_capacity(place.client), fill_options)
-    rows = plan.rows()
-    return await _play(place, plan.state(rows), rows, fill_options, output, report)
+    rows, store = plan.rows(), place.store
+    state = plan.state(rows)
+    await store.begin(state)
+    return await _drive(place, store, state, rows, fill_options, output, report)
 
 
 async def resume_fill(place: RunTarget, output: Path | None, report: Report) -> FillStats:
@@ -77,11 +77,13 @@ async def replay_rows(
     """Replay the Deployments of a CSV. Raises SteersmanError: as `fill`; InputError: Kubernetes would refuse a name."""
     for number, row in enumerate(rows, start=2):
         check_name(row.name, file, f"line {number}")
-    if not resume:
-        state = RunState("replay", new_id(), fill_plan.digest(rows), {}, len(rows))
-        return await _play(place, state, rows, fill_options, None, report)
-    store, state = await stopped(place, "replay")
-    fill_plan.check_digest(state, fill_plan.digest(rows), OTHER_FILES)
+    digest = fill_plan.digest(rows)
+    if resume:
+        store, state = await stopped(place, "replay")
+        fill_plan.check_digest(state, digest, OTHER_FILES)
+    else:
+        store, state = place.store, RunState("replay", new_id(), digest, {}, len(rows))
+        await store.begin(state)
     return await _drive(place, store, state, rows, fill_options, None, report)
 
 
@@ -124,19 +126,6 @@ async def stopped(place: RunTarget, kind: Kind) -> tuple[StateStore, RunState]:
             f"'steersman workload {state.kind} --resume' continues it"
         )
     return store, state
-
-
-async def _play(
-    place: RunTarget,
-    state: RunState,
-    rows: Sequence[Row],
-    fill_options: FillOptions,
-    output: Path | None,
-    report: Report,
-) -> FillStats:
-    store = place.store
-    await store.begin(state)
-    return await _drive(place, store, state, rows, fill_options, output, report)
 
 
 async def _drive(

@@ -9,9 +9,7 @@ from dataclasses import dataclass, fields, replace
 import msgspec
 import numpy as np
 
-from steersman.apps.load.capacity import (
-    ClusterCapacity,
-)
+from steersman.apps.load.capacity import ClusterCapacity
 from steersman.apps.load.driver import FillOptions
 from steersman.apps.load.run_state import RunState, new_id
 from steersman.cluster.model import Node

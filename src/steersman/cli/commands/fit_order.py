@@ -44,7 +44,7 @@ class OrderFittingOptions:
 
 @with_options
 def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: ClusterOptions) -> None:
-    """Find the order of waiting pods for a history: compare rules, the packaged order, and one that is learned from it.
+    """Find the order of waiting pods for a history: compare rules, and an order that is learned from it.
 
     The history is a trace (--nodes, --pods: a table of jobs, a log in the Standard Workload Format, ...), objects of
     Kubernetes with the times of pods that have ended, or what a live cluster still lists of them. A search learns from

@@ -141,7 +141,7 @@ def path_option(text: str, *flags: str, metavar: str = "FILE", **further: Any) -
 ORDERS_HELP = (
     "age (every waiting pod is tried, the oldest first), fcfs (nobody overtakes), easy (others overtake without "
     "delaying the next one), smallest, largest, "
-    "shortest, area, wfp3, unicef, f1, fair, learned (packaged weights, otherwise as easy), or a file: an order, or a "
+    "shortest, area, wfp3, unicef, f1, fair, or a file: an order, or a "
     "policy with one. NAME:none, NAME:easy: who may overtake a pod that fits nowhere. NAME@SOURCE: "
     "estimates of run times, stated, history, none, oracle or oracle:FACTOR [default: stated, else from what ended "
     "before]. NAME@ageing:2h: who waited for longer goes first."

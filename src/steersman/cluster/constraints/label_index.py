@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.constraints.node import holds
 from steersman.cluster.model import PodSelector
 
 Pair = tuple[str, str | None]
@@ -50,9 +49,9 @@ class CountedPods(NamedTuple):
 
     def match(self, pods: LabelSet) -> bool:
         """Return whether pods with these labels are counted."""
-        if self.living and pods.terminating:
-            return False
-        return all(_selects(selector, pods) for selector in self.selectors)
+        count, wanted, refused = self.demands()
+        pairs = set(pods.pairs())
+        return sum(pair in pairs for pair in wanted) == count and pairs.isdisjoint(refused)
 
     def demands(self) -> tuple[int, list[Pair], list[Pair]]:
         """Return the number of wants, each of which one pair meets, the pairs that meet one, and those refused."""
@@ -67,11 +66,12 @@ class CountedPods(NamedTuple):
                 count += 1  # which nothing meets
             for each in selector.requirements or ():
                 refuses = each.operator in ("NotIn", "DoesNotExist")
-                # Other operators match nothing.
-                values: set[str] | set[None] = {None} if each.operator in ("Exists", "DoesNotExist") else set()
-                values = set(each.values) if each.operator in ("In", "NotIn") else values
+                is_about_values = each.operator in ("In", "NotIn")
+                pairs: set[Pair] = (
+                    {(each.key, value) for value in each.values} if is_about_values else {(each.key, None)}
+                )
                 count += not refuses
-                (refused if refuses else wanted).extend((each.key, value) for value in values)
+                (refused if refuses else wanted).extend(pairs)
         return count, wanted, refused
 
 
@@ -110,15 +110,16 @@ class LabelIndex:
     def matched_by(self, counted: CountedPods) -> npt.NDArray[np.bool_]:
         """Return which of the indexed label sets a selector matches."""
         count, wanted, refused = counted.demands()
-        met = _occurrences(self._with, wanted, self.label_sets)
-        return (met == count) & (_occurrences(self._with, refused, self.label_sets) == 0)
+        met: npt.NDArray[np.bool_] = _occurrences(self._with, wanted, self.label_sets) == count
+        met &= _occurrences(self._with, refused, self.label_sets) == 0
+        return met
 
     def matching(self, labels: LabelSet) -> npt.NDArray[np.bool_]:
         """Return which of the indexed selectors match labels."""
         pairs = list(labels.pairs())
-        met = _occurrences(self._wanting, pairs, self.selectors)
-        wants = np.array(self._wants, dtype=np.int64)
-        return (met == wants) & (_occurrences(self._refusing, pairs, self.selectors) == 0)
+        met: npt.NDArray[np.bool_] = _occurrences(self._wanting, pairs, self.selectors) == np.array(self._wants)
+        met &= _occurrences(self._refusing, pairs, self.selectors) == 0
+        return met
 
 
 def _numbers() -> array[int]:
@@ -129,9 +130,3 @@ def _occurrences(index: Mapping[Pair, array[int]], pairs: Iterable[Pair], size: 
     """Return how often each number up to `size` is listed for the pairs."""
     entries = [index[pair] for pair in pairs if pair in index]
     return np.bincount(np.concatenate([_numbers(), *entries]), minlength=size)
-
-
-def _selects(selector: PodSelector, pods: LabelSet) -> bool:
-    if selector.requirements is None or (selector.namespaces is not None and pods.namespace not in selector.namespaces):
-        return False
-    return all(holds(requirement, pods.labels) for requirement in selector.requirements)

@@ -365,7 +365,8 @@ def _filters(table: NodeTable, constraints: Constraints, gpu_resource: str) -> l
     if constraints.gpu_models:
         result.append((GPU_MODEL, table.gpu_models(gpu_resource).any_of(constraints.gpu_models)))
     for reason, refused in constraints.volume_refusals:
-        result.append((reason, ~table.names.any_of(refused)))
+        by_name = (reason, ~table.names.any_of(refused))
+        result.append(by_name if refused else (PreFilterReason(reason), ~table.occupied))
     return result
 
 

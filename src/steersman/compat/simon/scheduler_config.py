@@ -26,11 +26,7 @@ from steersman.cluster.objects.fields import (
 )
 from steersman.core.errors import InputError, UsageError
 from steersman.policies.files.kube_arguments import API_VERSION
-from steersman.policies.files.kube_configuration import (
-    KIND,
-    is_configuration,
-    profiles_of,
-)
+from steersman.policies.files.kube_configuration import KIND, is_configuration, profiles_of
 from steersman.policies.files.kube_plugins import IN_TREE_PLUGINS
 from steersman.policies.kube_scheduler import KUBE_DEFAULT
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE

@@ -38,19 +38,8 @@ from steersman.envs.latency.state import (
     SimulatorState,
 )
 from steersman.envs.latency.truth import connections, cpu_deviation, cpu_wanted, latency
-from steersman.objectives.latency import (
-    BEYOND_ANY,
-    BEYOND_AVOIDABLE,
-    WITHIN_HARD,
-    WITHIN_SOFT,
-)
-from steersman.policies.node_metrics.arrays import (
-    HARD,
-    INDEX,
-    NODES,
-    POD,
-    SOFT,
-)
+from steersman.objectives.latency import BEYOND_ANY, BEYOND_AVOIDABLE, WITHIN_HARD, WITHIN_SOFT
+from steersman.policies.node_metrics.arrays import HARD, INDEX, NODES, POD, SOFT
 from steersman.policies.node_metrics.requests import class_of, cpu_allocatable, fits_on, row_of, running
 from steersman.workloads.generators.latency_settings import LatencySettings
 

@@ -15,26 +15,16 @@ from steersman.envs.base import Arrays, EnvCore, known_options, make_options
 from steersman.envs.buffers import arrays_of, restored
 from steersman.envs.latency import kernels as stepping
 from steersman.envs.latency.episode_metrics import figures
-from steersman.envs.latency.state import (
-    NOW,
-    USE_CPU,
-    USE_MEMORY,
-    new_simulator_state,
-)
+from steersman.envs.latency.state import NOW, USE_CPU, USE_MEMORY, new_simulator_state
 from steersman.envs.observation import StepResults
 from steersman.envs.single import SchedulingEnv
 from steersman.envs.vector import SteersmanVectorEnv
 from steersman.objectives import registry, summary
-from steersman.objectives.latency import (
-    WITHIN_HARD,
-    WITHIN_SOFT,
-)
+from steersman.objectives.latency import WITHIN_HARD, WITHIN_SOFT
 from steersman.objectives.telemetry import TELEMETRY_OBJECTIVES
 from steersman.objectives.telemetry import check as check_objectives
 from steersman.policies.features import TELEMETRY
-from steersman.policies.node_metrics.arrays import (
-    NODES,
-)
+from steersman.policies.node_metrics.arrays import NODES
 from steersman.policies.node_metrics.latency_filter import filter_environments
 from steersman.policies.node_metrics.rules import decide_all, rule_number
 from steersman.workloads.generators.latency_settings import LatencySettings, checked

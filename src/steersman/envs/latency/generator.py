@@ -8,9 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, MEMORY, PODS
-from steersman.cluster.node_metrics import (
-    AGE_LIMIT,
-)
+from steersman.cluster.node_metrics import AGE_LIMIT
 from steersman.core.compiled import inlined_kernel
 from steersman.core.random_numbers import below, exponential, normal, split, uniform
 from steersman.envs.latency.state import (
@@ -32,14 +30,7 @@ from steersman.envs.latency.state import (
     WORKLOAD,
     SimulatorState,
 )
-from steersman.policies.node_metrics.arrays import (
-    HARD,
-    INDEX,
-    NODES,
-    POD,
-    REPLICAS,
-    SOFT,
-)
+from steersman.policies.node_metrics.arrays import HARD, INDEX, NODES, POD, REPLICAS, SOFT
 from steersman.policies.node_metrics.requests import class_of, row_of
 from steersman.workloads.generators.latency_settings import (
     CONNECTION_BYTES,

@@ -12,19 +12,14 @@ from steersman.envs.inflation.kernels import attempt
 from steersman.envs.latency import truth
 from steersman.envs.latency.dynamics import advance, bind, latency_with
 from steersman.envs.latency.generator import start
-from steersman.envs.latency.state import (
-    SimulatorState,
-)
+from steersman.envs.latency.state import SimulatorState
 from steersman.envs.observation import Observation, StepResults, observation_of
 from steersman.objectives import summary
 from steersman.objectives.connections import least_connections
 from steersman.objectives.latency import latency_aware
 from steersman.objectives.measures import measure
 from steersman.objectives.telemetry import LATENCY_AWARE, LEAST_CONNECTIONS
-from steersman.policies.node_metrics.arrays import (
-    NODES,
-    POD,
-)
+from steersman.policies.node_metrics.arrays import NODES, POD
 from steersman.policies.node_metrics.requests import cpu_allocatable, cpu_requested, fits_on, running
 from steersman.policies.observations.kernels import write_terminal_observation
 from steersman.policies.observations.telemetry_encoding import encode

@@ -35,11 +35,7 @@ from steersman.envs.latency.state import (
     SimulatorState,
 )
 from steersman.envs.latency.truth import connections, cpu_used, latency, network
-from steersman.policies.node_metrics.arrays import (
-    NODES,
-    PODS_SINCE,
-    REQUESTED_SINCE,
-)
+from steersman.policies.node_metrics.arrays import NODES, PODS_SINCE, REQUESTED_SINCE
 from steersman.policies.node_metrics.requests import cpu_allocatable, cpu_requested, row_of, running
 from steersman.workloads.generators.latency_settings import (
     NODE_FILESYSTEM,

@@ -12,14 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import PODS, ClassArrays, NodeArrays
-from steersman.cluster.node_metrics import (
-    AGE_LIMIT,
-    LATENCY,
-)
-from steersman.policies.node_metrics.arrays import (
-    POD,
-    SchedulerView,
-)
+from steersman.cluster.node_metrics import AGE_LIMIT, LATENCY
+from steersman.policies.node_metrics.arrays import POD, SchedulerView
 from steersman.workloads.generators.latency_settings import (
     ASSUMED_LINK,
     ASSUMED_POD_LINK,

@@ -5,15 +5,8 @@ from __future__ import annotations
 import math
 
 from steersman.core.compiled import inlined_kernel
-from steersman.envs.latency.state import (
-    USE_CONNECTIONS,
-    USE_CPU,
-    USE_NETWORK,
-    SimulatorState,
-)
-from steersman.policies.node_metrics.arrays import (
-    NODES,
-)
+from steersman.envs.latency.state import USE_CONNECTIONS, USE_CPU, USE_NETWORK, SimulatorState
+from steersman.policies.node_metrics.arrays import NODES
 from steersman.policies.node_metrics.requests import cpu_allocatable
 from steersman.workloads.generators.latency_settings import NODE_NETWORK, SYSTEM_CONNECTIONS, LatencySettings
 

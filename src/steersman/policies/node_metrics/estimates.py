@@ -13,19 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from steersman.cluster.arrays import CPU
-from steersman.cluster.node_metrics import (
-    CONNECTIONS,
-    CPU_USED,
-    LATENCY,
-)
+from steersman.cluster.node_metrics import CONNECTIONS, CPU_USED, LATENCY
 from steersman.core.compiled import inlined_kernel
-from steersman.policies.node_metrics.arrays import (
-    NODES,
-    POD,
-    PODS_SINCE,
-    REQUESTED_SINCE,
-    SchedulerView,
-)
+from steersman.policies.node_metrics.arrays import NODES, POD, PODS_SINCE, REQUESTED_SINCE, SchedulerView
 from steersman.policies.node_metrics.requests import class_of, cpu_allocatable, cpu_requested, running
 
 USE_PRIOR = 0.6

@@ -17,21 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU
-from steersman.cluster.node_metrics import (
-    CPU_USED,
-    NETWORK_RECEIVED,
-)
+from steersman.cluster.node_metrics import CPU_USED, NETWORK_RECEIVED
 from steersman.core.compiled import inlined_kernel, kernel
-from steersman.policies.node_metrics.arrays import (
-    HARD,
-    LINK,
-    NODES,
-    POD,
-    POD_LINK,
-    PODS_SINCE,
-    SERVICE,
-    SchedulerView,
-)
+from steersman.policies.node_metrics.arrays import HARD, LINK, NODES, POD, POD_LINK, PODS_SINCE, SERVICE, SchedulerView
 from steersman.policies.node_metrics.estimates import cpu_worst, latency_to_users
 from steersman.policies.node_metrics.requests import class_of, cpu_allocatable, cpu_requested
 

@@ -15,31 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, PODS, ClassArrays, NodeArrays
-from steersman.cluster.node_metrics import (
-    AGE_LIMIT,
-    CONNECTIONS,
-    CPU_USED,
-    LATENCY,
-    METRICS,
-    NETWORK_RECEIVED,
-)
+from steersman.cluster.node_metrics import AGE_LIMIT, CONNECTIONS, CPU_USED, LATENCY, METRICS, NETWORK_RECEIVED
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.policies.node_metrics.arrays import (
-    INDEX,
-    PODS_SINCE,
-    REPLICAS,
-    REQUESTED_SINCE,
-    SchedulerView,
-)
+from steersman.policies.node_metrics.arrays import INDEX, PODS_SINCE, REPLICAS, REQUESTED_SINCE, SchedulerView
 from steersman.policies.node_metrics.estimates import USE_PRIOR
-from steersman.policies.node_metrics.latency_filter import (
-    KEPT,
-    KEPT_SAFELY,
-    NOT_KEPT,
-    NOT_MEASURED,
-    filter_live,
-)
+from steersman.policies.node_metrics.latency_filter import KEPT, KEPT_SAFELY, NOT_KEPT, NOT_MEASURED, filter_live
 from steersman.policies.node_metrics.rules import score_all
 from steersman.prometheus.configuration import Assumptions, Configuration
 from steersman.prometheus.store import ALL_USERS, MetricStore, NodeMetricsArrays

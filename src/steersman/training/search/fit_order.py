@@ -39,7 +39,7 @@ DEFAULT = "wfp3:easy"
 """The order that is recommended unless another is clearly better."""
 RULES = (
     *("age", "smallest", "shortest", "wfp3", "easy"),
-    *(DEFAULT, "shortest:easy", "area:easy", "unicef:easy", "learned"),
+    *(DEFAULT, "shortest:easy", "area:easy", "unicef:easy"),
 )
 """Orders that are compared, the simplest first."""
 REFERENCES = {ANYBODY: "age", EASY: "easy"}

@@ -245,10 +245,12 @@ def test_extender_reuses_an_unchanged_pending_pod():
         assert node_scorer is watched.node_scorer
         assert (found.class_id, found.labels_id) == (query.class_id, query.labels_id)
     meta, spec = there["metadata"], there["spec"]
-    assert watched.waiting(raw(there | {"metadata": meta | {"resourceVersion": "8"}})) is found
+    gpus = {"alibabacloud.com/gpu-count": "1"}
+    for same in ({"resourceVersion": "8"}, {"annotations": {"a": "c"}}):
+        assert watched.waiting(raw(there | {"metadata": meta | same})) is found
     for other in (
         *(there | {"metadata": meta | change} for change in ({"uid": "3"}, {"name": "new"}, {"generation": 2})),
-        *(there | {"metadata": meta | change} for change in ({"labels": {"app": "x"}}, {"annotations": {"a": "c"}})),
+        *(there | {"metadata": meta | change} for change in ({"labels": {"app": "x"}}, {"annotations": gpus})),
         there | {"spec": spec | {"nodeName": "large"}},
         {"metadata": {key: value for key, value in meta.items() if key != "uid"}, "spec": spec},
         {"spec": spec},

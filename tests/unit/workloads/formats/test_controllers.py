@@ -163,6 +163,7 @@ def test_overlapping_selectors_are_resolved_by_replica_set_name():
     web = controller("Deployment", "web", replicas=1)
     other = controller("Deployment", "shop", replicas=1)
     other["spec"]["selector"] = web["spec"]["selector"]
+    other["spec"]["template"]["metadata"] = web["spec"]["template"]["metadata"]
     gone = controller("ReplicaSet", "web-1", owner=web)
     for order in ((other, web), (web, other)):
         found = objects(*order, pod("web-1-a", gone, on="n", app="web")).expanded(())

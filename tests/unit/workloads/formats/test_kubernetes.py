@@ -162,6 +162,7 @@ def test_skipped_objects_are_reported_once(tmp_path: Path) -> None:
     assert [p.name for p in workload.pods] == ["bound"]
     assert [w.partition(": ")[2] for w in workload.warnings] == [
         "ignored objects that are neither nodes nor pods nor make pods: ConfigMap 2",
+        "these resources describe no pods: Service.serving.knative.dev default/s",
         "spec.volumes[].persistentVolumeClaim is not modelled and has no effect (Pod bound)",
         "spec.template.spec.nodeSelecter is not a field of Kubernetes 1.37 and has no effect (Deployment d)",
     ]

@@ -160,6 +160,7 @@ def rollout(old: int, new: int, replicas: int, *present: tuple[str, int]) -> lis
         made = controller("ReplicaSet", f"web-{name}", owner=web, replicas=count)
         made["metadata"] |= {"labels": {"app": "web", HASH: name}}
         made["metadata"]["annotations"] = {"deployment.kubernetes.io/revision": str(revision)}
+        made["spec"]["selector"]["matchLabels"] = {"app": "web"}
         made["spec"]["template"]["metadata"]["labels"] = {"app": "web", HASH: name}
         sets[name] = made
     there = []

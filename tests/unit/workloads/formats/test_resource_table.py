@@ -575,7 +575,40 @@ def test_a_stateful_set_waits_for_its_terminating_pod() -> None:
     ending = pod("s-1", on="n", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
     stateful = controller("StatefulSet", "s", replicas=3)
     ending["metadata"]["ownerReferences"] = pod("x", stateful)["metadata"]["ownerReferences"]
-    assert sorted(pods_of(node("n"), stateful, pod("s-0", stateful, on="n"), ending)) == ["s-0", "s-1", "s-2"]
+    content = (node("n"), stateful, pod("s-0", stateful, on="n"), ending)
+    assert sorted(pods_of(*content)) == ["s-0", "s-1"]
+    stateful["spec"]["podManagementPolicy"] = "Parallel"
+    assert sorted(pods_of(*content)) == ["s-0", "s-1", "s-2"]
+
+
+def test_controllers_that_wait_for_terminating_pods() -> None:
+    """A DaemonSet has one pod on a node; a Job may replace pods only once they have failed."""
+    deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    daemons = controller("DaemonSet", "d")
+    assert sorted(pods_of(node("n"), node("m"), daemons, pod("d-x", daemons, on="n", metadata=deleted))) == [
+        "d-0001",
+        "d-x",
+    ]
+    for policy, count in (("Failed", 2), ("TerminatingOrFailed", 3)):
+        job = controller("Job", "j", parallelism=2, completions=4, podReplacementPolicy=policy)
+        content = (node("n"), job, pod("j-x", job, on="n"), pod("j-y", job, on="n", metadata=deleted))
+        assert len(pods_of(*content)) == count
+
+
+def test_jobs_of_no_pods_and_of_none_that_kubernetes_takes() -> None:
+    assert not pods_of(node("n"), controller("Job", "j", parallelism=0, completions=4))
+    objects = read(node("n"), controller("Job", "j", completionMode="Indexed", parallelism=2))
+    (problem,) = objects.expanded(()).problems
+    with raises(InputError, "spec.completions", "Indexed"):
+        raise problem
+
+
+def test_a_selector_must_match_its_template() -> None:
+    for kind in ("Deployment", "StatefulSet", "ReplicaSet"):
+        objects = read(node("n"), controller(kind, "web", selector={"matchLabels": {"app": "other"}}))
+        (problem,) = objects.expanded(()).problems
+        with raises(InputError, "spec.selector", "template"):
+            raise problem
 
 
 # The table ---------------------------------------------------------------------------------------------------------
@@ -669,3 +702,72 @@ def test_the_kind_of_the_page_makes_its_pods(monkeypatch: pytest.MonkeyPatch) ->
 def test_an_unknown_field_of_the_table_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError, match="relpicas"):
         msgspec.convert({"kinds": [], "groups": [], "makes": [], "relpicas": "1"}, ResourceRow)
+
+
+@pytest.mark.parametrize("replicas", ["50%", -1, True, 1.5, "many"])
+@pytest.mark.parametrize("version", ["kubeflow.org/v1", "example.com/v1"])
+def test_numbers_of_pods_that_are_none_leave_the_resource_out(version: str, replicas: object) -> None:
+    kind = "PyTorchJob" if "kubeflow" in version else "Fleet"
+    job = made(version, kind, {"pytorchReplicaSpecs": {"Worker": {"replicas": replicas, "template": TEMPLATE}}})
+    (problem,) = read(job, pod("p")).expanded(()).problems
+    with raises(InputError, str(replicas), "whole number"):
+        raise problem
+
+
+def test_digits_and_missing_numbers_of_pods() -> None:
+    for stated, count in (("3", 3), (None, 1), (0, 0)):
+        fleet = made("example.com/v1", "Fleet", {"replicas": stated, "template": TEMPLATE})
+        assert len(pods_of(fleet, pod("p"))) == count + 1
+    for huge in (99_999_999_999, 1 << 70):
+        objects = read(made("example.com/v1", "Fleet", {"replicas": huge, "template": TEMPLATE}), pod("p"))
+        (problem,) = objects.expanded(()).problems
+        assert "more than" in problem.problem
+
+
+def test_resources_without_pods_are_named() -> None:
+    empty = (
+        made("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": {}}, "torch"),
+        made("kubeflow.org/v1", "TFJob", None, "tensor"),
+        made("argoproj.io/v1alpha1", "Workflow", {"entrypoint": "gone", "templates": []}, "flow"),
+        made("jobset.x-k8s.io/v1alpha1", "JobSet", {"jobs": [{"name": "w"}]}, "old"),
+    )
+    stopped = made("kubeflow.org/v1", "Notebook", {}, metadata={"annotations": {"kubeflow-resource-stopped": "x"}})
+    (warning,) = read(*empty, stopped, pod("p")).warnings()
+    assert all(f"{each['kind']} team/{each['metadata']['name']}" in warning for each in empty)
+    assert "Notebook" not in warning
+
+
+def flow(call: Object, **spec: Any) -> Object:
+    step = {"name": "step", "container": {"image": "x", "resources": {"requests": {"cpu": "1"}}}}
+    templates = [step, {"name": "main", "steps": [[{"name": "a", **call}]]}]
+    return made("argoproj.io/v1alpha1", "Workflow", {"entrypoint": "main", "templates": templates, **spec})
+
+
+@pytest.mark.parametrize(
+    ("sequence", "count"),
+    [
+        ({"count": "3"}, 3),
+        ({"count": 0}, 0),
+        ({"start": "2", "end": "5"}, 4),
+        ({"start": 5, "end": 2}, 4),
+        ({"end": 3}, 4),
+        ({"count": "{{inputs.parameters.n}}"}, 1),
+    ],
+)
+def test_sequences_of_workflows(sequence: Object, count: int) -> None:
+    every = pods_of(flow({"template": "step", "withSequence": sequence}), pod("p"))
+    assert len(every) == count + 1
+
+
+def test_templates_within_steps_of_workflows() -> None:
+    inline = {"container": {"image": "x", "resources": {"requests": {"cpu": "2"}}}}
+    assert amounts(pods_of(flow({"inline": inline}), pod("p")))["it-main.a-0001"] == (2000, 0, 0)
+
+
+def test_patches_of_pods_of_workflows() -> None:
+    patch = '{"nodeSelector": {"zone": "b"}, "containers": [{"name": "main", "resources": {"requests": {"cpu": "3"}}}]}'
+    every = pods_of(flow({"template": "step"}, podSpecPatch=patch))
+    assert amounts(every) == {"it-step-0001": (3000, 0, 0)}
+    assert every["it-step-0001"].constraints.node_selector == (("zone", "b"),)
+    (problem,) = read(flow({"template": "step"}, podSpecPatch="{a: ["), pod("p")).expanded(()).problems
+    assert "podSpecPatch" in problem.problem

@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import steersman
+from steersman.cli.main import app
+from steersman.evaluation.replay_file import REPLAY, decode_replay
 from steersman.workloads.loading import load_workload
 from steersman.workloads.workload import RunningPods, Workload
 
@@ -97,6 +100,20 @@ def test_volumes_in_two_zones_fit_nowhere(tmp_path: Path) -> None:
 def test_claims_that_cannot_be_used(tmp_path: Path, objects: tuple[dict[str, Any], ...], reason: str) -> None:
     _, reasons = placed(load(tmp_path, *objects, pod("p", "data"), pod("fits")))
     assert reasons == {"p": f"0/3 nodes are available: {reason}.", "fits": ""}
+
+
+def test_a_run_whose_claim_is_missing_is_written(tmp_path: Path) -> None:
+    """The reason comes before nodes are looked at, and the files of the run have it."""
+    file, output = tmp_path / "case.json", tmp_path / "run"
+    file.write_text(json.dumps([*NODES, claim("other", "pv"), volume("pv"), pod("p", "data"), pod("fits")]))
+    options = ["--nodes", str(file), "--pods", str(file), "--protocol", "arrivals", "--policy", "kube-default"]
+    result = CliRunner().invoke(app, ["simulate", *options, "--output", str(output)])
+    assert result.exception is None
+    assert '0/3 nodes are available: persistentvolumeclaim ""data"" not found.' in (
+        (output / "placements.csv").read_text("utf-8")
+    )
+    with (output / REPLAY).open("rb") as replay:
+        assert decode_replay(output / REPLAY, replay).pods
 
 
 def test_volumes_wait_for_their_consumer_in_allowed_zones(tmp_path: Path) -> None:

@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from aiohttp import web
 
-from steersman.apps.dashboard.access import refused
 from steersman.apps.dashboard.comparison.evaluation import BESIDE, EvaluationFolder, Subject, criterion_of, version_of
 from steersman.apps.dashboard.runs.folders import FoundRun
-from steersman.apps.dashboard.screens import json_response
+from steersman.apps.dashboard.screens import Screen, json_response
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.evaluation.report.curves import curve_stats, grid
 from steersman.evaluation.report.headline import Headline
@@ -132,7 +131,7 @@ class ComparisonFigures(msgspec.Struct, kw_only=True):
     charts: list[CurveChart]
 
 
-class ComparisonScreen:
+class ComparisonScreen(Screen):
     """Results in folders of `evaluate`.
 
     Args:
@@ -156,9 +155,6 @@ class ComparisonScreen:
             web.get("/api/comparison/metric", self._get_metric),
         )
 
-    async def run(self) -> None:
-        """Return at once: results are read when a page asks."""
-
     async def _get_folders(self, _: web.Request) -> web.Response:
         async with self._lock:
             return json_response(await asyncio.to_thread(self._entries))
@@ -167,11 +163,8 @@ class ComparisonScreen:
         return [self._entry(run, version_of(run)) for run in self._runs.values()]
 
     async def _get_metric(self, request: web.Request) -> web.Response:
-        try:
-            async with self._lock:
-                return json_response(await asyncio.to_thread(self._compare, request))
-        except SteersmanError as error:
-            return refused(400, str(error))
+        async with self._lock:
+            return json_response(await asyncio.to_thread(self._compare, request))
 
     def _compare(self, request: web.Request) -> ComparisonFigures:
         chosen, problems = self._open_readable(request.query.getall("folder", []))

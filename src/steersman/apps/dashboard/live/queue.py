@@ -16,7 +16,7 @@ from steersman.simulation.run import decider_on
 from steersman.workloads.workload import RunningPods
 
 ORDERS = (
-    *("age", "wfp3:easy", "learned", "shortest", "smallest", "fcfs", "easy"),
+    *("age", "wfp3:easy", "shortest", "smallest", "fcfs", "easy"),
     *("wfp3", "area", "largest", "unicef", "f1", "fair"),
 )
 """Orders that a live scheduler can follow."""

@@ -22,7 +22,6 @@ from steersman.apps.dashboard.live.stream import Stream
 from steersman.apps.dashboard.screens import json_response, position_in_query
 from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.state import device_indices
-from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.client import ApiError, Client
 from steersman.kubernetes.config import KubeConfig
@@ -137,10 +136,7 @@ class LiveScreen:
         self._stream.tick(summary, metrics)
 
     async def _get_history(self, request: web.Request) -> web.Response:
-        try:
-            seconds, ago = (position_in_query(request, name) for name in ("seconds", "ago"))
-        except SteersmanError as error:
-            return refused(400, str(error))
+        seconds, ago = (position_in_query(request, name) for name in ("seconds", "ago"))
         until = time.time() - ago
         groups = self._node_groups(request.query.get("by", ""))
         pods = self._history.pods(until - seconds, until, groups, request.query.get("node", ""))
@@ -216,18 +212,12 @@ class LiveScreen:
         return json_response([Match(kind=kind, name=name) for kind, name in found])
 
     async def _get_explanation(self, request: web.Request) -> web.Response:
-        try:
-            pod, policy = request.query.get("pod", ""), request.query.get("policy", "")
-            return json_response(await self._explainer.explain(pod, policy))
-        except SteersmanError as error:
-            return refused(400, str(error))
+        pod, policy = request.query.get("pod", ""), request.query.get("policy", "")
+        return json_response(await self._explainer.explain(pod, policy))
 
     async def _get_queue(self, request: web.Request) -> web.Response:
-        try:
-            policy, order = request.query.get("policy", ""), request.query.get("order", "")
-            return json_response(await self._queue.predict(policy, order))
-        except SteersmanError as error:
-            return refused(400, str(error))
+        policy, order = request.query.get("policy", ""), request.query.get("order", "")
+        return json_response(await self._queue.predict(policy, order))
 
     def _rows(self, pods: Sequence[CachedPod]) -> list[PodRow]:
         bindings = {each.pod: each for each in self._cluster.bindings}

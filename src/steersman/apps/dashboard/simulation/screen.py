@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from steersman.apps.dashboard.access import refused
-from steersman.apps.dashboard.screens import json_response, position_in_query
+from steersman.apps.dashboard.screens import Screen, json_response, position_in_query
 from steersman.apps.dashboard.simulation.document import RunColumns, replay_of
 from steersman.apps.dashboard.simulation.explanations import RunExplainer
 from steersman.apps.dashboard.simulation.sources import LoadedRun, RunSource
@@ -69,7 +69,7 @@ class ShownRun:
         return self._explainer
 
 
-class SimulationScreen:
+class SimulationScreen(Screen):
     """Runs of policies on workloads, and what the page asks about them.
 
     Args:
@@ -82,8 +82,8 @@ class SimulationScreen:
     def __init__(self, sources: Sequence[RunSource]) -> None:
         self._sources = sources
         # By version, so that files which have changed are read again.
-        self._loaded = lru_cache(KEPT_RUNS)(_loaded)
-        self._entry = lru_cache(max(1, len(sources)))(_entry)
+        self._loaded = lru_cache(KEPT_RUNS)(lambda number, version: _loaded(sources[number], version))
+        self._entry = lru_cache(max(1, len(sources)))(lambda number, _version: _entry(sources[number]))
         self._loading = asyncio.Lock()
         self._explaining = asyncio.Lock()  # one at a time: each explanation scores all nodes several times
 
@@ -95,9 +95,6 @@ class SimulationScreen:
             web.get("/api/simulation/explanation", self._get_explanation),
         )
 
-    async def run(self) -> None:
-        """Return at once: the runs are over."""
-
     async def _get_runs(self, _: web.Request) -> web.Response:
         return json_response(await self._list())
 
@@ -106,15 +103,12 @@ class SimulationScreen:
             return await asyncio.to_thread(self._entries)
 
     def _entries(self) -> list[RunEntry]:
-        return [self._entry(source, _version(source)) for source in self._sources]
+        return [self._entry(number, _version(source)) for number, source in enumerate(self._sources)]
 
     async def _get_replay(self, request: web.Request) -> web.Response:
-        try:
-            shown = await self._shown(request)
-            async with self._loading:
-                document = await asyncio.to_thread(self._document, shown)
-        except SteersmanError as error:
-            return refused(400, str(error))
+        shown = await self._shown(request)
+        async with self._loading:
+            document = await asyncio.to_thread(self._document, shown)
         headers = {"Content-Encoding": "gzip"}
         return web.Response(body=document, content_type="application/json", headers=headers)
 
@@ -148,23 +142,20 @@ class SimulationScreen:
         return gzip.compress(msgspec.json.encode(replay), compresslevel=6)
 
     def _load(self, number: int) -> ShownRun:
-        return self._loaded(self._sources[number], self._sources[number].version())
+        return self._loaded(number, self._sources[number].version())
 
     async def _get_explanation(self, request: web.Request) -> web.Response:
-        try:
-            run, event = (position_in_query(request, name) for name in ("run", "event"))
-            if run >= len(self._sources):
-                return refused(404, f"there is no run {run}")
-            async with self._loading:
-                shown = await asyncio.to_thread(self._load, run)
-            if request.query.get("version", shown.version) != shown.version:
-                return refused(409, f"{shown.source.name} {CHANGED}")
-            if event >= len(shown.columns.time):
-                return refused(404, f"run {run} has no event {event}")
-            async with self._explaining:
-                return json_response(await asyncio.to_thread(shown.explain, event))
-        except SteersmanError as error:
-            return refused(400, str(error))
+        run, event = (position_in_query(request, name) for name in ("run", "event"))
+        if run >= len(self._sources):
+            return refused(404, f"there is no run {run}")
+        async with self._loading:
+            shown = await asyncio.to_thread(self._load, run)
+        if request.query.get("version", shown.version) != shown.version:
+            return refused(409, f"{shown.source.name} {CHANGED}")
+        if event >= len(shown.columns.time):
+            return refused(404, f"run {run} has no event {event}")
+        async with self._explaining:
+            return json_response(await asyncio.to_thread(shown.explain, event))
 
 
 def _loaded(source: RunSource, version: str) -> ShownRun:
@@ -179,7 +170,7 @@ def _version(source: RunSource) -> str:
         return ""  # its entry says why
 
 
-def _entry(source: RunSource, _: str) -> RunEntry:
+def _entry(source: RunSource) -> RunEntry:
     try:
         label = source.describe()
     except SteersmanError as error:

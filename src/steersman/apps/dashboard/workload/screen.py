@@ -11,7 +11,7 @@ from aiohttp import web
 from steersman.apps.dashboard.access import refused
 from steersman.apps.dashboard.runs.folders import FoundRun
 from steersman.apps.dashboard.runs.tables import parse_growing
-from steersman.apps.dashboard.screens import json_response
+from steersman.apps.dashboard.screens import Screen, json_response
 from steersman.apps.dashboard.workload.bindings import BindingsDocument, bindings_document
 from steersman.apps.dashboard.workload.deployments import DeploymentsDocument, deployments_document
 from steersman.core.errors import SteersmanError
@@ -32,7 +32,7 @@ class FileEntry(msgspec.Struct, kw_only=True):
     problem: str = ""
 
 
-class WorkloadScreen:
+class WorkloadScreen(Screen):
     """Files of `workload run`, and recordings of a scheduler.
 
     Args:
@@ -54,9 +54,6 @@ class WorkloadScreen:
             web.get("/api/workload/file", self._get_file),
         )
 
-    async def run(self) -> None:
-        """Return at once: files are read when a page asks."""
-
     async def _get_files(self, _: web.Request) -> web.Response:
         async with self._lock:
             return json_response(await asyncio.to_thread(lambda: [self._entry(run) for run in self._runs.values()]))
@@ -76,11 +73,8 @@ class WorkloadScreen:
     async def _get_file(self, request: web.Request) -> web.Response:
         if (run := self._runs.get(request.query.get("file", ""))) is None:
             return refused(404, "there is no such file among those that this dashboard was started with")
-        try:
-            async with self._lock:
-                return json_response(await asyncio.to_thread(self._document, run))
-        except SteersmanError as error:
-            return refused(400, str(error))
+        async with self._lock:
+            return json_response(await asyncio.to_thread(self._document, run))
 
     def _document(self, run: FoundRun) -> DeploymentsDocument | BindingsDocument:
         version = run.version(run.table)

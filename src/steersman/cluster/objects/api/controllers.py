@@ -50,11 +50,12 @@ class VolumeClaimTemplate(msgspec.Struct, frozen=True):
 
 
 class DeploymentSpec(ControllerSpec, frozen=True, rename="camel"):
-    """`spec` of a Deployment, ReplicaSet or StatefulSet; only the last one has ordinals and claims."""
+    """`spec` of a Deployment, ReplicaSet or StatefulSet; only the last one has ordinals, a policy and claims."""
 
     selector: LabelSelector | None = None
     replicas: Replicas | None = None
     ordinals: StatefulSetOrdinals | None = None
+    pod_management_policy: str | None = None
     volume_claim_templates: list[VolumeClaimTemplate] | None = None
 
 
@@ -79,6 +80,8 @@ class JobSpec(ControllerSpec, frozen=True, rename="camel"):
     completion_mode: str | None = None
     manual_selector: bool | None = None
     managed_by: str | None = None
+    pod_failure_policy: Any = None
+    pod_replacement_policy: str | None = None
     suspend: bool | None = None
     active_deadline_seconds: Annotated[int, msgspec.Meta(ge=0)] | None = None
 

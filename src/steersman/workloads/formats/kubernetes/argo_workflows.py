@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import yaml
+
 from steersman.cluster.objects.fields import Object
 from steersman.cluster.objects.partial import list_or_empty, mapping_or_empty
 
@@ -35,8 +37,12 @@ def workflow_templates(spec: Object, lookup: Callable[[str, str], Object | None]
             return
         counts[scope, name] += times
         for call in _calls(scopes[scope][name]):
-            there = call.get("templateRef")
-            if isinstance(there, dict):
+            there, inline = call.get("templateRef"), call.get("inline")
+            if isinstance(inline, dict):
+                own = f"{name}.{call.get('name')}"
+                scopes[scope][own] = inline
+                count(scope, own, times * _loops(call), depth + 1)
+            elif isinstance(there, dict):
                 kind = "ClusterWorkflowTemplate" if there.get("clusterScope") is True else "WorkflowTemplate"
                 count((kind, str(there.get("name"))), str(there.get("template")), times * _loops(call), depth + 1)
             else:
@@ -68,17 +74,32 @@ def _calls(template: Object) -> Iterator[Object]:
 
 def _loops(call: Object) -> int:
     """Return how often a step runs."""
-    items, sequence = call.get("withItems"), mapping_or_empty(call.get("withSequence"))
+    items, sequence = call.get("withItems"), call.get("withSequence")
     if isinstance(items, list):
         return len(items)
-    count = str(sequence.get("count"))
-    return min(int(count), MAX_PODS) if count.isascii() and count.isdigit() and len(count) < 10 else 1
+    if not isinstance(sequence, dict):
+        return 1
+    try:
+        if sequence.get("count") is not None:
+            return min(max(int(sequence["count"]), 0), MAX_PODS)
+        return min(abs(int(sequence.get("end", 0)) - int(sequence.get("start", 0))) + 1, MAX_PODS)
+    except (TypeError, ValueError):  # of a parameter
+        return 1
 
 
 def _containers(template: Object) -> list[Any]:
-    main = [template[key] for key in ("container", "script") if isinstance(template.get(key), dict)]
+    main = [{"name": "main", **template[key]} for key in ("container", "script") if isinstance(template.get(key), dict)]
     own = main + list_or_empty(mapping_or_empty(template.get("containerSet")).get("containers"))
     return own + list_or_empty(template.get("sidecars")) if own else []
+
+
+def patch_of(text: object) -> Object:
+    """Return the strategic merge patch of a field `podSpecPatch`. Raises ValueError: it is neither JSON nor YAML."""
+    try:
+        patch = yaml.safe_load(text) if isinstance(text, str) else None
+    except yaml.YAMLError:
+        raise ValueError(f"podSpecPatch {text!r} is neither JSON nor YAML") from None
+    return mapping_or_empty(patch)
 
 
 def workflow_parallelism(spec: Object) -> int:
@@ -104,7 +125,8 @@ def _parallelism(templates: Mapping[str, Object], name: Any, depth: int) -> int:
         return 1
     sums = [
         sum(
-            _parallelism(templates, call.get("template"), depth + 1) * _loops(call)
+            _parallelism({**templates, "": mapping_or_empty(call.get("inline"))}, call.get("template", ""), depth + 1)
+            * _loops(call)
             for call in group
             if isinstance(call, dict)
         )

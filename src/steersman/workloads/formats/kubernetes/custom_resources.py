@@ -23,7 +23,7 @@ from steersman.cluster.objects.api.controllers import MAX_REPLICAS
 from steersman.cluster.objects.fields import FieldError, Object, join
 from steersman.core.quantities import NANO, nano
 from steersman.workloads.formats.kubernetes.admission import named_by
-from steersman.workloads.formats.kubernetes.argo_workflows import workflow_parallelism, workflow_templates
+from steersman.workloads.formats.kubernetes.argo_workflows import patch_of, workflow_parallelism, workflow_templates
 from steersman.workloads.formats.kubernetes.controllers import Key, is_created, key_of
 from steersman.workloads.formats.kubernetes.replicas import within
 from steersman.workloads.formats.kubernetes.resource_table import ResourceRow, Rule, resource_table
@@ -121,19 +121,31 @@ class CustomResources:
         is_inactive = is_created(obj) or value(resource_table().has_ended, variables) or value(row.stopped, variables)
         return not is_inactive and requests_resources(obj.content.get("spec"))
 
-    def _parts(self, obj: KubernetesObject) -> Iterator[Part]:
-        row, variables = _row(obj) or resource_table().other, self._variables(obj)
+    def is_empty(self, obj: KubernetesObject) -> bool:
+        """Return whether an object of the table, without parts, should have some; those of dumps have made theirs."""
+        row = _row(obj)
+        if row is None or not row.makes or is_created(obj) or any(_user(obj) in each for each in self._absent.values()):
+            return False
+        return self._active_variables(obj, row) is not None
+
+    def _active_variables(self, obj: KubernetesObject, row: ResourceRow) -> dict[str, Any] | None:
+        """Return the variables of a resource, None if it is stopped or has ended."""
+        variables = self._variables(obj)
         for name, text in row.let.items():
             variables[name] = value(text, variables)
-        if value(row.stopped, variables) or (row.ends and value(resource_table().has_ended, variables)):
-            return
-        for rule in row.makes:
+        is_over = value(row.stopped, variables) or (row.ends and value(resource_table().has_ended, variables))
+        return None if is_over else variables
+
+    def _parts(self, obj: KubernetesObject) -> Iterator[Part]:
+        row = _row(obj) or resource_table().other
+        variables = self._active_variables(obj, row)
+        for rule in row.makes if variables is not None else ():
             parts = value(rule.each, variables) or ()
             if not isinstance(parts, dict | list | tuple):
                 raise TypeError(f"{str(parts)[:40]!r} is neither a list nor a mapping of parts")
             entries = parts.items() if isinstance(parts, dict) else enumerate(parts)
             for position, (key, part) in enumerate(entries):
-                scope = {**variables, "part": part, "key": key, "position": position}
+                scope = {**(variables or {}), "part": part, "key": key, "position": position}
                 for name, text in rule.let.items():
                     scope[name] = value(text, scope)
                 if value(rule.when, scope):
@@ -153,13 +165,17 @@ class CustomResources:
         if needed and not (is_created(obj) and obj.namespace in self._dumped):
             kind = kinds.split()[0]
             full = str(name) if "Cluster" in kind else f"{obj.namespace}/{name}"
-            self._absent.setdefault((kind, full), {})[f"{obj.kind} {obj.namespace}/{obj.name}"] = None
+            self._absent.setdefault((kind, full), {})[_user(obj)] = None
         return None
 
     def _scaled_down_by(self, obj: KubernetesObject) -> Key | None:
         row = _row(obj)
         reference = value(row.scales_down, self._variables(obj)) if row is not None else None
         return (reference["kind"], obj.namespace, str(reference.get("name"))) if reference else None
+
+
+def _user(obj: KubernetesObject) -> str:
+    return f"{obj.kind} {obj.namespace}/{obj.name}"
 
 
 def is_described(obj: KubernetesObject) -> bool:
@@ -183,13 +199,22 @@ def _part(obj: KubernetesObject, rule: Rule, scope: Variables, suspended: bool) 
         of_pods = merged(of_pods, added)
     template = of_pods if rule.kind == "Pod" else {**template, **({"template": of_pods} if of_pods else {})}
     path, metadata = next(filter(None, paths), "spec"), value(rule.metadata, scope)
-    return Part(rule.kind, template, path, _members(rule, scope), suspended, metadata or {})
-
-
-def _members(rule: Rule, scope: Variables) -> Iterator[tuple[str, Mapping[str, str]]]:
-    counts = [whole_number(value(each, scope), 1) for each in rule.count.values()]
+    counts = [_count(each, scope, obj) for each in rule.count.values()]
     if math.prod(counts) > MAX_REPLICAS:
         raise FieldError("spec", f"stands for more than {MAX_REPLICAS} pods")
+    return Part(rule.kind, template, path, _members(rule, scope, counts), suspended, metadata or {})
+
+
+def _count(expression: str, scope: Variables, obj: KubernetesObject) -> int:
+    try:
+        return whole_number(value(expression, scope), 1)
+    except ValueError as error:
+        above, _, field = expression.rpartition(".")
+        path = "spec" if above == "spec" else _path_of(obj.content, scope["part"], "") if above == "part" else ""
+        raise FieldError(join(path, field) if path else "spec", str(error)) from None
+
+
+def _members(rule: Rule, scope: Variables, counts: Sequence[int]) -> Iterator[tuple[str, Mapping[str, str]]]:
     varies = any(name in each for name in rule.count for each in (rule.name, *rule.labels.values()))
     member = None
     for numbers in itertools.product(*map(range, counts)):
@@ -236,6 +261,7 @@ def _expressions() -> _Expressions:
         "mapped": _mapped,
         "merged": merged,
         "number": whole_number,
+        "patch_of": patch_of,
         "quantity": quantity,
         "templates_below": templates_below,
         "sha1": lambda each: hashlib.sha1(str(each).encode(), usedforsecurity=False).hexdigest(),

@@ -192,8 +192,7 @@ class Expansion:
             self._pods[i] = pod
             # A static pod is created by its node alone.
             self._owners.update(((pod.namespace, pod.name), key) for key in above[-1:] if key[0] != "Node")
-            if not pod.terminating:
-                has.pods.append(pod)
+            (has.leaving if pod.terminating else has.pods).append(pod)
             if (phase := obj.pod.status.phase) not in (None, "", "Pending", "Running"):
                 self._odd_phases[phase[:40]] += 1
 

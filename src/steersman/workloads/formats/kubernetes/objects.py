@@ -69,6 +69,7 @@ class Objects(FormatContent):
         resources: what custom resources make.
         invalid_nodes: names of the nodes among these.
         hooks: hooks of Helm and Argo CD, which do not run with the rest, and when they do.
+        empty: custom resources of the table that describe no pods.
     """
 
     def __init__(self, documents: Iterable[Document]) -> None:
@@ -78,6 +79,7 @@ class Objects(FormatContent):
         self._problems: list[InputError] = []
         self._others: list[Objects] = []
         self.hooks: list[str] = []
+        self.empty: list[str] = []
         self.invalid_nodes: list[str] = []
         self._nodes: list[Node] = []
         self._names: dict[Key, KubernetesObject] = {}
@@ -90,7 +92,9 @@ class Objects(FormatContent):
             if isinstance(obj, InputError):
                 self._problems.append(obj)
             elif obj.kind not in KINDS and not self._has_pods(obj):
-                if not is_described(obj):
+                if self.resources.is_empty(obj):
+                    self.empty.append(f"{obj.kind} {obj.namespace}/{obj.name}")
+                elif not is_described(obj):
                     (self.opaque if self.resources.may_make_pods(obj) else self.ignored)[obj.kind] += 1
             elif hook := _hook(obj):
                 self.hooks.append(f"{obj.kind} {obj.namespace}/{obj.name} ({hook})")
@@ -156,7 +160,7 @@ class Objects(FormatContent):
 
     def is_empty(self) -> bool:
         """Return whether there is no object at all."""
-        return not (self.objects or self.ignored or self.opaque or self._problems)
+        return not (self.objects or self.ignored or self.opaque or self.empty or self._problems)
 
     def problems(self) -> tuple[InputError, ...]:
         """Return the errors of objects that are left out, see `FormatContent`."""
@@ -219,6 +223,8 @@ class Objects(FormatContent):
         ]
         if self.hooks:
             lines.append(f"hooks do not run with the rest and are left out: {', '.join(self.hooks)}")
+        if self.empty:
+            lines.append(f"these resources describe no pods: {', '.join(self.empty)}")
         lines += self.resources.warnings()
         for kind, started in table.clock.items():
             count = sum(1 for _ in self.of_kind(kind)) or self.ignored[kind]

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import structs
 
-from steersman.cluster.constraints.node import allowed_nodes, restricted_names
+from steersman.cluster.constraints.node import allowed_nodes, holds, restricted_names
 from steersman.cluster.model import JOB_NAME, Node, NodeSelectorTerm, Pod, Requirement
 from steersman.cluster.objects.api.controllers import (
     MAX_REPLICAS,
@@ -28,8 +28,9 @@ from steersman.cluster.objects.api.controllers import (
 )
 from steersman.cluster.objects.api.decoding import converted
 from steersman.cluster.objects.api.pods import ClaimSource, PodObject, PodToleration, PodVolume
-from steersman.cluster.objects.fields import one_of
+from steersman.cluster.objects.fields import FieldError, one_of
 from steersman.workloads.formats.kubernetes.controllers import Key, is_terminating
+from steersman.workloads.formats.kubernetes.spread_selectors import selector_of
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 
 HASH = "pod-template-hash"
@@ -65,6 +66,7 @@ class Members:
 
     Attributes:
         pods: those that the controller counts: neither finished nor being deleted.
+        leaving: those that are being deleted.
         succeeded: number of pods that have succeeded (of a Job).
         indices: completion indices of the pods that it counts or that have succeeded.
         elsewhere: number of pods that ReplicaSets of the input have or make (of a Deployment).
@@ -72,6 +74,7 @@ class Members:
     """
 
     pods: list[Pod] = field(default_factory=list)
+    leaving: list[Pod] = field(default_factory=list)
     succeeded: int = 0
     indices: set[int] = field(default_factory=set)
     elsewhere: int = 0
@@ -107,6 +110,10 @@ class Maker:
         if is_terminating(self.controller):
             return
         typed = self.controller.typed
+        labels = self._template.metadata.labels or {}
+        is_selecting = self.controller.kind not in ("Job", "DaemonSet")
+        if is_selecting and not all(holds(each, labels) for each in selector_of(self.controller)):
+            raise FieldError("spec.selector", "does not match the labels of the template")
         match self.controller.kind:
             case "StatefulSet":
                 pods = self._ordinals(typed)
@@ -191,7 +198,11 @@ class Maker:
         if wanted <= len(there):
             return iter(())
         start = (ordinals.start if ordinals is not None else None) or 0
-        missing = (i for i in range(start, start + wanted) if f"{name}-{i}" not in there)
+        ordinals_wanted: Iterable[int] = range(start, start + wanted)
+        if stateful_set.spec.pod_management_policy != "Parallel":  # one after another: a pod that leaves stops the rest
+            leaving = {pod.name for pod in self.members.leaving}
+            ordinals_wanted = itertools.takewhile(lambda i: f"{name}-{i}" not in leaving, ordinals_wanted)
+        missing = (i for i in ordinals_wanted if f"{name}-{i}" not in there)
         revision = stateful_set.status.update_revision or self._member_label(REVISION)
         labels = {REVISION: revision or f"{name}-{self._hash()}"}
         made = (
@@ -219,7 +230,12 @@ class Maker:
     def _completions(self, job: Job) -> Iterator[Pod]:
         spec, status, name = job.spec, job.status, self.controller.name
         mode = one_of(spec.completion_mode, ("NonIndexed", "Indexed"), "spec.completionMode", "NonIndexed")
-        wanted = self._wanted_completions(job) - len(self.members.pods)
+        if mode == "Indexed" and spec.completions is None:
+            raise FieldError("spec.completions", "is missing: an Indexed Job needs it")
+        is_failed_needed = spec.pod_failure_policy is not None and spec.pod_replacement_policy is None
+        waits = is_failed_needed or spec.pod_replacement_policy == "Failed"
+        existing = len(self.members.pods) + (len(self.members.leaving) if waits else 0)
+        wanted = self._wanted_completions(job) - existing
         if wanted <= 0:
             return iter(())
         labels = {} if spec.manual_selector else self._job_labels()
@@ -249,7 +265,7 @@ class Maker:
         succeeded = max(self.members.succeeded, status.succeeded or 0)
         if spec.completions is None:  # a work queue: no other pod starts once one has succeeded
             return 0 if succeeded else parallelism
-        if status.start_time or self.members.pods or succeeded:  # the remaining ones start when these end
+        if status.start_time or self.members.pods or succeeded or not parallelism:  # the others start when these end
             return min(parallelism, spec.completions - succeeded)
         return spec.completions
 
@@ -264,7 +280,7 @@ class Maker:
         labels = {GENERATION: generation, REVISION: self._member_label(REVISION) or self._hash()}
         template = self._labelled(labels, tolerations=[*stated, *(each for each in added if each not in stated)])
         pod, plain = self.decode(template, True), self.decode(template, False)
-        has = {name for each in self.members.pods for name in _node_names(each)}
+        has = {name for each in (*self.members.pods, *self.members.leaving) for name in _node_names(each)}
         names = self._names(self.controller.name)
         for node, allowed in zip(self.nodes, allowed_nodes(self.nodes, plain.constraints), strict=True):
             if allowed and node.name not in has:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from jinja2 import Undefined
+
 from steersman.cluster.objects.api.controllers import MAX_REPLICAS
 from steersman.cluster.objects.fields import Object
 
@@ -73,8 +75,11 @@ def _count(value: Object) -> int:
             return whole_number(value[key])
     has_template = any(isinstance(child, dict) and _is_template(child) for child in value.values())
     keys = (*_COUNTS, *_LEAST_COUNTS) if has_template else _COUNTS
-    count = next((whole_number(value[key]) for key in keys if isinstance(value.get(key), int)), 1)
-    return min(max(count, whole_number(value.get("minReplicas"))), whole_number(value.get("maxReplicas"), MAX_REPLICAS))
+    stated = (value.get(key) for key in keys if isinstance(value.get(key), int) or key == "replicas")
+    count = next((whole_number(each) for each in stated if each is not None), 1)
+    return min(
+        max(count, whole_number(value.get("minReplicas"))), whole_number(value.get("maxReplicas"), MAX_REPLICAS + 1)
+    )
 
 
 def _is_suspended(value: Object) -> bool:
@@ -83,10 +88,18 @@ def _is_suspended(value: Object) -> bool:
 
 
 def whole_number(value: Any, default: int = 0) -> int:
-    """Return a number of pods, also of the digits of an annotation; anything else is the default."""
-    digits = str(value)
-    is_count = not isinstance(value, bool) and digits.removeprefix("-").isdecimal() and len(digits) < 20
-    return min(max(int(digits), 0), MAX_REPLICAS) if is_count else default
+    """Return a number of pods, also of digits as annotations have them; without a value the default.
+
+    More than `MAX_REPLICAS` are one more, which is an error where so many pods would be made.
+
+    Raises:
+        ValueError: it is not a whole number of at least 0.
+    """
+    if value is None or value == "" or isinstance(value, Undefined):
+        return default
+    if isinstance(value, bool) or not (str(value).isascii() and str(value).isdigit()):
+        raise ValueError(f"{str(value)[:40]!r} is not a whole number of at least 0")
+    return min(int(value), MAX_REPLICAS + 1) if len(str(value)) < 20 else MAX_REPLICAS + 1
 
 
 def _role(part: Object, key: str, role: str) -> str:

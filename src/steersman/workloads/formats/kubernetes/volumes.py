@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
-from steersman.cluster.constraints.node import NodeTable, PreFilterReason
+from steersman.cluster.constraints.node import NodeTable
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.api.volumes import BIND_COMPLETED, VolumeClaim
@@ -88,11 +88,11 @@ class PodVolumes:
                 yield PodClaim(each.key)
 
     def _refused(self, claims: Sequence[PodClaim]) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield reasons, and the names of the nodes that each applies to."""
+        """Yield reasons, and the names of the nodes that each applies to, see `Constraints`."""
         result = fit(self._objects, claims, "", self._table, {})
         names = [node.name for node in self._nodes]
         if result.problem:
-            yield PreFilterReason(result.problem), tuple(names)
+            yield result.problem, ()
         for group in result.refusals:
             for reason, refused in group:
                 if refused.any():
