@@ -27,7 +27,6 @@ LEARNING_RATES = FloatRange(1e-4, 1e-2, log=True)
 BATCHES = (64, 128, 200, 400)
 INTERVALS = (5, 10, 25, 50)
 
-Strategy = Annotated[Literal["cma-es", "openai-es"], Option("`cma-es` (separable) or `openai-es`.")]
 Gamma = Annotated[
     float, Option("Discount of the reward of the next decision.", SHARE, (0.0, 0.5, 0.9, 0.97, 0.99, 1.0))
 ]
@@ -221,13 +220,11 @@ class ImitationConfig:
 class EpisodeEvolutionConfig:
     """Options of evolution in environments."""
 
-    strategy: Strategy = "cma-es"
     population: Annotated[int, Option("Candidates per generation, in mirrored pairs.", EVEN, (8, 16, 32))] = 16
     episodes: Annotated[int, Option("Episodes per generation, the same for each candidate.", COUNT, (2, 4, 8))] = 4
     step: Annotated[
         float, Option("The first standard deviation of weights.", POSITIVE, FloatRange(0.05, 1.0, log=True))
     ] = 0.3
-    learning_rate: Annotated[float, Option("Of `openai-es`.", POSITIVE)] = 0.05
     memory: Annotated[
         float,
         Option(
@@ -252,7 +249,6 @@ class EvolutionConfig:
         hidden: widths of these layers, separated by commas.
     """
 
-    strategy: Strategy = "cma-es"
     population: Annotated[int, Option("Candidates per generation, in mirrored pairs.", EVEN, (10, 20, 30, 40))] = 20
     episodes: Annotated[
         int,
@@ -262,7 +258,6 @@ class EvolutionConfig:
         float,
         Option("The first standard deviation, in points of FGD's score.", POSITIVE, FloatRange(0.01, 0.3, log=True)),
     ] = 0.06
-    learning_rate: Annotated[float, Option("Of `openai-es`.")] = 0.02
     loss_weight: Annotated[
         float, Option("How much more a loss against the reference counts than a gain.", search=FloatRange(0.0, 1.0))
     ] = 0.5

@@ -1,4 +1,4 @@
-"""Evolution strategies: maximize a noisy function of many numbers by ask and tell.
+"""An evolution strategy: maximize a noisy function of many numbers by ask and tell.
 
 strategy = SeparableCma(start, step=0.1, population=20, seed=1)
 while ...:
@@ -11,84 +11,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.core.errors import UsageError
-
 Array = npt.NDArray[np.float64]
-CMA_ES, OPENAI_ES = "cma-es", "openai-es"
-NAMES = (CMA_ES, OPENAI_ES)
 
 
-class Strategy(Protocol):
-    """Interface of an evolution strategy."""
-
-    mean: Array
-
-    def ask(self) -> Array:
-        """Return candidates, [population, D], in mirrored pairs: the second half is the first reflected at the mean."""
-
-    def tell(self, values: Sequence[float] | Array) -> None:
-        """Update from the values [population] of the candidates that `ask` returned last."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return everything that later steps depend on."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state."""
-
-
-def check_name(name: str) -> None:
-    """Raise UsageError if no strategy has this name."""
-    if name not in NAMES:
-        raise UsageError(f"--strategy {name} is unknown; expected {' or '.join(NAMES)}")
-
-
-def build(name: str, start: Array, *, step: float, population: int, seed: int, learning_rate: float) -> Strategy:
-    """Return the strategy of a name; only `openai-es` has a learning rate. Raises UsageError: there is none."""
-    check_name(name)
-    if name == CMA_ES:
-        return SeparableCma(start, step, population, seed)
-    return OpenAiEs(start, step, population, seed, learning_rate)
-
-
-class _Base:
-    """Mean, random numbers and mirrored normal draws that strategies share."""
-
-    def __init__(self, start: Array, step: float, population: int, seed: int) -> None:
-        if population < 4 or population % 2:
-            raise ValueError(f"population {population}: expected an even number from 4 on")
-        self.mean = np.array(start, dtype=np.float64)
-        self.step, self.population = step, population
-        self.rng = np.random.default_rng(seed)
-        self.generation = 0
-        self.drawn = np.zeros((population, len(self.mean)))
-
-    def _draw(self) -> Array:
-        half = self.rng.standard_normal((self.population // 2, len(self.mean)))
-        self.drawn = np.concatenate([half, -half])
-        return self.drawn
-
-    _arrays: tuple[str, ...] = ("mean",)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return everything that later steps depend on."""
-        arrays = {name: getattr(self, name).copy() for name in self._arrays}
-        rng = json.dumps(self.rng.bit_generator.state)
-        return {"arrays": arrays, "step": self.step, "generation": self.generation, "rng": rng}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state."""
-        for name in self._arrays:
-            setattr(self, name, np.array(state["arrays"][name]))
-        self.step, self.generation = state["step"], state["generation"]
-        self.rng.bit_generator.state = json.loads(state["rng"])
-
-
-class SeparableCma(_Base):
+class SeparableCma:
     """CMA-ES with a diagonal covariance, whose cost grows linearly with the dimension.
 
     Source: Ros and Hansen, "A Simple Modification in CMA-ES Achieving Linear Time and Space Complexity", PPSN 2008;
@@ -102,10 +33,14 @@ class SeparableCma(_Base):
         seed: seed of the candidates.
     """
 
-    _arrays = ("mean", "variance", "path", "step_path")
-
     def __init__(self, start: Array, step: float, population: int = 20, seed: int = 1) -> None:
-        super().__init__(start, step, population, seed)
+        if population < 4 or population % 2:
+            raise ValueError(f"population {population}: expected an even number from 4 on")
+        self.mean = np.array(start, dtype=np.float64)
+        self.step, self.population = step, population
+        self.rng = np.random.default_rng(seed)
+        self.generation = 0
+        self.drawn = np.zeros((population, len(self.mean)))
         d = len(self.mean)
         ranks = np.log(population // 2 + 0.5) - np.log(np.arange(1, population // 2 + 1))
         self.weights = ranks / ranks.sum()
@@ -121,8 +56,10 @@ class SeparableCma(_Base):
         self.variance, self.path, self.step_path = np.ones(d), np.zeros(d), np.zeros(d)
 
     def ask(self) -> Array:
-        """Return candidates, [population, D]."""
-        candidates: Array = self.mean + self.step * np.sqrt(self.variance) * self._draw()
+        """Return candidates, [population, D], in mirrored pairs: the second half is the first reflected at the mean."""
+        half = self.rng.standard_normal((self.population // 2, len(self.mean)))
+        self.drawn = np.concatenate([half, -half])
+        candidates: Array = self.mean + self.step * np.sqrt(self.variance) * self.drawn
         return candidates
 
     def tell(self, values: Sequence[float] | Array) -> None:
@@ -156,44 +93,15 @@ class SeparableCma(_Base):
         better = np.where(values[:half] >= values[half:], pairs, pairs + half)
         return better[np.argsort(-values[better], kind="stable")]
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that later steps depend on."""
+        arrays = {name: getattr(self, name).copy() for name in ("mean", "variance", "path", "step_path")}
+        rng = json.dumps(self.rng.bit_generator.state)
+        return {"arrays": arrays, "step": self.step, "generation": self.generation, "rng": rng}
 
-class OpenAiEs(_Base):
-    """Gradient ascent with Adam on a gradient estimated from mirrored pairs; the standard deviation is constant.
-
-    Source: Salimans et al., "Evolution Strategies as a Scalable Alternative to Reinforcement Learning" (2017), with
-    values replaced by their centred ranks; Kingma and Ba, "Adam" (2015).
-
-    Args:
-        start: [D] initial mean.
-        step: standard deviation.
-        population: candidates per generation, even.
-        seed: seed of the candidates.
-        learning_rate: of Adam.
-    """
-
-    _arrays = ("mean", "momentum", "squares")
-
-    def __init__(
-        self, start: Array, step: float, population: int = 20, seed: int = 1, learning_rate: float = 0.02
-    ) -> None:
-        super().__init__(start, step, population, seed)
-        self.learning_rate = learning_rate
-        self.momentum, self.squares = np.zeros(len(self.mean)), np.zeros(len(self.mean))
-
-    def ask(self) -> Array:
-        """Return candidates, [population, D]."""
-        candidates: Array = self.mean + self.step * self._draw()
-        return candidates
-
-    def tell(self, values: Sequence[float] | Array) -> None:
-        """Update from their values."""
-        # Stable, so that equal values rank alike on every machine.
-        ranks = np.argsort(np.argsort(np.asarray(values), kind="stable"), kind="stable")
-        centred = ranks / (self.population - 1) - 0.5
-        gradient = centred @ self.drawn / (self.population * self.step)
-        self.generation += 1
-        self.momentum = 0.9 * self.momentum + 0.1 * gradient
-        self.squares = 0.999 * self.squares + 0.001 * gradient**2
-        first = self.momentum / (1 - 0.9**self.generation)
-        second = self.squares / (1 - 0.999**self.generation)
-        self.mean = self.mean + self.learning_rate * first / (np.sqrt(second) + 1e-8)
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a state."""
+        for name, array in state["arrays"].items():
+            setattr(self, name, np.array(array))
+        self.step, self.generation = state["step"], state["generation"]
+        self.rng.bit_generator.state = json.loads(state["rng"])

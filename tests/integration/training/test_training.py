@@ -94,13 +94,6 @@ def test_evolution_improves_on_its_reference():
     assert np.mean(gains[-5:]) > max(5.0, np.mean(gains[:5]) + 5.0)
 
 
-def test_openai_es_improves_too():
-    config = EvolutionConfig(strategy="openai-es", population=10, episodes=1, learning_rate=0.05)
-    search = Evolution((small("gpuspec25", 12),), SimulationTask(), config, seed=1)
-    gains = [search.iterate()["gain"] for _ in range(30)]
-    assert np.mean(gains[-5:]) > np.mean(gains[:5]) + 5.0
-
-
 @pytest.mark.parametrize("network", ["linear", "mlp"])
 def test_excluded_features_never_get_a_weight(network):
     def weights(without):

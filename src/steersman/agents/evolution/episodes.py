@@ -23,8 +23,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from steersman.agents.configs import EpisodeEvolutionConfig
 from steersman.agents.evolution.population import INPUTS, Population, Weights, first_weights, shapes_of
 from steersman.agents.networks.spec import NetworkConfig
-from steersman.core import evolution_strategies
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.evolution_strategies import SeparableCma
 from steersman.policies.features import POD_KINDS
 from steersman.policies.networks.layers import first_bests
 
@@ -86,14 +86,7 @@ class EpisodeEvolution:
         first = first_weights(spec, self.rng) if start is None else _normalize(self._checked(start), spec, self.scale)
         self.base, self.free = _flat(first), _flat(_trainable_mask(self.shapes, spec, self.scale)) > 0
         point, draws = self.base[self.free], int(self.rng.integers(SEEDS))
-        self.strategy = evolution_strategies.build(
-            config.strategy,
-            point,
-            step=config.step,
-            population=config.population,
-            seed=draws,
-            learning_rate=config.learning_rate,
-        )
+        self.strategy = SeparableCma(point, config.step, config.population, draws)
         self.average = self.strategy.mean.copy()
         self.steps = self.episodes = self.iterations = 0
 
@@ -144,7 +137,7 @@ class EpisodeEvolution:
             "episodes": float(self.episodes),
             "return": float(values.mean()),
             "best": float(values.max()),
-            "step": float(getattr(self.strategy, "step", 0.0)),
+            "step": self.strategy.step,
         }
 
     def _play(self, population: Population) -> Array:

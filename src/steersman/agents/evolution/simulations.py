@@ -23,9 +23,9 @@ import numpy.typing as npt
 
 from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.residual import Residual, mean_units
-from steersman.core import evolution_strategies
 from steersman.core.engines import TaskWorkers, make_workers, runs_here
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.evolution_strategies import SeparableCma
 from steersman.objectives import measures, summary
 from steersman.objectives import registry as objectives
 from steersman.objectives.judging import reward
@@ -352,14 +352,8 @@ class Evolution:
             layers = () if start is None else start.network
             self.residual = Residual(config.widths, units, with_fgd=not without.fgd, base=layers)
             added = self.residual.start(seed)
-        self.strategy = evolution_strategies.build(
-            config.strategy,
-            np.concatenate([point.ravel(), np.zeros(self.rule_units.size), added]),
-            step=config.step,
-            population=config.population,
-            seed=seed,
-            learning_rate=config.learning_rate,
-        )
+        first = np.concatenate([point.ravel(), np.zeros(self.rule_units.size), added])
+        self.strategy = SeparableCma(first, config.step, config.population, seed)
         self.average = self.strategy.mean.copy()
         # A separate generator, so that candidates do not depend on how workloads are drawn.
         self.rng = np.random.default_rng(seed)
@@ -424,12 +418,11 @@ class Evolution:
         # A plain mean of the start and all generations at first, an exponential one once that is shorter.
         memory = min(self.config.memory, 1 - 1 / (1 + self.iterations))
         self.average = memory * self.average + (1 - memory) * self.strategy.mean
-        step = float(getattr(self.strategy, "step", 0.0))
         return {
             "steps": float(self.steps),
             "gain": float(gains.mean()),
             "best": float(gains.mean(axis=1).max()),
-            "step": step,
+            "step": self.strategy.step,
         }
 
     def draw_from(self, which: npt.NDArray[np.int64]) -> None:

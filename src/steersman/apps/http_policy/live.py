@@ -46,7 +46,6 @@ class LiveScoreClient:
     Args:
         url: where requests are posted to.
         rule: name of the rule that decides instead.
-        clock: monotonic clock, seconds.
 
     Attributes:
         answer: scores for the next decision.
@@ -54,8 +53,8 @@ class LiveScoreClient:
         problem: the last failure; "" after a success.
     """
 
-    def __init__(self, url: str, rule: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self.url, self._rule, self._clock = url, rule, clock
+    def __init__(self, url: str, rule: str) -> None:
+        self.url, self._rule = url, rule
         self.answer, self.problem = Answer(), ""
         self.decisions = {"scored": 0, "failed": 0, "skipped": 0}
         self._client = ScoreClient(url, LIVE_SECONDS)
@@ -73,7 +72,7 @@ class LiveScoreClient:
         """
         # First: an old answer must never decide about another pod.
         self.answer.scores = None
-        began = self._clock()
+        began = time.monotonic()
         if began < self._asks_again_at:
             self.decisions["skipped"] += 1
             return
@@ -83,7 +82,7 @@ class LiveScoreClient:
             self._failed(str(error))
             return
         finally:
-            self.seconds.observe(self._clock() - began)
+            self.seconds.observe(time.monotonic() - began)
         self.decisions["scored"] += 1
         if self.problem:
             log.info("the policy's server answers again", server=redact_url(self.url))
@@ -95,7 +94,7 @@ class LiveScoreClient:
         await self._client.close()
 
     def _failed(self, problem: str) -> None:
-        now = self._clock()
+        now = time.monotonic()
         self.decisions["failed"] += 1
         self.problem, self._asks_again_at = problem, now + PAUSE_SECONDS
         if now >= self._warns_again_at:

@@ -52,20 +52,14 @@ class EventLog(Listener):
     Args:
         scheduler_name: scheduler whose decisions count.
         on_decision: called with the number of decisions after each.
-        clock: seconds.
 
     Attributes:
         entries: logged events.
         decisions: bindings, by this scheduler, of pods that were pending before.
     """
 
-    def __init__(
-        self,
-        scheduler_name: str,
-        on_decision: Callable[[int], None] = lambda _: None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.scheduler_name, self.clock, self._on_decision = scheduler_name, clock, on_decision
+    def __init__(self, scheduler_name: str, on_decision: Callable[[int], None] = lambda _: None) -> None:
+        self.scheduler_name, self._on_decision = scheduler_name, on_decision
         self.entries: list[LoggedEvent] = []
         self.decisions = 0
         self.state: Callable[[], ClusterState] = lambda: ClusterState(())
@@ -111,4 +105,4 @@ class EventLog(Listener):
         self._nodes = {slot: node for slot, node in enumerate(self.state().nodes) if node is not None}
 
     def _note(self, event: NodeEvent | PodEvent) -> None:
-        self.entries.append(LoggedEvent(self.clock(), event))
+        self.entries.append(LoggedEvent(time.monotonic(), event))

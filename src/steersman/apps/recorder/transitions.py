@@ -136,24 +136,17 @@ class EventLogReader:
         entries: log.
         scheduler_name: scheduler whose decisions are read.
         known: context of the episode.
-        columns: columns of nodes by name; grows.
 
     Attributes:
         found: transitions so far.
         decided_at: position in the log of each decision in `found`.
     """
 
-    def __init__(
-        self,
-        entries: Sequence[LoggedEvent],
-        scheduler_name: str,
-        known: EpisodeContext,
-        columns: dict[str, int] | None = None,
-    ) -> None:
+    def __init__(self, entries: Sequence[LoggedEvent], scheduler_name: str, known: EpisodeContext) -> None:
         self.entries, self.scheduler_name, self.known = entries, scheduler_name, known
         self.found = Transitions()
         self.nodes: dict[str, Node] = {}
-        self.columns: dict[str, int] = {} if columns is None else columns
+        self.columns: dict[str, int] = {}  # of nodes, by name
         self.decided_at: list[int] = []
         self.placed: dict[str, PlacedPod] = {}
         self.waiting: dict[str, bool] = {}  # in order of arrival, and whether they are the scheduler's

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,18 +51,15 @@ class AgentSettings:
 class PendingTransition:
     """The agent's last question: its answer, and what came of it, which the agent is told with the next question.
 
-    Args:
-        clock: monotonic clock, in seconds.
-
     Attributes:
         answer: slot that the agent chose for the pod that is decided next; None: there is no answer.
         has_ended: whether all pods of the scheduler have gone since the last decision.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self) -> None:
         self.answer: int | None = None
         self.has_ended = False
-        self._clock, self._waiting, self._time = clock, 0, 0.0
+        self._waiting, self._time = 0, 0.0
         self._was_asked = self._is_open = False
         self._outcome = NO_OUTCOME
 
@@ -83,7 +80,7 @@ class PendingTransition:
         """
         if self._is_open:
             self._outcome, self._is_open, self.has_ended = outcome, False, False
-            self._waiting, self._time = waiting, self._clock()
+            self._waiting, self._time = waiting, time.monotonic()
 
     def take(self) -> DecisionOutcome | None:
         """Return what came of the last question, with all that is known now; None before the first.
@@ -96,7 +93,7 @@ class PendingTransition:
         done = self._outcome
         after = done.after.copy()
         # How long the decision's state lasts is known only now; waiting pods are counted as of the decision.
-        after[summary.POD_SECONDS_WAITED] = self._waiting * (self._clock() - self._time)
+        after[summary.POD_SECONDS_WAITED] = self._waiting * (time.monotonic() - self._time)
         return DecisionOutcome(done.slot, done.before, after, done.reward, self.has_ended)
 
 

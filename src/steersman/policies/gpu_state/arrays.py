@@ -90,14 +90,12 @@ class LearnedArrays(NamedTuple):
     room: Scratch
 
 
-def learned_arrays(
-    leftovers: LeftoverArrays, profile: ProfileArrays, nodes: NodeArrays, *, features_kept: int = FEATURE_CACHE_SIZE
-) -> LearnedArrays:
-    """Return arrays without weights (see `with_weights`) for these nodes; `features_kept`, H, is a power of two."""
+def learned_arrays(leftovers: LeftoverArrays, profile: ProfileArrays, nodes: NodeArrays) -> LearnedArrays:
+    """Return arrays without weights (see `with_weights`) for these nodes."""
     states, keys = _state_cache(STATE_CACHE_SIZE, POD_KINDS)
     buffers = scratch(nodes.gpu_free.shape[1], profile)
     tables = leftover_tables(leftovers, profile)
-    return _arrays(tables, len(nodes.gpu_count), buffers, features_kept)._replace(states=states, keys=keys)
+    return _arrays(tables, len(nodes.gpu_count), buffers, FEATURE_CACHE_SIZE)._replace(states=states, keys=keys)
 
 
 def _arrays(leftovers: LeftoverTables, nodes: int, buffers: Scratch, features_kept: int) -> LearnedArrays:

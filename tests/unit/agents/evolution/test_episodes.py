@@ -64,8 +64,8 @@ def test_batched_networks_score_like_single_ones(network, hidden, seed):
     ("network", "config", "generations"),
     [
         ("linear", EpisodeEvolutionConfig(population=16, episodes=16), 15),
-        ("mlp", EpisodeEvolutionConfig("openai-es", population=32, episodes=32, step=0.1, learning_rate=0.1), 30),
-        ("deepsets", EpisodeEvolutionConfig("openai-es", population=32, episodes=32, step=0.1, learning_rate=0.1), 30),
+        ("mlp", EpisodeEvolutionConfig(population=32, episodes=32, step=0.1), 30),
+        ("deepsets", EpisodeEvolutionConfig(population=32, episodes=32, step=0.1), 30),
     ],
 )
 def test_every_network_learns_the_best_node(network, config, generations):
@@ -79,7 +79,7 @@ def test_long_horizon_beats_greedy():
 
 
 def test_resumes_to_the_same_weights():
-    config = EpisodeEvolutionConfig("openai-es", population=8, episodes=4)
+    config = EpisodeEvolutionConfig(population=8, episodes=4)
     whole = learned("mlp", "reserve", config, 4)
     half = learned("mlp", "reserve", config, 2)
     other = EpisodeEvolution(toy("reserve"), spec_of("mlp"), config, seed=99)
@@ -129,7 +129,6 @@ def test_all_candidates_of_a_generation_get_the_same_seeds():
         ({"population": 5}, "--population 5"),
         ({"episodes": 0}, "--episodes 0"),
         ({"step": 0.0}, "--step 0.0"),
-        ({"strategy": "hill"}, "--strategy hill"),
     ],
 )
 def test_wrong_options_are_named(change, message):
