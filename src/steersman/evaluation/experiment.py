@@ -87,6 +87,11 @@ class Experiment:
             raise UsageError(f"a workload is called {ALL}, as the mean over all workloads is; rename its file")
 
     @property
+    def distinct_loads(self) -> tuple[float, ...]:
+        """Return the loads of generated arrivals, each once; empty: the times are those of the trace."""
+        return tuple(dict.fromkeys(self.loads)) or (() if self.load is None else (self.load,))
+
+    @property
     def runs(self) -> int:
         """Return the number of runs."""
         return len(self.workloads) * len(self.policies) * len(self.seeds)
