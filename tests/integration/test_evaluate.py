@@ -141,16 +141,20 @@ def test_killed_evaluation_continues_to_the_same_bytes(tmp_path: Path) -> None:
     python, _, program, *words = command("evaluate", *FILES, "--output", str(cut), *runs, "--jobs", "2")
     often = "from steersman.cli import comparison; comparison.KEEP_SECONDS = comparison.KEEP_SHARE = 0.0; "
     cut.parent.mkdir()
-    running = subprocess.Popen(
-        [python, "-c", often + program, *words], stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not (cut / "results.partial.msgpack.gz").exists():
-        assert running.poll() is None, "it ended before it could be killed"
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    os.killpg(running.pid, signal.SIGKILL)
-    running.wait()
+    finished, stored = cut / "results.partial.msgpack.gz", set()
+    for arguments in (words, ["evaluate", "--output", str(cut), "--resume"]):
+        before = finished.stat().st_mtime_ns if finished.exists() else 0
+        process = [python, "-c", often + program, *arguments]
+        running = subprocess.Popen(process, stderr=subprocess.DEVNULL, start_new_session=True)
+        end = time.monotonic() + PATIENCE_SECONDS
+        while not finished.exists() or finished.stat().st_mtime_ns == before:
+            assert running.poll() is None, "it ended before it could be killed"
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+        stored.add((cut / "command.json").read_text())
+    assert len(stored) == 1, "what continues is the command that began"
     continued = by_folder(cut)
     assert continued.stdout == evaluate(whole, *runs).stdout
     assert "results.csv" in (names := {path.name for path in whole.iterdir()})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -63,6 +63,14 @@ DEVICES = ("cpu", "cuda", "mps", "auto")
 POLICY_SUFFIX = ".safetensors"
 DEPTH, MAX_FILES, MAX_ENTRIES = 3, 100, 5_000
 """Limits of the search for policy files: levels of folders, files that are offered, entries that are looked at."""
+
+
+def _offering(names: Sequence[str]) -> Callable[[], list[str]]:
+    """Return what completes one of these names."""
+    return lambda: list(names)
+
+
+minors, views, devices = map(_offering, (MINORS, VIEW_NAMES, DEVICES))
 
 
 def orders(incomplete: str) -> list[str]:
@@ -131,11 +139,6 @@ def objectives(incomplete: str) -> list[str]:
     return [f"{before}{comma}{name}" for name in (*OBJECTIVE_NAMES, *_installed("steersman.objectives"))]
 
 
-def minors() -> list[str]:
-    """Return the minors of Kubernetes whose kube-scheduler is computed."""
-    return list(MINORS)
-
-
 def algorithms() -> list[str]:
     """Return the names of algorithms."""
     return list(dict.fromkeys(spec.name for spec in algorithm_specs()))
@@ -151,16 +154,6 @@ def formats() -> list[str]:
     from steersman.workloads.formats.registry import BUILT_IN
 
     return [*BUILT_IN, *_installed("steersman.formats")]
-
-
-def views() -> list[str]:
-    """Return the names of views."""
-    return list(VIEW_NAMES)
-
-
-def devices() -> list[str]:
-    """Return the names of devices that networks learn on."""
-    return list(DEVICES)
 
 
 def contexts(context: typer.Context) -> list[str]:

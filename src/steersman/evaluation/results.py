@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import TextIO
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from steersman.evaluation.summary import BOUND, SummaryRow, SummaryTable
 from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
 from steersman.simulation.run import AS_IT_IS
+from steersman.workloads.formats.tables import write_table
 
 RESULTS = "results.csv"
 PARTIAL = "results.partial.csv"
@@ -69,12 +69,6 @@ SUMMARY_COLUMNS = (
 )
 PARTS_COLUMNS = ("workload", "policy", "protocol", "metric", "part", "deviation")
 PLACEMENTS_COLUMNS = ("event", "time", "pod", "node", "devices", "outcome", "reason")
-
-
-def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Write a CSV file with a header and Unix line ends."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        _write(file, columns, rows)
 
 
 def number(value: float) -> str:
@@ -230,20 +224,20 @@ def write_evaluation(
 
     `parts.csv` is written where a workload gives the arrivals and runs divide them into parts.
     """
-    write_csv(folder / RESULTS, RESULTS_COLUMNS, results_rows(runs))
+    write_table(folder / RESULTS, RESULTS_COLUMNS, results_rows(runs))
     recorded = (recorded_rows(recorded_run, protocol) for protocol, recorded_run in recordings.items())
-    write_csv(folder / METRICS, METRICS_COLUMNS, chain(metrics_rows(runs), *recorded, *map(bound_rows, bounds)))
-    write_csv(folder / SUMMARY, SUMMARY_COLUMNS, summary_rows(summary))
+    write_table(folder / METRICS, METRICS_COLUMNS, chain(metrics_rows(runs), *recorded, *map(bound_rows, bounds)))
+    write_table(folder / SUMMARY, SUMMARY_COLUMNS, summary_rows(summary))
     if any(run.parts for run in runs):
-        write_csv(folder / PARTS, PARTS_COLUMNS, parts_rows(runs))
+        write_table(folder / PARTS, PARTS_COLUMNS, parts_rows(runs))
 
 
 def write_partial(folder: Path, runs: Sequence[RunResult]) -> None:
     """Write `results.partial.csv`: the curves of the finished runs if all are of `inflation`, else their metrics."""
     if all(run.protocol == "inflation" for run in runs):
-        write_csv(folder / PARTIAL, RESULTS_COLUMNS, results_rows(runs))
+        write_table(folder / PARTIAL, RESULTS_COLUMNS, results_rows(runs))
     else:
-        write_csv(folder / PARTIAL, METRICS_COLUMNS, metrics_rows(runs))
+        write_table(folder / PARTIAL, METRICS_COLUMNS, metrics_rows(runs))
 
 
 def write_run(folder: Path, run: RunResult, replay: ReplayFile | None = None) -> None:
@@ -251,10 +245,10 @@ def write_run(folder: Path, run: RunResult, replay: ReplayFile | None = None) ->
     if replay is not None:
         (folder / REPLAY).write_bytes(encode_replay(replay))
     if run.placements is not None:
-        write_csv(folder / PLACEMENTS, PLACEMENTS_COLUMNS, placements_rows(run.placements))
+        write_table(folder / PLACEMENTS, PLACEMENTS_COLUMNS, placements_rows(run.placements))
     if run.timeline is not None:
-        write_csv(folder / TIMELINE, timeline_columns(run.protocol), timeline_rows(run.timeline))
-    write_csv(folder / METRICS, METRICS_COLUMNS, metrics_rows([run]))
+        write_table(folder / TIMELINE, timeline_columns(run.protocol), timeline_rows(run.timeline))
+    write_table(folder / METRICS, METRICS_COLUMNS, metrics_rows([run]))
 
 
 def summary_csv(summary: Sequence[SummaryRow]) -> str:
@@ -269,11 +263,6 @@ def metrics_csv(runs: Sequence[RunResult]) -> str:
 
 def _csv_text(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     text = io.StringIO(newline="")
-    _write(text, columns, rows)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([columns, *rows])
     return text.getvalue()
-
-
-def _write(file: TextIO, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)

@@ -110,3 +110,11 @@ def test_run_that_was_killed_before_its_first_checkpoint_begins_again(stopped: P
         (stopped / name).unlink()
     assert train("--output", str(stopped), "--resume") == 0
     assert (stopped / POLICY).read_bytes() == policy
+
+
+@pytest.mark.parametrize("command", ["train", "tune", "evaluate"])
+def test_folder_without_a_command_is_named(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--output", str(tmp_path / "none"), "--resume", "--jobs", "1"]) == 2
+    said = f"error: --resume: there is no {tmp_path / 'none' / COMMAND} to continue by; give all options again, or "
+    assert capsys.readouterr().err == f"{said}leave out --resume to start\n"
+    assert not (tmp_path / "none").exists()

@@ -36,22 +36,27 @@ class ResumableCommand(ManyValues):
         """Parse as usual, and fill in the stored options.
 
         Raises:
-            UsageError: an option has another value than the stored one.
+            UsageError: an option has another value than the stored one, or none is given and nothing stored.
             InputError: the stored command is damaged, or of another kind.
         """
         ctx.meta[BEGUN] = StoredCommand(ctx.info_name, tuple(args), Path.cwd())
         rest = super().parse_args(ctx, args)
         folder = ctx.params.get("output")
-        if not ctx.params.get("resume") or not (folder / COMMAND).exists():
+        if not ctx.params.get("resume"):
             return rest
-        stored = read_command(folder)
+        given = {each for each in ctx.params if ctx.get_parameter_source(each).name == "COMMANDLINE"}
+        if not (folder / COMMAND).exists():
+            if given <= FREE[ctx.info_name]:
+                problem = f"there is no {folder / COMMAND} to continue by"
+                raise UsageError(f"--resume: {problem}; give all options again, or leave out --resume to start")
+            return rest
+        ctx.meta[BEGUN] = stored = read_command(folder)
         if stored.name != ctx.info_name:
             raise InputError(
                 folder / COMMAND, "", "", f"is of steersman {stored.name}; name a folder of {ctx.info_name}"
             )
         first = type(ctx)(self, info_name=ctx.info_name, parent=ctx.parent)
         super().parse_args(first, stored.words_from(Path.cwd()))
-        given = {each for each in ctx.params if ctx.get_parameter_source(each).name == "COMMANDLINE"}
         flags = {each.name: each.opts[0] for each in self.params}
         for name in sorted(given - FREE[ctx.info_name]):
             if ctx.params[name] != first.params[name]:

@@ -85,7 +85,7 @@ GANG_MINIMUM_KEY = "steersman.dev/gang-minimum"
 AT_ONCE_KEY = "steersman.dev/at-once"
 """Annotation for the number of pods of a pod's owner that exist at a time."""
 REFUSALS_KEY = "steersman.dev/volume-refusals"
-"""Annotation for why volumes of a pod refuse nodes: a JSON list of [reason, names of nodes, whether before filters]."""
+"""Annotation for why volumes of a pod refuse nodes: a JSON list of a reason and names of nodes, none for all."""
 POD_GROUPS = (
     "scheduling.x-k8s.io/pod-group",
     "pod-group.scheduling.sigs.k8s.io",

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from steersman.cluster.constraints.node import PreFilterReason
 from steersman.cluster.gpu_resources import GPU_MODEL_KEY, PLUGIN_GPUS, SHARED_GPUS, gpu_model
 from steersman.cluster.model import (
     GPU_MILLI,
@@ -135,7 +134,7 @@ def pod_to_object(pod: Pod) -> Manifest:
         if count:
             annotations[key] = str(count)
     if constraints.volume_refusals:
-        annotations[REFUSALS_KEY] = _refusals(constraints.volume_refusals)
+        annotations[REFUSALS_KEY] = json.dumps(constraints.volume_refusals)
     if pod.owner:
         annotations[OWNER_KEY] = pod.owner
     for key, milliseconds in ((SOFT_KEYS[0], pod.latency.soft), (HARD_KEYS[0], pod.latency.hard)):
@@ -158,10 +157,6 @@ def pod_to_object(pod: Pod) -> Manifest:
     _need_features(spec, constraints.node_features)
     status = _present(status=_present(nominatedNodeName=pod.nominated))
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, **status}
-
-
-def _refusals(refusals: Iterable[tuple[str, tuple[str, ...]]]) -> str:
-    return json.dumps([[reason, nodes, isinstance(reason, PreFilterReason)] for reason, nodes in refusals])
 
 
 def service_to_object(name: str, namespace: str, labels: Iterable[tuple[str, str]]) -> Manifest:

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from steersman.core.quantities import MAX_CPU_MILLI, MAX_POD_GPUS
 from steersman.workloads.formats.tables import TableRow
-from steersman.workloads.formats.traces import MAX_PODS, NEVER_RAN, TraceJob, TraceTable, amount, gib, pod_name, seconds
+from steersman.workloads.formats.traces import MAX_PODS, NEVER_RAN, TraceJob, TraceTable, pod_name
 
 MISCELLANEOUS = "MISC"
 """GPUs of several older models."""
@@ -43,7 +43,7 @@ class _TaskTable(TraceTable):
 
     def jobs(self, row: TableRow) -> Iterator[TraceJob | str]:
         """Yield the task of a row, see `TraceTable`."""
-        started, ended = seconds(row, "start_time"), seconds(row, "end_time")
+        started, ended = row.time("start_time"), row.time("end_time")
         # The end of a task that has not ended is empty or 0.
         if not started or (ended and ended < started):
             yield NEVER_RAN
@@ -53,12 +53,12 @@ class _TaskTable(TraceTable):
             pod_name(job, task),
             started,
             ended - started if ended else None,
-            cpu_milli=math.ceil(amount(row, "plan_cpu", MAX_CPU_MILLI // 10) * 10),
-            memory_bytes=gib(row, self.memory_gib),
-            memory_share=float(amount(row, self.memory_percent, 100)) / 100,
-            gpus=amount(row, "plan_gpu", MAX_POD_GPUS * 100) / 100,
+            cpu_milli=math.ceil(row.amount("plan_cpu", MAX_CPU_MILLI // 10) * 10),
+            memory_bytes=row.gib(self.memory_gib),
+            memory_share=float(row.amount(self.memory_percent, 100)) / 100,
+            gpus=row.amount("plan_gpu", MAX_POD_GPUS * 100) / 100,
             models=(model,) if model and model != MISCELLANEOUS else (),
-            count=math.ceil(amount(row, self.instances, MAX_PODS)) or 1,
+            count=math.ceil(row.amount(self.instances, MAX_PODS)) or 1,
             owner=f"Job/{job}",
             place=(row.file, row.line),
         )

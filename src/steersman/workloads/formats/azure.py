@@ -12,16 +12,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from steersman.workloads.formats.tables import TableRow
-from steersman.workloads.formats.traces import (
-    MAX_CORES,
-    NEVER_RAN,
-    TraceJob,
-    TraceTable,
-    amount,
-    gib,
-    pod_name,
-    seconds,
-)
+from steersman.workloads.formats.traces import MAX_CORES, NEVER_RAN, TraceJob, TraceTable, pod_name
 
 OPEN_BUCKETS: Mapping[str, str] = MappingProxyType({">24": "30", ">64": "70"})
 """What the buckets without an upper bound stand for."""
@@ -47,7 +38,7 @@ class AzureCsv(TraceTable):
 
     def jobs(self, row: TableRow) -> Iterator[TraceJob | str]:
         """Yield the virtual machine of a row, see `TraceTable`."""
-        created, deleted = seconds(row, "vmcreated"), seconds(row, "vmdeleted")
+        created, deleted = row.time("vmcreated"), row.time("vmdeleted")
         if created is None or (deleted is not None and deleted < created):
             yield NEVER_RAN
             return
@@ -57,8 +48,8 @@ class AzureCsv(TraceTable):
             pod_name(row.name("vmid")),
             created,
             None if deleted is None else deleted - created,
-            cpu_milli=math.ceil(amount(size, "vmcorecount", MAX_CORES) * 1000),
-            memory_bytes=gib(size, "vmmemory"),
+            cpu_milli=math.ceil(size.amount("vmcorecount", MAX_CORES) * 1000),
+            memory_bytes=size.gib("vmmemory"),
             owner=f"Subscription/{row.name('subscriptionid')}",
             labels=(("category", row.name("vmcategory").lower()),),
             place=(row.file, row.line),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.core.errors import InputError, SteersmanError, UsageError
@@ -17,6 +17,8 @@ from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.tables import header_of
 from steersman.workloads.generators.deployments import Row
 from steersman.workloads.workload import SpreadSelectors, Workload
+
+T = TypeVar("T")
 
 
 class LossError(SteersmanError):
@@ -53,6 +55,14 @@ class Losses:
     def error(self, kind: str, problem: str) -> LossError:
         """Return an error that names the file of nodes, pods or Services."""
         return LossError(", ".join(part for part in (self.sources.get(kind, ""), problem) if part))
+
+    def read_again(self, kind: str, path: Path, read: Callable[[Path], T]) -> T:
+        """Return what a written file is read as: what the reader refuses must not be written. Raises LossError."""
+        try:
+            return read(path)
+        except InputError as error:
+            place = ", ".join(part for part in (error.where, error.field) if part)
+            raise self.error(kind, f"{path.name} would not be {self.target}: {place}: {error.problem}") from None
 
     def warnings(self) -> tuple[str, ...]:
         """Return one line about everything left out, if there is anything."""

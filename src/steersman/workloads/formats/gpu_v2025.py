@@ -9,28 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
-from steersman.cluster.model import (
-    GPU_MILLI,
-    Constraints,
-    Node,
-    Pod,
-    PodAffinityTerm,
-    PodClass,
-    PodSelector,
-    Requests,
-    Requirement,
-)
+from steersman.cluster.model import Constraints, Node, Pod, PodAffinityTerm, PodSelector, Requirement
 from steersman.cluster.node_labels import GIB, HOSTNAME
 from steersman.core.counting import counted
 from steersman.core.errors import InputError
-from steersman.core.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, MAX_POD_GPUS
-from steersman.workloads.formats.base import PodContent, TableFormat, twice
+from steersman.core.quantities import MAX_POD_GPUS
+from steersman.workloads.formats.base import TableFormat
 from steersman.workloads.formats.kubernetes.expansion import Expanded
-from steersman.workloads.formats.tables import TableRow, read_text, rows
+from steersman.workloads.formats.tables import MAX_GIB, TableRow, read_text, rows
+from steersman.workloads.formats.traces import MAX_CORES, TraceContent, TraceJob
 
 COLUMNS = (
     *("instance_sn", "role", "app_name", "cpu_request", "gpu_request", "memory_request", "disk_request"),
@@ -42,64 +31,50 @@ ROLES = ("CN", "HN")
 """CPU nodes, and heterogeneous nodes, which have GPUs."""
 NAMESPACE = "default"
 NO_LIMIT = -1
-MAX_CORES, MAX_GIB = MAX_CPU_MILLI // 1000, MAX_MEMORY_BYTES // GIB
 
 
-@dataclass(frozen=True, slots=True)
-class _Instance:
-    """A row of a table.
-
-    Attributes:
-        pod: what is simulated of it.
-        per_node: most instances of its application on a node, -1 without a limit.
-        file, line: of the row.
-    """
-
-    pod: Pod
-    per_node: int
-    file: str
-    line: int
-
-
-class GpuV2025Content(PodContent):
+class GpuV2025Content(TraceContent):
     """Tables of instances.
 
     Args:
         files: the tables.
     """
 
+    field, advice = "instance_sn", "number them"
+
     def __init__(self, files: Sequence[Path]) -> None:
-        self.files = tuple(files)
+        self._limited = 0
+        super().__init__(files, (job for file in files for job in self._read(file)), "", "", "", from_first=False)
 
     def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
-        """Return a pod for each instance, see `FormatContent`."""
-        return [each.pod for each in self._instances], None
-
-    def named_twice(self, name: str, nodes: Sequence[Node]) -> InputError | None:
-        """Return the error of a name that two rows have, see `FormatContent`."""
-        jobs = ((each.file, each.line, (each.pod,)) for each in self._instances)
-        return twice(name, jobs, "instance_sn", "number them")
+        """Return a pod for each instance, whatever nodes there are; see `FormatContent`."""
+        return self.pods_of(self.jobs, ()), None
 
     def understood(self) -> str:
         """Return how many instances there are, and what is not known of them or not used; see `FormatContent`."""
-        pods = [each.pod for each in self._instances]
-        applications = len({pod.owner for pod in pods})
-        roles = ", ".join(f"{sum(pod.labels['role'] == role for pod in pods)} {role}" for role in ROLES)
-        early = sum(pod.creation_time == 0 for pod in pods)
-        endless = sum(pod.deletion_time is None for pod in pods)
-        limited = sum(each.per_node > 1 for each in self._instances)
+        jobs = self.jobs
+        applications = len({job.owner for job in jobs})
+        roles = ", ".join(f"{sum(('role', role) in job.labels for job in jobs)} {role}" for role in ROLES)
+        early = sum(job.submit == 0 for job in jobs)
+        endless = sum(job.run is None for job in jobs)
         parts = (
-            f"{counted(len(pods), 'instance')} of {counted(applications, 'application')} ({roles})",
+            f"{counted(len(jobs), 'instance')} of {counted(applications, 'application')} ({roles})",
             f"{early} there from the start" if early else "",
             f"{endless} without an end" if endless else "",
             "role, RDMA bandwidth and scheduled_time are not used",
-            f"max_instance_per_node above 1 is not used ({limited})" if limited else "",
+            f"max_instance_per_node above 1 is not used ({self._limited})" if self._limited else "",
         )
         return ", ".join(filter(None, parts))
 
-    @cached_property
-    def _instances(self) -> list[_Instance]:
-        return [instance for file in self.files for instance in _read(file)]
+    def _read(self, file: Path) -> Iterator[TraceJob]:
+        """Yield the instances of a table in order. Raises InputError: a row is invalid, or there is none."""
+        row = None
+        for row in rows(str(file), read_text(file), COLUMNS, TITLE):
+            per_node = _per_node(row)
+            self._limited += per_node > 1
+            yield _instance(row, per_node)
+        if row is None:
+            raise InputError(file, "", "", "has no instances, only a header")
 
 
 class GpuV2025Csv(TableFormat):
@@ -118,17 +93,7 @@ class GpuV2025Csv(TableFormat):
         return GpuV2025Content(files)
 
 
-def _read(file: Path) -> Iterator[_Instance]:
-    """Yield the instances of a table in order. Raises InputError: a row is invalid, or there is none."""
-    row = None
-    for row in rows(str(file), read_text(file), COLUMNS, TITLE):
-        per_node = _per_node(row)
-        yield _Instance(_pod(row, per_node), per_node, row.file, row.line)
-    if row is None:
-        raise InputError(file, "", "", "has no instances, only a header")
-
-
-def _pod(row: TableRow, per_node: int) -> Pod:
+def _instance(row: TableRow, per_node: int) -> TraceJob:
     role, application = row.name("role"), row.name("app_name")
     if role not in ROLES:
         raise row.error("role", f"{role!r} is unknown; expected {' or '.join(ROLES)}")
@@ -138,22 +103,19 @@ def _pod(row: TableRow, per_node: int) -> Pod:
     gpus = row.number("gpu_request", MAX_POD_GPUS)
     if gpus % 1:
         raise row.error("gpu_request", f"{gpus} is not a whole number of GPUs")
-    requests = Requests(
+    return TraceJob(
+        row.name("instance_sn"),
+        created,
+        None if deleted is None else deleted - created,
         cpu_milli=math.ceil(row.number("cpu_request", MAX_CORES) * 1000),
         memory_bytes=math.ceil(row.number("memory_request", MAX_GIB) * GIB),
-        ephemeral_bytes=math.ceil(row.number("disk_request", MAX_GIB) * GIB),
-        gpu_count=int(gpus),
-        gpu_milli=GPU_MILLI if gpus else 0,
-    )
-    return Pod(
-        row.name("instance_sn"),
+        disk_bytes=math.ceil(row.number("disk_request", MAX_GIB) * GIB),
+        gpus=gpus,
         # Anti-affinity can demand one per node; Kubernetes has no constraint for two or more.
-        PodClass(requests, _one_per_node(application) if per_node == 1 else Constraints()),
-        namespace=NAMESPACE,
-        labels={"app": application, "role": role},
+        constraints=_one_per_node(application) if per_node == 1 else Constraints(),
         owner=f"Application/{application}",
-        creation_time=created,
-        deletion_time=deleted,
+        labels=(("app", application), ("role", role)),
+        place=(row.file, row.line),
     )
 
 

@@ -19,12 +19,8 @@ from steersman.workloads.formats.traces import (
     NEVER_RAN,
     TraceJob,
     TraceTable,
-    amount,
-    date,
-    gib,
     namespace_of,
     pod_name,
-    seconds,
 )
 
 
@@ -45,20 +41,20 @@ class HeliosCsv(TraceTable):
 
     def jobs(self, row: TableRow) -> Iterator[TraceJob | str]:
         """Yield the job of a row, see `TraceTable`."""
-        submitted, started, ended = (date(row, f"{which}_time") for which in ("submit", "start", "end"))
+        submitted, started, ended = (row.moment(f"{which}_time") for which in ("submit", "start", "end"))
         # In Acme's Kalos the column `duration` includes the wait.
-        run = seconds(row, "duration") if started is None or ended is None else ended - started
+        run = row.time("duration") if started is None or ended is None else ended - started
         if started is None or submitted is None or (run is not None and run < 0):
             yield NEVER_RAN
             return
-        nodes = int(amount(row, "node_num", MAX_PODS)) or 1
-        cores, gpus = amount(row, "cpu_num", MAX_CORES * nodes), amount(row, "gpu_num", MAX_POD_GPUS)
+        nodes = int(row.amount("node_num", MAX_PODS)) or 1
+        cores, gpus = row.amount("cpu_num", MAX_CORES * nodes), row.amount("gpu_num", MAX_POD_GPUS)
         yield TraceJob(
             pod_name(row.name("job_id")),
             submitted,
             run,
             cpu_milli=math.ceil(cores * 1000 / nodes),
-            memory_bytes=gib(row, "mem_per_pod_gb"),
+            memory_bytes=row.gib("mem_per_pod_gb"),
             gpus=Decimal(math.ceil(gpus / nodes)),
             count=nodes,
             is_gang=nodes > 1,

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Iterator, Sequence, Set
@@ -33,7 +32,7 @@ from steersman.core.quantities import (
 from steersman.workloads.formats.base import Losses, TableFormat, differences
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.kubernetes.objects import write_nodes
-from steersman.workloads.formats.tables import PLAIN, PLAIN_TABLE, TableRow, is_plain, read_text, rows
+from steersman.workloads.formats.tables import PLAIN, PLAIN_TABLE, TableRow, is_plain, read_text, rows, write_table
 from steersman.workloads.formats.traces import TraceContent, TraceJob
 from steersman.workloads.workload import Workload
 
@@ -123,16 +122,8 @@ class JobsCsv(TableFormat):
         if not workload.pods:
             return
         path = folder / "jobs.csv"
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(COLUMNS)
-            writer.writerows(_cells(pods) for pods in _jobs_of(workload.pods))
-        try:
-            again, _ = JobsContent([path]).pods(())
-        except InputError as error:
-            place = ", ".join(part for part in (error.where, error.field) if part)
-            problem = f"{path.name} would not be {losses.target}: {place}: {error.problem}"
-            raise losses.error("pod", problem) from None
+        write_table(path, COLUMNS, map(_cells, _jobs_of(workload.pods)))
+        again, _ = losses.read_again("pod", path, lambda file: JobsContent([file]).pods(()))
         for pod, other in zip(workload.pods, again, strict=True):
             losses.note("pod", pod.name, differences(pod, _as_meant(other, pod)))
 

@@ -20,7 +20,7 @@ from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_POD_GPUS
 from steersman.workloads.files import CSV_SUFFIXES
 from steersman.workloads.formats.tables import TableRow, read_text
-from steersman.workloads.formats.traces import NEVER_RAN, TraceJob, TraceTable, date, namespace_of, pod_name
+from steersman.workloads.formats.traces import NEVER_RAN, TraceJob, TraceTable, namespace_of, pod_name
 
 _LOG = re.compile(r'\s*\[\s*\{[^{]*"(attempts|jobid)"')
 
@@ -105,12 +105,12 @@ def _logged_jobs(file: Path) -> Iterator[TraceJob | str]:
         raise InputError(file, "", "", f"is not a cluster_job_log: {error}") from None
     for number, job in enumerate(jobs, start=1):
         row = TableRow(str(file), number, {"submitted_time": job.submitted_time})
-        submitted = date(row, "submitted_time")
-        starts = [start for each in job.attempts if (start := date(each.row(row), "start_time")) is not None]
+        submitted = row.moment("submitted_time")
+        starts = [start for each in job.attempts if (start := each.row(row).moment("start_time")) is not None]
         gpus = max((sum(len(place.gpus) for place in each.detail) for each in job.attempts), default=0)
         if submitted is None or not starts or not gpus:
             yield NEVER_RAN
             continue
-        ended = date(job.attempts[-1].row(row), "end_time")
+        ended = job.attempts[-1].row(row).moment("end_time")
         run = None if ended is None else max(ended - min(starts), 0.0)
         yield _job(pod_name(job.jobid), submitted, run, gpus, job.vc, row)

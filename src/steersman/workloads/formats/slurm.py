@@ -14,16 +14,7 @@ from decimal import Decimal
 from steersman.core.quantities import MAX_MEMORY_BYTES, MAX_POD_GPUS
 from steersman.workloads.formats.jobs import MAX_PRIORITY
 from steersman.workloads.formats.tables import TableRow, clock_seconds
-from steersman.workloads.formats.traces import (
-    MAX_CORES,
-    MAX_PODS,
-    TraceJob,
-    TraceTable,
-    amount,
-    date,
-    namespace_of,
-    pod_name,
-)
+from steersman.workloads.formats.traces import MAX_CORES, MAX_PODS, TraceJob, TraceTable, namespace_of, pod_name
 
 GPU = "gres/gpu"
 STEP = "steps of jobs"
@@ -61,7 +52,7 @@ class SacctTable(TraceTable):
         match = _JOB.fullmatch(job_id)
         if match is None:
             raise row.error("jobid", f"{job_id!r} is not a job; expected one such as 12, 12_3, 12_[4-9%2] or 12.batch")
-        submitted, started, ended = (date(row, column) for column in ("submit", "start", "end"))
+        submitted, started, ended = (row.moment(column) for column in ("submit", "start", "end"))
         if submitted is None:
             raise row.error("submit", "is not stated; every job needs a date such as 2024-05-01T12:00:00")
         if started is None and state not in WAITING:
@@ -103,7 +94,7 @@ class SacctTable(TraceTable):
             owner=f"User/{user}" if user else "",
             namespace=namespace_of(row.text("account")),
             labels=(("partition", partition),) if partition else (),
-            priority=min(int(amount(row, "priority", 1 << 63)), MAX_PRIORITY),
+            priority=min(int(row.amount("priority", 1 << 63)), MAX_PRIORITY),
             # UNLIMITED, or the limit of the partition, is no estimate.
             estimate=clock_seconds(row.text("timelimit")) or None,
             place=(row.file, row.line),
@@ -137,7 +128,7 @@ def _tres(row: TableRow, column: str) -> dict[str, Decimal]:
 
 def _first(row: TableRow, columns: tuple[str, ...], limit: int) -> Decimal:
     """Return the first number above 0 of some columns, 0 if there is none. Raises InputError."""
-    return next(filter(None, (amount(row, column, limit) for column in columns)), Decimal(0))
+    return next(filter(None, (row.amount(column, limit) for column in columns)), Decimal(0))
 
 
 def _memory(row: TableRow, text: str, nodes: int, cores: Decimal) -> Decimal:

@@ -6,6 +6,7 @@ import codecs
 import csv
 import gzip
 import io
+import math
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +14,9 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
+from steersman.cluster.node_labels import GIB
 from steersman.core.errors import InputError
+from steersman.core.quantities import MAX_MEMORY_BYTES
 from steersman.workloads.files import read_bytes
 
 PLAIN = ("submit", "duration")
@@ -22,6 +25,9 @@ PLAIN_TABLE = "a table of jobs written by hand"
 HEAD_BYTES = 1 << 16
 """Bytes of a file by which its format is recognised."""
 GZIP = b"\x1f\x8b"
+NOTHING = frozenset(("", "none", "nan", "null", "unknown", "n/a"))
+"""What a cell that states nothing holds, in lower case."""
+MAX_GIB = MAX_MEMORY_BYTES // GIB
 _CLOCK = re.compile(r"(?:([0-9]+)-)?([0-9]+(?::[0-9]+){0,2}(?:\.[0-9]*)?)", re.ASCII)
 
 
@@ -103,6 +109,26 @@ class TableRow:
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError):
             raise self.error(field, f"{text!r} is not a date; expected one such as 2024-05-01 12:00:00") from None
+
+    def amount(self, field: str, limit: int) -> Decimal:
+        """Return a number from 0 to a limit, 0 of a cell that states none. Raises InputError."""
+        return self.number(field, limit) if self.is_stated(field) else Decimal(0)
+
+    def gib(self, field: str) -> int:
+        """Return an amount of memory in GiB in bytes, 0 of a cell that states none. Raises InputError."""
+        return math.ceil(self.amount(field, MAX_GIB) * GIB)
+
+    def is_stated(self, field: str) -> bool:
+        """Return whether a cell is there and says something. Raises InputError: it cannot be printed."""
+        return self.text(field).lower() not in NOTHING
+
+    def time(self, field: str) -> float | None:
+        """Return a time in seconds, None of a cell that states none. Raises InputError."""
+        return self.seconds(field) if self.is_stated(field) else None
+
+    def moment(self, field: str) -> float | None:
+        """Return a date in Unix seconds, None of a cell that states none. Raises InputError."""
+        return self.date(field) if self.is_stated(field) else None
 
 
 def clock_seconds(text: str) -> float | None:
@@ -253,3 +279,11 @@ def rows_of(
         if "field limit" in str(error):
             problem = f"has a cell of more than {csv.field_size_limit()} characters; is a quote never closed?"
         raise InputError(file, f"line {reader.line_num}", "", problem) from None
+
+
+def write_table(path: Path, columns: Sequence[str], cells: Iterable[Sequence[object]]) -> None:
+    """Write a CSV file with a header and Unix line ends."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(cells)

@@ -14,22 +14,20 @@ from pathlib import Path
 from typing import ClassVar
 
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
-from steersman.cluster.node_labels import GIB
 from steersman.core.counting import counted
 from steersman.core.errors import InputError
-from steersman.core.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, ceil_div
+from steersman.core.quantities import MAX_CPU_MILLI, ceil_div
 from steersman.workloads.formats.base import PodContent, TableFormat, twice
 from steersman.workloads.formats.gangs import pods_of_job
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.tables import TableRow, header_of, read_text, rows
 
-MAX_CORES, MAX_GIB, MAX_PODS = MAX_CPU_MILLI // 1000, MAX_MEMORY_BYTES // GIB, 100_000
+MAX_CORES, MAX_PODS = MAX_CPU_MILLI // 1000, 100_000
 MAX_LABEL = 63
 """Longest name of a namespace."""
 NEVER_RAN = "never ran"
 """Why jobs are left out."""
-NO_TIME = frozenset(("", "none", "nan", "null", "unknown", "n/a"))
-"""What a cell without a time holds, in lower case."""
+NO_CONSTRAINTS = Constraints()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +38,11 @@ class TraceJob:
         name: of the pod, "": its number among the jobs; several pods are numbered.
         submit: when it was submitted, in seconds.
         run: seconds for which it ran, None: without an end.
-        cpu_milli, memory_bytes: that a pod requests.
+        cpu_milli, memory_bytes, disk_bytes: that a pod requests.
         cpu_share, memory_share: that a pod requests besides, as parts of the largest node.
         gpus: that a pod requests: a whole number, or a part of one GPU.
         models: GPU models of which it requests one; models that no node has are not required.
+        constraints: of the pods, without models.
         processors: the CPU in processors, where a job with more of them than a node has is a gang; 0: where it has
             more GPUs.
         count: number of pods.
@@ -58,10 +57,12 @@ class TraceJob:
     run: float | None
     cpu_milli: int = 0
     memory_bytes: int = 0
+    disk_bytes: int = 0
     cpu_share: float = 0.0
     memory_share: float = 0.0
     gpus: Decimal = Decimal(0)
     models: tuple[str, ...] = ()
+    constraints: Constraints = NO_CONSTRAINTS
     processors: int = 0
     count: int = 1
     is_gang: bool = False
@@ -195,27 +196,7 @@ class TraceTable(TableFormat):
             yield from self.jobs(row)
 
 
-# Cells
-
-
-def amount(row: TableRow, column: str, limit: int) -> Decimal:
-    """Return a number from 0 to a limit, 0 if the cell is empty or missing. Raises InputError."""
-    return row.number(column, limit) if row.text(column).lower() not in NO_TIME else Decimal(0)
-
-
-def gib(row: TableRow, column: str) -> int:
-    """Return an amount of memory in GiB in bytes, 0 if the cell is empty or missing. Raises InputError."""
-    return math.ceil(amount(row, column, MAX_GIB) * GIB)
-
-
-def seconds(row: TableRow, column: str) -> float | None:
-    """Return a time in seconds, None if it is not stated. Raises InputError."""
-    return None if row.text(column).lower() in NO_TIME else row.seconds(column)
-
-
-def date(row: TableRow, column: str) -> float | None:
-    """Return a date in Unix seconds, None if it is not stated. Raises InputError."""
-    return None if row.text(column).lower() in NO_TIME else row.date(column)
+# Names
 
 
 def pod_name(*parts: str) -> str:
@@ -263,7 +244,8 @@ def _pods(job: TraceJob, start: float, largest: _LargestNode) -> Iterator[Pod]:
         """Return the class of a pod with so many of the job's GPUs or processors, and as large a part of the rest."""
         of_one = max(units, 1)
         part = Decimal(share) if gpus > 1 else job.gpus
-        return _pod_class(ceil_div(cpu * share, of_one), ceil_div(memory * share, of_one), part, models)
+        amounts = (ceil_div(amount * share, of_one) for amount in (cpu, memory, job.disk_bytes))
+        return _pod_class(*amounts, part, models, job.constraints)
 
     created = job.submit - start
     pod = Pod(
@@ -286,10 +268,12 @@ def _pods(job: TraceJob, start: float, largest: _LargestNode) -> Iterator[Pod]:
 
 # Jobs of equal size share a class.
 @cache
-def _pod_class(cpu: int, memory: int, gpus: Decimal, models: tuple[str, ...]) -> PodClass:
+def _pod_class(
+    cpu: int, memory: int, disk: int, gpus: Decimal, models: tuple[str, ...], constraints: Constraints
+) -> PodClass:
     milli = math.ceil(min(gpus, Decimal(1)) * GPU_MILLI)
-    requests = Requests(cpu_milli=cpu, memory_bytes=memory, gpu_count=math.ceil(gpus), gpu_milli=milli)
-    return PodClass(requests, Constraints(gpu_models=models if gpus else ()))
+    requests = Requests(cpu, memory, ephemeral_bytes=disk, gpu_count=math.ceil(gpus), gpu_milli=milli)
+    return PodClass(requests, replace(constraints, gpu_models=models if gpus else ()))
 
 
 @cache

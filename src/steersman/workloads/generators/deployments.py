@@ -7,7 +7,6 @@ was generated.
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
@@ -237,10 +236,7 @@ def parse_rows(path: str | Path, lines: Iterable[str], delimiter: str = ",") -> 
 
 def write_rows(rows: Iterable[Row], path: Path) -> None:
     """Write AAML's CSV."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows([getattr(row, column) for column in COLUMNS] for row in rows)
+    tables.write_table(path, COLUMNS, ([getattr(row, column) for column in COLUMNS] for row in rows))
 
 
 def cluster(

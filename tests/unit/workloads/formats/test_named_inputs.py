@@ -196,8 +196,6 @@ def test_converted_pods_are_refused_by_the_same_nodes(
     refusals = [pod.constraints.volume_refusals for pod in before.pods]
     assert all(refusals)
     assert [pod.constraints.volume_refusals for pod in after.pods] == refusals
-    kinds = [[type(reason) for reason, _ in each] for each in refusals]
-    assert [[type(reason) for reason, _ in pod.constraints.volume_refusals] for pod in after.pods] == kinds
     csv = str(tmp_path / "csv")
     assert main(["workload", "convert", "--pods", source, "--to", "openb", "--lossy", "--output", csv]) == 0
     assert "pod constraints.volume_refusals (2)" in capsys.readouterr().err

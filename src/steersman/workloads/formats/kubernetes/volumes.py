@@ -26,7 +26,7 @@ from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 
 KINDS = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
 Refusals = tuple[tuple[str, tuple[str, ...]], ...]
-"""Reasons, and the names of the nodes that each applies to."""
+"""Reasons, and the names of the nodes that each applies to, see `Constraints`."""
 
 
 class PodVolumes:
@@ -107,11 +107,10 @@ class PodVolumes:
 def _written_refusals(text: object) -> Refusals:
     """Return refusals as `manifests` writes them. Raises FieldError: they are none."""
     try:
-        written = msgspec.json.decode(str(text), type=list[tuple[str, tuple[str, ...], bool]])
+        return msgspec.json.decode(str(text), type=Refusals)
     except msgspec.DecodeError:
-        problem = 'is not a list such as [["node(s) had no available volume zone", ["node-1"], false]]'
+        problem = 'is not a list such as [["node(s) had no available volume zone", ["node-1"]]]'
         raise FieldError(f"metadata.annotations.{REFUSALS_KEY}", problem) from None
-    return tuple((PreFilterReason(reason) if is_first else reason, nodes) for reason, nodes, is_first in written)
 
 
 def _completed(claim: VolumeClaim, namespace: str) -> VolumeClaim:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +11,11 @@ from steersman.cluster.gpu_resources import MODEL_LABELS, SHARED_GPUS
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.cluster.node_labels import added_labels
 from steersman.cluster.objects.manifests import format_seconds
-from steersman.core.errors import InputError
 from steersman.core.quantities import ceil_div
 from steersman.workloads.formats.base import FormatContent, Losses, TableFormat, differences
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.openb import traces
-from steersman.workloads.formats.tables import header_of, is_plain
+from steersman.workloads.formats.tables import header_of, is_plain, write_table
 from steersman.workloads.generators.deployments import is_deployments
 from steersman.workloads.workload import Workload
 
@@ -77,25 +75,16 @@ class OpenbCsv(TableFormat):
             losses.note("pod", pod.name, differences(pod, _openb_pod(pod)))
         if workload.nodes:
             nodes = ((n.name, n.cpu_milli, n.memory_bytes // MIB, n.gpu_count, n.gpu_model) for n in workload.nodes)
-            _write_csv(folder / "nodes.csv", traces.NODE_COLUMNS, nodes)
-            _check_readable(traces.read_nodes, folder / "nodes.csv", "node", losses)
+            write_table(folder / "nodes.csv", traces.NODE_COLUMNS, nodes)
+            losses.read_again("node", folder / "nodes.csv", traces.read_nodes)
         if workload.pods:
-            _write_csv(folder / "pods.csv", WRITTEN_POD_COLUMNS, (_pod_cells(pod) for pod in workload.pods))
-            _check_readable(traces.read_pods, folder / "pods.csv", "pod", losses)
+            write_table(folder / "pods.csv", WRITTEN_POD_COLUMNS, map(_pod_cells, workload.pods))
+            losses.read_again("pod", folder / "pods.csv", traces.read_pods)
 
 
 def is_node_list(file: Path) -> bool:
     """Return whether a file of the format lists nodes rather than pods."""
     return not {"sn", "gpu", "model"}.isdisjoint(header_of(file))
-
-
-def _check_readable(read: Callable[[Path], object], path: Path, kind: str, losses: Losses) -> None:
-    """Raise LossError for names and sizes beyond openb's limits: what the reader rejects must not be written."""
-    try:
-        read(path)
-    except InputError as error:
-        row = ", ".join(part for part in (error.where, error.field) if part)
-        raise losses.error(kind, f"{path.name} would not be openb CSV: {row}: {error.problem}") from None
 
 
 def _without_own_labels(node: Node) -> Node:
@@ -126,10 +115,3 @@ def _pod_cells(pod: Pod) -> Sequence[object]:
     times = ("" if time is None else format_seconds(time) for time in (pod.creation_time, pod.deletion_time))
     models = "|".join(pod.constraints.gpu_models)
     return pod.name, r.cpu_milli, ceil_div(r.memory_bytes, MIB), r.gpu_count, r.gpu_milli, models, *times
-
-
-def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)
