@@ -78,7 +78,7 @@ class SimulatedHistory:
             history,
             spells=(
                 *(
-                    Spell(pods[k], float(self.ran[k]), self._ran(k, until[k]), k in gone, age[k])
+                    Spell(pods[k], float(self.ran[k]), self._ran(k, until[k]), k in gone, age[k] + float(self.ran[k]))
                     for k in (*ended, *runs)
                 ),
             ),

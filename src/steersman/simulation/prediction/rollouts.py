@@ -20,8 +20,8 @@ from steersman.policies.decision.kernels import NONE, SELECT_EXTERNAL
 from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule, Units, with_controllers
 from steersman.simulation.prediction.coming import coming_pods
-from steersman.simulation.prediction.moment import ClusterMoment
-from steersman.simulation.prediction.run_times import DrawnHazards, RunTimeDraws
+from steersman.simulation.prediction.moment import Arrived, ClusterMoment, Spell
+from steersman.simulation.prediction.run_times import RunTimeDraws
 from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.profile import typical_pods
 
@@ -77,9 +77,14 @@ class Rollouts:
             everything, typical_pods(workload.pods[i] for i in workload.demand()), moment.history
         )
         self.moment, self.policy, self.first_extra = moment, policy, count + len(gone)
-        self._draws = RunTimeDraws(pods, moment.history, moment.spells)
+        ages = {(pod.namespace, pod.name): -began for pod, began in zip(workload.pods, moment.began, strict=True)}
+        # A pod may have the name of one that ended: those that are there come last among the arrivals.
+        dated: tuple[Spell | Arrived, ...] = (*moment.spells, *moment.arrived[::-1])
+        ages |= {(each.pod.namespace, each.pod.name): each.age for each in dated}
+        age = np.array([ages.get((pod.namespace, pod.name), 0.0) for pod in pods])
+        self._draws = RunTimeDraws(pods, age, moment.history, moment.spells)
         self._coming = coming_pods(moment.arrived, index, moment.observed)
-        self._lives: dict[tuple[int, ...], tuple[DrawnHazards, Floats]] = {}
+        self._lives: dict[tuple[int, ...], tuple[Floats, Floats]] = {}
         self.horizon = horizon
         if self._coming.rate:
             self.horizon = min(horizon, MOST_ARRIVALS / self._coming.pod_rate)
@@ -200,7 +205,7 @@ class Rollouts:
             playing.append(threads.submit(_starts, execution, targets, until))
         return [each.result() for each in playing]
 
-    def _running_until(self, seed: tuple[int, ...]) -> tuple[DrawnHazards, Floats]:
+    def _running_until(self, seed: tuple[int, ...]) -> tuple[Floats, Floats]:
         """Return the hazards of a rollout, and the run times of what runs; those of many rollouts are kept."""
         if seed not in self._lives:
             random = [np.random.default_rng([*seed, stream]) for stream in (HAZARDS, RUNNING)]

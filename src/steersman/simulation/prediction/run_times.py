@@ -5,7 +5,7 @@ the bin, the share 1 - exp(-hazard) ends in it, anywhere in it. It is estimated 
 above it: all pods, those with as many GPUs, those of the same requests, those of the same owner with as many GPUs, and
 those of the same owner and requests.
 
-    hazard[level] ~ Gamma(ended[level] + PRIOR_ENDS * hazard[level - 1], seen[level] + PRIOR_PODS)
+    hazard[level] ~ Gamma(ended[level] + hazard[level - 1] / log(1 + 1 / PRIOR_PODS), seen[level] + PRIOR_PODS)
 
 with pods that ended in a bin, and how often that hazard would have to run through it for as many to end of those that
 could have ended there. Pods that still run count among the latter, and pods that began earlier count from when they
@@ -17,21 +17,23 @@ that are always the same are not said to outrun it.
 A pod that stated a run time has a hazard over the ratio of actual to stated times instead, at three levels: all pods,
 those of its namespace, and those of its owner.
 
-Pods that an owner submits within hours often end alike, sooner or later than its others: each rollout draws a factor of
-the hazards of each owner, by the gamma frailty model (Duchateau and Janssen, "The Frailty Model", 2008),
+Pods that an owner submits within hours often run alike, and unlike its others. So bursts are one more level: pods that
+are alike at the last of these levels, of one owner, and arrived within the same three hours. How many pods the level
+above counts for there follows from the past, by the correlation of whether two pods of a burst end in a bin that both
+reach:
 
-    factor[owner] ~ Gamma(1 / variance, 1 / variance)
+    prior pods = 1 / correlation - 1
 
-and hazards are taken for marginal ones, whatever the factor is. The variance is estimated from the pods that were seen
-to run, by its moments: of pairs of pods of an owner that arrived within three hours, how many more have both ended, or
-both outlasted what was expected, than chance lets them.
+as in the beta-binomial distribution. It is estimated by its moments, where the share of the pods of other bursts that
+ended is the expected one (Ridout, Demetrio and Firth, "Estimating Intraclass Correlation for Binary Data", 1999). At
+the other levels a burst of n pods counts as n / (1 + (n - 1) * correlation) pods, by the design effect (Kish, "Survey
+Sampling", 1965): a thousand pods of one burst say little about the next one.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,33 +49,18 @@ Ints = npt.NDArray[np.int64]
 
 UNKNOWN_FACTOR = 10.0
 """While nothing is known of stated run times, 90 % are within this factor of the actual ones."""
-PRIOR_ENDS = 1.0 / math.log1p(1.0 / PRIOR_PODS)
-"""Ends among `PRIOR_PODS` pods at a hazard of 1, by which the expected share that survives is that of the level above:
-the mean of exp(-h) over draws of the hazard h. With `PRIOR_PODS` instead it would be larger at each level."""
 NOTHING = np.zeros((2, BINS))
 MOST_ENDING = 0.99
 """Largest share of the pods that reach a bin of which a history alone says that they end there."""
 LAST_HAZARD = math.log(2.0) / BINS_PER_OCTAVE
 """Hazard beyond all that is known: one half runs for twice as long."""
-ALIKE_SECONDS = 3 * 3600.0
-"""Pods of an owner that arrive within this time may end alike."""
-PRIOR_VARIANCE, PRIOR_PAIRS = 0.1, 100.0
-"""Variance of owners' factors, as if it were known from so many pairs of pods that were expected to end."""
-LEAST_VARIANCE, MOST_VARIANCE = 1e-3, 1.0
-"""Limits of that variance: run times that are always the same say nothing of it."""
-LEAST_FACTOR = 1e-9
-
-
-class DrawnHazards(NamedTuple):
-    """Hazards of a rollout.
-
-    Attributes:
-        cumulative: [G, BINS + 1] of every group at the beginning of each bin.
-        factor: [O] of every owner.
-    """
-
-    cumulative: Floats
-    factor: Floats
+RATIO_LEVELS = 3
+"""Levels of pods that stated run times."""
+BURST_SECONDS = 3 * 3600.0
+"""Pods of an owner that arrive within this time may run alike."""
+PRIOR_CORRELATION, PRIOR_PAIRS = 0.05, 20.0
+"""Correlation of the pods of a burst, as if so many pairs of pods, each of another burst, were known to have it."""
+LEAST_CORRELATION, MOST_CORRELATION = 1e-3, 0.8
 
 
 class RunTimeDraws:
@@ -81,99 +68,91 @@ class RunTimeDraws:
 
     Args:
         pods: [P] the pods.
+        ages: [P] seconds since the arrival of each.
         history: run times of what ended.
         spells: pods that were seen to run; (): the history alone is known.
     """
 
-    def __init__(self, pods: Sequence[Pod], history: LiveHistory, spells: Sequence[Spell]) -> None:
-        seen = SeenRunTimes(history, spells)
-        groups: dict[tuple[RunTimeGroup, ...], int] = {}
-        of_stated: dict[tuple[RunTimeGroup, ...], int] = {}
+    def __init__(self, pods: Sequence[Pod], ages: Floats, history: LiveHistory, spells: Sequence[Spell]) -> None:
+        kinds: dict[tuple[RunTimeGroup, ...], int] = {}
+        bursts: dict[tuple[int, str, str, float], int] = {}
         known: dict[tuple[object, ...], int] = {}
-        owners: dict[tuple[str, str], int] = {}
-        group, unit, owner = [], [], []
-        for pod in (*(spell.pod for spell in spells), *pods):
-            whose = recurring_owner(pod.owner)
-            owner.append(owners.setdefault((pod.namespace, whose), len(owners)))
+        unit, burst = [], []
+        hours = np.concatenate([ages, [spell.age for spell in spells]]) // BURST_SECONDS
+        for pod, hour in zip((*pods, *(spell.pod for spell in spells)), hours.tolist(), strict=True):
+            owner, key = recurring_owner(pod.owner), (pod.requests, pod.namespace, pod.owner)
             if pod.estimated_seconds is not None:
-                levels = EVERY_POD, *ratio_groups(pod.namespace, whose)
-                # Counted from the end, after all others.
-                group.append(-1 - of_stated.setdefault(levels, len(of_stated)))
+                kind = kinds.setdefault((EVERY_POD, *ratio_groups(pod.namespace, owner)), len(kinds))
                 unit.append(max(pod.estimated_seconds, 1.0) * RATIO_UNIT)
-                continue
-            key = pod.requests, pod.namespace, pod.owner
-            if key not in known:
-                known[key] = groups.setdefault(seen.levels(pod), len(groups))
-            group.append(known[key])
-            unit.append(1.0)
-        self._unit, self._owner, self._owners = np.array(unit), np.array(owner, dtype=np.int64), len(owners)
-        self._group = np.array(group, dtype=np.int64) % max(len(groups) + len(of_stated), 1)
-        self._hazards = HazardLevels([*groups], seen.times, _continued(seen.times(EVERY_POD)))
+            else:
+                if key not in known:
+                    # The namespace stands for an owner of which nothing has ended.
+                    levels = _levels(pod, owner if history.knows(pod.namespace, pod.owner) else "")
+                    known[key] = kinds.setdefault(levels, len(kinds))
+                kind = known[key]
+                unit.append(1.0)
+            burst.append(bursts.setdefault((kind, pod.namespace, owner, hour), len(bursts)))
+        count = len(pods)
+        self._unit, self._burst = np.array(unit[:count]), np.array(burst[:count], dtype=np.int64)
+        kind_of = np.array([each[0] for each in bursts], dtype=np.int64)
+        columns = [(each.entered, each.left, each.ended) for each in spells]
+        entered, left, ended = np.array(columns, dtype=np.float64).reshape(-1, 3).T
+        times, of_spell = np.zeros((len(bursts), 2, BINS)), np.array(burst[count:], dtype=np.int64)
+        units = np.array(unit[count:])
+        np.add.at(times, of_spell, _at_risk(entered / units, left / units, ended > 0.0).swapaxes(0, 1))
+        correlation = _correlation(times, kind_of)
+        self._burst_prior = 1.0 / correlation - 1.0
+        size = np.bincount(of_spell, minlength=len(bursts))[of_spell]
+        weight = np.asarray(1.0 / (1.0 + (size - 1.0) * correlation), dtype=np.float64)
+        seen = SeenRunTimes(history, spells, weight)
+        # Bursts and kinds of the pods come first, so that their draws do not depend on others that follow.
+        last = int(self._burst.max(initial=-1)) + 1
+        self._kind, self._times = kind_of[:last], _exposure(times[:last].swapaxes(0, 1)).swapaxes(0, 1)
+        of_pods = [*kinds][: int(self._kind.max(initial=-1)) + 1]
+        self._is_stated = np.array([len(each) == RATIO_LEVELS for each in of_pods], dtype=np.bool_)
+        timed, ratios = ([each for each in of_pods if (len(each) == RATIO_LEVELS) is which] for which in (False, True))
+        self._hazards = HazardLevels(timed, seen.times, _continued(seen.times(EVERY_POD)))
         self._ratios = HazardLevels(
-            [*of_stated], lambda each: _exposure(_all_seen(history.ratio_counts(each))), _ratio_hazard()
+            ratios, lambda each: _exposure(_all_seen(history.ratio_counts(each))), _ratio_hazard()
         )
-        self._variance = self._variance_of(spells)
-        # From here on pods are those that were given.
-        self._group, self._unit, self._owner = (each[len(spells) :] for each in (self._group, self._unit, self._owner))
 
-    def _variance_of(self, spells: Sequence[Spell]) -> float:
-        """Return the variance of owners' factors; the first pods are those of the spells."""
-        columns = [(each.entered, each.left, each.ended, each.age) for each in spells]
-        entered, left, ended, age = np.array(columns, dtype=np.float64).reshape(-1, 4).T
-        pods, expected = np.arange(len(spells)), self._cumulative(None)
-        expected = self._reached(expected, pods, left) - self._reached(expected, pods, entered)
-        hours = np.array([self._owner[pods], age // ALIKE_SECONDS], dtype=np.int64)
-        alike = np.unique(hours, axis=1, return_inverse=True)[1].reshape(-1)
-
-        def pairs(values: Floats) -> float:
-            return float((np.bincount(alike, values) ** 2).sum() - (values**2).sum())
-
-        more = pairs(ended - expected) + PRIOR_PAIRS * PRIOR_VARIANCE
-        return min(max(more / (pairs(expected) + PRIOR_PAIRS), LEAST_VARIANCE), MOST_VARIANCE)
-
-    def hazards(self, random: np.random.Generator) -> DrawnHazards:
-        """Return the hazards of a rollout, drawn."""
-        # What is drawn for some pods is the same whichever others follow them.
-        random, of_owners = random.spawn(2)
-        factor = of_owners.gamma(1.0 / self._variance, self._variance, self._owners)
-        return DrawnHazards(self._cumulative(random), np.maximum(factor, LEAST_FACTOR))
-
-    def _cumulative(self, random: np.random.Generator | None) -> Floats:
-        """Return [G, BINS + 1] the cumulative hazard of every group at the beginning of each bin; None: as expected."""
-        every = np.vstack([self._hazards.draw(random), self._ratios.draw(random)[::-1]])
+    def hazards(self, random: np.random.Generator) -> Floats:
+        """Return [B, BINS + 1] the cumulative hazard of each burst at the beginning of each bin, for a rollout."""
+        of_kinds, of_bursts = random.spawn(2)
+        kinds = np.zeros((len(self._is_stated), BINS))
+        kinds[~self._is_stated], kinds[self._is_stated] = self._hazards.draw(of_kinds), self._ratios.draw(of_kinds)
+        every = _posterior(self._times, kinds[self._kind], of_bursts, self._burst_prior)
         return np.concatenate([np.zeros((len(every), 1)), np.cumsum(every, axis=1)], axis=1)
 
     def _reached(self, hazards: Floats, pods: Ints, elapsed: Floats) -> Floats:
         """Return [M] the cumulative hazard of each pod at an age."""
-        group, age = self._group[pods], _position(elapsed / self._unit[pods])
+        burst, age = self._burst[pods], _position(elapsed / self._unit[pods])
         k = np.minimum(age.astype(np.int64), BINS - 1)
-        here = hazards[group, k]
-        ending = -np.expm1(here - hazards[group, k + 1])
+        here = hazards[burst, k]
+        ending = -np.expm1(here - hazards[burst, k + 1])
         return np.asarray(here - np.log1p(-np.minimum(age - k, 1.0) * ending))
 
-    def draw(self, drawn: DrawnHazards, pods: Ints, elapsed: Floats, share: Floats) -> Floats:
+    def draw(self, hazards: Floats, pods: Ints, elapsed: Floats, share: Floats) -> Floats:
         """Return [M] run times in seconds, each at least as long as the pod has run already.
 
         Args:
-            drawn: from `hazards`.
+            hazards: of a rollout, from `hazards`.
             pods: [M] indices of pods.
             elapsed: [M] seconds that each has run.
             share: [M] uniform in 0..1: which share of the pods that ran as long ends before.
         """
-        hazards, group, unit = drawn.cumulative, self._group[pods], self._unit[pods]
+        burst, unit = self._burst[pods], self._unit[pods]
         age, begun = _position(elapsed / unit), self._reached(hazards, pods, elapsed)
-        # Given its factor a pod has the cumulative hazard factor * expm1(variance * hazard) / variance.
-        more = -np.log1p(-share) / drawn.factor[self._owner[pods]]
-        target = begun + np.log1p(self._variance * more * np.exp(-self._variance * begun)) / self._variance
+        target = begun - np.log1p(-share)
         # The last bin that begins with no more hazard than that, by bisection.
         k, after = np.zeros(len(pods), dtype=np.int64), np.full(len(pods), BINS, dtype=np.int64)
         for _ in range(BINS.bit_length()):
             middle = (k + after) // 2
-            reached = hazards[group, middle] <= target
+            reached = hazards[burst, middle] <= target
             k, after = np.where(reached, middle, k), np.where(reached, after, middle)
-        here, last = hazards[group, k], hazards[group, -1]
+        here, last = hazards[burst, k], hazards[burst, -1]
         inside = target < last
-        width = np.where(inside, hazards[group, k + 1] - here, LAST_HAZARD)
+        width = np.where(inside, hazards[burst, k + 1] - here, LAST_HAZARD)
         begin = np.where(inside, k, np.maximum(BINS, age))
         since = np.where(inside, here, np.maximum(last, begun))
         # Ends in a bin are uniform, beyond all bins the hazard is constant.
@@ -202,12 +181,11 @@ class HazardLevels:
             first = np.unique(where, return_index=True)[1]
             self._levels.append((np.array([times(each[-1]) for each in numbers]), first, where))
 
-    def draw(self, random: np.random.Generator | None) -> Floats:
-        """Return [G, BINS] hazards; None: as expected."""
+    def draw(self, random: np.random.Generator) -> Floats:
+        """Return [G, BINS] hazards."""
         drawn = np.broadcast_to(self._prior, (self._count, BINS))
         for times, first, where in self._levels:
-            of_level = None if random is None else random.spawn(1)[0]
-            drawn = _posterior(times, drawn[first], of_level)[where]
+            drawn = _posterior(times, drawn[first], random.spawn(1)[0], PRIOR_PODS)[where]
         return drawn
 
 
@@ -217,10 +195,10 @@ class SeenRunTimes:
     Args:
         history: run times of what ended.
         spells: pods that were seen to run; (): the history alone, as if it held every pod from its beginning on.
+        weight: [M] how much each of these pods counts.
     """
 
-    def __init__(self, history: LiveHistory, spells: Sequence[Spell]) -> None:
-        self._history = history
+    def __init__(self, history: LiveHistory, spells: Sequence[Spell], weight: Floats) -> None:
         of_group: dict[RunTimeGroup, list[int]] = {}
         if not spells:
             copy = history.copy()
@@ -231,7 +209,8 @@ class SeenRunTimes:
             at_risk = _all_seen(copy.counts)
         else:
             columns = zip(*((each.entered, each.left, each.ended) for each in spells), strict=True)
-            at_risk = _at_risk(*map(np.array, columns))
+            each = _at_risk(*map(np.array, columns))
+            at_risk = np.concatenate([each * weight[:, None], each], axis=1)
             alike: dict[tuple[Requests, str, str], list[int]] = {}
             for i, spell in enumerate(spells):
                 owner = recurring_owner(spell.pod.owner)
@@ -242,19 +221,14 @@ class SeenRunTimes:
                 owner = recurring_owner(pod.owner)
                 for group in dict.fromkeys(_levels(pod, owner)):
                     of_group.setdefault(group, []).extend(some)
-                # As in the history, each owner counts once in its namespace.
+                # As in the history, each owner counts once in its namespace, with its full weight.
                 if owner and (pod.namespace, owner) not in owners:
                     for group in dict.fromkeys(_levels(pod, "")[-2:]):
-                        of_group.setdefault(group, []).append(some[0])
+                        of_group.setdefault(group, []).append(len(spells) + some[0])
                 owners.add((pod.namespace, owner))
         self._sums: dict[RunTimeGroup, Floats] = {
             group: _exposure(at_risk[:, some].sum(axis=1)) for group, some in of_group.items()
         }
-
-    def levels(self, pod: Pod) -> tuple[RunTimeGroup, ...]:
-        """Return the group of a pod at each level; the namespace stands for an owner of which nothing has ended."""
-        known = self._history.knows(pod.namespace, pod.owner)
-        return _levels(pod, recurring_owner(pod.owner) if known else "")
 
     def times(self, group: RunTimeGroup) -> Floats:
         """Return [2, BINS] the pods of a group that ended in each bin, and how often they ran through it."""
@@ -307,13 +281,33 @@ def _exposure(at_risk: Floats) -> Floats:
     return np.array([ended, np.where(ended > 0.0, ended / np.maximum(hazard, 1e-300), could)])
 
 
-def _posterior(times: Floats, prior: Floats, random: np.random.Generator | None) -> Floats:
-    """Return draws of hazards, [..., BINS], from times [..., 2, BINS] and those of the level above; see the module.
+def _posterior(times: Floats, prior: Floats, random: np.random.Generator, prior_pods: float) -> Floats:
+    """Return draws of hazards, [..., BINS], from times [..., 2, BINS] and those of the level above; see the module."""
+    # The prior ends are those by which the expected share that survives is that of the level above: the mean of exp(-h)
+    # over draws of the hazard h. With `prior_pods` instead it would be larger at each level.
+    shape = times[..., 0, :] + prior / math.log1p(1.0 / prior_pods)
+    return np.asarray(random.standard_gamma(shape) / (times[..., 1, :] + prior_pods))
 
-    None: what is expected of them.
+
+def _correlation(times: Floats, kind: Ints) -> float:
+    """Return the correlation of the pods of a burst, see the module.
+
+    Args:
+        times: [B, 2, BINS] pods of each burst that ended in a bin, and those that could have.
+        kind: [B] the group that it belongs to.
     """
-    shape, rate = times[..., 0, :] + PRIOR_ENDS * prior, times[..., 1, :] + PRIOR_PODS
-    return np.asarray((shape if random is None else random.standard_gamma(shape)) / rate)
+    of_kind = np.zeros((int(kind.max(initial=-1)) + 1, 2, BINS))
+    np.add.at(of_kind, kind, times)
+    (ended, could), (others_ended, others) = times.swapaxes(0, 1), (of_kind[kind] - times).swapaxes(0, 1)
+    counted = (others >= could) & (could > 1.0)
+    ended, could, others = ended[counted], could[counted], others[counted]
+    share = others_ended[counted] / others
+    # Less what chance adds: by these pods one by one, and by the share that is known of the others alone.
+    more = (ended - could * share) ** 2 - ended * (1.0 - share) ** 2 - (could - ended) * share**2
+    more -= could**2 * share * (1.0 - share) / others
+    pairs = share * (1.0 - share) * (could - 1.0)
+    found = (float((more / could).sum()) + PRIOR_PAIRS * PRIOR_CORRELATION) / (float(pairs.sum()) + PRIOR_PAIRS)
+    return min(max(found, LEAST_CORRELATION), MOST_CORRELATION)
 
 
 def _first_hazard() -> Floats:

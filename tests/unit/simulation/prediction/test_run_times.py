@@ -15,7 +15,7 @@ from steersman.simulation.prediction.moment import Spell
 from steersman.simulation.prediction.run_times import RunTimeDraws
 
 ONE, EIGHT = (Requests(cpu_milli=1000, gpu_count=count, gpu_milli=1000) for count in (1, 8))
-HOUR = 3600.0
+HOUR, DAY = 3600.0, 86_400.0
 
 
 def pod(requests: Requests = ONE, owner: str = "Job/a", stated: float | None = None) -> Pod:
@@ -26,11 +26,12 @@ def draws(
     of: Pod,
     elapsed: float = 0.0,
     *,
+    age: float = 0.0,
     history: LiveHistory | None = None,
     spells: Sequence[Spell] = (),
 ) -> np.ndarray:
     """Return 8000 draws, 8 of each of 1000 hazards."""
-    made = RunTimeDraws([of], history or LiveHistory(), spells)
+    made = RunTimeDraws([of], np.array([age]), history or LiveHistory(), spells)
     pods, ran, found = np.zeros(8, dtype=np.int64), np.full(8, elapsed), []
     for k in range(1000):
         random = np.random.default_rng(k)
@@ -57,15 +58,15 @@ def stating(owner: str, ratio: float, count: int = 100, history: LiveHistory | N
 def test_unknown_run_times_have_the_prior_of_estimates() -> None:
     """From 16 seconds on, with a median of 68 minutes: draws at five levels do not change what is expected."""
     assert draws(pod()).min() >= 16.0
-    made = RunTimeDraws([pod()], LiveHistory(), ())
-    survive = np.mean([np.exp(-made.hazards(np.random.default_rng(k)).cumulative[0]) for k in range(3000)], axis=0)
+    made = RunTimeDraws([pod()], np.zeros(1), LiveHistory(), ())
+    survive = np.mean([np.exp(-made.hazards(np.random.default_rng(k))[0]) for k in range(3000)], axis=0)
     for k, share in ((16, 0.75), (24, 0.5), (32, 0.25)):  # the bins from 8 to 40 are equally likely
         assert survive[k] == pytest.approx(share, abs=0.03)
 
 
 @given(st.floats(0.0, 1e9), st.floats(0.0, 1.0, exclude_max=True), st.booleans())
 def test_no_pod_ends_before_now(elapsed: float, share: float, is_stated: bool) -> None:
-    made = RunTimeDraws([pod(stated=60.0 if is_stated else None)], after(100.0, 3), ())
+    made = RunTimeDraws([pod(stated=60.0 if is_stated else None)], np.zeros(1), after(100.0, 3), ())
     hazards = made.hazards(np.random.default_rng(1))
     (seconds,) = made.draw(hazards, np.zeros(1, dtype=np.int64), np.array([elapsed]), np.array([share]))
     assert np.isfinite(seconds)
@@ -152,7 +153,7 @@ def test_draws_of_some_pods_do_not_depend_on_others_after_them() -> None:
     spells = [Spell(pod(), 0.0, 100.0, True, 500.0)] * 9
     share, ran, found = np.linspace(0.1, 0.9, 4), np.zeros(4), []
     for pods in (some, [*some, *more]):
-        made = RunTimeDraws(pods, history, spells)
+        made = RunTimeDraws(pods, np.zeros(len(pods)), history, spells)
         found.append(made.draw(made.hazards(np.random.default_rng(1)), np.arange(4), ran, share).tolist())
     assert found[0] == found[1]
 
@@ -167,7 +168,7 @@ def test_memoryless_run_times_stay_so(elapsed: float, within: float) -> None:
     history = LiveHistory()
     for each in times:
         history.note(pod(), float(each))
-    spells = [Spell(pod(), 0.0, float(each), True) for each in times]
+    spells = [Spell(pod(), 0.0, float(each), True, HOUR * k) for k, each in enumerate(times)]
     left = draws(pod(), elapsed, history=history, spells=spells) - elapsed
     expected = np.percentile(times[times > elapsed] - elapsed, [25, 50, 75])
     assert np.percentile(left, [25, 50, 75]) == pytest.approx(expected, rel=within, abs=30.0)
@@ -182,7 +183,7 @@ def test_pods_of_an_owner_end_alike_if_those_of_a_burst_did(is_alike: bool) -> N
             seconds = float((100.0, 10 * HOUR)[(burst if is_alike else k) % 2] * random.uniform(0.7, 1.4))
             spells.append(Spell(pod(), 0.0, seconds, True, 12 * HOUR * (burst + 3) + 60.0 * k))
             history.note(pod(), seconds)
-    made = RunTimeDraws([pod()], history, spells)
+    made = RunTimeDraws([pod()], np.zeros(1), history, spells)
     found = []
     for k in range(500):
         drawn = made.hazards(random := np.random.default_rng(k))
@@ -191,3 +192,41 @@ def test_pods_of_an_owner_end_alike_if_those_of_a_burst_did(is_alike: bool) -> N
     # Of fifty independent pods the share has a standard deviation of 0.07.
     assert np.mean(found) == pytest.approx(0.5, abs=0.05)
     assert np.std(found) > 0.15 if is_alike else np.std(found) < 0.12
+
+
+def bursts(seconds: Sequence[float], pods: int = 10) -> tuple[list[Spell], LiveHistory]:
+    """Return spells and run times of bursts, half a day between them: all pods of one run for about as long."""
+    random, spells, history = np.random.default_rng(1), [], LiveHistory()
+    for burst, usual in enumerate(seconds):
+        for k in range(pods):
+            ran = usual * float(random.uniform(0.8, 1.2))
+            spells.append(Spell(pod(), 0.0, ran, True, 12 * HOUR * burst + HOUR + 60.0 * k))
+            history.note(pod(), ran)
+    return spells, history
+
+
+@pytest.mark.parametrize("latest", [100.0, 1800.0])
+def test_a_waiting_pod_runs_as_those_that_came_with_it(latest: float) -> None:
+    """Bursts run for 100 s or for half an hour. A pod of the latest burst runs as its burst, a later one as either."""
+    spells, history = bursts([latest, *(100.0, 1800.0) * 15])
+    of_burst = draws(pod(), age=2 * HOUR, history=history, spells=spells)
+    assert np.mean((of_burst > latest / 2) & (of_burst < 2 * latest)) > 0.7
+    other = draws(pod(), age=6 * HOUR, history=history, spells=spells)
+    assert 0.35 < np.mean(other < 400.0) < 0.65
+
+
+def test_a_running_pod_tells_of_the_waiting_pods_of_its_burst() -> None:
+    """Eight of a burst have run for longer than short bursts do, so that it is a long one."""
+    ended, history = bursts((7200.0, 100.0, 1800.0) * 15)
+    running = [Spell(pod(), 0.0, 600.0, False, 900.0)] * 8
+    of_burst = draws(pod(), age=900.0, history=history, spells=[*ended, *running])
+    assert np.mean(of_burst < 400.0) < 0.2
+
+
+def test_a_large_burst_counts_little_for_other_bursts() -> None:
+    """Of 31 bursts one has 500 pods, which ran for 100 s; the others have four, and ran for half an hour."""
+    spells, history = bursts([1800.0] * 15 + [100.0] * 5 + [1800.0] * 10, 4)
+    for k in range(500):
+        spells.append(Spell(pod(), 0.0, 100.0, True, 16 * DAY + k))
+        history.note(pod(), 100.0)
+    assert np.mean(draws(pod(), history=history, spells=spells) < 400.0) < 0.5
