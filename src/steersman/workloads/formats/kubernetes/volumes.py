@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
-from steersman.cluster.constraints.node import NodeTable, PreFilterReason
+from steersman.cluster.constraints.node import NodeTable
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.api.volumes import BIND_COMPLETED, VolumeClaim
