@@ -243,7 +243,7 @@ def test_a_job_that_starts_no_pod_is_refused(
     job = tmp_path / "job.yaml"
     job.write_text(yaml.safe_dump(JOB | {"spec": JOB["spec"] | {"parallelism": 0}}))  # type: ignore[operator]
     assert main(["wait", *files, "--pod", str(job)]) == 1
-    assert "spec.parallelism is 0; expected 1 or more" in capsys.readouterr().err
+    assert "job.yaml: has no pods" in capsys.readouterr().err
 
 
 def test_a_senseless_annotation_is_named_and_its_pod_waits(

@@ -160,8 +160,6 @@ def _new_pods(source: Workload, file: Path, warn: Warnings) -> tuple[list[Pod], 
     found = further_pods(file, source)
     warn(found.warnings)
     pods = list(found.pods)
-    if not pods:
-        raise SteersmanError(f"--pod {file}: its Job starts no pod: spec.parallelism is 0; expected 1 or more")
     if any(pod.gated for pod in pods):
         gates = "they have scheduling gates; leave out spec.schedulingGates to predict their start without them"
         raise SteersmanError(f"--pod {file}: no scheduler looks at its pods: {gates}")
