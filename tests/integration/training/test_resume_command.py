@@ -32,7 +32,7 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a run of two of four iterations, which began in another working directory."""
     (tmp_path / "begun").mkdir()
     monkeypatch.chdir(tmp_path / "begun")
-    (tmp_path / "begun" / "mine.json").write_text('{"learning_rate": 0.05}')
+    (tmp_path / "begun" / "mine.json").write_text('{"step": 0.05}')
     run = ["--iterations", "2", *SHORT[2:], "--options", "mine.json", "--output", "run"]
     assert train(*CLUSTER, *run) == 0
     monkeypatch.chdir(tmp_path)
