@@ -37,9 +37,11 @@ def _preferences(pod: Object, i: int) -> None:
 
 
 def _spread(pod: Object, i: int) -> None:
+    # The API server wants each key once.
+    keys = (ZONE, HOSTNAME, *(f"example.com/level-{j}" for j in range(2, TERMS)))
     pod["spec"]["topologySpreadConstraints"] = [
-        {"maxSkew": 1 + j, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": _selector(i, j)}
-        for j in range(TERMS)
+        {"maxSkew": 1 + j, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": _selector(i, j)}
+        for j, key in enumerate(keys)
     ]
 
 
