@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.core.statistics import Interval, interquartile_mean, mean, mean_interval, reduction_percent
+from steersman.core.statistics import NO_INTERVAL, Interval, interquartile_mean, mean, mean_interval, t_critical_value
 from steersman.evaluation.summary import SummaryTable, clip_interval
 from steersman.simulation.result import RunResult
 from studies.common import plain, short_name
 
+Floats = npt.NDArray[np.float64]
 Values = dict[str, dict[str, list[float]]]
 """By workload and policy: one value a seed."""
 
@@ -71,6 +73,33 @@ def difference(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Json:
 def geometric(logarithms: npt.ArrayLike) -> Json:
     """Return `spread` of [n] ratios from their logarithms: their geometric mean and its interval."""
     return {name: None if value is None else float(np.exp(value)) for name, value in spread(logarithms).items()}
+
+
+def reduction_percent(values: Floats, baseline: Floats) -> tuple[float, Interval]:
+    """Return by how many percent the mean of [n] values is below that of [n] baseline values, and its 95 % interval.
+
+    Values and baseline are pairs. NaN if the baseline's mean is not above zero; no interval if it may be zero.
+
+    Source of the interval: Fieller, "Some Problems in Interval Estimation", JRSS B 16 (1954): the ratios r for which
+    the 95 % interval of the mean of `values - r * baseline` holds zero.
+    """
+    both = np.isfinite(values) & np.isfinite(baseline)
+    pair = np.stack([values[both], baseline[both]])
+    if not pair.size or pair[1].mean() <= 0:
+        return float("nan"), NO_INTERVAL
+    of_values, of_baseline = (float(each) for each in pair.mean(axis=1))
+    estimate = 100 * (1 - of_values / of_baseline)
+    n = pair.shape[1]
+    if n < 2:
+        return estimate, NO_INTERVAL
+    errors = t_critical_value(n - 1) ** 2 * np.cov(pair) / n
+    square = of_baseline**2 - errors[1, 1]
+    if square <= 0:
+        return estimate, NO_INTERVAL
+    middle = (of_values * of_baseline - errors[0, 1]) / square
+    # Rounding may leave less than nothing where all pairs have the same ratio.
+    half = math.sqrt(max(0.0, middle**2 - (of_values**2 - errors[0, 0]) / square))
+    return estimate, Interval(100 * (1 - middle - half), 100 * (1 - middle + half))
 
 
 def saved(values: npt.ArrayLike, baseline: npt.ArrayLike) -> Json:

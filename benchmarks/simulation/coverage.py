@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from studies.tables import reduction_percent
 
-from steersman.core.statistics import Interval, deviations, mean_interval, moving_block_interval, reduction_percent
+from steersman.core.statistics import Interval, deviations, mean_interval, moving_block_interval
 from steersman.simulation.waiting import LEAST_BUSY_PERIODS, PARTS
 
 SAMPLES = 4000

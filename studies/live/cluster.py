@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -128,7 +129,8 @@ class MeasuredCluster:
         options = TelemetryOptions(settings.scrape_interval, settings.seed, quiet)
         control_plane = cluster.find_control_plane(lambda *_: None, self.say)
         cluster.bring_up(self.name, control_plane, node_list, lambda *_: None, self.say, telemetry=options)
-        self._exporters = processes.exporters_address_of(self.name)
+        exporters = record.folder_of(self.name) / processes.FOLDER / "exporters.json"
+        self._exporters = f"http://{servers.LOCALHOST}:{json.loads(exporters.read_bytes())['port']}"
         try:
             self.say(f"cluster {self.name} is up")
             yield self

@@ -124,33 +124,6 @@ def moving_block_interval(centre: float, series: Floats) -> Interval:
     return Interval(centre - half, centre + half)
 
 
-def reduction_percent(values: Floats, baseline: Floats) -> tuple[float, Interval]:
-    """Return by how many percent the mean of [n] values is below that of [n] baseline values, and its 95 % interval.
-
-    Values and baseline are pairs. NaN if the baseline's mean is not above zero; no interval if it may be zero.
-
-    Source of the interval: Fieller, "Some Problems in Interval Estimation", JRSS B 16 (1954): the ratios r for which
-    the 95 % interval of the mean of `values - r * baseline` holds zero.
-    """
-    both = np.isfinite(values) & np.isfinite(baseline)
-    pair = np.stack([values[both], baseline[both]])
-    if not pair.size or pair[1].mean() <= 0:
-        return float("nan"), NO_INTERVAL
-    of_values, of_baseline = (float(each) for each in pair.mean(axis=1))
-    estimate = 100 * (1 - of_values / of_baseline)
-    n = pair.shape[1]
-    if n < 2:
-        return estimate, NO_INTERVAL
-    errors = t_critical_value(n - 1) ** 2 * np.cov(pair) / n
-    square = of_baseline**2 - errors[1, 1]
-    if square <= 0:
-        return estimate, NO_INTERVAL
-    middle = (of_values * of_baseline - errors[0, 1]) / square
-    # Rounding may leave less than nothing where all pairs have the same ratio.
-    half = math.sqrt(max(0.0, middle**2 - (of_values**2 - errors[0, 0]) / square))
-    return estimate, Interval(100 * (1 - middle - half), 100 * (1 - middle + half))
-
-
 def t_critical_value(degrees_of_freedom: int) -> float:
     """Return the 97.5 % quantile of Student's t, to 5 digits, for two-sided 95 % intervals; 1 degree or more.
 

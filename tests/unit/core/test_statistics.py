@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
+from studies.tables import reduction_percent
 
-from steersman.core.statistics import interquartile_mean, mean_interval, reduction_percent, t_critical_value
+from steersman.core.statistics import interquartile_mean, mean_interval, t_critical_value
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 10, 11, 100])

@@ -134,15 +134,6 @@ def address_of(name: str) -> str:
         raise SteersmanError(f"{file_of(name)}: is damaged") from None
 
 
-def exporters_address_of(name: str) -> str:
-    """Return the address of a cluster's exporters. Raises SteersmanError: it has none."""
-    try:
-        options = msgspec.json.decode((folder_of(name) / FOLDER / "exporters.json").read_bytes())
-    except (OSError, msgspec.MsgspecError):
-        raise SteersmanError(f"cluster {name!r} was not started with --telemetry") from None
-    return f"http://{LOCALHOST}:{options['port']}"
-
-
 def _prometheus_config(port: int, interval: float) -> dict[str, object]:
     """Scrape each node as a target of its own, so that scrapes are spread over the interval."""
     every = f"{round(1000 * interval)}ms"
