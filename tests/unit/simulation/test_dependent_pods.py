@@ -361,8 +361,8 @@ def test_a_job_without_parallelism_has_no_pods(tmp_path: Path) -> None:
     paused = job(4, None)
     paused["spec"]["parallelism"] = 0
     assert bound(run(load(tmp_path, paused, manifest("z")))) == {"z"}
-    with raises(SteersmanError, "no pod arrives"):
-        run(load(tmp_path, paused))
+    with raises(SteersmanError, "has no pods"):
+        load(tmp_path, paused)
 
 
 def test_jobs_of_one_owner_have_their_own_pods_at_a_time(tmp_path: Path) -> None:
