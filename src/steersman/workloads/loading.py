@@ -91,6 +91,8 @@ class Source:
         if not pods and not (may_have_finished and any(each.has_ended() for each in _objects([self]))):
             problems = (*self.problems(), *(expanded.problems if expanded is not None else ()))
             problem = "has no pods; a pod list or Kubernetes Pods, Deployments and the like are needed"
+            if any(content.has_pods() for content in self.contents):
+                problem = "has no pods to place: its pods have finished or are suspended, or it asks for 0 of them"
             raise next(iter(problems), InputError(self.path, "", "", problem))
         if (name := _twice([f"{pod.namespace}/{pod.name}" for pod in pods])) is not None:
             known = filter(None, (content.named_twice(name, nodes) for content in self.contents))

@@ -361,7 +361,7 @@ def test_a_job_without_parallelism_has_no_pods(tmp_path: Path) -> None:
     paused = job(4, None)
     paused["spec"]["parallelism"] = 0
     assert bound(run(load(tmp_path, paused, manifest("z")))) == {"z"}
-    with raises(SteersmanError, "has no pods"):
+    with raises(SteersmanError, "asks for 0 of them"):
         load(tmp_path, paused)
 
 
