@@ -74,7 +74,8 @@ def count_selected(state: ClusterState, known: int, kept: Iterable[str], pod_of:
         if all(key in kept for selector in counted.selectors for key in selector_keys(selector)):
             continue
         matched[row] = 0
-        slots = [placed.slot for name, placed in state.placements.items() if counted.match(_labels_of(pod_of(name)))]
+        is_counted = counted.matcher()
+        slots = [placed.slot for name, placed in state.placements.items() if is_counted(_labels_of(pod_of(name)))]
         # `+= 1` would count a node once, however many of its pods are listed.
         np.add.at(matched[row], slots, 1)
 

@@ -580,11 +580,11 @@ class InterPodConstraints:
             of_indexed = index.matching(sets[row])[:known]
             buffer[row, : len(of_indexed)] = of_indexed
             buffer[row, len(of_indexed) : known] = [
-                each.match(sets[row]) for each in selectors[len(of_indexed) : known]
+                each.matcher()(sets[row]) for each in selectors[len(of_indexed) : known]
             ]
         for column, counted in enumerate(selectors[known:], known):
             buffer[: index.label_sets, column] = index.matched_by(counted)
-            buffer[index.label_sets : labels, column] = [counted.match(each) for each in sets[index.label_sets :]]
+            buffer[index.label_sets : labels, column] = list(map(counted.matcher(), sets[index.label_sets :]))
         matched = np.zeros((len(selectors) - known, len(self._table)), dtype=np.int32)
         if len(matched) and len(of_pods := placed()):
             for row, hits in enumerate(buffer[:, known:].T):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from steersman.cluster.model import PodSelector
 Pair = tuple[str, str | None]
 """A key and a value; None: any value."""
 NAMESPACE, TERMINATING = "", " "
-"""Keys of what is no label."""
+"""Keys of two pairs that are not labels: the namespace, and that the pods are being deleted."""
 
 
 class LabelSet(NamedTuple):
@@ -47,11 +47,15 @@ class CountedPods(NamedTuple):
     selectors: tuple[PodSelector, ...]
     living: bool
 
-    def match(self, pods: LabelSet) -> bool:
-        """Return whether pods with these labels are counted."""
+    def matcher(self) -> Callable[[LabelSet], bool]:
+        """Return a function that tells whether pods with some labels are counted."""
         count, wanted, refused = self.demands()
-        pairs = set(pods.pairs())
-        return sum(pair in pairs for pair in wanted) == count and pairs.isdisjoint(refused)
+
+        def match(pods: LabelSet) -> bool:
+            pairs = set(pods.pairs())
+            return sum(pair in pairs for pair in wanted) == count and pairs.isdisjoint(refused)
+
+        return match
 
     def demands(self) -> tuple[int, list[Pair], list[Pair]]:
         """Return the number of wants, each of which one pair meets, the pairs that meet one, and those refused."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 
 import pytest
@@ -48,14 +49,14 @@ def test_index_agrees_with_trying_every_selector(
     index.extend(labels, counted)
     assert (index.label_sets, index.selectors) == (len(labels), len(counted))
     for each in counted:
-        assert [each.match(pods) for pods in labels] == [plain_match(each, pods) for pods in labels]
+        assert list(map(each.matcher(), labels)) == [plain_match(each, pods) for pods in labels]
         assert index.matched_by(each).tolist() == [plain_match(each, pods) for pods in labels]
     for pods in labels:
         assert index.matching(pods).tolist() == [plain_match(each, pods) for each in counted]
 
 
 def plain_match(counted: CountedPods, pods: LabelSet) -> bool:
-    """Twin of `CountedPods.match`, requirement by requirement."""
+    """Twin of `CountedPods.matcher`, requirement by requirement."""
     return not (counted.living and pods.terminating) and all(
         selector.requirements is not None
         and (selector.namespaces is None or pods.namespace in selector.namespaces)
@@ -139,13 +140,18 @@ def _excludes(a: HostPort | ExclusiveVolume, b: HostPort | ExclusiveVolume) -> b
 def trials(monkeypatch: pytest.MonkeyPatch) -> list[CountedPods]:
     """Collect the selectors that are tried on one label set."""
     tried: list[CountedPods] = []
-    plain = CountedPods.match
+    plain = CountedPods.matcher
 
-    def match(self: CountedPods, pods: LabelSet) -> bool:
-        tried.append(self)
-        return plain(self, pods)
+    def matcher(self: CountedPods) -> Callable[[LabelSet], bool]:
+        match = plain(self)
 
-    monkeypatch.setattr(CountedPods, "match", match)
+        def counted(pods: LabelSet) -> bool:
+            tried.append(self)
+            return match(pods)
+
+        return counted
+
+    monkeypatch.setattr(CountedPods, "matcher", matcher)
     return tried
 
 
