@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from steersman.evaluation.summary import BOUND, SummaryRow, SummaryTable
 from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
 from steersman.simulation.run import AS_IT_IS
-from steersman.workloads.formats.tables import write_table
+from steersman.workloads.formats.tables import write_rows, write_table
 
 RESULTS = "results.csv"
 PARTIAL = "results.partial.csv"
@@ -263,6 +262,5 @@ def metrics_csv(runs: Sequence[RunResult]) -> str:
 
 def _csv_text(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([columns, *rows])
+    write_rows(text, columns, rows)
     return text.getvalue()

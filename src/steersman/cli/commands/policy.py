@@ -289,15 +289,15 @@ def undo(
 
 
 def _print_csv(card: Card) -> None:
-    import csv
     import sys
 
     import msgspec
 
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(("field", "value"))
-    for name, value in msgspec.to_builtins(card).items():
-        writer.writerow((name, value if isinstance(value, str) else msgspec.json.encode(value).decode()))
+    from steersman.workloads.formats.tables import write_rows
+
+    facts = msgspec.to_builtins(card).items()
+    cells = ((name, value if isinstance(value, str) else msgspec.json.encode(value).decode()) for name, value in facts)
+    write_rows(sys.stdout, ("field", "value"), cells)
 
 
 def _print_tables(card: Card, arrays: Arrays) -> None:

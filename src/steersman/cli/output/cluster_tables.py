@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -12,6 +11,7 @@ from rich import box
 from rich.table import Table
 
 from steersman.apps.local_cluster.occupancy import OccupancyRow
+from steersman.workloads.formats.tables import write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,11 +47,9 @@ def nodes_table(name: str, rows: Sequence[OccupancyRow]) -> Table:
 def to_csv(rows: Sequence[OccupancyRow]) -> str:
     """Return the rows as CSV with a header."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([field.name for field in fields(OccupancyRow)])
-    for row in rows:
-        values = asdict(row) | {"ready": str(row.ready).lower()}
-        writer.writerow(["" if value is None else value for value in values.values()])
+    # The writer of CSV leaves a cell of None empty.
+    cells = ([*(asdict(row) | {"ready": str(row.ready).lower()}).values()] for row in rows)
+    write_rows(text, [field.name for field in fields(OccupancyRow)], cells)
     return text.getvalue()
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from typing import TextIO
 
 from steersman.cluster.node_labels import GIB
 from steersman.core.errors import InputError
@@ -284,6 +285,11 @@ def rows_of(
 def write_table(path: Path, columns: Sequence[str], cells: Iterable[Sequence[object]]) -> None:
     """Write a CSV file with a header and Unix line ends."""
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(cells)
+        write_rows(file, columns, cells)
+
+
+def write_rows(stream: TextIO, columns: Sequence[str], cells: Iterable[Sequence[object]]) -> None:
+    """Write a header and rows as CSV with Unix line ends."""
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(cells)
