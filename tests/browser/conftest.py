@@ -71,6 +71,13 @@ def axe() -> str:
     return kept.read_text()
 
 
+def serious_violations(page: Page, axe: str) -> list[str]:
+    """Return the rules of accessibility that a page breaks seriously."""
+    page.evaluate(axe)
+    found = page.evaluate("axe.run()")["violations"]
+    return [each["id"] for each in found if each["impact"] in ("serious", "critical")]
+
+
 @contextmanager
 def served(*arguments: str) -> Iterator[str]:
     """Run `steersman dashboard` in the block; the address that it printed."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from tests.browser.conftest import opened
+from tests.browser.conftest import opened, serious_violations
 from tests.unit.apps.dashboard.test_comparison import METRIC, POLICIES, SEEDS, runs
 
 from steersman.evaluation.results import write_evaluation
@@ -227,9 +227,7 @@ def test_long_legends_fold(browser: Browser, serve: Callable[..., str], results:
         expect(fewer).to_be_focused()
         page.evaluate("window.chart.show([[1, 2, 3], ...window.chart.options.lines.map((_, i) => [i, i, i])])")
         expect(fewer).to_be_focused()  # also when values come
-        page.evaluate(axe)
-        violations = page.evaluate("axe.run()")["violations"]
-        assert [each["id"] for each in violations if each["impact"] in ("serious", "critical")] == []
+        assert serious_violations(page, axe) == []
         page.keyboard.press("Space")
         expect(page.locator(entries)).to_have_count(5)
 

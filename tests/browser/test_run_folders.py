@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from tests.browser.conftest import opened
+from tests.browser.conftest import opened, serious_violations
 
 pytestmark = pytest.mark.browser
 WORKLOAD, POLICIES = "default-small", ("fgd", "best-fit")
@@ -137,9 +137,7 @@ def test_pages_pass_accessibility_checks(browser: Browser, address: str, axe: st
         screen(page, "Comparison")
         page.locator("#table tbody tr").first.wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width]
-        page.evaluate(axe)
-        violations = page.evaluate("axe.run()")["violations"]
-        assert [each["id"] for each in violations if each["impact"] in ("serious", "critical")] == []
+        assert serious_violations(page, axe) == []
         if folder := os.environ.get("STEERSMAN_SCREENSHOTS"):
             path = f"{folder}/shot-comparison-{width}-{'dark' if dark else 'light'}.png"
             page.screenshot(path=path, full_page=True)

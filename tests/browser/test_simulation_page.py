@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from tests.browser.conftest import opened
+from tests.browser.conftest import opened, serious_violations
 
 import steersman
 from steersman.apps.dashboard.simulation.document import OUTCOMES, replay_of
@@ -385,10 +385,7 @@ def test_page_passes_accessibility_checks(browser: Browser, small: str, axe: str
         for step in (lambda: None, lambda: page.click("#next")):
             step()
             assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width]
-            page.evaluate(axe)
-            found = page.evaluate("axe.run()")["violations"]
-            serious = [each["id"] for each in found if each["impact"] in ("serious", "critical")]
-            assert serious == []
+            assert serious_violations(page, axe) == []
         expect(page.locator("#details [role=status]")).to_have_count(0, timeout=60_000)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
-from tests.browser.conftest import opened
+from tests.browser.conftest import opened, serious_violations
 from tests.support.scheduler_csv import write_scheduler_csv
 
 from steersman.workloads.generators.deployments import DELETE, Row, write_rows
@@ -129,8 +129,6 @@ def test_page_passes_accessibility_checks(browser: Browser, address: str, axe: s
     with opened(browser, address, width=WIDTHS[width], dark=dark) as page:
         page.locator("#runs-of-deployments section").first.wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width]
-        page.evaluate(axe)
-        found = page.evaluate("axe.run()")["violations"]
-        assert [each["id"] for each in found if each["impact"] in ("serious", "critical")] == []
+        assert serious_violations(page, axe) == []
         if folder := os.environ.get("STEERSMAN_SCREENSHOTS"):
             page.screenshot(path=f"{folder}/shot-workload-{width}-{'dark' if dark else 'light'}.png", full_page=True)
