@@ -126,7 +126,7 @@ class TrainingRun:
     Args:
         folder: created if it does not exist.
         options: the plan as JSON; the same options are needed to resume it.
-        limits: when it ends, which a later session may change.
+        limits: when it ends, which a later command may change.
         resume: resume from the existing checkpoint, instead of refusing to overwrite a run.
         lock: lock on the folder; None: `train` takes it.
         command: that begins the run; its folder stores it.

@@ -29,7 +29,7 @@ NO_GROUP: Group = (-2, -2, 0, "")
 SHARE = 0.05
 """Share of CPU time that the search for helped pods may take."""
 SEARCH_SECONDS = 0.01
-"""CPU time of a search after which pods that are groups of their own are left to the next one."""
+"""CPU time of a search after which pods that share no group are left to the next one."""
 MAX_DELAY_SECONDS = 0.2
 """Maximum delay of a search, whatever its share."""
 
@@ -40,7 +40,7 @@ def group_of(pod: CachedPod) -> Group:
 
 
 def is_single(pod: CachedPod) -> bool:
-    """Return whether a pod is a group of its own."""
+    """Return whether a pod shares its group with no other."""
     return bool(pod.claims) or pod.class_id < 0
 
 
@@ -57,7 +57,7 @@ class Hints:
         self._claims: set[str] = set()
         self._changed = False
         self._due_at = 0.0
-        # Pods that are groups of their own and are still to be looked at, by namespace, and nodes that may help them.
+        # Pods that share no group and are still to be looked at, by namespace, and nodes that may help them.
         self._slow: dict[str, dict[Group, CachedPod]] = {}
         self._slow_freed: set[int] = set()
 

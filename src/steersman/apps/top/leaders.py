@@ -22,7 +22,7 @@ class Leader:
 
 
 async def leaders(client: Client) -> list[Leader]:
-    """Return our schedulers with leader election; empty if leases may not be listed or nobody answers."""
+    """Return our schedulers with leader election; empty if leases may not be listed or the server does not answer."""
     try:
         result = await client.list(ALL_LEASES, {"labelSelector": "=".join(APP_LABEL)})
     except (ApiError, UnreachableError):

@@ -127,9 +127,8 @@ def evaluate(
 
     Simulates every policy on every workload with every seed and compares them seed by seed with a baseline. Prints a
     table and writes report.html (plots), results.csv (allocation over each run), metrics.csv (all metrics of each run)
-    and summary.csv (means and differences with 95 % intervals). The same seeds give the same files, except for a policy
-    of --fit, whose search is limited by time. --resume with --output alone continues an interrupted comparison to the
-    same files.
+    and summary.csv (means and differences with 95 % intervals). The same seeds give the same files. --resume with
+    --output alone continues an interrupted comparison to the same files.
 
     **Examples**:
 

@@ -18,7 +18,7 @@ FREE = {
     "tune": ALWAYS_FREE | {"trials", "minutes"},
     "evaluate": ALWAYS_FREE | {"engine", "output_format"},
 }
-"""Command -> options that a later session may change: when it ends, and how it is computed and shown."""
+"""Command -> options that a later command may change: when it ends, and how it is computed and shown."""
 BEGUN = "steersman.begun"
 """Key of the command in the metadata of its context."""
 
