@@ -29,7 +29,7 @@ class Clock:
 
 def pod(name: str, priority: int = 0, namespace: str = "default") -> CachedPod:
     model = Pod(name, PodClass(Requests(cpu_milli=100)), namespace, priority=priority)
-    return CachedPod(f"{namespace}/{name}", name, model, 1)
+    return CachedPod(f"{namespace}/{name}", name, model, 1, class_id=0, labels_id=0)
 
 
 @pytest.fixture
