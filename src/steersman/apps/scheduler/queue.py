@@ -245,7 +245,7 @@ class SchedulingQueue:
         if self.ordering is not None:
             for group, count in counts.items():
                 for queued in self.ordering.woken(group, count, now, len(self._all)):
-                    self._activate(queued, helped=True)
+                    self._activate(queued)
             return
         for group, count in counts.items():
             alike = [self._all[group[-1]]] if group[-1] else self._groups.get(group, {}).values()
@@ -256,7 +256,7 @@ class SchedulingQueue:
         """Make pods active that are still unschedulable."""
         for queued in pods:
             if queued.place == "unschedulable":
-                self._activate(queued, helped=True)
+                self._activate(queued)
 
     def regroup(self) -> None:
         """Rebuild the groups after pods' classes and labels were renumbered."""
