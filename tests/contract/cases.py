@@ -16,7 +16,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -28,12 +27,13 @@ from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
-from steersman.policies.files.policy_file import LINEAR, RULE, RULE_WEIGHTS, Arrays, Card, open_policy, read_policy
+from steersman.policies.files.policy_file import Arrays, Card, open_policy, prepare_policy
 from steersman.policies.networks.layers import MASKED, ROUNDING, Array, Flags
 from steersman.policies.networks.numpy_networks import Network
 from steersman.policies.networks.policy import NetworkPolicy
-from steersman.policies.registry import resolve
+from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, policy_path, resolve
 from steersman.workloads.profile import TypicalPod
+from steersman.workloads.workload import Workload
 
 FOLDER = Path(__file__).parent / "data"
 FILE = FOLDER / "cases.json.gz"
@@ -43,14 +43,11 @@ LOCAL = "local"
 Json = dict[str, Any]
 
 
-def member_policy(path: Path, member: str) -> tuple[Card, Arrays]:
-    """The card and arrays of one member of a portfolio, as a file of its own would have them."""
-    card, arrays = read_policy(path)
-    position = card.members.index(member)
-    if position >= len(arrays[LINEAR]):
-        return msgspec.structs.replace(card, network=RULE, members=(member,)), {}
-    weights = {name: arrays[name][position].copy() for name in (LINEAR, RULE_WEIGHTS)}
-    return msgspec.structs.replace(card, network="linear", members=()), weights
+def prepared_member(member: str, workload: Workload) -> tuple[Card, Arrays]:
+    """The card and arrays of the file of one member of `steersman`, prepared for a workload."""
+    policies = {each.name: each for each in packaged_portfolio().members}
+    with policy_path(PACKAGED_POLICY) as file:
+        return prepare_policy(file, workload, policies[member])
 
 
 class Recorder:

@@ -7,10 +7,9 @@ import msgspec
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from tests.contract.cases import member_policy
+from tests.contract.cases import prepared_member
 from tests.support.errors import raises
 
-from steersman.agents.evolution.simulations import fgd_weights
 from steersman.cli.compiling import MESSAGE
 from steersman.cli.main import main
 from steersman.core.errors import InputError
@@ -19,7 +18,7 @@ from steersman.policies.base import with_profile
 from steersman.policies.features import CLUSTER, GPU
 from steersman.policies.files.policy_file import CARD, Card, prepare_policy, read_policy, write_policy
 from steersman.policies.gpu_state import planning
-from steersman.policies.registry import policy_path, resolve
+from steersman.policies.registry import resolve
 from steersman.simulation.run import Simulator
 from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
 from steersman.workloads.formats.openb.traces import embedded
@@ -39,9 +38,13 @@ def part(name):
 def files(tmp_path_factory):
     """A member of the shipped policy, prepared for a workload, and a linear network on the view `cluster` likewise."""
     folder = tmp_path_factory.mktemp("prepared")
-    with policy_path("steersman") as shipped:
-        write_policy(folder / "member.safetensors", *member_policy(shipped, "openb"))
-    write_policy(folder / "gpu.safetensors", *prepare_policy(folder / "member.safetensors", part("gpuspec25")))
+    member = prepared_member("greedy-forecast with 0.03 fgd", part("gpuspec25"))
+    write_policy(folder / "gpu.safetensors", *member)
+    write_policy(
+        folder / "member.safetensors",
+        msgspec.structs.replace(member[0], profile=None),
+        embedded_profile.split(member[1])[0],
+    )
     card = Card(
         name="c", view="cluster", view_version=CLUSTER.version, network="linear", objective="o", algorithm="ppo"
     )

@@ -143,7 +143,7 @@ class BindingObserver(Listener):
                 await reflector.synced.wait()
             while True:
                 if self._decider is None or self._profile.is_due:
-                    await self._profile.make(self.cache.state.gpu_types, leftovers=self._settings.view == GPU)
+                    await self._profile.make(leftovers=self._settings.view == GPU)
                     self.rebuild_decider()
                 await asyncio.sleep(PROFILE_SECONDS)
 

@@ -16,7 +16,7 @@ from steersman.objectives.fragmentation import fragment_arrays, refresh
 from steersman.policies.features import GPU, View
 from steersman.policies.gpu_state.arrays import empty_learned, features_only, learned_arrays
 from steersman.policies.gpu_state.fragmentation_cache import empty_fragmentation_cache, profile_key
-from steersman.policies.gpu_state.leftovers import LeftoverArrays, renumber_models
+from steersman.policies.gpu_state.leftovers import LeftoverArrays
 from steersman.policies.observations.encoder import ObservationEncoder, owner_arrays, summary_of
 from steersman.policies.observations.encoding import EncodingContext, count_owner
 from steersman.workloads.places import node_places
@@ -154,5 +154,4 @@ class ObservationBuilder:
 
 def _learned(known: EpisodeContext, profile: ProfileArrays, state: ClusterState) -> Any:
     assert known.leftovers is not None, "the view gpu shows what follows from the workload profile"
-    leftovers = renumber_models(known.leftovers, known.profile, profile)  # the view counts all nodes that ever existed
-    return features_only(learned_arrays(leftovers, profile, state.arrays))
+    return features_only(learned_arrays(known.leftovers, profile, state.arrays))

@@ -20,7 +20,7 @@ from steersman.objectives import summary as summed
 from steersman.objectives.judging import reward
 from steersman.policies.features import GPU, View
 from steersman.policies.gpu_state.leftovers import leftover_arrays
-from steersman.workloads.profile import profile_arrays, typical_pods
+from steersman.workloads.profile import typical_pods
 
 PARTS = ("nodes", "pod", "context", "mask", "groups")
 NOTHING = {"nodes": 0, "mask": 0, "groups": -1}
@@ -78,7 +78,7 @@ def episode_context(entries: Sequence[LoggedEvent], scheduler_name: str, view: V
     pods = {each.event.key: each.event.pod for each in entries if isinstance(each.event, PodEvent)}
     demand = [pod for pod in pods.values() if pod.scheduler_name == scheduler_name]
     profile = typical_pods(demand)
-    leftovers = leftover_arrays(profile, profile_arrays(profile, log_gpu_types(entries))) if view == GPU else None
+    leftovers = leftover_arrays(profile) if view == GPU else None
     return EpisodeContext(view, profile, all_pods(entries), [pod.pod_class for pod in demand], leftovers)
 
 

@@ -10,11 +10,11 @@ from statistics import median_low
 
 import structlog
 
-from steersman.cluster.model import GPU_MILLI, GpuType, Node, PodClass, Requests
+from steersman.cluster.model import GPU_MILLI, Node, PodClass, Requests
 from steersman.core.errors import SteersmanError
 from steersman.core.processes import ask_process
 from steersman.policies.gpu_state.leftovers import LeftoverArrays, leftover_arrays
-from steersman.workloads.profile import TypicalPod, profile_arrays, typical_pods
+from steersman.workloads.profile import TypicalPod, typical_pods
 
 WINDOW = 10_000
 """Size of the sliding window in pods."""
@@ -25,7 +25,6 @@ GENERIC_KINDS = 10
 PODS_OF_EMPTY_WINDOW = 100
 """Number of generic pods for an empty window."""
 
-LeftoversTask = tuple[tuple[TypicalPod, ...], tuple[GpuType, ...]]
 """Typical pods and the types of the cluster's GPUs."""
 
 log = structlog.get_logger("profile")
@@ -112,14 +111,12 @@ class LiveProfile(PodWindow):
         self.leftovers: LeftoverArrays | None = None
         self.made_at = time.time()
 
-    async def make(self, types: tuple[GpuType, ...], *, leftovers: bool) -> bool:
+    async def make(self, *, leftovers: bool) -> bool:
         """Rebuild the profile, and return True if it changed. A separate process computes the leftover tables.
 
         If that process fails, for example for lack of memory, the previous one stays until enough pods are new again.
 
-        Args:
-            types: types of the cluster's GPUs.
-            leftovers: whether a policy needs the leftover tables.
+        `leftovers`: whether a policy needs the leftover tables.
         """
         pods = self.typical_pods()
         # Equal pods need no new deciders, but are known to be current.
@@ -128,15 +125,10 @@ class LiveProfile(PodWindow):
             return False
         # The tables take about a second, for which the event loop must not be blocked.
         try:
-            tables = await ask_process(_leftovers, (pods, types)) if leftovers else None
+            tables = await ask_process(leftover_arrays, pods) if leftovers else None
         except SteersmanError as error:
             log.error("the workload profile could not be rebuilt; the previous one stays", error=str(error))
             return False
         self.pods, self.leftovers, self.made_at = pods, tables, time.time()
         log.info("workload profile rebuilt", typical_pods=len(pods), of=len(self))
         return True
-
-
-def _leftovers(task: LeftoversTask) -> LeftoverArrays:
-    pods, types = task
-    return leftover_arrays(pods, profile_arrays(pods, types))

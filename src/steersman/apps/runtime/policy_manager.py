@@ -155,7 +155,7 @@ class PolicyManager:
 
     async def _rebuild_profile(self, state: ClusterState) -> bool:
         needs_leftovers = any(derives_tables(policy) for policy in (self.policy, self.deciding))
-        has_changed = await self.profile.make(state.gpu_types, leftovers=needs_leftovers)
+        has_changed = await self.profile.make(leftovers=needs_leftovers)
         return has_changed and self.deciding.prepared is None
 
     async def keep(self, state: Callable[[], ClusterState], renew: Callable[[], None]) -> None:

@@ -549,7 +549,7 @@ def test_failed_profile_rebuild_keeps_the_old_one(monkeypatch: pytest.MonkeyPatc
         assert len(former) == 1
         policy_manager.profile.see(PODS[3])
         with monkeypatch.context() as patch, capture_logs() as log:
-            patch.setattr(live_profile_module, "_leftovers", dying)
+            patch.setattr(live_profile_module, "leftover_arrays", dying)
             assert not await policy_manager._rebuild_profile(state)
             patch.setattr("multiprocessing.context.SpawnProcess.start", no_memory)
             assert not await policy_manager._rebuild_profile(state)

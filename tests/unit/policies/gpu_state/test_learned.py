@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.linear import fgd_weights
 from tests.support.nightly import examples
 
-from steersman.agents.evolution.simulations import fgd_weights
 from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
 from steersman.cluster.pod_query import PodQuery
