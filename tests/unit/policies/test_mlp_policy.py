@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
+from tests.support.weights import fgd_weights
 from tests.unit.policies.gpu_state.test_learned import workloads
 
 from steersman.agents.configs import EvolutionConfig
-from steersman.agents.evolution.simulations import fgd_weights
 from steersman.agents.networks.score_networks import build, export
 from steersman.agents.networks.spec import FeatureCounts
 from steersman.cli.main import main
