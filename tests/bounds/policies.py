@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from tests.bounds.clusters import SHAPES, workload
-from tests.support.linear import fgd_weights
+from tests.support.weights import fgd_weights
 
 from steersman.policies.base import Policy, default_member
 from steersman.policies.features import GPU, VIEWS

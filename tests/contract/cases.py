@@ -27,13 +27,12 @@ from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
-from steersman.policies.files.policy_file import Arrays, Card, open_policy, prepare_policy
+from steersman.policies.files.policy_file import open_policy
 from steersman.policies.networks.layers import MASKED, ROUNDING, Array, Flags
 from steersman.policies.networks.numpy_networks import Network
 from steersman.policies.networks.policy import NetworkPolicy
-from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, policy_path, resolve
+from steersman.policies.registry import resolve
 from steersman.workloads.profile import TypicalPod
-from steersman.workloads.workload import Workload
 
 FOLDER = Path(__file__).parent / "data"
 FILE = FOLDER / "cases.json.gz"
@@ -41,13 +40,6 @@ LOCAL = "local"
 """The field of a policy that says that it is a built-in one; its `file` is where its mix comes from."""
 
 Json = dict[str, Any]
-
-
-def prepared_member(member: str, workload: Workload) -> tuple[Card, Arrays]:
-    """The card and arrays of the file of one member of `steersman`, prepared for a workload."""
-    policies = {each.name: each for each in packaged_portfolio().members}
-    with policy_path(PACKAGED_POLICY) as file:
-        return prepare_policy(file, workload, policies[member])
 
 
 class Recorder:

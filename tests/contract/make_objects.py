@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from tests.contract.cases import FOLDER, Json, open_as_said, policy_files, prepared_member, told
+from tests.contract.cases import FOLDER, Json, open_as_said, policy_files, told
 from tests.contract.make import POLICIES, WORKLOADS, pack
 from tests.contract.objects import FILE, ask
 
@@ -22,7 +22,9 @@ from steersman.cluster.objects.decoding import OWNER_KEY, node_from_object, pod_
 from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY
 from steersman.cluster.objects.pod_gpus import GPU_COUNT_KEY, GPU_INDEX_KEY
 from steersman.core.errors import InputError
-from steersman.policies.files.policy_file import write_policy
+from steersman.policies.files.policy_file import prepare_policy, write_policy
+from steersman.policies.portfolios import blends
+from steersman.policies.registry import policy_path
 from steersman.workloads.formats.openb.traces import embedded
 
 SEED = 5
@@ -164,9 +166,9 @@ def write_vendors() -> None:
     """Write the policy whose mix tells vendors apart."""
     workload = embedded(WORKLOADS[1])
     workload = replace(workload, pods=tuple(named(pod, i) for i, pod in enumerate(workload.pods)))
-    with TemporaryDirectory() as folder:
+    with policy_path("steersman") as shipped, TemporaryDirectory() as folder:
         file = Path(folder, "policy.safetensors")
-        write_policy(file, *prepared_member("greedy-forecast with 0.01 fgd", workload))
+        write_policy(file, *prepare_policy(shipped, workload, blends()[0]))
         pack(FOLDER / f"{VENDORS}.safetensors.gz", file.read_bytes())
 
 

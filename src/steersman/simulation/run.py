@@ -242,7 +242,7 @@ class Simulator:
         portfolio = cast(PortfolioPolicy, policy)
         # The seed is not part of the key: every seed of a run has the same member.
         percent = None if portfolio.limit is None else portfolio.limit.percent
-        key = portfolio.digest, percent, policy.order if protocol == "timed" else AGE, *kind
+        key = portfolio.digest, portfolio.is_fitted, percent, policy.order if protocol == "timed" else AGE, *kind
         if key not in self._members:
             self._members[key] = self.choose(portfolio, SearchOptions(*kind, portfolio.limit))
         return self._members[key]

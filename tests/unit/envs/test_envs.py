@@ -13,7 +13,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 from tests.support.errors import raises
-from tests.support.linear import fgd_weights
+from tests.support.weights import fgd_weights
 
 import steersman.envs
 from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests

@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from tests.contract.cases import prepared_member
 from tests.support.errors import raises
+from tests.support.weights import fgd_weights
 
 from steersman.cli.compiling import MESSAGE
 from steersman.cli.main import main
@@ -18,6 +18,8 @@ from steersman.policies.base import with_profile
 from steersman.policies.features import CLUSTER, GPU
 from steersman.policies.files.policy_file import CARD, Card, prepare_policy, read_policy, write_policy
 from steersman.policies.gpu_state import planning
+from steersman.policies.greedy_forecast import forecast_card
+from steersman.policies.portfolios import blends
 from steersman.policies.registry import resolve
 from steersman.simulation.run import Simulator
 from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
@@ -36,15 +38,10 @@ def part(name):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A member of the shipped policy, prepared for a workload, and a linear network on the view `cluster` likewise."""
+    """A blend of rules, prepared for a workload, and a linear network on the view `cluster` likewise."""
     folder = tmp_path_factory.mktemp("prepared")
-    member = prepared_member("greedy-forecast with 0.03 fgd", part("gpuspec25"))
-    write_policy(folder / "gpu.safetensors", *member)
-    write_policy(
-        folder / "member.safetensors",
-        msgspec.structs.replace(member[0], profile=None),
-        embedded_profile.split(member[1])[0],
-    )
+    write_policy(folder / "member.safetensors", forecast_card("member"), blends()[-1].tensors())
+    write_policy(folder / "gpu.safetensors", *prepare_policy(folder / "member.safetensors", part("gpuspec25")))
     card = Card(
         name="c", view="cluster", view_version=CLUSTER.version, network="linear", objective="o", algorithm="ppo"
     )

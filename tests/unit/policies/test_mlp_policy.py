@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
-from tests.support.linear import fgd_weights
+from tests.support.weights import fgd_weights
 from tests.unit.policies.gpu_state.test_learned import workloads
 
 from steersman.agents.configs import EvolutionConfig

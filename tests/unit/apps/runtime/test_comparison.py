@@ -603,27 +603,6 @@ def test_a_fitted_policy_decides_from_the_first_decider_on(tmp_path: Path) -> No
 # Options -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--fit", "mine.txt"), "--fit mine.txt: the name of a policy file must end in .safetensors"),
-        (("--fit", "nowhere/mine.safetensors"), "there is no folder nowhere"),
-        (("--fit", "broken.safetensors"), "exists and is not a policy file"),
-        (("--fit", "mine.safetensors", "--shadow"), "--fit and --shadow exclude"),
-        (("--fit", "mine.safetensors", "--learn", "run"), "--fit and --learn exclude"),
-    ],
-)
-def test_wrong_options_fail_in_one_line(
-    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: Any, capsys: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "broken.safetensors").write_bytes(b"none")
-    assert main(["schedule", "--policy", "steersman", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert len(error.splitlines()) == 1
-
-
 def test_service_reads_comparison_options_from_its_configuration(tmp_path: Path) -> None:
     file = tmp_path / "service.yaml"
     file.write_text("apiVersion: steersman.dev/v1alpha1\nkind: ScoreServiceConfiguration\nunchecked: true\n")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 from tests.support.errors import raises
-from tests.support.linear import fgd_weights
+from tests.support.weights import fgd_weights
 
 from steersman.core.errors import InputError, SteersmanError
 from steersman.policies.features import GPU

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.linear import fgd_weights
 from tests.support.nightly import examples
+from tests.support.weights import fgd_weights
 
 from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
