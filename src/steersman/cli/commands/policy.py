@@ -100,7 +100,7 @@ def prepare(options: PrepareOptions, inputs: Inputs) -> None:
     A policy uses the profile of typical pods to plan for pods to come. By default it derives the profile from the
     workload that it runs on; a prepared policy file always uses the embedded one, as the plugin for kube-scheduler
     requires. Of a portfolio (steersman, rules) short simulations with these nodes and pods choose the member that is
-    prepared.
+    prepared; steersman is also fitted, as by policy fit.
 
     **Example**: steersman policy prepare --policy run/policy.safetensors --nodes nodes.csv --pods monday.csv
     --output monday.safetensors
