@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-SLICE_SECONDS = 0.02
-"""Time after which a task gives way; probes, the lease and watches wait for so long at most."""
+SLICE_SECONDS = 0.005
+"""Time after which a task gives way. A binding waits for so long at each of its four steps, from watch to answer."""
 
 
 class TimeSlices:

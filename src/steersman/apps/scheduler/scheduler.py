@@ -282,7 +282,7 @@ class Scheduler(Listener):
             # Nobody waits for them.
             self._hints.forget()  # the next decisions see these changes
         elif self._hints.wait_seconds() == 0.0:
-            self.queue.wake(self._hints.helped(self.queue.groups(), self._room))
+            self.queue.wake(self._hints.helped(self.queue.groups(), self.queue.singles, self._room))
 
     def _room(self, pod: CachedPod, freed: Set[int]) -> int:
         """Return how many pods like this one to try: as many as fit now, at least.
@@ -579,7 +579,8 @@ class Scheduler(Listener):
                 waits_for_room = self._waits_for_room(queued.pod)
             if not waits_for_room:
                 self.queue.let_overtake(queued)
-        message = queued.message
+        # After a restart the API has the last message; it is not written again.
+        message = queued.message = queued.message or queued.pod.refusal
         if self._reason_is_due(queued):
             reason, queued.reported_at = why(), self.queue.clock()
             if _NUMBER.sub("", reason) != _NUMBER.sub("", message):  # else only the number of nodes differs

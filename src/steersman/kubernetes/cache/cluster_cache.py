@@ -160,7 +160,8 @@ class ClusterCache(PodStore):
     def _settle(self, pod: CachedPod, head: LivePod, raw: msgspec.Raw, *, new: bool) -> None:
         """Apply the API's version of a known pod."""
         node, deleting = head.node, head.metadata.deletion_timestamp is not None
-        pod.version = head.metadata.resource_version
+        pod.version, condition = head.metadata.resource_version, head.scheduled_condition
+        pod.refusal = condition.message or "" if condition.reason == UNSCHEDULABLE else ""
         if pod.started is None and head.status.start_time:
             pod.started = unix_seconds(head.status.start_time)
         changed = new or deleting != pod.deleting
