@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
 from steersman.apps.recorder import snapshot
-from steersman.apps.runtime.comparison import NICENESS, basis_of, stored_basis
-from steersman.apps.runtime.policy_reloader import PolicyReloader
+from steersman.apps.runtime.comparison import NICENESS, PolicyReloader, basis_of, stored_basis
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeConfig
@@ -30,34 +28,19 @@ RETRY_INTERVAL_SECONDS = 15.0
 log = structlog.get_logger("fit")
 
 
-@dataclass(frozen=True, slots=True)
-class BackgroundFitOptions:
-    """Options of a fit in the background.
-
-    Attributes:
-        file: policy file to write if the fitted policy is shown to be better than every candidate it is compared with.
-        generations: of the search; None: by the size of the cluster.
-    """
-
-    file: Path
-    generations: int | None
-
-
-def fit_in_background(options: BackgroundFitOptions, config: KubeConfig) -> None:
+def fit_in_background(file: Path, generations: int | None, config: KubeConfig) -> None:
     """Wait until the cluster has enough pods, fit a policy once, and write it if it is shown to be better.
 
-    Returns at once if the file holds a policy that was fitted to an equal cluster.
-
-    Raises:
-        SteersmanError: the file is not a policy file or cannot be written.
+    It must be better than every candidate that it is compared with. Returns at once if the file holds a policy that was
+    fitted to an equal cluster. Without `generations` the search is as long as the cluster's size suggests.
     """
     os.nice(NICENESS)
     while True:
         workload = _take_snapshot(config)
         if workload is not None:
             now = basis_of(workload.nodes, [pod.pod_class for pod in workload.pods])
-            if options.file.exists() and stored_basis(PolicyReloader(str(options.file)), now) is not None:
-                log.info("the policy file is fitted to this cluster already", file=str(options.file))
+            if file.exists() and stored_basis(PolicyReloader(str(file)), now) is not None:
+                log.info("the policy file is fitted to this cluster already", file=str(file))
                 return
             if not now.skip_reason:
                 break
@@ -66,10 +49,10 @@ def fit_in_background(options: BackgroundFitOptions, config: KubeConfig) -> None
     start = packaged_portfolio()
     log.info("fitting", nodes=len(workload.nodes), pods=len(workload.pods))
     began = time.monotonic()
-    fitted = fit(workload, start, FitOptions(generations=options.generations))
+    fitted = fit(workload, start, FitOptions(generations=generations))
     if fitted.chosen == FITTED:
-        write_policy(options.file, fitted.card, fitted.arrays)
-    _log_result(fitted, time.monotonic() - began, options.file)
+        write_policy(file, fitted.card, fitted.arrays)
+    _log_result(fitted, time.monotonic() - began, file)
 
 
 def _take_snapshot(config: KubeConfig) -> Workload | None:

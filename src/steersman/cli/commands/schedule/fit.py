@@ -8,7 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from steersman.apps.learner.fitter import BackgroundFitOptions, fit_in_background
+from steersman.apps.learner.fitter import fit_in_background
 from steersman.cli.output.logs import LogOptions
 from steersman.core.errors import SteersmanError
 from steersman.core.processes import background_process
@@ -25,13 +25,13 @@ def fitting(file: Path, generations: int | None, config: KubeConfig, logs: LogOp
         if status:
             log.error("the process that fits a policy died; scheduling continues", status=status)
 
-    with background_process(on_exit, _fit, BackgroundFitOptions(file, generations), config, logs):
+    with background_process(on_exit, _fit, file, generations, config, logs):
         yield
 
 
-def _fit(options: BackgroundFitOptions, config: KubeConfig, logs: LogOptions) -> None:
+def _fit(file: Path, generations: int | None, config: KubeConfig, logs: LogOptions) -> None:
     logs.of_process("fit").configure()
     try:
-        fit_in_background(options, config)
+        fit_in_background(file, generations, config)
     except SteersmanError as error:
         log.error("no policy was fitted; scheduling continues", error=str(error))
