@@ -10,8 +10,8 @@ import structlog
 
 from steersman.apps.learner.follower import follow
 from steersman.apps.learner.plan import AgentOptions, LivePlan, LiveRun, init_run, live_plan
-from steersman.apps.load.target import ClusterTarget
-from steersman.apps.runtime.decoding import read_nodes
+from steersman.apps.load.live_cluster import ClusterTarget
+from steersman.apps.runtime.listing import read_nodes
 from steersman.cli.options.cluster import run_with_client
 from steersman.cli.output.logs import LogOptions
 from steersman.core.errors import SteersmanError, UsageError

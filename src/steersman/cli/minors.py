@@ -10,7 +10,7 @@ from steersman.cli.output.display import say
 from steersman.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from steersman.apps.load.target import ClusterTarget
+    from steersman.apps.load.live_cluster import ClusterTarget
 
 
 def with_minor(policies: Sequence[str], minor: str | None, live: ClusterOptions | None = None) -> list[str]:
@@ -46,7 +46,7 @@ def minor_of_cluster(target: ClusterTarget) -> str | None:
     Raises:
         SteersmanError: the cluster does not answer, or not with a version.
     """
-    from steersman.apps.runtime.server_version import server_version
+    from steersman.apps.runtime.listing import server_version
     from steersman.policies.node_scores.kube_minors import NEWEST, nearest_minor
 
     version = run_with_client(target, server_version)

@@ -11,8 +11,7 @@ import pytest
 from tests.e2e.conftest import NODES, LocalCluster, until
 from tests.e2e.scheduler.test_schedule import bound, create, events, pods, scheduling
 
-from steersman.apps.local_cluster.node_shapes import parse_shape
-from steersman.apps.local_cluster.nodes import prepared
+from steersman.apps.local_cluster.nodes import parse_shape, prepared
 from steersman.cluster.gpu_resources import GPU_RESOURCES, SHARED_GPUS
 from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object

@@ -13,11 +13,10 @@ from pathlib import Path
 import structlog
 
 from steersman.apps.http_policy.live import ScoreClientMetrics
+from steersman.apps.runtime.comparison import PolicyReloader
 from steersman.apps.runtime.http_server import ADDRESS, ListenAddress, Probes, WebServer
-from steersman.apps.runtime.policy_manager import PolicyManager
-from steersman.apps.runtime.policy_metrics import PolicyMetrics
-from steersman.apps.runtime.policy_reloader import PolicyReloader
-from steersman.apps.runtime.side_loop import entered_in_loop, run_in_loop, side_loop
+from steersman.apps.runtime.policy_manager import PolicyManager, PolicyMetrics
+from steersman.apps.runtime.tasks import entered_in_loop, run_in_loop, side_loop
 from steersman.apps.scheduler.agent_policy import AgentMetrics, AgentSettings, agent_policy
 from steersman.apps.scheduler.metrics import MetricSources, SchedulerMetrics
 from steersman.apps.scheduler.reporting import Conditions, StatusReporter

@@ -12,7 +12,7 @@ from steersman.cli.output.display import print_json, print_table, status_if_slow
 from steersman.core.errors import SteersmanError
 
 if TYPE_CHECKING:
-    from steersman.apps.doctor.findings import Finding
+    from steersman.apps.doctor import Finding
     from steersman.kubernetes.client import Client
 
 
@@ -30,8 +30,7 @@ def doctor(
 
     **Example**: steersman doctor --telemetry telemetry.yaml
     """
-    from steersman.apps.doctor.examination import examine
-    from steersman.apps.doctor.findings import Verdict
+    from steersman.apps.doctor import Verdict, examine
     from steersman.prometheus.configuration import read_configuration
 
     target = cluster.find()

@@ -31,7 +31,7 @@ from steersman.core.garbage_collection import no_collection
 from steersman.core.quantities import format_duration
 
 if TYPE_CHECKING:
-    from steersman.apps.service.messages.types import Explanation
+    from steersman.apps.service.messages import Explanation
     from steersman.cluster.model import Pod
     from steersman.kubernetes.client import Client
     from steersman.orders.order import Order

@@ -246,7 +246,7 @@ def undo(
 
     **Example**: steersman policy undo learned
     """
-    from steersman.apps.learner.exchange import undo as put_back
+    from steersman.apps.learner.follower import undo as put_back
 
     say(f"{folder}: {put_back(folder)} is the policy in use again")
 

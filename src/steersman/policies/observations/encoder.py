@@ -23,7 +23,7 @@ class ObservationEncoder:
     """Encode the observations of one cluster; features of unchanged nodes are reused.
 
     Used by simulated runs (`simulation.observations`), by the live scheduler and the service
-    (`policies.observations.live`) and for recordings (`apps.recorder.observation`).
+    (`policies.observations.live`) and for recordings (`apps.recorder.transitions`).
 
     Args:
         view: the view to encode.

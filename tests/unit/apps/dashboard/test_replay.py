@@ -15,7 +15,7 @@ from tests.support.dashboard import AskServer, tell
 from tests.support.errors import raises
 from tests.unit.apps.dashboard.test_simulation import POLICIES, results
 
-from steersman.apps.dashboard.runs.folders import find_runs
+from steersman.apps.dashboard.runs import find_runs
 from steersman.apps.dashboard.simulation.document import replay_of
 from steersman.apps.dashboard.simulation.screen import SimulationScreen
 from steersman.apps.dashboard.simulation.sources import FolderRun

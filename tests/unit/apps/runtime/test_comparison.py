@@ -20,12 +20,17 @@ from structlog.testing import capture_logs
 from tests.support.errors import raises
 
 from steersman.apps.runtime import comparison as live_comparison
-from steersman.apps.runtime import live_profile as live_profile_module
+from steersman.apps.runtime import policy_manager as live_profile_module
 from steersman.apps.runtime import policy_manager as policy_manager_module
-from steersman.apps.runtime.comparison import LEAST_PODS, RETRY_SECONDS, ComparisonBasis, PolicyComparison, basis_of
-from steersman.apps.runtime.policy_manager import PolicyManager
-from steersman.apps.runtime.policy_metrics import PolicyMetrics
-from steersman.apps.runtime.policy_reloader import PolicyReloader
+from steersman.apps.runtime.comparison import (
+    LEAST_PODS,
+    RETRY_SECONDS,
+    ComparisonBasis,
+    PolicyComparison,
+    PolicyReloader,
+    basis_of,
+)
+from steersman.apps.runtime.policy_manager import PolicyManager, PolicyMetrics
 from steersman.apps.service.config import read_config
 from steersman.cli.main import main
 from steersman.cluster.model import Node, PodClass, Requests

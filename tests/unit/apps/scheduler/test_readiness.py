@@ -21,7 +21,7 @@ from tests.support.servers.live_cluster import pod as live_pod
 from tests.support.servers.watched_service import Ask, node, pod, serve
 from tests.unit.apps.scheduler.test_binding import Answer, Bindings, bind, says
 
-from steersman.apps.runtime.policy_reloader import PolicyReloader
+from steersman.apps.runtime.comparison import PolicyReloader
 from steersman.apps.scheduler.process import (
     FORBIDDEN_SECONDS,
     LEAST_FORBIDDEN,

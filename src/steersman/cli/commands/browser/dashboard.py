@@ -24,7 +24,7 @@ from steersman.workloads.workload import FIRST_SEED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from steersman.apps.dashboard.screens import Screen
+    from steersman.apps.dashboard.server import Screen
     from steersman.apps.dashboard.simulation.sources import RunSource
 
 PORT = 8050
@@ -131,8 +131,7 @@ def dashboard(
 async def _serve(screens: Sequence[Screen], port: int, browser: bool) -> None:
     from prometheus_client import CollectorRegistry
 
-    from steersman.apps.dashboard.access import HEADERS, OneTimeCode, new_token
-    from steersman.apps.dashboard.server import application
+    from steersman.apps.dashboard.server import HEADERS, OneTimeCode, application, new_token
     from steersman.apps.runtime.http_server import ADDRESS, ListenAddress, Probes, WebServer
 
     token, code = new_token(), OneTimeCode()

@@ -13,7 +13,7 @@ from steersman.cli.output.display import Progress, Warnings
 from steersman.core.redaction import redact_url
 
 if TYPE_CHECKING:
-    from steersman.apps.dashboard.screens import Screen
+    from steersman.apps.dashboard.server import Screen
     from steersman.apps.dashboard.simulation.sources import RunSource
 
 
@@ -64,11 +64,10 @@ def simulated_runs(names: Sequence[str], inputs: Inputs, arrivals: ArrivalOption
 def screens_of(simulated: Sequence[RunSource], given: Sequence[Path]) -> list[Screen]:
     """Return the screens of simulated runs and of what is in folders and files, without those with nothing to show."""
     from steersman.apps.dashboard.comparison.screen import ComparisonScreen
-    from steersman.apps.dashboard.runs.folders import Kind, find_runs
-    from steersman.apps.dashboard.simulation.recordings import RecordingRun
+    from steersman.apps.dashboard.runs import Kind, find_runs
     from steersman.apps.dashboard.simulation.screen import SimulationScreen
-    from steersman.apps.dashboard.simulation.sources import FolderRun
-    from steersman.apps.dashboard.workload.screen import WorkloadScreen
+    from steersman.apps.dashboard.simulation.sources import FolderRun, RecordingRun
+    from steersman.apps.dashboard.workload import WorkloadScreen
 
     found, problems = find_runs(given)
     Warnings()([str(problem) for problem in problems])

@@ -38,7 +38,7 @@ from steersman.core.errors import UsageError
 
 if TYPE_CHECKING:
     from steersman.apps.learner.plan import LivePlan
-    from steersman.apps.load.target import ClusterTarget
+    from steersman.apps.load.live_cluster import ClusterTarget
     from steersman.apps.scheduler.process import SchedulerSettings
     from steersman.prometheus.configuration import Configuration
 

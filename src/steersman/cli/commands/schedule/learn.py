@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from steersman.apps.learner.plan import LivePlan, LiveRun, init_run
-from steersman.apps.load.target import ClusterTarget
-from steersman.apps.runtime.decoding import read_nodes
+from steersman.apps.load.live_cluster import ClusterTarget
+from steersman.apps.runtime.listing import read_nodes
 from steersman.apps.scheduler.agent_link import AgentLink
 from steersman.apps.scheduler.agent_policy import AgentSettings
 from steersman.cli.options.cluster import run_with_client
@@ -29,7 +29,7 @@ from steersman.objectives import registry as objectives
 from steersman.prometheus.configuration import Configuration
 
 if TYPE_CHECKING:
-    from steersman.apps.learner.others import OtherSchedulers
+    from steersman.apps.learner.agent_process import OtherSchedulers
 
 OBSERVER_NICENESS = 10
 
@@ -131,7 +131,7 @@ def _observing(
         yield None
         return
 
-    from steersman.apps.learner.others import OtherSchedulers
+    from steersman.apps.learner.agent_process import OtherSchedulers
 
     here, there = multiprocessing.Pipe()
     with background_process(lambda _: None, _observe, plan, capacity, kubeconfig, telemetry_config, there, logs):
@@ -147,7 +147,7 @@ def _observe(
     connection: Connection,
     logs: LogOptions,
 ) -> None:
-    from steersman.apps.learner.others import observe_others
+    from steersman.apps.learner.agent_process import observe_others
 
     # Decisions have a deadline, learning from others has none.
     os.nice(OBSERVER_NICENESS)

@@ -29,10 +29,10 @@ from steersman.workloads.files import check_writable
 from steersman.workloads.workload import FIRST_SEED
 
 if TYPE_CHECKING:
-    from steersman.apps.load.copies.loop import CopyOptions, CopyStats
+    from steersman.apps.load.copies import CopyOptions, CopyStats
     from steersman.apps.load.driver import FillStats
+    from steersman.apps.load.live_cluster import ClusterTarget
     from steersman.apps.load.replay import ReplayStats
-    from steersman.apps.load.target import ClusterTarget
     from steersman.cluster.model import Pod
     from steersman.kubernetes.client import Client
     from steersman.workloads.generators.deployments import Row
@@ -148,7 +148,7 @@ def run(
         check_writable("--output", options.output)
     target.require_consent("create and delete Deployments", yes=cluster.yes)
     if copies.manifest is not None:
-        from steersman.apps.load.copies.loop import DEFAULT_COPIES, DEFAULT_PAUSE, CopyOptions
+        from steersman.apps.load.copies import DEFAULT_COPIES, DEFAULT_PAUSE, CopyOptions
 
         manner = CopyOptions(
             copies=copies.copies or DEFAULT_COPIES,
@@ -293,7 +293,7 @@ class _Stoppable:
 
 
 def _clean(target: ClusterTarget, yes: bool) -> None:
-    from steersman.apps.load.cleaning import clean
+    from steersman.apps.load.run_state import clean
 
     target.require_consent("delete what 'steersman workload' made", yes=yes)
     with Progress("deleting pods") as progress:
@@ -302,8 +302,7 @@ def _clean(target: ClusterTarget, yes: bool) -> None:
 
 
 def _run_copies(target: ClusterTarget, manifest: Path, options: CopyOptions, played: RunRecordOptions) -> None:
-    from steersman.apps.load.copies.loop import CopyLoop
-    from steersman.apps.load.copies.manifest import check_names, read_manifest
+    from steersman.apps.load.copies import CopyLoop, check_names, read_manifest
     from steersman.apps.load.driver import RowLog
 
     deployments = read_manifest(manifest)

@@ -53,7 +53,7 @@ def record(
     say_warnings()
 
     from steersman.apps.recorder import recording
-    from steersman.apps.runtime.decoding import read_nodes
+    from steersman.apps.runtime.listing import read_nodes
     from steersman.objectives import registry
     from steersman.policies.features import view as find_view
 
@@ -113,7 +113,7 @@ def snapshot(
     target = cluster.find()
 
     from steersman.apps.recorder import snapshot as taking
-    from steersman.apps.recorder.anonymization import anonymised
+    from steersman.apps.recorder.snapshot import anonymised
     from steersman.workloads.files import check_writable
     from steersman.workloads.workload import workload_name
 

@@ -1,14 +1,28 @@
-"""Limits of clients: bytes of bodies, time to send them, idle connections."""
+"""Limits of requests and clients: deadlines, overload, bytes of bodies, time to send them, idle connections."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from aiohttp import web
 
+# Why scores are neutral.
+SHADOW = "shadow"
+"""The service is in shadow mode."""
+DEADLINE = "deadline"
+"""The deadline passed before there were scores."""
+OVERLOAD = "overload"
+"""There are too many requests."""
+STALE = "stale"
+"""The state of the watched cluster is too old."""
+POLICY = "policy"
+"""The policy failed."""
+UNUSUAL = "unusual"
+"""The pod is large or unlike all pods of the cluster, and too many such pods were sent lately."""
 BODY_SECONDS = 10.0
 """Timeout of reading a body."""
 FIRST_SECONDS, IDLE_SECONDS = 10.0, 120.0
@@ -23,16 +37,37 @@ BODIES = 4
 """Number of bodies of the largest size that may be held at a time."""
 
 
+@dataclass(slots=True)
+class Deadline:
+    """Time after which an answer is useless."""
+
+    seconds: float
+    clock: Callable[[], float] = time.monotonic
+    began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        self.began = self.clock()
+
+    @property
+    def passed(self) -> bool:
+        """Return whether the deadline has passed."""
+        return self.clock() - self.began > self.seconds
+
+
+def request_neutral_reason(deadline: Deadline, *, overloaded: bool) -> str:
+    """Return why a request gets neutral scores without being decoded, whatever its pod; "" if it is decoded."""
+    if overloaded:
+        return OVERLOAD
+    return DEADLINE if deadline.passed else ""
+
+
 class TooManyBodiesError(Exception):
     """Too many bodies are held at the moment."""
 
 
 class BodyBudget:
-    """Reader of bodies that bounds the bytes held at a time.
-
-    Args:
-        largest: maximum bytes of a body.
-    """
+    """Reader of bodies that bounds the bytes held at a time."""
 
     def __init__(self, largest: int) -> None:
         self.largest, self.capacity = largest, BODIES * largest
@@ -87,11 +122,7 @@ class Connection(Protocol):
 
 
 class Connections:
-    """Connections with their times, of which idle ones are closed.
-
-    Args:
-        clock: monotonic clock, seconds.
-    """
+    """Connections with their times, of which idle ones are closed."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -5,10 +5,15 @@ The extender's messages are those of kube-scheduler/extender/v1, whose names are
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, get_args
 
 import msgspec
 from msgspec import Meta, Struct
+
+from steersman.version import __version__
 
 Object = dict[str, Any]
 KubernetesObject = Annotated[
@@ -21,6 +26,41 @@ NodeNames = Annotated[
     Meta(extra_json_schema={"type": ["array", "null"], "items": {"type": "string"}, "description": "of nodes"}),
 ]
 Score = Annotated[int, Meta(ge=0, le=100)]
+POD: dict[str, Any] = {
+    "metadata": {"name": "web-0", "namespace": "default"},
+    "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]},
+}
+NODES: list[dict[str, Any]] = [
+    {"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "memory": "64Gi", "pods": "110"}}}
+    for name, cpu in (("small", "8"), ("large", "32"))
+]
+RUNNING: dict[str, Any] = {
+    "metadata": {"name": "db-0", "namespace": "default"},
+    "spec": {**POD["spec"], "nodeName": "small"},
+}
+_QUESTION = {"pod": POD, "cluster": {"nodes": NODES, "pods": [RUNNING]}}
+_EXTENDER = {"Pod": POD, "Nodes": {"items": NODES}}
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "/v1/scores": _QUESTION,
+    "/v1/limits": _QUESTION,
+    "/v1/suggestions": _QUESTION,
+    "/v1/explain": _QUESTION,
+    "/score": {"pod": POD, "nodes": NODES},
+    "/filter": _EXTENDER,
+    "/prioritize": _EXTENDER,
+}
+Json = dict[str, Any]
+PROBLEMS = {
+    400: "The body is malformed, or makes no sense; the message says where.",
+    401: "There is no bearer token, or a wrong one.",
+    403: "The request brings a cluster, which this service does not allow.",
+    404: "The version of a list of nodes is not known; send the list.",
+    408: "The body did not come in time.",
+    413: "The body is too large.",
+    500: "The service failed at this; its log says why.",
+    503: "Too many requests, or nothing is known of the cluster yet.",
+}
+TEMPLATE = "#/components/schemas/{name}"
 
 
 class ScoreInputs(Struct, forbid_unknown_fields=True, kw_only=True, rename="camel"):
@@ -226,3 +266,74 @@ class Problem(Struct, kw_only=True):
     """Body of a response with a status of 400 and above: one line."""
 
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A path that can be requested.
+
+    Attributes:
+        path, request_type, response_type, summary: its entry in the OpenAPI document.
+        answer: handler of the decoded body.
+        may_be_neutral: whether an overloaded service still answers, neutrally.
+    """
+
+    path: str
+    request_type: Any
+    response_type: Any
+    summary: str
+    answer: Callable[..., Any]
+    may_be_neutral: bool = True
+
+
+def openapi(routes: Sequence[Endpoint], *, secured: bool) -> Json:
+    """Return the OpenAPI 3.1 document."""
+    types = [each for route in routes for each in (route.request_type, route.response_type)]
+    schemas, components = msgspec.json.schema_components([*types, Problem], ref_template=TEMPLATE)
+    problem, pairs = schemas[-1], zip(schemas[:-1:2], schemas[1:-1:2], strict=True)
+    paths: Json = {}
+    for route, (request_schema, answered) in zip(routes, pairs, strict=True):
+        answers = {"200": _content("The answer.", answered)}
+        answers |= {
+            str(status): _content(description, problem)
+            for status, description in PROBLEMS.items()
+            if secured or status != 401
+        }
+        example = {"example": EXAMPLES[route.path]}
+        body = {"required": True, "content": {"application/json": {"schema": request_schema, **example}}}
+        paths[route.path] = {
+            "post": {
+                "summary": route.summary,
+                "description": _doc(route.response_type),
+                "requestBody": body,
+                "responses": answers,
+            }
+        }
+    for path, what in (("/healthz", "Whether the service works."), ("/readyz", "Whether it can answer.")):
+        text = {"200": {"description": "Yes."}, "503": {"description": "No; the body says why."}}
+        paths[path] = {"get": {"summary": what, "responses": text, "security": []}}
+    shown = {"200": {"description": "The metrics."}}
+    paths["/metrics"] = {"get": {"summary": "For Prometheus.", "responses": shown, "security": []}}
+    document: Json = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "steersman score service",
+            "version": __version__,
+            "description": "Scores of nodes for pods by a scheduling policy.",
+        },
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+    if secured:
+        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"token": []}]
+    return document
+
+
+def _content(description: str, schema: Json) -> Json:
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+def _doc(answered: Any) -> str:
+    kind = get_args(answered)[0] if get_args(answered) else answered
+    return inspect.getdoc(kind) or ""

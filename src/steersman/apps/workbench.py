@@ -1,9 +1,11 @@
-"""Start servers as child processes, watch them, and stop all of them together."""
+"""The servers of the workbench: how each is started and where it answers; they are watched and stopped together."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -13,18 +15,112 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from steersman.apps.workbench.services import ADDRESS, LocalService
 from steersman.core.errors import SteersmanError
 from steersman.core.signals import defer_signals
 
+ADDRESS = "127.0.0.1"
+CLUSTER = "workbench"
+"""Name of the cluster, for `--name`."""
+TUTORIALS = Path(__file__).resolve().parents[3] / "docs" / "tutorials"
+"""Folder of the tutorials in a checkout."""
+RUNS = "runs"
+"""Folder of training runs in the folder of notebooks, which TensorBoard shows."""
+NEWS = "@jupyterlab/apputils-extension:announcements"
+"""What asks for news and new versions of JupyterLab."""
 START_SECONDS = 300.0
 """The dashboard may compile kernels first."""
 STOP_SECONDS = 20.0
 """Time in which a server may end what it started, such as JupyterLab its kernels; then it is killed."""
 POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class LocalService:
+    """A server that the workbench starts.
+
+    Attributes:
+        name: its name in messages.
+        option: option of its port.
+        port: its port on 127.0.0.1.
+        command: arguments of Python.
+        probe: path that answers without a token.
+        page: path of its page with the token; "": the server prints its address itself.
+        environment: variables that only this server gets.
+        note: what a user should know about it.
+        folder: its working directory; None: that of the workbench.
+    """
+
+    name: str
+    option: str
+    port: int
+    command: Sequence[str]
+    probe: str
+    page: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+    folder: Path | None = None
+
+    @property
+    def base(self) -> str:
+        """Return its address without a path."""
+        return f"http://{ADDRESS}:{self.port}"
+
+
+def default_folder() -> Path:
+    """Return the folder of the tutorials in a checkout, else the working directory."""
+    return TUTORIALS if TUTORIALS.is_dir() else Path.cwd()
+
+
+def jupyterlab(port: int, folder: Path, scratch: Path) -> LocalService:
+    """Return JupyterLab with a random token, which is in its environment and not in its arguments.
+
+    Nothing is asked of other hosts: neither news (nor whether news are wanted), nor new versions, nor extensions.
+    """
+    token = secrets.token_urlsafe(24)
+    command = ["-m", "jupyterlab", "--no-browser", f"--ServerApp.ip={ADDRESS}", f"--ServerApp.port={port}"]
+    # Tutorials link to pages beside their folder, which JupyterLab opens only below its root.
+    root = TUTORIALS.parent if folder == TUTORIALS else folder
+    command += ["--ServerApp.port_retries=0", f"--ServerApp.root_dir={root}", f"--ServerApp.preferred_dir={folder}"]
+    command += ["--LabApp.extension_manager=readonly"]
+    # A login shell, which is the default without a terminal, would forget where this Python's commands are.
+    command += [f"--ServerApp.terminado_settings={json.dumps({'shell_command': [os.environ.get('SHELL', 'sh')]})}"]
+    command += ["--allow-root"] if os.geteuid() == 0 else []
+    page = scratch / "labconfig" / "page_config.json"
+    page.parent.mkdir()
+    page.write_text(json.dumps({"disabledExtensions": {NEWS: True}}), encoding="utf-8")
+    configuration = os.pathsep.join(filter(None, (str(scratch), os.environ.get("JUPYTER_CONFIG_PATH"))))
+    environment = {
+        "JUPYTER_TOKEN": token,
+        "JUPYTER_RUNTIME_DIR": str(scratch),
+        "JUPYTER_CONFIG_PATH": configuration,
+    }
+    return LocalService(
+        "JupyterLab", "--jupyter-port", port, command, "/api", f"/lab?token={token}", environment, folder=folder
+    )
+
+
+def tensorboard(port: int, folder: Path) -> LocalService:
+    """Return TensorBoard on the training runs of a folder of notebooks."""
+    command = ["-m", "tensorboard.main", f"--logdir={folder / RUNS}", f"--host={ADDRESS}", f"--port={port}"]
+    command += ["--load_fast=false", "--reload_interval=5"]  # no data server of its own
+    note = "has no token: whoever uses this machine can read it"
+    return LocalService("TensorBoard", "--tensorboard-port", port, command, "/", "/", note=note)
+
+
+def dashboard(port: int) -> LocalService:
+    """Return the dashboard: the cluster as it is, and two policies on simulated runs."""
+    command = ["-m", "steersman", "dashboard", "--port", str(port), "--no-open", "--live"]
+    command += ["--workload", "default-small", "--policy", "kube-default", "steersman"]
+    return LocalService("dashboard", "--dashboard-port", port, command, "/readyz")
+
+
+def environment_of(kubeconfig: str) -> dict[str, str]:
+    """Return the environment of the servers: the commands of this Python come first, and kubectl finds the cluster."""
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return os.environ | {"PATH": programs, "KUBECONFIG": kubeconfig, "PYTHONUNBUFFERED": "1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +166,7 @@ class StartedService:
 
 
 def choose_port(option: str, port: int) -> int:
-    """Return a port that is free: the given one, or any if it is 0.
-
-    Raises:
-        SteersmanError: the port is in use; the message names its option.
-    """
+    """Return a port that is free: the given one, or any if it is 0."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have just ended do not count
         try:
@@ -89,16 +181,7 @@ def choose_port(option: str, port: int) -> int:
 def running(
     services: Sequence[LocalService], logs: Path, environment: Mapping[str, str]
 ) -> Iterator[list[StartedService]]:
-    """Run servers in the block; they answer when it begins, and are gone when it has ended.
-
-    Args:
-        services: the servers.
-        logs: folder of a log file for each.
-        environment: variables that all of them get.
-
-    Raises:
-        SteersmanError: one did not start.
-    """
+    """Run servers in the block; they answer when it begins, and are gone when it has ended."""
     with ExitStack() as stack:
         started: list[StartedService] = []
         stack.callback(_stop, started)
