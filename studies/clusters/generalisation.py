@@ -14,7 +14,7 @@ from steersman.policies.linear import LinearPolicy
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.training.search.portfolio import OPENB
-from steersman.workloads.formats.openb.traces import embedded_names
+from steersman.workloads.formats.openb import embedded_names
 from steersman.workloads.generators.clusters import Distribution
 from steersman.workloads.workload import Workload
 from studies import tables

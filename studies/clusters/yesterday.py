@@ -25,7 +25,7 @@ from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.simulation.run import Simulator
 from steersman.training.search.fit import FITTED, FitOptions, fit
-from steersman.workloads.formats.openb.traces import embedded_names
+from steersman.workloads.formats.openb import embedded_names
 from steersman.workloads.generators.clusters import Distribution
 from steersman.workloads.workload import Workload
 from studies import tables

@@ -26,7 +26,7 @@ from steersman.policies.networks.layers import dense_shapes, head_shapes
 from steersman.policies.networks.numpy_networks import joint_size
 from steersman.policies.observations.encoding import VIEW_NUMBERS
 from steersman.policies.registry import policy_path
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.profile import TypicalPod
 
 SEED = 11

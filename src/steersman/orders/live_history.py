@@ -27,7 +27,7 @@ from steersman.orders.estimates import (
     empty_history,
 )
 from steersman.orders.group_scores import estimate_groups
-from steersman.orders.run_times import recurring_owner
+from steersman.orders.order import recurring_owner
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -15,19 +15,17 @@ from steersman.cluster.objects.device_offers import DeviceOffers
 from steersman.core.counting import counted
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.core.garbage_collection import no_collection
-from steersman.workloads.annotation_warnings import annotation_warnings
 from steersman.workloads.files import HIERARCHY_SUFFIX, folder_files, input_path, stem
 from steersman.workloads.formats.base import FormatContent
-from steersman.workloads.formats.kubernetes.devices import KINDS as DEVICE_KINDS
-from steersman.workloads.formats.kubernetes.devices import offer_warnings, offers_of
+from steersman.workloads.formats.kubernetes.claims import DEVICE_KINDS, offer_warnings, offers_of
 from steersman.workloads.formats.kubernetes.expansion import Expanded, PartlyReadError
 from steersman.workloads.formats.kubernetes.lives import lives_of
 from steersman.workloads.formats.kubernetes.objects import REFERABLE, Objects
 from steersman.workloads.formats.registry import format_of, formats
 from steersman.workloads.formats.yaml_documents import Document
 from steersman.workloads.generators.deployments import Row
-from steersman.workloads.gpu_warnings import gpu_warnings
 from steersman.workloads.recorded import with_running
+from steersman.workloads.warnings import annotation_warnings, gpu_warnings
 from steersman.workloads.workload import RunningPods, SpreadSelectors, Workload, workload_name
 
 MAX_NAMED = 20

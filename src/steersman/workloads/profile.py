@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.gpu_resources import is_offered
-from steersman.cluster.model import ANY_GPU, GPU_MILLI, GpuType, Pod, PodClass
+from steersman.cluster.model import ANY_GPU, GPU_MILLI, GpuType, Node, Pod, PodClass
 
 POPULARITY_PERCENT = 95
 EMPTY_CPU_MILLI = 100  # milli-CPU of a typical pod that requests none
@@ -156,3 +157,26 @@ def profile_arrays(profile: tuple[TypicalPod, ...], gpu_types: Sequence[GpuType]
         accepts=accepted_types(profile, gpu_types),
         share=np.array([pod.share for pod in profile], dtype=np.float64),
     )
+
+
+Shape = tuple[int, int, int, str]
+"""milli-CPU, MiB of memory, GPUs and their model."""
+GpuRequest = tuple[int, int]
+"""Devices, and milli of each; (0, 0) for pods without a GPU."""
+
+MEBIBYTE = 1 << 20
+
+
+def node_shapes(nodes: Iterable[Node]) -> Counter[Shape]:
+    """Count nodes by shape, regardless of names and labels."""
+    return Counter((node.cpu_milli, node.memory_bytes // MEBIBYTE, node.gpu_count, node.gpu_model) for node in nodes)
+
+
+def shapes_digest(shapes: Mapping[Shape, int]) -> str:
+    """Return 16 hexadecimal digits that are equal for clusters with as many nodes of each shape."""
+    return hashlib.sha256(repr(sorted(shapes.items())).encode()).hexdigest()[:16]
+
+
+def profile_distance(one: Mapping[GpuRequest, float], other: Mapping[GpuRequest, float]) -> float:
+    """Return the total variation distance between two profiles, 0 to 1: the share of pods that would have to change."""
+    return 0.5 * sum(abs(one.get(kind, 0.0) - other.get(kind, 0.0)) for kind in one.keys() | other.keys())

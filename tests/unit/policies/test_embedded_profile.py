@@ -22,7 +22,7 @@ from steersman.policies.gpu_state import planning
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.run import Simulator
 from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.loading import load_workload
 from steersman.workloads.profile import typical_pods
 from steersman.workloads.workload import Workload

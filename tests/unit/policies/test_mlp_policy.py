@@ -32,7 +32,7 @@ from steersman.simulation.run import Execution, Simulator
 from steersman.training.search.evolve import EvolutionPlan
 from steersman.training.tuning.spaces import to_options
 from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.workload import Workload
 
 HIDDEN = (8, 4)

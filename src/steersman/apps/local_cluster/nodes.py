@@ -20,7 +20,7 @@ from steersman.cluster.gpu_resources import SHARED_GPUS
 from steersman.cluster.model import Node, Taint
 from steersman.cluster.node_labels import with_standard_labels
 from steersman.cluster.objects.api.decoding import node_from_json
-from steersman.cluster.objects.api.nodes import NodeObject
+from steersman.cluster.objects.api.metadata import NodeObject
 from steersman.cluster.objects.manifests import Manifest, node_to_object
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.kubernetes.client import ApiError, Client

@@ -23,7 +23,7 @@ from steersman.cluster.model import (
     TopologySpread,
 )
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
-from steersman.orders.run_times import recurring_owner
+from steersman.orders.order import recurring_owner
 from steersman.workloads.workload import SpreadSelectors, Workload
 
 DIGEST_BYTES = 8

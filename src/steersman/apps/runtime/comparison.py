@@ -27,7 +27,7 @@ from steersman.policies.heuristics import HEURISTIC_IDS, heuristic
 from steersman.policies.portfolio_policy import DEFAULT_RULE
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection.choice import MemberChoice, choice_of
-from steersman.workloads.shapes import GpuRequest, Shape, node_shapes, profile_distance, shapes_digest
+from steersman.workloads.profile import GpuRequest, Shape, node_shapes, profile_distance, shapes_digest
 from steersman.workloads.workload import Workload
 
 FALLBACK_RULE = DEFAULT_RULE

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from steersman.cluster.objects.api.devices import DeviceClass, ResourceClaim, ResourceSlice
+from steersman.cluster.objects.api.claims import DeviceClass, ResourceClaim, ResourceSlice
 from steersman.cluster.objects.device_offers import DeviceOffers, device_offers
 from steersman.kubernetes.cache.device_claims import CLAIMS_PATH, CLASSES_PATH, SLICES_PATH
 from steersman.kubernetes.client import ApiError, Client

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from steersman.kubernetes.selectors import Selectors
-from steersman.workloads.formats.kubernetes.spread_selectors import services_of
+from steersman.workloads.formats.kubernetes.controllers import services_of
 from steersman.workloads.workload import SpreadSelectors
 
 

@@ -229,7 +229,7 @@ def build(options: PortfolioOptions) -> None:
 
     # The imports below load numba, which is slow, so the options are checked first.
     from steersman.training.search.portfolio import PortfolioPlan, train_portfolio
-    from steersman.workloads.formats.openb.traces import embedded
+    from steersman.workloads.formats.openb import embedded
 
     openb = tuple(embedded(name) for name in options.workload or ())
     nodes = parse_range("--nodes", options.node_range)

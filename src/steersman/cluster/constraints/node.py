@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from steersman.cluster.gpu_resources import is_offered
 from steersman.cluster.model import Constraints, Node, NodeSelectorTerm, Requirement, Taint, Toleration
-from steersman.cluster.objects.api.devices import IMPLICIT
+from steersman.cluster.objects.api.claims import IMPLICIT
 
 Mask = npt.NDArray[np.bool_]
 

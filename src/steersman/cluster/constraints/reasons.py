@@ -15,7 +15,7 @@ from steersman.cluster.arrays import EXTENDED, PODS
 from steersman.cluster.constraints import inter_pod, node
 from steersman.cluster.gpu_resources import shown_name
 from steersman.cluster.model import GPU_MILLI, Node
-from steersman.cluster.objects.api.devices import IMPLICIT
+from steersman.cluster.objects.api.claims import IMPLICIT
 from steersman.cluster.state import ClusterState
 
 NO_PORTS = "node(s) didn't have free ports for the requested pod ports"

@@ -27,8 +27,15 @@ from steersman.cluster.model import (
 )
 from steersman.cluster.objects import selectors
 from steersman.cluster.objects.api.decoding import converted
-from steersman.cluster.objects.api.metadata import ObjectMeta
-from steersman.cluster.objects.api.nodes import NodeAddress, NodeImage, NodeObject, NodeSpec, NodeStatus, NodeTaint
+from steersman.cluster.objects.api.metadata import (
+    NodeAddress,
+    NodeImage,
+    NodeObject,
+    NodeSpec,
+    NodeStatus,
+    NodeTaint,
+    ObjectMeta,
+)
 from steersman.cluster.objects.api.pods import (
     MAX_PORT,
     Affinity,
@@ -50,15 +57,22 @@ from steersman.cluster.objects.fields import (
     unix_seconds,
 )
 from steersman.cluster.objects.gpu_shares import HAMI_MEMORY, HAMI_RESOURCES, GpuSharing, hami_models, hami_register
+from steersman.cluster.objects.gpus import (
+    GPU_COUNT_KEY,
+    GPU_MILLI_KEY,
+    gpu_devices,
+    gpu_models,
+    node_gpus,
+    pod_gpus,
+    shared_gpus,
+)
 from steersman.cluster.objects.latency_limits import SHOWN, limits_of
-from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY, node_gpus
 from steersman.cluster.objects.pod_features import (
     exclusive_volumes,
     image_volumes,
     needed_features,
     normalized_image,
 )
-from steersman.cluster.objects.pod_gpus import GPU_COUNT_KEY, gpu_devices, gpu_models, pod_gpus, shared_gpus
 from steersman.cluster.objects.requests import CPU, EPHEMERAL, MEMORY, pod_limits, pod_requests, units
 from steersman.core.errors import InputError
 from steersman.core.quantities import (

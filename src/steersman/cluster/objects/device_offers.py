@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from steersman.cluster.gpu_resources import PLUGIN_GPUS, gpu_model
 from steersman.cluster.model import GPU_MILLI, Node, Pod, Requests
-from steersman.cluster.objects.api.devices import (
+from steersman.cluster.objects.api.claims import (
     IMPLICIT,
     DeviceClass,
     ResourceClaim,

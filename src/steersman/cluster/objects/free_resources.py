@@ -17,7 +17,7 @@ import numpy as np
 from steersman.cluster.arrays import CPU, EPHEMERAL, EXTENDED, MEMORY, PODS
 from steersman.cluster.model import GPU_MILLI, UNLIMITED
 from steersman.cluster.objects import requests
-from steersman.cluster.objects.api.nodes import NodeObject
+from steersman.cluster.objects.api.metadata import NodeObject
 from steersman.cluster.objects.fields import FieldError, join, text
 from steersman.cluster.state import ClusterState
 from steersman.core.quantities import bytes_, cpu_milli, format_bytes, format_cpu, format_whole, whole

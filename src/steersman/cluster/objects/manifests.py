@@ -30,7 +30,7 @@ from steersman.cluster.model import (
     Requirement,
     TopologySpread,
 )
-from steersman.cluster.objects.api.devices import IMPLICIT
+from steersman.cluster.objects.api.claims import IMPLICIT
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER, PREFERRED, REQUIRED
 from steersman.cluster.objects.decoding import (
     AT_ONCE_KEY,
@@ -45,10 +45,9 @@ from steersman.cluster.objects.decoding import (
     pod_group_of,
 )
 from steersman.cluster.objects.gpu_shares import DEVICES, FRACTION, HAMI_REGISTER
+from steersman.cluster.objects.gpus import GPU_COUNT_KEY, GPU_INDEX_KEY, GPU_MILLI_KEY
 from steersman.cluster.objects.latency_limits import HARD_KEYS, SOFT_KEYS, USER_KEY
-from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY
 from steersman.cluster.objects.pod_features import HOST_NETWORK_USERS, RESTART_ALL
-from steersman.cluster.objects.pod_gpus import GPU_COUNT_KEY, GPU_INDEX_KEY
 from steersman.cluster.objects.requests import CPU, EPHEMERAL, MEMORY, NONZERO
 from steersman.core.quantities import NANO, ceil_div, format_bytes, format_cpu, format_whole
 

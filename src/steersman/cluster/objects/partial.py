@@ -13,8 +13,7 @@ from steersman.cluster.gpu_resources import PLUGIN_GPUS, SHARED_GPUS
 from steersman.cluster.model import GPU_MILLI, Pod
 from steersman.cluster.objects.decoding import pod_from_object
 from steersman.cluster.objects.fields import Object
-from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY
-from steersman.cluster.objects.pod_gpus import GPU_INDEX_KEY
+from steersman.cluster.objects.gpus import GPU_INDEX_KEY, GPU_MILLI_KEY
 from steersman.cluster.objects.requests import CPU, HUGEPAGES, MEMORY, amount_limit, check_hugepages
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_POD_GPUS, NANO, ceil_div, nano, whole

@@ -26,9 +26,8 @@ from steersman.cluster.objects.decoding import (
     nominated_node,
 )
 from steersman.cluster.objects.fields import printable
+from steersman.cluster.objects.gpus import GPU_COUNT_KEY, GPU_INDEX_KEY, GPU_MILLI_KEY
 from steersman.cluster.objects.latency_limits import HARD_KEYS, SOFT_KEYS, USER_KEY
-from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY
-from steersman.cluster.objects.pod_gpus import GPU_COUNT_KEY, GPU_INDEX_KEY
 from steersman.cluster.objects.requests import RESIZE_PENDING
 
 TEMPLATES_KEPT, LARGEST_TEMPLATE = 4096, 8 << 10

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from steersman.cluster.constraints.node import Mask, NodeTable, holds, nodes_matching_term
-from steersman.cluster.objects.api.metadata import LabelSelector
-from steersman.cluster.objects.api.volumes import (
+from steersman.cluster.objects.api.claims import (
     CsiDriver,
     CsiNode,
     StorageCapacity,
@@ -23,9 +22,9 @@ from steersman.cluster.objects.api.volumes import (
     Volume,
     VolumeClaim,
 )
+from steersman.cluster.objects.api.metadata import LabelSelector
 from steersman.cluster.objects.selectors import label_selector, node_term
-from steersman.cluster.volumes.pod_claims import PodClaim
-from steersman.cluster.volumes.translation import NOT_COUNTED, PROVISIONERS, Attachment, volume_attachment
+from steersman.cluster.volumes.claims import NOT_COUNTED, PROVISIONERS, Attachment, PodClaim, volume_attachment
 from steersman.core.quantities import bytes_
 
 IN_USE = (

@@ -15,8 +15,7 @@ import numpy as np
 from steersman.agents.buffers.recording import Recording, RecordingFormat
 from steersman.agents.networks.tensors import Arrays, stack
 from steersman.cluster.model import Pod
-from steersman.cluster.owner_pods import OwnerPods
-from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError
 from steersman.policies.base import Candidates

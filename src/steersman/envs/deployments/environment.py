@@ -14,13 +14,11 @@ from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
 from steersman.core.quantities import bytes_, cpu_milli
-from steersman.envs.base import Arrays, EnvCore, known_options, make_options
-from steersman.envs.buffers import arrays_of, empty_like, put, restored
+from steersman.envs.base import Arrays, EnvCore, arrays_of, empty_like, known_options, make_options, put, restored
 from steersman.envs.deployments import kernels
 from steersman.envs.deployments.kernels import EpisodeRules, FillState
+from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
 from steersman.envs.observation import AFTER, StepResults
-from steersman.envs.single import SchedulingEnv
-from steersman.envs.vector import SteersmanVectorEnv
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
 from steersman.objectives.fragmentation import fragment_arrays

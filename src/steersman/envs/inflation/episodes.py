@@ -13,8 +13,8 @@ from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.envs.base import Arrays, EnvCore, known_options
-from steersman.envs.buffers import arrays_of, empty_like, put, restored
+from steersman.envs.base import Arrays, EnvCore, arrays_of, empty_like, known_options, make_options, put, restored
+from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
 from steersman.envs.inflation import batch as layout
 from steersman.envs.inflation import kernels
 from steersman.envs.inflation.batch import Batch, BatchConfig, StepCache, empty_arrays
@@ -35,7 +35,7 @@ from steersman.policies.observations.kernels import new_feature_cache
 from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule, schedule
 from steersman.simulation.run import Execution, Simulator
-from steersman.workloads.formats.openb.traces import SMALL, embedded
+from steersman.workloads.formats.openb import SMALL, embedded
 from steersman.workloads.topology import Hierarchy, label_nodes
 from steersman.workloads.workload import Workload
 
@@ -317,3 +317,44 @@ def _single(simulator: Simulator, plan: Schedule, seed: int, options: WorkloadOp
         clock=np.array([plan.time[0], 0.0]),
         summary=np.tile(fixed_summary(cluster.nodes, execution.eligible), (3, 1)),
     )
+
+
+class InflationEnv(SchedulingEnv):
+    """Pods of a workload arrive until their GPU demand is `ratio` times the capacity; none leaves.
+
+    Args:
+        render_mode: see `SchedulingEnv`.
+        **options: see `envs.inflation.episodes.WorkloadOptions`.
+    """
+
+    def __init__(self, render_mode: str | None = None, **options: Any) -> None:
+        super().__init__(WorkloadCore(1, "inflation", make_options(WorkloadOptions, options)), render_mode=render_mode)
+
+
+class InflationVectorEnv(SteersmanVectorEnv):
+    """`InflationEnv` `num_envs` times, see `SteersmanVectorEnv`."""
+
+    def __init__(self, num_envs: int = 1, *, copy: bool = True, render_mode: str | None = None, **options: Any) -> None:
+        core = WorkloadCore(num_envs, "inflation", make_options(WorkloadOptions, options))
+        super().__init__(core, copy=copy, render_mode=render_mode)
+
+
+class TimedEnv(SchedulingEnv):
+    """Pods of a workload arrive, run for their time and leave; those that fit nowhere wait.
+
+    Args:
+        render_mode: see `SchedulingEnv`.
+        **options: see `envs.inflation.episodes.WorkloadOptions`.
+    """
+
+    def __init__(self, render_mode: str | None = None, **options: Any) -> None:
+        super().__init__(WorkloadCore(1, "timed", make_options(WorkloadOptions, options)), render_mode=render_mode)
+
+
+class TimedVectorEnv(SteersmanVectorEnv):
+    """`TimedEnv` `num_envs` times, see `SteersmanVectorEnv`."""
+
+    def __init__(self, num_envs: int = 1, *, copy: bool = True, render_mode: str | None = None, **options: Any) -> None:
+        super().__init__(
+            WorkloadCore(num_envs, "timed", make_options(WorkloadOptions, options)), copy=copy, render_mode=render_mode
+        )

@@ -11,14 +11,12 @@ import numpy.typing as npt
 
 from steersman.cluster.arrays import MEMORY, PODS
 from steersman.core.errors import SteersmanError, UsageError, unknown_name
-from steersman.envs.base import Arrays, EnvCore, known_options, make_options
-from steersman.envs.buffers import arrays_of, restored
+from steersman.envs.base import Arrays, EnvCore, arrays_of, known_options, make_options, restored
+from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
 from steersman.envs.latency import kernels as stepping
-from steersman.envs.latency.episode_metrics import figures
+from steersman.envs.latency import state
 from steersman.envs.latency.state import NOW, USE_CPU, USE_MEMORY, new_simulator_state
 from steersman.envs.observation import StepResults
-from steersman.envs.single import SchedulingEnv
-from steersman.envs.vector import SteersmanVectorEnv
 from steersman.objectives import registry, summary
 from steersman.objectives.latency import WITHIN_HARD, WITHIN_SOFT
 from steersman.objectives.telemetry import TELEMETRY_OBJECTIVES
@@ -28,6 +26,58 @@ from steersman.policies.node_metrics.arrays import NODES
 from steersman.policies.node_metrics.latency_filter import filter_environments
 from steersman.policies.node_metrics.rules import decide_all, rule_number
 from steersman.workloads.generators.latency_settings import LatencySettings, checked
+
+FIGURES = {
+    "empty_nodes": "nodes",
+    "used_nodes": "nodes",
+    "cpu_use_deviation_percent": "percent",
+    "connections_peak": "connections",
+    "connections_maximum_mean": "connections",
+    "hard_limits_broken_avoidable": "pods",
+    "hard_limits_broken": "pods",
+    "soft_limits_kept_percent": "percent",
+    "soft_limits_kept_running_percent": "percent",
+    "hard_limits_broken_running_percent": "percent",
+    "saturated_nodes_percent": "percent",
+    "refused_pods": "pods",
+    "placed_pods": "pods",
+}
+"""Names of the figures and their units.
+
+Means over time, from the truth every 15 seconds after the warm-up: nodes without and with pods; standard deviation over
+nodes of the share of CPU used; connections of the node that has most (and the highest number ever); running pods with
+limits whose latency is within the soft one, and beyond the hard one; used nodes whose pods want more CPU than there is.
+Of placements after the warm-up, at the moment after: pods beyond their hard limit though some node with room could have
+met it, and in all; pods with limits placed within the soft one; pods refused for lack of room.
+"""
+
+
+def figures(total: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
+    """Return the metrics, each [E], of `SimulatorState.total`, [E, 16]; NaN if nothing was counted."""
+    column = total.T
+
+    def share(part: int, whole: int) -> npt.NDArray[np.float64]:
+        quotient = np.full(len(total), np.nan)
+        np.divide(column[part], column[whole], out=quotient, where=column[whole] > 0)
+        return quotient
+
+    result = {
+        "empty_nodes": share(state.EMPTY, state.SAMPLES),
+        "used_nodes": share(state.USED, state.SAMPLES),
+        "cpu_use_deviation_percent": 100.0 * share(state.DEVIATION, state.SAMPLES),
+        "connections_peak": np.where(column[state.SAMPLES] > 0, column[state.PEAK], np.nan),
+        "connections_maximum_mean": share(state.MOST_CONNECTIONS, state.SAMPLES),
+        "hard_limits_broken_avoidable": column[state.HARD_AVOIDABLE].copy(),
+        "hard_limits_broken": column[state.HARD_BROKEN].copy(),
+        "soft_limits_kept_percent": 100.0 * share(state.SOFT_MET, state.LIMITED),
+        "soft_limits_kept_running_percent": 100.0 * share(state.SOFT_NOW, state.LIMITED_NOW),
+        "hard_limits_broken_running_percent": 100.0 * share(state.HARD_NOW, state.LIMITED_NOW),
+        "saturated_nodes_percent": 100.0 * share(state.SATURATED, state.USED),
+        "refused_pods": column[state.REFUSED].copy(),
+        "placed_pods": column[state.PLACED].copy(),
+    }
+    return {name: result[name] for name in FIGURES}
+
 
 RESET_OPTIONS = ("seed", "nodes")
 SEEDS = 1 << 31
@@ -135,7 +185,7 @@ class LatencyCore(EnvCore):
     def infos(self) -> Arrays:
         """Return the mean share of CPU used and its variance, nodes in use, illegal actions, limits kept.
 
-        When an episode ends its metrics, see `envs.latency.episode_metrics`, are included.
+        When an episode ends its metrics, see `envs.latency.environment`, are included.
         """
         row, counts = self.task.row, self.task.counts
         nodes = np.maximum(row[:, summary.CPU_NODES], 1)

@@ -18,7 +18,7 @@ from steersman.cluster.objects.partial import partial_pod
 from steersman.cluster.objects.replicas import decode_replica, read_annotations
 from steersman.cluster.objects.requests import is_resizing
 from steersman.cluster.objects.selectors import selects_namespaces
-from steersman.cluster.volumes.pod_claims import pod_claims
+from steersman.cluster.volumes.claims import pod_claims
 from steersman.core.errors import InputError
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.device_claims import DeviceClaims

@@ -18,7 +18,7 @@ from steersman.policies.observations.encoder import ObservationEncoder, owner_ar
 from steersman.policies.observations.encoding import EncodingContext, OwnerArrays
 from steersman.policies.observations.kernels import ObservationArrays
 from steersman.policies.observations.outcomes import write_outcome
-from steersman.workloads.places import node_places
+from steersman.workloads.topology import node_places
 
 Row = npt.NDArray[np.float64]
 

@@ -31,7 +31,7 @@ from steersman.cluster.model import GPU_MILLI, Node, Taint
 from steersman.cluster.objects.decoding import node_from_object
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.kubernetes.client import ApiError, Listed, UnreachableError
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.topology import RACK, ZONE, Hierarchy
 
 Capture = pytest.CaptureFixture[str]

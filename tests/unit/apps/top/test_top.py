@@ -32,7 +32,7 @@ from steersman.apps.top.app import TopApp
 from steersman.apps.top.keys import pressed_keys
 from steersman.apps.top.render import BLOCKS, Layout, ViewOptions, heading, layout_for
 from steersman.cli.commands.top import top
-from steersman.cluster.objects.api.devices import DeviceClass, ResourceSlice
+from steersman.cluster.objects.api.claims import DeviceClass, ResourceSlice
 from steersman.cluster.objects.device_offers import device_offers
 from steersman.core.errors import SteersmanError
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from steersman.cluster.objects.api.nodes import NodeObject
+from steersman.cluster.objects.api.metadata import NodeObject
 from steersman.cluster.objects.api.pods import LivePod
 from steersman.cluster.objects.api_fields import READ, UNMODELLED, WATCHED, kubernetes_table
 

@@ -23,8 +23,8 @@ from steersman.cluster.constraints.reasons import counted, reasons_by_node, unsc
 from steersman.cluster.gpu_resources import GPU_MODEL_KEY, PLUGIN_GPUS, SHARED_GPUS
 from steersman.cluster.model import GPU_MILLI, Constraints, GpuType, Node, Pod, PodClass, Requests, gpu_types
 from steersman.cluster.objects.decoding import node_from_object, pod_from_object
+from steersman.cluster.objects.gpus import GPU_INDEX_KEY
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
-from steersman.cluster.objects.pod_gpus import GPU_INDEX_KEY
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.errors import InputError, SteersmanError, UsageError

@@ -15,8 +15,7 @@ from steersman.apps.service.scoring.time_budget import TimeBudget
 from steersman.apps.service.scoring.unknown_pods import UnusualPodError
 from steersman.cluster.constraints.reasons import counted, other_gpus
 from steersman.cluster.model import Pod
-from steersman.cluster.owner_pods import OwnerPods
-from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.preemption import RunningPodArrays, preemption, with_nominated
 from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy, renamed

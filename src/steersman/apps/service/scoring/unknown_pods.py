@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from steersman.apps.service.scoring.node_scorer import NodeScorer
 from steersman.apps.service.scoring.time_budget import TimeBudget
 from steersman.cluster.model import Pod
-from steersman.cluster.owner_pods import NO_OWNER_PODS
-from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.pod_query import NO_OWNER_PODS, PodQuery
 from steersman.cluster.provisional import (
     complexity,
     count_selected,

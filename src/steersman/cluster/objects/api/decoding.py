@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from steersman.cluster.objects.api.nodes import NodeObject
+from steersman.cluster.objects.api.metadata import NodeObject
 from steersman.cluster.objects.api.pods import LivePod, PodObject
 from steersman.cluster.objects.fields import FieldError, Object, join, kind_of, not_text
 

@@ -22,7 +22,7 @@ from steersman.workloads.formats.kubernetes.controllers import Key, completion, 
 from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.kubernetes.replicas import replica_name
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
-from steersman.workloads.lives import EndedPod, Life, Lives
+from steersman.workloads.workload import EndedPod, Life, Lives
 
 MAX_OF_JOB = 1_000
 """Pods of a complete Job that are told apart; the rest ran as long."""

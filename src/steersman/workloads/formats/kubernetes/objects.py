@@ -6,6 +6,7 @@ wants and that the input does not hold; those that it holds are counted once (se
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -14,14 +15,19 @@ from pathlib import Path
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.api_fields import field_use, kubernetes_table
 from steersman.cluster.objects.decoding import COMPARISONS, decode_node
-from steersman.cluster.objects.fields import FieldError, Object, required
+from steersman.cluster.objects.fields import FieldError, Object, join, required
 from steersman.cluster.objects.gpu_shares import shared_node
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
+from steersman.cluster.objects.partial import mapping_or_empty
 from steersman.core.counting import first_names
 from steersman.core.errors import InputError
-from steersman.workloads.formats.base import FormatContent
-from steersman.workloads.formats.kubernetes import admission, devices, pod_groups, volumes
+from steersman.workloads.files import YAML_SUFFIXES
+from steersman.workloads.formats.base import FormatContent, Losses, WorkloadFormat
+from steersman.workloads.formats.kubernetes import admission, claims, controllers
+from steersman.workloads.formats.kubernetes.admission import limits_of, quantities
 from steersman.workloads.formats.kubernetes.controllers import (
+    BY_LABELS,
+    BY_REQUIREMENTS,
     CONTROLLERS,
     Key,
     completion,
@@ -30,24 +36,58 @@ from steersman.workloads.formats.kubernetes.controllers import (
     is_created,
     key_of,
     scaled,
-)
-from steersman.workloads.formats.kubernetes.custom_resources import CustomResources, is_described
-from steersman.workloads.formats.kubernetes.expansion import MADE, Expanded, Expansion
-from steersman.workloads.formats.kubernetes.limit_ranges import limits_of, quantities
-from steersman.workloads.formats.kubernetes.names import check_names
-from steersman.workloads.formats.kubernetes.resource_table import resource_table
-from steersman.workloads.formats.kubernetes.spread_selectors import (
-    BY_LABELS,
-    BY_REQUIREMENTS,
     selector_of,
     services_of,
     services_to_objects,
 )
-from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesObject, unpack
-from steersman.workloads.formats.yaml_documents import Document, write_documents
+from steersman.workloads.formats.kubernetes.custom_resources import CustomResources, is_described
+from steersman.workloads.formats.kubernetes.expansion import MADE, Expanded, Expansion
+from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesObject, resource_table, unpack
+from steersman.workloads.formats.tables import read_text
+from steersman.workloads.formats.yaml_documents import Document, read_documents, write_documents
 from steersman.workloads.workload import SpreadSelectors, Workload
 
-REFERABLE = (*admission.KINDS, *devices.KINDS, *volumes.KINDS, pod_groups.KIND, "HorizontalPodAutoscaler", "Namespace")
+# Names and labels that kube-apiserver refuses.
+# Source: Kubernetes 1.37, apimachinery/pkg/util/validation (IsDNS1123Subdomain, IsDNS1123Label, IsValidLabelValue).
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DNS_LABEL = (_LABEL, 63, "lower-case letters, digits and hyphens")
+_SUBDOMAIN = (rf"{_LABEL}(\.{_LABEL})*", 253, "lower-case letters, digits, '-' and '.'")
+_WORD = ("[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", 63, "letters, digits, '-', '_' and '.'")
+
+
+def check_names(obj: KubernetesObject) -> None:
+    """Check name, namespace and labels of an object, and labels of its pod template. Raises FieldError."""
+    _check_name(obj.name, _DNS_LABEL if obj.kind in ("Namespace", "Service") else _SUBDOMAIN, "metadata.name")
+    _check_name(obj.metadata.get("namespace"), _DNS_LABEL, "metadata.namespace")
+    template = mapping_or_empty(mapping_or_empty(obj.content.get("spec")).get("template"))
+    for metadata, path in (
+        (obj.metadata, "metadata"),
+        (mapping_or_empty(template.get("metadata")), "spec.template.metadata"),
+    ):
+        for key, value in mapping_or_empty(metadata.get("labels")).items():
+            prefix, _, word = str(key).rpartition("/")
+            _check_name(word, _WORD, f"{path}.labels")
+            _check_name(prefix, _SUBDOMAIN, f"{path}.labels")
+            _check_name(value, _WORD, join(f"{path}.labels", str(key)))
+
+
+def _check_name(text: object, rule: tuple[str, int, str], field: str) -> None:
+    pattern, most, letters = rule
+    if isinstance(text, str) and text and (len(text) > most or not re.fullmatch(pattern, text, re.ASCII)):
+        shown = text if len(text) < 80 else f"{text[:60]}..."
+        expected = f"expected at most {most} {letters}, with a letter or digit at both ends"
+        raise FieldError(field, f"{shown!r} is refused by Kubernetes; {expected}")
+
+
+REFERABLE = (
+    *admission.KINDS,
+    *claims.DEVICE_KINDS,
+    *claims.VOLUME_KINDS,
+    controllers.KIND,
+    "HorizontalPodAutoscaler",
+    "Namespace",
+)
 """Kinds of objects of another input that pods and controllers may refer to."""
 CLAIM_PATH, GROUP_PATH = "spec.volumes[].persistentVolumeClaim", "spec.schedulingGroup"
 HOOKS = ("helm.sh/hook", "argocd.argoproj.io/hook")
@@ -84,8 +124,8 @@ class Objects(FormatContent):
         self._nodes: list[Node] = []
         self._names: dict[Key, KubernetesObject] = {}
         self._generated: Counter[Key] = Counter()
-        self._claims, self._volumes = devices.PodClaims(()), volumes.PodVolumes((), ())
-        self._groups = pod_groups.PodGroups({})
+        self._claims, self._volumes = claims.PodClaims(()), claims.PodVolumes((), ())
+        self._groups = controllers.PodGroups({})
         every = [each for document in documents for each in unpack(document)]
         self.resources = CustomResources([each for each in every if isinstance(each, KubernetesObject)])
         for obj in [each if isinstance(each, InputError) else self.resources.resolved(each) for each in every]:
@@ -180,9 +220,11 @@ class Objects(FormatContent):
         every = (self, *self._others)
         read_by_admission = (obj for each in every for obj in each.of_kind(*admission.KINDS))
         autoscalers = (obj for each in every for obj in each.of_kind("HorizontalPodAutoscaler"))
-        self._claims = devices.PodClaims(obj for each in every for obj in each.of_kind("Pod", *devices.KINDS))
-        self._volumes = volumes.PodVolumes((obj for each in every for obj in each.of_kind(*volumes.KINDS)), nodes)
-        self._groups = pod_groups.PodGroups.of(obj for each in reversed(every) for obj in each.of_kind(pod_groups.KIND))
+        self._claims = claims.PodClaims(obj for each in every for obj in each.of_kind("Pod", *claims.DEVICE_KINDS))
+        self._volumes = claims.PodVolumes((obj for each in every for obj in each.of_kind(*claims.VOLUME_KINDS)), nodes)
+        self._groups = controllers.PodGroups.of(
+            obj for each in reversed(every) for obj in each.of_kind(controllers.KIND)
+        )
         namespaces = {name: labels for each in reversed(every) for name, labels in each._namespaces().items()}
         return Expansion(
             self.objects,
@@ -258,7 +300,7 @@ class Objects(FormatContent):
                     if path == GROUP_PATH and self._groups.has_group_of(obj.pod, obj.namespace):
                         continue
                     users.setdefault(before + path, []).append(f"{obj.kind} {obj.name}")
-        for obj in self.of_kind(pod_groups.KIND):
+        for obj in self.of_kind(controllers.KIND):
             if obj.typed.spec.scheduling_constraints:
                 unmodelled.setdefault("spec.schedulingConstraints", []).append(f"PodGroup {obj.name}")
         for path, objects in sorted(unmodelled.items()):
@@ -306,7 +348,7 @@ def _check(obj: KubernetesObject) -> None:
         limits_of(typed, obj.name)
     elif obj.kind == "RuntimeClass":
         quantities(typed.overhead.pod_fixed, "overhead.podFixed")
-    elif obj.kind in devices.KINDS:
+    elif obj.kind in claims.DEVICE_KINDS:
         required(obj.name, "metadata.name")
 
 
@@ -342,3 +384,31 @@ def _template(obj: KubernetesObject) -> Object:
     if obj.kind == "StatefulSet" and spec.volume_claim_templates and isinstance(stated, dict):
         return {**template, "spec": {**stated, "volumes": [{"persistentVolumeClaim": {"claimName": "made"}}]}}
     return template
+
+
+_BEGINNING = re.compile(r"(\s|#[^\n]*\n)*(\{|\[|---|%YAML|- |[\"']?[a-zA-Z]\w*[\"']?:(\s|$))")
+"""How documents of YAML or JSON begin."""
+
+
+class KubernetesYaml(WorkloadFormat):
+    """The format of manifests, and of the output of `kubectl get --output yaml` and `json`."""
+
+    name = "yaml"
+    title = "YAML"
+    suffixes = YAML_SUFFIXES
+
+    def recognises(self, file: Path) -> bool:
+        """Return whether a file is YAML or JSON by its suffix or its beginning, see `WorkloadFormat`."""
+        return super().recognises(file) or bool(_BEGINNING.match(read_text(file, head=True)))
+
+    def open(self, files: Sequence[Path]) -> Objects:
+        """Return the objects of the files, see `WorkloadFormat`."""
+        return Objects(document for file in files for document in read_documents(file))
+
+    def write(self, workload: Workload, folder: Path, losses: Losses) -> None:
+        """Write nodes, pods and services without losses, see `WorkloadFormat`."""
+        if workload.nodes:
+            write_nodes(workload.nodes, folder / "nodes.yaml")
+        if workload.pods:
+            write_pods(workload.pods, folder / "pods.yaml")
+            write_services(workload.services, folder / "services.yaml")

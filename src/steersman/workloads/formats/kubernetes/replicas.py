@@ -29,8 +29,7 @@ from steersman.cluster.objects.api.controllers import (
 from steersman.cluster.objects.api.decoding import converted
 from steersman.cluster.objects.api.pods import ClaimSource, PodObject, PodToleration, PodVolume
 from steersman.cluster.objects.fields import FieldError, one_of
-from steersman.workloads.formats.kubernetes.controllers import Key, is_terminating
-from steersman.workloads.formats.kubernetes.spread_selectors import selector_of
+from steersman.workloads.formats.kubernetes.controllers import Key, is_terminating, selector_of
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 
 HASH = "pod-template-hash"
