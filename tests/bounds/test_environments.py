@@ -10,7 +10,7 @@ from tests.bounds.clusters import SHAPES, workload
 from tests.support.nightly import by_default
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
-from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
+from steersman.cluster.node_metrics import NO_LIMITS, LatencyLimits
 from steersman.envs.deployments.environment import DeploymentsVectorEnv
 from steersman.envs.environment import SteersmanVectorEnv
 from steersman.envs.inflation.episodes import InflationVectorEnv, TimedVectorEnv

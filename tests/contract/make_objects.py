@@ -16,8 +16,7 @@ from tests.contract.cases import FOLDER, Json, member_policy, open_as_said, poli
 from tests.contract.make import POLICIES, WORKLOADS, pack
 from tests.contract.objects import FILE, ask
 
-from steersman.cluster.gpu_resources import GPU_MODEL_KEY, SHARED_GPUS
-from steersman.cluster.model import Pod
+from steersman.cluster.model import GPU_MODEL_KEY, SHARED_GPUS, Pod
 from steersman.cluster.objects.decoding import OWNER_KEY, node_from_object, pod_from_object
 from steersman.cluster.objects.gpus import GPU_COUNT_KEY, GPU_INDEX_KEY, GPU_MILLI_KEY
 from steersman.core.errors import InputError

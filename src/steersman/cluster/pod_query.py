@@ -10,17 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import Pod, Requests
-from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
+from steersman.cluster.node_metrics import NO_LIMITS, LatencyLimits
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerPods:
-    """Where pods of an owner run, and how many wait.
-
-    Attributes:
-        running: slot -> number of its running pods.
-        waiting: number of its pods without a node, the pod to place included.
-    """
+    """Where pods of an owner run (slot -> their number), and how many wait, the pod to place included."""
 
     running: Mapping[int, int]
     waiting: int = 1
@@ -34,7 +29,6 @@ class OwnerPods:
 
     @property
     def replicas(self) -> int:
-        """Number of its pods."""
         return sum(self.running.values()) + self.waiting
 
 
@@ -72,11 +66,7 @@ class PodQuery:
 
 
 class NamespaceUse:
-    """Counts of running pods.
-
-    Attributes:
-        version: increases with each change.
-    """
+    """Counts of running pods; `version` increases with each change."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -93,5 +83,4 @@ class NamespaceUse:
         self.version += 1
 
     def pods(self, namespace: str) -> Mapping[Requests, int]:
-        """Return the number of running pods of a namespace by their requests."""
         return self._pods.get(namespace, {})

@@ -56,11 +56,7 @@ class EnvCore(ABC):
 
     @abstractmethod
     def start(self, e: int, rng: np.random.Generator, options: Mapping[str, Any]) -> None:
-        """Begin a new episode in environment `e` and observe it.
-
-        Raises:
-            UsageError: an option is unknown or out of range.
-        """
+        """Begin a new episode in environment `e` and observe it."""
 
     @abstractmethod
     def step(self, actions: npt.NDArray[np.int64]) -> None:
@@ -177,7 +173,6 @@ def known_options(options: Mapping[str, Any] | None, known: tuple[str, ...]) -> 
 
 
 def packed(generators: list[np.random.Generator]) -> npt.NDArray[np.uint8]:
-    """Return the states of random generators as bytes."""
     # JSON as bytes: a snapshot holds arrays alone, and a generator's state has integers of 128 bits.
     states = [generator.bit_generator.state for generator in generators]
     return np.frombuffer(json.dumps(states).encode(), dtype=np.uint8).copy()

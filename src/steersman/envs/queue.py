@@ -69,7 +69,6 @@ class QueueOptions:
     penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if self.jobs < 1:
             raise UsageError(f"jobs must be at least 1, not {self.jobs}")
         if not 1 <= self.max_jobs <= MOST_ROWS:

@@ -39,14 +39,7 @@ CPU_MILLI = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class ClusterSize:
-    """What the nodes of a cluster have together.
-
-    Attributes:
-        gpus: number of GPUs, 0 where sizes are in CPUs.
-        cpus: number of CPUs.
-        memory: bytes.
-        means: milli of a GPU by the name of a resource, see `gpu_units.mean_milli`.
-    """
+    """What the nodes of a cluster have together, 0 GPUs where sizes are in CPUs; `means`: see `mean_milli`."""
 
     gpus: float = 0.0
     cpus: float = 0.0
@@ -153,17 +146,9 @@ def warm_up_order(order: Order) -> None:
 
 
 class LiveOrder:
-    """An order, with groups of equal pods.
+    """An order, which passes `check_live`, with groups of equal pods; the clock is monotonic, in seconds.
 
-    Args:
-        order: the order, which passes `check_live`.
-        history: run times of what ended.
-        clock: monotonic clock, seconds.
-
-    Attributes:
-        size: of the cluster, see `resize`.
-        free: returns the free share of the cluster, for learned orders.
-        use: what runs in each namespace, for the order `fair`.
+    `free` returns the free share of the cluster, for learned orders; `use` is for the order `fair`.
     """
 
     def __init__(self, order: Order, history: LiveHistory, clock: Callable[[], float] = time.monotonic) -> None:
@@ -254,7 +239,6 @@ class LiveOrder:
         return float(self._table.estimates[row, MEDIAN])
 
     def expected_seconds(self, pod: Pod) -> float:
-        """Return the estimated run time of any pod."""
         stated = self.order.run_times.known(pod)
         if not math.isnan(stated):
             return stated

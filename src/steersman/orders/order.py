@@ -49,10 +49,7 @@ class RunTimes:
     def stated(self, pods: Sequence[Pod], durations: Floats, seed: int) -> Floats:
         """Return [A] estimates that are known at the arrival in seconds, NaN: from the history.
 
-        Args:
-            pods: [A] the arriving pods.
-            durations: [A] their true run times, inf: to the end. Only `oracle` reads them.
-            seed: seed of the oracle's errors.
+        `durations` [A] are true run times, inf: to the end. Only `oracle` reads them, and the seed of its errors.
         """
         if self.source == "oracle":
             random = np.random.default_rng((ERROR_SEED, seed))
@@ -97,11 +94,7 @@ def parse_run_times(text: str) -> RunTimes:
 
 Floats = npt.NDArray[np.float64]
 
-OVERTAKING = {
-    "any": queue.ANYBODY,
-    "none": queue.NO_ONE,
-    "easy": queue.EASY,
-}
+OVERTAKING = {"any": queue.ANYBODY, "none": queue.NO_ONE, "easy": queue.EASY}
 """Who may overtake a pod that fits nowhere: every pod that fits; nobody; whoever does not delay its reservation."""
 
 
@@ -133,7 +126,6 @@ class Order:
 
     @property
     def learns_run_times(self) -> bool:
-        """Return whether run times of what ended matter to it."""
         return self.uses_estimates and self.run_times.uses_history
 
     @property
@@ -154,12 +146,9 @@ class Order:
         return type(self).given is Order.given and self.score in (scores.GIVEN, scores.EXTERNAL)
 
     def given(self, time: Floats, size: Floats, pods: Sequence[Pod]) -> Floats:
-        """Return [A] the scores that are known at the arrival; those of age unless overridden.
+        """Return [A] the scores that are known at the arrival (`time`, seconds); those of age unless overridden.
 
-        Args:
-            time: [A] arrival, seconds.
-            size: [A] requested GPUs, or CPUs where no pod requests a GPU.
-            pods: [A] the pods.
+        `size`: [A] requested GPUs, or CPUs where no pod requests a GPU.
         """
         return time
 
@@ -170,7 +159,6 @@ class _Smallest(Order):
     __slots__ = ()
 
     def given(self, time: Floats, size: Floats, pods: Sequence[Pod]) -> Floats:
-        """Return the sizes, see `Order`."""
         return size
 
 
@@ -180,7 +168,6 @@ class _Largest(Order):
     __slots__ = ()
 
     def given(self, time: Floats, size: Floats, pods: Sequence[Pod]) -> Floats:
-        """Return the sizes with the other sign, see `Order`."""
         return -size
 
 

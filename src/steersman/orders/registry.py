@@ -69,23 +69,14 @@ class OrderCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class PolicyOrder(msgspec.Struct, frozen=True):
-    """What the model card of a policy file says of who goes next, see `orders.registry.from_policy_order`.
-
-    Attributes:
-        order: such as `wfp3:easy@history`, or `learned:easy`; "": the file has no order.
-        order_weights: of a learned order.
-    """
+    """The order in the card of a policy file, such as `learned:easy` ("": none), and weights of a learned one."""
 
     order: str = ""
     order_weights: tuple[float, ...] = ()
 
 
 def read_policy_order(file: Path) -> PolicyOrder | None:
-    """Return the order in a policy file; None: it is not a policy file, or cannot be read.
-
-    Raises:
-        InputError: its model card is damaged.
-    """
+    """Return the order in a policy file; None: it is not a policy file, or cannot be read."""
     try:
         with safe_open(str(file), framework="numpy") as opened:
             card = (opened.metadata() or {}).get(POLICY_CARD)
@@ -104,11 +95,6 @@ def write_order(file: Path, card: OrderCard, weights: tuple[float, ...]) -> None
 
 
 def open_order(file: Path) -> tuple[OrderCard, Order]:
-    """Return the card and the order of a file.
-
-    Raises:
-        InputError: the file is missing, damaged, or no order file of this version.
-    """
     try:
         with safe_open(str(file), framework="numpy") as opened:
             card = (opened.metadata() or {}).get(CARD)
@@ -161,10 +147,6 @@ def find_order(spec: str) -> Order:
     """Return the order of a text `NAME` or `FILE` with `:OVERTAKING`, `@ESTIMATES` and `@ageing:TIME`, or some of them.
 
     Its name is accepted here again and gives an equal order.
-
-    Raises:
-        UsageError: there is no such order; the message lists the known ones.
-        InputError: the file is no order file.
     """
     text = _read(spec)
     if text.name.endswith(SUFFIX):
@@ -191,11 +173,7 @@ def file_of(spec: str) -> Path | None:
 
 
 def from_policy_order(file: str | Path, stored: PolicyOrder) -> Order | None:
-    """Return the order in the card of a policy file; None: it has none.
-
-    Raises:
-        InputError: the text or the weights are not those of an order.
-    """
+    """Return the order in the card of a policy file; None: it has none."""
     if not stored.order:
         if stored.order_weights:
             raise InputError(str(file), "card", "order_weights", "belong to an order, but the card has none")
@@ -244,7 +222,6 @@ class _Text(NamedTuple):
     ageing: str = ""
 
     def __str__(self) -> str:
-        """Return the text."""
         signs = ("", ":", "@", f"@{AGEING}")
         return "".join(sign + part for sign, part in zip(signs, self, strict=True) if part)
 
@@ -271,12 +248,7 @@ def _read(spec: str) -> _Text:
 
 
 def _of_file(spec: str, text: _Text) -> Order:
-    """Return the order of an order file or of a policy file, changed as the text states.
-
-    Raises:
-        UsageError: its order and what is stated exclude each other.
-        InputError: it is neither.
-    """
+    """Return the order of an order file or of a policy file, changed as the text states."""
     file = Path(text.name)
     stored = read_policy_order(file)
     order = open_order(file)[1] if stored is None else from_policy_order(file, stored)

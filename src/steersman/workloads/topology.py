@@ -24,7 +24,7 @@ from steersman.workloads.files import CSV_SUFFIXES, HIERARCHY_SUFFIX, YAML_SUFFI
 from steersman.workloads.formats import openb
 from steersman.workloads.formats.kubernetes.controllers import CONTROLLERS
 from steersman.workloads.formats.kubernetes.objects import Objects
-from steersman.workloads.formats.openb import OpenbCsv, is_node_list
+from steersman.workloads.formats.lists import OpenbCsv, is_node_list
 from steersman.workloads.formats.registry import format_of
 from steersman.workloads.formats.yaml_documents import NESTED, Document, read_documents, write_documents
 from steersman.workloads.workload import Workload
@@ -42,7 +42,6 @@ class Hierarchy:
     racks_per_zone: int = 0
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if self.servers_per_rack < 1:
             raise UsageError(f"{self.servers_per_rack} servers per rack are too few; expected 1 or more")
         if self.racks_per_zone < 0:
@@ -91,9 +90,6 @@ def write_hierarchy(
         scheduler_name: written into pods that name no scheduler or the default one; "" leaves pods as they are.
         node_list: a single file with nodes.
         pod_list: a single file with pods.
-
-    Raises:
-        InputError: a folder holds no nodes and pods, or a file is invalid. Then nothing has been written.
     """
     groups = [group for folder in folders for group in _workloads(folder)]
     groups += [[file] for file in (node_list, pod_list) if file is not None]
@@ -133,7 +129,6 @@ class _Numbering:
             self.seen = set()
 
     def labels(self, name: str) -> dict[str, str]:
-        """Return the labels of the next node."""
         index = len(self.seen)
         self.seen.add(name)
         return self.hierarchy.labels(index)
@@ -230,7 +225,6 @@ class NodePlaces:
 
 
 def places(workload: Workload) -> Places:
-    """Return the places of a workload."""
     owner, owners = _numbered((pod.namespace, pod.owner) if pod.owner else None for pod in workload.pods)
     where = node_places(workload.nodes)
     return Places(owner, owners, where.rack, where.racks, where.server)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from steersman.cluster.gpu_resources import GPU_RESOURCES, MODEL_LABELS, is_offered
 from steersman.cluster.gpu_units import counted_milli, is_accelerator, is_unclear, offered_units
-from steersman.cluster.model import Node, Pod
+from steersman.cluster.model import GPU_RESOURCES, MODEL_LABELS, Node, Pod, is_offered
 from steersman.core.counting import counted, first_names
 from steersman.workloads.workload import Workload
 

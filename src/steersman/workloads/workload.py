@@ -39,13 +39,9 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class EndedPod:
-    """A pod that succeeded or failed after it had run.
+    """A pod that succeeded or failed after it had run; times in seconds since 1970.
 
-    Attributes:
-        pod: the pod.
-        created: when it was submitted, seconds since 1970.
-        started: when its kubelet began with it.
-        ended: when its last container ended, else its Job, or when it was deleted.
+    It `ended` when its last container did, else its Job, or when it was deleted.
     """
 
     pod: Pod

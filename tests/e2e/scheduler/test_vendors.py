@@ -13,8 +13,7 @@ from tests.e2e.scheduler.test_schedule import bound, create, events, pods, sched
 
 from steersman.apps.local_cluster.node_shapes import parse_shape
 from steersman.apps.local_cluster.nodes import prepared
-from steersman.cluster.gpu_resources import GPU_RESOURCES, SHARED_GPUS
-from steersman.cluster.model import Pod, PodClass, Requests
+from steersman.cluster.model import GPU_RESOURCES, SHARED_GPUS, Pod, PodClass, Requests
 from steersman.cluster.objects.gpus import GPU_INDEX_KEY
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.workloads.loading import load_workload

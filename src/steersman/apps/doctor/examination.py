@@ -26,7 +26,7 @@ from steersman.cluster.account import account_of
 from steersman.cluster.model import Node
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.cluster.objects.api.metadata import named_object
-from steersman.cluster.objects.api_fields import kubernetes_table
+from steersman.cluster.objects.fields import kubernetes_table
 from steersman.core.counting import counted
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import MISSING, ApiError, Client

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from steersman.cluster.account import ClusterAccount
-from steersman.cluster.gpu_resources import PLUGIN_GPUS, SHARED_GPUS
+from steersman.cluster.model import PLUGIN_GPUS, SHARED_GPUS
 from steersman.cluster.objects.api.metadata import NamedObject, NodeObject
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER, LivePod
 from steersman.core.counting import counted, first_names

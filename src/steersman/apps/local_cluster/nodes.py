@@ -16,8 +16,7 @@ import msgspec
 
 from steersman.apps.local_cluster.node_shapes import DEFAULT_PREFIX, NodeShape, is_label
 from steersman.apps.local_cluster.stall_timeout import StallTimeout
-from steersman.cluster.gpu_resources import SHARED_GPUS
-from steersman.cluster.model import Node, Taint
+from steersman.cluster.model import SHARED_GPUS, Node, Taint
 from steersman.cluster.node_labels import with_standard_labels
 from steersman.cluster.objects.api.decoding import node_from_json
 from steersman.cluster.objects.api.metadata import NodeObject

@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from steersman.cluster.gpu_resources import MODEL_LABELS
 from steersman.cluster.model import (
+    MODEL_LABELS,
     Constraints,
     ExclusiveVolume,
     Node,

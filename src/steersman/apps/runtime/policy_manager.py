@@ -16,7 +16,7 @@ from steersman.apps.runtime.live_profile import LiveProfile
 from steersman.apps.runtime.policy_reloader import PolicyReloader
 from steersman.apps.runtime.spread_selectors import LiveSpreadSelectors
 from steersman.cluster.model import Constraints, GpuType, Node, PodClass, PodSelector, Requests, TopologySpread
-from steersman.cluster.objects.latency_limits import LatencyLimits
+from steersman.cluster.node_metrics import LatencyLimits
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError

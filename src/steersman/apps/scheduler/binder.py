@@ -12,7 +12,7 @@ from enum import Enum
 import msgspec
 import structlog
 
-from steersman.cluster.gpu_resources import PLUGIN_GPUS
+from steersman.cluster.model import PLUGIN_GPUS
 from steersman.cluster.objects.api.decoding import pod_from_json
 from steersman.cluster.objects.api.pods import LivePod
 from steersman.cluster.objects.fields import FieldError

@@ -53,7 +53,6 @@ _decoder = msgspec.json.Decoder(FreeResources)
 
 
 def free_annotation(state: ClusterState, slot: int) -> str:
-    """Return the value of `FREE_KEY` for the node in a slot."""
     arrays = state.arrays
     free, allocatable = arrays.free[slot].tolist(), arrays.allocatable[slot].tolist()
     kinds = arrays.gpu_kinds[slot].tolist()
@@ -94,11 +93,7 @@ def free_of(node: NodeObject) -> FreeResources | None:
 
 
 def set_free(state: ClusterState, slot: int, content: FreeResources) -> None:
-    """Write what is free to the node in a slot, which must have no pods.
-
-    Raises:
-        FieldError: more is free than allocatable, a number is negative, or there are not as many devices.
-    """
+    """Write what is free to the node in a slot, which must have no pods."""
     arrays = state.arrays
     allocatable = arrays.allocatable[slot].tolist()
     columns = {name: column for column, name in _columns(state, allocatable)}

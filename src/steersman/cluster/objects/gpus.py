@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from steersman.cluster.gpu_resources import GPU_MODEL_KEY, PLUGIN_GPUS, SHARED_GPUS, gpu_model
-from steersman.cluster.model import GPU_MILLI
+from steersman.cluster.model import GPU_MILLI, GPU_MODEL_KEY, PLUGIN_GPUS, SHARED_GPUS, gpu_model
 from steersman.cluster.objects.api.pods import PodSpec
 from steersman.cluster.objects.fields import FieldError, Object, join, text
 from steersman.cluster.objects.gpu_shares import GpuShare, GpuSharing, card_share, gpu_mem_share, hami_share, kai_share
@@ -33,9 +32,6 @@ def node_gpus(allocatable: Object, capacity: Object, labels: Mapping[str, str], 
     Shared GPUs are the same devices as those of the device plugin with the same number, if there is one. Of several
     kinds one has bits in the mask: the shared one, or else the one with most devices, if `MAX_NODE_GPUS` suffice for
     it. The others are counted; shares of them cannot be requested.
-
-    Raises:
-        FieldError: the quantities are contradictory.
     """
     shared = {key: capacity[key] for key in (SHARED_GPUS, GPU_MILLI_KEY) if key in capacity}
     quantities = {**shared, **allocatable}
@@ -174,11 +170,7 @@ def gpu_devices(annotations: Object, path: str, count: int) -> tuple[int, ...]:
 
 
 def device_numbers(stated: str, count: int) -> tuple[int, ...]:
-    """Return the `count` devices of an annotation such as 2-3-4; empty: none.
-
-    Raises:
-        ValueError: it does not name so many devices.
-    """
+    """Return the `count` devices of an annotation such as 2-3-4; empty: none."""
     if not stated:
         return ()
     parts = stated.split("-")

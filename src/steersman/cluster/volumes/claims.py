@@ -43,12 +43,7 @@ def volume_attachment(volume: Volume) -> Attachment | None:
 
 
 def attachment(sources: InTreeSources, labels: Mapping[str, str] = MappingProxyType({})) -> Attachment | None:
-    """Return driver and handle of an in-tree volume; None: it is something else, or cannot be translated.
-
-    Args:
-        sources: a volume of a pod, or the spec of a PersistentVolume.
-        labels: of the PersistentVolume.
-    """
+    """Return driver and handle of an in-tree volume; None: it is something else, or cannot be translated."""
     if (ebs := sources.aws_elastic_block_store) is not None:
         return _attached("kubernetes.io/aws-ebs", _ebs(ebs.volume_id or ""))
     if (gce := sources.gce_persistent_disk) is not None:
@@ -101,12 +96,10 @@ class PodClaim:
 
     @property
     def is_ephemeral(self) -> bool:
-        """Whether the claim belongs to the pod."""
         return bool(self.made_for)
 
     @property
     def name(self) -> str:
-        """Name of the claim without its namespace."""
         return self.key.rpartition("/")[2]
 
 

@@ -75,7 +75,6 @@ class VolumeObjects:
         return ref is not None and f"{ref.namespace}/{ref.name}" == claim.key and ref.uid in ("", claim.metadata.uid)
 
     def is_taken(self, volume: Volume) -> bool:
-        """Return whether a volume is for some claim."""
         return volume.spec.claim_ref is not None or volume.metadata.name in self.assumed_volumes
 
 
@@ -87,7 +86,6 @@ class VolumePlan:
     provisions: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Return whether there is anything in it."""
         return bool(self.bindings or self.provisions)
 
 
@@ -430,7 +428,6 @@ def _size(claim: VolumeClaim) -> int:
 
 
 def volume_bytes(volume: Volume) -> int:
-    """Return the size of a volume."""
     return int(bytes_((volume.spec.capacity or {}).get("storage", 0), round_up=False))
 
 

@@ -23,9 +23,7 @@ from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import CLUSTER
 from steersman.policies.heuristics import heuristic
-from steersman.workloads.files import CSV_SUFFIXES
-from steersman.workloads.profile import typical_pods
-from steersman.workloads.recorded_bindings import (
+from steersman.workloads.experiments import (
     CLEARED_PODS,
     NODE_CPU,
     NODE_MEMORY,
@@ -39,6 +37,8 @@ from steersman.workloads.recorded_bindings import (
     recorded_class,
     recorded_nodes,
 )
+from steersman.workloads.files import CSV_SUFFIXES
+from steersman.workloads.profile import typical_pods
 
 MOST_UNEXPLAINED = 0.25
 """Share of a cluster's CPU that its last row may have in use beyond what the pods before it request, or below."""

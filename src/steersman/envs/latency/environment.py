@@ -104,7 +104,6 @@ class LatencyOptions:
     keep_hard_limits: bool | None = None
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if not 0 <= self.penalty < 1e9:
             raise UsageError(f"penalty must be at least 0, not {self.penalty}")
         if self.step_limit is not None and self.step_limit < 1:
@@ -116,13 +115,6 @@ class LatencyCore(EnvCore):
 
     Every pod that fits on some node is a decision; a pod that fits nowhere is dropped. The reward is computed from the
     true state after the action; agents observe measurements.
-
-    Args:
-        count: E.
-        options: options of the environment.
-
-    Raises:
-        UsageError: an option is invalid, or an objective is undefined here.
     """
 
     def __init__(self, count: int, options: LatencyOptions) -> None:
@@ -160,7 +152,6 @@ class LatencyCore(EnvCore):
             filter_environments(self.simulator.scheduler_view, self.observation.mask, e, e + 1)
 
     def step(self, actions: npt.NDArray[np.int64]) -> None:
-        """Take one action in each environment, see `EnvCore`."""
         stepping.step(
             self.simulator,
             self.settings,
@@ -220,13 +211,11 @@ class LatencyCore(EnvCore):
         return float(stepping.placement_latency(self.simulator, self.settings, e, n))
 
     def state(self) -> Arrays:
-        """Return all arrays, see `EnvCore`."""
         arrays = dict(arrays_of(self.simulator, "world."))
         arrays |= {"task.row": self.task.row, "task.counts": self.task.counts}
         return arrays | {f"observation.{name}": array for name, array in arrays_of(self.observation)}
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Return to a state, see `EnvCore`."""
         self.simulator = restored(self.simulator, arrays, "world.")
         self.task.row[:] = arrays["task.row"]
         self.task.counts[:] = arrays["task.counts"]
@@ -234,12 +223,10 @@ class LatencyCore(EnvCore):
             array[:] = arrays[f"observation.{name}"]
 
     def names(self, e: int) -> list[str]:
-        """Return names of nodes, see `EnvCore`."""
         zones = self.simulator.scheduler_view.zone[e, : self.simulator.scheduler_view.counts[e, NODES]]
         return [f"node-{n}-zone-{zone}" for n, zone in enumerate(zones)]
 
     def loads(self, e: int) -> npt.NDArray[np.float64]:
-        """Return shares of CPU and memory that are used, see `EnvCore`."""
         count = int(self.simulator.scheduler_view.counts[e, NODES])
         first = e * self.max_nodes
         total = self.simulator.scheduler_view.nodes.allocatable[first : first + count]
@@ -254,9 +241,7 @@ class LatencyCore(EnvCore):
 class LatencyEnv(SchedulingEnv):
     """Pods of Deployments arrive and leave; nodes' use is measured late, with errors, and sometimes not at all.
 
-    Args:
-        render_mode: see `SchedulingEnv`.
-        **options: of `LatencyOptions`, and those of `latency_settings.LatencySettings` that differ.
+    Options: those of `LatencyOptions`, and those of `latency_settings.LatencySettings` that differ.
     """
 
     def __init__(self, render_mode: str | None = None, **options: Any) -> None:

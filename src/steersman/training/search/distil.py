@@ -28,7 +28,7 @@ from steersman.simulation.arrivals import draw, resample
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection.choice import draws_of, saving_interval
 from steersman.training.search.imitation_terms import ImitatedChoices, imitated_choices, imitating_terms
-from steersman.workloads.coarse import coarse
+from steersman.workloads.profile import coarse
 from steersman.workloads.warnings import no_devices
 from steersman.workloads.workload import Workload
 

@@ -15,18 +15,9 @@ import msgspec
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_CPU_MILLI, MAX_POD_GPUS
 from steersman.workloads.files import CSV_SUFFIXES
+from steersman.workloads.formats import traces
 from steersman.workloads.formats.base import WorkloadFormat
 from steersman.workloads.formats.tables import TableRow, read_text
-from steersman.workloads.formats.traces import (
-    MAX_CORES,
-    MAX_PODS,
-    NEVER_RAN,
-    TraceContent,
-    TraceJob,
-    TraceTable,
-    namespace_of,
-    pod_name,
-)
 
 # Alibaba's tables of tasks without a header: `pai_task_table` of cluster-trace-gpu-v2020, `batch_task` of v2018. CPU is
 # in hundredths of a core, GPUs are in hundredths of one. Both are those of one instance of a task. Memory is in GiB
@@ -45,13 +36,8 @@ BATCH_COLUMNS = (
 )
 
 
-class _TaskTable(TraceTable):
-    """A table of tasks, each of which has instances that start independently of each other.
-
-    Attributes:
-        instances: column with the number of instances.
-        memory_gib, memory_percent: column with the memory in GiB, or in percent of the largest machine's.
-    """
+class _TaskTable(traces.TraceTable):
+    """A table of tasks, whose instances start independently of each other; attributes name columns."""
 
     owners = "job"
     what = "task"
@@ -59,16 +45,15 @@ class _TaskTable(TraceTable):
     memory_gib: ClassVar[str] = ""
     memory_percent: ClassVar[str] = ""
 
-    def jobs(self, row: TableRow) -> Iterator[TraceJob | str]:
-        """Yield the task of a row, see `TraceTable`."""
+    def jobs(self, row: TableRow) -> Iterator[traces.TraceJob | str]:
         started, ended = row.time("start_time"), row.time("end_time")
         # The end of a task that has not ended is empty or 0.
         if not started or (ended and ended < started):
-            yield NEVER_RAN
+            yield traces.NEVER_RAN
             return
         job, task, model = row.name("job_name"), row.name("task_name"), row.text("gpu_type")
-        yield TraceJob(
-            pod_name(job, task),
+        yield traces.TraceJob(
+            traces.pod_name(job, task),
             started,
             ended - started if ended else None,
             cpu_milli=math.ceil(row.amount("plan_cpu", MAX_CPU_MILLI // 10) * 10),
@@ -76,7 +61,7 @@ class _TaskTable(TraceTable):
             memory_share=float(row.amount(self.memory_percent, 100)) / 100,
             gpus=row.amount("plan_gpu", MAX_POD_GPUS * 100) / 100,
             models=(model,) if model and model != MISCELLANEOUS else (),
-            count=math.ceil(row.amount(self.instances, MAX_PODS)) or 1,
+            count=math.ceil(row.amount(self.instances, traces.MAX_PODS)) or 1,
             owner=f"Job/{job}",
             place=(row.file, row.line),
         )
@@ -124,7 +109,7 @@ COLUMNS = (
 )
 
 
-class AzureCsv(TraceTable):
+class AzureCsv(traces.TraceTable):
     """The format of both traces, which have no nodes."""
 
     name = "azure"
@@ -136,19 +121,18 @@ class AzureCsv(TraceTable):
     what = "virtual machine"
     unused = "use of CPU is not used"
 
-    def jobs(self, row: TableRow) -> Iterator[TraceJob | str]:
-        """Yield the virtual machine of a row, see `TraceTable`."""
+    def jobs(self, row: TableRow) -> Iterator[traces.TraceJob | str]:
         created, deleted = row.time("vmcreated"), row.time("vmdeleted")
         if created is None or (deleted is not None and deleted < created):
-            yield NEVER_RAN
+            yield traces.NEVER_RAN
             return
         sizes = {column: OPEN_BUCKETS.get(row.text(column), row.text(column)) for column in ("vmcorecount", "vmmemory")}
         size = TableRow(row.file, row.line, sizes)
-        yield TraceJob(
-            pod_name(row.name("vmid")),
+        yield traces.TraceJob(
+            traces.pod_name(row.name("vmid")),
             created,
             None if deleted is None else deleted - created,
-            cpu_milli=math.ceil(size.amount("vmcorecount", MAX_CORES) * 1000),
+            cpu_milli=math.ceil(size.amount("vmcorecount", traces.MAX_CORES) * 1000),
             memory_bytes=size.gib("vmmemory"),
             owner=f"Subscription/{row.name('subscriptionid')}",
             labels=(("category", row.name("vmcategory").lower()),),
@@ -199,14 +183,12 @@ class GoogleJson(WorkloadFormat):
     suffixes = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 
     def recognises(self, file: Path) -> bool:
-        """Return whether the first line is an event, see `WorkloadFormat`."""
         return bool(_FIRST_LINE.match(read_text(file, head=True)))
 
-    def open(self, files: Sequence[Path]) -> TraceContent:
-        """Return the instances of the files, see `WorkloadFormat`."""
+    def open(self, files: Sequence[Path]) -> traces.TraceContent:
         unused = "CPU and memory are parts of the largest node's, constraints and updates of requests are not used"
         events = [each for file in files for each in _read(file)]
-        return TraceContent(files, _instances(events), "collection", unused, "instance")
+        return traces.TraceContent(files, _instances(events), "collection", unused, "instance")
 
 
 def _read(file: Path) -> Iterator[tuple[InstanceEvent, str, int]]:
@@ -220,8 +202,7 @@ def _read(file: Path) -> Iterator[tuple[InstanceEvent, str, int]]:
                 raise InputError(file, f"line {number}", "", f"is not an instance event: {error}") from None
 
 
-def _instances(events: Sequence[tuple[InstanceEvent, str, int]]) -> Iterator[TraceJob | str]:
-    """Yield the instances of all events, or why one is left out."""
+def _instances(events: Sequence[tuple[InstanceEvent, str, int]]) -> Iterator[traces.TraceJob | str]:
     alloc_sets = {event.collection_id for event, _, _ in events if event.collection_type == ALLOC_SET}
     by_instance: dict[tuple[int, int], list[tuple[InstanceEvent, str, int]]] = {}
     for each in sorted(events, key=lambda each: each[0].time):
@@ -230,14 +211,14 @@ def _instances(events: Sequence[tuple[InstanceEvent, str, int]]) -> Iterator[Tra
         _, file, line = group[0]
         of_instance = [event for event, _, _ in group if event.time < NEVER]
         if not of_instance:
-            yield NEVER_RAN
+            yield traces.NEVER_RAN
         elif any(event.alloc_collection_id in alloc_sets for event in of_instance):
             yield IN_ALLOC_SET
         else:
             yield _instance(f"{collection}-{index}", of_instance, (file, line))
 
 
-def _instance(name: str, events: Sequence[InstanceEvent], place: tuple[str, int]) -> TraceJob | str:
+def _instance(name: str, events: Sequence[InstanceEvent], place: tuple[str, int]) -> traces.TraceJob | str:
     """Return an instance of its events in order of time."""
     created, ran, since, has_ended = events[0].time, 0, None, False
     for event in events:
@@ -251,10 +232,10 @@ def _instance(name: str, events: Sequence[InstanceEvent], place: tuple[str, int]
     if has_ended and not any(event.type == SCHEDULE for event in events):
         # Its beginning is not in the file, unless it was killed while it waited.
         if not any(event.machine_id or event.type in (FAIL, FINISH) for event in events):
-            return NEVER_RAN
+            return traces.NEVER_RAN
         ran = events[-1].time - created
     request = next((event.resource_request for event in events if event.resource_request), RequestedShares())
-    return TraceJob(
+    return traces.TraceJob(
         name,
         created / 1e6,
         ran / 1e6 if has_ended else None,
@@ -272,7 +253,7 @@ def _instance(name: str, events: Sequence[InstanceEvent], place: tuple[str, int]
 # Development in the Datacenter", NSDI 2024.
 
 
-class HeliosCsv(TraceTable):
+class HeliosCsv(traces.TraceTable):
     """The format of both traces, which have no nodes."""
 
     name = "helios"
@@ -287,18 +268,17 @@ class HeliosCsv(TraceTable):
     any_case = True
     unused = "states, waits and types of jobs are not used"
 
-    def jobs(self, row: TableRow) -> Iterator[TraceJob | str]:
-        """Yield the job of a row, see `TraceTable`."""
+    def jobs(self, row: TableRow) -> Iterator[traces.TraceJob | str]:
         submitted, started, ended = (row.moment(f"{which}_time") for which in ("submit", "start", "end"))
         # In Acme's Kalos the column `duration` includes the wait.
         run = row.time("duration") if started is None or ended is None else ended - started
         if started is None or submitted is None or (run is not None and run < 0):
-            yield NEVER_RAN
+            yield traces.NEVER_RAN
             return
-        nodes = int(row.amount("node_num", MAX_PODS)) or 1
-        cores, gpus = row.amount("cpu_num", MAX_CORES * nodes), row.amount("gpu_num", MAX_POD_GPUS)
-        yield TraceJob(
-            pod_name(row.name("job_id")),
+        nodes = int(row.amount("node_num", traces.MAX_PODS)) or 1
+        cores, gpus = row.amount("cpu_num", traces.MAX_CORES * nodes), row.amount("gpu_num", MAX_POD_GPUS)
+        yield traces.TraceJob(
+            traces.pod_name(row.name("job_id")),
             submitted,
             run,
             cpu_milli=math.ceil(cores * 1000 / nodes),
@@ -307,7 +287,7 @@ class HeliosCsv(TraceTable):
             count=nodes,
             is_gang=nodes > 1,
             owner=f"User/{row.name('user')}",
-            namespace=namespace_of(row.text("vc")),
+            namespace=traces.namespace_of(row.text("vc")),
             place=(row.file, row.line),
         )
 
@@ -335,7 +315,6 @@ class Attempt(msgspec.Struct, frozen=True):
     detail: list[ServerGpus] = msgspec.field(default_factory=list)
 
     def row(self, job: TableRow) -> TableRow:
-        """Return the times of a job's attempt as a row."""
         return TableRow(job.file, job.line, {"start_time": self.start_time or "", "end_time": self.end_time or ""})
 
 
@@ -348,7 +327,7 @@ class LoggedJob(msgspec.Struct, frozen=True):
     attempts: list[Attempt]
 
 
-class PhillyTrace(TraceTable):
+class PhillyTrace(traces.TraceTable):
     """The format of the Philly trace, which has no nodes."""
 
     name = "philly"
@@ -360,11 +339,9 @@ class PhillyTrace(TraceTable):
     unused = "CPU and memory are not stated and count as 0"
 
     def recognises(self, file: Path) -> bool:
-        """Return whether a file is a log of jobs or has the header of the table, see `WorkloadFormat`."""
         return _is_log(file) or super().recognises(file)
 
-    def jobs(self, row: TableRow) -> Iterator[TraceJob]:
-        """Yield the job of a row, see `TraceTable`."""
+    def jobs(self, row: TableRow) -> Iterator[traces.TraceJob]:
         duration = row.seconds("duration")
         if duration is None:
             raise row.error("duration", "is empty; expected seconds, 0 or more")
@@ -373,18 +350,18 @@ class PhillyTrace(TraceTable):
             raise row.error("num_gpus", "0 GPUs; a job needs at least 1")
         yield _job("", row.date("timestamp"), duration, gpus, row.name("cluster"), row)
 
-    def _read(self, file: Path) -> Iterator[TraceJob | str]:
+    def _read(self, file: Path) -> Iterator[traces.TraceJob | str]:
         return _logged_jobs(file) if _is_log(file) else super()._read(file)
 
 
-def _job(name: str, submitted: float, run: float | None, gpus: int, cluster: str, row: TableRow) -> TraceJob:
-    return TraceJob(
+def _job(name: str, submitted: float, run: float | None, gpus: int, cluster: str, row: TableRow) -> traces.TraceJob:
+    return traces.TraceJob(
         name,
         submitted,
         run,
         gpus=Decimal(gpus),
         owner=f"VirtualCluster/{cluster}",
-        namespace=namespace_of(cluster),
+        namespace=traces.namespace_of(cluster),
         place=(row.file, row.line),
     )
 
@@ -393,7 +370,7 @@ def _is_log(file: Path) -> bool:
     return bool(_LOG.match(read_text(file, head=True)))
 
 
-def _logged_jobs(file: Path) -> Iterator[TraceJob | str]:
+def _logged_jobs(file: Path) -> Iterator[traces.TraceJob | str]:
     """Yield the jobs of a log, or why one is left out. Raises InputError: it is not a log, or a date is invalid."""
     try:
         jobs = msgspec.json.decode(read_text(file), type=list[LoggedJob])
@@ -405,8 +382,8 @@ def _logged_jobs(file: Path) -> Iterator[TraceJob | str]:
         starts = [start for each in job.attempts if (start := each.row(row).moment("start_time")) is not None]
         gpus = max((sum(len(place.gpus) for place in each.detail) for each in job.attempts), default=0)
         if submitted is None or not starts or not gpus:
-            yield NEVER_RAN
+            yield traces.NEVER_RAN
             continue
         ended = job.attempts[-1].row(row).moment("end_time")
         run = None if ended is None else max(ended - min(starts), 0.0)
-        yield _job(pod_name(job.jobid), submitted, run, gpus, job.vc, row)
+        yield _job(traces.pod_name(job.jobid), submitted, run, gpus, job.vc, row)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from steersman.workloads.formats.base import WorkloadFormat
 
 BUILT_IN = {
-    "openb": "steersman.workloads.formats.openb:OpenbCsv",
-    "deployments": "steersman.workloads.formats.deployments:DeploymentsCsv",
+    "openb": "steersman.workloads.formats.lists:OpenbCsv",
+    "deployments": "steersman.workloads.formats.lists:DeploymentsCsv",
     "gpu-v2025": "steersman.workloads.formats.gpu_v2025:GpuV2025Csv",
     "philly": "steersman.workloads.formats.published:PhillyTrace",
     "sacct": "steersman.workloads.formats.jobs:SacctTable",

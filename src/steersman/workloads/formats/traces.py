@@ -38,11 +38,8 @@ def shares(amount: int, largest: int) -> tuple[int, ...]:
 def pods_of_job(job: Pod, amount: int, largest: int, class_of: Callable[[int], PodClass]) -> Iterator[Pod]:
     """Yield the pods of a job: itself, or a gang with its name if it is larger than the largest node.
 
-    Args:
-        job: the job as one pod.
-        amount: what it requests in all: processors or GPUs.
-        largest: what the largest node has, 0 without nodes.
-        class_of: returns the class of a pod by its amount.
+    `amount` is what it requests in all and `largest` what that node has (0 without nodes), both processors or GPUs;
+    `class_of` returns the class of a pod by its amount.
     """
     amounts = shares(amount, largest)
     if len(amounts) == 1:
@@ -117,9 +114,6 @@ class TraceContent(PodContent):
 
     Attributes:
         field, advice: of the name that two jobs have, for the error.
-
-    Raises:
-        InputError: there is no job.
     """
 
     field: ClassVar[str] = ""
@@ -150,7 +144,6 @@ class TraceContent(PodContent):
             raise InputError(files[0], "", "", problem)
 
     def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
-        """Return the pods of the jobs in order of submission, see `FormatContent`."""
         return self.pods_of(sorted(self.jobs, key=lambda job: job.submit), nodes), None
 
     def pods_of(self, jobs: Sequence[TraceJob], nodes: Sequence[Node]) -> list[Pod]:
@@ -160,13 +153,11 @@ class TraceContent(PodContent):
         return [pod for job in jobs for pod in _pods(job, start, largest)]
 
     def named_twice(self, name: str, nodes: Sequence[Node]) -> InputError | None:
-        """Return the error of a name that two jobs have, see `FormatContent`."""
         largest = _LargestNode.of(nodes)
         jobs = ((*job.place, _pods(job, 0.0, largest)) for job in self.jobs)
         return twice(name, jobs, self.field, self.advice)
 
     def understood(self) -> str:
-        """Return how many jobs there are, and what is left out or not used; see `FormatContent`."""
         owners = len({job.owner for job in self.jobs} - {""})
         endless = sum(job.run is None for job in self.jobs)
         of_models = sum(bool(job.models) for job in self.jobs)
@@ -203,7 +194,6 @@ class TraceTable(TableFormat):
         """Yield the jobs of a row, or why it is left out. Raises InputError: a cell is invalid."""
 
     def has_header(self, columns: Iterable[str]) -> bool:
-        """Return whether a header is that of the table, see `TableFormat`."""
         return self.marks <= {column.lower() if self.any_case else column for column in columns}
 
     def recognises(self, file: Path) -> bool:
@@ -215,7 +205,6 @@ class TraceTable(TableFormat):
         return values is not None and len(cells) == len(columns) and cells[values[0]] in values[1]
 
     def open(self, files: Sequence[Path]) -> TraceContent:
-        """Return the jobs of the files, see `WorkloadFormat`."""
         entries = (each for file in files for each in self._read(file))
         return TraceContent(files, entries, self.owners, self.unused, self.what)
 

@@ -117,23 +117,12 @@ class DeploymentSettings:
     cpu_requests: tuple[str, ...] = ("100m", "250m", "500m", "1000m", "1500m", "2000m", "2500m", "3000m", "3500m")
     cpu_limits: tuple[str, ...] = ("500m", "750m", "1000m", "1500m", "2000m", "2500m", "3000m", "3500m")
     memory_requests: tuple[str, ...] = (
-        "256Mi",
-        "512Mi",
-        "1Gi",
-        "1.5Gi",
-        "2Gi",
-        "2.5Gi",
-        "3Gi",
-        "3.5Gi",
-        "4Gi",
-        "5Gi",
-        "10Gi",
-        "20Gi",
+        *("256Mi", "512Mi", "1Gi", "1.5Gi", "2Gi", "2.5Gi", "3Gi", "3.5Gi"),
+        *("4Gi", "5Gi", "10Gi", "20Gi"),
     )
     memory_limits: tuple[str, ...] = ("1Gi", "1.5Gi", "2Gi", "2.5Gi", "3Gi", "3.5Gi", "4Gi", "5Gi", "10Gi", "20Gi")
 
     def __post_init__(self) -> None:
-        """Check the values."""
         for name in ("cpu_load", "memory_load", "pod_load"):
             load = getattr(self, name)
             if not 0 < load <= 10:
@@ -154,11 +143,7 @@ class DeploymentSettings:
 
 
 def generate(settings: DeploymentSettings, nodes: Sequence[Node], rng: np.random.Generator) -> tuple[Row, ...]:
-    """Return random Deployments that fill the schedulable nodes `settings.resets` times.
-
-    Raises:
-        UsageError: no node is schedulable, a request fits on no node, or there would be too many pods.
-    """
+    """Return random Deployments that fill the schedulable nodes `settings.resets` times."""
     usable = _usable(nodes)
     _check_sizes("cpu_requests", settings.cpu_requests, _cpu, max(node.cpu_milli for node in usable), format_cpu)
     largest = max(node.memory_bytes for node in usable)
@@ -201,9 +186,6 @@ def replay(
 
     Every `add` takes `interval_seconds`. Rows that delete happen together, `wait_seconds` after the last addition,
     and the next addition follows `wait_seconds` later. A Deployment that is never deleted stays.
-
-    Raises:
-        InputError: a Deployment is added while it exists or deleted while it does not, or there are too many pods.
     """
     pods_by_row: list[list[Pod]] = []
     alive: dict[str, int] = {}
@@ -237,7 +219,6 @@ def replay(
 
 
 def is_deployments(columns: Set[str]) -> bool:
-    """Return whether columns are those of a list of Deployments."""
     return "pod_count" in columns or "action" in columns
 
 
@@ -265,24 +246,13 @@ def parse_rows(path: str | Path, lines: Iterable[str], delimiter: str = ",") -> 
 
 
 def write_rows(rows: Iterable[Row], path: Path) -> None:
-    """Write AAML's CSV."""
     tables.write_table(path, COLUMNS, ([getattr(row, column) for column in COLUMNS] for row in rows))
 
 
 def cluster(
-    count: int,
-    *,
-    cpu: Quantity = "64",
-    memory: Quantity = "256Gi",
-    pods: int = 110,
-    gpus: int = 0,
-    gpu_model: str = "",
+    count: int, *, cpu: Quantity = "64", memory: Quantity = "256Gi", pods: int = 110, gpus: int = 0, gpu_model: str = ""
 ) -> tuple[Node, ...]:
-    """Return AAML's cluster: `count` equal nodes and a tainted control-plane node that takes no pods of Deployments.
-
-    Raises:
-        UsageError: no nodes or too many, or a quantity that no machine has.
-    """
+    """Return AAML's cluster: `count` equal nodes and a tainted control-plane node that takes no pods of Deployments."""
     if not 1 <= count <= MAX_NODES:
         raise UsageError(f"--node-count {count} is out of range; expected 1 to {MAX_NODES}")
     milli = _amount("node_cpu", cpu, _cpu)
@@ -422,7 +392,6 @@ def _memory(quantity: Quantity) -> int:
 
 
 def _option(name: str) -> str:
-    """Return the command-line spelling of a setting."""
     return f"--{name.replace('_', '-')}"
 
 

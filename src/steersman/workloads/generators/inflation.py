@@ -136,9 +136,6 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
 
     `shuffle` False keeps the order of `workload.pods` (simon's `shufflePod: false`) and appends the draws. Pods that
     run from the start count towards the ratio; those that belong to their node are not drawn.
-
-    Raises:
-        SteersmanError: the workload's nodes or pods have no GPU, so no GPU demand can be reached.
     """
     capacity, demand = workload.gpu_capacity, list(workload.gpu_demand)
     standing, drawable = workload.standing(), workload.drawable()

@@ -26,8 +26,7 @@ from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord
 from steersman.apps.local_cluster.stall_timeout import StallTimeout
 from steersman.cli.main import main
 from steersman.cli.output.display import Progress
-from steersman.cluster.gpu_resources import PLUGIN_GPUS, SHARED_GPUS
-from steersman.cluster.model import GPU_MILLI, Node, Taint
+from steersman.cluster.model import GPU_MILLI, PLUGIN_GPUS, SHARED_GPUS, Node, Taint
 from steersman.cluster.objects.decoding import node_from_object
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.kubernetes.client import ApiError, Listed, UnreachableError

@@ -17,7 +17,7 @@ from steersman.core.errors import SteersmanError
 from steersman.objectives.fragmentation import CAUSES
 from steersman.policies.base import Policy
 from steersman.simulation.result import Placements, Timeline
-from steersman.workloads.recorded_bindings import (
+from steersman.workloads.experiments import (
     RecordedBinding,
     clearings,
     parse_bindings,

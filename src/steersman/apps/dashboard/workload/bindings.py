@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.apps.dashboard.workload.sampling import chosen_rows
-from steersman.workloads.recorded_bindings import RecordedBinding, clearings, has_free_shares, recorded_nodes
+from steersman.workloads.experiments import RecordedBinding, clearings, has_free_shares, recorded_nodes
 
 MOST_COLUMNS = 400
 """Moments that a page shows."""

@@ -15,8 +15,8 @@ from steersman.apps.dashboard.screens import Screen, json_response
 from steersman.apps.dashboard.workload.bindings import BindingsDocument, bindings_document
 from steersman.apps.dashboard.workload.deployments import DeploymentsDocument, deployments_document
 from steersman.core.errors import SteersmanError
+from steersman.workloads.experiments import parse_bindings
 from steersman.workloads.generators.deployments import parse_rows
-from steersman.workloads.recorded_bindings import parse_bindings
 
 KEPT_FILES = 8
 """Files whose documents are kept in memory."""

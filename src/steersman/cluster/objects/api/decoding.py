@@ -44,11 +44,7 @@ def converted(obj: Object, kind: type[T], path: str = "") -> T:
 
 
 def valid_pod(raw: bytes | msgspec.Raw) -> LivePod:
-    """Return a pod of the API; of an invalid one those fields of `metadata`, `spec` and `status` that are valid.
-
-    Raises:
-        FieldError: it has no valid name.
-    """
+    """Return a pod of the API; of an invalid one those fields of `metadata`, `spec` and `status` that are valid."""
     try:
         return pod_from_json(raw)
     except FieldError:

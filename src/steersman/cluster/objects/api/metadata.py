@@ -47,7 +47,6 @@ class ManifestObject(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Namespace and name."""
         return f"{self.metadata.namespace or ''}/{self.metadata.name}"
 
 
@@ -145,6 +144,5 @@ class NodeObject(ManifestObject, frozen=True):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it says that it is ready."""
         conditions = (self.status or _NO_STATUS).conditions or ()
         return any(each.type == "Ready" and each.status == "True" for each in conditions)

@@ -14,15 +14,8 @@ from msgspec import structs
 
 from steersman.cluster.account import NOT_READY
 from steersman.cluster.model import Node
+from steersman.cluster.objects.api import pods
 from steersman.cluster.objects.api.controllers import LimitRange, PriorityClass, RuntimeClass
-from steersman.cluster.objects.api.pods import (
-    NO_RESOURCES,
-    Container,
-    PodObject,
-    PodSpec,
-    PodToleration,
-    ResourceRequirements,
-)
 from steersman.cluster.objects.decoding import PRIORITY_CLASSES
 from steersman.cluster.objects.fields import FieldError, indexed, join
 from steersman.cluster.objects.requests import Amounts, aggregate, resource_amounts
@@ -60,13 +53,7 @@ class _Bounds:
 
 @dataclass(slots=True)
 class Limits:
-    """What is read of a LimitRange.
-
-    Attributes:
-        name: of the object.
-        limits, requests: quantities that containers have by default.
-        bounds: of containers and pods.
-    """
+    """What is read of a LimitRange: quantities that containers have by default, and bounds of containers and pods."""
 
     name: str
     limits: dict[str, Any] = field(default_factory=dict)
@@ -75,11 +62,7 @@ class Limits:
 
 
 def limits_of(limit_range: LimitRange, name: str) -> Limits:
-    """Return what is read of a LimitRange: a maximum is a default limit, a limit or a minimum a default request.
-
-    Raises:
-        FieldError: it is invalid.
-    """
+    """Return what is read of a LimitRange: a maximum is a default limit, a limit or a minimum a default request."""
     result = Limits(name)
     for item, path in indexed(limit_range.spec.limits, "spec.limits"):
         least, most = quantities(item.min, f"{path}.min"), quantities(item.max, f"{path}.max")
@@ -102,7 +85,7 @@ def quantities(amounts: Mapping[str, Any] | None, path: str) -> dict[str, Any]:
     return dict(amounts or {})
 
 
-def limited(spec: PodSpec, path: str, every: Sequence[Limits]) -> PodSpec:
+def limited(spec: pods.PodSpec, path: str, every: Sequence[Limits]) -> pods.PodSpec:
     """Return the spec of a pod with the defaults of LimitRanges. Raises FieldError: one of them refuses the pod."""
     if not every:
         return spec
@@ -119,18 +102,18 @@ def limited(spec: PodSpec, path: str, every: Sequence[Limits]) -> PodSpec:
     return result
 
 
-def _with_defaults(container: Container, every: Iterable[Limits]) -> Container:
+def _with_defaults(container: pods.Container, every: Iterable[Limits]) -> pods.Container:
     """Return a container with the defaults of LimitRanges; a stated limit without a request is the request."""
-    stated = container.resources or NO_RESOURCES
+    stated = container.resources or pods.NO_RESOURCES
     limits = stated.limits or {}
     requests = {**limits, **(stated.requests or {})}
     for each in every:
         limits = {**each.limits, **limits}
         requests = {**each.requests, **requests}
-    return structs.replace(container, resources=ResourceRequirements(requests, limits))
+    return structs.replace(container, resources=pods.ResourceRequirements(requests, limits))
 
 
-def _amounts_of(spec: PodSpec, path: str, kind: str) -> Iterator[tuple[str, Amounts, Amounts]]:
+def _amounts_of(spec: pods.PodSpec, path: str, kind: str) -> Iterator[tuple[str, Amounts, Amounts]]:
     """Yield where bounds of a type apply, and requests and limits there."""
     containers = [(where, _stated(each, where)) for each, where in indexed(spec.containers, f"{path}.containers")]
     inits = [
@@ -154,8 +137,8 @@ def _amounts_of(spec: PodSpec, path: str, kind: str) -> Iterator[tuple[str, Amou
         yield path, requests | defaults | own_requests, limits | own_limits
 
 
-def _stated(holder: Container | PodSpec, path: str) -> tuple[Amounts, Amounts]:
-    resources, where = holder.resources or NO_RESOURCES, join(path, "resources")
+def _stated(holder: pods.Container | pods.PodSpec, path: str) -> tuple[Amounts, Amounts]:
+    resources, where = holder.resources or pods.NO_RESOURCES, join(path, "resources")
     requests = resource_amounts(resources.requests or {}, join(where, "requests"))
     return requests, resource_amounts(resources.limits or {}, join(where, "limits"))
 
@@ -237,17 +220,8 @@ class Admission:
         admission.tolerations = tuple(key for key in NOT_READY if key in hard)
         return admission
 
-    def admitted(self, pod: PodObject, path: str, obj: KubernetesObject) -> PodObject:
-        """Return a pod, or a template of pods, as the API server would store it.
-
-        Args:
-            pod: the pod.
-            path: its path in the object, for errors.
-            obj: the object that it is, or that makes it.
-
-        Raises:
-            FieldError: it is not admitted.
-        """
+    def admitted(self, pod: pods.PodObject, path: str, obj: KubernetesObject) -> pods.PodObject:
+        """Return a pod, or a template, as the API server would store it. `path` is its path in `obj`, for errors."""
         spec, where = pod.spec, join(path, "spec")
         if spec.priority is None:
             chosen = self._priority_class(spec, obj)
@@ -266,7 +240,7 @@ class Admission:
             for (kind, name), objects in sorted(self.absent.items())
         ]
 
-    def _priority_class(self, spec: PodSpec, obj: KubernetesObject) -> PriorityClass:
+    def _priority_class(self, spec: pods.PodSpec, obj: KubernetesObject) -> PriorityClass:
         name = spec.priority_class_name
         if not name:
             defaults = [each for each in self.priorities.values() if each.global_default]
@@ -276,7 +250,7 @@ class Admission:
             return PriorityClass()
         return self.priorities[name]
 
-    def _with_runtime_class(self, spec: PodSpec, path: str, obj: KubernetesObject) -> PodSpec:
+    def _with_runtime_class(self, spec: pods.PodSpec, path: str, obj: KubernetesObject) -> pods.PodSpec:
         name = spec.runtime_class_name
         if not name:
             return spec
@@ -296,10 +270,10 @@ class Admission:
         tolerations += [each for each in runtime.scheduling.tolerations or () if each not in tolerations]
         return structs.replace(spec, overhead=overhead, node_selector=selector, tolerations=tolerations)
 
-    def _with_tolerations(self, spec: PodSpec) -> PodSpec:
+    def _with_tolerations(self, spec: pods.PodSpec) -> pods.PodSpec:
         stated = spec.tolerations or []
         added = (
-            PodToleration(key, "Exists", effect="NoExecute")
+            pods.PodToleration(key, "Exists", effect="NoExecute")
             for key in self.tolerations
             if not any(each.key in (key, "", None) and each.effect in ("NoExecute", "", None) for each in stated)
         )

@@ -19,7 +19,7 @@ from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.decoding import REFUSALS_KEY
 from steersman.cluster.objects.device_offers import DeviceOffers, device_offers
 from steersman.cluster.objects.fields import FieldError
-from steersman.cluster.objects.partial import mapping_or_empty
+from steersman.cluster.objects.replicas import mapping_or_empty
 from steersman.cluster.volumes.claims import PodClaim, pod_claims
 from steersman.cluster.volumes.rules import VolumeObjects, fit, waits_for_consumer
 from steersman.core.counting import first_names
@@ -34,9 +34,6 @@ class PodClaims:
     """Devices that pods request by claims: so many of a DeviceClass count as of its extended resource.
 
     Claims that several pods share, that choose among devices, or whose template is missing are not modelled.
-
-    Args:
-        objects: of all inputs.
     """
 
     def __init__(self, objects: Iterable[KubernetesObject]) -> None:
@@ -179,7 +176,6 @@ class PodVolumes:
                 yield PodClaim(each.key)
 
     def _refused(self, claims: Sequence[PodClaim]) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield reasons, and the names of the nodes that each applies to, see `Constraints`."""
         result = fit(self._objects, claims, "", self._table, {})
         names = [node.name for node in self._nodes]
         if result.problem:

@@ -27,11 +27,7 @@ BY_REQUIREMENTS = ("Deployment", "ReplicaSet", "StatefulSet")
 
 
 def selector_of(obj: KubernetesObject) -> tuple[Requirement, ...]:
-    """Return what a Service or controller requires of the labels of its pods; empty: it selects none.
-
-    Raises:
-        FieldError: the selector is invalid.
-    """
+    """Return what a Service or controller requires of the labels of its pods; empty: it selects none."""
     stated = obj.typed.spec.selector
     selector = LabelSelector(match_labels=stated) if obj.kind in BY_LABELS else stated
     return label_selector(selector or LabelSelector(), "spec.selector")
@@ -93,7 +89,6 @@ Key = tuple[str, str, str]
 
 
 def key_of(obj: KubernetesObject) -> Key:
-    """Return the key of an object."""
     return obj.kind, obj.namespace, obj.name
 
 
@@ -122,11 +117,7 @@ def is_created(obj: KubernetesObject) -> bool:
 
 
 def created(obj: KubernetesObject) -> float | None:
-    """Return when an object was created in Unix seconds, or None if it does not say.
-
-    Raises:
-        InputError: `metadata.creationTimestamp` is not a time.
-    """
+    """Return when an object was created in Unix seconds, or None if it does not say."""
     stamp = obj.typed.metadata.creation_timestamp
     seconds = unix_seconds(stamp)
     if seconds is None and stamp is not None:
@@ -150,11 +141,7 @@ def scaled(obj: KubernetesObject) -> tuple[Key, tuple[int, int]]:
 
 
 class Controllers:
-    """The controllers of an input.
-
-    Args:
-        objects: all objects of the input.
-    """
+    """The controllers of an input."""
 
     def __init__(self, objects: Iterable[KubernetesObject]) -> None:
         every = [obj for obj in objects if obj.kind in (*CONTROLLERS, "CronJob") or obj.kind not in KINDS]
@@ -220,11 +207,7 @@ KOORDINATOR_GANG, KOORDINATOR_MINIMUM = (
 
 @dataclass(frozen=True, slots=True)
 class PodGroups:
-    """The PodGroups of an input.
-
-    Attributes:
-        minimum: by namespace and name how many of its pods must start together.
-    """
+    """The PodGroups of an input: by namespace and name how many of its pods must start together."""
 
     minimum: Mapping[tuple[str, str], int]
 

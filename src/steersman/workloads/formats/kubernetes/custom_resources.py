@@ -109,9 +109,6 @@ def whole_number(value: Any, default: int = 0) -> int:
     """Return a number of pods, also of digits as annotations have them; without a value the default.
 
     More than `MAX_REPLICAS` are one more, which is an error where so many pods would be made.
-
-    Raises:
-        ValueError: it is not a whole number of at least 0.
     """
     if value is None or value == "" or isinstance(value, Undefined):
         return default
@@ -155,7 +152,6 @@ class Part:
     metadata: Object = field(default_factory=dict)
 
     def scaled(self, replicas: tuple[int, int] | None) -> Iterable[tuple[str, Mapping[str, str]]]:
-        """Return its members within the bounds of an autoscaler."""
         members = list(self.members) if replicas else []
         return members[:1] * within(len(members), replicas) if members else self.members
 
@@ -172,11 +168,7 @@ class Part:
 
 
 class CustomResources:
-    """The custom resources of an input.
-
-    Args:
-        objects: all objects of the input, which resources may refer to.
-    """
+    """The custom resources of an input."""
 
     def __init__(self, objects: Sequence[KubernetesObject]) -> None:
         self._objects = {key_of(obj): obj.content for obj in objects}
@@ -349,7 +341,6 @@ class _Expressions(SandboxedEnvironment):
         return obj.get(attribute, self.undefined()) if isinstance(obj, Mapping) else super().getattr(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        """Return an entry."""
         return self.undefined() if obj is None else super().getitem(obj, argument)
 
 

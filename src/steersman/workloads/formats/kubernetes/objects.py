@@ -13,33 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from steersman.cluster.model import Node, Pod
-from steersman.cluster.objects.api_fields import field_use, kubernetes_table
 from steersman.cluster.objects.decoding import COMPARISONS, decode_node
-from steersman.cluster.objects.fields import FieldError, Object, join, required
+from steersman.cluster.objects.fields import FieldError, Object, field_use, join, kubernetes_table, required
 from steersman.cluster.objects.gpu_shares import shared_node
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
-from steersman.cluster.objects.partial import mapping_or_empty
+from steersman.cluster.objects.replicas import mapping_or_empty
 from steersman.core.counting import first_names
 from steersman.core.errors import InputError
 from steersman.workloads.files import YAML_SUFFIXES
 from steersman.workloads.formats.base import FormatContent, Losses, WorkloadFormat
 from steersman.workloads.formats.kubernetes import admission, claims, controllers
 from steersman.workloads.formats.kubernetes.admission import limits_of, quantities
-from steersman.workloads.formats.kubernetes.controllers import (
-    BY_LABELS,
-    BY_REQUIREMENTS,
-    CONTROLLERS,
-    Key,
-    completion,
-    controller_of,
-    created,
-    is_created,
-    key_of,
-    scaled,
-    selector_of,
-    services_of,
-    services_to_objects,
-)
 from steersman.workloads.formats.kubernetes.custom_resources import CustomResources, is_described
 from steersman.workloads.formats.kubernetes.expansion import MADE, Expanded, Expansion
 from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesObject, resource_table, unpack
@@ -122,8 +106,8 @@ class Objects(FormatContent):
         self.empty: list[str] = []
         self.invalid_nodes: list[str] = []
         self._nodes: list[Node] = []
-        self._names: dict[Key, KubernetesObject] = {}
-        self._generated: Counter[Key] = Counter()
+        self._names: dict[controllers.Key, KubernetesObject] = {}
+        self._generated: Counter[controllers.Key] = Counter()
         self._claims, self._volumes = claims.PodClaims(()), claims.PodVolumes((), ())
         self._groups = controllers.PodGroups({})
         every = [each for document in documents for each in unpack(document)]
@@ -170,48 +154,40 @@ class Objects(FormatContent):
         return replace(obj, content={**obj.content, "metadata": metadata})
 
     def of_kind(self, *kinds: str) -> Iterator[KubernetesObject]:
-        """Yield the objects of these kinds, in order."""
         return (o for o in self.objects if o.kind in kinds)
 
     @classmethod
     def checked(cls, objects: Iterable[KubernetesObject]) -> Objects:
-        """Return objects that were read before."""
         result = cls(())
         result.objects += objects
         return result
 
     def has_nodes(self) -> bool:
-        """Return whether there is a Node."""
         return any(True for _ in self.of_kind("Node"))
 
     def has_pods(self) -> bool:
-        """Return whether there is a Pod or a controller of pods."""
-        return any(obj.kind in ("Pod", *CONTROLLERS) or obj.kind not in KINDS for obj in self.objects)
+        return any(obj.kind in ("Pod", *controllers.CONTROLLERS) or obj.kind not in KINDS for obj in self.objects)
 
     def has_ended(self) -> bool:
         """Return whether a Pod has finished or a Job is complete."""
         return any(
-            obj.pod.finished if obj.kind == "Pod" else completion(obj) is not None for obj in self.of_kind("Pod", "Job")
+            obj.pod.finished if obj.kind == "Pod" else controllers.completion(obj) is not None
+            for obj in self.of_kind("Pod", "Job")
         )
 
     def nodes(self) -> tuple[Node, ...]:
-        """Return the Nodes, in order."""
         return tuple(self._nodes)
 
     def is_empty(self) -> bool:
-        """Return whether there is no object at all."""
         return not (self.objects or self.ignored or self.opaque or self.empty or self._problems)
 
     def problems(self) -> tuple[InputError, ...]:
-        """Return the errors of objects that are left out, see `FormatContent`."""
         return tuple(self._problems)
 
     def refer_to(self, other: FormatContent) -> None:
-        """Let pods refer to objects of another source, see `FormatContent`."""
         self._others += [other] if isinstance(other, Objects) else []
 
     def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded]:
-        """Return the pods of `expanded`, see `FormatContent`."""
         expanded = self.expanded(nodes)
         return expanded.pods, expanded
 
@@ -231,7 +207,7 @@ class Objects(FormatContent):
             nodes,
             admission.Admission.of(read_by_admission, nodes),
             namespaces or None,
-            dict(map(scaled, autoscalers)),
+            dict(map(controllers.scaled, autoscalers)),
             self.resources,
             self._groups,
             self._claims,
@@ -239,12 +215,11 @@ class Objects(FormatContent):
         ).expand()
 
     def services(self) -> SpreadSelectors:
-        """Return the label selectors of Services and of the controllers that kube-scheduler spreads by."""
-        creators = set(map(controller_of, self.of_kind(*CONTROLLERS)))
-        return services_of(
-            (obj.namespace, selector_of(obj))
-            for obj in self.of_kind(*BY_LABELS, *BY_REQUIREMENTS)
-            if key_of(obj) not in creators  # else its ReplicaSet is in the input
+        creators = set(map(controllers.controller_of, self.of_kind(*controllers.CONTROLLERS)))
+        return controllers.services_of(
+            (obj.namespace, controllers.selector_of(obj))
+            for obj in self.of_kind(*controllers.BY_LABELS, *controllers.BY_REQUIREMENTS)
+            if controllers.key_of(obj) not in creators  # else its ReplicaSet is in the input
         )
 
     def warnings(self) -> tuple[str, ...]:
@@ -272,7 +247,7 @@ class Objects(FormatContent):
             count = sum(1 for _ in self.of_kind(kind)) or self.ignored[kind]
             if count:
                 lines.append(f"{count} {kind}s stand for no pods; the {started}s that they have started do")
-        tolerations = (each.pod.spec.tolerations or () for each in self.of_kind("Pod", *CONTROLLERS))
+        tolerations = (each.pod.spec.tolerations or () for each in self.of_kind("Pod", *controllers.CONTROLLERS))
         compared = sum(any(each.operator in COMPARISONS for each in of_pod) for of_pod in tolerations)
         if compared:
             lines.append(
@@ -285,7 +260,7 @@ class Objects(FormatContent):
         """Yield a warning for each field that is not modelled, or that Kubernetes does not have, with its objects."""
         unmodelled: dict[str, list[str]] = {}
         unknown: dict[str, list[str]] = {}
-        for obj in self.of_kind("Node", "Pod", *CONTROLLERS):
+        for obj in self.of_kind("Node", "Pod", *controllers.CONTROLLERS):
             if obj.kind == "Pod" and obj.pod.finished:
                 continue
             is_whole = obj.kind in ("Node", "Pod")
@@ -333,7 +308,7 @@ def write_pods(pods: Iterable[Pod], path: Path) -> None:
 def write_services(services: SpreadSelectors, path: Path) -> None:
     """Write selectors of pods into one YAML file, or no file if there are none."""
     if services:
-        write_documents(path, services_to_objects(services))
+        write_documents(path, controllers.services_to_objects(services))
 
 
 def _check(obj: KubernetesObject) -> None:
@@ -341,9 +316,9 @@ def _check(obj: KubernetesObject) -> None:
     typed = obj.typed
     check_names(obj)
     if obj.kind in MADE or obj.kind not in KINDS:
-        created(obj)
-    if obj.kind in (*BY_LABELS, *BY_REQUIREMENTS):
-        selector_of(obj)
+        controllers.created(obj)
+    if obj.kind in (*controllers.BY_LABELS, *controllers.BY_REQUIREMENTS):
+        controllers.selector_of(obj)
     elif obj.kind == "LimitRange":
         limits_of(typed, obj.name)
     elif obj.kind == "RuntimeClass":
@@ -355,16 +330,16 @@ def _check(obj: KubernetesObject) -> None:
 def _hook(obj: KubernetesObject) -> str:
     """Return when an object that has not been created yet runs as a hook; empty: it is none."""
     notes = obj.metadata.get("annotations")
-    if not isinstance(notes, dict) or is_created(obj):
+    if not isinstance(notes, dict) or controllers.is_created(obj):
         return ""
     return next((str(notes[key])[:80] for key in HOOKS if notes.get(key)), "")
 
 
-def _claim(names: dict[Key, KubernetesObject], obj: KubernetesObject) -> None:
+def _claim(names: dict[controllers.Key, KubernetesObject], obj: KubernetesObject) -> None:
     """Note the name of an object as taken. Raises InputError if it is taken already."""
-    if (obj.kind in KINDS and obj.kind not in ("Node", "Pod", *CONTROLLERS)) or not obj.name:
+    if (obj.kind in KINDS and obj.kind not in ("Node", "Pod", *controllers.CONTROLLERS)) or not obj.name:
         return
-    first = names.setdefault(key_of(obj), obj)
+    first = names.setdefault(controllers.key_of(obj), obj)
     if first is not obj:
         place = ", ".join(part for part in (first.document.file, first.document.where) if part)
         name = obj.name if obj.kind == "Node" else f"{obj.namespace}/{obj.name}"
@@ -398,11 +373,9 @@ class KubernetesYaml(WorkloadFormat):
     suffixes = YAML_SUFFIXES
 
     def recognises(self, file: Path) -> bool:
-        """Return whether a file is YAML or JSON by its suffix or its beginning, see `WorkloadFormat`."""
         return super().recognises(file) or bool(_BEGINNING.match(read_text(file, head=True)))
 
     def open(self, files: Sequence[Path]) -> Objects:
-        """Return the objects of the files, see `WorkloadFormat`."""
         return Objects(document for file in files for document in read_documents(file))
 
     def write(self, workload: Workload, folder: Path, losses: Losses) -> None:

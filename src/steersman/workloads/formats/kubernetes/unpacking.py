@@ -70,7 +70,6 @@ class ResourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def resource_table() -> ResourceTable:
-    """Return the table."""
     content = resources.files("steersman.data").joinpath("custom_resources.toml").read_text("utf-8")
     return msgspec.convert(tomllib.loads(content), ResourceTable)
 
@@ -127,12 +126,10 @@ class KubernetesObject:
 
     @property
     def metadata(self) -> Object:
-        """Return `metadata`."""
         return self.content.get("metadata") or {}
 
     @property
     def name(self) -> str:
-        """Return `metadata.name` as text."""
         return str(self.metadata.get("name") or "")
 
     @property
@@ -147,7 +144,6 @@ class KubernetesObject:
 
     @property
     def version(self) -> str:
-        """Return the version of the API group."""
         return str(self.content.get("apiVersion")).rpartition("/")[2]
 
     @cached_property
@@ -166,7 +162,6 @@ class KubernetesObject:
         return valid_parts(self.content if self.kind == "Pod" else self.typed.spec.template or {}, PodObject)
 
     def error(self, field: str, problem: str) -> InputError:
-        """Return an error that names this object and a field."""
         namespace = self.metadata.get("namespace")
         name = f"{namespace}/{self.name}" if namespace else self.name
         name = name if name.isprintable() else ascii(name)
@@ -175,7 +170,6 @@ class KubernetesObject:
 
     @property
     def where(self) -> str:
-        """Return the position for an error message."""
         return self.error("", "").where
 
 
@@ -235,7 +229,6 @@ def _unpacked(document: Document, kind: str, version: str, depth: int) -> Iterat
 
 
 def _problem(content: Any, kind: str, version: str) -> tuple[str, str] | None:
-    """Return field and problem of what is not a Kubernetes object."""
     if not isinstance(content, dict):
         shape = "a list" if isinstance(content, list) else f"{type(content).__name__} {str(content)[:40]!r}"
         return "", f"is not a Kubernetes object but {shape}; an object has apiVersion, kind and metadata"
