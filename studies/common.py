@@ -23,7 +23,7 @@ from steersman.training import plans
 from steersman.training.plans import AnyPlan
 from steersman.training.run import CHECKPOINT, OPTIONS, POLICY, TrainingLimits
 from steersman.training.search.evolve import VALIDATION_SEEDS, EvolutionPlan
-from steersman.workloads.formats.openb.traces import POD_FILE, embedded
+from steersman.workloads.formats.openb import POD_FILE, embedded
 from steersman.workloads.workload import Workload
 
 Say = Callable[[str], None]

@@ -21,8 +21,7 @@ import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, MEMORY, PODS
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
-from steersman.cluster.owner_pods import OwnerPods
-from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy
 from steersman.policies.decision.cluster_view import ClusterView

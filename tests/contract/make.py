@@ -29,7 +29,7 @@ from steersman.policies.portfolios import blends
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection.fitting import FITTED
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.profile import TypicalPod
 
 SEED = 11

@@ -16,16 +16,14 @@ from tests.contract.cases import FOLDER, Json, open_as_said, policy_files, told
 from tests.contract.make import POLICIES, WORKLOADS, pack
 from tests.contract.objects import FILE, ask
 
-from steersman.cluster.gpu_resources import GPU_MODEL_KEY, SHARED_GPUS
-from steersman.cluster.model import Pod
+from steersman.cluster.model import GPU_MODEL_KEY, SHARED_GPUS, Pod
 from steersman.cluster.objects.decoding import OWNER_KEY, node_from_object, pod_from_object
-from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY
-from steersman.cluster.objects.pod_gpus import GPU_COUNT_KEY, GPU_INDEX_KEY
+from steersman.cluster.objects.gpus import GPU_COUNT_KEY, GPU_INDEX_KEY, GPU_MILLI_KEY
 from steersman.core.errors import InputError
 from steersman.policies.files.policy_file import prepare_policy, write_policy
 from steersman.policies.portfolios import blends
 from steersman.policies.registry import policy_path
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 
 SEED = 5
 CLUSTERS, PODS = 16, 8

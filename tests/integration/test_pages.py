@@ -23,7 +23,7 @@ from steersman.objectives import registry as objectives
 from steersman.policies import registry as policies
 from steersman.policies.networks import registry as networks
 from steersman.workloads.formats import registry as formats
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.workload import Workload
 
 pytestmark = pytest.mark.integration

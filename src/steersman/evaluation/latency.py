@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.core.errors import UsageError
-from steersman.envs.latency.environment import LatencyCore, LatencyOptions
-from steersman.envs.latency.episode_metrics import FIGURES
-from steersman.envs.playing import Chooser, Figures, play
+from steersman.envs.environment import Chooser, Figures, play
+from steersman.envs.latency.environment import FIGURES, LatencyCore, LatencyOptions
 from steersman.objectives import summary
 from steersman.objectives.fragmentation import CAUSES
 from steersman.objectives.registry import WeightedObjectives
@@ -44,7 +43,7 @@ def play_all(
             filter of hard limits (`LatencyOptions.keep_hard_limits`).
 
     Returns:
-        Policy -> figure -> [S] values in the order of the seeds: the figures of `envs.latency.episode_metrics`, and
+        Policy -> figure -> [S] values in the order of the seeds: the figures of `envs.latency.environment`, and
         `return`.
 
     Raises:

@@ -79,9 +79,8 @@ from steersman.simulation.selection.choice import (
 from steersman.simulation.selection.fitting import fit_weights
 from steersman.simulation.selection.stock_search import SearchOptions, StockSearchOptions, find_profile
 from steersman.simulation.waiting import Waits, compared_waits, estimate_metrics, waits_of
-from steersman.workloads.coarse import coarse
-from steersman.workloads.places import Places, places
-from steersman.workloads.profile import ProfileArrays, TypicalPod, profile_arrays, typical_pods
+from steersman.workloads.profile import ProfileArrays, TypicalPod, coarse, profile_arrays, typical_pods
+from steersman.workloads.topology import Places, places
 from steersman.workloads.workload import Workload
 
 AS_IT_IS = "as it is"

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from steersman.cli.main import app
 from steersman.core.errors import UsageError
 from steersman.evaluation.experiment import Experiment, run_experiment
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 
 SMALL = embedded("default-small")
 

@@ -13,17 +13,18 @@ from tests.support.weights import fgd_weights
 from steersman.cli.compiling import MESSAGE
 from steersman.cli.main import main
 from steersman.core.errors import InputError
+from steersman.orders.registry import CARD
 from steersman.policies import embedded_profile
 from steersman.policies.base import with_profile
 from steersman.policies.features import CLUSTER, GPU
-from steersman.policies.files.policy_file import CARD, Card, prepare_policy, read_policy, write_policy
+from steersman.policies.files.policy_file import Card, prepare_policy, read_policy, write_policy
 from steersman.policies.gpu_state import planning
 from steersman.policies.greedy_forecast import forecast_card
 from steersman.policies.portfolios import blends
 from steersman.policies.registry import resolve
 from steersman.simulation.run import Simulator
 from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.loading import load_workload
 from steersman.workloads.profile import typical_pods
 from steersman.workloads.workload import Workload

@@ -33,7 +33,7 @@ from steersman.policies.linear import LinearPolicy
 from steersman.policies.portfolios import blends
 from steersman.policies.registry import resolve
 from steersman.simulation.run import Simulator
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.generators.clusters import random_cluster
 from steersman.workloads.workload import Workload
 

@@ -27,8 +27,8 @@ from steersman.policies.gpu_state.fragmentation_cache import empty_fragmentation
 from steersman.policies.gpu_state.leftovers import LeftoverArrays, leftover_arrays
 from steersman.policies.observations.encoder import ObservationEncoder, owner_arrays, summary_of
 from steersman.policies.observations.encoding import EncodingContext, count_owner
-from steersman.workloads.places import node_places
 from steersman.workloads.profile import ProfileArrays, TypicalPod, profile_arrays, typical_pods
+from steersman.workloads.topology import node_places
 
 Arrays = dict[str, npt.NDArray[Any]]
 Row = npt.NDArray[np.float64]

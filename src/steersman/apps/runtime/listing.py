@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from steersman.cluster.model import Node, Pod
-from steersman.cluster.objects.api.devices import DeviceClass, ResourceClaim, ResourceSlice
+from steersman.cluster.objects.api.claims import DeviceClass, ResourceClaim, ResourceSlice
 from steersman.cluster.objects.device_offers import DeviceOffers, device_offers
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.cache.device_claims import CLAIMS_PATH, CLASSES_PATH, SLICES_PATH

@@ -28,7 +28,7 @@ from steersman.cluster.model import (
     Requests,
     TopologySpread,
 )
-from steersman.cluster.objects.latency_limits import LatencyLimits
+from steersman.cluster.node_metrics import LatencyLimits
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError, UsageError
@@ -47,7 +47,7 @@ from steersman.policies.node_scores.kube_arrays import HOSTNAME
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
-from steersman.workloads.formats.kubernetes.spread_selectors import services_of
+from steersman.workloads.formats.kubernetes.controllers import services_of
 from steersman.workloads.profile import TypicalPod, typical_pods
 from steersman.workloads.workload import SpreadSelectors
 

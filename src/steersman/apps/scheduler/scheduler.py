@@ -37,8 +37,7 @@ from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Selectors
 from steersman.kubernetes.volumes.storage_scores import storage_scores
 from steersman.kubernetes.volumes.watch import Volumes
-from steersman.orders.cluster_size import free_share
-from steersman.orders.live_order import LiveOrder
+from steersman.orders.live_order import LiveOrder, free_share
 from steersman.policies.decision.decider import Decider, NodeChoice
 from steersman.policies.decision.kernels import SELECT_KUBE_SCHEDULER
 

@@ -62,7 +62,7 @@ def demo(
     from steersman.evaluation.results import DEMO_FILES
     from steersman.policies.kube_scheduler import STOCK_TUNED
     from steersman.policies.registry import BUILT_IN
-    from steersman.workloads.formats.openb.traces import embedded
+    from steersman.workloads.formats.openb import embedded
 
     check_output(output, DEMO_FILES)
     processes = jobs or default_jobs()
@@ -91,7 +91,7 @@ def _train(folder: Path, jobs: int) -> tuple[Path, LearningCurve]:
     from steersman.evaluation.results import TRAINED
     from steersman.training.run import POLICY, TrainingLimits
     from steersman.training.search.evolve import EvolutionPlan, evolve
-    from steersman.workloads.formats.openb.traces import embedded
+    from steersman.workloads.formats.openb import embedded
 
     compile_for(())
     config = EvolutionConfig()

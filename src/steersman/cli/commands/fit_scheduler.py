@@ -73,7 +73,7 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: Ar
     for file in _files(options.output):
         check_overwriting(file, "a configuration of kube-scheduler", check_is_configuration)
     from steersman.cli.compiling import compile_for
-    from steersman.cluster.gpu_resources import SHARED_GPUS
+    from steersman.cluster.model import SHARED_GPUS
     from steersman.policies.kube_scheduler import STOCK_TUNED
     from steersman.policies.registry import resolve
     from steersman.simulation.selection.choice import gain_text

@@ -161,7 +161,7 @@ def read_plan(
         InputError: a file is invalid, or its ratio is out of range.
     """
     from steersman.workloads.experiments import EXPERIMENT_FORMATS
-    from steersman.workloads.generators.go_random import GoRand
+    from steersman.workloads.generators.inflation import GoRand
     from steersman.workloads.profile import typical_pods
 
     cluster, scheduler = EXPERIMENT_FORMATS.find("simon").read(cluster_config, scheduler_config)

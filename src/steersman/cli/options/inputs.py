@@ -130,7 +130,7 @@ class FileInputs:
         Raises:
             SteersmanError: a file is invalid.
         """
-        from steersman.workloads.formats.openb.traces import embedded
+        from steersman.workloads.formats.openb import embedded
 
         result = tuple(embedded(name) for name in self.workload or ())
         for workload in result:
@@ -205,7 +205,7 @@ def read_cluster(live: KubeconfigOptions, running: RunningPods, warn: Warnings) 
 
 def check_embedded(name: str) -> None:
     """Check that there is a packaged workload of that name. Raises UsageError: there is none."""
-    from steersman.workloads.formats.openb.traces import known_names
+    from steersman.workloads.formats.openb import known_names
 
     if name not in known_names():
         raise unknown_name("--workload", name, known_names(), "--nodes FILE --pods FILE")

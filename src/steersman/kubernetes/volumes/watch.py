@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
-from steersman.cluster.objects.api.volumes import CsiDriver, CsiNode, StorageCapacity, StorageClass, Volume, VolumeClaim
+from steersman.cluster.objects.api.claims import CsiDriver, CsiNode, StorageCapacity, StorageClass, Volume, VolumeClaim
 from steersman.cluster.volumes.rules import VolumeObjects
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.optional_watch import NeededReflector

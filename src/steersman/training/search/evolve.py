@@ -36,7 +36,7 @@ from steersman.training.network import check_start, fingerprint
 from steersman.training.run import OnIteration, TrainingLimits, TrainingProgress, TrainingRun
 from steersman.training.workloads import check_disjoint, identity
 from steersman.version import __version__
-from steersman.workloads.gpu_warnings import no_devices
+from steersman.workloads.warnings import no_devices
 from steersman.workloads.workload import Workload
 
 VALIDATION_SEEDS = (5001, 5002, 5003)

@@ -47,7 +47,7 @@ from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.preparation import prepare_chosen
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection.choice import MemberChoice
-from steersman.workloads.shapes import node_shapes, profile_distance, shapes_digest
+from steersman.workloads.profile import node_shapes, profile_distance, shapes_digest
 from steersman.workloads.workload import Workload
 
 SHARE, GPU_MILLI, MANY = (Requests(4000, 8 << 30, 0, count, milli) for count, milli in ((1, 400), (1, 1000), (4, 1000)))

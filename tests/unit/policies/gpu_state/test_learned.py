@@ -26,7 +26,7 @@ from steersman.policies.node_scores.local_scores import FGD, NAMES
 from steersman.policies.observations.encoding import encode_pods
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.profile import typical_pods
 from steersman.workloads.workload import Workload
 

@@ -327,7 +327,7 @@ def _run_copies(target: ClusterTarget, manifest: Path, options: CopyOptions, pla
 
 
 def _annotations(given: list[str]) -> dict[str, str]:
-    from steersman.cluster.objects.latency_limits import limits_of
+    from steersman.cluster.node_metrics import limits_of
 
     result = {}
     for text in given:

@@ -1,4 +1,4 @@
-"""openb's node and pod lists as CSV, `nodes.csv` and `pods.csv`."""
+"""Lists as CSV: openb's `nodes.csv` and `pods.csv`, and AAML's `deployments.csv`, Deployments that come and go."""
 
 from __future__ import annotations
 
@@ -7,19 +7,75 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from steersman.cluster.gpu_resources import MODEL_LABELS, SHARED_GPUS
-from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
+from steersman.cluster.model import MODEL_LABELS, SHARED_GPUS, Constraints, Node, Pod, PodClass, Requests
 from steersman.cluster.node_labels import added_labels
 from steersman.cluster.objects.manifests import format_seconds
+from steersman.core.errors import InputError
 from steersman.core.quantities import ceil_div
-from steersman.workloads.formats.base import FormatContent, Losses, TableFormat, differences
+from steersman.workloads.formats.base import FormatContent, Losses, PodContent, TableFormat, differences
 from steersman.workloads.formats.kubernetes.expansion import Expanded
-from steersman.workloads.formats.openb import traces
+from steersman.workloads.formats.kubernetes.objects import write_nodes
+from steersman.workloads.formats.openb import NODE_COLUMNS, NODE_LIST, POD_COLUMNS, POD_LIST, read_nodes, read_pods
 from steersman.workloads.formats.tables import header_of, is_plain, write_table
-from steersman.workloads.generators.deployments import is_deployments
+from steersman.workloads.generators import deployments
 from steersman.workloads.workload import Workload
 
-WRITTEN_POD_COLUMNS = (*traces.POD_COLUMNS, "gpu_spec", "creation_time", "deletion_time")
+
+@dataclass(frozen=True, slots=True)
+class DeploymentsContent(PodContent):
+    """Rows of Deployments; replaying them gives the pods."""
+
+    files: tuple[Path, ...]
+
+    def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
+        return [
+            pod for file in self.files for pod in deployments.replay(deployments.read_rows(file), file=str(file))
+        ], None
+
+    def deployment_rows(self) -> Sequence[deployments.Row]:
+        return [row for file in self.files for row in deployments.read_rows(file)]
+
+
+class DeploymentsCsv(TableFormat):
+    """The format of AAML's workloads; nodes beside it are written as YAML."""
+
+    name = "deployments"
+    title = "Deployments as CSV"
+    headers = ((deployments.TITLE, deployments.COLUMNS),)
+
+    def has_header(self, columns: Set[str]) -> bool:
+        return deployments.is_deployments(columns)
+
+    def open(self, files: Sequence[Path]) -> DeploymentsContent:
+        return DeploymentsContent(tuple(files))
+
+    def write(self, workload: Workload, folder: Path, losses: Losses) -> None:
+        losses.note_services(workload)
+        if workload.nodes:
+            write_nodes(workload.nodes, folder / "nodes.yaml")
+        if not workload.pods:
+            return
+        rows, originals = deployments.rows_of(workload.pods)
+        try:
+            replayed = deployments.replay(rows)
+        except InputError as error:
+            problem = f"these pods cannot be represented in {losses.target}: {error.where}: {error.problem}"
+            raise losses.error("pod", problem) from None
+        for pod, other in zip(originals, replayed, strict=True):
+            losses.note("pod", pod.name, differences(_with_limits(pod), other))
+        deployments.write_rows(rows, folder / "deployments.csv")
+
+
+def _with_limits(pod: Pod) -> Pod:
+    """Return the pod with its requests as limits where it has none: a row of a Deployment must state limits."""
+    return dataclasses.replace(
+        pod,
+        cpu_limit_milli=pod.cpu_limit_milli or pod.requests.cpu_milli,
+        memory_limit_bytes=pod.memory_limit_bytes or pod.requests.memory_bytes,
+    )
+
+
+WRITTEN_POD_COLUMNS = (*POD_COLUMNS, "gpu_spec", "creation_time", "deletion_time")
 MIB = 1 << 20
 
 
@@ -31,20 +87,16 @@ class OpenbContent(FormatContent):
     pod_files: tuple[Path, ...]
 
     def has_nodes(self) -> bool:
-        """Return whether there is a list of nodes."""
         return bool(self.node_files)
 
     def has_pods(self) -> bool:
-        """Return whether there is a list of pods."""
         return bool(self.pod_files)
 
     def nodes(self) -> Sequence[Node]:
-        """Return the nodes, see `FormatContent`."""
-        return [node for file in self.node_files for node in traces.read_nodes(file)]
+        return [node for file in self.node_files for node in read_nodes(file)]
 
     def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
-        """Return the pods, see `FormatContent`."""
-        return [pod for file in self.pod_files for pod in traces.read_pods(file)], None
+        return [pod for file in self.pod_files for pod in read_pods(file)], None
 
 
 class OpenbCsv(TableFormat):
@@ -52,22 +104,19 @@ class OpenbCsv(TableFormat):
 
     name = "openb"
     title = "openb CSV"
-    headers = ((traces.NODE_LIST, traces.NODE_COLUMNS), (traces.POD_LIST, traces.POD_COLUMNS))
+    headers = ((NODE_LIST, NODE_COLUMNS), (POD_LIST, POD_COLUMNS))
 
     def has_header(self, columns: Set[str]) -> bool:
-        """Return whether a header is that of a node list or a pod list, see `TableFormat`."""
         if "sn" in columns:
             return True
-        is_another = is_deployments(columns) or is_plain(columns)
+        is_another = deployments.is_deployments(columns) or is_plain(columns)
         return bool(columns & {"cpu_milli", "memory_mib", "num_gpu", "gpu_milli"}) and not is_another
 
     def open(self, files: Sequence[Path]) -> OpenbContent:
-        """Return the lists of the files, see `WorkloadFormat`."""
         nodes = [file for file in files if is_node_list(file)]
         return OpenbContent(tuple(nodes), tuple(file for file in files if file not in nodes))
 
     def write(self, workload: Workload, folder: Path, losses: Losses) -> None:
-        """Write lists of nodes and pods, see `WorkloadFormat`."""
         losses.note_services(workload)
         for node in workload.nodes:
             losses.note("node", node.name, differences(_without_own_labels(node), _openb_node(node)))
@@ -75,15 +124,14 @@ class OpenbCsv(TableFormat):
             losses.note("pod", pod.name, differences(pod, _openb_pod(pod)))
         if workload.nodes:
             nodes = ((n.name, n.cpu_milli, n.memory_bytes // MIB, n.gpu_count, n.gpu_model) for n in workload.nodes)
-            write_table(folder / "nodes.csv", traces.NODE_COLUMNS, nodes)
-            losses.read_again("node", folder / "nodes.csv", traces.read_nodes)
+            write_table(folder / "nodes.csv", NODE_COLUMNS, nodes)
+            losses.read_again("node", folder / "nodes.csv", read_nodes)
         if workload.pods:
             write_table(folder / "pods.csv", WRITTEN_POD_COLUMNS, map(_pod_cells, workload.pods))
-            losses.read_again("pod", folder / "pods.csv", traces.read_pods)
+            losses.read_again("pod", folder / "pods.csv", read_pods)
 
 
 def is_node_list(file: Path) -> bool:
-    """Return whether a file of the format lists nodes rather than pods."""
     return not {"sn", "gpu", "model"}.isdisjoint(header_of(file))
 
 

@@ -7,11 +7,12 @@ leaves out azureFile and vsphereVolume.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
-from steersman.cluster.objects.api.pods import InTreeSources
-from steersman.cluster.objects.api.volumes import Volume
+from steersman.cluster.objects.api.claims import Volume
+from steersman.cluster.objects.api.pods import InTreeSources, PodObject
 
 Attachment = tuple[str, str]
 """CSI driver and handle of a volume."""
@@ -42,12 +43,7 @@ def volume_attachment(volume: Volume) -> Attachment | None:
 
 
 def attachment(sources: InTreeSources, labels: Mapping[str, str] = MappingProxyType({})) -> Attachment | None:
-    """Return driver and handle of an in-tree volume; None: it is something else, or cannot be translated.
-
-    Args:
-        sources: a volume of a pod, or the spec of a PersistentVolume.
-        labels: of the PersistentVolume.
-    """
+    """Return driver and handle of an in-tree volume; None: it is something else, or cannot be translated."""
     if (ebs := sources.aws_elastic_block_store) is not None:
         return _attached("kubernetes.io/aws-ebs", _ebs(ebs.volume_id or ""))
     if (gce := sources.gce_persistent_disk) is not None:
@@ -82,3 +78,43 @@ def _gce(disk: str, labels: Mapping[str, str]) -> str:
         return f"projects/{_UNKNOWN}/zones/{zones[0]}/disks/{disk}"
     regions = {zone.rpartition("-")[0] for zone in zones}
     return f"projects/{_UNKNOWN}/regions/{regions.pop()}/disks/{disk}" if len(regions) == 1 else ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaim:
+    """A claim that a pod uses, or a volume of an in-tree plugin inside the pod.
+
+    Attributes:
+        key: namespace and name of the claim; of a volume inside the pod its driver and handle.
+        made_for: the pod for which a controller creates an ephemeral claim, else "".
+        attachment: driver and handle of a volume inside the pod; None: it is a claim.
+    """
+
+    key: str
+    made_for: str = ""
+    attachment: Attachment | None = None
+
+    @property
+    def is_ephemeral(self) -> bool:
+        return bool(self.made_for)
+
+    @property
+    def name(self) -> str:
+        return self.key.rpartition("/")[2]
+
+
+def pod_claims(obj: PodObject) -> tuple[PodClaim, ...]:
+    """Return the claims of a pod, and its in-tree volumes, each once."""
+    return tuple(dict.fromkeys(_claims(obj))) if obj.spec.volumes else ()
+
+
+def _claims(obj: PodObject) -> Iterator[PodClaim]:
+    namespace = f"{obj.metadata.namespace or 'default'}/"
+    pod = f"{namespace}{obj.metadata.name}"
+    for volume in obj.spec.volumes or ():
+        if (source := volume.persistent_volume_claim) is not None:
+            yield PodClaim(f"{namespace}{source.claim_name or ''}")
+        elif volume.ephemeral:
+            yield PodClaim(f"{pod}-{volume.name or ''}", made_for=pod)
+        elif found := attachment(volume):
+            yield PodClaim(f"{found[0]}:{found[1]}", attachment=found)

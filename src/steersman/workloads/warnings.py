@@ -1,13 +1,12 @@
-"""Warnings about GPUs of a workload that percentages of GPUs do not count, or that no pod can get."""
+"""Warnings about GPUs of a workload that percentages do not count or no pod can get, and about ignored annotations."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from steersman.cluster.gpu_resources import GPU_RESOURCES, MODEL_LABELS, is_offered
 from steersman.cluster.gpu_units import counted_milli, is_accelerator, is_unclear, offered_units
-from steersman.cluster.model import Node, Pod
+from steersman.cluster.model import GPU_RESOURCES, MODEL_LABELS, Node, Pod, is_offered
 from steersman.core.counting import counted, first_names
 from steersman.workloads.workload import Workload
 
@@ -84,3 +83,16 @@ def _missing_models(nodes: Iterable[Node], pods: Iterable[Pod]) -> Iterator[str]
     for (key, value), count in sorted(wanted.items()):
         there = f"nodes have {first_names(sorted(models[key]))}" if models[key] else "no node has this label"
         yield f"{counted(count, 'pod')} select{'s' * (count == 1)} {key}={value}, which no node has; {there}"
+
+
+def annotation_warnings(pods: Iterable[Pod]) -> Iterator[str]:
+    """Yield a line for each annotation that is ignored, with a pod that has it."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for pod in pods:
+        for problem in (*pod.latency.ignored, *pod.ignored):
+            annotation, _, what = problem.partition(": ")
+            found.setdefault(annotation, []).append((f"{pod.namespace}/{pod.name}", what))
+    for annotation, having in sorted(found.items()):
+        name, what = having[0]
+        of = name if len(having) == 1 else f"{len(having)} pods, such as {name}"
+        yield f"{annotation} of {of}: {what}"

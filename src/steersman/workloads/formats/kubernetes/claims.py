@@ -1,11 +1,9 @@
-"""Claims of pods in files: the nodes that their volumes refuse, by the rules of a live cluster (`cluster.volumes`).
-
-What other pods use is not counted: a volume that waits for its first consumer may be matched by several pods.
-"""
+"""Claims of pods in files: devices by DRA, and volumes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -16,15 +14,105 @@ from msgspec import structs
 
 from steersman.cluster.constraints.node import NodeTable
 from steersman.cluster.model import Node, Pod
+from steersman.cluster.objects.api.claims import BIND_COMPLETED, IMPLICIT, VolumeClaim
 from steersman.cluster.objects.api.pods import PodObject
-from steersman.cluster.objects.api.volumes import BIND_COMPLETED, VolumeClaim
 from steersman.cluster.objects.decoding import REFUSALS_KEY
+from steersman.cluster.objects.device_offers import DeviceOffers, device_offers
 from steersman.cluster.objects.fields import FieldError
-from steersman.cluster.volumes.pod_claims import PodClaim, pod_claims
+from steersman.cluster.objects.replicas import mapping_or_empty
+from steersman.cluster.volumes.claims import PodClaim, pod_claims
 from steersman.cluster.volumes.rules import VolumeObjects, fit, waits_for_consumer
+from steersman.core.counting import first_names
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 
-KINDS = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
+DEVICE_KINDS = ("DeviceClass", "ResourceSlice", "ResourceClaim", "ResourceClaimTemplate")
+_MODELLED = {"name", "exactly", "deviceClassName", "count", "allocationMode"}
+"""Fields of a request for devices; others choose among them."""
+
+
+class PodClaims:
+    """Devices that pods request by claims: so many of a DeviceClass count as of its extended resource.
+
+    Claims that several pods share, that choose among devices, or whose template is missing are not modelled.
+    """
+
+    def __init__(self, objects: Iterable[KubernetesObject]) -> None:
+        self._classes: set[str] = set()
+        self._requests: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+        self._users: Counter[tuple[str, str]] = Counter()
+        for obj in objects:
+            spec = obj.content.get("spec")
+            if obj.kind == "DeviceClass":
+                self._classes.add(obj.name)
+            elif obj.kind == "ResourceClaimTemplate" and isinstance(spec, dict):
+                self._requests[obj.kind, obj.namespace, obj.name] = spec.get("spec") or {}
+            elif obj.kind == "ResourceClaim" and isinstance(spec, dict):
+                self._requests[obj.kind, obj.namespace, obj.name] = spec
+            elif obj.kind == "Pod":
+                for each in obj.pod.spec.resource_claims or ():
+                    self._users[obj.namespace, str(mapping_or_empty(each).get("resourceClaimName") or "")] += 1
+
+    def amounts(self, pod: PodObject, namespace: str) -> Counter[str] | None:
+        """Return how many devices of each extended resource the claims of a pod request; None: not modelled."""
+        total: Counter[str] = Counter()
+        for claim in map(mapping_or_empty, pod.spec.resource_claims or ()):
+            name, template = str(claim.get("resourceClaimName") or ""), claim.get("resourceClaimTemplateName")
+            key = ("ResourceClaim", namespace, name) if name else ("ResourceClaimTemplate", namespace, str(template))
+            devices = mapping_or_empty(self._requests.get(key, {}).get("devices"))
+            if not self._classes or not devices.get("requests") or devices.get("constraints"):
+                return None
+            if name and self._users[namespace, name] > 1:
+                return None
+            for request in devices["requests"]:
+                stated = {**mapping_or_empty(request), **mapping_or_empty(mapping_or_empty(request).get("exactly"))}
+                count = stated.get("count", 1)
+                mode, device_class = stated.get("allocationMode", "ExactCount"), stated.get("deviceClassName")
+                if stated.keys() - _MODELLED or mode != "ExactCount" or type(count) is not int or not device_class:
+                    return None
+                total[f"{IMPLICIT}{device_class}"] += count
+        return total
+
+    def requesting(self, pod: Pod, stated: PodObject) -> Pod:
+        """Return a pod that also requests the devices of its claims as extended resources."""
+        amounts = self.amounts(stated, pod.namespace) if stated.spec.resource_claims else None
+        if not amounts:
+            return pod
+        extended = tuple(sorted((Counter(dict(pod.requests.extended)) + amounts).items()))
+        return replace(pod, pod_class=replace(pod.pod_class, requests=replace(pod.requests, extended=extended)))
+
+
+def offers_of(objects: Iterable[KubernetesObject], nodes: Sequence[Node], pods: Iterable[Pod]) -> DeviceOffers:
+    """Return what the nodes offer by objects of `DEVICE_KINDS`. Devices that `pods` request are not allocated."""
+    by_kind: dict[str, list[Any]] = {kind: [] for kind in DEVICE_KINDS}
+    for obj in objects:
+        by_kind[obj.kind].append(obj.typed)
+    names = {node.name for node in nodes}
+    requesting = (pod for pod in pods if any(name.startswith(IMPLICIT) for name, _ in pod.requests.extended))
+    counted = {(pod.namespace, pod.name) for pod in requesting}
+    claims = (
+        claim
+        for claim in by_kind["ResourceClaim"]
+        if not any(
+            (claim.metadata.namespace or "default", user.name) in counted for user in claim.status.reserved_for or ()
+        )
+    )
+    return device_offers(by_kind["DeviceClass"], by_kind["ResourceSlice"], claims, names)
+
+
+def offer_warnings(offers: DeviceOffers, pods: Iterable[Pod]) -> Iterator[str]:
+    """Yield a warning for each resource that pods request of a DeviceClass that is not modelled."""
+    using: dict[str, list[str]] = {}
+    for pod in pods:
+        for what in offers.unmodelled(pod):
+            using.setdefault(what, []).append(pod.name)
+    for what, names in sorted(using.items()):
+        yield f"no node offers {what} ({len(names)} pods: {first_names(names)})"
+
+
+# Claims of pods in files: the nodes that their volumes refuse, by the rules of a live cluster (`cluster.volumes`).
+# What other pods use is not counted: a volume that waits for its first consumer may be matched by several pods.
+
+VOLUME_KINDS = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
 Refusals = tuple[tuple[str, tuple[str, ...]], ...]
 """Reasons, and the names of the nodes that each applies to, see `Constraints`."""
 
@@ -33,7 +121,7 @@ class PodVolumes:
     """Nodes that the claims of pods refuse. Claims are not modelled where the input holds none, or not their volumes.
 
     Args:
-        objects: those of the `KINDS` of all inputs.
+        objects: those of the `VOLUME_KINDS` of all inputs.
         nodes: that are refused.
     """
 
@@ -88,7 +176,6 @@ class PodVolumes:
                 yield PodClaim(each.key)
 
     def _refused(self, claims: Sequence[PodClaim]) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield reasons, and the names of the nodes that each applies to, see `Constraints`."""
         result = fit(self._objects, claims, "", self._table, {})
         names = [node.name for node in self._nodes]
         if result.problem:

@@ -17,16 +17,15 @@ from steersman.envs.base import known_options, make_options
 from steersman.envs.inflation.episodes import WorkloadLike, workload_of
 from steersman.orders import queue, scores
 from steersman.orders.estimates import MEDIAN, OWNER_REQUESTS, SPREAD
-from steersman.orders.order import OVERTAKING, Order
+from steersman.orders.order import OVERTAKING, Order, parse_run_times
 from steersman.orders.registry import find_order
-from steersman.orders.run_times import parse_run_times
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
 from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import schedule, window
 from steersman.simulation.run import Execution, Simulator
 from steersman.simulation.waiting import bounded_slowdown
-from steersman.workloads.formats.openb.traces import SMALL
+from steersman.workloads.formats.openb import SMALL
 
 Observation = dict[str, npt.NDArray[Any]]
 Objective = Literal["bounded-slowdown", "waiting-time"]
@@ -52,7 +51,7 @@ class QueueOptions:
         jobs: arrivals of an episode: consecutive ones of the trace from a random one on, or generated with `load`.
         load: demand over capacity of generated arrivals; None: the times of the trace.
         overtaking: who may overtake the chosen pod while it does not fit: `none` or `easy`.
-        estimates: where estimates of run times come from, see `orders.run_times`.
+        estimates: where estimates of run times come from, see `orders.order`.
         objective: `bounded-slowdown` or `waiting-time` (in hours); an episode's return is its mean with the other sign.
         policy: the policy that chooses nodes.
         max_jobs: M, how many waiting pods the agent sees, the oldest; of equal ones it sees the oldest alone.
@@ -70,7 +69,6 @@ class QueueOptions:
     penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if self.jobs < 1:
             raise UsageError(f"jobs must be at least 1, not {self.jobs}")
         if not 1 <= self.max_jobs <= MOST_ROWS:
