@@ -27,9 +27,6 @@ def cluster_baseline(live: ClusterOptions, source: Workload, file: Path, minor: 
         source: its pods, whose scheduler is looked for.
         file: for the configuration.
         minor: of Kubernetes; None: the newest.
-
-    Raises:
-        SteersmanError: the cluster does not answer.
     """
     from steersman.apps.runtime.cluster_schedulers import find_schedulers
 

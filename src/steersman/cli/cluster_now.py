@@ -66,10 +66,6 @@ def read_now(
         target: the live cluster.
         warn: prints warnings about the files.
         now: the time of the files; None: they are as old as the last thing that they tell of.
-
-    Raises:
-        UsageError: `now` is not a time, or the cluster is live.
-        SteersmanError: there is no cluster, it does not respond, or its files are invalid.
     """
     stated = None if now is None else _time_of(now)
     if inputs.is_chosen(target):

@@ -81,11 +81,6 @@ def compare(
 
     Returns:
         The comparison of each protocol.
-
-    Raises:
-        UsageError: `--resume`, and there are no finished runs, or they are of other experiments.
-        InterruptionError: Ctrl-C, or a cluster was lost; the finished runs are in `results.partial.csv`.
-        SteersmanError: a run failed; of the others is written what was finished a minute before.
     """
 
     def progress(protocol: Protocol) -> AbstractContextManager[OnRun]:

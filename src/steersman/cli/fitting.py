@@ -26,9 +26,6 @@ def fit_workload(workload: Workload, settings: Mapping[str, Any], *, generations
         settings: protocol, ratio, load, mean duration and seed, as `FitOptions` has them.
         generations: of the search; None: by the size of the workload.
         jobs: number of processes.
-
-    Raises:
-        UsageError: the workload has no GPUs, or fitting does not support the protocol.
     """
     from steersman.cli.compiling import compile_for
     from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio

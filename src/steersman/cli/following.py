@@ -26,12 +26,7 @@ log = structlog.get_logger("learning")
 def prepare_to_follow(
     target: ClusterTarget, policy: Path, folder: Path, scheduler_name: str
 ) -> tuple[LivePlan, LiveRun]:
-    """Prepare the folder of the training; return its plan and the run.
-
-    Raises:
-        UsageError: the policy is not a policy file, or the folder is not writable.
-        SteersmanError: the policy cannot be trained further, or not in that folder.
-    """
+    """Prepare the folder of the training; return its plan and the run."""
     if not policy.is_file():
         raise UsageError(f"--learn needs a policy file as --policy, and {str(policy)!r} is not a file")
     check_writable("--learn", folder, "log")

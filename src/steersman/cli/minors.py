@@ -22,12 +22,7 @@ def with_minor(policies: Sequence[str], minor: str | None, live: ClusterOptions 
 
 
 def chosen_minor(policies: Sequence[str], minor: str | None, live: ClusterOptions | None = None) -> str | None:
-    """Return the minor that is stated, else that of the live cluster, if one is read; None: the newest.
-
-    Raises:
-        UsageError: there is no such minor, or it is stated and none of the policies is one of kube-scheduler.
-        SteersmanError: the cluster does not answer.
-    """
+    """Return the minor that is stated, else that of the live cluster, if one is read; None: the newest."""
     from steersman.policies.node_scores.kube_minors import rules_of
     from steersman.policies.registry import is_kube_scheduler
 
@@ -41,11 +36,7 @@ def chosen_minor(policies: Sequence[str], minor: str | None, live: ClusterOption
 
 
 def minor_of_cluster(target: ClusterTarget) -> str | None:
-    """Return the minor of a cluster, None for the newest; the nearest one, with a line, if it is not computed.
-
-    Raises:
-        SteersmanError: the cluster does not answer, or not with a version.
-    """
+    """Return the minor of a cluster, None for the newest; the nearest one, with a line, if it is not computed."""
     from steersman.apps.runtime.server_version import server_version
     from steersman.policies.node_scores.kube_minors import NEWEST, nearest_minor
 

@@ -20,12 +20,7 @@ FASTER = " (kubectl's -o json is read some 25 times as fast)"
 def read_workload(
     nodes: Path | None, pods: Path, running: RunningPods, warn: Warnings, *, strict: bool = False, lives: bool = False
 ) -> Workload:
-    """Read nodes and pods in any format, and print a summary on standard error.
-
-    Raises:
-        InputError: something is missing or invalid in the files.
-        UsageError: `strict` and an object is invalid.
-    """
+    """Read nodes and pods in any format, and print a summary on standard error."""
     from steersman.workloads.loading import load_workload
 
     yaml = pods.name.removesuffix(".gz").endswith((".yaml", ".yml"))
@@ -58,11 +53,7 @@ def is_named(spec: str, namespace: str, name: str) -> bool:
 
 
 def pod_index(workload: Workload, spec: str) -> int:
-    """Return the index of the pod that NAME or NAMESPACE/NAME specifies.
-
-    Raises:
-        SteersmanError: no pod has that name, or several have it.
-    """
+    """Return the index of the pod that NAME or NAMESPACE/NAME specifies."""
     matches = [i for i, pod in enumerate(workload.pods) if is_named(spec, pod.namespace, pod.name)]
     if len(matches) == 1:
         return matches[0]
@@ -84,9 +75,6 @@ def check_model_output(output: Path, kind: str, read: Callable[[Path], object]) 
         output: the file.
         kind: what it will be, such as `a policy file`.
         read: reads such a file.
-
-    Raises:
-        UsageError: the name lacks the suffix, the file exists and is of another kind, or its folder is missing.
     """
     if output.suffix != MODEL_SUFFIX:
         raise UsageError(f"--output {output}: the name of {kind} must end in {MODEL_SUFFIX}")
@@ -94,11 +82,7 @@ def check_model_output(output: Path, kind: str, read: Callable[[Path], object]) 
 
 
 def check_overwriting(output: Path, kind: str, read: Callable[[Path], object]) -> None:
-    """Check that --output can be written and overwrites nothing but a file of its kind, see `check_model_output`.
-
-    Raises:
-        UsageError: the file exists and is of another kind, or its folder is missing.
-    """
+    """Check that --output can be written and overwrites nothing but a file of its kind, see `check_model_output`."""
     from steersman.workloads.files import check_writable
 
     if output.exists():

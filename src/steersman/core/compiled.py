@@ -163,11 +163,7 @@ def _type_key(kind: Any) -> object:
 
 @cache
 def kernel_digest(dispatcher: Any) -> str:
-    """Return a digest of everything that a kernel's machine code is made from, except for its arguments' types.
-
-    Raises:
-        TypeError: a kernel uses a global whose value cannot be part of a key.
-    """
+    """Return a digest of everything that a kernel's machine code is made from, except for its arguments' types."""
     digest = hashlib.sha256()
     for each in _reachable(dispatcher):
         digest.update(_content(each).encode() + b"\0")

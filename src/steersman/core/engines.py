@@ -54,11 +54,6 @@ def use_engine(engine: Engine | str, jobs: int | None = None) -> Iterator[int]:
     Args:
         engine: `local`, or `ray`: the cluster at RAY_ADDRESS, without that one of this block on this machine.
         jobs: number of workers; None: all cores of this machine or of that cluster.
-
-    Raises:
-        UsageError: the engine is unknown, or `jobs` is below 1.
-        MissingExtraError: Ray is not installed.
-        SteersmanError: the cluster cannot be used.
     """
     global _cluster
     known = [each.value for each in Engine]

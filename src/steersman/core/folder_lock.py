@@ -60,12 +60,7 @@ class FolderLock:
 
 
 def lock_folder(folder: Path) -> FolderLock:
-    """Lock a folder, which is created if it does not exist. Where files cannot be locked nothing is.
-
-    Raises:
-        SteersmanError: another process holds the lock; it is named.
-        InputError: the folder cannot be written.
-    """
+    """Lock a folder, which is created if it does not exist. Where files cannot be locked nothing is."""
     path = folder / LOCK
     with naming_in_errors(path):
         folder.mkdir(parents=True, exist_ok=True)
@@ -93,11 +88,7 @@ def lock_folder(folder: Path) -> FolderLock:
 
 @contextmanager
 def using_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder for a block, after which the lock's file is gone, and a new folder if the block left it empty.
-
-    Raises:
-        SteersmanError, InputError: see `lock_folder`.
-    """
+    """Lock a folder for a block, after which the lock's file is gone, and a new folder if the block left it empty."""
     folder = Path(os.path.realpath(folder))
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     with lock_folder(folder):

@@ -216,11 +216,7 @@ class Workers(Generic[Task, Answer]):
                 pipe.send(self._prepare)
 
     def answers(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Answer]]:
-        """Yield the position of each task and its answer, in order of completion.
-
-        Raises:
-            SteersmanError: a task failed, or a process died. The others are killed, as by any error.
-        """
+        """Yield the position of each task and its answer, in order of completion."""
         try:
             self.start()
             yield from self._exchange(enumerate(tasks))
@@ -230,11 +226,7 @@ class Workers(Generic[Task, Answer]):
             raise
 
     def answer(self, task: Task) -> Answer:
-        """Return the answer of one task; processes that have ended are not restarted.
-
-        Raises:
-            SteersmanError: as of `answers`.
-        """
+        """Return the answer of one task; processes that have ended are not restarted."""
         ((_, answer),) = self._exchange(enumerate([task]))
         return answer
 
@@ -293,9 +285,6 @@ async def ask_process(
         task: its argument.
         seconds: timeout after which the process is killed, None: none. It is also killed when the caller is cancelled.
         niceness: added to the process's niceness, see `os.nice`.
-
-    Raises:
-        SteersmanError: the task failed or took too long, or the process could not start or died.
     """
     with Workers(1, partial(_return, work), niceness) as worker:
         try:

@@ -109,11 +109,6 @@ def connected(jobs: int | None) -> Iterator[RayCluster]:
 
     Args:
         jobs: number of cores of the cluster on this machine; None: all.
-
-    Raises:
-        MissingExtraError: Ray is not installed.
-        UsageError: RAY_ADDRESS is not an address.
-        SteersmanError: there is no cluster, or it cannot be used.
     """
     require_extra("--engine ray", "ray", "ray")
     address = os.environ.get(ADDRESS, "")
@@ -230,12 +225,7 @@ class RayWorkers(Generic[Task, Answer]):
         self.close()
 
     def answers(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Answer]]:
-        """Yield the position of each task and its answer, in order of completion.
-
-        Raises:
-            SteersmanError: a task failed, or several workers died on it. The others are stopped, as by any error.
-            ClusterLostError: the head of the cluster has stopped.
-        """
+        """Yield the position of each task and its answer, in order of completion."""
         try:
             yield from self._exchange(enumerate(tasks))
         except BaseException:

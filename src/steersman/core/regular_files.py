@@ -10,11 +10,7 @@ from typing import BinaryIO
 
 
 def open_regular_file(path: Path) -> BinaryIO:
-    """Open a regular file for reading; follow no link, and never wait, as `open` does for the writer of a pipe.
-
-    Raises:
-        OSError: it is missing, cannot be read, or is a link, a folder, a pipe or a device.
-    """
+    """Open a regular file for reading; follow no link, and never wait, as `open` does for the writer of a pipe."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

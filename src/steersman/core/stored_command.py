@@ -28,9 +28,6 @@ class StoredCommand:
         Args:
             folder: of what the command begins.
             further: words that replace earlier ones of the same options.
-
-        Raises:
-            InputError: the file cannot be written.
         """
         words = [*self.words, *further]
         if any(redact_url(each) != each for each in words):

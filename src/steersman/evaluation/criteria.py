@@ -47,11 +47,7 @@ class Criterion:
 
 
 def parse_objectives(texts: Sequence[str]) -> tuple[WeightedObjectives, ...]:
-    """Return the objectives of texts: names separated by commas, or a weighted sum such as `balance=1,locality=0.5`.
-
-    Raises:
-        UsageError: an objective is unknown or there twice, or a weight is not a number above 0.
-    """
+    """Return the objectives of texts: names separated by commas, or a weighted sum such as `balance=1,locality=0.5`."""
     result: dict[str, WeightedObjectives] = {}
     for text in filter(None, texts):
         for spec in [text] if "=" in text else [part.strip() for part in text.split(",")]:
@@ -65,11 +61,7 @@ def parse_objectives(texts: Sequence[str]) -> tuple[WeightedObjectives, ...]:
 def check_objectives(
     objectives: Sequence[WeightedObjectives], workloads: Sequence[Workload], protocols: Sequence[Protocol]
 ) -> tuple[Protocol, ...]:
-    """Return those of the protocols in which all objectives are defined.
-
-    Raises:
-        UsageError: names an objective that a workload, or every protocol, lacks something for, and what would be right.
-    """
+    """Return those of the protocols in which all objectives are defined."""
     for objective in objectives:
         for workload in workloads:
             registry.check(objective, workload.name, workload.eligible_nodes, workload.pods)

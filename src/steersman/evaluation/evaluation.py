@@ -158,11 +158,6 @@ def evaluate_experiments(
         bound_progress: of the bound.
         finished: runs that were done before, by their position among the runs of all experiments.
         keep: called after each run; positions are those among the runs of all experiments.
-
-    Raises:
-        UsageError: the bound is wanted, and a workload has none.
-        InterruptionError: Ctrl-C; it holds the runs that were finished.
-        SteersmanError: a run failed.
     """
     runs: list[RunResult] = []
     comparisons: list[Comparison] = []

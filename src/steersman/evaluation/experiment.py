@@ -58,10 +58,6 @@ class Experiment:
         environment: of `deployments` and `latency`: the clusters and pods that the seeds generate; there is one
             workload then, without nodes and pods, whose name stands for them in results.
         loads: the load of each workload, in place of `load`; empty: it is the same for all.
-
-    Raises:
-        UsageError: an argument is empty or repeats an item, a policy's name is reserved, or one of several workloads
-            has the name of their mean.
     """
 
     workloads: tuple[Workload, ...]
@@ -137,11 +133,7 @@ def generated_experiment(
     seeds: tuple[int, ...],
     objectives: tuple[WeightedObjectives, ...] = (),
 ) -> Experiment:
-    """Return a comparison on generated clusters; without objectives, by those of `default_objectives`.
-
-    Raises:
-        UsageError: a policy or an objective is undefined there.
-    """
+    """Return a comparison on generated clusters; without objectives, by those of `default_objectives`."""
     objectives = objectives or default_objectives(environment)
     check_generated(environment, objectives, policies)
     workloads = (nominal_workload(environment),)
@@ -169,10 +161,6 @@ def run_experiment(
         on_run: progress.
         finished: runs by their position that were done before, and are not done again.
         keep: called after each run.
-
-    Raises:
-        SteersmanError: no pod of a workload arrives, or a run failed; the others are stopped.
-        InterruptionError: Ctrl-C, or the cluster was lost; it holds what was finished.
     """
     for workload in experiment.workloads if experiment.environment is None else ():
         check_arrivals(workload, experiment.protocol)

@@ -102,10 +102,6 @@ def read_finished(folder: Path, description: Description) -> dict[int, RunResult
     Args:
         folder: of the results.
         description: of the experiments to continue.
-
-    Raises:
-        UsageError: there is no such file, or it is of other experiments; the message names what differs.
-        InputError: the file is damaged.
     """
     # First the description alone: another version may have other fields of runs.
     _check_same(folder / FINISHED, _read(folder, tuple[Description, msgspec.Raw, MadeFiles])[0], description)

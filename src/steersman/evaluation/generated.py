@@ -72,11 +72,7 @@ def check_generated(
     objectives: tuple[WeightedObjectives, ...],
     policies: tuple[str | Policy | PolicyProtocol, ...],
 ) -> None:
-    """Check that objectives and policies are defined in generated clusters.
-
-    Raises:
-        UsageError: one is not; the message says which ones are.
-    """
+    """Check that objectives and policies are defined in generated clusters."""
     if isinstance(options, LatencyOptions):
         for part in (part for objective in objectives for part in objective.objectives):
             if part.name not in TELEMETRY_OBJECTIVES:
@@ -98,11 +94,7 @@ def check_generated(
 
 
 def deployments_workload(options: DeploymentsOptions, seed: int) -> Workload:
-    """Return a cluster and the Deployments of one filling.
-
-    Raises:
-        UsageError: a request fits on no node, or there would be too many pods.
-    """
+    """Return a cluster and the Deployments of one filling."""
     rng = np.random.default_rng(seed)
     fewest, most = options.range
     cpu, memory, pods = options.sizes[0]
@@ -134,12 +126,7 @@ def run_generated(
     seed: int,
     objectives: tuple[WeightedObjectives, ...],
 ) -> RunResult:
-    """Run a policy on the cluster and the pods of a seed.
-
-    Raises:
-        UsageError: the policy does not decide there, or an option is invalid.
-        SteersmanError: the policy failed.
-    """
+    """Run a policy on the cluster and the pods of a seed."""
     name = nominal_workload(options).name
     if isinstance(options, LatencyOptions):
         return play_run(as_policy(policy), seed, options, objectives, name)

@@ -46,9 +46,6 @@ def play_all(
     Returns:
         Policy -> figure -> [S] values in the order of the seeds: the figures of `envs.latency.episode_metrics`, and
         `return`.
-
-    Raises:
-        UsageError: there is no seed, no such rule, or an option is wrong.
     """
     if not len(seeds):
         raise UsageError("seeds: give one or more")
@@ -102,10 +99,6 @@ def play_run(
         options: the cluster and its workload.
         objectives: those that have no metric of their own (weighted sums) are measured by their mean reward.
         workload: name in results.
-
-    Raises:
-        UsageError: the policy does not decide here, or an objective is undefined.
-        SteersmanError: the policy failed.
     """
     check_policy(policy)
     # Objectives with a metric of their own need no episode for their reward.

@@ -25,11 +25,7 @@ FORMATS = ("table", "json", "csv", "yaml")
 
 
 def check_output(folder: Path, files: Collection[str]) -> None:
-    """Check that `files` may be written to `folder`, which must be new, empty, or hold earlier results of these names.
-
-    Raises:
-        UsageError: it holds something else, it is not a folder, it is not writable, or its name is that of a format.
-    """
+    """Check that `files` may be written to `folder`, new, empty, or with earlier results of these names."""
     if folder.name in FORMATS and str(folder) == folder.name and not folder.exists():
         raise UsageError(f"--output {folder}: names a folder; for the printed format give --format {folder}")
     target = Path(os.path.realpath(folder))  # `new/../x` is `x`, and does not create `new`
@@ -79,9 +75,6 @@ def staged(folder: Path, replaced: Collection[str] = ()) -> Iterator[Path]:
 
     A new folder appears with all files at once; in an existing one they are replaced one by one. Earlier results among
     `replaced` that were not written again are removed.
-
-    Raises:
-        InputError: a file cannot be written, as on a full disk.
     """
     with filling(folder) as stage:
         yield stage

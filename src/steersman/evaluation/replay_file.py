@@ -155,11 +155,7 @@ def replay_file(workload: Workload, options: RunOptions, policy: str, protocol: 
 
 
 def policy_fingerprint(option: str) -> str:
-    """Return names and digests of the files of a policy and its order, "" if there are none.
-
-    Raises:
-        InputError: a file cannot be read.
-    """
+    """Return names and digests of the files of a policy and its order, "" if there are none."""
     limited, order = split_order(option)
     policy, _ = split_limit(limited)
     found = []
@@ -178,11 +174,7 @@ def encode_replay(content: ReplayFile) -> bytes:
 
 
 def decode_replay(path: Path, file: BinaryIO) -> ReplayFile:
-    """Return the content of a file.
-
-    Raises:
-        InputError: it is damaged, too large, or of another version.
-    """
+    """Return the content of a file."""
     try:
         with gzip.GzipFile(fileobj=file) as unpacked:
             # One byte more than allowed tells a larger file without unpacking all of it.

@@ -202,13 +202,7 @@ class Client:
         content_type: str = JSON,
         timeout: aiohttp.ClientTimeout | None = None,
     ) -> bytes:
-        """Return the body of the response.
-
-        Raises:
-            ApiError: the server answered with a failure.
-            UnreachableError: it could not be reached or did not answer in 30 s; whether it acted is unknown.
-            SteersmanError: no credentials.
-        """
+        """Return the body of the response."""
         async with self.open(
             method, path, query=query, body=body, content_type=content_type, timeout=timeout
         ) as response:

@@ -69,11 +69,7 @@ class Credentials:
         self._renewing = asyncio.Lock()
 
     async def headers(self, *, renew: bool = False) -> Mapping[str, str]:
-        """Return the headers of a request; `renew` after the server refused the previous ones.
-
-        Raises:
-            SteersmanError: a token file cannot be read, or a plugin fails.
-        """
+        """Return the headers of a request; `renew` after the server refused the previous ones."""
         self._follow_files()
         if time.time() < self._until and not renew:
             return self._headers
@@ -174,11 +170,7 @@ async def _run(plugin: ExecConfig, config: KubeConfig) -> ExecStatus:
 
 
 async def _start(plugin: ExecConfig, environment: dict[str, str]) -> asyncio.subprocess.Process:
-    """Start a plugin in its own process group, so that its children are killed with it.
-
-    Raises:
-        OSError: it cannot be started.
-    """
+    """Start a plugin in its own process group, so that its children are killed with it."""
     starting = asyncio.create_task(
         asyncio.create_subprocess_exec(
             plugin.command,

@@ -146,11 +146,6 @@ class LeaderElection:
         Args:
             lead: runs as a task, which is cancelled at once when the lease is lost or could not be renewed in time, and
                 when this is cancelled. When it has ended the lease is released, if it is still ours.
-
-        Raises:
-            ApiError: leases are forbidden there, or the namespace does not exist.
-            LeaseLostError: the lease was lost; `lead()` has ended.
-            Exception: what `lead()` raises.
         """
         while not await self._try_acquire_or_renew():
             await asyncio.sleep(self.times.retry * (1 + random.random() * self.times.jitter))

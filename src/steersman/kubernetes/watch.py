@@ -142,11 +142,7 @@ class Reflector:
         return 0.0 if self._response is not None else time.monotonic() - self._heard
 
     async def run(self) -> None:
-        """Follow until cancelled. Failures are logged and retried, except those that retries cannot mend.
-
-        Raises:
-            ApiError: listing or watching is forbidden, or the collection does not exist.
-        """
+        """Follow until cancelled. Failures are logged and retried, except those that retries cannot mend."""
         backoff, slices = Backoff(*BACKOFF_SECONDS), TimeSlices()
         while True:
             began, is_reported, pause, listing = time.monotonic(), False, 0.0, self._must_list

@@ -20,11 +20,7 @@ TELEMETRY_OBJECTIVES = {
 
 
 def check(objective: WeightedObjectives, where: str) -> None:
-    """Check that every objective can be rewarded.
-
-    Raises:
-        UsageError: one cannot; the message names it, `where`, and those that can.
-    """
+    """Check that every objective can be rewarded."""
     for each in objective.objectives:
         if each.name not in TELEMETRY_OBJECTIVES:
             known = ", ".join(TELEMETRY_OBJECTIVES)

@@ -67,9 +67,6 @@ class PrometheusClient:
 
     Args:
         server: address and limits.
-
-    Raises:
-        InputError: the file of certificates cannot be used.
     """
 
     def __init__(self, server: ServerConfig) -> None:
@@ -98,11 +95,7 @@ class PrometheusClient:
             self._session = None
 
     async def ask(self, query: str) -> list[Series]:
-        """Return the instant vector of a query. Values may be NaN or infinite.
-
-        Raises:
-            PrometheusError: there was no response in time, it is an error, or no vector.
-        """
+        """Return the instant vector of a query. Values may be NaN or infinite."""
         status, body = await self._body(query)
         try:
             answer = self._answers.decode(body)

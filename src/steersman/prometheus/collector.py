@@ -72,11 +72,7 @@ class TelemetryCollector:
                 await asyncio.sleep(max(self.configuration.refresh_seconds - (self.clock() - began), 0.0))
 
     async def query_once(self) -> Mapping[str, PrometheusError]:
-        """Run one round of queries, and return the errors by feature.
-
-        Raises:
-            PrometheusError: Prometheus cannot be queried, or two series of a feature are of the same node.
-        """
+        """Run one round of queries, and return the errors by feature."""
         problems = await self.try_once()
         for error in problems.values():
             if isinstance(error, AmbiguousSeriesError):
@@ -84,11 +80,7 @@ class TelemetryCollector:
         return problems
 
     async def try_once(self) -> Mapping[str, PrometheusError]:
-        """Run one round of queries, and return the errors by feature, those of two series of a node among them.
-
-        Raises:
-            PrometheusError: Prometheus cannot be queried.
-        """
+        """Run one round of queries, and return the errors by feature, those of two series of a node among them."""
         async with self._client:
             problems = await self.refresh()
         if self.problem:

@@ -166,11 +166,7 @@ class Configuration(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
 
 
 def read_configuration(path: Path) -> Configuration:
-    """Read a configuration file.
-
-    Raises:
-        InputError: it cannot be read, is not YAML, or has an unknown field or a value out of range.
-    """
+    """Read a configuration file."""
     return configuration(read_document(path, KIND), path)
 
 

@@ -46,11 +46,7 @@ class ProbeTarget:
 
 
 def parse_target(text: str) -> ProbeTarget:
-    """Parse a target of the command line: `USER=HOST:PORT` or `USER=http://HOST[:PORT]/PATH`.
-
-    Raises:
-        UsageError: it has another form.
-    """
+    """Parse a target of the command line: `USER=HOST:PORT` or `USER=http://HOST[:PORT]/PATH`."""
     match = re.fullmatch(r"([A-Za-z0-9][\w.-]*)=(http://)?(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::(\d{1,5}))?(/\S*)?", text)
     if match is not None:
         user, http, host, port, path = match.groups()

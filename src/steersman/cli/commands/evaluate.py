@@ -247,11 +247,7 @@ def experiments_on(
     arrivals: ComparedArrivalOptions,
     objectives: tuple[WeightedObjectives, ...],
 ) -> tuple[list[Experiment], str]:
-    """Return a comparison on workloads for each protocol, and why these, if the data chose them.
-
-    Raises:
-        UsageError: an option is of none of these protocols, or an objective is undefined there.
-    """
+    """Return a comparison on workloads for each protocol, and why these, if the data chose them."""
     from steersman.evaluation.criteria import check_objectives
     from steersman.evaluation.experiment import Experiment
     from steersman.simulation.protocols import ProtocolChoice, choose_protocols
@@ -309,9 +305,6 @@ def fit_to(experiments: Sequence[Experiment], file: Path, generations: int | Non
 
     Returns:
         A sentence on what was kept.
-
-    Raises:
-        UsageError: the workload has no GPUs.
     """
     from steersman.policies.files.policy_file import write_policy
 

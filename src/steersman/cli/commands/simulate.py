@@ -156,9 +156,6 @@ def read_plan(
 
     A workload with a tuning ratio runs in the inflation protocol. One without arrives in its own order or, with
     `shufflePod`, in the random order that simon's seed gives.
-
-    Raises:
-        InputError: a file is invalid, or its ratio is out of range.
     """
     from steersman.workloads.experiments import EXPERIMENT_FORMATS
     from steersman.workloads.generators.go_random import GoRand

@@ -104,11 +104,7 @@ def check_new_folder(output: Path) -> None:
 
 
 def find_cluster(kubeconfig: Path | None, context: str | None, name: str | None) -> ClusterTarget:
-    """Return the cluster of these options (`apps.load.target`); print it if the local one is the only choice.
-
-    Raises:
-        SteersmanError: there is none.
-    """
+    """Return the cluster of these options (`apps.load.target`); print it if the local one is the only choice."""
     from steersman.apps.load.target import find_target
 
     target = find_target(kubeconfig, context, name)

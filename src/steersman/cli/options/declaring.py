@@ -154,11 +154,7 @@ def annotations_of(*groups: type[Any]) -> dict[str, tuple[Any, tuple[Any, ...]]]
 
 
 def check_options(*groups: Any) -> None:
-    """Check ranges and combinations of options by what their fields declare.
-
-    Raises:
-        UsageError: a number is out of range, an option has no effect without another, or two exclude each other.
-    """
+    """Check ranges and combinations of options by what their fields declare."""
     every = every_option(*groups)
     for option in every.values():
         for rule in option.metadata if option.is_given else ():

@@ -76,9 +76,6 @@ def deployments_options(given: Mapping[str, Any], common: Mapping[str, Any]) -> 
     Args:
         given: options of the cluster that were given, by name.
         common: further options of the environment.
-
-    Raises:
-        UsageError: one is out of range.
     """
     from steersman.envs.deployments.environment import MIXED_SHAPES, DeploymentsOptions
     from steersman.workloads.generators.deployments import DeploymentSettings
@@ -105,9 +102,6 @@ def latency_options(given: Mapping[str, Any], declared: Mapping[str, Any], commo
         given: options of the cluster that were given, by name, and `load`.
         declared: settings by the names of `LatencySettings`.
         common: further options of the environment.
-
-    Raises:
-        UsageError: one is out of range.
     """
     from steersman.envs.latency.environment import LatencyOptions
     from steersman.workloads.generators.latency_settings import LatencySettings, checked

@@ -86,12 +86,7 @@ class FileInputs:
         return len(self.pods or self.workload or ())
 
     def check(self, *, several: bool = False) -> None:
-        """Check that there is exactly one kind of source, and one workload unless a command takes several.
-
-        Raises:
-            UsageError: there is none or too many, one of two files is missing, or no packaged workload has that name.
-            InputError: a file of pods without --nodes is missing or invalid.
-        """
+        """Check that there is exactly one kind of source, and one workload unless a command takes several."""
         used = self._used()
         if len(used) > 1:
             raise UsageError(f"{' and '.join(used)} say both what the workload is; give one: {WAYS}")
@@ -126,9 +121,6 @@ class FileInputs:
         """Return the workloads, at least one, and print their summaries and warnings.
 
         `replayed`: whether pods of Kubernetes objects arrive and leave when they did.
-
-        Raises:
-            SteersmanError: a file is invalid.
         """
         from steersman.workloads.formats.openb.traces import embedded
 
@@ -189,11 +181,7 @@ def running_pods(pinned: bool, from_now: bool) -> RunningPods:
 
 
 def read_cluster(live: KubeconfigOptions, running: RunningPods, warn: Warnings) -> Workload:
-    """Return the workload of a live cluster, and print a summary.
-
-    Raises:
-        SteersmanError: it does not answer or denies access.
-    """
+    """Return the workload of a live cluster, and print a summary."""
     from steersman.apps.load.live_cluster import LiveCluster
 
     cluster = LiveCluster(live.find())

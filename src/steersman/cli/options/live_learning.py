@@ -133,10 +133,6 @@ def live_plan_of(
         policy: value of --policy; a policy file is what the agent starts from.
         scheduler: name of the scheduler.
         has_telemetry: whether nodes' metrics are known.
-
-    Raises:
-        UsageError: options contradict each other, or the folder cannot be written.
-        InputError: a file is invalid.
     """
     assert learning.learn is not None
     check_writable("--learn", learning.learn, "log")

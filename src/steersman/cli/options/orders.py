@@ -17,9 +17,6 @@ def split_order(policy: str, order: str | None) -> tuple[str, str]:
     Args:
         policy: such as `fgd` or `fgd+shortest`.
         order: of another option.
-
-    Raises:
-        UsageError: there are two orders.
     """
     from steersman.policies import registry
 

@@ -14,9 +14,6 @@ def check_policies(policies: Sequence[str], baseline: str | None, *, fit: bool =
         policies: values of --policy.
         baseline: one of them; None: the first.
         fit: whether a fitted policy is added.
-
-    Raises:
-        UsageError: a policy is unknown, its name is reserved or a duplicate, or the baseline is not one of them.
     """
     from steersman.core.extensions import attribute_errors
     from steersman.evaluation.experiment import RESERVED

@@ -21,12 +21,7 @@ class RecordedCluster(FileInputs):
         return RunningPods.AS_WRITTEN
 
     def is_chosen(self, cluster: ClusterOptions) -> bool:
-        """Return whether the files are given, else the live cluster is asked.
-
-        Raises:
-            UsageError: both are given, or the files are not one workload.
-            InputError: a file of pods without --nodes is missing or invalid.
-        """
+        """Return whether the files are given, else the live cluster is asked."""
         if not given_options(self):
             return False
         if given_options(cluster):

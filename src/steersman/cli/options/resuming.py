@@ -33,12 +33,7 @@ class ResumableCommand(ManyValues):
     """A command that `--resume` completes by the options that the folder in `--output` stores."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse as usual, and fill in the stored options.
-
-        Raises:
-            UsageError: an option has another value than the stored one, or none is given and nothing stored.
-            InputError: the stored command is damaged, or of another kind.
-        """
+        """Parse as usual, and fill in the stored options."""
         ctx.meta[BEGUN] = StoredCommand(ctx.info_name, tuple(args), Path.cwd())
         rest = super().parse_args(ctx, args)
         folder = ctx.params.get("output")
@@ -77,11 +72,7 @@ def continuation(command: StoredCommand, folder: Path) -> str:
 
 @contextmanager
 def naming_continuation(command: StoredCommand, folder: Path, needed: str = "") -> Iterator[None]:
-    """Name the command that continues an interrupted one, if there is its folder, or the file there that this needs.
-
-    Raises:
-        InterruptedRunError: in place of a KeyboardInterrupt.
-    """
+    """Name the command that continues an interrupted one, if there is its folder, or the file there that this needs."""
     try:
         yield
     except KeyboardInterrupt as interruption:

@@ -81,11 +81,7 @@ class TrainOptions:
 
 
 def plan_of(options: TrainOptions, *, name: str, seed: int, warn: Warnings) -> AnyPlan:
-    """Return the plan of training.
-
-    Raises:
-        UsageError: options contradict each other, or one is out of range.
-    """
+    """Return the plan of training."""
     config = options_of(options.algorithm, options.declared)
     settings = settings_of(options.protocol, options.declared)
     _check_network(options)
@@ -125,11 +121,7 @@ def plan_of(options: TrainOptions, *, name: str, seed: int, warn: Warnings) -> A
 
 
 def compile_plan(plan: AnyPlan) -> None:
-    """Compile the kernels that training needs, with a message if it takes long.
-
-    Raises:
-        UsageError: an option of the environment is invalid.
-    """
+    """Compile the kernels that training needs, with a message if it takes long."""
     from steersman.cli.compiling import MESSAGE, compile_for
     from steersman.training.search.evolve import EvolutionPlan
 

@@ -101,9 +101,6 @@ class LogFile:
 
     Args:
         file: the file.
-
-    Raises:
-        UsageError: it cannot be written.
     """
 
     def __init__(self, file: Path) -> None:
@@ -166,9 +163,6 @@ def configure_logs(log_format: LogFormat, level: LogLevel, file: Path | None = N
         log_format: format of the log.
         level: least level.
         file: where it is written to, too; None: nowhere.
-
-    Raises:
-        UsageError: the file cannot be written.
     """
     import structlog
 

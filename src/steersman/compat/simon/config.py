@@ -83,11 +83,7 @@ class ClusterConfig(ExperimentCluster):
 def read_pair(
     cluster_config: str | Path, scheduler_config: str | Path | None
 ) -> tuple[ClusterConfig, SchedulerConfig | None]:
-    """Read the files of an experiment, of which the second may be missing.
-
-    Raises:
-        InputError: see `read_cluster_config` and `read_scheduler_config`.
-    """
+    """Read the files of an experiment, of which the second may be missing."""
     scheduler = None if scheduler_config is None else read_scheduler_config(scheduler_config)
     return read_cluster_config(cluster_config), scheduler
 
@@ -96,9 +92,6 @@ def read_cluster_config(path: str | Path) -> ClusterConfig:
     """Read a `simon/v1alpha1 Config`.
 
     Paths in it are resolved beside the file first, then in the current folder, as simon does.
-
-    Raises:
-        InputError: the file is something else, a path does not exist, or a setting is not implemented.
     """
     path = Path(path)
     document = _document(path)

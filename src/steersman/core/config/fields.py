@@ -101,12 +101,7 @@ def config_fields(config: type[Any]) -> dict[str, ConfigField]:
 
 
 def check_config(config: Any) -> None:
-    """Check every field of a configuration against its `Option`.
-
-    Raises:
-        UsageError: a value is of another type, out of range, or none of the choices; the message names the option as
-            the command line spells it.
-    """
+    """Check every field of a configuration against its `Option`."""
     for name, field in config_fields(type(config)).items():
         value, valid = getattr(config, name), field.option.valid
         if field.type in KINDS and not is_of_kind(value, field.type):
@@ -125,11 +120,7 @@ def is_of_kind(value: object, kind: type[Any]) -> bool:
 
 
 def checked_arguments(function: Function) -> Function:
-    """Check arguments whose annotation names plain types (`int | None`, `str | Path`) at every call.
-
-    Raises:
-        UsageError: in the call: a value is of another type; the message names the argument.
-    """
+    """Check arguments whose annotation names plain types (`int | None`, `str | Path`) at every call."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -166,9 +157,6 @@ def make_config(config: type[Config], settings: Mapping[str, Any], label: str) -
         config: its class.
         settings: the values; those left out have their default.
         label: what it configures, for errors.
-
-    Raises:
-        UsageError: it has no field of such a name, or a value is invalid.
     """
     known = inspect.signature(config).parameters
     for name in settings:
@@ -196,9 +184,6 @@ def check_effects(config: Any, given: Iterable[str]) -> None:
     Args:
         config: the configuration with all values.
         given: names of the options that were given.
-
-    Raises:
-        UsageError: one has none; the message names the option that is the reason.
     """
     useless = options_without_effect(config)
     for name in given:

@@ -54,9 +54,6 @@ def find_bounds(experiment: Experiment, *, jobs: int = 1, on_bound: OnRun | None
     """Return the bounds of every workload and seed, solving `jobs` at a time.
 
     They are solved by separate processes: HiGHS handles no signal, and a process can be ended.
-
-    Raises:
-        UsageError, MissingExtraError: see `gpu_bound.check_bound`.
     """
     check_bounded(experiment)
     tasks = [(w, s) for w in range(len(experiment.workloads)) for s in range(len(experiment.seeds))]

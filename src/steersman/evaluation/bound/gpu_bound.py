@@ -63,12 +63,7 @@ OUT_OF_TIME, INFEASIBLE = 1, 2  # statuses of scipy.optimize.linprog
 
 
 def check_bound(workload: Workload, protocol: Protocol) -> None:
-    """Check that there is a bound to compute.
-
-    Raises:
-        UsageError: pods leave in this protocol, or the workload has no GPU demand.
-        MissingExtraError: SciPy is not installed.
-    """
+    """Check that there is a bound to compute."""
     if protocol == "timed":
         raise UsageError("the bound is one of GPU allocated at the end: --protocol inflation or arrivals, not timed")
     counting = next((node for node in workload.nodes if node.counted_gpus), None)
@@ -147,9 +142,6 @@ class GpuBound:
 
     The variables are y (pods of a kind on a type of node, where it fits), z (devices of a type with a pattern) and, of
     ordered kinds, their moment: the share of all arrivals after which none is placed, 0..1.
-
-    Raises:
-        UsageError, MissingExtraError: see `check_bound`; `solve` checks the protocol.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -199,10 +191,6 @@ class GpuBound:
 
         Returns:
             The bound; NaN if no scheduler can place what `placed_percent` demands.
-
-        Raises:
-            UsageError: the protocol is `timed`.
-            SteersmanError: HiGHS found no solution, or there are no arrivals.
         """
         check_bound(self.workload, protocol)
         plan = schedule(self.workload, protocol, seed=seed, ratio=ratio, load=None)

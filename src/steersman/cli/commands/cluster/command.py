@@ -108,11 +108,7 @@ def up(options: UpOptions, nodes: NodeCreationOptions, existing: ExistingCluster
 
 
 def start(options: UpOptions, nodes: NodeCreationOptions, existing: ExistingCluster) -> None:
-    """Start a cluster, or add its nodes to an existing one, and print how kubectl uses it.
-
-    Raises:
-        SteersmanError: options contradict each other, or something does not start.
-    """
+    """Start a cluster, or add its nodes to an existing one, and print how kubectl uses it."""
     from steersman.apps.local_cluster import cluster
     from steersman.apps.local_cluster.nodes import label_zones
     from steersman.apps.local_cluster.record import check_name

@@ -136,11 +136,7 @@ class OrderOptions:
     ] = None
 
     def split(self, policy: str, *, shadow: bool) -> tuple[str, str]:
-        """Return a policy without its order, and the order, "" if none is given.
-
-        Raises:
-            UsageError: there are two orders, or one with --shadow.
-        """
+        """Return a policy without its order, and the order, "" if none is given."""
         name, order = split_order(policy, self.order)
         if self.order is None and order and shadow:
             raise UsageError(f"--policy {policy}: --shadow orders no pods; leave out +{order}")

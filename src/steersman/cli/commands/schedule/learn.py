@@ -37,12 +37,7 @@ log = structlog.get_logger("learning")
 
 
 def prepare(target: ClusterTarget, plan: LivePlan, folder: Path, *, may_explore: bool) -> LiveRun:
-    """Prepare the folder of the training, and return the run.
-
-    Raises:
-        UsageError: the agent would explore on a cluster that steersman did not start.
-        SteersmanError: it cannot learn on this cluster, or not in that folder.
-    """
+    """Prepare the folder of the training, and return the run."""
     if plan.explores and not target.is_local and not may_explore:
         without = "--policy FILE --algorithm dqn learns without exploring"
         raise UsageError(

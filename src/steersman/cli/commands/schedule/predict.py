@@ -60,11 +60,7 @@ def check_predictable(policy: Policy, spec: str) -> None:
 
 
 def predict_starts(task: PredictionTask) -> list[PredictedStart]:
-    """Read the cluster, and return when the pods start that wait, the one that goes next first.
-
-    Raises:
-        SteersmanError: the cluster does not answer, or the policy failed.
-    """
+    """Read the cluster, and return when the pods start that wait, the one that goes next first."""
 
     async def read() -> Workload:
         async with Client(task.config) as client:
