@@ -47,12 +47,10 @@ class ClusterOfNow(RecordedCluster):
 
     @property
     def running(self) -> RunningPods:
-        """Return what to do with running pods."""
         return RunningPods.FROM_NOW
 
     @property
     def lives(self) -> bool:
-        """Return whether to read when pods were created, began to run and ended."""
         return True
 
 

@@ -167,13 +167,11 @@ class RunKeeper:
 
 @contextmanager
 def shown(what: str) -> Iterator[OnRun]:
-    """Show a progress bar."""
     with Progress(what) as progress:
         yield progress.update
 
 
 def names_of(policies: Sequence[str | Policy | PolicyProtocol]) -> list[str]:
-    """Return the policies that are names."""
     return [each for each in policies if isinstance(each, str)]
 
 
@@ -232,7 +230,6 @@ def show(comparisons: Sequence[Comparison], output_format: Format) -> None:
 
 
 def show_table(headline: Headline) -> None:
-    """Print the outcome of one protocol as tables and sentences."""
     if len(headline.workloads) > 1:
         print_table(workloads_table(headline, width()))
         if headline.protocol == "timed":

@@ -66,7 +66,6 @@ DEPTH, MAX_FILES, MAX_ENTRIES = 3, 100, 5_000
 
 
 def _offering(names: Sequence[str]) -> Callable[[], list[str]]:
-    """Return what completes one of these names."""
     return lambda: list(names)
 
 
@@ -79,7 +78,6 @@ def orders(incomplete: str) -> list[str]:
 
 
 def policies(incomplete: str) -> list[str]:
-    """Return the names of all policies, and policy files."""
     return [*POLICY_NAMES, *TELEMETRY_POLICY_NAMES, *_installed("steersman.policies"), *policy_files(incomplete)]
 
 
@@ -126,7 +124,6 @@ def _entries(folder: str, prefix: str, incomplete: str, depth: int = DEPTH) -> I
 
 
 def workloads() -> list[str]:
-    """Return the names of packaged workloads."""
     from steersman.workloads.formats.openb.traces import known_names
 
     return list(known_names())
@@ -140,17 +137,14 @@ def objectives(incomplete: str) -> list[str]:
 
 
 def algorithms() -> list[str]:
-    """Return the names of algorithms."""
     return list(dict.fromkeys(spec.name for spec in algorithm_specs()))
 
 
 def networks() -> list[str]:
-    """Return the names of networks."""
     return list(network_names())
 
 
 def formats() -> list[str]:
-    """Return the names of formats of workload files."""
     from steersman.workloads.formats.registry import BUILT_IN
 
     return [*BUILT_IN, *_installed("steersman.formats")]

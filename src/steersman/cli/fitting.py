@@ -41,7 +41,6 @@ def fit_workload(workload: Workload, settings: Mapping[str, Any], *, generations
 
 
 def describe_fit(result: Fit) -> str:
-    """Return a sentence on which policy was kept, and why."""
     from steersman.training.search.fit import FITTED
 
     gain = f"{result.gain:+.2f} [{result.interval.low:+.2f}, {result.interval.high:+.2f}]"

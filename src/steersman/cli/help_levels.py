@@ -39,7 +39,6 @@ class HelpLevels(TyperCommand):
         return [each for each in params if each.name in BRIEF[self.name or ""].split() or HELP_ALL in each.opts]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the help that was asked for."""
         if self.name not in BRIEF or ctx.meta.get(ALL):
             super().format_help(ctx, formatter)
             return

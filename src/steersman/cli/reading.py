@@ -38,7 +38,6 @@ def holds_nodes(file: Path) -> bool:
 
 
 def say_understood(workload: Workload, warn: Warnings) -> None:
-    """Print a summary of a workload and its warnings on standard error."""
     if workload.understood:
         say(one_line(f"{workload.name}: {workload.understood}"))
     if workload.nodes and workload.account.left_out:

@@ -22,7 +22,6 @@ class Backoff:
         self.seconds = initial
 
     def reset(self) -> None:
-        """Begin again with the first wait, after a success."""
         self.seconds = self._initial
 
     async def wait(self, at_least: float = 0.0) -> None:

@@ -80,7 +80,6 @@ class KernelCache(NullCache):
 
     @property
     def cache_path(self) -> str:
-        """The folder of all machine code."""
         return str(cache_root() / "kernels")
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:

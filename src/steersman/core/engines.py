@@ -75,7 +75,6 @@ def available_workers() -> int:
 
 
 def runs_here(jobs: int) -> bool:
-    """Return whether so many workers are this process itself."""
     return jobs <= 1 and _cluster is None
 
 

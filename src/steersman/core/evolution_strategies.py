@@ -94,13 +94,11 @@ class SeparableCma:
         return better[np.argsort(-values[better], kind="stable")]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that later steps depend on."""
         arrays = {name: getattr(self, name).copy() for name in ("mean", "variance", "path", "step_path")}
         rng = json.dumps(self.rng.bit_generator.state)
         return {"arrays": arrays, "step": self.step, "generation": self.generation, "rng": rng}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state."""
         for name, array in state["arrays"].items():
             setattr(self, name, np.array(array))
         self.step, self.generation = state["step"], state["generation"]

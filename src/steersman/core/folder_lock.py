@@ -40,17 +40,14 @@ class FolderLock:
         self._descriptor: int | None = descriptor
 
     def close(self) -> None:
-        """Release the lock in this process."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def __enter__(self) -> FolderLock:
-        """Return the lock."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Release the lock."""
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:

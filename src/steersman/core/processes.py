@@ -42,7 +42,6 @@ def default_jobs() -> int:
 
 
 def check_jobs(jobs: int) -> None:
-    """Check a number of processes. Raises UsageError: it is below 1."""
     if jobs < 1:
         raise UsageError(f"--jobs must be at least 1, not {jobs}")
 
@@ -190,15 +189,12 @@ class Workers(Generic[Task, Answer]):
         self._end: Finalize | None = None
 
     def __enter__(self) -> Workers[Task, Answer]:
-        """Return the workers."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop the processes."""
         self.close()
 
     def start(self) -> None:
-        """Start the processes unless they run."""
         if self._end is not None:
             return
         self._members = []
@@ -231,7 +227,6 @@ class Workers(Generic[Task, Answer]):
         return answer
 
     def close(self) -> None:
-        """End the processes."""
         if self._end is not None:
             self._end()
             self._end = None

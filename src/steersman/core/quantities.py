@@ -85,7 +85,6 @@ def format_bytes(amount: int) -> str:
 
 
 def format_whole(amount: int) -> str:
-    """Return a count as Kubernetes writes it."""
     return str(amount)
 
 

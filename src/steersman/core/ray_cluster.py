@@ -70,7 +70,6 @@ class RayCluster:
         self._relays: list[tuple[Any, Callable[[str], None]]] = []
 
     def cores(self) -> int:
-        """Return the number of cores in the cluster now, at least 1."""
         return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
 
     def check(self) -> None:
@@ -90,14 +89,12 @@ class RayCluster:
         return partial(_add, self.ray, texts)
 
     def relay(self) -> None:
-        """Pass on what workers have said."""
         for texts, say in self._relays:
             with suppress(self.ray.exceptions.RayError):  # its machine is gone, and the progress with it
                 for text in self.ray.get(texts.take.remote()):
                     say(text)
 
     def lost(self) -> ClusterLostError:
-        """Return the error of a head that has stopped."""
         return ClusterLostError(
             f"the Ray cluster at {self.address} has stopped; start it and run the command again, or use --engine local"
         )
@@ -166,11 +163,9 @@ class _Texts:
         self._texts: list[str] = []
 
     def add(self, text: str) -> None:
-        """Add a text."""
         self._texts.append(text)
 
     def take(self) -> list[str]:
-        """Return the texts, once."""
         taken, self._texts = self._texts, []
         return taken
 
@@ -217,11 +212,9 @@ class RayWorkers(Generic[Task, Answer]):
         self._start: Callable[[], None] | None = None
 
     def __enter__(self) -> RayWorkers[Task, Answer]:
-        """Return the workers."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop the actors."""
         self.close()
 
     def answers(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Answer]]:
@@ -233,7 +226,6 @@ class RayWorkers(Generic[Task, Answer]):
             raise
 
     def close(self) -> None:
-        """Stop the actors."""
         with defer_signals():
             for actor in [*self._idle, *(actor for actor, _, _ in self._busy.values())]:
                 self._cluster.ray.kill(actor)

@@ -37,7 +37,6 @@ Progress = Callable[[Protocol], AbstractContextManager[OnRun | None]]
 
 
 def no_progress(_: Protocol) -> AbstractContextManager[OnRun | None]:
-    """Report no progress."""
     return nullcontext()
 
 

@@ -72,7 +72,6 @@ class Experiment:
     loads: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the values."""
         _check_unique("workload", [workload.name for workload in self.workloads])
         policies = [redact_url(each) if isinstance(each, str) else each.name for each in self.policies]
         _check_unique("policy", policies)
@@ -89,7 +88,6 @@ class Experiment:
 
     @property
     def runs(self) -> int:
-        """Return the number of runs."""
         return len(self.workloads) * len(self.policies) * len(self.seeds)
 
 
@@ -235,7 +233,6 @@ class _RunnerCache:
         self._simulator: Simulator | None = None
 
     def run(self, task: _Task) -> RunResult:
-        """Return the result of one run."""
         run = self._generated(task) if self._experiment.environment is not None else self._simulated(task)
         return run if task.keep_nodes else replace(run, final_nodes=_NO_NODES)
 

@@ -37,7 +37,6 @@ DEFAULT_OBJECTIVES = {
 
 
 def protocol_of(options: GeneratedOptions) -> Protocol:
-    """Return the protocol that the options belong to."""
     return "latency" if isinstance(options, LatencyOptions) else "deployments"
 
 
@@ -63,7 +62,6 @@ def nominal_workload(options: GeneratedOptions) -> Workload:
 
 
 def default_objectives(options: GeneratedOptions) -> tuple[WeightedObjectives, ...]:
-    """Return what is compared unless objectives are named."""
     return tuple(map(registry.resolve, DEFAULT_OBJECTIVES[protocol_of(options)]))
 
 
@@ -72,7 +70,6 @@ def check_generated(
     objectives: tuple[WeightedObjectives, ...],
     policies: tuple[str | Policy | PolicyProtocol, ...],
 ) -> None:
-    """Check that objectives and policies are defined in generated clusters."""
     if isinstance(options, LatencyOptions):
         for part in (part for objective in objectives for part in objective.objectives):
             if part.name not in TELEMETRY_OBJECTIVES:
@@ -126,7 +123,6 @@ def run_generated(
     seed: int,
     objectives: tuple[WeightedObjectives, ...],
 ) -> RunResult:
-    """Run a policy on the cluster and the pods of a seed."""
     name = nominal_workload(options).name
     if isinstance(options, LatencyOptions):
         return play_run(as_policy(policy), seed, options, objectives, name)

@@ -61,7 +61,6 @@ def play_all(
 
 
 def _metrics_network(policy: Policy) -> NetworkPolicy | None:
-    """Return the policy if it is a network that observes metrics, else None."""
     network = observing_policy(policy)
     return network if network is not None and network.view == TELEMETRY else None
 

@@ -107,7 +107,6 @@ class ReplayFile(msgspec.Struct, kw_only=True):
         return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()
 
     def load_workload(self) -> Workload:
-        """Return the workload."""
         return Workload(
             self.workload,
             self.nodes,
@@ -131,7 +130,6 @@ class RunOptions:
 
 
 def replay_file(workload: Workload, options: RunOptions, policy: str, protocol: Protocol, seed: int) -> ReplayFile:
-    """Return the content of the file for a run of a policy of that name."""
     classes = {each: i for i, each in enumerate(dict.fromkeys(pod.pod_class for pod in workload.pods))}
     return ReplayFile(
         policy=policy,
@@ -174,7 +172,6 @@ def encode_replay(content: ReplayFile) -> bytes:
 
 
 def decode_replay(path: Path, file: BinaryIO) -> ReplayFile:
-    """Return the content of a file."""
     try:
         with gzip.GzipFile(fileobj=file) as unpacked:
             # One byte more than allowed tells a larger file without unpacking all of it.

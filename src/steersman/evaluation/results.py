@@ -119,7 +119,6 @@ def metric_cells(run: RunResult) -> Iterator[tuple[str | float, ...]]:
 
 
 def metrics_rows(runs: Iterable[RunResult]) -> Iterator[list[str]]:
-    """Yield the rows of `metrics.csv`."""
     return (list(map(_cell, cells)) for run in runs for cells in metric_cells(run))
 
 
@@ -138,7 +137,6 @@ def recorded_rows(recordings: Recordings, protocol: Protocol) -> Iterator[list[s
 
 
 def summary_rows(rows: Iterable[SummaryRow]) -> Iterator[list[str]]:
-    """Yield the rows of `summary.csv`."""
     return ([_cell(row.cells[column]) for column in SUMMARY_COLUMNS] for row in rows)
 
 
@@ -155,7 +153,6 @@ def parts_rows(runs: Sequence[RunResult]) -> Iterator[list[str]]:
 
 
 def placements_rows(placements: Placements) -> Iterator[list[str]]:
-    """Yield the rows of `placements.csv`: every event of a run, in order."""
     columns = (placements.pod, placements.node, placements.devices, placements.outcome, placements.reason)
     for event, (time, *cells) in enumerate(zip(placements.time.tolist(), *columns, strict=True)):
         yield [str(event), number(time), *cells]
@@ -251,12 +248,10 @@ def write_run(folder: Path, run: RunResult, replay: ReplayFile | None = None) ->
 
 
 def summary_csv(summary: Sequence[SummaryRow]) -> str:
-    """Return the text of `summary.csv`."""
     return _csv_text(SUMMARY_COLUMNS, summary_rows(summary))
 
 
 def metrics_csv(runs: Sequence[RunResult]) -> str:
-    """Return the text of `metrics.csv`."""
     return _csv_text(METRICS_COLUMNS, metrics_rows(runs))
 
 

@@ -71,7 +71,6 @@ class SummaryRow:
 
     @property
     def key(self) -> FigureKey:
-        """Return what identifies it."""
         return FigureKey(self.protocol, self.workload, self.policy, self.metric)
 
     @property
@@ -137,14 +136,12 @@ class SummaryTable:
         return [workload] if workload in self.workloads else self.workloads
 
     def interval(self, workload: str, policy: str, metric: str) -> Interval:
-        """Return the 95 % interval of a metric's mean."""
         values = self.get(workload, policy, metric)
         if not self.is_given:
             return mean_interval(values)
         return moving_block_interval(mean(values), self.deviations(workload, policy, metric))
 
     def difference_interval(self, workload: str, policy: str, other: str, metric: str) -> Interval:
-        """Return the 95 % interval of the mean difference of two policies."""
         differences = self.get(workload, policy, metric) - self.get(workload, other, metric)
         if not self.is_given:
             return mean_interval(differences)

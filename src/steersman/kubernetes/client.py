@@ -83,7 +83,6 @@ class GuardedBody(aiohttp.BytesPayload):
         self._guard = guard
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """See `aiohttp.payload.Payload`."""
         self._guard()
         await super().write_with_length(writer, content_length)
 
@@ -136,7 +135,6 @@ class Client:
         self._statuses = msgspec.json.Decoder(Status)
 
     async def __aenter__(self) -> Self:
-        """Open the connections."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=60),
             headers=[("User-Agent", self._agent), ("Accept", JSON), *impersonation_headers(self.config.user)],
@@ -148,7 +146,6 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the connections."""
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -202,7 +199,6 @@ class Client:
         content_type: str = JSON,
         timeout: aiohttp.ClientTimeout | None = None,
     ) -> bytes:
-        """Return the body of the response."""
         async with self.open(
             method, path, query=query, body=body, content_type=content_type, timeout=timeout
         ) as response:

@@ -117,14 +117,12 @@ class EventRecorder:
         self._warned_at, self._unsaid = -WARN_SECONDS, 0
 
     async def __aenter__(self) -> Self:
-        """Start to send events."""
         self._background = [asyncio.create_task(self._dispatch()), asyncio.create_task(self._sweep_often())]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Send what is left, and stop."""
         self._stopping = True
         self._sweep()
         try:

@@ -57,7 +57,6 @@ class LeaseTimes:
     jitter: float = 1.2
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if not self.duration > self.renew_deadline > self.retry * self.jitter > 0:
             raise UsageError(
                 f"lease of {self.duration:g} s, renewed within {self.renew_deadline:g} s, tried every {self.retry:g} s"
@@ -251,7 +250,6 @@ class LeaderElection:
         return self._clock() >= self._changed_at + duration
 
     def _with_holder(self, lease: dict[str, Any]) -> dict[str, Any]:
-        """Return the lease as ours, renewed now."""
         spec, now = lease.get("spec") or {}, micro_time(time.time())
         if spec.get("holderIdentity") != self.identity:
             transitions = (spec.get("leaseTransitions") or 0) + 1 if spec else 0

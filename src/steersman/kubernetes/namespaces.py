@@ -38,7 +38,6 @@ class Namespaces(OptionalReflector):
         self._tell, self._dirty = changed, asyncio.Event()
 
     async def run(self) -> None:
-        """See `OptionalReflector`."""
         settling = asyncio.create_task(self._settle())
         try:
             await super().run()
@@ -46,7 +45,6 @@ class Namespaces(OptionalReflector):
             settling.cancel()
 
     def keep(self, keys: Set[str]) -> None:
-        """See `watch.Handler`."""
         for name in self._known.keys() - keys:
             del self._known[name]
         self.labels = self._known
@@ -55,7 +53,6 @@ class Namespaces(OptionalReflector):
         self._tell()
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        """See `watch.Handler`."""
         head = named_object(obj).metadata
         if kind == "DELETED":
             self._known.pop(head.name, None)

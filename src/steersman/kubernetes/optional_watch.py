@@ -39,7 +39,6 @@ class OptionalReflector(Reflector):
         return self._needed.is_set()
 
     def need(self) -> None:
-        """Start it."""
         if not self._needed.is_set():
             self._needed.set()
             # From now on something is missing; readiness and decisions about such pods wait for the list.
@@ -47,7 +46,6 @@ class OptionalReflector(Reflector):
 
     @property
     def age(self) -> float:
-        """See `Reflector`."""
         return super().age if self.is_needed and not self.is_refused else 0.0
 
     async def run(self) -> None:
@@ -63,7 +61,6 @@ class OptionalReflector(Reflector):
             self._refused(self.resource)
 
     async def relist(self) -> None:
-        """See `Reflector`."""
         if self.is_needed and not self.is_refused:
             await super().relist()
 
@@ -94,18 +91,15 @@ class NeededReflector(OptionalReflector):
         self._decode = msgspec.json.Decoder(kind).decode
 
     async def run(self) -> None:
-        """See `OptionalReflector`."""
         await super().run()
         self._changed("")  # it was refused
 
     def keep(self, keys: Set[str]) -> None:
-        """See `watch.Handler`."""
         for key in self._objects.keys() - keys:
             del self._objects[key]
         self._changed("")
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        """See `watch.Handler`."""
         key = object_key(obj)
         if kind == "DELETED":
             self._objects.pop(key, None)

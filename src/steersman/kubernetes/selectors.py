@@ -133,11 +133,9 @@ class SelectorFeed:
         self._found: dict[str, tuple[dict[str, Any], Selector]] = {}
 
     def selectors(self) -> Iterator[Selector]:
-        """Yield the selectors of all objects."""
         return (selector for _, selector in self._found.values())
 
     def keep(self, keys: Set[str]) -> None:
-        """See `watch.Handler`."""
         gone = self._found.keys() - keys
         for key in gone:
             del self._found[key]
@@ -148,13 +146,11 @@ class SelectorFeed:
             self._all.settled()
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        """See `watch.Handler`."""
         head, keys = _head(obj), set[str]()
         if self._lose(head) if kind == "DELETED" else self._see(head, keys):
             self._all.changed(keys)
 
     def refuse(self, resource: str) -> None:
-        """Record that this kind may not be listed."""
         self.refused = True
         self._all.settled()
 
@@ -181,7 +177,6 @@ class SelectorFeed:
 
 
 def _rules(kinds: list[SelectingResource]) -> str:
-    """Return the rules that a ClusterRole would need."""
     groups: dict[str, list[str]] = {}
     for kind in kinds:
         groups.setdefault(kind.version.rpartition("/")[0] or '""', []).append(kind.resource)

@@ -91,12 +91,10 @@ class TeeHandler:
         self.handlers = handlers
 
     def keep(self, keys: Set[str]) -> None:
-        """See `Handler`."""
         for handler in self.handlers:
             handler.keep(keys)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        """See `Handler`."""
         for handler in self.handlers:
             handler.change(kind, obj)
 

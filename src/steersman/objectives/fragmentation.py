@@ -55,7 +55,6 @@ class FragmentArrays(NamedTuple):
 
 
 def fragment_arrays(profile: ProfileArrays, nodes: NodeArrays) -> FragmentArrays:
-    """Return the fragmentation of every node."""
     count, values = len(nodes.gpu_count), len(profile.milli)
     arrays = FragmentArrays(
         total=np.zeros(count),

@@ -37,13 +37,11 @@ class WeightedObjectives:
 
     @property
     def compiled_weights(self) -> tuple[float, ...]:
-        """Weights of `numbers`."""
         pairs = zip(self.objectives, self.weights, strict=True)
         return tuple(weight for objective, weight in pairs if objective.function is None)
 
     @property
     def has_own(self) -> bool:
-        """Whether some objective is a user's own."""
         return any(objective.function is not None for objective in self.objectives)
 
     def own_rewards(self, before: Floats, after: Floats) -> Floats:
@@ -96,7 +94,6 @@ def split_limit(spec: str) -> tuple[str, float | None]:
 
 
 def resolve(spec: str) -> WeightedObjectives:
-    """Return the objective or weighted sum of a text."""
     if split_limit(spec)[1] is not None:
         raise UsageError(f"objective {spec!r}: {LIMIT} is for evolution on workloads, which sees whole runs")
     if "=" not in spec:

@@ -20,7 +20,6 @@ TELEMETRY_OBJECTIVES = {
 
 
 def check(objective: WeightedObjectives, where: str) -> None:
-    """Check that every objective can be rewarded."""
     for each in objective.objectives:
         if each.name not in TELEMETRY_OBJECTIVES:
             known = ", ".join(TELEMETRY_OBJECTIVES)

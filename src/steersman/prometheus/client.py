@@ -78,7 +78,6 @@ class PrometheusClient:
         self._vectors = msgspec.json.Decoder(list[_Element])
 
     async def __aenter__(self) -> Self:
-        """Open the connections."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=self._tls),
             headers={"User-Agent": f"steersman/{__version__}", "Accept": "application/json"},
@@ -89,7 +88,6 @@ class PrometheusClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the connections."""
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -117,7 +115,6 @@ class PrometheusClient:
             raise NotPrometheusError(self._url, status) from None
 
     async def _body(self, query: str) -> tuple[int, bytes]:
-        """Return status and body of the response."""
         assert self._session is not None, "the client is used as a context manager"
         limit, body = self.server.max_body_bytes, bytearray()
         try:

@@ -175,7 +175,6 @@ class TelemetryCollector:
 
 
 def _shown(series: Series) -> str:
-    """Return a series as PromQL writes it."""
     labels = dict(series.labels)
     name = labels.pop("__name__", "")
     text = name + "{" + ", ".join(f'{key}="{value}"' for key, value in sorted(labels.items())) + "}"

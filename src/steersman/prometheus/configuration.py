@@ -166,7 +166,6 @@ class Configuration(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
 
 
 def read_configuration(path: Path) -> Configuration:
-    """Read a configuration file."""
     return configuration(read_document(path, KIND), path)
 
 

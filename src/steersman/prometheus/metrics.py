@@ -28,7 +28,6 @@ class TelemetryMetrics(Collector):
         self._collector, self._nodes = collector, nodes
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics, see prometheus_client."""
         collector = self._collector
         age = GaugeMetricFamily(
             "steersman_telemetry_age_seconds",

@@ -97,7 +97,6 @@ class Probe(Collector):
         self._measured_at = {each.user: float("-inf") for each in targets}
 
     async def run(self) -> None:
-        """Measure until cancelled."""
         async with asyncio.TaskGroup() as group:
             for each in self.targets:
                 group.create_task(self._follow(each))
@@ -114,7 +113,6 @@ class Probe(Collector):
         }
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics, see prometheus_client."""
         latency = GaugeMetricFamily(
             "steersman_probe_latency_milliseconds", "Median round trip from this node to users.", labels=("user",)
         )

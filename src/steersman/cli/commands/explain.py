@@ -174,7 +174,6 @@ def _as_they_run(source: Workload) -> list[Pod]:
 
 
 def _take_snapshot(target: ClusterOptions, warn: Warnings) -> Workload:
-    """Return a live cluster as a workload."""
     from steersman.apps.recorder import snapshot
 
     async def take(client: Client) -> Workload:
@@ -186,7 +185,6 @@ def _take_snapshot(target: ClusterOptions, warn: Warnings) -> Workload:
 
 
 def _measure(file: Path, cluster: Workload) -> TelemetryCollector:
-    """Return the metrics of a cluster's nodes, by the queries in a file."""
     from steersman.prometheus.collector import TelemetryCollector
     from steersman.prometheus.configuration import read_configuration
     from steersman.prometheus.node_names import addresses_of

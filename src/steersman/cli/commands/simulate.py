@@ -189,7 +189,6 @@ def read_plan(
 
 
 def run_and_write(plan: SimulationPlan, options: SimulationOptions, warn: Warnings) -> None:
-    """Run a simulation, write its files and print its metrics."""
     from steersman.cli.compiling import compile_for
     from steersman.core.extensions import attribute_errors
     from steersman.evaluation.output import staged
@@ -225,7 +224,6 @@ def run_and_write(plan: SimulationPlan, options: SimulationOptions, warn: Warnin
 
 
 def show(run: RunResult, output_format: Format) -> None:
-    """Print the metrics of a run."""
     from steersman.cli.output.tables import metric_records, run_table
     from steersman.evaluation.results import metrics_csv
 

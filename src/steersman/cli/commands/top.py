@@ -85,7 +85,6 @@ def _print_once(target: ClusterTarget, options: ViewOptions, output_format: Tabl
 
 
 def _watch(target: ClusterTarget, options: ViewOptions) -> None:
-    """Show the live view until the user quits."""
     from steersman.apps.top.app import TopApp
     from steersman.kubernetes.client import Client
 

@@ -154,7 +154,6 @@ def _pods(source: Workload, spec: str, warn: Warnings) -> tuple[list[Pod], int]:
 
 
 def _new_pods(source: Workload, file: Path, warn: Warnings) -> tuple[list[Pod], int]:
-    """Return the pods of a file, see `_pods`."""
     from steersman.workloads.loading import further_pods
 
     found = further_pods(file, source)

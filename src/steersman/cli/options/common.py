@@ -130,7 +130,6 @@ def path(text: str | Path) -> Path:
 
 
 def path_option(text: str, *flags: str, metavar: str = "FILE", **further: Any) -> Any:
-    """Return the declaration of an option that is a path."""
     return option(text, *flags, parser=path, metavar=metavar, **further)
 
 

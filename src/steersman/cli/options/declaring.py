@@ -38,7 +38,6 @@ class RequiresOption:
         self.options = options
 
     def check(self, given: GivenOption, every: Mapping[str, GivenOption]) -> None:
-        """Raise UsageError if none of them is given."""
         # Options are declared once for several commands, not all of which have the other ones.
         known = [every[name] for name in self.options if name in every]
         if known and not any(each.is_given for each in known):
@@ -58,7 +57,6 @@ class RequiresProtocol:
         self.protocols, self.is_stated = protocols, is_stated
 
     def check(self, given: GivenOption, every: Mapping[str, GivenOption]) -> None:
-        """Raise UsageError if the protocol of the command is another."""
         if "protocol" not in every:
             return
         protocol = every["protocol"].value or every["protocol"].assumed
@@ -77,7 +75,6 @@ class Excludes:
     other: str
 
     def check(self, given: GivenOption, every: Mapping[str, GivenOption]) -> None:
-        """Raise UsageError if it is given."""
         if self.other in every and every[self.other].is_given:
             raise UsageError(f"{given.flag} and {every[self.other].flag} exclude each other; leave one out")
 
@@ -113,7 +110,6 @@ class GivenOption:
 
     @property
     def is_given(self) -> bool:
-        """Return whether its value is not the default."""
         return bool(self.value != self.default)
 
     @property
@@ -123,7 +119,6 @@ class GivenOption:
 
 
 def every_option(*groups: Any) -> dict[str, GivenOption]:
-    """Return the options of dataclasses by name, in order of declaration."""
     result: dict[str, GivenOption] = {}
     for group in groups:
         for name, hint, default in _declared(type(group)):
@@ -154,7 +149,6 @@ def annotations_of(*groups: type[Any]) -> dict[str, tuple[Any, tuple[Any, ...]]]
 
 
 def check_options(*groups: Any) -> None:
-    """Check ranges and combinations of options by what their fields declare."""
     every = every_option(*groups)
     for option in every.values():
         for rule in option.metadata if option.is_given else ():

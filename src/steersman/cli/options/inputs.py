@@ -82,7 +82,6 @@ class FileInputs:
 
     @property
     def count(self) -> int:
-        """Return the number of workloads."""
         return len(self.pods or self.workload or ())
 
     def check(self, *, several: bool = False) -> None:
@@ -150,11 +149,9 @@ class Inputs(FileInputs):
 
     @property
     def running(self) -> RunningPods:
-        """Return what to do with running pods."""
         return RunningPods.PINNED if self.pinned else RunningPods.FREE
 
     def read(self, warn: Warnings, *, replayed: bool = False) -> tuple[Workload, ...]:
-        """Return the workloads, see `FileInputs.read`. Raises SteersmanError: a cluster does not answer."""
         if self.cluster:
             return (read_cluster(self.live, RunningPods.REPLAYED if replayed else self.running, warn),)
         return FileInputs.read(self, warn, replayed=replayed)
@@ -171,12 +168,10 @@ class InputsWithRunningPods(Inputs):
 
     @property
     def running(self) -> RunningPods:
-        """Return what to do with running pods."""
         return running_pods(self.pinned, self.from_now)
 
 
 def running_pods(pinned: bool, from_now: bool) -> RunningPods:
-    """Return what to do with running pods."""
     return RunningPods.PINNED if pinned else RunningPods.FROM_NOW if from_now else RunningPods.FREE
 
 

@@ -112,7 +112,6 @@ class LiveLearning:
 
 
 def exploration_parameters() -> list[inspect.Parameter]:
-    """Return the parameters of exploration."""
     return parameters_of("dqn", EXPLORATION, PANEL)
 
 

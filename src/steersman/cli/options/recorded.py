@@ -17,7 +17,6 @@ class RecordedCluster(FileInputs):
 
     @property
     def running(self) -> RunningPods:
-        """Return what to do with running pods."""
         return RunningPods.AS_WRITTEN
 
     def is_chosen(self, cluster: ClusterOptions) -> bool:

@@ -59,12 +59,10 @@ def _mirror(message: str) -> None:
 
 
 def say_text(text: str) -> None:
-    """Print paragraphs on standard error."""
     say(wrapped(text, min(terminal_width(), TEXT_WIDTH) if sys.stderr.isatty() else TEXT_WIDTH))
 
 
 def print_text(text: str) -> None:
-    """Print paragraphs on standard output."""
     print(wrapped(text, min(width(), TEXT_WIDTH)))
 
 
@@ -75,7 +73,6 @@ def wrapped(text: str, room: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text without line breaks."""
     return " ".join(text.split())
 
 
@@ -98,7 +95,6 @@ class Warnings:
         self._said: set[str] = set()
 
     def __call__(self, warnings: Sequence[str]) -> None:
-        """Print the warnings that were not printed yet."""
         for warning in warnings:
             if warning not in self._said:
                 self._said.add(warning)
@@ -124,7 +120,6 @@ class Progress:
         self._timer.daemon = True
 
     def __enter__(self) -> Self:
-        """Start the clock."""
         if sys.stderr.isatty():
             self._timer.start()
         return self
@@ -132,7 +127,6 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Clear the line."""
         self._timer.cancel()
         # A thread that was never started cannot be joined. `_show` may be running, and would start a bar after the
         # stop.
@@ -142,7 +136,6 @@ class Progress:
             self._bar.stop()
 
     def update(self, done: int, total: int) -> None:
-        """Show that `done` of `total` steps are done."""
         self._done, self._total = done, total
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=done, total=total)
@@ -207,18 +200,15 @@ class TrainingProgressBar:
         self._first: tuple[int, float] | None = None
 
     def __enter__(self) -> Self:
-        """Start the clock."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Clear the line."""
         if self._live:
             self._write("\n")
 
     def update(self, progress: TrainingProgress, numbers: dict[str, float]) -> None:
-        """Show the progress after an iteration."""
         if self._first is None:
             self._first = progress.iteration, progress.seconds
         now = time.monotonic()
@@ -255,7 +245,6 @@ class TrainingProgressBar:
 
 
 def terminal_width() -> int:
-    """Return the number of columns of the terminal."""
     from rich.console import Console
 
     return Console().width

@@ -83,7 +83,6 @@ class LogOptions:
     ] = None
 
     def check(self) -> None:
-        """Check that the log file can be written, see `check_log_file`."""
         check_log_file(self.log_file)
 
     def of_process(self, name: str) -> LogOptions:
@@ -92,7 +91,6 @@ class LogOptions:
         return self if file is None else replace(self, log_file=file.with_name(f"{file.stem}.{name}{file.suffix}"))
 
     def configure(self) -> None:
-        """Set up the log of this process, see `configure_logs`."""
         configure_logs(self.log_format, self.log_level, self.log_file)
 
 
@@ -114,7 +112,6 @@ class LogFile:
         weakref.finalize(self, self._handler.close)
 
     def write(self, line: str) -> None:
-        """Write a line."""
         self._handler.handle(logging.makeLogRecord({"msg": line}))
 
     def copying(self, renderer: Any) -> Processor:
@@ -128,7 +125,6 @@ class LogFile:
         return write
 
     def write_message(self, message: str) -> None:
-        """Write a line that a command said, as an event."""
         import json
 
         level, colon, text = message.partition(": ")
@@ -191,7 +187,6 @@ def configure_logs(log_format: LogFormat, level: LogLevel, file: Path | None = N
 
 
 def _redacted(_: object, __: str, event: EventDict) -> EventDict:
-    """Take secrets out of the texts of an event, for structlog."""
     return {name: redact(value) if isinstance(value, str) else value for name, value in event.items()}
 
 

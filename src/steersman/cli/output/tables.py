@@ -208,7 +208,6 @@ def run_table(run: RunResult) -> Table:
 
 
 def summary_records(summary: Sequence[SummaryRow]) -> list[dict[str, object]]:
-    """Return the rows of `summary.csv` with its column names."""
     return [
         {name: finite(value) for name, value in (row.cells | {"baseline": row.baseline or None}).items()}
         for row in summary
@@ -216,10 +215,8 @@ def summary_records(summary: Sequence[SummaryRow]) -> list[dict[str, object]]:
 
 
 def metric_records(run: RunResult) -> list[dict[str, object]]:
-    """Return the rows of `metrics.csv` with its column names."""
     return [dict(zip(METRICS_COLUMNS, map(finite, cells), strict=True)) for cells in metric_cells(run)]
 
 
 def finite(value: object) -> object:
-    """Return the value, None for NaN."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

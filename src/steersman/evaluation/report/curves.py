@@ -27,7 +27,6 @@ class CurveStats:
     seeds: int
 
     def cut(self, start: int, stop: int) -> CurveStats:
-        """Return some of the points."""
         part = slice(start, stop)
         return CurveStats(self.x[part], self.mean[part], self.low[part], self.high[part], self.seeds)
 

@@ -96,7 +96,6 @@ class Headline(Standings):
 
     @property
     def kinds_title(self) -> str:
-        """Return the title of the table of `kind_columns`."""
         return f"{'Mean wait, s' if self.timed else 'Pods failed'}, by the GPUs that a pod requests"
 
     def kind_columns(self, workload: str) -> list[TableColumn]:

@@ -34,7 +34,6 @@ class LearningCurve:
 
 
 def read_learning(folder: Path, policy: str, reference: str, training: tuple[str, ...]) -> LearningCurve:
-    """Return the curve of the training run in a folder."""
     metrics = list(_rows(folder / "metrics.csv"))
     at = {row["iteration"]: float(row["steps"]) for row in metrics}
     checks = list(_rows(folder / "validation.csv"))
@@ -55,7 +54,6 @@ def _rows(file: Path) -> Iterator[dict[str, str]]:
 
 
 def learning_figure(curve: LearningCurve) -> Figure:
-    """Return the gains over the episodes played."""
     search: Figure = {
         "type": "scatter",
         "mode": "lines",

@@ -130,7 +130,6 @@ def notebook_tables(headlines: Sequence[Headline]) -> str:
 
 
 def report_warnings(page: str) -> tuple[str, ...]:
-    """Return the warnings in a report."""
     found = _WARNINGS.search(page)
     return tuple(unescape(item) for item in re.findall("<li>(.*?)</li>", found[1], re.DOTALL)) if found else ()
 

@@ -83,7 +83,6 @@ class PlotGroup:
 
     @property
     def shown(self) -> list[Plot]:
-        """Return the plots that there are."""
         return [plot for plot in self.plots if plot is not None]
 
 
@@ -139,7 +138,6 @@ class Section:
         yield self._use()
 
     def plots(self) -> Iterator[Plot]:
-        """Return all plots that there are."""
         for block in self.blocks:
             yield from block.shown
             yield from block.small

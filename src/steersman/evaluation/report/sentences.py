@@ -117,24 +117,20 @@ class Outcome:
 
     @property
     def capitalised(self) -> str:
-        """Return the name of the criterion as it begins a sentence."""
         phrase = self.of.criterion.phrase
         return phrase[0].upper() + phrase[1:]
 
     @property
     def extreme(self) -> str:
-        """Return which value is the best one."""
         return "highest" if self.of.criterion.larger_is_better else "lowest"
 
     @property
     def of_whole(self) -> str:
-        """Return what allocation is a share of."""
         gpus = self.of.gpus.get(self.of.workload, 0) if self.of.on_gpu else 0
         return f"of {counted(gpus, 'GPU')}" if gpus else f"of the {self.of.resources}"
 
     @property
     def where(self) -> str:
-        """Return the workload and the protocol."""
         if len(self.of.workloads) > 1:
             return f"on average over {len(self.of.workloads)} workloads ({self.of.protocol})"
         return f"on {self.of.workload} ({self.of.protocol})"
@@ -168,12 +164,10 @@ class Outcome:
 
     @property
     def others(self) -> str:
-        """Return the rivals in a sentence."""
         return listed(self.rivals)
 
     @property
     def group(self) -> str:
-        """Return the best policy and its rivals in a sentence."""
         return listed([self.best, *self.rivals])
 
     @property

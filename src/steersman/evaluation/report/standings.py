@@ -109,12 +109,10 @@ class Standings:
 
     @property
     def primary(self) -> str:
-        """Return the metric that decides."""
         return self.criterion.metric
 
     @property
     def primary_title(self) -> str:
-        """Return the title of the primary metric, with its unit."""
         return self.criterion.title
 
     @property
@@ -124,7 +122,6 @@ class Standings:
 
     @property
     def resource(self) -> str:
-        """Return the compared resource."""
         return "GPU" if self.on_gpu else "CPU"
 
     @property
@@ -155,11 +152,9 @@ class Standings:
         return any((of_policy != of_workload[0]).any() for of_workload in values for of_policy in of_workload)
 
     def row(self, workload: str, policy: str, metric: str) -> SummaryRow | None:
-        """Return the summary of a metric, None if no run has it."""
         return self._rows.get(FigureKey(self.protocol, workload, policy, metric))
 
     def means(self, workload: str) -> dict[str, float]:
-        """Return the mean of the primary metric, by policy."""
         return self.means_of(workload, self.primary)
 
     def means_of(self, workload: str, metric: str) -> dict[str, float]:

@@ -84,7 +84,6 @@ def figure(data: Sequence[Figure], x_axis: Figure, y_axis: Figure, *, height: in
 
 
 def titled(title: str, **more: Any) -> Figure:
-    """Return an axis with a title."""
     return {"title": {"text": title}, **more}
 
 
@@ -113,7 +112,6 @@ def error_bars(mean: Floats, low: Floats, high: Floats, digits: int) -> Figure:
 
 
 def heat_colours(low: float, high: float) -> Figure:
-    """Return the colours of a heat map between two values."""
     steps = len(SHARE_COLOURS) - 1
     scale = [[i / steps, shade] for i, shade in enumerate(SHARE_COLOURS)]
     return {"type": "heatmap", "zmin": low, "zmax": high, "colorscale": scale}

@@ -52,7 +52,6 @@ class Volumes:
         )
 
     def need(self) -> None:
-        """Start the watches."""
         for reflector in self.reflectors:
             reflector.need()
 

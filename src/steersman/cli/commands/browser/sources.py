@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def live_screen(cluster: ClusterOptions, urls: Mapping[str, str | None], telemetry: Path | None) -> Screen:
-    """Return the screen of a live cluster."""
     from steersman.apps.dashboard.live.metrics import MetricsSource, metrics_url
     from steersman.apps.dashboard.live.screen import LiveScreen
     from steersman.prometheus.configuration import read_configuration

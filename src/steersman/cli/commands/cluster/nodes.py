@@ -48,7 +48,6 @@ class NodeCreationOptions:
 
     @property
     def hierarchy(self) -> Hierarchy | None:
-        """Return the racks and zones, None without them."""
         from steersman.workloads.topology import Hierarchy
 
         return Hierarchy(self.servers_per_rack, self.racks_per_zone) if self.servers_per_rack else None

@@ -184,7 +184,6 @@ class BindingOptions:
     ] = None
 
     def settings(self, scheduler: str, **further: Any) -> SchedulerSettings:
-        """Return the settings of the scheduler of that name."""
         from steersman.apps.scheduler.process import SchedulerSettings
         from steersman.apps.scheduler.scheduler import SchedulerOptions
 

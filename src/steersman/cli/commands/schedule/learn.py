@@ -49,7 +49,6 @@ def prepare(target: ClusterTarget, plan: LivePlan, folder: Path, *, may_explore:
 
 
 def agent_settings(plan: LivePlan, link: AgentLink | None = None) -> AgentSettings:
-    """Return the agent of a plan."""
     name = f"{plan.algorithm}-{plan.network.name}"
     return AgentSettings(name, plan.find_view(), objectives.resolve(plan.objective), link)
 

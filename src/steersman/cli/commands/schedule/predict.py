@@ -72,7 +72,6 @@ def predict_starts(task: PredictionTask) -> list[PredictedStart]:
 
 
 def starts_of(prediction: QueuePrediction) -> list[PredictedStart]:
-    """Return the predictions of the pods that can start."""
     return [
         PredictedStart(each.pod, each.p10, each.p50, each.p90, prediction.horizon)
         for each in prediction.pods
