@@ -22,11 +22,10 @@ from steersman.core.stored_command import COMMAND, StoredCommand
 from steersman.evaluation.evaluation import evaluate_experiments
 from steersman.evaluation.experiment import Experiment, Finished, InterruptionError, OnRun
 from steersman.evaluation.finished_runs import Description, MadeFiles, describe, read_finished, write_finished
-from steersman.evaluation.output import staged
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.learning_curve import LearningCurve
 from steersman.evaluation.report.page import Comparison
-from steersman.evaluation.results import FINISHED, PARTIAL, summary_csv, write_partial
+from steersman.evaluation.results import FINISHED, PARTIAL, staged, summary_csv, write_partial
 from steersman.policies.base import Policy
 from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation.result import Protocol, RunResult

@@ -6,6 +6,7 @@ the last one that ends wins. A failed write changes nothing and leaves nothing b
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -14,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from steersman.core.errors import InputError
 
@@ -211,3 +213,12 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def open_regular_file(path: Path) -> BinaryIO:
+    """Open a regular file for reading; follow no link, and never wait, as `open` does for the writer of a pipe."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is no regular file")
+    return os.fdopen(descriptor, "rb")

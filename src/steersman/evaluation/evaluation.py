@@ -10,13 +10,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from steersman.core.engines import ClusterLostError
 from steersman.core.frames import to_frame
-from steersman.core.ray_cluster import ClusterLostError
 from steersman.evaluation.bound.experiment_bounds import ExperimentBounds, bound_summary, check_bounded, find_bounds
 from steersman.evaluation.criteria import criterion
 from steersman.evaluation.experiment import Experiment, Finished, InterruptionError, Keep, OnRun, run_experiment
-from steersman.evaluation.output import staged
-from steersman.evaluation.recorded import Recordings, find_recordings, recorded_summary
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.learning_curve import LearningCurve
 from steersman.evaluation.report.page import Comparison, notebook_tables, write_report
@@ -25,9 +23,17 @@ from steersman.evaluation.results import (
     METRICS_COLUMNS,
     REPORT,
     metric_cells,
+    staged,
     write_evaluation,
 )
-from steersman.evaluation.summary import SummaryRow, SummaryTable, summarise
+from steersman.evaluation.summary import (
+    Recordings,
+    SummaryRow,
+    SummaryTable,
+    find_recordings,
+    recorded_summary,
+    summarise,
+)
 from steersman.policies.base import Policy
 from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation.result import Protocol, RunResult

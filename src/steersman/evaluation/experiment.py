@@ -11,9 +11,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from steersman.core.engines import make_workers, runs_here
+from steersman.core.engines import ClusterLostError, make_workers, runs_here
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.core.ray_cluster import ClusterLostError
 from steersman.core.redaction import redact_url
 from steersman.evaluation.generated import (
     GeneratedOptions,

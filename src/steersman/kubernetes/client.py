@@ -13,8 +13,8 @@ import aiohttp
 import msgspec
 from aiohttp.abc import AbstractStreamWriter
 
-from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
+from steersman.core.event_loop import Backoff
 from steersman.core.http_failures import reason_of
 from steersman.kubernetes.config import KubeConfig
 from steersman.kubernetes.credentials import Credentials, impersonation_headers

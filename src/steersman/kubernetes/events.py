@@ -15,8 +15,8 @@ from typing import Any, Literal, Self
 
 import structlog
 
-from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
+from steersman.core.event_loop import Backoff
 from steersman.kubernetes.client import ApiError, Client, is_transient
 from steersman.kubernetes.lease import micro_time, own_identity
 

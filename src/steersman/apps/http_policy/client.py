@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.apps.http_policy.access import ServerAccess
-from steersman.core.backoff import Backoff
 from steersman.core.errors import InputError, SteersmanError
+from steersman.core.event_loop import Backoff
 from steersman.core.http_failures import LONGEST_TEXT, one_line, reason_of
 from steersman.version import __version__
 

@@ -17,8 +17,8 @@ from steersman.cluster.objects.manifests import Manifest, node_to_object, pod_to
 from steersman.core.atomic_files import new_folder, replacing
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.client import ApiError, Client
-from steersman.kubernetes.optional_watch import REFUSALS
 from steersman.kubernetes.selectors import SELECTING
+from steersman.kubernetes.watch import REFUSALS
 from steersman.workloads.annotation_warnings import annotation_warnings
 from steersman.workloads.files import YAML_SUFFIXES
 from steersman.workloads.formats.kubernetes.devices import offer_warnings

@@ -11,7 +11,7 @@ from steersman.cluster.objects.api.devices import DeviceClass, ResourceClaim, Re
 from steersman.cluster.objects.device_offers import DeviceOffers, device_offers
 from steersman.kubernetes.cache.device_claims import CLAIMS_PATH, CLASSES_PATH, SLICES_PATH
 from steersman.kubernetes.client import ApiError, Client
-from steersman.kubernetes.optional_watch import REFUSALS
+from steersman.kubernetes.watch import REFUSALS
 
 _COLLECTIONS: tuple[tuple[str, type[msgspec.Struct]], ...] = (
     (CLASSES_PATH, DeviceClass),

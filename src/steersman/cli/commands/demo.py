@@ -58,8 +58,7 @@ def demo(
     from steersman.cli.comparison import ReportNotes, compare, show
     from steersman.cli.options.results import Results
     from steersman.evaluation.experiment import Experiment
-    from steersman.evaluation.output import check_output
-    from steersman.evaluation.results import DEMO_FILES
+    from steersman.evaluation.results import DEMO_FILES, check_output
     from steersman.policies.kube_scheduler import STOCK_TUNED
     from steersman.policies.registry import BUILT_IN
     from steersman.workloads.formats.openb.traces import embedded

@@ -162,8 +162,7 @@ def evaluate(
     from steersman.evaluation.criteria import parse_objectives
     from steersman.evaluation.experiment import generated_experiment
     from steersman.evaluation.finished_runs import read_made
-    from steersman.evaluation.output import check_output
-    from steersman.evaluation.results import CLUSTER_SCHEDULER, EVALUATION_FILES, FINISHED, FITTED
+    from steersman.evaluation.results import CLUSTER_SCHEDULER, EVALUATION_FILES, FINISHED, FITTED, check_output
     from steersman.policies.registry import in_order_by_name, of_minor
 
     objectives = parse_objectives(options.objective or ())

@@ -185,9 +185,8 @@ def _take_snapshot(target: ClusterOptions, warn: Warnings) -> Workload:
 
 
 def _measure(file: Path, cluster: Workload) -> TelemetryCollector:
-    from steersman.prometheus.collector import TelemetryCollector
+    from steersman.prometheus.collector import TelemetryCollector, addresses_of
     from steersman.prometheus.configuration import read_configuration
-    from steersman.prometheus.node_names import addresses_of
 
     addresses = addresses_of(cluster.nodes)
     collector = TelemetryCollector(read_configuration(file), lambda: addresses)

@@ -104,8 +104,7 @@ def simulate(
             raise UsageError("--policy is missing; give one, such as --policy steersman (see --help)")
 
     # The imports below load numba, which is slow, so the options are checked first.
-    from steersman.evaluation.output import check_output
-    from steersman.evaluation.results import RUN_FILES
+    from steersman.evaluation.results import RUN_FILES, check_output
     from steersman.policies.registry import check_policy_names
 
     check_output(options.output, RUN_FILES)
@@ -191,9 +190,8 @@ def read_plan(
 def run_and_write(plan: SimulationPlan, options: SimulationOptions, warn: Warnings) -> None:
     from steersman.cli.compiling import compile_for
     from steersman.core.extensions import attribute_errors
-    from steersman.evaluation.output import staged
     from steersman.evaluation.replay_file import RunOptions, replay_file
-    from steersman.evaluation.results import RUN_FILES, write_run
+    from steersman.evaluation.results import RUN_FILES, staged, write_run
     from steersman.policies.registry import resolve
     from steersman.simulation.run import Simulator
 

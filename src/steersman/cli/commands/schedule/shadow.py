@@ -21,9 +21,8 @@ from steersman.cli.options.common import TableOrJson
 from steersman.cli.output.display import print_json, print_table, say
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.client import Client
-from steersman.prometheus.collector import TelemetryCollector
+from steersman.prometheus.collector import TelemetryCollector, addresses_of
 from steersman.prometheus.configuration import Configuration
-from steersman.prometheus.node_names import addresses_of
 
 DECISIONS, SUMMARY = "decisions.csv", "summary.csv"
 REPORT_SECONDS = 30.0
