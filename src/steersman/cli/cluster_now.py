@@ -1,4 +1,4 @@
-"""A cluster as it is now, with the lives of its pods: live, or in files."""
+"""A cluster in files or live, as it is now, with the lives of its pods."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from steersman.cli.options.cluster import ClusterOptions
-from steersman.cli.options.declaring import option
-from steersman.cli.options.recorded import RecordedCluster
+from steersman.cli.options.declaring import given_options, option
+from steersman.cli.options.inputs import FileInputs
 from steersman.cli.output.display import Warnings, status_if_slow
 from steersman.cli.reading import is_named, say_understood, several_pods
 from steersman.core.errors import SteersmanError, UsageError
@@ -17,6 +17,27 @@ from steersman.workloads.workload import RunningPods
 
 if TYPE_CHECKING:
     from steersman.workloads.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCluster(FileInputs):
+    """A cluster in files, whose pods with `spec.nodeName` run, or a packaged one; none given: the live one."""
+
+    @property
+    def running(self) -> RunningPods:
+        return RunningPods.AS_WRITTEN
+
+    def is_chosen(self, cluster: ClusterOptions) -> bool:
+        """Return whether the files are given, else the live cluster is asked."""
+        if not given_options(self):
+            return False
+        if given_options(cluster):
+            raise UsageError(
+                "--kubeconfig, --context and --name select a live cluster; leave them out, or leave out --nodes, "
+                "--pods and --workload"
+            )
+        self.check()
+        return True
 
 
 NowOption = Annotated[
@@ -60,9 +81,6 @@ def read_now(
     """Return a cluster, whose running pods stay where they are, and the time that counts as now.
 
     Args:
-        inputs: files.
-        target: the live cluster.
-        warn: prints warnings about the files.
         now: the time of the files; None: they are as old as the last thing that they tell of.
     """
     stated = None if now is None else _time_of(now)

@@ -10,12 +10,11 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from steersman.cli.compiling import compile_for
 from steersman.cli.options.common import Format
-from steersman.cli.options.results import Results
-from steersman.cli.options.resuming import continuation
+from steersman.cli.options.results import Results, continuation
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, width, wrapped
 from steersman.cli.output.tables import comparison_table, kinds_table, regret_table, summary_records, workloads_table
+from steersman.cli.reading import compile_for
 from steersman.core.errors import InputError, SteersmanError
 from steersman.core.signals import defer_signals
 from steersman.core.stored_command import COMMAND, StoredCommand
@@ -39,10 +38,7 @@ class ReportNotes:
     """What a report says beside the outcome.
 
     Attributes:
-        command: the command line.
         reason: why these protocols, if the data chose them.
-        fitted: how one of the policies was fitted to the workload.
-        learning: how one of the policies was trained.
         kept: files that are put beside the results.
     """
 
@@ -70,10 +66,6 @@ def compare(
     Args:
         experiments: equal but for their protocols.
         results: where the files go, and whether runs that are there are not done again.
-        notes: for the report.
-        jobs: number of workers.
-        baseline: one of the policies.
-        warn: prints warnings.
         bound: whether to compute an upper bound on any scheduler's allocation, for protocols that have one.
         command: that `--resume` continues from finished runs; None: nothing does.
         made: files that it made before.
@@ -121,8 +113,6 @@ class Resumable:
     """What `--resume` continues by.
 
     Attributes:
-        description: of the experiments.
-        command: that began them.
         made: files that it made before.
     """
 
@@ -143,9 +133,7 @@ class RunKeeper:
     """Writes the finished runs from time to time, so that `--resume` continues even if the process is killed.
 
     Args:
-        output: folder of the results.
         resumable: what is written, but for the runs.
-        clock: monotonic clock, seconds.
     """
 
     def __init__(self, output: Path, resumable: Resumable, clock: Callable[[], float] = time.monotonic) -> None:
@@ -178,8 +166,6 @@ def keep_finished(interruption: InterruptionError, output: Path, resumable: Resu
     """Write finished runs to `results.partial.csv`; return the error to raise, which names the file.
 
     Args:
-        interruption: it holds the runs.
-        output: the folder.
         resumable: what `--resume` continues by; None: it cannot.
     """
     finished, clauses = interruption.finished, []

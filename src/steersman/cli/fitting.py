@@ -25,9 +25,8 @@ def fit_workload(workload: Workload, settings: Mapping[str, Any], *, generations
         workload: nodes, and pods like those expected.
         settings: protocol, ratio, load, mean duration and seed, as `FitOptions` has them.
         generations: of the search; None: by the size of the workload.
-        jobs: number of processes.
     """
-    from steersman.cli.compiling import compile_for
+    from steersman.cli.reading import compile_for
     from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio
     from steersman.training.search.fit import FitOptions, fit
 

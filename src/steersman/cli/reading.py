@@ -1,16 +1,17 @@
-"""Read a workload for a command: with a message if it is slow, a summary, and warnings."""
+"""Read a workload for a command and compile kernels: with a message if it is slow, a summary, and warnings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steersman.cli.output.display import Warnings, one_line, say, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.workloads.workload import Workload
 
 if TYPE_CHECKING:
-    from steersman.workloads.workload import RunningPods, Workload
+    from steersman.workloads.workload import RunningPods
 
 MODEL_SUFFIX = ".safetensors"
 """Of policy files and order files."""
@@ -71,9 +72,7 @@ def check_model_output(output: Path, kind: str, read: Callable[[Path], object]) 
     """Check that a file of weights can be written, before anything is computed.
 
     Args:
-        output: the file.
         kind: what it will be, such as `a policy file`.
-        read: reads such a file.
     """
     if output.suffix != MODEL_SUFFIX:
         raise UsageError(f"--output {output}: the name of {kind} must end in {MODEL_SUFFIX}")
@@ -90,3 +89,14 @@ def check_overwriting(output: Path, kind: str, read: Callable[[Path], object]) -
         except SteersmanError:
             raise UsageError(f"--output {output}: exists and is not {kind}; name another file") from None
     check_writable("--output", output)
+
+
+COMPILING = "compiling the simulator for this machine (once, about half a minute)"
+
+
+def compile_for(policies: Sequence[str], workloads: Iterable[Workload] = ()) -> None:
+    """Compile all kernels that a command needs, with a message if it takes long."""
+    from steersman.simulation.compilation import compile_kernels
+
+    with status_if_slow(COMPILING):
+        compile_kernels(policies, workloads)

@@ -27,8 +27,6 @@ def write_atomically(path: Path, content: bytes, *, sync: bool = False) -> None:
     """Replace a file, or create it in an existing folder.
 
     Args:
-        path: the file.
-        content: of the whole file.
         sync: see `replacing`.
     """
     with naming_in_errors(path), _replacing(path, sync) as part:
@@ -42,7 +40,6 @@ def replacing(path: Path, *, sync: bool = False) -> Iterator[Path]:
     Missing folders are created. A file that is replaced keeps its permissions; of a link the target is replaced.
 
     Args:
-        path: the file.
         sync: whether the content must be on the disk before the file is replaced, as it must if the machine may stop.
     """
     with naming_in_errors(path):

@@ -51,12 +51,7 @@ def cache_root() -> Path:
 
 
 def delete_least_recently_used(folder: Path, kept: int) -> None:
-    """Delete all files of a cache folder but the most recently used; another process may delete at the same time.
-
-    Args:
-        folder: the folder.
-        kept: number of files to keep.
-    """
+    """Delete all files of a cache folder but the most recently used; another process may delete at the same time."""
     files = []
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -69,11 +64,7 @@ def delete_least_recently_used(folder: Path, kept: int) -> None:
 
 
 class KernelCache(NullCache):
-    """Machine code of one kernel on disk, one file for each key.
-
-    Args:
-        dispatcher: the kernel.
-    """
+    """Machine code of one kernel on disk, one file for each key."""
 
     def __init__(self, dispatcher: Any) -> None:
         self._dispatcher = dispatcher

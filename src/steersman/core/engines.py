@@ -63,7 +63,6 @@ class RayCluster:
     """A cluster that this process is connected to.
 
     Args:
-        ray: the module.
         address: of the head, for messages.
     """
 
@@ -203,8 +202,6 @@ class RayWorkers(Generic[Task, Answer]):
     tasks meanwhile.
 
     Args:
-        cluster: where they run.
-        jobs: number of actors.
         prepare: called first in each actor; returns the function from task to answer. All three are pickled.
     """
 

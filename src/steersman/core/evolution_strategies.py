@@ -30,7 +30,6 @@ class SeparableCma:
         start: [D] initial mean.
         step: initial standard deviation, in every dimension.
         population: candidates per generation, even.
-        seed: seed of the candidates.
     """
 
     def __init__(self, start: Array, step: float, population: int = 20, seed: int = 1) -> None:

@@ -46,7 +46,6 @@ def import_object(kind: str, spec: str) -> Any:
 
     Args:
         kind: what it is to a user, such as `policy`.
-        spec: module and name.
     """
     module_name, _, attribute = spec.partition(":")
     if not module_name.startswith("steersman.") and os.getcwd() not in sys.path:

@@ -31,9 +31,6 @@ class FolderLock:
     """Lock on a folder, until it is closed or the process ends.
 
     A worker process that gets it as an argument holds it, too, and so even if its parent is killed.
-
-    Args:
-        descriptor: of the locked file.
     """
 
     def __init__(self, descriptor: int) -> None:

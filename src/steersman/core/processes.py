@@ -178,7 +178,6 @@ class Workers(Generic[Task, Answer]):
     They start with the first tasks and stay for further ones until `close`, or until an error.
 
     Args:
-        jobs: number of processes.
         prepare: called first in each process; returns the function from task to answer. All three are pickled.
         niceness: added to the processes' niceness, see `os.nice`.
     """
@@ -277,7 +276,6 @@ async def ask_process(
 
     Args:
         work: function of a module; pickled, as the task is.
-        task: its argument.
         seconds: timeout after which the process is killed, None: none. It is also killed when the caller is cancelled.
         niceness: added to the process's niceness, see `os.nice`.
     """

@@ -26,7 +26,6 @@ class StoredCommand:
         """Write the command into the folder that it opens, unless one of its words holds a secret.
 
         Args:
-            folder: of what the command begins.
             further: words that replace earlier ones of the same options.
         """
         words = [*self.words, *further]

@@ -30,8 +30,6 @@ class Criterion:
         phrase: its name in a sentence.
         symbol: what follows its values, such as ` %`.
         unit: of differences.
-        digits: decimals that are shown.
-        larger_is_better: whether larger values are better.
         curve: its values over a run: a field of `Curve` or an objective's rewards; empty if it has none.
     """
 

@@ -156,11 +156,7 @@ def evaluate_experiments(
 
     Args:
         experiments: equal but for their protocols.
-        baseline: one of their policies.
-        jobs: number of processes.
         bound: whether to compute an upper bound on any scheduler's allocation, for protocols that have one.
-        progress: of runs.
-        bound_progress: of the bound.
         finished: runs that were done before, by their position among the runs of all experiments.
         keep: called after each run; positions are those among the runs of all experiments.
     """

@@ -95,7 +95,6 @@ class InterruptionError(SteersmanError):
 
     Args:
         finished: the finished runs by their position among all runs.
-        total: number of all runs.
         kept: a clause on where the finished ones are, and how to continue from them.
         cause: what ended the runs; None: Ctrl-C.
     """
@@ -152,12 +151,9 @@ def run_experiment(
     `final_nodes` is kept for the first seed of a workload and policy and empty for the others, `placements` is None.
 
     Args:
-        experiment: what to run.
         jobs: number of workers, see `core.engines`; a single local one is this process. Compiled kernels should be in
             numba's cache before.
-        on_run: progress.
         finished: runs by their position that were done before, and are not done again.
-        keep: called after each run.
     """
     for workload in experiment.workloads if experiment.environment is None else ():
         check_arrivals(workload, experiment.protocol)
@@ -218,7 +214,6 @@ class _RunnerCache:
     Args:
         experiment: its workloads may lack their nodes and pods.
         policies: its policies, those of files and URLs as objects.
-        load: returns the workload of a position.
     """
 
     def __init__(

@@ -97,12 +97,7 @@ def check_finished(folder: Path) -> None:
 
 
 def read_finished(folder: Path, description: Description) -> dict[int, RunResult]:
-    """Return the runs that `write_finished` wrote.
-
-    Args:
-        folder: of the results.
-        description: of the experiments to continue.
-    """
+    """Return the runs that `write_finished` wrote."""
     # First the description alone: another version may have other fields of runs.
     _check_same(folder / FINISHED, _read(folder, tuple[Description, msgspec.Raw, MadeFiles])[0], description)
     return _read(folder, _Content).runs

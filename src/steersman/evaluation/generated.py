@@ -104,11 +104,8 @@ def play_run(
     """Play the episode of a seed.
 
     Args:
-        policy: decides.
         seed: of the cluster, the workload, its load and the errors of measurement.
-        options: the cluster and its workload.
         objectives: those that have no metric of their own (weighted sums) are measured by their mean reward.
-        workload: name in results.
     """
     check_policy(policy)
     # Objectives with a metric of their own need no episode for their reward.

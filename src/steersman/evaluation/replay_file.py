@@ -67,16 +67,12 @@ class ReplayFile(msgspec.Struct, kw_only=True):
     """What a run was about.
 
     Attributes:
-        version: of this layout.
         policy: its name in results.
         policy_option: the policy as it was asked for: a name, a weighted sum, a file, a URL or `module:Class`.
         policy_fingerprint: of the policy file's content, "" if it is none.
         protocol, seed, ratio, load, mean_duration, shuffle: how pods arrived.
-        workload: its name.
         profile: the typical pods that were given; None: those of the workload.
-        nodes: in the workload's order.
         classes: different requests and constraints of pods.
-        pods: in the workload's order.
         services: selectors that pods are spread by.
         recorded, from_now: see `Workload`.
     """

@@ -49,11 +49,6 @@ class SummaryRow:
 
     Attributes:
         workload: its name, or `all`: each seed's value is the mean over the workloads, NaN if one of them has none.
-        protocol: of the runs.
-        runs: number of runs in it.
-        mean: over seeds.
-        interval: of the mean, over what `interval_over` says.
-        interquartile_mean: over seeds.
         baseline: the policy that `difference` refers to.
         difference, difference_interval: mean of (policy - baseline) over the seeds that both have.
         interval_over: `SEEDS`, `TRACE_BLOCKS`, or "" where no interval is known, as arrivals are given once and for
@@ -173,7 +168,6 @@ def summarise(runs: Sequence[RunResult], baseline: str) -> list[SummaryRow]:
 
     Args:
         runs: all of one protocol.
-        baseline: the policy that differences refer to.
     """
     table = SummaryTable(runs)
     keys = [(w, p, m) for w in table.rows for p in table.policies for m in table.metrics]

@@ -48,9 +48,7 @@ class ApiError(SteersmanError):
     """The server answered with a failure.
 
     Attributes:
-        status: HTTP status.
         reason: Kubernetes' word for it, such as `Conflict` or `NotFound`.
-        message: the server's message.
         retry_after: seconds that the server asks to wait, 0 if it does not.
     """
 
@@ -74,7 +72,6 @@ class GuardedBody(aiohttp.BytesPayload):
     Without its body the server does nothing about a request.
 
     Args:
-        body: content.
         guard: called then; what it raises ends the request, which raises UnreachableError.
     """
 
@@ -120,7 +117,6 @@ class Client:
     """Connection to one cluster; an asynchronous context manager.
 
     Args:
-        config: cluster and user.
         user_agent: name in the server's logs.
     """
 

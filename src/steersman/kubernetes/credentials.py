@@ -50,10 +50,6 @@ class ExecCredential(msgspec.Struct, frozen=True):
 class Credentials:
     """Headers and TLS context for one cluster.
 
-    Args:
-        config: cluster and user.
-        clock: monotonic clock, seconds.
-
     Attributes:
         context: TLS context of new connections; replaced when a certificate file was. Files that cannot be used change
             nothing, and are logged once.

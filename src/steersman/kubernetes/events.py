@@ -86,11 +86,9 @@ class EventRecorder:
     """Recorder of events; an asynchronous context manager that gives unsent events five seconds at its end.
 
     Args:
-        client: connection to the API server.
         instance: `reportingInstance`; by default a name that no other process has.
         busy: while it returns True one event is sent at a time, since bindings come first.
         room: number of events that may wait; beyond it the oldest is dropped.
-        clock: monotonic clock, seconds.
 
     Attributes:
         sent, dropped, failed: successful requests, events never sent, requests given up.
@@ -144,7 +142,6 @@ class EventRecorder:
         """Queue an event, without blocking.
 
         Args:
-            about: the object.
             reason: one word, such as `Scheduled` or `FailedScheduling`.
             note: a sentence, truncated to 1,024 bytes.
             kind: `Normal` or `Warning`.

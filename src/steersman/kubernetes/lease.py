@@ -95,10 +95,7 @@ class LeaderElection:
     act.
 
     Args:
-        client: connection to the API server.
         lease: the Lease, which is created if it does not exist.
-        identity: our unique identity.
-        times: times of the lease.
         on_change: called with True when this starts to lead, with False when it stops.
         may_release: returns, when `lead()` has ended, whether nothing of what it began goes on. If it is false the
             lease is not released, so that the next leader knows (`succeeds`).

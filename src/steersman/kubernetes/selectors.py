@@ -32,7 +32,6 @@ class Namespaces(OptionalReflector):
     """Labels of namespaces, kept by a watch once they are needed.
 
     Args:
-        client: connection to the API server.
         changed: called some time after labels changed.
 
     Attributes:
@@ -91,8 +90,6 @@ class SelectingResource(NamedTuple):
     """Kind of objects that select pods.
 
     Attributes:
-        kind, version: of the objects.
-        path: path of their collection.
         by_labels: whether `spec.selector` is a map of labels; if not, a LabelSelector.
     """
 
@@ -137,9 +134,6 @@ def as_written(pod: Pod) -> PodClass:
 class Selectors:
     """Selectors of all kinds of objects.
 
-    Args:
-        client: connection to the API server.
-
     Attributes:
         reflectors: one per kind, run by the caller. Those that may not be listed end, which is logged once.
         version: incremented whenever selectors change.
@@ -180,10 +174,6 @@ class Selectors:
 
 class SelectorFeed:
     """Handler of one kind of objects.
-
-    Args:
-        all_kinds: notified of changes.
-        kind: the kind.
 
     Attributes:
         listed: whether its objects are known.

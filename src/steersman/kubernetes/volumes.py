@@ -37,12 +37,7 @@ class Volumes:
     """Objects that claims depend on, kept by watches once they are needed.
 
     Args:
-        client: connection to the API server.
         changed: called with the key of a claim that changed, "" when another object or any number of them did.
-
-    Attributes:
-        objects: current objects.
-        reflectors: one per collection.
     """
 
     def __init__(self, client: Client, changed: Callable[[str], None]) -> None:
@@ -94,7 +89,6 @@ def storage_scores(volume_fit: VolumeFit, shape: Sequence[tuple[int, int]]) -> I
     share of what a driver reports as free. Nodes of which nothing is known have 0. None: no claim waits for a node.
 
     Args:
-        volume_fit: what the pod's claims get.
         shape: (percent, score) of each point of the function.
     """
     if not volume_fit.matched:

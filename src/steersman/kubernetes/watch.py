@@ -104,7 +104,6 @@ class Reflector:
     """List and watch of one collection while `run` runs.
 
     Args:
-        client: connection to the API server.
         path: path of the collection, such as `/api/v1/pods`.
         handler: called in the event loop; must not block.
         query: field or label selectors.
@@ -265,9 +264,6 @@ class OptionalReflector(Reflector):
     """Reflector of one collection that starts when it is needed, and ends if listing is refused.
 
     Args:
-        client: connection to the API server.
-        path: path of the collection.
-        handler: see `Reflector`.
         refused: called with the resource's name if it may not be listed or does not exist.
 
     Attributes:
@@ -315,12 +311,9 @@ class NeededReflector(OptionalReflector):
     """Objects of one collection, kept by a watch once they are needed.
 
     Args:
-        client: connection to the API server.
-        path: path of the collection.
         kind: type that its objects are decoded to.
         objects: key -> object, kept up to date.
         changed: called with the key of a changed object, "" for any number of them.
-        refused: see `OptionalReflector`.
     """
 
     def __init__(

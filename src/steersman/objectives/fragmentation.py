@@ -26,7 +26,6 @@ class DeviceChange(NamedTuple):
     """What a placement takes of a node's devices.
 
     Attributes:
-        devices: number of devices that change.
         before, after: free milli of each of them.
     """
 

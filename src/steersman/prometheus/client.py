@@ -63,11 +63,7 @@ class _Answer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PrometheusClient:
-    """Connection to one Prometheus; an asynchronous context manager.
-
-    Args:
-        server: address and limits.
-    """
+    """Connection to one Prometheus; an asynchronous context manager."""
 
     def __init__(self, server: ServerConfig) -> None:
         self.server = server

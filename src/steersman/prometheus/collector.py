@@ -38,10 +38,6 @@ class NodeNames:
     """Finds nodes by what labels of series call them.
 
     A name that two nodes share finds neither of them.
-
-    Args:
-        mapping: how the value of a label is read.
-        addresses: of the cluster's nodes.
     """
 
     def __init__(self, mapping: NodeMapping, addresses: Addresses) -> None:
@@ -125,14 +121,10 @@ class TelemetryCollector:
     """Keeper of the metric store.
 
     Args:
-        configuration: queries.
         nodes: returns the cluster's nodes by name, with what else they are called.
-        clock: monotonic clock, seconds.
 
     Attributes:
-        store: metric store.
         limits: decisions by what became of the pod's hard limit of latency; counted by whoever decides.
-        clock: monotonic clock, seconds.
         rounds: number of rounds by result: `complete`, `partial`, `failed`.
         problem: why Prometheus cannot be queried, "" if it can.
     """
@@ -275,12 +267,7 @@ STATES = ("fresh", "stale", "missing")
 
 
 class TelemetryMetrics(Collector):
-    """Collector of metrics that are computed at a scrape.
-
-    Args:
-        collector: the collector of telemetry.
-        nodes: returns the names of the cluster's nodes.
-    """
+    """Collector of metrics that are computed at a scrape."""
 
     def __init__(self, collector: TelemetryCollector, nodes: Callable[[], Collection[str]]) -> None:
         self._collector, self._nodes = collector, nodes

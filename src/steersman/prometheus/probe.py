@@ -82,9 +82,7 @@ class Probe(Collector):
     """Latencies to every target, also a collector of metrics.
 
     Args:
-        targets: endpoints.
         interval: seconds between round trips to a target.
-        samples: number of round trips of which the median is taken.
         timeout: timeout of one, seconds.
     """
 

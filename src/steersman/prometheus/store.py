@@ -92,8 +92,6 @@ class MetricStore:
         """Store the results of a round of queries for one feature; of several values of a node the newest.
 
         Args:
-            feature: name of the feature.
-            result: values.
             now: monotonic seconds of the evaluation.
         """
         self.version += 1

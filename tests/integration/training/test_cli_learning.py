@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from steersman.cli.compiling import MESSAGE
 from steersman.cli.main import main
+from steersman.cli.reading import MESSAGE
 from steersman.policies.files.policy_file import read_policy
 from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
 from steersman.workloads.formats.openb.traces import embedded

@@ -18,11 +18,11 @@ from tests.support.run_results import made_experiment, made_run
 from tests.support.servers.score_servers import steersman_server
 
 from steersman.apps.http_policy.client import blocking_client
-from steersman.cli.compiling import MESSAGE
 from steersman.cli.main import main
 from steersman.cli.options.common import parse_seeds, repeat_flags
 from steersman.cli.output.display import TrainingProgressBar, wrapped
 from steersman.cli.output.tables import comparison_table, run_table, workloads_table
+from steersman.cli.reading import MESSAGE
 from steersman.core.early_signals import SIGNALS
 from steersman.core.errors import UsageError
 from steersman.core.signals import interruptible

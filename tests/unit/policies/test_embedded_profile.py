@@ -11,8 +11,8 @@ from tests.contract.cases import member_policy
 from tests.support.errors import raises
 
 from steersman.agents.evolution.simulations import fgd_weights
-from steersman.cli.compiling import MESSAGE
 from steersman.cli.main import main
+from steersman.cli.reading import MESSAGE
 from steersman.core.errors import InputError
 from steersman.policies import embedded_profile
 from steersman.policies.base import with_profile

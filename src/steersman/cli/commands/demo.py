@@ -85,7 +85,7 @@ def demo(
 
 def _train(folder: Path, jobs: int) -> tuple[Path, LearningCurve]:
     from steersman.agents.configs import EvolutionConfig
-    from steersman.cli.compiling import compile_for
+    from steersman.cli.reading import compile_for
     from steersman.evaluation.report.learning_curve import read_learning
     from steersman.evaluation.results import TRAINED
     from steersman.training.run import POLICY, TrainingLimits

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steersman.cli.cluster_baseline import KUBE_DEFAULT, cluster_baseline, is_to_be_found
 from steersman.cli.completing import orders, policies
 from steersman.cli.fitting import FitGenerations, describe_fit, fit_workload
-from steersman.cli.minors import chosen_minor
+from steersman.cli.kube_scheduler import KUBE_DEFAULT, chosen_minor, cluster_baseline, is_to_be_found
 from steersman.cli.options.algorithms import setting_arguments, setting_parameters, settings_of
 from steersman.cli.options.arrivals import ON_WORKLOADS, RATIO, AnyProtocol, ComparedArrivalOptions, Protocol
 from steersman.cli.options.common import ORDERS_HELP, POLICIES_HELP, KubernetesOption, ObjectiveOption, parse_seeds
@@ -29,11 +28,8 @@ from steersman.cli.options.declaring import (
 )
 from steersman.cli.options.generated import GENERATED, GeneratedCluster, environment_of
 from steersman.cli.options.inputs import InputsWithRunningPods
-from steersman.cli.options.orders import check_pods_wait
-from steersman.cli.options.policies import check_policies
-from steersman.cli.options.policy_server import PolicyServer
-from steersman.cli.options.results import Results
-from steersman.cli.options.resuming import BEGUN, naming_continuation
+from steersman.cli.options.policies import PolicyServer, check_pods_wait, check_policies
+from steersman.cli.options.results import BEGUN, Results, naming_continuation
 from steersman.cli.output.display import Warnings, say
 from steersman.cli.output.logs import check_log_file, log_messages
 from steersman.core.config.fields import flag
@@ -299,8 +295,6 @@ def fit_to(experiments: Sequence[Experiment], file: Path, generations: int | Non
     Args:
         experiments: experiments on one workload that differ in their protocols alone.
         file: policy file to write; its name becomes the policy's name.
-        generations: of the search; None: by the size of the workload.
-        jobs: number of processes.
 
     Returns:
         A sentence on what was kept.

@@ -7,9 +7,17 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from steersman.cli.cluster_now import AssumedNow, ClusterOfNow, NowOption, check_moment, read_now, say_if_gone
+from steersman.cli.cluster_now import (
+    AssumedNow,
+    ClusterOfNow,
+    NowOption,
+    RecordedCluster,
+    check_moment,
+    read_now,
+    say_if_gone,
+)
 from steersman.cli.completing import orders, policies
-from steersman.cli.minors import with_minor
+from steersman.cli.kube_scheduler import with_minor
 from steersman.cli.options.cluster import ClusterOptions, run_with_client, say_without_telemetry
 from steersman.cli.options.common import (
     ORDERS_HELP,
@@ -21,9 +29,7 @@ from steersman.cli.options.common import (
     path_option,
 )
 from steersman.cli.options.declaring import option, with_options
-from steersman.cli.options.orders import check_live_order, split_order
-from steersman.cli.options.policy_server import PolicyServer
-from steersman.cli.options.recorded import RecordedCluster
+from steersman.cli.options.policies import PolicyServer, check_live_order, split_order
 from steersman.cli.output.display import Warnings, print_json, print_table, print_text, status_if_slow
 from steersman.cli.reading import pod_index
 from steersman.core.errors import UsageError

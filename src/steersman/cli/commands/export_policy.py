@@ -62,7 +62,7 @@ def export(
 
     **Example**: steersman policy export steersman --nodes nodes.yaml --pods pods.yaml --output my-rule.txt
     """
-    from steersman.cli.compiling import compile_for
+    from steersman.cli.reading import compile_for
     from steersman.core.atomic_files import replacing
     from steersman.policies.formulas.formula import FORMULA_SUFFIX, read_formula
     from steersman.policies.registry import resolve

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.completing import policies
-from steersman.cli.minors import with_minor
+from steersman.cli.kube_scheduler import with_minor
 from steersman.cli.options.arrivals import ArrivalOptions
 from steersman.cli.options.common import KubernetesOption, MaxKindLoss, TableOrJson, TableOrJsonOption, path_option
 from steersman.cli.options.declaring import option, with_options
@@ -72,7 +72,7 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: Ar
 
     for file in _files(options.output):
         check_overwriting(file, "a configuration of kube-scheduler", check_is_configuration)
-    from steersman.cli.compiling import compile_for
+    from steersman.cli.reading import compile_for
     from steersman.cluster.gpu_resources import SHARED_GPUS
     from steersman.policies.kube_scheduler import STOCK_TUNED
     from steersman.policies.registry import resolve

@@ -28,7 +28,7 @@ from steersman.cli.options.common import (
     path_option,
 )
 from steersman.cli.options.declaring import option, with_options
-from steersman.cli.options.deployments import parse_range
+from steersman.cli.options.generated import parse_range
 from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Warnings, print_json, print_table, say, status_if_slow
 from steersman.cli.reading import check_model_output

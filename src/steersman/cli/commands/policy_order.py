@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from steersman.cli.completing import orders, rules_and_files
 from steersman.cli.options.common import path_option
 from steersman.cli.options.declaring import option, with_options
-from steersman.cli.options.orders import stored_order_warnings
+from steersman.cli.options.policies import stored_order_warnings
 from steersman.cli.output.display import Warnings, say
 from steersman.cli.reading import check_model_output
 from steersman.core.errors import UsageError

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from steersman.cli.completing import orders, policies
-from steersman.cli.minors import with_minor
+from steersman.cli.kube_scheduler import with_minor
 from steersman.cli.options.arrivals import MAX_RATIO, ArrivalOptions, Protocol
 from steersman.cli.options.common import (
     ORDERS_HELP,
@@ -20,8 +20,7 @@ from steersman.cli.options.common import (
 )
 from steersman.cli.options.declaring import RequiresOption, RequiresProtocol, given_options, option, with_options
 from steersman.cli.options.inputs import InputsWithRunningPods
-from steersman.cli.options.orders import check_pods_wait
-from steersman.cli.options.policy_server import PolicyServer
+from steersman.cli.options.policies import PolicyServer, check_pods_wait
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
 from steersman.core.config.fields import flag
 from steersman.core.errors import InputError, UsageError
@@ -132,10 +131,6 @@ class SimulationPlan:
     """Plan of one run.
 
     Attributes:
-        workload: nodes and pods.
-        policy: name or file of the policy.
-        seed: seed of the run.
-        arrivals: how pods arrive.
         profile: workload profile; None: the typical pods of the workload.
         shuffle: whether inflation draws the pods in random order.
     """
@@ -188,7 +183,7 @@ def read_plan(
 
 
 def run_and_write(plan: SimulationPlan, options: SimulationOptions, warn: Warnings) -> None:
-    from steersman.cli.compiling import compile_for
+    from steersman.cli.reading import compile_for
     from steersman.core.extensions import attribute_errors
     from steersman.evaluation.replay_file import RunOptions, replay_file
     from steersman.evaluation.results import RUN_FILES, staged, write_run

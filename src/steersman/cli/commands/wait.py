@@ -20,8 +20,7 @@ from steersman.cli.options.common import (
     path_option,
 )
 from steersman.cli.options.declaring import option, with_options
-from steersman.cli.options.orders import check_live_order, split_order
-from steersman.cli.options.policy_server import PolicyServer
+from steersman.cli.options.policies import PolicyServer, check_live_order, split_order
 from steersman.cli.output.display import Warnings, print_json, print_table, print_text, status_if_slow
 from steersman.cli.reading import is_named, pod_index
 from steersman.core.errors import SteersmanError, UsageError

@@ -49,7 +49,6 @@ class RequiresProtocol:
     """Protocols in which an option has an effect.
 
     Args:
-        protocols: their names.
         is_stated: whether --protocol must say so; else the data may choose one of them.
     """
 
@@ -191,7 +190,6 @@ def with_options(
     """Return a command that takes the fields of a function's dataclasses as options, and checks them.
 
     Args:
-        function: takes dataclasses, and parameters of a command.
         declared: returns parameters for its `**declared`; those that are not given are not passed.
         is_checked: whether `check_options` is called; False: by the function, which knows more.
     """

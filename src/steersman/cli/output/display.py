@@ -105,7 +105,6 @@ class Progress:
     """Progress of `total` steps: nothing for two seconds, then a bar, or an occasional line off a terminal.
 
     Args:
-        what: name of the activity.
         estimate: whether steps are similar enough to estimate the remaining time; else the elapsed time is shown.
     """
 
@@ -186,8 +185,6 @@ class TrainingProgressBar:
     """Progress of a training run.
 
     Args:
-        iterations: at most.
-        minutes: at most.
         scroll: `line`, a line that is updated on a terminal, or an occasional one elsewhere; `scroll`, a line for every
             iteration; `none`.
     """

@@ -95,11 +95,7 @@ class LogOptions:
 
 
 class LogFile:
-    """A log file that is rotated by size; a failure to write is said once and ends nothing.
-
-    Args:
-        file: the file.
-    """
+    """A log file that is rotated by size; a failure to write is said once and ends nothing."""
 
     def __init__(self, file: Path) -> None:
         check_log_file(file)
@@ -156,8 +152,6 @@ def configure_logs(log_format: LogFormat, level: LogLevel, file: Path | None = N
     """Set up the log of this process. Control characters are escaped.
 
     Args:
-        log_format: format of the log.
-        level: least level.
         file: where it is written to, too; None: nowhere.
     """
     import structlog

@@ -41,7 +41,6 @@ class ClusterConfig(ExperimentCluster):
     """A cluster and what to do with its workload.
 
     Attributes:
-        name: `metadata.name`.
         folder: the nodes and pods, as a path that exists.
         apps: further folders or files of pods, in order.
     """

@@ -76,10 +76,7 @@ class ConfigField:
     """A field of a configuration class that has an `Option`.
 
     Attributes:
-        name: as in the class.
         type: int, float, bool, str, or a Literal of texts.
-        default: its default value.
-        option: the option of its annotation.
     """
 
     name: str
@@ -154,7 +151,6 @@ def make_config(config: type[Config], settings: Mapping[str, Any], label: str) -
     """Return a configuration with these values by name.
 
     Args:
-        config: its class.
         settings: the values; those left out have their default.
         label: what it configures, for errors.
     """
@@ -179,12 +175,7 @@ def options_without_effect(config: Any) -> dict[str, tuple[str, str]]:
 
 
 def check_effects(config: Any, given: Iterable[str]) -> None:
-    """Check that every given option has an effect.
-
-    Args:
-        config: the configuration with all values.
-        given: names of the options that were given.
-    """
+    """Check that every given option has an effect."""
     useless = options_without_effect(config)
     for name in given:
         if name in useless:

@@ -28,8 +28,6 @@ class ExperimentBounds:
     """GPU allocation that no scheduler exceeds which places every pod that fits (see `evaluation.bound.gpu_bound`).
 
     Attributes:
-        protocol: of the runs.
-        seeds: of the runs.
         percent: [S] GPU allocated at the end, by workload; NaN if no bound was found.
         warnings: the reasons why there is none, one line each.
     """

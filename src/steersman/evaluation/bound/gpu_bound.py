@@ -244,8 +244,6 @@ class GpuBound:
 
         Args:
             protocol: `inflation` or `arrivals`; with `seed` and `ratio` it decides which pods arrive.
-            seed: of the run.
-            ratio: of the inflation protocol.
             refuses: False bounds schedulers that place every pod that fits somewhere; True also those that refuse pods.
             placed_percent: above 0, only schedulers are bounded that place every pod (which fits on some empty node)
                 until the demand that has arrived is this percentage of all GPU.

@@ -67,13 +67,7 @@ def at_points(own: Floats, values: Floats, x: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class LinePlots:
-    """Plots over the course of runs: a line per policy, the mean over seeds, with a band from smallest to largest seed.
-
-    Attributes:
-        runs: by policy.
-        style: by policy.
-        x_title: title of the x axis.
-    """
+    """Plots over the course of runs: a line per policy, the mean over seeds, in a band from smallest to largest."""
 
     runs: Mapping[str, Sequence[RunResult]]
     style: Mapping[str, Style]
@@ -97,11 +91,9 @@ class LinePlots:
 
         Args:
             quantity: see `Curve.values`.
-            y_title: title of the y axis.
             window: the part of x to show; the y axis is fitted to it.
             diagonal: whether to draw the line of a scheduler that places everything that arrives.
             bound: the bound to draw, from where that much has arrived; NaN if unknown.
-            digits: decimals of the values.
         """
         x = self.x()
         whole = (float(x[0]), float(x[-1]))

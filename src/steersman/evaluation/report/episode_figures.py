@@ -39,9 +39,6 @@ def workload_bars(
 
     Args:
         values: workload -> policy -> difference, low, high; NaN for none.
-        style: by policy.
-        y_title: title of the y axis.
-        digits: decimals.
     """
     if not any(math.isfinite(mean) for of in values.values() for mean, _, _ in of.values()):
         return None
@@ -74,9 +71,7 @@ def pods_over_time(episode: LatencyEpisode, time: Floats, x_title: str, most: in
     """Return the pods on each node over time as a heat map: a row per node, of many the mean of neighbours.
 
     Args:
-        episode: its decisions.
         time: [D] of its decisions.
-        x_title: title of the time axis.
         most: the most pods of a node in all plots, so that they have one scale.
     """
     chosen = np.unique(np.linspace(0, len(time) - 1, min(MOMENTS, len(time))).astype(np.int64))

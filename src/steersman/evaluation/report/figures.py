@@ -118,7 +118,6 @@ def heat_map(nodes: FinalNodes, *, names: bool, gpu: bool = True) -> HeatMap:
     Within a group the fullest node comes first. Beyond 3,000 nodes a cell is the mean of neighbours.
 
     Args:
-        nodes: at the end of a run.
         names: whether hovering over a cell shows the node's name.
         gpu: False shades every node by its CPU.
     """
@@ -199,8 +198,6 @@ def grouped_bars(
     Args:
         values: by policy [G] tuples (mean, low, high), NaN for none.
         groups: [G] titles.
-        style: of the policies.
-        y_title: what the bars are.
     """
     known = [g for g in range(len(groups)) if any(math.isfinite(each[g][0]) for each in values.values())]
     if not known:

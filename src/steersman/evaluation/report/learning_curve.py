@@ -17,9 +17,7 @@ class LearningCurve:
     """A training run by evolution.
 
     Attributes:
-        policy: its name.
         reference: the policy that gains are measured against.
-        training: names of the workloads of training.
         episodes, gain: [G] episodes so far, and percent saved by the mean candidate, by generation.
         checked_episodes, checked: [V] the same for validations of the policy itself.
     """

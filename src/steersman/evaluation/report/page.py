@@ -45,9 +45,6 @@ class Comparison:
 
     Attributes:
         runs: all of them; the first of a workload and policy has its final nodes.
-        summary: of these runs.
-        headline: of these runs.
-        experiment: what was run.
     """
 
     runs: Sequence[RunResult]
@@ -78,14 +75,11 @@ def write_report(
     """Write the report of an experiment.
 
     Args:
-        path: the file.
         comparisons: of the same policies and workloads, one per protocol.
         command: the command line, without the machine's paths.
         reason: why these protocols, if the data chose them.
-        learning: how one of the policies was trained, to be shown.
         understood: what the workloads were taken to hold, a sentence each.
         accounts: which of their nodes and GPUs are counted, a sentence each.
-        fitted: how one of the policies was fitted to the workload, if one was.
     """
     places = [(each, workload) for each in comparisons for workload in each.headline.workloads]
     sections = [

@@ -42,12 +42,9 @@ class Plot:
     """A figure and its place in the page.
 
     Attributes:
-        identity: id of its place.
-        figure: drawn in the browser.
         caption: what a reader sees of it in words.
         label: the same for screen readers.
         policy: the only policy in it; empty if it shows all.
-        style: of this policy.
     """
 
     identity: str
@@ -63,7 +60,6 @@ class PlotGroup:
     """A titled group of plots.
 
     Attributes:
-        text: what they are about.
         plots: side by side; a block without any is left out.
         grid: CSS class of their arrangement.
         small: plots of one policy each, below.
@@ -96,8 +92,6 @@ class Section:
     """The section of a workload in one protocol.
 
     Args:
-        headline: of all runs of the protocol.
-        workload: which one.
         runs: of this workload and protocol; the first of a policy has its final nodes.
         number: of the section in the report, from 0.
     """

@@ -85,11 +85,8 @@ class Outcome:
     """What can be said of a comparison.
 
     Attributes:
-        of: the comparison.
         known: the policies that have a value, the best first.
         best: the first policy, with or without a value.
-        words: how to speak of what decides.
-        pod_words: how to speak of pods that are left out.
     """
 
     def __init__(self, of: Standings) -> None:
@@ -244,9 +241,7 @@ def _no_more_pods(pods: Difference, reference: str, words: RefusalWording) -> st
     """Return that the best policy leaves out fewer pods than the reference, as many, or that nothing is shown.
 
     Args:
-        pods: their difference.
         reference: its name, empty if the sentence goes on to no other policy.
-        words: how to speak of the pods.
     """
     if not math.isfinite(pods.mean):
         return ""

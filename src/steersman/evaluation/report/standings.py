@@ -51,11 +51,8 @@ class Standings:
     Attributes:
         workload: the workload that sentences are about: the only one, or `all`.
         gpus: of the cluster, by workload; of `all`, if all clusters have equally many, else 0.
-        nodes: of the (first) cluster.
         on_gpu: whether any GPU was ever allocated; else the comparison is about CPU.
-        computed_bounds: upper bounds on GPU allocation, if requested.
         criteria: what the comparison is by, the first of which decides; empty: the default.
-        criterion: the one that decides.
         is_given: whether the workload gives the arrivals, so that seeds only rank equal nodes.
         recorded: the workloads with a recorded placement, which is a row of the table beside the policies.
     """

@@ -22,7 +22,7 @@ from steersman.apps.dashboard.workload import sampling
 from steersman.apps.dashboard.workload.bindings import bindings_document
 from steersman.apps.dashboard.workload.deployments import deployments_document
 from steersman.apps.dashboard.workload.screen import WorkloadScreen
-from steersman.cli.commands.browser.sources import screens_of
+from steersman.cli.commands.dashboard import screens_of
 from steersman.cli.main import main
 from steersman.core.errors import SteersmanError
 from steersman.workloads.generators.deployments import DELETE, Row, write_rows

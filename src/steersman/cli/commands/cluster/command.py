@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from steersman.cli.commands.cluster.kwok import app as kwok_app
-from steersman.cli.commands.cluster.nodes import NodeCreationOptions
+from steersman.cli.commands.cluster.nodes import (
+    DEFAULT_NAME,
+    CreateYes,
+    ExistingCluster,
+    Name,
+    NodeCreationOptions,
+    ask,
+    stopped_servers,
+)
 from steersman.cli.commands.cluster.nodes import app as nodes_app
-from steersman.cli.commands.cluster.records import DEFAULT_NAME, CreateYes, ExistingCluster, Name, ask, stopped_servers
 from steersman.cli.options.common import TableOrJson, TableOrJsonOption, need_subcommand, path_option
 from steersman.cli.options.declaring import Excludes, RequiresOption, given_options, option, with_options
 from steersman.cli.output.display import Progress, print_json, say, status_if_slow

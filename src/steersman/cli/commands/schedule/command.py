@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.completing import policies
 from steersman.cli.fitting import FitGenerations
-from steersman.cli.minors import minor_of_cluster
+from steersman.cli.kube_scheduler import minor_of_cluster
 from steersman.cli.options.cluster import (
     ClusterOptions,
     check_new_folder,
@@ -30,8 +30,7 @@ from steersman.cli.options.common import (
 )
 from steersman.cli.options.declaring import Excludes, RequiresOption, option, with_options
 from steersman.cli.options.live_learning import LiveLearning, check_unused, exploration_parameters, live_plan_of
-from steersman.cli.options.orders import check_live_order, split_order
-from steersman.cli.options.policy_server import PolicyServer
+from steersman.cli.options.policies import PolicyServer, check_live_order, split_order
 from steersman.cli.output.display import status_if_slow
 from steersman.cli.output.logs import LogOptions
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER

@@ -57,15 +57,7 @@ def agent_settings(plan: LivePlan, link: AgentLink | None = None) -> AgentSettin
 def agent_process(
     plan: LivePlan, live_run: LiveRun, kubeconfig: KubeConfig, telemetry_config: Configuration | None, logs: LogOptions
 ) -> Iterator[AgentSettings]:
-    """Run the agent in a background process until the block ends; one that dies is started again.
-
-    Args:
-        plan: the plan.
-        live_run: the run, from `prepare`.
-        kubeconfig: configuration of the cluster, on which other schedulers are observed.
-        telemetry_config: Prometheus queries; None: no telemetry.
-        logs: options of the log.
-    """
+    """Run the agent in a background process until the block ends; one that dies is started again."""
     link: AgentLink | None = None
     is_closing = False
 

@@ -32,9 +32,6 @@ class PredictionTask:
     """What is predicted.
 
     Attributes:
-        config: of the cluster.
-        policy: who decides, see `policies.registry.resolve`.
-        order: who goes next.
         run_times: file that keeps what is known of run times; None: the pods that ended and are still listed say it.
     """
 

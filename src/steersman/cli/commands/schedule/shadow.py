@@ -53,13 +53,7 @@ def follow(
     """Follow a scheduler, and print the cluster as it is and as the policy would have made it.
 
     Args:
-        target: the cluster.
-        policy: name or file of the policy.
         shadowed: name of the scheduler to follow.
-        output: folder of the result files; None: no files.
-        telemetry: configuration of Prometheus; None without telemetry.
-        unchecked: whether a learned policy is used without a comparison with rules.
-        output_format: of what is printed.
     """
     with ExitStack() as stack:
         decisions = None

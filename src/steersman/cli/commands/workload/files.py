@@ -11,11 +11,10 @@ import typer
 
 from steersman.cli.commands.workload import load, record
 from steersman.cli.completing import formats, workloads
-from steersman.cli.help_levels import HelpLevels
 from steersman.cli.options.cluster import check_new_folder, dns_label, optional_scheduler, scheduler
-from steersman.cli.options.common import ManyValues, need_subcommand, path_option
+from steersman.cli.options.common import HelpLevels, ManyValues, need_subcommand, path_option
 from steersman.cli.options.declaring import Excludes, option, with_options
-from steersman.cli.options.deployments import FillingOptions, parse_range
+from steersman.cli.options.generated import FillingOptions, parse_range
 from steersman.cli.options.inputs import EMBEDDED_HELP, FileInputs
 from steersman.cli.output.display import Warnings, say, status_if_slow
 from steersman.core.atomic_files import replacing

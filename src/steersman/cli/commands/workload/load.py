@@ -21,7 +21,7 @@ from steersman.cli.options.cluster import (
 )
 from steersman.cli.options.common import parse_seeds, path, path_option
 from steersman.cli.options.declaring import Excludes, RequiresOption, option, with_options
-from steersman.cli.options.deployments import FillingOptions, Interval, Wait
+from steersman.cli.options.generated import FillingOptions, Interval, Wait
 from steersman.cli.output.display import Progress, say, status_if_slow
 from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages, say_warnings
 from steersman.core.errors import UsageError
